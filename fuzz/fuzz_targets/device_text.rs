@@ -1,5 +1,6 @@
-//! Texts of fault rules and device models: any text is a clear error or a value that keeps its bounds, and a tree
-//! behind what was taken answers without a panic. The first line holds rules, the second a model.
+//! Texts of fault rules and device models. Any text is either a clear error or a value within its
+//! bounds, and a tree built from it answers without a panic. The first line holds rules, the second
+//! a model.
 
 #![no_main]
 
@@ -30,9 +31,9 @@ fn check_model(model: &DeviceModel) {
     assert!(!model.name.is_empty());
 }
 
-/// A few operations on a device of this model that fails by these rules.
+/// Runs a few operations on a device of this model that fails by these rules.
 fn exercise(rules: Vec<FaultRule>, model: DeviceModel) {
-    // What never completes cannot be driven to its end.
+    // An operation that never completes cannot be driven to its end.
     if rules
         .iter()
         .any(|rule| matches!(rule.delay, Some(Delay::Forever)))
@@ -40,14 +41,14 @@ fn exercise(rules: Vec<FaultRule>, model: DeviceModel) {
         return;
     }
     let clock = VirtualClock::new();
-    // Any moment that is not zero: a deadline is counted from it.
+    // Any moment except zero: a deadline is counted from it.
     clock.advance(Duration::from_secs(1));
     let slow = Slow::new(Arc::new(MemoryTree::new()), model, Arc::new(clock.clone()));
     let tree = Faults::new(slow, rules, Arc::new(clock.clone()));
     let path = |name: &str| RelPath::parse(name.as_bytes()).expect("a plain name");
     let (one, two) = (path("a"), path("b"));
     simulate(&clock, async {
-        // Failing is what the rules are for.
+        // Failures are expected: the rules inject them.
         for _ in 0..2 {
             let _ = tree.make_dir(&one, 0o755).await;
             let _ = tree.rename(&one, &two, false).await;

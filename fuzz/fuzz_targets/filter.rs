@@ -1,5 +1,6 @@
-//! Filters, sizes, ages and lists of files. Each line of the input is one thing by its first character: `+` an include
-//! pattern, `-` an exclude pattern, `=` a listed path, `s` a size, `a` an age, anything else a path to judge.
+//! Filters, sizes, ages and lists of paths. The first character of each input line gives its
+//! meaning: `+` an include pattern, `-` an exclude pattern, `=` a listed path, `s` a size, `a` an
+//! age, anything else a path to judge.
 
 #![no_main]
 
@@ -8,7 +9,7 @@ use ropeway_plan::filter::{parse_age, parse_file_list, parse_size};
 use ropeway_plan::{Filter, FilterSpec};
 use ropeway_vfs::{Kind, Metadata, RelPath, Timestamp};
 
-/// 2023-11-14, any moment will do.
+/// 2023-11-14; any moment works.
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
 fn check_size(text: &str) -> Option<u64> {
@@ -18,7 +19,7 @@ fn check_size(text: &str) -> Option<u64> {
     Some(bytes)
 }
 
-/// What was taken can be written with NUL between and taken again.
+/// An accepted list, written with NUL as separator, is accepted again.
 fn check_list(data: &[u8], zero_separated: bool) {
     let Ok(list) = parse_file_list(data, zero_separated) else {
         return;
@@ -31,7 +32,7 @@ fn check_list(data: &[u8], zero_separated: bool) {
     assert_eq!(parse_file_list(&joined, true), Ok(list));
 }
 
-/// What holds for every filter and path.
+/// Checks what holds for every filter and path.
 fn check_path(filter: &Filter, spec: &FilterSpec, path: &RelPath) {
     assert_eq!(filter.excluded(path, true), !filter.directory(path));
     let size = path.as_bytes().len() as u64;

@@ -1,8 +1,9 @@
-//! Journals that hold anything: a job that finds one ends with everything copied, whatever it says.
+//! Journals with any content: a job that finds one copies everything, whatever the journal says.
 //!
-//! The first byte is a set of flags (see the constants), the second how much of a temporary file an earlier run left
-//! behind. The rest is the journal: as it is, or (`FRAMED`) one record a line, framed with length and sum here, so that
-//! the fuzzer gets past the sum. In framed lines `$T` stands for the file's token, `$M` for its time.
+//! The first byte is a set of flags (see the constants). The second says how much of a temporary
+//! file an earlier run left behind. The rest is the journal, either unchanged or (`FRAMED`) with
+//! one record on each line, which is framed here with length and checksum so that the fuzzer gets
+//! past the checksum. In framed lines `$T` stands for the file's token, `$M` for its time.
 
 #![no_main]
 
@@ -11,27 +12,29 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use ropeway_copy::{
-    Job, JobKey, JobSpec, JournalSpec, Options, Root, Status, TEMPORARY_PREFIX, WallClock, is_temporary,
+    Environment, Job, JobKey, JobSpec, JournalFolder, JournalSpec, Options, Root, Status, TEMPORARY_PREFIX,
+    is_temporary,
 };
 use ropeway_vfs::memory::{MemoryTree, synthetic};
 use ropeway_vfs::{MetadataChange, RelPath, Tree};
 
 /// The journal is framed here.
 const FRAMED: u8 = 1;
-/// An earlier run left a temporary file: a true beginning of the content.
+/// An earlier run left a temporary file: a true prefix of the content.
 const LEFTOVER: u8 = 2;
 /// That file has the source's time, as if it were complete.
 const TIMED: u8 = 4;
-/// The file is large enough to be journalled itself.
+/// The file is large enough to have journal records of its own.
 const LARGE: u8 = 8;
 
-/// Larger than what the copy crate journals (4 MiB), and not a whole number of blocks.
+/// Larger than the size from which the copy crate journals a file (4 MiB), and not a whole number
+/// of blocks.
 const SIZE_LARGE: usize = (4 << 20) + 100;
-/// A few pages and a part.
+/// A few pages and a part of one.
 const SIZE_SMALL: usize = 4 * 4096 + 100;
 const FILE: &str = "f";
 
-/// The token of the file: a hash of the root's number and the path.
+/// Token of the file: a hash of the root's number and the path.
 fn token() -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&0_u64.to_le_bytes());
@@ -41,7 +44,7 @@ fn token() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Each line as a record: length, sum, text.
+/// Frames each line as a record: length, checksum, text.
 fn framed(lines: &[u8], modified: i128) -> Vec<u8> {
     let text = String::from_utf8_lossy(lines);
     let text = text
@@ -71,7 +74,7 @@ async fn run(flags: u8, part: u8, body: &[u8]) {
         .expect("an empty tree takes a file");
     let modified = source.metadata(&file).await.expect("it was made above").modified;
 
-    // Journals are synced, which in memory costs nothing.
+    // The journal is synced, which costs nothing in memory.
     let state = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let state = state.expect("a folder for the journal");
     let key = JobKey::new(&["source".to_owned()], "target");
@@ -112,13 +115,15 @@ async fn run(flags: u8, part: u8, body: &[u8]) {
         roots: vec![root],
         target: Arc::<MemoryTree>::clone(&target),
         options: Options::default(),
-        journal: Some(JournalSpec {
-            state_dir: state.path().to_path_buf(),
+        environment: Environment {
             boot_id: "boot".to_owned(),
+            ..Environment::default()
+        },
+        journal: Some(JournalSpec {
+            store: Arc::new(JournalFolder::new(state.path())),
             key,
             sources: vec!["source".to_owned()],
             target: "target".to_owned(),
-            clock: WallClock::default(),
         }),
     })
     .run(Arc::new(|_| {}))
@@ -128,7 +133,7 @@ async fn run(flags: u8, part: u8, body: &[u8]) {
     assert!(copied == content, "the copy differs");
     let mut listing = target.list(&RelPath::root()).await.expect("the root is there");
     let names = listing.next(100).await.expect("memory can be listed");
-    // A journal without a valid beginning is no journal: what lies there is not known to be ours.
+    // A file without a valid beginning is not a journal: its content is not known to be ours.
     if flags & LEFTOVER == 0 {
         assert!(
             !names.iter().any(|entry| is_temporary(&entry.name)),
@@ -141,7 +146,7 @@ fuzz_target!(|data: &[u8]| {
     let [flags, part, body @ ..] = data else {
         return;
     };
-    // Paused time: pauses cost nothing.
+    // Time is paused, so waiting costs nothing.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

@@ -1,11 +1,12 @@
-//! Manifests: any bytes are read to their end; each entry, written as `b3sum` writes it, reads as the same entry.
+//! Manifests: any bytes are read to their end. Each entry, written as `b3sum` writes it, reads as
+//! the same entry.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ropeway_copy::{ManifestEntry, ManifestError, ManifestReader};
 
-/// The line of an entry in the format of `b3sum`.
+/// Formats an entry as a line of `b3sum`.
 fn render(entry: &ManifestEntry) -> Vec<u8> {
     let path = entry.path.as_bytes();
     let mut line = Vec::new();
@@ -28,7 +29,8 @@ fn render(entry: &ManifestEntry) -> Vec<u8> {
 
 fuzz_target!(|data: &[u8]| {
     let lines = data.split(|byte| *byte == b'\n');
-    // A byte-order mark is no content, nor is a CR before the line's end; the last line has none.
+    // A byte-order mark is not content, nor is a CR before the line end. The last line has no line
+    // end.
     let last = lines.clone().count() - 1;
     let content = |(number, line): (usize, &[u8])| {
         let mark: &[u8] = if number == 0 { b"\xef\xbb\xbf" } else { b"" };

@@ -1,4 +1,5 @@
-//! Mapped names: what comes out is allowed under Windows rules, and the way back gives the first name.
+//! Mapped names: the result is allowed under Windows rules, and mapping back yields the original
+//! name.
 
 #![no_main]
 
@@ -7,7 +8,7 @@ use ropeway_plan::names::{Collision, FolderNames, NameMap, NamePolicy};
 use ropeway_vfs::memory::MemoryTree;
 use ropeway_vfs::{Capabilities, Name, Tree};
 
-/// A volume under Windows rules or not.
+/// Capabilities of a volume under Windows rules or not.
 fn volume(windows_names: bool, name_max: usize) -> Capabilities {
     Capabilities {
         windows_names,
@@ -18,7 +19,7 @@ fn volume(windows_names: bool, name_max: usize) -> Capabilities {
     }
 }
 
-/// The naming rules in short, told apart from the code under test.
+/// The naming rules in short, written independently of the code under test.
 fn is_allowed(name: &Name) -> bool {
     let Ok(text) = std::str::from_utf8(name.as_bytes()) else {
         return false;
@@ -41,7 +42,7 @@ fn check(name: &Name) {
     let first = back.map(&mapped.name).expect("the target holds every name");
     assert_eq!(first.name, *name, "by way of {}", mapped.name);
 
-    // A name of a Windows volume that was mapped back finds its way to the same name again.
+    // A name of a Windows volume that was mapped back maps to the same name again.
     assert_eq!(refuse.map(name).is_ok(), refuse.check(name).is_ok());
     let here = back.map(name).expect("the target holds every name");
     if refuse.check(name).is_ok() && here.changed {

@@ -1,11 +1,12 @@
-//! Paths: only clean ones are taken, the parts rebuild the whole, and what is shown holds no control character.
+//! Paths: only clean ones are accepted, their parts rebuild them, and the displayed form has no
+//! control character.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ropeway_vfs::{Name, RelPath};
 
-/// The rules of a component, told apart from the code under test.
+/// The rules of a component, written independently of the code under test.
 fn is_name(part: &[u8]) -> bool {
     !matches!(part, b"" | b"." | b"..") && !part.contains(&b'/') && !part.contains(&0)
 }
@@ -44,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(path.as_bytes(), data);
         check(path);
     }
-    // A line end parts two paths to be joined.
+    // A line end separates two paths to join.
     let mut halves = data.splitn(2, |byte| *byte == b'\n').map(RelPath::parse);
     if let (Some(Some(above)), Some(Some(below))) = (halves.next(), halves.next()) {
         let joined = above.join_path(&below);

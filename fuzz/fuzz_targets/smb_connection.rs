@@ -1,8 +1,9 @@
-//! A client's connection whose server sends anything: no panic, no ticket answered twice, no block lost, bounded memory.
+//! A client's connection whose server sends anything: no panic, no ticket answered twice, no block
+//! lost, bounded memory.
 //!
-//! The first byte is a set of flags (see the constants). Then come steps, each a byte and what it takes. A step may be
-//! raw bytes from the server, or an answer to a request that the client sent, framed here so that the fuzzer gets past
-//! framing and message ids.
+//! The first byte is a set of flags (see the constants). Steps follow, each a byte and its
+//! parameters. A step may be raw bytes from the server, or a reply to a request of the client,
+//! framed here so that the fuzzer gets past framing and message ids.
 
 #![no_main]
 
@@ -25,16 +26,16 @@ use ropeway_smb_wire::{AsyncId, FileId, FileTime, Guid, NtStatus, Reader, Sessio
 
 /// NEGOTIATE is answered as an honest server would.
 const NEGOTIATED: u8 = 1;
-/// And the login too: a guest's session stands.
+/// The login succeeds too, as a guest.
 const LOGGED_IN: u8 = 2;
-/// With 2.1, not 3.1.1.
+/// The dialect is 2.1, not 3.1.1.
 const OLD: u8 = 4;
-/// Compression is agreed on.
+/// Compression is negotiated.
 const COMPRESSED: u8 = 8;
 
 const IO_MAX: u32 = 64 * 1024;
 const BLOCKS: usize = 8;
-/// More than the client reserves for what it receives: twice what it asks for, and its slack.
+/// More than the client reserves for receiving: twice what it asks for, and its slack.
 const ROOM_MAX: usize = 1 << 18;
 const SESSION: SessionId = SessionId(5);
 const TREE: TreeId = TreeId(7);
@@ -43,7 +44,7 @@ const FILE: FileId = FileId {
     volatile: 1,
 };
 
-/// What an operation of a chain is: the most bytes of a READ, or something else.
+/// An operation of a compound: a READ with its greatest length, or another request.
 type Asked = Option<usize>;
 
 struct World<'a> {
@@ -54,7 +55,7 @@ struct World<'a> {
     requests: Vec<Header>,
     /// Bytes on their way to the client.
     line: Vec<u8>,
-    /// The frame that is being made.
+    /// The frame in progress.
     frame: Vec<u8>,
     open: BTreeMap<Ticket, Vec<Asked>>,
     newest: Option<Ticket>,
@@ -97,7 +98,7 @@ impl World<'_> {
         Some(*byte)
     }
 
-    /// Bytes after their number, which takes two bytes.
+    /// Bytes preceded by their two-byte count.
     fn bytes(&mut self) -> Vec<u8> {
         let Some((length, rest)) = self.input.split_first_chunk() else {
             return Vec::new();
@@ -107,7 +108,7 @@ impl World<'_> {
         bytes.to_vec()
     }
 
-    /// Takes what the client sends and what it says.
+    /// Takes the client's frames and events.
     fn poll(&mut self) {
         let mut sent = Vec::new();
         while let Some(transmit) = self.client.poll_transmit() {
@@ -165,7 +166,7 @@ impl World<'_> {
         }
     }
 
-    /// Brings the client what is on the line, `chunk` bytes at a time.
+    /// Delivers the bytes on the line to the client, `chunk` bytes at a time.
     fn deliver(&mut self, chunk: usize) {
         let line = std::mem::take(&mut self.line);
         let mut rest = &line[..];
@@ -191,7 +192,7 @@ impl World<'_> {
         self.poll();
     }
 
-    /// Appends a message to the frame, and the frame to the line unless more is to come.
+    /// Appends a message to the frame, and the frame to the line unless more follows.
     fn answer(&mut self, mut header: Header, body: &[u8], more: bool) {
         if more {
             header.next_command = (HEADER_LEN + body.len()).next_multiple_of(8) as u32;
@@ -323,13 +324,13 @@ impl World<'_> {
                 let bytes = self.bytes();
                 self.line.extend_from_slice(&bytes);
             }
-            // A frame's content.
+            // The content of a frame.
             1 => {
                 let bytes = self.bytes();
                 self.line.extend_from_slice(&frame_header(bytes.len()));
                 self.line.extend_from_slice(&bytes);
             }
-            // An answer to a request: from the newest, its status, its flags, its body.
+            // A reply to a request, counted from the newest: its status, flags and body.
             2 | 3 => {
                 let (back, status, flags) = (self.byte()?, self.byte()?, self.byte()?);
                 let body = self.bytes();
@@ -374,7 +375,7 @@ impl World<'_> {
             }
         }
         self.poll();
-        // Bits above: how the line cuts what it brings, or that it waits.
+        // The upper bits set how the line splits its bytes, or that it waits.
         match step >> 3 {
             31 => {}
             0 => self.deliver(usize::MAX),

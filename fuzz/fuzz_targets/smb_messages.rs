@@ -1,7 +1,8 @@
-//! Every decoder of SMB on anything: nothing panics, and what is read and written again is read as the same.
+//! Every SMB decoder on any input: nothing panics, and what is read, written and read again is the
+//! same.
 //!
-//! The first byte chooses the decoder (see the list), the rest is its input. Bodies of messages get a header of zeros in
-//! front, since their offsets count from there.
+//! The first byte chooses the decoder (see the list), the rest is its input. Message bodies get a
+//! header of zeroes in front, since their offsets count from there.
 
 #![no_main]
 
@@ -59,7 +60,7 @@ use ropeway_smb_wire::write::{WriteRequest, WriteResponse};
 use ropeway_smb_wire::{Reader, Text, Writer};
 use ropeway_smb_wire::{upcase, wildcard};
 
-/// The most that a compressed message may become here.
+/// Largest size of a decompressed message here.
 const DECOMPRESSED_MAX: usize = 1 << 16;
 
 fn with_header(bytes: &[u8]) -> Vec<u8> {
@@ -84,7 +85,7 @@ fn at_body(message: &[u8]) -> Reader<'_> {
     Reader::at(message, HEADER_LEN, "fuzz")
 }
 
-/// A message's body; what `if` does not hold of cannot be written.
+/// A message body; where `if` does not hold it cannot be written.
 macro_rules! body {
     ($type:ident) => { body!($type if |_| true) };
     ($type:ident if $writable:expr) => {
@@ -120,7 +121,7 @@ macro_rules! payload {
     };
 }
 
-/// A structure in a buffer of its own.
+/// A structure in its own buffer.
 macro_rules! structure {
     ($type:ident) => {
         structure!($type, decode, encode)
@@ -135,7 +136,7 @@ macro_rules! structure {
     };
 }
 
-/// A list in a buffer of its own.
+/// A list in its own buffer.
 macro_rules! list {
     ($decode:expr, $encode:expr) => {
         |bytes: &[u8]| {
@@ -147,7 +148,7 @@ macro_rules! list {
     };
 }
 
-/// What gives its bytes itself.
+/// A type that returns its bytes itself.
 macro_rules! bytes {
     ($type:ident, $encode:ident) => {
         |bytes: &[u8]| {
@@ -176,7 +177,7 @@ macro_rules! contexts {
     };
 }
 
-/// What the first byte chooses from. Seeds count on the order: append.
+/// The decoders that the first byte chooses from. Seeds depend on the order, so only append.
 const DECODERS: &[fn(&[u8])] = &[
     header,
     chain,
@@ -370,7 +371,7 @@ fn error(bytes: &[u8]) {
     assert_eq!(ErrorResponse::decode(&mut at_body(&again)).as_ref(), Ok(&error));
 }
 
-/// One context without a chain; the first byte chooses its name.
+/// A single context; the first byte chooses its name.
 fn single_contexts(bytes: &[u8]) {
     let Some((name_length, rest)) = bytes.split_first() else {
         return;
@@ -490,7 +491,7 @@ fn share_enum(bytes: &[u8]) {
     }
 }
 
-/// A server's calls: the first byte is the procedure's number.
+/// A server's calls; the first byte is the procedure number.
 fn rpc_calls(bytes: &[u8]) {
     let Some((opnum, stub)) = bytes.split_first() else {
         return;
@@ -500,7 +501,7 @@ fn rpc_calls(bytes: &[u8]) {
         let _ = server::Call::decode(interface, opnum, stub);
     }
     let _ = samr::Call::decode(opnum, stub);
-    // Whatever is asked for, the outcome can be told.
+    // Whatever is asked for, there is an outcome.
     match lsa::Call::decode(opnum, stub) {
         Ok(Some(lsa::Call::LookupSids { sids, form, .. })) => {
             let _ = lsa::lookup_sids(form, &sids, &vec![None; sids.len()]);
@@ -558,7 +559,7 @@ fn path(bytes: &[u8]) {
     }
 }
 
-/// The first byte is the expression's length in units.
+/// The first byte is the length of the expression in units.
 fn pattern(bytes: &[u8]) {
     let Some((length, rest)) = bytes.split_first() else {
         return;

@@ -1,8 +1,10 @@
-//! A server's connection, logged in, to which anything is sent: no panic, no session left behind, answers that are SMB 2.
+//! A server's connection, logged in, that receives anything: no panic, no session left behind,
+//! every reply is SMB 2.
 //!
-//! The input is steps, each a byte and what it takes. Most begin with a well-formed request of some command and change
-//! bytes of it, so that the fuzzer gets past framing, message ids and structure sizes; frames of any bytes come too. Files
-//! are in memory; the operations are the real ones.
+//! The input is a list of steps, each a byte and its parameters. Most start with a well-formed
+//! request of some command and change bytes of it, so that the fuzzer gets past framing, message
+//! ids and structure sizes; frames of any bytes occur too. Files are in memory; the operations are
+//! the real ones.
 
 #![no_main]
 
@@ -26,13 +28,13 @@ use ropeway_smb_server::fuzzing::FrameServer;
 use ropeway_smb_wire::create::{CreateOptions, CreateResponse};
 use ropeway_smb_wire::frame::FRAME_HEADER_LEN;
 use ropeway_smb_wire::header::{
-    CompoundMessages, Command, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, NEXT_COMMAND_OFFSET, Target,
+    Command, CompoundMessages, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, NEXT_COMMAND_OFFSET, Target,
 };
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
 use ropeway_smb_wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
 use ropeway_smb_wire::{FileId, Guid, MessageId, NtStatus, Reader, SessionId, Text, TreeId, Writer};
 
-/// Messages of one input.
+/// Most messages of one input.
 const MESSAGES_MAX: usize = 64;
 
 struct World {
@@ -75,7 +77,7 @@ impl World {
         }
     }
 
-    /// A message with a valid header.
+    /// Makes a message with a valid header.
     fn message(&mut self, command: Command, body: &[u8]) -> Vec<u8> {
         let mut header = Header::request(command, MessageId(self.next_id));
         header.credits = 64;
@@ -88,7 +90,8 @@ impl World {
         message
     }
 
-    /// Sends a frame; the messages of the answers. What is no SMB 2 is a fault of the server.
+    /// Sends a frame and returns the messages of the replies. A reply that is not SMB 2 is a fault
+    /// of the server.
     fn send(&mut self, frame: &[u8]) -> Vec<(Header, Vec<u8>)> {
         let Some(server) = &mut self.server else {
             return Vec::new();
@@ -170,7 +173,7 @@ impl World {
         assert_ne!(self.folder, self.file);
     }
 
-    /// A message as the input says.
+    /// Makes a message from the input.
     fn made(&mut self, input: &mut Input<'_>) -> Vec<u8> {
         let samples = samples::all(self.file, self.folder);
         let (mut command, mut body) = samples[usize::from(input.byte()) % samples.len()].clone();
@@ -188,7 +191,7 @@ impl World {
         for _ in 0..how & 0x0F {
             let at = usize::from(u16::from_le_bytes([input.byte(), input.byte()]));
             let length = message.len();
-            // The body, mostly.
+            // Mostly the body.
             let at = if how & 0x10 != 0 || length == HEADER_LEN {
                 at % length
             } else {

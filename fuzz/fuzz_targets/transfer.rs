@@ -1,5 +1,5 @@
-//! The transfer machine under any driver: engines, limits, extents that make sense or not, reads that come short,
-//! completions in any order. See the invariants in `ropeway_plan::transfer`.
+//! The transfer machine under any driver: engines, limits, extents that make sense or not, short
+//! reads, completions in any order. See the invariants in `ropeway_plan::transfer`.
 
 #![no_main]
 
@@ -12,9 +12,9 @@ use ropeway_vfs::Extent;
 
 /// Largest file: three cycles of Vista and a part.
 const SIZE_MAX: u64 = 50 << 20;
-/// Blocks of a file at most, about, for speed.
+/// Approximate number of blocks of a file at most, for speed.
 const BLOCKS_MAX: u64 = 1000;
-/// Steps after which a transfer is stuck: each block needs a few, each extent two.
+/// Steps after which a transfer counts as stuck: each block needs a few, each extent two.
 const STEPS_MAX: usize = 100_000;
 
 /// Byte ranges, by start; never overlapping.
@@ -31,7 +31,7 @@ impl Ranges {
         self.0.insert(start, end);
     }
 
-    /// The part of `start..end` that is here, in bytes.
+    /// Returns the bytes of `start..end` that are in the set.
     fn covered(&self, start: u64, end: u64) -> u64 {
         let earlier = self
             .0
@@ -49,18 +49,18 @@ struct Driver {
     engine: Engine,
     size: u64,
     start: u64,
-    /// The data of the file; `None`: extents are answered with anything.
+    /// The data of the file; with `None`, extents are answered at random.
     data: Option<Vec<Extent>>,
     depth_max: usize,
     question: Option<u64>,
     reading: Vec<(u64, usize)>,
     writing: Vec<(u64, usize)>,
-    /// Blocks read and not yet being written, with what the read gave.
+    /// Blocks that are read and not being written yet, with the bytes the read returned.
     got: BTreeMap<u64, usize>,
     planned: Ranges,
     written: Ranges,
     bytes_written: u64,
-    /// Where the shortest read ended.
+    /// End of the shortest read.
     end: u64,
     contiguous: u64,
     last_write: Option<u64>,
@@ -129,7 +129,7 @@ impl Driver {
         Ok((driver, transfer))
     }
 
-    /// Takes one step; whether the transfer is done.
+    /// Takes one step; returns whether the transfer is done.
     fn step(&mut self, transfer: &mut Transfer, u: &mut Unstructured<'_>) -> bool {
         match transfer.poll() {
             Step::NextExtent { from } => {
@@ -162,7 +162,8 @@ impl Driver {
         false
     }
 
-    /// Reports one of the things in flight. When the input has no more to say, the first in its plain form.
+    /// Reports one of the operations in flight. When the input is used up, reports the first,
+    /// without variation.
     fn complete(&mut self, transfer: &mut Transfer, u: &mut Unstructured<'_>) {
         let in_flight = self.reading.len() + self.writing.len();
         let choices = in_flight + usize::from(self.question.is_some());
@@ -208,7 +209,8 @@ impl Driver {
             None => {
                 let offset = u.arbitrary::<u64>().ok()? >> u.int_in_range(0..=63).ok()?;
                 let length = u.arbitrary::<u64>().ok()? >> u.int_in_range(0..=63).ok()?;
-                // In small pieces a file would take for ever; that is the driver's fault, not the machine's.
+                // In small pieces a file would take for ever; that is the driver's fault, not the
+                // machine's.
                 let length = length.max(self.size / BLOCKS_MAX);
                 Some(Extent { offset, length })
             }
@@ -230,7 +232,7 @@ impl Driver {
         self.contiguous = contiguous;
     }
 
-    /// All data of this range was written.
+    /// Asserts that all data of this range was written.
     fn check_written(&self, from: u64, to: u64) {
         let from = from.max(self.start);
         let there = self.written.covered(from, to);
@@ -249,7 +251,7 @@ impl Driver {
     }
 }
 
-/// Bytes of data in a range.
+/// Returns the bytes of data in a range.
 fn data_within(data: &[Extent], from: u64, to: u64) -> u64 {
     let parts = data.iter().map(|extent| {
         let end = (extent.offset + extent.length).min(to);

@@ -137,6 +137,13 @@ const STEPS: &[Step] = &[
         run: |run| tests::run(run.workspace, &|| run.build_ahead()),
     },
     Step {
+        name: "simulate",
+        about: "20,000 simulated copy jobs by seed, and six broken rules that they have to find",
+        beside: false,
+        needs_tools: false,
+        run: |run| simulate(run.workspace),
+    },
+    Step {
         name: "docs",
         about: "cargo doc, warnings denied",
         beside: false,
@@ -371,6 +378,22 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Outcome> {
 }
 
 /// Runs the demo as a new user does: in an empty folder, without a configuration or a state of its own.
+fn simulate(workspace: &Workspace) -> Result<Outcome> {
+    const PROFILE: [&str; 5] = [
+        "--profile",
+        "simulate",
+        "-p",
+        "ropeway-copy",
+        "--features=ropeway-copy/mutations",
+    ];
+    let of = |command: &'static str| [command].into_iter().chain(PROFILE);
+    let seeds = ["--example", "simulate", "--", "--seeds", "20000"];
+    run_command(&mut workspace.cargo(of("run").chain(seeds)))?;
+    let mutations = ["--test", "simulations", "each_mutation"];
+    run_command(&mut workspace.cargo(of("test").chain(mutations)))?;
+    Ok(Outcome::passed("20,000 seeds; each broken rule found"))
+}
+
 fn demo(workspace: &Workspace) -> Result<Outcome> {
     build(workspace)?;
     let folder = tempfile::Builder::new().prefix("ropeway-ci-demo-").tempdir()?;

@@ -1,4 +1,4 @@
-//! The two handles on a slot.
+//! Implements the two handles on a slot: [`BlockMut`] and [`Block`].
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use crate::pool::Inner;
 use crate::{HEADROOM, Pool};
 
-/// A slot with one owner: fill it, then [`freeze`](Self::freeze) it.
+/// The unique, writable handle on a slot. Fill it, then [`freeze`](Self::freeze) it.
 pub struct BlockMut {
     pool: Arc<Inner>,
     slot: u32,
@@ -16,17 +16,17 @@ pub struct BlockMut {
 }
 
 impl BlockMut {
-    /// The only handle on a slot that was taken from the free ones.
+    /// Makes the only handle on a slot that was taken off the free list.
     pub(crate) fn new(pool: Arc<Inner>, slot: u32) -> Self {
         Self { pool, slot, len: 0 }
     }
 
-    /// Bytes that the payload can hold.
+    /// Returns the bytes that the payload can hold.
     pub fn capacity(&self) -> usize {
         self.pool.payload
     }
 
-    /// Bytes declared valid by [`set_len`](Self::set_len).
+    /// Returns the bytes declared valid by [`set_len`](Self::set_len).
     pub fn len(&self) -> usize {
         self.len
     }
@@ -49,35 +49,37 @@ impl BlockMut {
         self.len = len;
     }
 
-    /// The whole payload area, valid or not (it is always initialised memory).
+    /// Returns the whole payload area, valid or not. It is always initialised memory.
     pub fn capacity_mut(&mut self) -> &mut [u8] {
-        // SAFETY: this slot's payload is inside the region, initialised (zeroed at allocation), and `&mut self`
-        // is its only handle.
+        // SAFETY: this slot's payload is inside the region, initialised (zeroed at allocation), and
+        // `&mut self` is its only handle.
         unsafe { std::slice::from_raw_parts_mut(self.pool.payload_ptr(self.slot), self.pool.payload) }
     }
 
-    /// The [`HEADROOM`] bytes that end where the payload begins.
+    /// Returns the [`HEADROOM`] bytes directly in front of the payload.
     pub fn headroom_mut(&mut self) -> &mut [u8] {
-        // SAFETY: HEADROOM bytes in front of the payload belong to this slot; `&mut self` is its only handle.
+        // SAFETY: HEADROOM bytes in front of the payload belong to this slot; `&mut self` is its
+        // only handle.
         unsafe { std::slice::from_raw_parts_mut(self.pool.payload_ptr(self.slot).sub(HEADROOM), HEADROOM) }
     }
 
-    /// The last `head` bytes of the headroom and the valid payload after them, in one piece: a protocol header and what it
-    /// announces.
+    /// Returns the last `head` bytes of the headroom and the valid payload as one slice: a protocol
+    /// header followed by its payload.
     ///
     /// # Panics
     /// If `head` exceeds [`HEADROOM`].
     pub fn framed_mut(&mut self, head: usize) -> &mut [u8] {
         assert!(head <= HEADROOM, "a head of {head} exceeds the headroom");
-        // SAFETY: HEADROOM >= head bytes in front of the payload and `len` <= payload bytes from there on belong to this
-        // slot and are initialised; `&mut self` is its only handle.
+        // SAFETY: HEADROOM >= head bytes in front of the payload and `len` <= payload bytes from
+        // there on belong to this slot and are initialised. `&mut self` is its only handle.
         unsafe {
             let start = self.pool.payload_ptr(self.slot).sub(head);
             std::slice::from_raw_parts_mut(start, head + self.len)
         }
     }
 
-    /// Address of the payload, stable for the life of the slot's handles; for the kernel's use.
+    /// Returns the address of the payload, for the kernel's use. It stays valid while a handle on
+    /// the slot lives.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.pool.payload_ptr(self.slot)
     }
@@ -87,7 +89,7 @@ impl BlockMut {
         Arc::ptr_eq(&self.pool, &pool.inner)
     }
 
-    /// Ends the writing: the valid bytes become shared and immutable.
+    /// Ends writing: the valid bytes become shared and immutable.
     pub fn freeze(self) -> Block {
         let block = Block {
             pool: Arc::clone(&self.pool),
@@ -104,7 +106,7 @@ impl Deref for BlockMut {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: as in `capacity_mut`, shared for the life of `&self`; `len` <= payload.
+        // SAFETY: as in `capacity_mut`, shared while `&self` lives; `len` <= payload.
         unsafe { std::slice::from_raw_parts(self.pool.payload_ptr(self.slot), self.len) }
     }
 }
@@ -136,7 +138,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A view of a part of this view.
+    /// Returns a view of a part of this view.
     ///
     /// # Panics
     /// If `range` leaves this view.
@@ -152,30 +154,33 @@ impl Block {
         part
     }
 
-    /// The last `head` bytes of the headroom and this view's bytes after them, in one piece.
+    /// Returns the last `head` bytes of the headroom and this view's bytes as one slice.
     ///
     /// # Panics
-    /// If `head` exceeds [`HEADROOM`], or is not 0 and the view does not start where the payload does.
+    /// If `head` exceeds [`HEADROOM`], or if `head` is not 0 and the view does not start at the
+    /// payload's first byte.
     pub fn framed(&self, head: usize) -> &[u8] {
         assert!(head <= HEADROOM, "a head of {head} exceeds the headroom");
         assert!(
             head == 0 || self.start == 0,
             "only a view from the start has a head"
         );
-        // SAFETY: `start` is 0 or `head` is, so the range lies in this slot's headroom and payload, all initialised; nobody
-        // writes either while a `Block` lives.
+        // SAFETY: `start` or `head` is 0, so the range lies in this slot's headroom and payload,
+        // all initialised. Nothing writes to either while a `Block` lives.
         unsafe {
             let start = self.pool.payload_ptr(self.slot).add(self.start).sub(head);
             std::slice::from_raw_parts(start, head + self.len)
         }
     }
 
-    /// The slot for writing again, with this view's length.
+    /// Makes the slot writable again, with this view's length.
     ///
     /// # Errors
-    /// Gives the view back if it is not the slot's only handle, or does not start where the payload does.
+    /// Returns the view unchanged if it is not the slot's only handle, or does not start at the
+    /// payload's first byte.
     pub fn try_into_mut(self) -> Result<BlockMut, Block> {
-        // Acquire: what the other handles did before they went has happened. Only this handle could make new ones.
+        // Acquire: everything the other handles did before their drop has happened. Only this
+        // handle could make new ones.
         if self.start != 0 || self.pool.references[self.slot as usize].load(Ordering::Acquire) != 1 {
             return Err(self);
         }
@@ -209,7 +214,8 @@ impl Deref for Block {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range lies in this slot's payload (checked where made); nobody writes while a `Block` lives.
+        // SAFETY: the range lies in this slot's payload (checked when the view was made). Nothing
+        // writes while a `Block` lives.
         unsafe { std::slice::from_raw_parts(self.pool.payload_ptr(self.slot).add(self.start), self.len) }
     }
 }

@@ -1,18 +1,18 @@
 //! Aligned, pooled, reference-counted I/O buffers.
 //!
-//! A [`Pool`] owns one contiguous, page-aligned region cut into equal slots. Each slot has
-//! [`HEADROOM`] bytes in front of its payload, so that a protocol header and the payload can be made
-//! contiguous without moving the payload, and a payload aligned for direct I/O.
+//! A [`Pool`] owns one contiguous, page-aligned region that is cut into equal slots. Each slot has
+//! [`HEADROOM`] bytes in front of its payload, so a protocol header and the payload can be
+//! contiguous without moving the payload. Payloads are aligned for direct I/O.
 //!
 //! ```text
 //! region  |headroom|payload.......|headroom|payload.......|   stride = HEADROOM + payload size
 //!          4 KiB    aligned 4 KiB
 //! ```
 //!
-//! A buffer is bought from the pool as a unique [`BlockMut`], filled, frozen into a shared [`Block`]
-//! and given back by the drop of its last owner. The pool's permits are the back-pressure of a copy:
-//! [`Pool::get`] waits until a slot is free. Steady state allocates nothing: the reference counts
-//! live in the pool.
+//! Take a buffer from the pool as a unique [`BlockMut`], fill it and freeze it into a shared
+//! [`Block`]. Dropping its last owner returns it to the pool. The number of slots is the
+//! back-pressure of a copy: [`Pool::get`] waits until a slot is free. In steady state nothing is
+//! allocated, since the reference counts live in the pool.
 //!
 //! ```
 //! let pool = ropeway_block::Pool::new(64 * 1024, 4);
@@ -23,7 +23,7 @@
 //! assert_eq!(&shared.slice(1..3)[..], b"el");
 //! ```
 //!
-//! Invariants: a slot has either one `BlockMut`, or n >= 1 `Block`s, or is on the free list.
+//! Invariants: a slot has exactly one `BlockMut`, or at least one `Block`, or is on the free list.
 //! The region lives as long as any handle on it.
 
 mod handles;
@@ -32,7 +32,8 @@ mod pool;
 pub use handles::{Block, BlockMut};
 pub use pool::{GetBlock, Pool};
 
-/// Bytes in front of each payload: room for any protocol header, and it keeps payloads page-aligned.
+/// Bytes in front of each payload: room for any protocol header, and it keeps payloads
+/// page-aligned.
 pub const HEADROOM: usize = 4096;
 
 /// Alignment in bytes of every payload: enough for direct I/O on devices with 4 KiB sectors.

@@ -1,4 +1,4 @@
-//! The pool and its slots.
+//! Implements the pool and its slots.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::VecDeque;
@@ -6,28 +6,31 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use memmap2::{MmapMut, UncheckedAdvice};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::handles::BlockMut;
 use crate::{ALIGNMENT, HEADROOM};
 
-/// A bounded set of equal buffers in one contiguous region. Cheap to clone.
+/// A bounded set of equal buffers in one contiguous region. Clones share the pool.
 #[derive(Clone)]
 pub struct Pool {
     pub(crate) inner: Arc<Inner>,
 }
 
 impl Pool {
-    /// A pool of `count` slots of `payload` bytes each; `payload` is rounded up to [`ALIGNMENT`].
+    /// Makes a pool of `count` slots of `payload` bytes each. `payload` is rounded up to
+    /// [`ALIGNMENT`].
     ///
-    /// Memory is taken from the system lazily: a slot that was never used costs address space only.
+    /// The system allocates memory lazily: a slot that was never used costs address space only.
     ///
     /// # Panics
-    /// If `count` is 0 or above `u32::MAX`, if `payload` is 0, or if the region exceeds `isize::MAX`.
+    /// If `count` is 0 or above `u32::MAX`, if `payload` is 0, or if the region exceeds
+    /// `isize::MAX`.
     pub fn new(payload: usize, count: usize) -> Self {
         assert!(
             payload > 0 && count > 0,
@@ -37,7 +40,8 @@ impl Pool {
         let payload = payload.next_multiple_of(ALIGNMENT);
         let stride = payload + HEADROOM;
         let bytes = stride.checked_mul(count).expect("region fits the address space");
-        // A mapping of its own: an allocator may give memory that was used before, and writes every page to zero it.
+        // A fresh mapping is zero already. An allocator may reuse memory, and would write every
+        // page to clear it.
         let mut region = match MmapMut::map_anon(bytes) {
             Ok(region) => region,
             Err(_) => handle_alloc_error(
@@ -51,7 +55,7 @@ impl Pool {
             next_ticket: 0,
             is_resident: vec![false; count].into_boxed_slice(),
             resident: 0,
-            // A page that holds parts of two slots cannot be given back for one of them.
+            // A page that holds parts of two slots cannot be returned for one of them.
             is_pinned: !stride.is_multiple_of(page_size::get()),
         };
         let references = (0..count).map(|_| AtomicU32::new(0)).collect();
@@ -66,17 +70,18 @@ impl Pool {
         }
     }
 
-    /// A free slot, or `None` when all are in use or waited for.
+    /// Takes a free slot; `None` when every slot is in use or promised to a waiter.
     pub fn try_get(&self) -> Option<BlockMut> {
         let slot = {
             let mut free = self.inner.lock();
-            // The others are those of waiters.
+            // As many free slots as there are waiters are promised to them.
             (free.slots.len() > free.waiters.len()).then(|| free.pop())??
         };
         Some(self.inner.take(slot))
     }
 
-    /// Waits for a free slot. Waiters are served in turn; dropping the future gives up the place.
+    /// Waits for a free slot. Waiters are served first come, first served. Dropping the future
+    /// leaves the queue.
     pub fn get(&self) -> GetBlock<'_> {
         GetBlock {
             pool: self,
@@ -84,36 +89,37 @@ impl Pool {
         }
     }
 
-    /// Payload bytes of one slot.
+    /// Returns the payload bytes of one slot.
     pub fn block_size(&self) -> usize {
         self.inner.payload
     }
 
-    /// Number of slots, free or not.
+    /// Returns the number of slots, free or not.
     pub fn slots(&self) -> usize {
         self.inner.references.len()
     }
 
-    /// Slots free at this moment.
+    /// Returns the number of slots free at this moment.
     pub fn available(&self) -> usize {
         self.inner.lock().slots.len()
     }
 
-    /// Bytes of memory that slots have taken from the system so far and did not [give back](Self::give_back): a slot that
-    /// was used once counts as a whole, free or not.
+    /// Returns the bytes of memory that slots have taken from the system and not
+    /// [returned](Self::give_back). A slot that was used once counts whole, free or not.
     pub fn resident(&self) -> usize {
         self.inner.lock().resident * self.inner.stride()
     }
 
-    /// Gives memory of free slots back to the system, those not used for longest first, until that is `bytes` or no free
-    /// slot has any; how many bytes it was. The slots stay in the pool, and take memory again when they are used.
+    /// Returns memory of free slots to the system, least recently used first, until at least
+    /// `bytes` are returned or no free slot holds memory. Reports the number of bytes returned. The
+    /// slots stay in the pool and take memory again when they are used.
     ///
-    /// A [pinned](Self::pin) pool gives nothing back, nor does one where pages are larger than [`ALIGNMENT`] and slots no
-    /// multiple of them.
+    /// A [pinned](Self::pin) pool returns nothing. Neither does a pool whose slots are not whole
+    /// pages, which happens where pages are larger than [`ALIGNMENT`].
     pub fn give_back(&self, bytes: usize) -> usize {
         let mut given = 0;
         while given < bytes {
-            // For each slot anew: others want one meanwhile.
+            // Lock anew for each slot: others may want one meanwhile.
             let mut free = self.inner.lock();
             if free.is_pinned {
                 break;
@@ -128,15 +134,15 @@ impl Pool {
         given
     }
 
-    /// From now on all memory stays where it is: before the kernel is given the [`region`](Self::region), which would go
-    /// on with pages that were given back.
+    /// Keeps all memory in place from now on. Call this before registering the
+    /// [`region`](Self::region) with the kernel, which would go on using pages that were returned.
     pub fn pin(&self) {
         self.inner.lock().is_pinned = true;
     }
 
-    /// The whole region as address and length in bytes, for registration with the kernel (io_uring fixed
-    /// buffers); [`pin`](Self::pin) the pool first. Every payload of this pool lies inside. Valid as long as a handle on the
-    /// pool lives.
+    /// Returns address and length in bytes of the whole region, for registration with the kernel
+    /// (io_uring fixed buffers). [`pin`](Self::pin) the pool first. Every payload of this pool lies
+    /// inside. The address is valid while any handle on the pool lives.
     pub fn region(&self) -> (*const u8, usize) {
         (self.inner.base.as_ptr(), self.slots() * self.inner.stride())
     }
@@ -155,32 +161,34 @@ impl fmt::Debug for Pool {
 }
 
 struct Free {
-    /// The last is taken first: what was used a moment ago has memory, and is in the processor's cache.
+    /// A stack: the most recently used slot is taken first, since it has memory and may be in the
+    /// processor's cache.
     slots: Vec<u32>,
-    /// In the order in which they came.
+    /// In order of arrival.
     waiters: VecDeque<Waiter>,
     next_ticket: u64,
-    /// Slots, free or not, that have memory.
+    /// Marks the slots, free or not, that hold memory.
     is_resident: Box<[bool]>,
     resident: usize,
-    /// Nothing is given back.
+    /// Set where no memory may be returned.
     is_pinned: bool,
 }
 
-/// Somebody who waits for a slot.
+/// A queued request for a slot.
 struct Waiter {
     ticket: u64,
     waker: Waker,
 }
 
 impl Free {
-    /// The last of those whose turn it is, as there are as many slots as up to here waiters.
+    /// Returns the waker of the last waiter that a free slot is promised to. The first n waiters
+    /// are served when n slots are free.
     fn last_served(&self) -> Option<Waker> {
         let place = self.slots.len().checked_sub(1)?;
         self.waiters.get(place).map(|waiter| waiter.waker.clone())
     }
 
-    /// Takes the slot that was used last.
+    /// Takes the most recently used slot.
     fn pop(&mut self) -> Option<u32> {
         let slot = self.slots.pop()?;
         if !std::mem::replace(&mut self.is_resident[slot as usize], true) {
@@ -189,7 +197,7 @@ impl Free {
         Some(slot)
     }
 
-    /// Takes the free slot with memory that was used longest ago, as one that has none.
+    /// Takes the least recently used free slot that holds memory, and marks it as holding none.
     fn pop_oldest_resident(&mut self) -> Option<u32> {
         let has_memory = |slot: &u32| self.is_resident[*slot as usize];
         let at = self.slots.iter().position(has_memory)?;
@@ -201,24 +209,24 @@ impl Free {
 }
 
 pub(crate) struct Inner {
-    /// First slot.
+    /// Address of the first slot.
     base: NonNull<u8>,
-    /// What `base` points to.
+    /// The mapping that `base` points to.
     region: MmapMut,
     pub(crate) payload: usize,
     pub(crate) references: Box<[AtomicU32]>,
     free: Mutex<Free>,
 }
 
-// SAFETY: the region is plain memory; each slot is reached through exactly one `BlockMut` (unique) or
-// through `Block`s that only read, as counted by `references`.
+// SAFETY: the region is plain memory. Each slot is reached through exactly one `BlockMut` (unique),
+// or through `Block`s that only read, as counted by `references`.
 unsafe impl Send for Inner {}
-// SAFETY: as above; shared state is behind the mutex or atomic.
+// SAFETY: as above. Shared state is behind the mutex or atomic.
 unsafe impl Sync for Inner {}
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock()
     }
 
     fn take(self: &Arc<Self>, slot: u32) -> BlockMut {
@@ -227,32 +235,33 @@ impl Inner {
         BlockMut::new(Arc::clone(self), slot)
     }
 
-    /// Bytes from one slot to the next.
+    /// Returns the distance in bytes from one slot to the next.
     fn stride(&self) -> usize {
         self.payload + HEADROOM
     }
 
-    /// Gives the memory of a slot back that was taken out of the free ones.
+    /// Returns the memory of a slot that was taken off the free list.
     fn discard(&self, slot: u32) {
         let references = self.references[slot as usize].load(Ordering::Acquire);
         assert_eq!(references, 0, "a slot that somebody owns keeps its memory");
         let (advice, offset) = (UncheckedAdvice::DontNeed, slot as usize * self.stride());
-        // SAFETY: the range is this slot's alone, whole pages (the region begins with one, and a pool whose slots are none is
-        // pinned); the slot is neither free nor owned, so nobody looks at it; of an anonymous mapping it reads as zeroes
-        // afterwards, so it stays initialised.
+        // SAFETY: the range belongs to this slot alone and is whole pages: the region begins with a
+        // page, and a pool whose slots are not whole pages is pinned. The slot is neither free nor
+        // owned, so nothing reads it. An anonymous mapping reads as zeroes afterwards, so the slot
+        // stays initialised.
         let advised = unsafe { self.region.unchecked_advise_range(advice, offset, self.stride()) };
-        // Else (memory that is locked) it keeps what it has.
+        // On failure (locked memory) the slot keeps its memory.
         let _ = advised;
     }
 
-    /// Where the payload of a slot begins.
+    /// Returns the address of a slot's payload.
     pub(crate) fn payload_ptr(&self, slot: u32) -> *mut u8 {
         let offset = slot as usize * self.stride() + HEADROOM;
         // SAFETY: `slot` < slots, so the offset lies inside the region that `base` owns.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// One more handle.
+    /// Counts one more handle.
     pub(crate) fn retain(&self, slot: u32) {
         let before = self.references[slot as usize].fetch_add(1, Ordering::Relaxed);
         assert!(
@@ -261,7 +270,7 @@ impl Inner {
         );
     }
 
-    /// One handle less.
+    /// Counts one handle less; the last one frees the slot and wakes the next waiter.
     pub(crate) fn release(&self, slot: u32) {
         if self.references[slot as usize].fetch_sub(1, Ordering::Release) != 1 {
             return;
@@ -278,11 +287,11 @@ impl Inner {
     }
 }
 
-/// Future of [`Pool::get`].
+/// The future returned by [`Pool::get`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct GetBlock<'a> {
     pool: &'a Pool,
-    /// Its place among those who wait.
+    /// Its place in the queue, once it waits.
     ticket: Option<u64>,
 }
 
@@ -294,7 +303,7 @@ impl Future for GetBlock<'_> {
         let mut free = inner.lock();
         let ticket = self.ticket;
         let place = ticket.and_then(|ticket| free.waiters.iter().position(|waiter| waiter.ticket == ticket));
-        // As many waiters as there are slots are served, the first first; nobody who comes later is before them.
+        // With n free slots the first n waiters are served. A newcomer comes after all of them.
         if place.unwrap_or(free.waiters.len()) < free.slots.len() {
             if let Some(place) = place {
                 free.waiters.remove(place);
@@ -326,7 +335,7 @@ impl Drop for GetBlock<'_> {
         let next = {
             let mut free = self.pool.inner.lock();
             let place = free.waiters.iter().position(|waiter| waiter.ticket == ticket);
-            // The place goes to the next in turn.
+            // The promised slot goes to the next waiter.
             place.and_then(|place| {
                 let was_served = place < free.slots.len();
                 free.waiters.remove(place);
@@ -372,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_returns_when_its_last_view_goes() {
+    fn a_slot_is_freed_when_its_last_view_is_dropped() {
         let pool = Pool::new(10, 1);
         let mut block = pool.try_get().unwrap();
         block.set_len(10);
@@ -386,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn head_and_payload_are_one_piece() {
+    fn header_and_payload_are_contiguous() {
         let pool = Pool::new(10, 2);
         let mut block = pool.try_get().unwrap();
         block.capacity_mut()[..3].copy_from_slice(b"abc");
@@ -402,7 +411,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "only a view from the start")]
-    fn a_view_from_the_middle_has_no_head() {
+    fn a_view_from_the_middle_cannot_be_framed() {
         let pool = Pool::new(10, 1);
         let mut block = pool.try_get().unwrap();
         block.set_len(3);
@@ -410,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_handle_writes_again() {
+    fn only_the_last_handle_becomes_writable_again() {
         let pool = Pool::new(10, 1);
         let mut block = pool.try_get().unwrap();
         block.set_len(5);
@@ -434,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_free_slots_is_given_back_and_taken_again() {
+    fn memory_of_free_slots_is_returned_and_taken_again() {
         if page_size::get() != ALIGNMENT {
             return;
         }
@@ -448,7 +457,7 @@ mod tests {
         let kept = blocks.remove(0);
         drop(blocks);
         assert_eq!(pool.resident(), 3 * slot);
-        // Whole slots, none that has an owner.
+        // Whole slots are returned, and only those without an owner.
         assert_eq!((pool.give_back(1), pool.resident()), (slot, 2 * slot));
         assert_eq!((pool.give_back(usize::MAX), pool.resident()), (slot, slot));
         assert_eq!(pool.available(), 3);
@@ -465,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_last_keeps_its_memory() {
+    fn the_most_recently_used_slots_keep_their_memory() {
         if page_size::get() != ALIGNMENT {
             return;
         }
@@ -481,10 +490,10 @@ mod tests {
         assert_eq!((next.as_mut_ptr(), pool.resident()), (address, resident));
     }
 
-    /// Who comes later waits longer, whoever is asked first: a lock-step of streams that keep blocks until an earlier one of
-    /// theirs comes would else stand still for ever.
+    /// First come, first served, in whatever order the futures are polled. Otherwise streams in
+    /// lock step, each keeping blocks until an earlier one arrives, would wait for ever.
     #[test]
-    fn a_newcomer_is_not_before_those_who_wait() {
+    fn a_newcomer_queues_behind_earlier_waiters() {
         let pool = Pool::new(10, 2);
         let mut context = Context::from_waker(Waker::noop());
         let held = [pool.try_get().unwrap(), pool.try_get().unwrap()];
@@ -509,7 +518,8 @@ mod tests {
             Poll::Pending => false,
         };
         assert!(served(&mut waiters[0]));
-        // Two of them may go, in any order; one who goes away makes room for the next.
+        // Two waiters may be served, in any order. One that leaves the queue makes room for the
+        // next.
         drop(other);
         drop(waiters.remove(1));
         assert!(!served(&mut newcomer));
@@ -521,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_waiter_passes_its_wake_up_on() {
+    fn a_dropped_waiter_passes_its_wake_up_to_the_next() {
         let pool = Pool::new(10, 1);
         let held = pool.try_get().unwrap();
         let (one, two) = (

@@ -82,7 +82,7 @@ impl Failure {
             | ErrorKind::Unreachable
             | ErrorKind::Tampered
             | ErrorKind::PeerMisbehaved
-            | ErrorKind::Senseless
+            | ErrorKind::InvalidReply
             | ErrorKind::TimedOut => code::NETWORK,
             ErrorKind::Cancelled => code::INTERRUPTED,
             _ if on_source => code::SOURCE,

@@ -46,8 +46,9 @@ pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<()
     let (Some(backup), Some(existing)) = (&context.options.backup, &task.existing) else {
         return Ok(());
     };
-    // In a folder that nobody has seen yet there is nothing of anybody's to keep.
-    if existing.is_dir() || task.folder.placement() == Placement::Direct {
+    // In a folder that nobody has seen yet there is nothing of anybody's to keep. A copy that an earlier run of this job made
+    // is no version either: it would replace the backup that run made.
+    if existing.is_dir() || task.existing_is_own || task.folder.placement() == Placement::Direct {
         return Ok(());
     }
     let path = task.folder.path().join(&task.name);
@@ -189,7 +190,7 @@ pub(crate) async fn copy_aside(
         return Ok(());
     };
     let token = task.token();
-    if lock(&context.copied_aside.0).contains(&token) {
+    if task.existing_is_own || lock(&context.copied_aside.0).contains(&token) {
         return Ok(());
     }
     if was_begun(context, token, existing, source) {

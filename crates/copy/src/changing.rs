@@ -12,6 +12,7 @@ use ropeway_vfs::{Error, ErrorKind, File, Metadata, Op, RelPath, Timestamp};
 
 use crate::context::Context;
 use crate::durable::PendingRename;
+use crate::environment::Sizes;
 use crate::file::FileTask;
 use crate::naming::rename;
 use crate::status::{Fatal, Status};
@@ -33,11 +34,8 @@ const TORN: Timestamp = Timestamp(315_619_200_000_000_000);
 /// The coarsest grain in use, FAT's.
 const TORN_GRAIN_NS: u64 = 2_000_000_000;
 
-/// Small files are read again several times, with growing pauses: most writers rest in between.
-const SMALL_MAX: u64 = 1 << 20;
+/// Pauses before a small file is read again.
 const SMALL_PAUSES_MS: [u64; 4] = [10, 40, 160, 320];
-/// Files up to this size are read once more, at once.
-const ONCE_MAX: u64 = 64 << 20;
 
 /// The tries that a file has left.
 pub(crate) struct Rereads {
@@ -47,10 +45,10 @@ pub(crate) struct Rereads {
 }
 
 impl Rereads {
-    pub(crate) fn of(size: u64) -> Self {
+    pub(crate) fn of(sizes: &Sizes, size: u64) -> Self {
         let pauses_ms = match size {
-            _ if size <= SMALL_MAX => SMALL_PAUSES_MS.iter(),
-            _ if size <= ONCE_MAX => [0].iter(),
+            _ if size <= sizes.reread_max => SMALL_PAUSES_MS.iter(),
+            _ if size <= sizes.reread_once_max => [0].iter(),
             _ => [].iter(),
         };
         Self {
@@ -179,9 +177,13 @@ mod tests {
 
     #[test]
     fn tries_are_bounded_by_size() {
-        let tries = |size| Rereads::of(size).pauses_ms.count();
-        assert_eq!([tries(0), tries(SMALL_MAX), tries(SMALL_MAX + 1)], [4, 4, 1]);
-        assert_eq!([tries(ONCE_MAX), tries(ONCE_MAX + 1)], [1, 0]);
+        let sizes = Sizes::default();
+        let tries = |size| Rereads::of(&sizes, size).pauses_ms.count();
+        assert_eq!([0, sizes.reread_max, sizes.reread_max + 1].map(tries), [4, 4, 1]);
+        assert_eq!(
+            [sizes.reread_once_max, sizes.reread_once_max + 1].map(tries),
+            [1, 0]
+        );
     }
 
     #[test]

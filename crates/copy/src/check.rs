@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_block::Pool;
-use ropeway_plan::{Filter, Grain, NameMap, NamePolicy, Rules};
+use ropeway_plan::{Filter, NameMap, NamePolicy, Rules, TimeGranularity};
 use ropeway_vfs::event::Event;
 use ropeway_vfs::{CacheMode, Error, ErrorKind, Kind, Op, OpenOptions, Preserve, RelPath, Tree};
 
@@ -94,7 +94,7 @@ pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, (Er
     let rules = Rules {
         checksum: spec.checksum,
         devices: spec.devices,
-        grain: Grain::between(source, target).with_window(spec.modify_window),
+        granularity: TimeGranularity::between(source, target).with_window(spec.modify_window),
         ..Rules::between(source, target)
     };
     Ok(Check::new(spec, sink, names, rules).run(left, right).await)

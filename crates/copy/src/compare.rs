@@ -7,6 +7,7 @@ use ropeway_plan::attributes_differ;
 
 use crate::context::Context;
 use crate::file::{self, FileTask};
+use crate::walk::shares_more;
 use crate::{links, special};
 
 /// Compares a file's content on both ends; copies it if it differs, else sees to its attributes.
@@ -24,7 +25,7 @@ pub(crate) async fn compare(context: &Arc<Context>, task: FileTask) {
             let rules = &task.folder.root().rules;
             let aged = task.existing.as_ref().is_some_and(|existing| {
                 task.metadata.modified.is_known()
-                    && !rules.grain.equal(task.metadata.modified, existing.modified)
+                    && !rules.granularity.equal(task.metadata.modified, existing.modified)
             });
             let differ = task.existing.as_ref().is_some_and(|existing| {
                 attributes_differ(
@@ -37,6 +38,9 @@ pub(crate) async fn compare(context: &Arc<Context>, task: FileTask) {
             });
             let link = task.link;
             let (folder, name) = (Arc::clone(&task.folder), task.name.clone());
+            if (aged || differ) && !context.options.dry_run && shares_more(context, &task).await {
+                return file::copy(context, task).await;
+            }
             if (aged || differ) && !context.options.dry_run {
                 special::update_attributes(context, task).await;
             } else {

@@ -18,10 +18,12 @@ use crate::ahead::Ahead;
 use crate::backup::CopiedAside;
 use crate::crossing::Crossing;
 use crate::durable::SyncControl;
+use crate::environment::Environment;
 use crate::journal::{Journal, Token};
 use crate::leftovers::Temporaries;
 use crate::links::Links;
 use crate::moving::Arrivals;
+use crate::mutations::{self, Mutation};
 use crate::options::{Durability, Options, Root};
 use crate::progress::Live;
 use crate::status::{Failures, Fatal, hint_for};
@@ -37,22 +39,6 @@ pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 /// statement).
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Wall-clock time as a [`Timestamp`], from the coarse clock that file systems take change times from: whatever changes
-/// later has a change time that is not earlier.
-pub(crate) fn wall_clock() -> Timestamp {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    // Nanoseconds of a second fit.
-    Timestamp::from_unix(now.tv_sec, now.tv_nsec as u32)
-}
-
-/// A random number that nobody can guess.
-pub(crate) fn random() -> std::io::Result<u64> {
-    let mut bytes = [0; 8];
-    // Requests of up to 256 bytes are answered whole (getrandom(2)).
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u64::from_le_bytes(bytes))
 }
 
 /// A flag that tasks can wait for.
@@ -116,6 +102,8 @@ impl RootContext {
 pub(crate) struct Context {
     pub(crate) target: Arc<dyn Tree>,
     pub(crate) options: Options,
+    /// What the job takes from the machine.
+    pub(crate) environment: Environment,
     pub(crate) live: Arc<Live>,
     pub(crate) cancel: Arc<Cancel>,
     pub(crate) failures: Failures,
@@ -276,7 +264,7 @@ impl Context {
     /// The user that new nodes belong to, where the target says whom a node belongs to.
     pub(crate) fn own_user(&self) -> Option<u32> {
         let can = self.target.capabilities();
-        (can.owners && !can.is_remote()).then(|| rustix::process::geteuid().as_raw())
+        (can.owners && !can.is_remote()).then_some(self.environment.user)
     }
 
     /// The attributes that a node gets on the target. A creation time that no node there can be given is not asked for:
@@ -320,7 +308,9 @@ impl Context {
 
     /// Whether finished files wait under temporary names for the next checkpoint.
     pub(crate) fn postpones(&self) -> bool {
-        self.options.durability == Durability::End && !self.flushes_each()
+        self.options.durability == Durability::End
+            && !self.flushes_each()
+            && !mutations::is(Mutation::RenameBeforeFlush)
     }
 
     /// Whether extended attributes of a node are worth reading: the source may have some, and the target takes some, or
@@ -389,6 +379,7 @@ impl Context {
     /// Waits; `false` if the job stops meanwhile.
     pub(crate) async fn sleep(&self, span: Duration) -> bool {
         tokio::select! {
+            biased;
             () = tokio::time::sleep(span) => !self.stopped(),
             () = self.cancel.cancelled() => false,
         }

@@ -237,7 +237,7 @@ impl Count<'_> {
             None => Vec::new(),
         };
         let mut there: Vec<_> = there.into_iter().map(|found| found.ok().flatten()).collect();
-        let grain = self.root.rules.grain.learned(
+        let grain = self.root.rules.granularity.learned(
             files.iter().map(|(_, metadata)| metadata.modified),
             there.iter().flatten().map(|found| found.modified),
         );

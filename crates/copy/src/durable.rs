@@ -18,19 +18,21 @@
 
 mod checkpoints;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ropeway_plan::Version;
 use ropeway_vfs::{File, Name, RelPath, Timestamp};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 pub(crate) use self::checkpoints::{checkpoint, hear_of_losses, note_loss, run_checkpoints};
 use crate::context::{Context, lock};
+use crate::environment::WallClock;
 use crate::folder::Folder;
-use crate::journal::{Made, Token, WallClock};
+use crate::journal::{Made, Token};
 use crate::progress::Live;
 
 /// Dirty bytes allowed before the device's speed is known: as for a slow one, whose first sync would else take long and
@@ -134,7 +136,7 @@ pub(crate) struct SyncControl {
     wake: Notify,
     room: Notify,
     pending: Mutex<Vec<PendingRename>>,
-    open: Mutex<HashMap<Token, Arc<OpenFile>>>,
+    open: Mutex<BTreeMap<Token, Arc<OpenFile>>>,
     checkpoint: tokio::sync::Mutex<()>,
     clock: WallClock,
     /// What both clocks showed at the last look, and whether the wall clock was ever set back.
@@ -264,6 +266,7 @@ impl SyncControl {
                 return;
             }
             tokio::select! {
+                biased;
                 () = &mut room => {}
                 () = context.cancel.cancelled() => return,
             }
@@ -274,6 +277,7 @@ impl SyncControl {
     async fn awaiting<T>(&self, sync: impl Future<Output = T>) -> T {
         tokio::pin!(sync);
         let result = tokio::select! {
+            biased;
             result = &mut sync => result,
             () = tokio::time::sleep(HOLD_AFTER) => {
                 self.held.store(true, Ordering::Release);
@@ -456,7 +460,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_sync_that_writes_keep_from_ending_holds_them() {
         let control = SyncControl::new(None, WallClock::default(), false);
-        let start = tokio::time::Instant::now();
+        let start = Instant::now();
         let sync = async {
             while !control.is_held() {
                 tokio::time::sleep(Duration::from_millis(10)).await;

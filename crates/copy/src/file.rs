@@ -27,8 +27,6 @@ use crate::stream::{Stream, Streamed};
 /// From this size on, `--cache auto` leaves the page cache as it was: smaller copies fit any cache and are often read
 /// again at once.
 const CACHE_LEAVE_MIN: u64 = 32 << 20;
-/// Files from this size on have a record in the journal.
-const JOURNAL_MIN: u64 = 4 << 20;
 
 /// A file to copy.
 #[derive(Clone)]
@@ -40,6 +38,8 @@ pub(crate) struct FileTask {
     pub(crate) metadata: Metadata,
     /// What stands under the name now.
     pub(crate) existing: Option<Metadata>,
+    /// What stands there is a copy that an earlier run of this job did not make durable: no version worth a backup.
+    pub(crate) existing_is_own: bool,
     /// Set when other names of the file wait for this copy.
     pub(crate) link: Option<FileId>,
 }
@@ -173,7 +173,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
     let spot = Spot::of(context, task);
     crate::leftovers::before(context, &task.folder).await;
     let cache = cache_of(context, task.metadata.size);
-    let mut rereads = Rereads::of(task.metadata.size);
+    let mut rereads = Rereads::of(&context.environment.sizes, task.metadata.size);
     let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
     loop {
         let source = open_source(task, cache.source).await?;
@@ -187,7 +187,10 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
             aside.map_err(on_target)?;
         }
         let (target, start) = begin(context, task, &spot, (&before, &version), cache.target).await?;
-        let landing = Landing::new(&context.live, before.size >= JOURNAL_MIN);
+        let landing = Landing::new(
+            &context.live,
+            before.size >= context.environment.sizes.journal_min,
+        );
         if let Start::Complete = start {
             context.arrivals.add(task.token(), &before);
             finish(context, task, &spot, None, before.size).await?;
@@ -197,7 +200,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
         }
         let ends = (&source, &target);
         let begun = (&before, &version);
-        let has_size = source.tells_size();
+        let has_size = source.reports_size();
         let streamed = match has_size {
             true => move_data(context, task, ends, &landing, begun, start).await?,
             false => kernel::copy_all(context, &*source, &*target, &landing).await?,
@@ -240,7 +243,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
 
 /// Which cache manners both ends get for a file of this size.
 pub(crate) fn cache_of(context: &Context, size: u64) -> EngineCache {
-    let mut cache = context.options.engine.cache(size, context.options.cache, false);
+    let mut cache = context.options.engine.cache(size, context.options.cache);
     for end in [&mut cache.source, &mut cache.target] {
         if *end == CacheMode::Auto {
             *end = if size >= CACHE_LEAVE_MIN {
@@ -269,7 +272,7 @@ async fn move_data(
     };
     let hash = context.hashes.is_some();
     let plain = context.options.engine == Engine::Auto && !hash;
-    let made = match before.size >= JOURNAL_MIN {
+    let made = match before.size >= context.environment.sizes.journal_min {
         true => Some(made_of(context, target).await?),
         false => None,
     };
@@ -281,7 +284,11 @@ async fn move_data(
             hash: None,
         });
     }
-    if let Some(journal) = context.journal.as_ref().filter(|_| before.size >= JOURNAL_MIN) {
+    if let Some(journal) = context
+        .journal
+        .as_ref()
+        .filter(|_| before.size >= context.environment.sizes.journal_min)
+    {
         context.journalled(Some(journal.file_begun(token, *version, durable, made)));
         context.journalled(Some(journal.written(token, written)));
     }
@@ -402,7 +409,8 @@ async fn finish(
     }
     context.sync.closed(token);
     context.copied_aside.forget(token);
-    let is_recorded = size >= JOURNAL_MIN || (spot.inplace && context.options.backup.is_some());
+    let is_recorded =
+        size >= context.environment.sizes.journal_min || (spot.inplace && context.options.backup.is_some());
     if !postponed && let Some(journal) = context.journal.as_ref().filter(|_| is_recorded) {
         context.journalled(Some(journal.closed(token)));
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ropeway_block::Pool;
-use ropeway_plan::{Engine, Grain, NameMap, Nonce, Rules, Tuner};
+use ropeway_plan::{Engine, NameMap, Nonce, Rules, TimeGranularity, Tuner};
 use ropeway_vfs::event::{Counters, Event, Phase};
 use ropeway_vfs::{CacheMode, RelPath, Tree};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -15,11 +15,13 @@ use crate::blocks;
 use crate::context::{Cancel, Context, EventSink, RootContext, lock, summarize};
 use crate::crossing::Crossing;
 use crate::durable::{SyncControl, checkpoint, hear_of_losses, run_checkpoints};
+use crate::environment::Environment;
 use crate::folder::run_finisher;
 use crate::journal::{self, Journal, JournalSpec};
 use crate::leftovers::{self, Temporaries};
 use crate::links::Links;
 use crate::moving::{self, Arrivals};
+use crate::mutations::{self, Mutation};
 use crate::options::{Durability, Options, Root};
 use crate::progress::Live;
 use crate::status::{Failures, Fatal, Outcome, Status};
@@ -47,6 +49,8 @@ pub struct JobSpec {
     pub target: Arc<dyn Tree>,
     /// How.
     pub options: Options,
+    /// What it takes from the machine.
+    pub environment: Environment,
     /// Where to keep the journal; `None`: an interrupted copy starts over (equal files are still skipped).
     pub journal: Option<JournalSpec>,
 }
@@ -63,6 +67,7 @@ impl JobSpec {
             roots: vec![root],
             target,
             options,
+            environment: Environment::default(),
             journal: None,
         }
     }
@@ -171,17 +176,19 @@ impl Job {
             roots,
             target,
             options,
+            environment,
             journal,
         } = spec;
         let journal = journal.filter(|_| !options.dry_run);
-        let (journal, nonce, clock) = journal::begin(journal, Context::names_durable(&options, &*target))?;
+        let names_durable = Context::names_durable(&options, &*target);
+        let (journal, nonce) = journal::begin(journal, &environment, names_durable)?;
         let may_be_dirty = options.durability != Durability::None && !target.capabilities().is_remote();
         let roots: Vec<_> = roots
             .into_iter()
             .zip(0..)
             .map(|(root, index)| Arc::new(root_context(root, index, &*target, &options)))
             .collect();
-        let hashes = hashes_of(&options, journal.as_ref(), nonce)?;
+        let hashes = hashes_of(&options, &environment, journal.as_ref(), nonce)?;
         let historic = options.engine != Engine::Auto;
         let streams_max = streams_of(&options);
         // Without a same-side path many small files are in flight through blocks; the pool still bounds memory.
@@ -203,8 +210,8 @@ impl Job {
         };
         let batches = target.capabilities().batches_in_flight.max(1);
         let context = Context {
-            temporaries: Temporaries::new(&target, nonce, journal.as_ref(), &roots),
-            sync: SyncControl::new(options.dirty_max, clock, may_be_dirty),
+            temporaries: Temporaries::new(&target, (nonce, &environment.boot_id), journal.as_ref(), &roots),
+            sync: SyncControl::new(options.dirty_max, environment.clock.clone(), may_be_dirty),
             tuner: tuner.into(),
             crossing,
             arrivals: Arrivals::remembered(options.move_source),
@@ -219,6 +226,7 @@ impl Job {
             copied_aside: Default::default(),
             target,
             options,
+            environment,
             live,
             cancel,
             sink,
@@ -264,7 +272,7 @@ fn root_context(root: Root, index: u64, target: &dyn Tree, options: &Options) ->
         force: options.force,
         replace_special: options.delete.is_some(),
         devices: options.devices,
-        grain: Grain::between(root.source.capabilities(), target.capabilities())
+        granularity: TimeGranularity::between(root.source.capabilities(), target.capabilities())
             .with_window(options.modify_window),
         ..Rules::between(root.source.capabilities(), target.capabilities())
     };
@@ -278,11 +286,16 @@ fn root_context(root: Root, index: u64, target: &dyn Tree, options: &Options) ->
     }
 }
 
-fn hashes_of(options: &Options, journal: Option<&Journal>, nonce: Nonce) -> Result<Option<Hashes>, Fatal> {
+fn hashes_of(
+    options: &Options,
+    environment: &Environment,
+    journal: Option<&Journal>,
+    nonce: Nonce,
+) -> Result<Option<Hashes>, Fatal> {
     if (!options.verify.read_back && options.verify.manifest.is_none()) || options.dry_run {
         return Ok(None);
     }
-    let folder = journal.map_or_else(std::env::temp_dir, |journal| journal.folder().to_path_buf());
+    let folder = journal.and_then(Journal::folder).unwrap_or(&environment.scratch);
     let path = folder.join(format!("hashes-{:016x}-{}", nonce.0, std::process::id()));
     Hashes::create(path).map(Some).map_err(|error| {
         Fatal::new(
@@ -390,6 +403,7 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>
     for root in roots {
         // A listing may hang for ever, too.
         tokio::select! {
+            biased;
             walked = walk::walk(context, root, &finisher) => done.extend(walked),
             () = given_up(context) => break,
         }
@@ -398,6 +412,7 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>
     context.live.walk_final.store(true, Ordering::Release);
     context.ahead.close();
     tokio::select! {
+        biased;
         () = all_landed(context) => {}
         () = given_up(context) => {}
     }
@@ -414,6 +429,7 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>
     for mut finished in done {
         while !context.stopped() {
             tokio::select! {
+                biased;
                 _ = &mut finished => break,
                 () = tokio::time::sleep(Duration::from_millis(2)) => {
                     if context.sync.has_pending() {
@@ -459,7 +475,7 @@ async fn settle(context: &Arc<Context>, times: &mut Times) {
     }
     if !context.failures.is_fatal() {
         checkpoint(context).await;
-        if context.sync.is_touched() {
+        if context.sync.is_touched() && !mutations::is(Mutation::NamesNotFlushed) {
             checkpoint(context).await;
         }
     }

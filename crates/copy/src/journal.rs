@@ -14,6 +14,8 @@
 //!   files the bytes below the given offsets.
 //! * `Closed`: a file is finished, or a folder has its own name.
 //! * `Lost`: a flush failed. The kernel reports that once, so only this record tells later runs.
+//! * `Links`: names of files with several names are made or removed, which changes the change time of data that the run did
+//!   not write.
 //! * `ClockStepped`: the wall clock was set back, so change times tell nothing.
 //!
 //! What follows from the records is in [`Memory`]. A journal that cannot be read stands for a run of which nothing is
@@ -24,13 +26,11 @@
 mod begin;
 mod list;
 mod memory;
+mod store;
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -41,8 +41,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::begin::begin;
 pub use self::list::{UnfinishedJob, forget_job, unfinished_jobs};
 pub(crate) use self::memory::{Made, Memory};
-use crate::context::{lock, random, wall_clock};
-use crate::private::{close_to_others, make_private, private_folder, private_options};
+pub use self::store::{JournalFile, JournalFolder, JournalStore};
+use crate::context::lock;
+use crate::environment::{Environment, WallClock};
 
 /// Format version; a journal of another one is not read.
 const VERSION: u32 = 2;
@@ -50,9 +51,6 @@ const VERSION: u32 = 2;
 const RECORD_MAX: u32 = 1 << 20;
 /// Bytes of all the sources that a journal names, far below [`RECORD_MAX`]: they are for people.
 const NAMED_MAX: usize = 64 << 10;
-const FILE_NAME: &str = "journal";
-/// What the file is renamed to when a failed flush cannot be recorded in it.
-const LOST_NAME: &str = "lost";
 
 /// Identity of a job: its sources and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,65 +76,22 @@ impl JobKey {
     }
 }
 
-/// Tells the wall-clock time; a test may set it.
-#[derive(Clone)]
-pub struct WallClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
-
-impl WallClock {
-    /// A clock that shows what `now` gives.
-    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        (self.0)()
-    }
-}
-
-impl Default for WallClock {
-    /// The machine's.
-    fn default() -> Self {
-        Self::new(wall_clock)
-    }
-}
-
-impl fmt::Debug for WallClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WallClock({})", self.now().0)
-    }
-}
-
 /// Where a job keeps its journal.
 #[derive(Clone, Debug)]
 pub struct JournalSpec {
-    /// Folder of all jobs, e.g. `$XDG_STATE_HOME/ropeway/jobs`; made if missing.
-    pub state_dir: PathBuf,
-    /// Identity of the running boot (`/proc/sys/kernel/random/boot_id`) and of the target's mount: what was written but
-    /// not durable is lost with either. Empty: unknown, nothing written is trusted.
-    pub boot_id: String,
+    /// The journals of all jobs.
+    pub store: Arc<dyn JournalStore>,
     /// The job.
     pub key: JobKey,
     /// Its sources, as people know them.
     pub sources: Vec<String>,
     /// Its target, as people know it.
     pub target: String,
-    /// The clock that change times on the target follow.
-    pub clock: WallClock,
 }
 
-/// Whether there is a journal of an unfinished job with this key.
+/// Whether a folder of journals holds one of an unfinished job with this key.
 pub fn unfinished(state_dir: &Path, key: &JobKey) -> bool {
-    let folder = state_dir.join(key.id());
-    [FILE_NAME, LOST_NAME]
-        .iter()
-        .any(|name| folder.join(name).is_file())
-}
-
-/// Whether a job of this id has a journal.
-pub(crate) fn has_journal(state_dir: &Path, id: &str) -> bool {
-    let folder = state_dir.join(id);
-    let is_there = |name| folder.join(name).is_file();
-    id.bytes().all(|byte| byte.is_ascii_hexdigit()) && [FILE_NAME, LOST_NAME].into_iter().any(is_there)
+    store::holds_journal(&state_dir.join(key.id()))
 }
 
 /// Identity of a file within a job: a hash of root and path.
@@ -187,14 +142,18 @@ enum Record {
     },
     Lost {},
     ClockStepped {},
+    Links {},
 }
 
 /// An open journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    folder: PathBuf,
+    id: String,
+    store: Arc<dyn JournalStore>,
     boot: String,
-    file: Mutex<File>,
+    file: Box<dyn JournalFile>,
+    /// Appends come one after the other.
+    appending: Mutex<()>,
     memory: Memory,
     nonce: Nonce,
     clock: WallClock,
@@ -202,6 +161,8 @@ pub(crate) struct Journal {
     begin: Begin,
     /// The step of the clock is recorded.
     stepped: AtomicBool,
+    /// That names of files change is recorded.
+    has_links: AtomicBool,
 }
 
 impl Journal {
@@ -210,67 +171,58 @@ impl Journal {
     ///
     /// # Errors
     /// The folder cannot be made, the file not read or written, or (`WouldBlock`) the job is running already.
-    pub(crate) fn open(spec: &JournalSpec, names_durable: bool) -> io::Result<Self> {
-        let folder = spec.state_dir.join(spec.key.id());
-        make_private(&spec.state_dir)?;
-        // The nonce is a secret until names are made with it.
-        private_folder(&folder)?;
-        let mut file = private_options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .append(true)
-            .open(folder.join(FILE_NAME))?;
-        close_to_others(&file)?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let (memory, valid) = read(&bytes, &spec.boot_id);
-        let lost = folder.join(LOST_NAME);
-        let is_unknown = (valid == 0 && !bytes.is_empty()) || lost.exists();
+    pub(crate) fn open(
+        spec: &JournalSpec,
+        environment: &Environment,
+        names_durable: bool,
+    ) -> io::Result<Self> {
+        let boot = environment.boot_id.clone();
+        let file = spec.store.open(&spec.key.id())?;
+        let bytes = file.read()?;
+        let (memory, valid) = read(&bytes, &boot);
+        let is_unknown = (valid == 0 && !bytes.is_empty()) || file.is_lost();
         if valid < bytes.len() {
-            file.set_len(valid as u64)?;
+            file.truncate(valid as u64)?;
         }
         let nonce = match memory.nonce {
             Some(nonce) => nonce,
-            None => Nonce(random()?),
+            None => Nonce(environment.random.next()?),
         };
         let begin = Begin {
             version: VERSION,
-            boot: spec.boot_id.clone(),
-            started: spec.clock.now(),
+            boot: boot.clone(),
+            started: environment.clock.now(),
             nonce: nonce.0,
             names_durable,
             sources: named(&spec.sources),
             target: spec.target.clone(),
         };
         let mut journal = Self {
-            boot: spec.boot_id.clone(),
-            file: Mutex::new(file),
+            id: spec.key.id(),
+            store: Arc::clone(&spec.store),
+            boot,
+            file,
+            appending: Mutex::default(),
             memory,
             nonce,
-            clock: spec.clock.clone(),
+            clock: environment.clock.clone(),
             begin,
             stepped: AtomicBool::new(false),
-            folder,
+            has_links: AtomicBool::new(false),
         };
         if is_unknown {
             for record in [Record::Begin(Begin::unknown(nonce)), Record::Lost {}] {
                 journal.append(&record)?;
-                journal.memory.apply(record, &spec.boot_id);
+                journal.memory.apply(record, &journal.boot);
             }
         }
         journal.memory.begin(journal.begin.started);
         journal.append(&Record::Begin(journal.begin.clone()))?;
         journal.sync()?;
         // A journal that a power cut takes away would be no reason for doubt.
-        for dir in [&journal.folder, &spec.state_dir] {
-            File::open(dir)?.sync_all()?;
-        }
-        match fs::remove_file(&lost) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(journal),
-        }
+        journal.file.sync_name()?;
+        journal.file.forget_lost()?;
+        Ok(journal)
     }
 
     pub(crate) fn memory(&self) -> &Memory {
@@ -283,12 +235,23 @@ impl Journal {
     }
 
     /// The job's id: [`JobKey::id`].
-    pub(crate) fn id(&self) -> Option<String> {
-        Some(self.folder.file_name()?.to_str()?.to_owned())
+    pub(crate) fn id(&self) -> &str {
+        &self.id
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    /// The store that holds this journal and those of other jobs.
+    pub(crate) fn store(&self) -> &Arc<dyn JournalStore> {
+        &self.store
+    }
+
+    /// Folder for other files of the job, if it has one.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.file.folder()
+    }
+
+    /// Whether an earlier run ended in another boot, or in one that is not known.
+    pub(crate) fn outlived_a_boot(&self) -> bool {
+        self.memory.has_other_boot(&self.boot)
     }
 
     /// As [`Memory::trusts`], for the running boot.
@@ -314,7 +277,7 @@ impl Journal {
     /// # Errors
     /// The journal cannot be read.
     pub(crate) fn places(&self) -> io::Result<Vec<RelPath>> {
-        Ok(places(&fs::read(self.folder.join(FILE_NAME))?))
+        Ok(places(&self.file.read()?))
     }
 
     /// Begins a file, of which `durable` bytes are there and durable already.
@@ -359,7 +322,7 @@ impl Journal {
     pub(crate) fn lost(&self) -> io::Result<()> {
         self.memory.lose();
         let told = self.append(&Record::Lost {}).and_then(|()| self.sync());
-        told.or_else(|_| self.spoil())
+        told.or_else(|_| self.file.spoil())
     }
 
     /// Begins an epoch anew, behind a loss that this run learned of: it has written nothing yet.
@@ -368,21 +331,6 @@ impl Journal {
         begin.started = self.clock.now();
         self.append(&Record::Begin(begin))?;
         self.sync()
-    }
-
-    /// Makes sure that no later run trusts this journal: a file that cannot be read, or has this name, stands for a run
-    /// of which nothing is known.
-    fn spoil(&self) -> io::Result<()> {
-        let path = self.folder.join(FILE_NAME);
-        let overwrite = || {
-            let file = OpenOptions::new().write(true).open(&path)?;
-            file.write_all_at(&[0xff; 8], 0)?;
-            file.sync_data()
-        };
-        overwrite().or_else(|_| {
-            fs::rename(&path, self.folder.join(LOST_NAME))?;
-            File::open(&self.folder)?.sync_all()
-        })
     }
 
     /// Records, once, that the wall clock was set back.
@@ -394,15 +342,24 @@ impl Journal {
         self.sync()
     }
 
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        // The lock is not held over the sync: appends go on meanwhile.
-        let file = lock(&self.file).try_clone()?;
-        file.sync_data()
+    /// Records, once, that this run meets files with several names. A name that goes gives the file a new change time, and
+    /// another name of it then looks like something that this run wrote.
+    pub(crate) fn links(&self) -> io::Result<()> {
+        if self.has_links.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.memory.relink();
+        self.append(&Record::Links {})?;
+        self.sync()
     }
 
-    /// The job is finished: removes its folder.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    /// The job is finished: removes its journal.
     pub(crate) fn finish(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.folder)
+        self.file.remove()
     }
 
     fn append(&self, record: &Record) -> io::Result<()> {
@@ -411,7 +368,8 @@ impl Journal {
         framed.extend_from_slice(&(json.len() as u32).to_le_bytes());
         framed.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
         framed.extend_from_slice(&json);
-        lock(&self.file).write_all(&framed)
+        let _one_at_a_time = lock(&self.appending);
+        self.file.append(&framed)
     }
 }
 

@@ -21,7 +21,6 @@ mod sweep;
 mod told;
 mod vanished;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -35,9 +34,9 @@ use self::own::Own;
 pub use self::report::{JobLeftovers, SweepReport, leftovers_of, sweep_below};
 pub use self::sweep::Swept;
 use self::told::Told;
-use crate::context::{Context, RootContext, lock, wall_clock};
+use crate::context::{Context, RootContext, lock};
 use crate::folder::{Folder, Placement};
-use crate::journal::{Journal, has_journal};
+use crate::journal::{Journal, JournalStore};
 use crate::status::{Fatal, Status};
 
 /// Folders that are looked into for claims before a run: those of its first roots.
@@ -50,9 +49,11 @@ pub(crate) struct Temporaries {
     own: Arc<Own>,
     nonce: Nonce,
     looker: Looker,
-    state_dir: Option<std::path::PathBuf>,
+    journals: Option<Arc<dyn JournalStore>>,
     /// The path of the only root.
     single: Option<RelPath>,
+    /// The paths of all roots.
+    roots: Vec<RelPath>,
     /// The target is far away, and nothing of an earlier run is there.
     aside: bool,
     looking: Mutex<Option<JoinHandle<()>>>,
@@ -69,25 +70,27 @@ pub(crate) struct Temporaries {
 impl Temporaries {
     pub(crate) fn new(
         target: &Arc<dyn Tree>,
-        nonce: Nonce,
+        (nonce, boot_id): (Nonce, &str),
         journal: Option<&Journal>,
         roots: &[Arc<RootContext>],
     ) -> Self {
-        let state_dir = journal.and_then(|journal| journal.folder().parent().map(Path::to_path_buf));
+        let journals = journal.map(|journal| Arc::clone(journal.store()));
         let looker = Looker {
-            job: journal.and_then(Journal::id),
-            state: state_dir.as_deref().map(identity_of),
+            job: journal.map(|journal| journal.id().to_owned()),
+            state: journals.as_ref().map(|journals| journals.identity()),
         };
         let resumed = journal.is_some_and(|journal| journal.memory().resumed());
         let aside = target.capabilities().far && !resumed;
         let single = (roots.len() == 1).then(|| roots[0].root.target_path.clone());
         let of = (looker.job.clone(), looker.state.clone());
+        let boot_id = boot_id.to_owned();
         Self {
-            own: Own::new(Arc::clone(target), nonce, of, aside),
+            own: Own::new(Arc::clone(target), nonce, of, (boot_id, aside)),
             nonce,
             looker,
-            state_dir,
+            journals,
             single,
+            roots: roots.iter().map(|root| root.root.target_path.clone()).collect(),
             aside,
             looking: Mutex::default(),
             others: tokio::sync::Mutex::default(),
@@ -117,17 +120,6 @@ impl Temporaries {
     pub(crate) fn keep_journal(&self) -> bool {
         self.stays.load(Ordering::Acquire)
     }
-}
-
-/// Identity of a folder of journals: nobody learns its path from a claim.
-fn identity_of(state_dir: &Path) -> String {
-    let machine = std::fs::read("/etc/machine-id").unwrap_or_default();
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&machine);
-    hasher.update(rustix::system::uname().nodename().to_bytes());
-    hasher.update(&[0]);
-    hasher.update(state_dir.as_os_str().as_encoded_bytes());
-    hasher.finalize().to_hex()[..16].to_owned()
 }
 
 /// Whether a name in a source is no data but a temporary one of some job, and counts it.
@@ -245,15 +237,15 @@ async fn consider(
         return;
     };
     let has_journal = |job: &str| {
-        let state_dir = temporaries.state_dir.as_deref();
-        state_dir.is_some_and(|state_dir| has_journal(state_dir, job))
+        let journals = temporaries.journals.as_ref();
+        journals.is_some_and(|journals| journals.has_journal(job))
     };
     if temporaries
         .looker
-        .is_orphan(&told, &metadata, wall_clock(), has_journal)
+        .is_orphan(&told, &metadata, context.environment.clock.now(), has_journal)
     {
         let mut found = Swept::default();
-        if told.is_partial(claim.kind()) {
+        if told.is_partial(claim.kind(), &context.environment.boot_id) {
             let paths = roots.iter().map(|root| &root.root.target_path);
             let below = paths.filter(|path| path.strip_prefix(dir).is_some());
             let goes_on = || !context.stopped();
@@ -392,13 +384,24 @@ pub(crate) async fn end(context: &Context) {
     }
     let retried = context.live.retries.load(Ordering::Relaxed) > 0;
     let mut had_probe = temporaries.has_probed.load(Ordering::Acquire);
-    if resumed(context) || retried || context.failures.items() > 0 {
+    let was_refused = temporaries.own.was_refused().await;
+    if resumed(context) || retried || was_refused || context.failures.items() > 0 {
         match context.remove_probe().await {
             Ok(was_there) => had_probe |= was_there,
             Err(_) => temporaries.must_stay(),
         }
         let places = places(context).await;
         let mut swept = sweep::places(&*context.target, places.clone(), temporaries.nonce).await;
+        if context
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.outlived_a_boot())
+        {
+            // A power cut may have taken what journal and claim said of places.
+            let goes_on = || !context.stopped();
+            let roots = temporaries.roots.clone();
+            search::remove_below(&*context.target, roots, temporaries.nonce, goes_on, &mut swept).await;
+        }
         if swept.failed.is_empty() {
             sweep::claims(&*context.target, &places, temporaries.nonce, &mut swept).await;
         }

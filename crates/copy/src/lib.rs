@@ -32,6 +32,7 @@ mod count;
 mod crossing;
 mod delete;
 mod durable;
+mod environment;
 mod file;
 mod folder;
 mod job;
@@ -40,6 +41,10 @@ mod kernel;
 mod leftovers;
 mod links;
 mod moving;
+#[cfg(feature = "mutations")]
+pub mod mutations;
+#[cfg(not(feature = "mutations"))]
+mod mutations;
 mod naming;
 mod options;
 mod private;
@@ -62,8 +67,12 @@ pub use changing::Changing;
 pub use check::{CheckOutcome, CheckSpec, check, check_manifest};
 pub use clock::RuntimeClock;
 pub use context::EventSink;
+pub use environment::{Environment, Randomness, Sizes, WallClock};
 pub use job::{Handle, Job, JobSpec};
-pub use journal::{JobKey, JournalSpec, UnfinishedJob, WallClock, forget_job, unfinished, unfinished_jobs};
+pub use journal::{
+    JobKey, JournalFile, JournalFolder, JournalSpec, JournalStore, UnfinishedJob, forget_job, unfinished,
+    unfinished_jobs,
+};
 pub use leftovers::{JobLeftovers, SweepReport, Swept, leftovers_of, sweep_below};
 pub use options::{Backup, Delete, Durability, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary};
 pub use private::{private_folder, private_options};

@@ -20,8 +20,6 @@ use crate::progress::add_wait;
 pub(crate) const BATCH_FILES: usize = 64;
 /// Bytes of one batch.
 pub(crate) const BATCH_BYTES: u64 = 4 << 20;
-/// Largest file that goes into a batch.
-pub(crate) const SMALL_MAX: u64 = 1 << 20;
 
 /// Copies small files of one folder. The permit that bounds batches in flight is held by the caller.
 pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tasks: Vec<FileTask>) {
@@ -185,7 +183,10 @@ pub(crate) fn fits(context: &Context, task: &FileTask) -> bool {
     // A replaced file that is kept, or one that others are linked to, takes the path that does that.
     let special = (temporary && (task.link.is_some() || context.options.backup.is_some()))
         || (!temporary && task.link.is_some() && task.existing.is_some());
-    let size_max = context.crossing.as_ref().map_or(SMALL_MAX, Crossing::size_max);
+    let size_max = context
+        .crossing
+        .as_ref()
+        .map_or(context.environment.sizes.small_max, Crossing::size_max);
     let inside =
         || context.hashes.is_none() && context.target.copies_inside(&*task.folder.root().root.source);
     let size_max = match &context.crossing {

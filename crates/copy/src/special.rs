@@ -173,7 +173,7 @@ async fn set_attributes(
         let capabilities = context.target.capabilities();
         let rules = &task.folder.root().rules;
         let same_time = !task.metadata.modified.is_known()
-            || rules.grain.equal(task.metadata.modified, existing.modified);
+            || rules.granularity.equal(task.metadata.modified, existing.modified);
         let preserve = &context.options.preserve;
         let differ = attributes_differ(&task.metadata, existing, rules, preserve, capabilities);
         if !differ && (same_time || !context.options.preserve.times) {

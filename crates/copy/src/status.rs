@@ -54,7 +54,7 @@ impl Status {
             | ErrorKind::Unreachable
             | ErrorKind::Tampered
             | ErrorKind::PeerMisbehaved
-            | ErrorKind::Senseless
+            | ErrorKind::InvalidReply
             | ErrorKind::TimedOut => Self::Network,
             ErrorKind::Authentication | ErrorKind::PermissionDenied => Self::Permission,
             ErrorKind::Cancelled => Self::Interrupted,
@@ -133,7 +133,7 @@ pub fn hint_for(kind: ErrorKind, on_source: bool) -> Option<&'static str> {
             "the server is at its limits (open files, memory): close other clients, raise its limits, or run the same \
              command again later"
         }
-        ErrorKind::Senseless => {
+        ErrorKind::InvalidReply => {
             "look at it on the server itself, and exclude it if the rest is to be complete"
         }
         ErrorKind::DeviceError if on_source => {

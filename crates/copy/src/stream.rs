@@ -8,7 +8,7 @@
 //! Several blocks are in flight; the pool is the back-pressure. Write-back is started window by window as the
 //! contiguous part grows, and nothing more is issued while this file has more dirty bytes than its bound.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,15 +23,10 @@ use crate::context::{Context, cancelled, lock};
 use crate::durable::OpenFile;
 use crate::journal::Token;
 use crate::progress::{Landing, add_wait};
-use crate::windows::{WINDOW, Windows};
-
-/// Files from this size on are followed between checkpoints and make way for them; shorter ones are whole soon enough.
-const LONG_MIN: u64 = 64 << 20;
+use crate::windows::Windows;
 
 /// The tuner is told after this many bytes.
 const TUNE_EVERY: u64 = 32 << 20;
-/// The journal is told after this many bytes of a file: what a kill may cost beyond the blocks in flight.
-const JOURNAL_EVERY: u64 = 4 << 20;
 /// Chunk of a range copied inside the kernel.
 const RANGE_CHUNK: u64 = 16 << 20;
 
@@ -87,7 +82,7 @@ type IoFuture<'a> = Pending<'a, Result<Io, (Error, bool)>>;
 struct State<'a> {
     transfer: Transfer,
     in_flight: FuturesUnordered<IoFuture<'a>>,
-    ready: HashMap<u64, Block>,
+    ready: BTreeMap<u64, Block>,
     /// Offsets of reads under way.
     reading: BTreeSet<u64>,
     digest: Option<Digest>,
@@ -113,10 +108,10 @@ impl Stream<'_> {
         let mut state = State {
             transfer: Transfer::new(self.context.options.engine, self.size, self.start, limits),
             in_flight: FuturesUnordered::new(),
-            ready: HashMap::new(),
+            ready: BTreeMap::new(),
             reading: BTreeSet::new(),
             digest,
-            windows: Windows::new(self.start),
+            windows: Windows::new(self.start, self.context.environment.sizes.window),
             journalled: self.start,
             landed: self.start,
             end: 0,
@@ -173,6 +168,7 @@ impl Stream<'_> {
             // Without room nothing may be in flight; then it is the device that takes its time, not this file.
             let moving = room || !state.in_flight.is_empty();
             let io = tokio::select! {
+                biased;
                 io = state.in_flight.next(), if moving => io,
                 () = self.context.sync.wait_for_room(self.context), if !room => continue,
                 () = self.context.cancel.cancelled() => continue,
@@ -218,7 +214,7 @@ impl Stream<'_> {
     fn dirty_bound(&self) -> u64 {
         let shared = self.context.sync.bound() / self.context.streams_max as u64;
         if self.write_back {
-            shared.max(WINDOW)
+            shared.max(self.context.environment.sizes.window)
         } else {
             u64::MAX
         }
@@ -284,7 +280,7 @@ impl Stream<'_> {
 
     /// Lets a long sync come to its end.
     async fn make_way(&self) {
-        if self.size >= LONG_MIN {
+        if self.size >= self.context.environment.sizes.long_min {
             self.context.sync.wait_while_held(self.context).await;
         }
     }
@@ -357,7 +353,7 @@ impl Stream<'_> {
         if self.is_counted() {
             self.context.sync.cleaned(&self.open, sent);
         }
-        if self.size >= LONG_MIN {
+        if self.size >= self.context.environment.sizes.long_min {
             self.context.sync.settled(&self.open, upto, &self.context.live);
         }
     }
@@ -392,7 +388,8 @@ impl Stream<'_> {
 
     fn journal(&self, state: &mut State<'_>, now: bool) {
         let contiguous = state.transfer.contiguous().min(self.size);
-        let due = contiguous >= state.journalled + JOURNAL_EVERY || (now && contiguous > state.journalled);
+        let due = contiguous >= state.journalled + self.context.environment.sizes.journal_every
+            || (now && contiguous > state.journalled);
         if let (true, Some(journal)) = (due, &self.context.journal) {
             self.context
                 .journalled(Some(journal.written(self.token, contiguous)));

@@ -25,6 +25,7 @@ mod dispatch;
 mod left;
 mod make;
 
+pub(crate) use self::dispatch::shares_more;
 use self::left::Names;
 
 /// Entries taken from a listing at once.
@@ -146,6 +147,7 @@ impl Walker<'_> {
                 name,
                 metadata,
                 existing,
+                existing_is_own: false,
                 link: None,
             });
             self.visit_all().await;
@@ -156,10 +158,11 @@ impl Walker<'_> {
                 name,
                 metadata,
                 existing,
+                existing_is_own: false,
                 link: None,
             };
             self.count(&task.metadata);
-            self.rules.grain = self.root.rules.grain.learned(
+            self.rules.granularity = self.root.rules.granularity.learned(
                 [task.metadata.modified].into_iter(),
                 task.existing.iter().map(|existing| existing.modified),
             );
@@ -481,7 +484,7 @@ impl Walker<'_> {
                 return self.context.fail(&folder.inner().shown, error, false).await;
             }
         };
-        self.rules.grain = self.root.rules.grain.learned(
+        self.rules.granularity = self.root.rules.granularity.learned(
             nodes.iter().map(|(.., metadata)| metadata.modified),
             existing.iter().flatten().map(|existing| existing.modified),
         );
@@ -493,6 +496,7 @@ impl Walker<'_> {
                 name,
                 metadata,
                 existing,
+                existing_is_own: false,
                 link: None,
             };
             self.node(task, &mut batch).await;

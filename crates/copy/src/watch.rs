@@ -87,6 +87,7 @@ async fn follow_one(context: Arc<Context>, root: Arc<RootContext>, mut watch: Bo
     }
     loop {
         let first = tokio::select! {
+            biased;
             first = watch.next() => first,
             () = context.cancel.cancelled() => return,
         };
@@ -99,6 +100,7 @@ async fn follow_one(context: Arc<Context>, root: Arc<RootContext>, mut watch: Bo
         tokio::pin!(settled);
         while result.is_ok() && !changes.everything {
             tokio::select! {
+                biased;
                 more = watch.next() => result = more.map(|more| changes.add(more)),
                 () = &mut settled => break,
             }

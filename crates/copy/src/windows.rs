@@ -3,12 +3,10 @@
 
 use std::collections::VecDeque;
 
-/// Write-back is started in pieces of this many bytes: large enough for one device request queue, small enough to
-/// start soon.
-pub(crate) const WINDOW: u64 = 8 << 20;
-
 /// Write-back windows of one file: data written, started, settled.
 pub(crate) struct Windows {
+    /// Bytes of a window ([`Sizes::window`](crate::Sizes::window)).
+    window: u64,
     /// Where the next window begins.
     begin: u64,
     /// Bytes written since then.
@@ -25,8 +23,9 @@ pub(crate) struct Windows {
 
 impl Windows {
     /// The windows of a file that is written from `begin` on.
-    pub(crate) fn new(begin: u64) -> Self {
+    pub(crate) fn new(begin: u64, window: u64) -> Self {
         Self {
+            window,
             begin,
             bytes: 0,
             contiguous: begin,
@@ -43,7 +42,7 @@ impl Windows {
         self.bytes += length;
         self.dirty += length;
         self.contiguous = contiguous;
-        if self.bytes >= WINDOW && contiguous >= self.begin + WINDOW {
+        if self.bytes >= self.window && contiguous >= self.begin + self.window {
             let length = contiguous - self.begin;
             self.to_start.push_back((self.begin, length));
             self.started.push_back((self.begin, length, self.bytes));
@@ -86,9 +85,11 @@ impl Windows {
 mod tests {
     use super::*;
 
+    const WINDOW: u64 = 8 << 20;
+
     #[test]
     fn windows_bound_dirty_data_and_wait_for_the_oldest() {
-        let mut windows = Windows::new(0);
+        let mut windows = Windows::new(0, WINDOW);
         let mut upto = 0;
         while windows.dirty < 4 * WINDOW {
             upto += 1 << 20;

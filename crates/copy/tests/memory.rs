@@ -319,12 +319,10 @@ async fn the_probe_of_a_failing_target_is_removed_by_the_next_run() {
     let (source, target) = (Arc::new(sample()), Arc::new(MemoryTree::new()));
     let run = |target: Arc<dyn Tree>| {
         let journal = ropeway_copy::JournalSpec {
-            state_dir: state.path().to_owned(),
-            boot_id: "one".into(),
+            store: Arc::new(ropeway_copy::JournalFolder::new(state.path())),
             key: ropeway_copy::JobKey::new(&["source".into()], "c"),
             sources: Vec::new(),
             target: "c".into(),
-            clock: ropeway_copy::WallClock::default(),
         };
         let options = Options {
             delete: Some(Delete::default()),
@@ -332,6 +330,10 @@ async fn the_probe_of_a_failing_target_is_removed_by_the_next_run() {
         };
         let job = JobSpec {
             journal: Some(journal),
+            environment: ropeway_copy::Environment {
+                boot_id: "one".into(),
+                ..ropeway_copy::Environment::default()
+            },
             ..spec(source.clone(), target, "c", options)
         };
         job.run()

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ropeway_copy::{Durability, Job, JobKey, JobSpec, JournalSpec, Options, Status, WallClock};
+use ropeway_copy::{
+    Durability, Environment, Job, JobKey, JobSpec, JournalFolder, JournalSpec, Options, Status, WallClock,
+};
 use ropeway_plan::Backoff;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::event::Event;
@@ -68,27 +70,34 @@ fn source() -> MemoryTree {
     tree
 }
 
+type Machine = (JournalSpec, Environment);
+
 fn spec(
     source: &Arc<MemoryTree>,
     target: Arc<MemoryTree>,
     options: &Options,
-    journal: JournalSpec,
+    (journal, environment): Machine,
 ) -> JobSpec {
     JobSpec {
         journal: Some(journal),
+        environment,
         ..JobSpec::whole(source.clone(), target, path("copy"), options.clone())
     }
 }
 
-fn journal(state: &Path, boot: &str, wall: &Wall) -> JournalSpec {
-    JournalSpec {
-        state_dir: state.to_path_buf(),
-        boot_id: boot.to_owned(),
+fn journal(state: &Path, boot: &str, wall: &Wall) -> Machine {
+    let journal = JournalSpec {
+        store: Arc::new(JournalFolder::new(state)),
         key: JobKey::new(&["source".into()], "copy"),
         sources: vec!["source".into()],
         target: "copy".into(),
+    };
+    let environment = Environment {
+        boot_id: boot.to_owned(),
         clock: wall.for_journal(),
-    }
+        ..Environment::default()
+    };
+    (journal, environment)
 }
 
 fn copy_folder(from: &Path, to: &Path) {
@@ -223,8 +232,10 @@ async fn cut_and_failing_and_again(rule: &str, seed: u64) {
     let (source, left) = cut_off(&cut, seed, &wall, (state.path(), kept.path())).await;
     let rules = FaultRule::parse(&format!("{rule},probability=0.3,seed={seed},errno=EIO")).unwrap();
     let (of_target, of_source) = rules.into_iter().partition(|rule| rule.applies_to(End::Target));
+    let (two, environment) = journal(kept.path(), "two", &wall);
     let failing = JobSpec {
-        journal: Some(journal(kept.path(), "two", &wall)),
+        journal: Some(two),
+        environment,
         ..JobSpec::whole(
             Faults::new(source.clone(), of_source, Arc::new(wall.clone())),
             Faults::new(left.clone(), of_target, Arc::new(wall.clone())),

@@ -214,7 +214,7 @@ impl File for LocalFile {
         &self.path
     }
 
-    fn tells_size(&self) -> bool {
+    fn reports_size(&self) -> bool {
         !stat::is_made_up(&self.fd)
     }
 

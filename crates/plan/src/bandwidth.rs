@@ -1,8 +1,8 @@
-//! `--bwlimit`: one rate, or a timetable.
+//! Parses `--bwlimit`: one rate, or a timetable of rates.
 //!
-//! The form is that of rclone's timetable: entries `[DAY-]HH:MM,RATE` separated by spaces. An entry holds until the next
-//! one; one without a day holds on every day. Before the first entry of the week the last one holds (the week is a
-//! ring). `off` and `0` mean no limit.
+//! The syntax is that of rclone's timetable: entries `[DAY-]HH:MM,RATE` separated by spaces. An
+//! entry holds until the next one. An entry without a day holds on every day. Before the first
+//! entry of the week the last one holds, since the week is a ring. `off` and `0` mean no limit.
 //!
 //! ```text
 //! 8M
@@ -10,53 +10,50 @@
 //! Mon-08:00,1M Fri-20:00,off
 //! ```
 //!
-//! Rates are bytes a second, written as [`crate::filter::parse_size`] takes them (rclone counts bare numbers in KiB; we
-//! do not). Days and times are those of the local clock, given by the caller; where the clock is put forward or back,
-//! the next change may be told up to an hour wrong, so ask again now and then.
-
-use std::time::Duration;
+//! Rates are bytes a second in the syntax of [`crate::filter::parse_size`]. (rclone counts bare
+//! numbers in KiB; Ropeway counts bytes.) Days and times are those of the local clock, which the
+//! caller passes in.
 
 use jiff::civil::DateTime;
 
 use crate::filter::parse_size;
 
 const DAY_SECONDS: u32 = 24 * 3600;
-const WEEK_SECONDS: u32 = 7 * DAY_SECONDS;
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
-/// More entries are surely a mistake: one for each quarter of an hour of a week.
+/// Most entries accepted: one for each quarter of an hour of a week. More are surely a mistake.
 const ENTRIES_MAX: usize = 7 * 24 * 4;
 
-/// A `--bwlimit` makes no sense.
+/// A `--bwlimit` that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{entry:?} is not a bandwidth: {reason}; write a rate such as 8M or off, or a timetable such as \
      \"08:00,512K 18:00,10M Sat-00:00,off\""
 )]
 pub struct ScheduleError {
-    /// The part that makes no sense.
+    /// The part that cannot be parsed.
     pub entry: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// A moment of the week and the rate that holds from then on.
+/// A moment of the week and the rate from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Change {
     /// Seconds since Monday 00:00.
     second: u32,
-    /// Bytes a second; `None`: no limit.
+    /// Bytes a second; `None` means no limit.
     rate: Option<u64>,
 }
 
-/// How many bytes a second may be moved, and when.
+/// The rate at which bytes may move, by time of the week.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Sorted by moment, one at least, each moment once.
+    /// Sorted by moment; at least one; each moment once.
     changes: Vec<Change>,
 }
 
 impl Schedule {
-    /// The same rate always, in bytes a second; `None`: no limit.
+    /// Makes a schedule with one constant rate in bytes a second; `None` means no limit.
     pub fn constant(rate: Option<u64>) -> Self {
         Self {
             changes: vec![Change { second: 0, rate }],
@@ -66,7 +63,7 @@ impl Schedule {
     /// Parses a rate or a timetable.
     ///
     /// # Errors
-    /// An entry without a rate, with an impossible time, or two entries for one moment.
+    /// An entry without a rate, an impossible time, or two entries for one moment.
     pub fn parse(text: &str) -> Result<Self, ScheduleError> {
         let fault = |entry: &str, reason: &str| ScheduleError {
             entry: entry.to_owned(),
@@ -94,7 +91,7 @@ impl Schedule {
         Ok(Self { changes })
     }
 
-    /// The rate at a local day and time, in bytes a second; `None`: no limit.
+    /// Returns the rate at a local day and time in bytes a second; `None` means no limit.
     pub fn rate_at(&self, local: DateTime) -> Option<u64> {
         let second = second_of_week(local);
         let later = self.changes.partition_point(|change| change.second <= second);
@@ -103,28 +100,14 @@ impl Schedule {
         self.changes[index].rate
     }
 
-    /// How long until the rate changes; `None` if it never does.
-    pub fn next_change(&self, local: DateTime) -> Option<Duration> {
-        let now = second_of_week(local);
-        let rate = self.rate_at(local);
-        let later = self.changes.partition_point(|change| change.second <= now);
-        let (before, after) = self.changes.split_at(later);
-        let change = after.iter().chain(before).find(|change| change.rate != rate)?;
-        let whole = (change.second + WEEK_SECONDS - now - 1) % WEEK_SECONDS + 1;
-        let span = Duration::from_secs(u64::from(whole));
-        Some(span.saturating_sub(Duration::from_nanos(
-            u64::try_from(local.subsec_nanosecond()).unwrap_or(0),
-        )))
-    }
-
-    /// Whether there is a limit at any time.
+    /// Whether any time of the week has a limit.
     pub fn limits(&self) -> bool {
         self.changes.iter().any(|change| change.rate.is_some())
     }
 }
 
 fn second_of_week(local: DateTime) -> u32 {
-    // All parts are small and not negative by jiff's types.
+    // jiff guarantees that all parts are small and not negative.
     let day = local.date().weekday().to_monday_zero_offset().unsigned_abs();
     let part = |value: i8| u32::from(value.unsigned_abs());
     u32::from(day) * DAY_SECONDS
@@ -133,11 +116,11 @@ fn second_of_week(local: DateTime) -> u32 {
         + part(local.second())
 }
 
-/// `[DAY-]HH:MM,RATE` to seconds of the week (one, or one for each day) and the rate.
+/// Parses `[DAY-]HH:MM,RATE` to seconds of the week (one, or one for each day) and the rate.
 fn parse_entry(entry: &str) -> Result<(Vec<u32>, Option<u64>), String> {
     let (when, rate) = entry
         .split_once(',')
-        .ok_or("a comma must part the time from the rate")?;
+        .ok_or("a comma must separate the time from the rate")?;
     let (day, time) = match when.split_once('-') {
         Some((day, time)) => (Some(parse_day(day)?), time),
         None => (None, when),
@@ -151,7 +134,7 @@ fn parse_entry(entry: &str) -> Result<(Vec<u32>, Option<u64>), String> {
     Ok((seconds, parse_rate(rate)?))
 }
 
-/// `Mon` or `Monday`, any case, to 0..7.
+/// Parses `Mon` or `Monday`, in any case, to 0..7.
 fn parse_day(text: &str) -> Result<u32, String> {
     const FULL: [&str; 7] = [
         "monday",
@@ -170,7 +153,7 @@ fn parse_day(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{text:?} is not a day (Mon, Tue, … Sun)"))
 }
 
-/// `HH:MM` to seconds of the day.
+/// Parses `HH:MM` to seconds of the day.
 fn parse_time(text: &str) -> Option<u32> {
     let (hours, minutes) = text.split_once(':')?;
     let number = |text: &str, max: u32| {
@@ -180,7 +163,7 @@ fn parse_time(text: &str) -> Option<u32> {
     Some(number(hours, 24)? * 3600 + number(minutes, 60)? * 60)
 }
 
-/// A size, or `off`; 0 is `off` too, as in rclone.
+/// Parses a size or `off`; 0 means `off` too, as in rclone.
 fn parse_rate(text: &str) -> Result<Option<u64>, String> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(None);
@@ -199,10 +182,9 @@ mod tests {
 
     // 2026-01-05 is a Monday.
     #[test]
-    fn one_rate_holds_always() {
+    fn a_single_rate_holds_at_all_times() {
         let schedule = Schedule::parse("8M").unwrap();
         assert_eq!(schedule.rate_at(at("2026-01-05T00:00")), Some(8 << 20));
-        assert_eq!(schedule.next_change(at("2026-01-05T00:00")), None);
         assert!(!Schedule::parse("off").unwrap().limits());
         assert!(!Schedule::parse("0").unwrap().limits());
         assert_eq!(
@@ -229,13 +211,9 @@ mod tests {
                 );
             }
         }
-        // Sunday night to Monday morning.
-        let left = schedule.next_change(at("2026-01-11T23:30:00.5"));
-        assert_eq!(left, Some(Duration::from_millis(8 * 3_600_000 + 1_800_000 - 500)));
-        assert_eq!(
-            schedule.next_change(at("2026-01-05T08:00")),
-            Some(Duration::from_secs(36_000))
-        );
+        // From Sunday night into Monday morning.
+        assert_eq!(schedule.rate_at(at("2026-01-11T23:30:00.5")), None);
+        assert_eq!(schedule.rate_at(at("2026-01-12T07:59:59")), None);
     }
 
     #[test]
@@ -244,17 +222,12 @@ mod tests {
         assert_eq!(schedule.rate_at(at("2026-01-05T07:00")), None);
         assert_eq!(schedule.rate_at(at("2026-01-07T03:00")), Some(1 << 20));
         assert_eq!(schedule.rate_at(at("2026-01-10T03:00")), None);
-        assert_eq!(
-            schedule.next_change(at("2026-01-09T20:00")),
-            Some(Duration::from_secs(60 * 3600))
-        );
-        // Changes to the same rate are no changes.
-        let same = Schedule::parse("Mon-08:00,1M Fri-20:00,1M").unwrap();
-        assert_eq!(same.next_change(at("2026-01-05T07:00")), None);
+        assert_eq!(schedule.rate_at(at("2026-01-09T19:59:59")), Some(1 << 20));
+        assert_eq!(schedule.rate_at(at("2026-01-09T20:00")), None);
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn an_error_names_the_faulty_part() {
         for bad in [
             "",
             "fast",

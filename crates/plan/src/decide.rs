@@ -1,84 +1,88 @@
-//! What to do with one node, from the metadata of both ends.
+//! Decides what to do with one node, from the metadata of both ends.
 //!
-//! Equal means: same kind, same size, modification times equal within the coarser end's granularity (FAT keeps 2 s;
-//! an exact comparison would copy everything again on every run). What is equal and differs only in attributes that
-//! the target can hold gets these and no data.
+//! Two nodes are equal if they have the same kind, the same size, and modification times equal
+//! within the coarser end's granularity. (FAT keeps 2 s; an exact comparison would copy everything
+//! again on every run.) Nodes that differ only in attributes which the target can hold get these
+//! attributes and no data.
 //!
-//! Where an end does not know a file's time, size and content decide: no time is equal to it, and copying again on every
-//! run would never end. `--update` keeps what is there, as nothing says that the source is newer.
+//! Where an end does not know a file's time, size and content decide. An unknown time equals no
+//! time, and copying again on every run would never end. `--update` then keeps the target, since
+//! nothing shows that the source is newer.
 
 use ropeway_vfs::{Capabilities, Kind, Metadata, Preserve};
 
-use crate::grain::Grain;
+use crate::granularity::TimeGranularity;
 
-/// How to decide.
+/// The options that decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// `--update`: a target that is newer than the source stays.
+    /// `--update`: keep a target that is newer than the source.
     pub update: bool,
-    /// `--ignore-existing`: whatever exists on the target stays.
+    /// `--ignore-existing`: keep whatever exists on the target.
     pub ignore_existing: bool,
-    /// `--checksum`: compare content, whatever the times say.
+    /// `--checksum`: compare content, whatever the times are.
     pub checksum: bool,
-    /// Copy even what is equal.
+    /// Copy even equal nodes.
     pub force: bool,
-    /// A mirror: FIFOs, sockets and devices of the target give way to what the source has under their names.
+    /// Mirror: replace FIFOs, sockets and devices of the target by the source's nodes of the same
+    /// name.
     pub replace_special: bool,
-    /// `--devices`: block and character devices take part.
+    /// `--devices`: copy block and character devices.
     pub devices: bool,
-    /// An end makes its files up as they are read: their sizes say nothing.
+    /// An end generates its files on reading, so their sizes mean nothing.
     pub sizes_unknown: bool,
     /// When modification times count as equal.
-    pub grain: Grain,
+    pub granularity: TimeGranularity,
 }
 
 impl Rules {
-    /// No options, between these two trees.
+    /// Makes rules without options for these two trees.
     pub fn between(source: &Capabilities, target: &Capabilities) -> Self {
         Self {
             sizes_unknown: !source.sizes_known || !target.sizes_known,
-            grain: Grain::between(source, target),
+            granularity: TimeGranularity::between(source, target),
             ..Self::default()
         }
     }
 }
 
-/// Why a node of the target stays as it is although it differs.
+/// Why a node of the target is kept although it differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepReason {
-    /// It exists, and `--ignore-existing` was given.
+    /// It exists, and `--ignore-existing` is set.
     Exists,
-    /// It is newer than the source, and `--update` was given.
+    /// It is newer than the source, and `--update` is set.
     Newer,
-    /// The target cannot hold nodes of the source's kind (sockets nowhere).
+    /// The target cannot hold nodes of the source's kind (no tree can hold sockets).
     Unsupported,
-    /// It is a device, and `--devices` was not given: whoever may write the source could have root make one that leads
-    /// to any disk.
+    /// It is a device, and `--devices` is not set. Otherwise anyone who may write the source could
+    /// have root make a device node for any disk.
     Device,
 }
 
 /// What to do with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing is there: make it.
+    /// Nothing is there: create it.
     Create,
-    /// Something else is there, of a kind that a rename replaces: make it anew.
+    /// Another node is there, of a kind that a rename replaces: create it anew.
     Replace,
-    /// Whether they are equal is in the content (of a link: its text). If equal, [`attributes_differ`] says the rest.
+    /// Compare the content (of a link: the target text). If it is equal, [`attributes_differ`]
+    /// decides the rest.
     CompareContent,
     /// Equal.
     Skip,
-    /// Equal but for attributes.
+    /// Equal except for attributes.
     AttributesOnly,
-    /// The target stays.
+    /// The target is kept.
     Keep(KeepReason),
-    /// A folder where something else must be, or the reverse; or a FIFO, socket or device where a node of another kind
-    /// must be. Not replaced unasked: somebody waits at the other end of it. (A link is replaced, as `rsync` does it,
-    /// and never written through.)
+    /// A folder where something else must be, or the reverse; or a FIFO, socket or device where a
+    /// node of another kind must be. It is not replaced unless asked, since a program may wait at
+    /// the other end of it. (A link is replaced, as by `rsync`, and never written through.)
     Conflict,
 }
 
-/// Decides on one node. `target` is `None` where nothing is there.
+/// Decides on one node. `target` is `None` where nothing exists.
 pub fn decide(
     source: &Metadata,
     target: Option<&Metadata>,
@@ -112,7 +116,8 @@ pub fn decide(
         false => Decision::Skip,
     };
     if source.is_dir() {
-        // A folder that exists is entered in any case; `--ignore-existing` leaves its attributes alone.
+        // An existing folder is entered in any case; `--ignore-existing` leaves its attributes
+        // alone.
         return match rules.ignore_existing {
             true => Decision::Skip,
             false => by_attributes(),
@@ -121,7 +126,7 @@ pub fn decide(
     if rules.ignore_existing {
         return Decision::Keep(KeepReason::Exists);
     }
-    let same_time = rules.grain.equal(source.modified, target.modified);
+    let same_time = rules.granularity.equal(source.modified, target.modified);
     let times_known = source.modified.is_known() && target.modified.is_known();
     if rules.update && !same_time && (target.modified > source.modified || !times_known) {
         return Decision::Keep(KeepReason::Newer);
@@ -142,9 +147,9 @@ pub fn decide(
     }
 }
 
-/// Whether attributes differ that `preserve` names and the target can hold: permission bits (not of links), owner,
-/// modification time, DOS attributes. Attributes that one end does not know are taken as equal. Extended attributes
-/// are not in the metadata; whoever keeps them compares them apart.
+/// Whether attributes differ that `preserve` names and the target can hold: permission bits (not of
+/// links), owner, modification time, DOS attributes. An attribute that one end does not know counts
+/// as equal. Extended attributes are not part of the metadata; the caller compares them separately.
 pub fn attributes_differ(
     source: &Metadata,
     target: &Metadata,
@@ -161,7 +166,7 @@ pub fn attributes_differ(
         && differ(source.mode, target.mode);
     let owner = preserve.owner && target_caps.owners && differ(source.owner, target.owner);
     let times_known = source.modified.is_known() && target.modified.is_known();
-    let time = preserve.times && times_known && !rules.grain.equal(source.modified, target.modified);
+    let time = preserve.times && times_known && !rules.granularity.equal(source.modified, target.modified);
     mode || owner || time || differ(source.dos_attributes, target.dos_attributes)
 }
 
@@ -286,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_nobody_knows_are_equal_to_none() {
+    fn an_unknown_time_equals_no_time() {
         let unknown = Metadata {
             modified: Timestamp::UNKNOWN,
             ..file(1, 1)
@@ -318,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_take_part_only_if_asked_for() {
+    fn devices_are_copied_only_on_request() {
         let devices = Rules {
             devices: true,
             ..Rules::default()
@@ -347,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_sockets_and_devices_give_way_to_a_mirror_only() {
+    fn only_a_mirror_replaces_pipes_sockets_and_devices() {
         let mirror = Rules {
             replace_special: true,
             ..Rules::default()

@@ -1,15 +1,15 @@
-//! The copy engines: ours, and three historic ones that are re-created as they were measured.
+//! The copy engines: Ropeway's own, and three historic ones re-created as they were measured.
 //!
 //! | engine | page cache | largest I/O | shape |
 //! |---|---|---|---|
-//! | `auto` | as asked for | 1 MiB | pipelined, size and depth follow what is measured ([`crate::tuner`]) |
+//! | `auto` | as requested | 1 MiB | pipelined; [`crate::tuner`] sets size and depth |
 //! | `xp` | both ends | 64 KiB | read, wait, write, wait |
 //! | `vista` | none above 256 KiB | 2 MiB | N reads, wait, N writes, wait |
-//! | `vista-sp1` | target; a remote source not | 1 MiB | pipelined, written in order |
+//! | `vista-sp1` | both ends (a share has none) | 1 MiB | pipelined, written in order |
 //!
-//! Figures of the historic engines come from the project's fact sheet, table "Copy engines": XP SP2, Vista RTM and
-//! Vista SP1, origin A ("Copy files 86% faster with Vista SP1"), C and E. The state machines themselves are in
-//! [`crate::transfer`].
+//! Figures of the historic engines come from the project's fact sheet, table "Copy engines": XP
+//! SP2, Vista RTM and Vista SP1, origin A ("Copy files 86% faster with Vista SP1"), C and E. The
+//! state machines are in [`crate::transfer`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,15 +19,15 @@ use ropeway_vfs::CacheMode;
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// Vista RTM reads and writes files up to this size through the cache, larger ones beside it (fact sheet, Vista RTM:
-/// "<= 256 KiB cached, larger non-cached"). Bytes.
+/// Vista RTM uses the cache for files up to this size and bypasses it for larger ones (fact sheet,
+/// Vista RTM: "<= 256 KiB cached, larger non-cached"). Bytes.
 pub const VISTA_CACHED_MAX: u64 = 256 * KIB as u64;
 
-/// Which algorithm moves the data of a file.
+/// The algorithm that moves the data of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// Ours: adapts block size and depth to what it measures.
+    /// Ropeway's own: adapts block size and depth to what it measures.
     #[default]
     Auto,
     /// Windows XP SP2: 64 KiB, one at a time, cached.
@@ -42,17 +42,17 @@ pub enum Engine {
 /// How an engine opens both ends of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineCache {
-    /// Cache manners of the source.
+    /// Cache mode of the source.
     pub source: CacheMode,
-    /// Cache manners of the target.
+    /// Cache mode of the target.
     pub target: CacheMode,
 }
 
 impl Engine {
-    /// Every engine, in the order of the documentation.
+    /// All engines, in the order of the documentation.
     pub const ALL: [Self; 4] = [Self::Auto, Self::Xp, Self::Vista, Self::VistaSp1];
 
-    /// The spelling on the command line and in the configuration.
+    /// Returns the name on the command line and in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -62,35 +62,30 @@ impl Engine {
         }
     }
 
-    /// The cache manners for a file of `file_size` bytes. `auto` does as `requested`; the historic engines do as they
-    /// did.
-    pub fn cache(self, file_size: u64, requested: CacheMode, source_is_remote: bool) -> EngineCache {
+    /// Returns the cache modes for a file of `file_size` bytes. `auto` uses `requested`; the
+    /// historic engines use their own.
+    pub fn cache(self, file_size: u64, requested: CacheMode) -> EngineCache {
         let both = |mode| EngineCache {
             source: mode,
             target: mode,
         };
         match self {
             Self::Auto => both(requested),
-            // Fact sheet, XP SP2: "cached both sides", and twice for a remote source.
-            Self::Xp => both(CacheMode::Keep),
+            // Fact sheet, XP SP2: "cached both sides", and twice for a remote source. Vista SP1:
+            // "cached again for every size; a remote source is not cached on the client". Ropeway's
+            // own client reads a share without the page cache, so the second half needs no rule
+            // here.
+            Self::Xp | Self::VistaSp1 => both(CacheMode::Keep),
             Self::Vista if file_size <= VISTA_CACHED_MAX => both(CacheMode::Keep),
             Self::Vista => both(CacheMode::Direct),
-            // Fact sheet, Vista SP1: "cached again for every size; a remote source is not cached on the client".
-            Self::VistaSp1 => EngineCache {
-                source: if source_is_remote {
-                    CacheMode::Direct
-                } else {
-                    CacheMode::Keep
-                },
-                target: CacheMode::Keep,
-            },
         }
     }
 
-    /// The largest single I/O in bytes: what a pooled buffer must hold.
+    /// Returns the largest single I/O in bytes, which a pooled buffer must hold.
     pub fn block_size_max(self) -> usize {
         match self {
-            // Fact sheet, NAS throughput: 1 MiB requests come nearest to the line; larger ones only cost memory.
+            // Fact sheet, NAS throughput: 1 MiB requests come closest to line speed; larger ones
+            // only cost memory.
             Self::Auto => MIB,
             Self::Xp => 64 * KIB,
             Self::Vista => 2 * MIB,
@@ -105,19 +100,19 @@ impl fmt::Display for Engine {
     }
 }
 
-/// No engine has this name.
+/// A name that no engine has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no engine is called {0:?}; there are auto, xp, vista and vista-sp1")]
-pub struct UnknownEngine(pub String);
+pub struct EngineError(pub String);
 
 impl FromStr for Engine {
-    type Err = UnknownEngine;
+    type Err = EngineError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::ALL
             .into_iter()
             .find(|engine| engine.as_str() == text)
-            .ok_or_else(|| UnknownEngine(text.to_owned()))
+            .ok_or_else(|| EngineError(text.to_owned()))
     }
 }
 
@@ -140,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_manners_are_those_of_the_fact_sheet() {
+    fn cache_modes_are_those_of_the_fact_sheet() {
         let keep = EngineCache {
             source: CacheMode::Keep,
             target: CacheMode::Keep,
@@ -150,19 +145,11 @@ mod tests {
             target: CacheMode::Direct,
         };
         for size in [0, 1 << 10, 1 << 30] {
-            assert_eq!(Engine::Xp.cache(size, CacheMode::Direct, true), keep);
-            assert_eq!(Engine::VistaSp1.cache(size, CacheMode::Direct, false), keep);
-            assert_eq!(Engine::Auto.cache(size, CacheMode::Direct, true), direct);
+            assert_eq!(Engine::Xp.cache(size, CacheMode::Direct), keep);
+            assert_eq!(Engine::VistaSp1.cache(size, CacheMode::Direct), keep);
+            assert_eq!(Engine::Auto.cache(size, CacheMode::Direct), direct);
         }
-        assert_eq!(Engine::Vista.cache(256 << 10, CacheMode::Auto, false), keep);
-        assert_eq!(
-            Engine::Vista.cache((256 << 10) + 1, CacheMode::Auto, false),
-            direct
-        );
-        let remote = Engine::VistaSp1.cache(1, CacheMode::Auto, true);
-        assert_eq!(
-            (remote.source, remote.target),
-            (CacheMode::Direct, CacheMode::Keep)
-        );
+        assert_eq!(Engine::Vista.cache(256 << 10, CacheMode::Auto), keep);
+        assert_eq!(Engine::Vista.cache((256 << 10) + 1, CacheMode::Auto), direct);
     }
 }

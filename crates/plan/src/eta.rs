@@ -1,26 +1,32 @@
-//! How long it will still take.
+//! Estimates the time left of a job.
 //!
-//! Time is modelled as `bytes * a + files * b`: a price for each byte and one for each file. One price alone is wrong
-//! by factors on real trees, where folders of tiny files and folders of large ones take turns.
+//! Time is modelled as `bytes * a + files * b`: a price for each byte and a price for each file.
+//! One price alone is wrong by factors on real trees, where folders of tiny files and folders of
+//! large ones alternate.
 //!
-//! The two prices are fitted by least squares over increments of progress, under two conditions: neither is negative,
-//! and together they explain exactly the time that has passed. The second makes the fit honest on uniform work, where
-//! the two cannot be told apart (and need not be), and keeps chunky counters from biasing it, as plain least squares
-//! would. What is left to fit is one number: the part of the time that went into bytes.
+//! The two prices are fitted by least squares over increments of progress, under two conditions:
+//! neither is negative, and together they explain exactly the time that has passed. The second
+//! condition keeps the fit honest on uniform work, where the two prices cannot be told apart (and
+//! need not be). It also prevents the bias that chunky counters cause in plain least squares. One
+//! number remains to fit: the part of the time that went into bytes.
 //!
-//! Before the increments tell the two apart, that part is what two usual prices make of what was done: sixteen files of
-//! 200 MiB are all bytes, ten thousand of 1 KiB nearly all files. The guess counts as good to a factor of ten in the
-//! ratio of the prices, so it is sure where it hardly matters and soon outvoted where it does.
+//! Before the increments separate the two prices, typical prices for the work done give that part:
+//! sixteen files of 200 MiB are all bytes, ten thousand of 1 KiB nearly all files. This prior is
+//! taken as right within a factor of ten in the ratio of the prices. So it is certain where it
+//! hardly matters, and soon outvoted where it does.
 //!
-//! Rules for whoever feeds it:
-//! * feed what is *durable* where durability is asked for; counters that a page cache satisfies promise too much;
-//! * leave out what costs next to nothing (skipped files, holes, reflinks), in what is done and in what remains;
-//! * call [`EtaEstimator::observe`] often; calls without progress are cheap.
+//! Rules for the caller:
+//! * Feed what is *durable* where durability is asked for. Counters that a page cache satisfies
+//!   promise too much.
+//! * Count the same work (without what costs nothing, such as skipped files, holes and reflinks) in
+//!   what is done and in what remains.
+//! * Call [`EtaEstimator::observe`] often; calls without progress are cheap.
 //!
-//! Durable counters move in steps. Time is therefore counted from step to step, so that neither the delay of the first
-//! step nor the wait for the next one is taken for slowness; between steps the estimate counts down.
+//! Durable counters move in steps. Time is therefore counted from step to step, so neither the
+//! delay of the first step nor the wait for the next one counts as slowness. Between steps the
+//! estimate counts down.
 //!
-//! Memory is bounded: increments are kept in bins whose width doubles when there are too many.
+//! Memory is bounded: increments are kept in bins, whose width doubles when there are too many.
 
 #[cfg(test)]
 mod tests;
@@ -29,28 +35,32 @@ use std::time::Duration;
 
 use ropeway_vfs::event::Eta;
 
-/// Most bins kept; then pairs are merged. Enough to see folders of a tree apart, few enough to fit in microseconds.
+/// Most bins kept; beyond that, pairs are merged. Enough to distinguish the folders of a tree, few
+/// enough to fit in microseconds.
 const BINS_MAX: usize = 128;
-/// Width of the first bins in seconds: the pace at which a bar is drawn, roughly.
+/// Width of the first bins in seconds: roughly the interval at which a progress bar is drawn.
 const BIN_SECONDS: f64 = 0.05;
-/// Weight of the oldest increment beside the newest. Half: a device that has become slower shows, and a stall that is
-/// part of its nature is not forgotten (a guess, held by the tests of this module).
+/// Weight of the oldest increment relative to the newest. At one half, a device that has become
+/// slower shows, and stalls that are part of its nature are not forgotten. (A guess, checked by the
+/// tests of this module.)
 const OLDEST_WEIGHT: f64 = 0.5;
-/// Price of a file, in seconds, before files told: a guess between `cp -a` of small files on a fast disk (35 µs measured,
-/// see docs/benchmarks.md) and the seeks of a slow one (10 ms).
+/// Prior price of a file in seconds: a guess between `cp -a` of small files on a fast disk (35 µs
+/// measured, see docs/benchmarks.md) and the seeks of a slow one (10 ms).
 const FILE_SECONDS_PRIOR: f64 = 100e-6;
-/// Price of a byte, in seconds, before bytes told: gigabit Ethernet, 113 MB/s measured (fact sheet, C).
+/// Prior price of a byte in seconds: gigabit Ethernet, 113 MB/s measured (fact sheet, C).
 const BYTE_SECONDS_PRIOR: f64 = 1.0 / 113e6;
-/// One standard deviation of the ratio of these two, as a factor: from 1 KiB a file (a stick of 10 MB/s and a quick
-/// processor) to 1 MiB (a disk's seek) is ten to each side of what they say, and more.
+/// One standard deviation of the ratio of these two, as a factor. The ratio ranges from 1 KiB a
+/// file (a stick of 10 MB/s and a fast processor) to 1 MiB (a disk's seek): ten to each side of the
+/// prior, and more.
 const RATIO_FACTOR: f64 = 10.0;
-/// How much one step is expected to scatter, as a part of its length, before steps told: a checkpoint falls anywhere
-/// between two files. It counts as one bin's. Set by the simulations of this module: at 0.3 noise is taken for the price
-/// of files where big ones come first, at 1.0 seeks are learnt too late.
+/// Prior scatter of one step as a part of its length: a checkpoint falls anywhere between two
+/// files. It counts as one bin's. Set by the simulations of this module: at 0.3, noise is taken for
+/// the price of files where big ones come first; at 1.0, seeks are learned too late.
 const STEP_SCATTER_PRIOR: f64 = 0.5;
-/// The range spans this many standard deviations to both sides: nine of ten ends should lie within.
+/// The range extends this many standard deviations to both sides, so nine of ten ends should be
+/// inside.
 const RANGE_DEVIATIONS: f64 = 1.64;
-/// Without a second step nothing is known of the scatter: half to twice.
+/// Range before the second step, when the scatter is unknown: half to twice.
 const FIRST_RANGE: (f64, f64) = (0.5, 2.0);
 
 /// Progress in a span of time.
@@ -80,13 +90,13 @@ struct Mark {
 /// Estimates the time left of a job.
 #[derive(Clone, Debug)]
 pub struct EtaEstimator {
-    /// Where the last step left the counters.
+    /// The counters at the last step.
     last: Option<Mark>,
-    /// The latest call.
+    /// Time of the latest call.
     now_seconds: f64,
-    /// The first step, kept apart: it holds the start-up delay.
+    /// The first step, kept apart since it includes the start-up delay.
     first: Option<Bin>,
-    /// Steps in `bins`.
+    /// Number of steps in `bins`.
     steps: f64,
     bins: Vec<Bin>,
     bin_seconds: f64,
@@ -99,7 +109,7 @@ impl Default for EtaEstimator {
 }
 
 impl EtaEstimator {
-    /// An estimator that knows nothing.
+    /// Makes an estimator without observations.
     pub fn new() -> Self {
         Self {
             last: None,
@@ -111,8 +121,8 @@ impl EtaEstimator {
         }
     }
 
-    /// At `now` (time since any fixed moment) this much had been done. The first call sets the zero: what was done before
-    /// (an earlier run) tells nothing. Counters that go back are taken as standing still.
+    /// Records the work done at `now` (time since any fixed moment). The first call sets the zero:
+    /// work of an earlier run says nothing. Counters that go back count as standing still.
     pub fn observe(&mut self, now: Duration, done_bytes: u64, done_files: u64) {
         let seconds = now.as_secs_f64().max(self.now_seconds);
         self.now_seconds = seconds;
@@ -145,7 +155,7 @@ impl EtaEstimator {
         }
     }
 
-    /// The time that the remaining work will take; `None` before there was any progress.
+    /// Returns the time that the remaining work will take; `None` before there was any progress.
     pub fn estimate(&self, remaining_bytes: u64, remaining_files: u64) -> Option<Eta> {
         let rest = Bin {
             seconds: 0.0,
@@ -177,7 +187,7 @@ impl EtaEstimator {
         let pause = steps_seconds / self.steps;
         let mut bins = self.bins.clone();
         if idle > 2.0 * pause {
-            // More than the wait for the next step: a stall.
+            // Longer than the wait for the next step: a stall.
             bins.push(Bin {
                 seconds: idle - pause,
                 ..Bin::default()
@@ -216,7 +226,7 @@ impl EtaEstimator {
     }
 }
 
-/// From [`OLDEST_WEIGHT`] for the oldest instant to 1 for the newest, exponentially.
+/// Weights from [`OLDEST_WEIGHT`] for the oldest instant to 1 for the newest, exponentially.
 fn weights(bins: &[Bin]) -> Vec<f64> {
     let whole: f64 = bins.iter().map(|bin| bin.seconds).sum();
     let mut before = 0.0;
@@ -234,16 +244,17 @@ fn weights(bins: &[Bin]) -> Vec<f64> {
 struct Prices {
     byte_seconds: f64,
     file_seconds: f64,
-    /// What was fitted on: weighted sums.
+    /// Weighted sums of the fitted increments.
     sum: Bin,
     /// Standard deviation of the part of the time that went into bytes.
     byte_part_deviation: f64,
-    /// Variance of the time for one second of work, in s^2/s (the scatter grows as a random walk).
+    /// Variance of the time for one second of work, in s^2/s (the scatter grows as in a random
+    /// walk).
     variance: f64,
 }
 
 impl Prices {
-    /// Fits `bins`, of which there is one at least, each longer than nothing.
+    /// Fits `bins`: at least one, each of positive length.
     fn fit(bins: &[Bin], weights: &[f64]) -> Self {
         let mut sum = Bin::default();
         for (bin, weight) in bins.iter().zip(weights) {
@@ -282,25 +293,26 @@ impl Prices {
         work.bytes * self.byte_seconds + work.files * self.file_seconds
     }
 
-    /// One standard deviation of `cost(rest)`, which is `whole`: the scatter still to come, the scatter in the fit, and
-    /// what is not known of the two prices where the rest is of another kind than what was done.
+    /// Returns one standard deviation of `cost(rest)`, which is `whole`. It combines the scatter
+    /// still to come, the scatter in the fit, and the uncertainty of the two prices where the rest
+    /// is of another kind than the work done.
     fn deviation(&self, rest: Bin, whole: f64, steps: f64) -> f64 {
         let scatter = self.variance * whole * (1.0 + whole / self.sum.seconds);
         let ratio = |rest: f64, sum: f64| if sum > 0.0 { rest / sum } else { 0.0 };
         let tilt = ratio(rest.bytes, self.sum.bytes) - ratio(rest.files, self.sum.files);
         let mixture = self.sum.seconds * tilt * self.byte_part_deviation;
-        // Few steps tell little of the scatter: allow one step more or less.
+        // Few steps say little about the scatter: allow one step more or less.
         let steps = whole / (steps + 1.0);
         (scatter + mixture * mixture + steps * steps).sqrt()
     }
 }
 
-/// The part of the time that went into bytes, 0..=1, and its standard deviation.
+/// Returns the part of the time that went into bytes, 0..=1, and its standard deviation.
 ///
-/// With all sums set to 1, a bin should take `part * bytes + (1 - part) * files`; so `time - files` is to be explained by
-/// `part * (bytes - files)`. The scatter of a bin grows with its length, so its square counts by 1 / length. The prior
-/// decides where bytes and files always came in the same proportion, and before there are bins enough to tell scatter
-/// from prices.
+/// With all sums scaled to 1, a bin should take `part * bytes + (1 - part) * files`. So `part *
+/// (bytes - files)` has to explain `time - files`. The scatter of a bin grows with its length, so
+/// its square is weighted by 1 / length. The prior decides where bytes and files always came in the
+/// same proportion, and until there are enough bins to separate scatter from prices.
 fn byte_part(bins: &[Bin], weights: &[f64], sum: Bin) -> (f64, f64) {
     let rows = || {
         bins.iter().zip(weights).map(|(bin, weight)| {
@@ -328,7 +340,8 @@ fn byte_part(bins: &[Bin], weights: &[f64], sum: Bin) -> (f64, f64) {
     (part, (variance / (xx + strength)).sqrt())
 }
 
-/// The part of the time of `sum` that bytes take at the usual prices, and its standard deviation.
+/// Returns the part of the time of `sum` that bytes take at the prior prices, and its standard
+/// deviation.
 fn byte_part_prior(sum: Bin) -> (f64, f64) {
     let ratio = sum.files * FILE_SECONDS_PRIOR / (sum.bytes * BYTE_SECONDS_PRIOR);
     let part = |ratio: f64| 1.0 / (1.0 + ratio);

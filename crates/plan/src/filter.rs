@@ -1,19 +1,21 @@
-//! Which nodes take part: by name, size, age, or from a list.
+//! Filters nodes by name, size, age, or a list of paths.
 //!
-//! Patterns are those of gitignore(5), matched on raw bytes below the tree's root: `*.o` at any depth, `/build` only at
-//! the root, `cache/` only folders, `**` across folders.
+//! Patterns are those of gitignore(5), matched on raw bytes below the tree's root: `*.o` at any
+//! depth, `/build` only at the root, `cache/` only folders, `**` across folders.
 //!
-//! * `exclude` patterns drop; `include` patterns bring back what an exclude pattern dropped (all excludes come first,
-//!   the last match wins).
-//! * As in gitignore, nothing inside an excluded folder can be brought back: the folder is not entered. To take only
-//!   some files of everything: exclude `*`, include `*/` and the files.
-//! * `include` without any `exclude` would do nothing, and nobody means that: then only what the include patterns match,
-//!   and what lies in folders they match, takes part. Every folder is entered.
-//! * A list of paths (`files_from`) takes what it names and, of a folder it names, everything inside.
-//! * Size and age concern regular files only.
+//! * `exclude` patterns drop nodes. `include` patterns bring back what an exclude pattern dropped.
+//!   (All excludes come first, and the last match wins.)
+//! * As in gitignore, nothing inside an excluded folder can be brought back, since the folder is
+//!   not entered. To take only some files of everything, exclude `*` and include `*/` and the
+//!   files.
+//! * `include` without any `exclude` would have no effect. It therefore means: take only what the
+//!   include patterns match, and what is in folders they match. Every folder is entered.
+//! * A list of paths (`files_from`) takes the paths it names and, for a folder, everything inside.
+//! * Size and age apply to regular files only.
 //!
-//! [`Filter::excluded`] tells what is excluded by name; on the target of a mirror that is protected from deletion. A
-//! file that is excluded by size or age is not: its name takes part.
+//! [`Filter::excluded`] reports what is excluded by name; on the target of a mirror that is
+//! protected from deletion. A file excluded by size or age is not protected, since its name takes
+//! part.
 
 mod parse;
 #[cfg(test)]
@@ -26,26 +28,26 @@ use ropeway_vfs::{Kind, Metadata, RelPath, Timestamp};
 
 pub use parse::{parse_age, parse_age_in, parse_file_list, parse_size};
 
-/// What the user asked for.
+/// The filter options as given by the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilterSpec {
-    /// Patterns that bring back.
+    /// Patterns that bring nodes back.
     pub include: Vec<String>,
-    /// Patterns that drop.
+    /// Patterns that drop nodes.
     pub exclude: Vec<String>,
-    /// Smallest file in bytes.
+    /// Smallest file size in bytes.
     pub size_min: Option<u64>,
-    /// Largest file in bytes.
+    /// Largest file size in bytes.
     pub size_max: Option<u64>,
-    /// Only files modified at this moment or later.
+    /// Take only files modified at this moment or later.
     pub newer_than: Option<Timestamp>,
-    /// Only files modified before this moment.
+    /// Take only files modified before this moment.
     pub older_than: Option<Timestamp>,
-    /// Only these paths.
+    /// Take only these paths.
     pub files_from: Option<Vec<RelPath>>,
 }
 
-/// A filter option makes no sense.
+/// A filter option that cannot be parsed or used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
@@ -54,28 +56,28 @@ pub enum FilterError {
     Pattern {
         /// The pattern.
         pattern: String,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
     },
     /// Not a number of bytes.
     #[error("{0:?} is not a size; sizes look like 4096, 64K, 1.5M, 2GiB or 1GB (10^9)")]
     Size(String),
-    /// Neither a span of time nor a date.
+    /// Neither a duration nor a date.
     #[error(
         "{0:?} is neither an age such as 90s, 2h, 3d, 1w nor a date such as 2026-01-02 or 2026-01-02T15:04"
     )]
     Age(String),
-    /// A list of files names something that is not a path below the root.
+    /// An entry of a list that is not a path below the root.
     #[error(
         "line {line} of the list of files is not a path below the source: {text:?} (no leading `/`, no `..`)"
     )]
     Path {
-        /// Number of the entry, from 1.
+        /// Number of the entry, counted from 1.
         line: usize,
         /// The entry.
         text: String,
     },
-    /// No size fits.
+    /// No size can satisfy both bounds.
     #[error("no file is at least {min} and at most {max} bytes long")]
     SizeRange {
         /// Smallest size.
@@ -85,14 +87,14 @@ pub enum FilterError {
     },
 }
 
-/// How names are judged.
+/// How names are matched.
 #[derive(Clone, Debug)]
 enum Names {
     /// There are no patterns.
     All,
     /// Excludes, then includes.
     Excluding(Gitignore),
-    /// Includes alone.
+    /// Includes only.
     Only(Gitignore),
 }
 
@@ -125,7 +127,7 @@ impl Filter {
     /// Compiles `spec`.
     ///
     /// # Errors
-    /// A pattern that is no glob, or a range of sizes that no file can have.
+    /// A pattern that is not a glob, or a range of sizes that no file can have.
     pub fn new(spec: &FilterSpec) -> Result<Self, FilterError> {
         let names = match (spec.exclude.is_empty(), spec.include.is_empty()) {
             (true, true) => Names::All,
@@ -149,7 +151,7 @@ impl Filter {
     /// Whether to enter this folder. The root is always entered.
     pub fn directory(&self, path: &RelPath) -> bool {
         let named = match &self.names {
-            // A file below may match.
+            // A file inside may match.
             Names::Only(_) => true,
             _ => !self.excluded_by_pattern(path, true),
         };
@@ -167,7 +169,7 @@ impl Filter {
         metadata.kind != Kind::File
             || (self.size_min..=self.size_max).contains(&metadata.size)
                 && self.newer_than.is_none_or(|moment| {
-                    // What may be new is not left out.
+                    // A file of unknown age may be new, so it is taken.
                     metadata.modified >= moment || !metadata.modified.is_known()
                 })
                 && self
@@ -175,8 +177,8 @@ impl Filter {
                     .is_none_or(|moment| metadata.modified < moment && metadata.modified.is_known())
     }
 
-    /// Whether this node is excluded by its name (or by missing in the list of files): it is not copied, and not
-    /// deleted from the target of a mirror.
+    /// Whether this node is excluded by its name, or by not being in the list of paths. It is then
+    /// not copied, and not deleted from the target of a mirror.
     pub fn excluded(&self, path: &RelPath, is_dir: bool) -> bool {
         if is_dir {
             return !self.directory(path);
@@ -207,7 +209,7 @@ impl Filter {
     }
 }
 
-/// The folders above `path` from the top, then `path` itself; nothing for the root.
+/// Returns the folders above `path` from the top, then `path` itself; nothing for the root.
 fn lineage(path: &RelPath, is_dir: bool) -> impl Iterator<Item = (&[u8], bool)> {
     let bytes = path.as_bytes();
     let parents = bytes
@@ -224,7 +226,7 @@ fn as_os_path(bytes: &[u8]) -> &std::path::Path {
     std::path::Path::new(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// All of `exclude`, then all of `include` with `mark` before each.
+/// Compiles all of `exclude`, then all of `include` with `mark` in front of each.
 fn compile(exclude: &[String], include: &[String], mark: &str) -> Result<Gitignore, FilterError> {
     let mut builder = GitignoreBuilder::new("");
     let excludes = exclude.iter().map(|pattern| ("", pattern));
@@ -242,7 +244,7 @@ fn compile(exclude: &[String], include: &[String], mark: &str) -> Result<Gitigno
                 "`!` reverses nothing here; use --include and --exclude, or `\\!` for the character",
             ));
         }
-        // gitignore takes this for a comment; in an option it can only be a name.
+        // gitignore treats this as a comment; in an option it can only be a name.
         let escape = if pattern.starts_with('#') { "\\" } else { "" };
         builder
             .add_line(None, &format!("{mark}{escape}{pattern}"))
@@ -254,7 +256,7 @@ fn compile(exclude: &[String], include: &[String], mark: &str) -> Result<Gitigno
     })
 }
 
-/// The fault itself, without the glob around it that the message already names.
+/// Returns the reason alone; the message already names the glob.
 fn reason(error: &ignore::Error) -> String {
     match error {
         ignore::Error::Glob { err, .. } => err.clone(),
@@ -262,7 +264,7 @@ fn reason(error: &ignore::Error) -> String {
     }
 }
 
-/// The paths of a list, and the folders on the way to them.
+/// The paths of a list, and the folders that lead to them.
 #[derive(Clone, Debug)]
 struct Listed {
     paths: HashSet<Vec<u8>>,
@@ -285,7 +287,7 @@ impl Listed {
         }
     }
 
-    /// The path itself is listed, or a folder above it (the root among them).
+    /// Whether the path itself or a folder above it (possibly the root) is listed.
     fn holds(&self, path: &RelPath) -> bool {
         self.paths.contains(b"".as_slice())
             || lineage(path, true).any(|(prefix, _)| self.paths.contains(prefix))

@@ -1,28 +1,30 @@
-//! What keeps a mirror from deleting what it should not.
+//! Keeps a mirror from deleting what it should not.
 //!
-//! Four rules, in the order in which they are asked:
-//! 1. an empty source deletes nothing: it is far more often an unmounted disk than a wish. Empty is a source in which
-//!    no file takes part, whatever folders it has (`lost+found`) and whatever else filters leave out;
-//! 2. a folder of the source that could not be listed whole deletes nothing on the other side;
-//! 3. what is excluded by name survives (unless that is asked for);
-//! 4. `--max-delete` bounds the count, as a number or as a part of the target.
+//! Four rules, in the order in which they are checked:
+//! 1. An empty source deletes nothing: it is far more often an unmounted disk than a wish. A source
+//!    is empty if no file in it takes part, whatever folders it has (`lost+found`) and whatever
+//!    else filters exclude.
+//! 2. A folder of the source that could not be listed completely deletes nothing on the other side.
+//! 3. What is excluded by name survives (unless the user asked otherwise).
+//! 4. `--max-delete` bounds the number of deletions, as a count or as a part of the target.
 //!
-//! Deletion is planned first: [`DeleteGuard::plan`] refuses the whole of it before the first node is gone.
-//! [`DeleteGuard::admit`] counts once more while deleting, for what has appeared in between. One guard serves a whole
-//! run, the rounds of a watch included.
+//! Deletion is planned first: [`DeleteGuard::plan`] refuses it as a whole before the first node is
+//! deleted. [`DeleteGuard::admit`] counts again while deleting, for nodes that have appeared in
+//! between. One guard serves a whole run, including the rounds of a watch.
 
 use std::str::FromStr;
 
-/// `--max-delete`.
+/// The bound set by `--max-delete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxDelete {
     /// At most this many nodes.
     Count(u64),
-    /// At most this many in a hundred of the target's nodes, rounded down, but 1 at least unless it is 0 %.
+    /// At most this percentage of the target's nodes, rounded down, but at least 1 unless it is 0
+    /// %.
     Percent(u8),
 }
 
-/// Not a bound for deletions.
+/// A bound for deletions that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a bound for deletions; write a count such as 100 or a part such as 25%")]
 pub struct MaxDeleteError(pub String);
@@ -42,22 +44,22 @@ impl FromStr for MaxDelete {
     }
 }
 
-/// Why something is not deleted.
+/// Why a node is not deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
-    /// No file of the source takes part.
+pub enum DeleteError {
+    /// The source is empty: no file in it takes part.
     #[error(
         "the source is empty (no file in it takes part); mirroring it would delete everything on the target"
     )]
     EmptySource,
-    /// The source's folder could not be listed whole.
-    #[error("the source's folder could not be listed whole, so nothing is deleted on the other side")]
+    /// The source's folder could not be listed completely.
+    #[error("the source's folder could not be listed completely, so nothing is deleted on the other side")]
     ListingFailed,
-    /// Excluded by name.
+    /// It is excluded by name.
     #[error("excluded by name")]
     Excluded,
-    /// More than `--max-delete`.
+    /// `--max-delete` would be exceeded.
     #[error("{wanted} nodes would be deleted and --max-delete allows {allowed}")]
     TooMany {
         /// Nodes to delete.
@@ -79,36 +81,37 @@ pub struct Extra {
 /// What a walk found in the source, as far as it takes part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceContent {
-    /// Anything but folders.
+    /// Anything except folders.
     pub files: bool,
-    /// Anything at all.
+    /// Any node.
     pub nodes: bool,
 }
 
-/// Deletions that a pass would do.
+/// Deletions that a pass would make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planned {
     /// Nodes, folders included.
     pub nodes: u64,
-    /// Nodes that are no folders.
+    /// Nodes that are not folders.
     pub files: u64,
 }
 
 /// The guard of one mirror.
 #[derive(Clone, Debug)]
 pub struct DeleteGuard {
-    /// `--max-delete`; `None`: no bound.
+    /// Bound of `--max-delete`; `None` means no bound.
     pub max: Option<MaxDelete>,
-    /// Deletions that the user agreed to when asked; `None`: no bound.
+    /// Deletions that the user agreed to when asked; `None` means no bound.
     pub agreed: Option<u64>,
-    /// `--delete-excluded`: what is excluded by name does not survive.
+    /// `--delete-excluded`: what is excluded by name is deleted too.
     pub delete_excluded: bool,
     target_nodes: u64,
     deleted: u64,
 }
 
 impl DeleteGuard {
-    /// A guard over a target of `target_nodes` nodes (as the walk before the mirror counted them).
+    /// Makes a guard over a target of `target_nodes` nodes (as counted by the walk before the
+    /// mirror).
     pub fn new(max: Option<MaxDelete>, target_nodes: u64) -> Self {
         Self {
             max,
@@ -119,7 +122,7 @@ impl DeleteGuard {
         }
     }
 
-    /// How many nodes may be deleted in all.
+    /// Returns the number of nodes that may be deleted in all.
     pub fn allowed(&self) -> u64 {
         let allowed = match self.max {
             None => u64::MAX,
@@ -133,27 +136,27 @@ impl DeleteGuard {
         self.agreed.map_or(allowed, |agreed| agreed.min(allowed))
     }
 
-    /// Whether this one node may be deleted at all. Asks the second and third rule; counts nothing.
+    /// Whether this node may be deleted at all. Checks the second and third rule; counts nothing.
     ///
     /// # Errors
-    /// Why it stays.
-    pub fn judge(&self, extra: Extra) -> Result<(), Refused> {
+    /// The reason why it is kept.
+    pub fn judge(&self, extra: Extra) -> Result<(), DeleteError> {
         if !extra.source_listed_whole {
-            return Err(Refused::ListingFailed);
+            return Err(DeleteError::ListingFailed);
         }
         if extra.excluded && !self.delete_excluded {
-            return Err(Refused::Excluded);
+            return Err(DeleteError::Excluded);
         }
         Ok(())
     }
 
-    /// Whether these deletions are allowed as a whole, on top of those that were admitted before.
+    /// Whether these deletions are allowed as a whole, in addition to those admitted before.
     ///
     /// # Errors
-    /// Why nothing at all may be deleted.
-    pub fn plan(&self, source: SourceContent, planned: Planned) -> Result<(), Refused> {
+    /// The reason why nothing at all may be deleted.
+    pub fn plan(&self, source: SourceContent, planned: Planned) -> Result<(), DeleteError> {
         if (!source.files && planned.files > 0) || (!source.nodes && planned.nodes > 0) {
-            return Err(Refused::EmptySource);
+            return Err(DeleteError::EmptySource);
         }
         if planned.nodes == 0 {
             return Ok(());
@@ -161,25 +164,25 @@ impl DeleteGuard {
         self.bound(self.deleted + planned.nodes)
     }
 
-    /// Counts one deletion, just before it is done.
+    /// Counts one deletion. Call it directly before deleting.
     ///
     /// # Errors
-    /// The bound is reached; nothing more may be deleted.
-    pub fn admit(&mut self) -> Result<(), Refused> {
+    /// The bound is reached: nothing more may be deleted.
+    pub fn admit(&mut self) -> Result<(), DeleteError> {
         self.bound(self.deleted + 1)?;
         self.deleted += 1;
         Ok(())
     }
 
-    /// Deletions admitted so far.
+    /// Returns the deletions admitted so far.
     pub fn deleted(&self) -> u64 {
         self.deleted
     }
 
-    fn bound(&self, wanted: u64) -> Result<(), Refused> {
+    fn bound(&self, wanted: u64) -> Result<(), DeleteError> {
         let allowed = self.allowed();
         if wanted > allowed {
-            return Err(Refused::TooMany { wanted, allowed });
+            return Err(DeleteError::TooMany { wanted, allowed });
         }
         Ok(())
     }
@@ -216,13 +219,13 @@ mod tests {
         };
         let folder = Planned { nodes: 1, files: 0 };
         for source in [folders, SourceContent::default()] {
-            assert_eq!(guard.plan(source, files(10)), Err(Refused::EmptySource));
+            assert_eq!(guard.plan(source, files(10)), Err(DeleteError::EmptySource));
             assert_eq!(guard.plan(source, files(0)), Ok(()));
         }
         assert_eq!(guard.plan(folders, folder), Ok(()), "folders may follow folders");
         assert_eq!(
             guard.plan(SourceContent::default(), folder),
-            Err(Refused::EmptySource)
+            Err(DeleteError::EmptySource)
         );
         assert_eq!(guard.plan(FULL, files(10)), Ok(()));
     }
@@ -230,7 +233,7 @@ mod tests {
     #[test]
     fn the_bound_is_refused_before_the_first_deletion_and_while_deleting() {
         let mut guard = DeleteGuard::new(Some(MaxDelete::Percent(25)), 10);
-        let refused = Err(Refused::TooMany {
+        let refused = Err(DeleteError::TooMany {
             wanted: 3,
             allowed: 2,
         });
@@ -265,10 +268,10 @@ mod tests {
             excluded,
         };
         assert_eq!(guard.judge(extra(true, false)), Ok(()));
-        assert_eq!(guard.judge(extra(false, false)), Err(Refused::ListingFailed));
-        assert_eq!(guard.judge(extra(true, true)), Err(Refused::Excluded));
+        assert_eq!(guard.judge(extra(false, false)), Err(DeleteError::ListingFailed));
+        assert_eq!(guard.judge(extra(true, true)), Err(DeleteError::Excluded));
         guard.delete_excluded = true;
         assert_eq!(guard.judge(extra(true, true)), Ok(()));
-        assert_eq!(guard.judge(extra(false, true)), Err(Refused::ListingFailed));
+        assert_eq!(guard.judge(extra(false, true)), Err(DeleteError::ListingFailed));
     }
 }

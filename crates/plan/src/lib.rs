@@ -1,8 +1,9 @@
-//! Copy policy without I/O: what to move, in what order, how deep, and what to do when it fails.
+//! Copy policy without I/O: what to move, in what order, how many blocks deep, and what to do on
+//! failure.
 //!
-//! Nothing here opens a file, starts a thread or asks for the time. Everything is a function of its arguments or a small
-//! state machine that a driver (`ropeway-copy`) asks what to do next, so every decision is tested without a disk, and
-//! every run can be replayed by its seed.
+//! Nothing here opens a file, starts a thread or reads a clock. Every decision is a function of its
+//! arguments, or a small state machine that a driver (`ropeway-copy`) polls for the next step. So
+//! every decision is tested without a disk, and a seed replays every run.
 //!
 //! ```text
 //!  a node found by the walk
@@ -14,18 +15,19 @@
 //!             hold it?  compare, conflict        │
 //!    │                     ▲                     ▼
 //!  guard                 resume                eta          retry
-//!  may the mirror        how much of an        how long     when to try
-//!  delete it?            unfinished copy       still?       again
-//!                        is there?
+//!  may the mirror        how much of an        time left    when to try
+//!  delete it?            unfinished copy                    again
+//!                        can be trusted?
 //! ```
 //!
 //! To understand a copy, read in this order:
-//! 1. [`mod@decide`]: what happens to one node, from the metadata of both ends; [`grain`]: when times are equal;
-//! 2. [`transfer`]: how the data of one file moves, as a machine of steps; [`engine`] says which machines there are,
-//!    [`tuner`] adapts ours to what it measures;
+//! 1. [`mod@decide`]: what happens to one node, from the metadata of both ends; [`granularity`]:
+//!    when two times count as equal;
+//! 2. [`transfer`]: how the data of one file moves, as a state machine; [`engine`]: the machines
+//!    there are; [`tuner`]: how ours adapts to what it measures;
 //! 3. [`resume`]: what may be trusted after a crash;
-//! 4. [`filter`], [`names`], [`guard`]: what takes part, under which name, and what a mirror must not delete;
-//!    [`temporary`]: what a node is called until it is complete;
+//! 4. [`filter`], [`names`], [`guard`]: what takes part, under which name, and what a mirror must
+//!    not delete; [`temporary`]: the name of a node until it is complete;
 //! 5. [`bandwidth`], [`eta`], [`retry`]: how fast, how long, and how often.
 
 pub mod bandwidth;
@@ -33,7 +35,7 @@ pub mod decide;
 pub mod engine;
 pub mod eta;
 pub mod filter;
-pub mod grain;
+pub mod granularity;
 pub mod guard;
 pub mod names;
 pub mod resume;
@@ -49,7 +51,7 @@ pub use decide::{Decision, KeepReason, Rules, attributes_differ, decide};
 pub use engine::{Engine, EngineCache};
 pub use eta::EtaEstimator;
 pub use filter::{Filter, FilterError, FilterSpec};
-pub use grain::Grain;
+pub use granularity::TimeGranularity;
 pub use guard::{DeleteGuard, MaxDelete};
 pub use names::{FolderNames, NameMap, NamePolicy};
 pub use resume::{JournalFacts, Trust, Version};

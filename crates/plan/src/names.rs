@@ -1,23 +1,27 @@
-//! Names that one end can hold and the other cannot.
+//! Maps names that one end can hold and the other cannot.
 //!
-//! Volumes under Windows rules (NTFS, FAT, exFAT, SMB shares) refuse characters, endings and whole names that Linux
-//! allows, and hold Unicode instead of bytes. [`NameMap`] maps such names to ones that fit, so that the way back gives
-//! exactly the first name:
+//! Volumes under Windows rules (NTFS, FAT, exFAT, SMB shares) refuse characters, endings and whole
+//! names that Linux allows, and hold Unicode instead of bytes. [`NameMap`] maps such names to ones
+//! that fit. Mapping them back yields exactly the original name:
 //!
-//! | in the name | becomes | as in |
-//! |---|---|---|
-//! | `" * : < > ? \ \|` | U+F020 to U+F027 | Services for Macintosh: macOS, Samba's `fruit`, cifs `mapposix`, our server |
-//! | U+0001 to U+001F | U+F001 to U+F01F | the same |
-//! | a space, a dot at the end | U+F028, U+F029 | the same |
-//! | a device name (`CON`, `nul.txt`, `COM1`, …) | its first letter as U+F000 + letter | ours |
-//! | a byte that is not UTF-8 | U+EF00 + byte (U+EF80 to U+EFFF); stays where the volume keeps bytes | MirBSD's OPTU-8; `ropeway_smb_wire::names` |
-//! | a character of these, where it would be taken for what it stands for | U+EF00 + each of its UTF-8 bytes | the same |
+//! * `" * : < > ? \ |` become U+F020 to U+F027, as in Services for Macintosh: macOS, Samba's
+//!   `fruit`, cifs `mapposix` and our server.
+//! * U+0001 to U+001F become U+F001 to U+F01F, as there.
+//! * A space or a dot at the end becomes U+F028 or U+F029, as there.
+//! * A device name (`CON`, `nul.txt`, `COM1`, …) gets its first letter replaced by U+F000 + letter.
+//!   Only Ropeway does this.
+//! * A byte that is not UTF-8 becomes U+EF00 + byte (U+EF80 to U+EFFF), as in MirBSD's OPTU-8 and
+//!   in `ropeway_smb_wire::names`. It is unchanged where the volume keeps bytes.
+//! * One of these private characters in the original name, where it would be taken for what it
+//!   stands for, becomes U+EF00 + each of its UTF-8 bytes, as there.
 //!
-//! A share behind our client keeps bytes: what goes over the wire is then exactly what `ropeway_smb_wire::names` makes of the
-//! name under its `Sfm`, and our server puts the first name on its disk (but for device names). Both ways are each other's
-//! inverse; how that works is told there, and `crates/smb` tests that the two agree. Neither `/` nor NUL can come out of it.
+//! A share behind our client keeps bytes. What goes over the wire is then exactly what
+//! `ropeway_smb_wire::names` makes of the name in its `Sfm` mapping, and our server stores the
+//! original name on its disk (except device names). The two mappings are inverse to each other;
+//! that module explains how, and `crates/smb-client` tests that the two agree. Neither produces `/`
+//! or NUL.
 //!
-//! [`FolderNames`] finds names of one folder that a case-insensitive volume takes for the same.
+//! [`FolderNames`] finds names in one folder that a case-insensitive volume treats as the same.
 
 mod collide;
 mod escape;
@@ -29,33 +33,34 @@ use ropeway_vfs::{Capabilities, Name};
 pub use collide::{Collision, FolderNames};
 use escape::{decode, encode};
 
-/// What to do with names that the target cannot hold.
+/// How to treat names that the target cannot hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamePolicy {
-    /// Map them, and map back names from a volume under Windows rules to one without.
+    /// Map them, and map names from a volume under Windows rules back on one without.
     #[default]
     Auto,
     /// Report them as errors.
     Refuse,
-    /// Map names to Windows rules whatever the target is (for a disk that is to be carried to Windows), never back.
+    /// Map names to Windows rules whatever the target is (for a disk that will be carried to
+    /// Windows), never back.
     Map,
 }
 
 /// Why a volume cannot hold a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NameFault {
+pub enum NameError {
     /// Windows rules: `" * : < > ? \ |` and control characters.
     #[error("the character {0:?} is not allowed in names there")]
     Character(char),
-    /// Windows rules.
+    /// Windows rules: no dot or space at the end.
     #[error("names must not end with a dot or a space there")]
     Ending,
     /// Windows rules: `CON`, `NUL`, `COM1`, … with any ending.
     #[error("the name is that of a device there")]
     Device,
-    /// The volume holds Unicode and the name is not UTF-8.
+    /// The volume holds Unicode, and the name is not UTF-8.
     #[error("the name is not UTF-8")]
     NotUnicode,
     /// Longer than the volume's longest name.
@@ -65,12 +70,12 @@ pub enum NameFault {
     TooLong {
         /// Bytes, or UTF-16 units under Windows rules.
         length: usize,
-        /// The longest allowed.
+        /// Longest allowed.
         length_max: usize,
     },
 }
 
-/// A name for the target.
+/// A name on the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// The name to use.
@@ -91,15 +96,15 @@ enum Direction {
 pub struct NameMap {
     direction: Direction,
     windows_rules: bool,
-    /// The volume under Windows rules keeps names of any bytes.
+    /// Whether the volume under Windows rules keeps names of any bytes.
     raw: bool,
     name_max: usize,
 }
 
 impl NameMap {
-    /// The map for copies from `source` to `target`.
+    /// Makes the map for copies from `source` to `target`.
     pub fn new(source: &Capabilities, target: &Capabilities, policy: NamePolicy) -> Self {
-        // Names from a volume under Windows rules fit every other one.
+        // Names from a volume under Windows rules fit every other volume.
         let direction = match (policy, source.windows_names, target.windows_names) {
             (NamePolicy::Auto, true, false) => Direction::Decode,
             (NamePolicy::Auto, false, true) | (NamePolicy::Map, false, _) => Direction::Encode,
@@ -117,35 +122,35 @@ impl NameMap {
         }
     }
 
-    /// Whether this map leaves every name as it is.
+    /// Whether this map leaves every name unchanged.
     pub fn is_identity(&self) -> bool {
         self.direction == Direction::Keep
     }
 
-    /// Whether the target can hold this name as it is.
+    /// Whether the target can hold this name unchanged.
     ///
     /// # Errors
-    /// Why not.
-    pub fn check(&self, name: &Name) -> Result<(), NameFault> {
+    /// The reason why it cannot.
+    pub fn check(&self, name: &Name) -> Result<(), NameError> {
         if self.windows_rules {
             check_windows(name.as_bytes(), self.raw)?;
         }
         self.check_length(name.as_bytes())
     }
 
-    /// The name to use on the target.
+    /// Returns the name to use on the target.
     ///
     /// # Errors
     /// The target cannot hold the name, and mapping it is not allowed or does not help.
-    pub fn map(&self, name: &Name) -> Result<Mapped, NameFault> {
+    pub fn map(&self, name: &Name) -> Result<Mapped, NameError> {
         let bytes = name.as_bytes();
         let mapped = match self.direction {
             Direction::Keep => None,
             Direction::Encode => Some(encode(bytes, self.raw)),
             Direction::Decode => Some(decode(bytes, self.raw)),
         };
-        // Neither way makes an empty name, `.`, `..`, a slash or NUL: encoding only puts in private characters, and
-        // decoding leaves alone what would become dots.
+        // The result is never empty, `.` or `..`, and never contains a slash or NUL: encoding only
+        // inserts private characters, and decoding leaves unchanged what would become dots.
         match mapped
             .filter(|mapped| mapped != bytes)
             .and_then(|mapped| Name::new(&mapped))
@@ -164,20 +169,20 @@ impl NameMap {
         }
     }
 
-    fn check_length(&self, bytes: &[u8]) -> Result<(), NameFault> {
+    fn check_length(&self, bytes: &[u8]) -> Result<(), NameError> {
         let length = match self.windows_rules {
             true => utf16_length(bytes),
             false => bytes.len(),
         };
         let length_max = self.name_max;
         if length > length_max {
-            return Err(NameFault::TooLong { length, length_max });
+            return Err(NameError::TooLong { length, length_max });
         }
         Ok(())
     }
 }
 
-/// UTF-16 units; each byte that is not UTF-8 counts as one.
+/// Returns the length in UTF-16 units; each byte that is not UTF-8 counts as one.
 fn utf16_length(bytes: &[u8]) -> usize {
     bytes
         .utf8_chunks()
@@ -185,19 +190,19 @@ fn utf16_length(bytes: &[u8]) -> usize {
         .sum()
 }
 
-/// [MS-FSCC] 2.1.5.2 and the naming rules of the Win32 layer (device names, endings).
-fn check_windows(bytes: &[u8], raw: bool) -> Result<(), NameFault> {
+/// Checks the rules of [MS-FSCC] 2.1.5.2 and of the Win32 layer (device names, endings).
+fn check_windows(bytes: &[u8], raw: bool) -> Result<(), NameError> {
     if !raw && std::str::from_utf8(bytes).is_err() {
-        return Err(NameFault::NotUnicode);
+        return Err(NameError::NotUnicode);
     }
     if let Some(byte) = bytes.iter().find(|byte| is_illegal(**byte)) {
-        return Err(NameFault::Character(char::from(*byte)));
+        return Err(NameError::Character(char::from(*byte)));
     }
     if matches!(bytes.last(), Some(b'.' | b' ')) {
-        return Err(NameFault::Ending);
+        return Err(NameError::Ending);
     }
     if is_device(bytes) {
-        return Err(NameFault::Device);
+        return Err(NameError::Device);
     }
     Ok(())
 }
@@ -209,8 +214,9 @@ fn is_illegal(byte: u8) -> bool {
     )
 }
 
-/// Device names of the Win32 layer ("Naming Files, Paths, and Namespaces"): reserved with any extension, in any case,
-/// and with spaces before the extension. Superscript digits count as digits.
+/// Whether this is a device name of the Win32 layer ("Naming Files, Paths, and Namespaces"). Such
+/// names are reserved with any extension, in any case, and with spaces before the extension.
+/// Superscript digits count as digits.
 fn is_device(bytes: &[u8]) -> bool {
     let stem = bytes.split(|byte| *byte == b'.').next().unwrap_or_default();
     let stem = stem.trim_ascii_end();

@@ -1,20 +1,22 @@
-//! What may be trusted of a copy that was cut off.
+//! Decides what may be trusted of an interrupted copy.
 //!
-//! The page cache outlives a killed process, not a power cut. So in the same boot everything that the journal recorded
-//! as written is there; after another boot, or after a flush that failed, only what had been made durable. A file that
-//! merely looks complete may be full of zeroes then: size and times are kept by the file system's journal, data is not
-//! (write-back of delayed allocations comes later). The journal decides whether such a file survived.
+//! The page cache survives a killed process but not a power cut. So within the same boot,
+//! everything that the journal recorded as written is there. After another boot, or after a flush
+//! that failed, only what had been made durable is there. A file that merely looks complete may
+//! then be full of zeroes: the file system's journal keeps size and times but not data, since
+//! write-back of delayed allocations comes later. The journal of the job decides whether such a
+//! file survived.
 //!
-//! A prefix of a file is worth something only if it comes from the same [`Version`] of the source.
+//! A prefix of a file is useful only if it comes from the same [`Version`] of the source.
 
 use ropeway_vfs::{Metadata, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Tells the versions of a source file apart.
+/// Identifies one version of a source file.
 ///
-/// Size and modification time are not enough: `cp -p` over a file keeps both, and a modification time can be set back.
-/// No program can choose the change time. The volume of a node is left out, because many volumes have another number
-/// after each boot.
+/// Size and modification time are not enough: `cp -p` over a file keeps both, and a modification
+/// time can be set back. No program can choose the change time. The volume is left out, because
+/// many volumes have another number after each boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// Logical size.
@@ -23,12 +25,13 @@ pub struct Version {
     pub modified: Timestamp,
     /// Last change of content or attributes, where the tree knows it.
     pub changed: Option<Timestamp>,
-    /// Number of the node on its volume, where that is stable.
+    /// Number of the node on its volume, if that is stable.
     pub index: Option<u64>,
 }
 
 impl Version {
-    /// The version that `metadata` describes. `stable_ids`: whether the tree keeps the identities of its nodes.
+    /// Returns the version that `metadata` describes. `stable_ids` is whether the tree keeps the
+    /// identities of its nodes.
     pub fn of(metadata: &Metadata, stable_ids: bool) -> Self {
         Self {
             size: metadata.size,
@@ -38,12 +41,12 @@ impl Version {
         }
     }
 
-    /// Whether both are one version, as far as both know.
+    /// Whether both are one version, as far as both ends know.
     pub fn is_same(&self, other: &Self) -> bool {
         self.differs_at_most_in_change_time(other) && agree(self.changed, other.changed)
     }
 
-    /// Whether only the change time, if anything, tells them apart: the content may be the same.
+    /// Whether nothing but the change time may distinguish them: the content may be the same.
     pub fn differs_at_most_in_change_time(&self, other: &Self) -> bool {
         (self.size, self.modified) == (other.size, other.modified) && agree(self.index, other.index)
     }
@@ -57,37 +60,39 @@ fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
     }
 }
 
-/// What the journal of an unfinished job says of one file, and what is found on the target.
+/// What the journal of an unfinished job records of one file, and what is found on the target.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalFacts<'a> {
-    /// The machine has not been booted anew since the journal was written (boot ids are equal), and no flush failed.
+    /// Whether the machine has not been rebooted since the journal was written (boot ids are
+    /// equal), and no flush failed.
     pub same_boot: bool,
-    /// Every byte below was written; 0 if nothing is recorded.
+    /// Every byte below this offset was written; 0 if nothing is recorded.
     pub written_upto: u64,
-    /// Every byte below was durable; 0 if nothing is recorded.
+    /// Every byte below this offset was durable; 0 if nothing is recorded.
     pub durable_upto: u64,
-    /// Whatever was written to the target's file is known to be there: in the page cache, or durable.
+    /// Whether everything written to the target's file is known to be there, in the page cache or
+    /// durable.
     pub survived: bool,
-    /// The file as the journal's offsets mean it: under its temporary name or, when that is gone, its final one.
-    /// `None`: there is none.
+    /// The file that the journal's offsets refer to: under its temporary name or, if that is gone,
+    /// its final one. `None` if there is no such file.
     pub target: Option<&'a Metadata>,
     /// The source as it is now.
     pub source: &'a Metadata,
-    /// The source's size, time and identity are those that the journal recorded when the copy of this file began (true
-    /// if nothing is recorded for this file).
+    /// Whether the source's size, time and identity are those that the journal recorded when the
+    /// copy of this file began (true if nothing is recorded for this file).
     pub source_unchanged: bool,
-    /// The coarser granularity of modification times of both ends, in nanoseconds.
+    /// The coarser granularity of both ends' modification times, in nanoseconds.
     pub time_granularity_ns: u64,
 }
 
 /// How much of the target's file to trust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// All of it: it is done.
+    /// All of it: the file is done.
     Whole,
-    /// The bytes below this offset: go on from there.
+    /// The bytes below this offset: continue from there.
     Prefix(u64),
-    /// None of it: begin anew.
+    /// None of it: start again.
     Nothing,
 }
 
@@ -96,7 +101,7 @@ pub fn trust(facts: &JournalFacts<'_>) -> Trust {
     let Some(target) = facts.target else {
         return Trust::Nothing;
     };
-    // Without a time nobody knows whether it is the version that was begun.
+    // Without a time, nothing shows that this is the version that was begun.
     let is_known = facts.source.modified.is_known();
     if !facts.source_unchanged || !is_known || target.kind != facts.source.kind {
         return Trust::Nothing;
@@ -109,14 +114,15 @@ pub fn trust(facts: &JournalFacts<'_>) -> Trust {
     } else {
         facts.durable_upto
     };
-    // Somebody may have cut the file.
+    // The file may have been truncated since.
     match upto.min(target.size).min(facts.source.size) {
         0 => Trust::Nothing,
         upto => Trust::Prefix(upto),
     }
 }
 
-/// The modification time is set last, so a file with the source's size and time was written to its end.
+/// Whether the file was written to its end: the modification time is set last, so a complete file
+/// has the source's size and time.
 fn looks_complete(facts: &JournalFacts<'_>, target: &Metadata) -> bool {
     target.size == facts.source.size
         && target
@@ -124,7 +130,7 @@ fn looks_complete(facts: &JournalFacts<'_>, target: &Metadata) -> bool {
             .equal_within(facts.source.modified, facts.time_granularity_ns)
 }
 
-/// What was written is still there.
+/// Whether everything written is still there.
 fn survived(facts: &JournalFacts<'_>) -> bool {
     facts.survived || facts.durable_upto >= facts.source.size && facts.source.size > 0
 }
@@ -198,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_differ_in_whatever_both_know() {
+    fn versions_differ_in_what_both_ends_know() {
         let version = |changed, index| Version {
             size: SIZE,
             modified: MTIME,

@@ -1,26 +1,28 @@
-//! How long to wait before trying again.
+//! Decides how long to wait before trying again.
 //!
-//! Exponential back-off with jitter. The jitter follows from a seed, so a run can be replayed, and files that failed
-//! together (the same cable was pulled) do not come back together: seed by the file.
+//! Exponential back-off with jitter. The jitter follows from a seed, so a run can be replayed. Use
+//! the file as the seed: then files that failed together (the same cable was unplugged) are not
+//! retried together.
 
 use std::time::Duration;
 
 /// A back-off policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    /// Tries in all, the first included; 1: never again.
+    /// Attempts in all, the first included; 1 means no retry.
     pub tries_max: u32,
     /// Pause after the first failure, before jitter.
     pub first: Duration,
-    /// Each pause is this many times the one before; at least 1 is used.
+    /// Factor from each pause to the next; at least 1 is used.
     pub factor: f64,
-    /// No pause is longer.
+    /// Longest pause.
     pub max: Duration,
 }
 
 impl Default for Backoff {
-    /// 5 tries, 0.5 s, doubling, 30 s at most: guesses. A dropped Wi-Fi or a restarted server is back within the sum of
-    /// the pauses, a broken disk is not waited for long.
+    /// 5 attempts, 0.5 s, doubling, 30 s at most: guesses. A dropped Wi-Fi connection or a
+    /// restarted server is back within the sum of the pauses, and a broken disk is not waited for
+    /// long.
     fn default() -> Self {
         Self {
             tries_max: 5,
@@ -32,8 +34,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after the failure of try number `attempt` (from 1), or `None` when there is no further try. Jitter takes
-    /// off up to half.
+    /// Returns the pause after the failure of attempt number `attempt` (from 1), or `None` when
+    /// there is no further attempt. Jitter takes off up to half.
     pub fn delay(&self, attempt: u32, seed: u64) -> Option<Duration> {
         if attempt >= self.tries_max {
             return None;
@@ -48,12 +50,9 @@ impl Backoff {
     }
 }
 
-/// A number in 0..=1 from seed and attempt: SplitMix64 (Steele, Lea, Flood 2014).
+/// Returns a number in 0..1 that follows from seed and attempt.
 fn unit(seed: u64, attempt: u32) -> f64 {
-    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(u64::from(attempt) + 1));
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (z ^ (z >> 31)) as f64 / u64::MAX as f64
+    fastrand::Rng::with_seed(seed ^ (u64::from(attempt) << 32)).f64()
 }
 
 #[cfg(test)]
@@ -62,7 +61,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn pauses_double_within_their_jitter_and_end() {
+    fn pauses_double_within_the_jitter_and_end() {
         let backoff = Backoff::default();
         for seed in 0..100 {
             for (attempt, full) in [(1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0)] {

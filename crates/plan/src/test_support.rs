@@ -1,27 +1,27 @@
-//! What several tests of this crate need.
+//! Helpers of this crate's tests.
 
 use ropeway_vfs::Capabilities;
 
-/// A seeded generator for simulations (SplitMix64).
-pub(crate) struct Random(pub(crate) u64);
+/// A seeded generator for simulations.
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(fastrand::Rng::with_seed(seed))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.u64(..)
     }
 
-    /// A number in 0..bound.
+    /// Returns a number in `0..bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.0.usize(..bound)
     }
 
-    /// A number in 0..1.
+    /// Returns a number in `0..1`.
     pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        self.0.f64()
     }
 
     /// Exponentially distributed with mean 1.

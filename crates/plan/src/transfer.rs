@@ -1,6 +1,7 @@
-//! The data of one file as a state machine without I/O.
+//! Moves the data of one file, as a state machine without I/O.
 //!
-//! A [`Transfer`] says what to do next; the driver does it and reports back. It holds offsets, never bytes:
+//! A [`Transfer`] returns the next step; the driver carries it out and reports back. It holds
+//! offsets, never bytes:
 //!
 //! ```text
 //!            poll() -> NextExtent | Read | Write | Wait | Done
@@ -9,18 +10,20 @@
 //!            extent() · read_done() · write_done()
 //! ```
 //!
-//! The driver calls [`Transfer::poll`] until it says `Wait` (report at least one completion, then poll again) or
-//! `Done`. Completions may come in any order. A block is planned once, read once, and written once, after its read.
+//! The driver calls [`Transfer::poll`] until it returns `Wait` (report at least one completion,
+//! then poll again) or `Done`. Completions may come in any order. A block is planned once, read
+//! once, and written once, after its read.
 //!
 //! Invariants, each under test:
-//! * blocks never overlap, never touch a hole, never lie below the resume offset;
-//! * a block occupies its place in flight from the start of its read to the end of its write, and no more blocks are
-//!   in flight than the engine allows;
-//! * [`Transfer::contiguous`] never goes back;
-//! * when a read comes short the file has shrunk: nothing beyond is read, and what was not read is never written.
+//! * Blocks never overlap, never touch a hole, and are never below the resume offset.
+//! * A block is in flight from the start of its read to the end of its write. No more blocks are in
+//!   flight than the engine allows.
+//! * [`Transfer::contiguous`] never goes back.
+//! * A short read means that the file has shrunk: nothing beyond is read, and what was not read is
+//!   never written.
 //!
-//! The engines differ only in three answers (see `Policy`): how long the next block is, whether one more read may
-//! start, and which finished read is written next.
+//! The engines differ only in three answers (see `Policy`): how long the next block is, whether one
+//! more read may start, and which finished read is written next.
 
 mod auto;
 mod cursor;
@@ -42,7 +45,7 @@ pub use list::{IoKind, PlannedIo, io_list};
 /// Smallest block that `auto` uses, in bytes: a page, the unit of direct I/O.
 const BLOCK_SIZE_MIN: usize = 4096;
 
-/// Size and number of blocks in flight. Only `auto` obeys them; the historic engines bring their own.
+/// Size and number of blocks in flight. Only `auto` uses them; the historic engines have their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferLimits {
     /// Bytes of one block, chosen by the [`crate::tuner::Tuner`]; at least 4096 are used.
@@ -52,7 +55,7 @@ pub struct TransferLimits {
 }
 
 impl Default for TransferLimits {
-    /// 4 blocks of 1 MiB: a guess to start from, the tuner moves on from there.
+    /// 4 blocks of 1 MiB: a guess to start from; the tuner moves on from there.
     fn default() -> Self {
         Self {
             block_size: 1024 * 1024,
@@ -61,7 +64,7 @@ impl Default for TransferLimits {
     }
 }
 
-/// What to do next.
+/// The next step of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Find the first run of data at or after `from` and answer with [`Transfer::extent`].
@@ -76,24 +79,25 @@ pub enum Step {
         /// Bytes, at least 1.
         length: usize,
     },
-    /// Start to write a block that was read (exactly what the read gave) and answer with [`Transfer::write_done`].
+    /// Start to write a block that was read (exactly the bytes that the read returned) and answer
+    /// with [`Transfer::write_done`].
     Write {
         /// Byte offset, that of the read.
         offset: u64,
-        /// Bytes, at least 1, what the read gave.
+        /// Bytes, at least 1: the number that the read returned.
         length: usize,
     },
-    /// Nothing to start until something in flight has been reported.
+    /// Start nothing until something in flight has been reported.
     Wait,
     /// Everything is written and nothing is in flight.
     Done {
-        /// Bytes that this transfer has written; holes and what lay below the resume offset are not among them.
+        /// Bytes that this transfer has written, without holes and bytes below the resume offset.
         /// The length to give the target is [`Transfer::size`].
         length: u64,
     },
 }
 
-/// The data of one file on its way.
+/// The transfer of one file's data.
 #[derive(Debug)]
 pub struct Transfer {
     cursor: Cursor,
@@ -102,15 +106,16 @@ pub struct Transfer {
     written: u64,
 }
 
-/// What an engine decides.
+/// The decisions of an engine.
 trait Policy {
-    /// Bytes of the next block, which would begin at `offset`; it ends earlier where its extent does.
+    /// Returns the length of the next block, which would start at `offset`; the block ends earlier
+    /// if its extent does.
     fn block_length(&self, offset: u64) -> u64;
-    /// Whether one more read may start. `exhausted`: there is nothing left to read.
+    /// Whether one more read may start. `exhausted`: nothing is left to read.
     fn may_read(&mut self, flight: &Flight, exhausted: bool) -> bool;
-    /// A read that [`may_read`](Self::may_read) allowed has started.
+    /// Reports that a read which [`may_read`](Self::may_read) allowed has started.
     fn read_started(&mut self) {}
-    /// Takes the read block to be written next out of `flight`'s ready queue.
+    /// Takes the block to write next out of `flight`'s ready queue.
     fn next_write(&mut self, flight: &mut Flight, exhausted: bool) -> Option<(u64, usize)>;
 }
 
@@ -134,7 +139,8 @@ impl Plan {
 }
 
 impl Transfer {
-    /// The transfer of a file of `size` bytes by `engine`. Bytes below `start` are taken as done (resume).
+    /// Makes the transfer of a file of `size` bytes by `engine`. Bytes below `start` count as done
+    /// (resume).
     pub fn new(engine: Engine, size: u64, start: u64, limits: TransferLimits) -> Self {
         let policy = match engine {
             Engine::Auto => Plan::Auto(auto::Auto::new(limits)),
@@ -150,7 +156,7 @@ impl Transfer {
         }
     }
 
-    /// The next step. Call until [`Step::Wait`] or [`Step::Done`].
+    /// Returns the next step. Call it until [`Step::Wait`] or [`Step::Done`].
     pub fn poll(&mut self) -> Step {
         let exhausted = self.cursor.is_exhausted();
         let policy = self.policy.policy();
@@ -179,13 +185,15 @@ impl Transfer {
         }
     }
 
-    /// The answer to [`Step::NextExtent`]; `None`: only a hole remains. What lies before the question or beyond the
-    /// size is cut off; an extent that ends before the question makes no sense and is taken as "all data".
+    /// Answers [`Step::NextExtent`]; `None` means that only a hole remains. Parts before the
+    /// question or beyond the size are cut off. An extent that ends before the question makes no
+    /// sense and counts as "all data".
     pub fn extent(&mut self, extent: Option<Extent>) {
         self.cursor.answer(extent);
     }
 
-    /// The read at `offset` gave `length` bytes; fewer than asked for means that the file ends there now.
+    /// Reports that the read at `offset` returned `length` bytes. Fewer than asked for means that
+    /// the file now ends there.
     ///
     /// # Panics
     /// If no read at `offset` is in flight.
@@ -198,7 +206,7 @@ impl Transfer {
         self.flight.drop_ready_from(self.cursor.size());
     }
 
-    /// The write at `offset` has finished.
+    /// Reports that the write at `offset` has finished.
     ///
     /// # Panics
     /// If no write of `length` bytes at `offset` is in flight.
@@ -207,15 +215,16 @@ impl Transfer {
         self.written += length as u64;
     }
 
-    /// Every data byte below this offset has been written (or was below the resume offset); holes count as done.
-    /// Never goes back.
+    /// Returns the offset below which every data byte has been written (or was below the resume
+    /// offset). Holes count as done. Never goes back.
     pub fn contiguous(&self) -> u64 {
-        // Blocks beyond the size may still be coming back empty.
+        // Blocks beyond the size may still return empty.
         let frontier = self.cursor.frontier();
         self.flight.lowest().unwrap_or(frontier).min(frontier)
     }
 
-    /// The size of the file as known now: what [`new`](Self::new) was told, or less if a read came short.
+    /// Returns the size of the file as known now: the size passed to [`new`](Self::new), or less
+    /// after a short read.
     pub fn size(&self) -> u64 {
         self.cursor.size()
     }
@@ -225,12 +234,13 @@ impl Transfer {
         self.cursor.has_shrunk()
     }
 
-    /// Blocks in flight: being read, waiting for their write, or being written.
+    /// Returns the number of blocks in flight: being read, waiting for their write, or being
+    /// written.
     pub fn in_flight(&self) -> usize {
         self.flight.len()
     }
 
-    /// Changes size and depth for blocks not yet planned. The historic engines take no notice.
+    /// Changes size and depth for blocks not planned yet. The historic engines ignore it.
     pub fn set_limits(&mut self, limits: TransferLimits) {
         if let Plan::Auto(auto) = &mut self.policy {
             *auto = auto::Auto::new(limits);

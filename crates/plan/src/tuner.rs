@@ -1,39 +1,45 @@
-//! Finds the block size and depth that move most, by trying.
+//! Finds the block size and depth with the highest rate, by hill climbing.
 //!
-//! One [`Tuner`] serves all files of a job. It climbs: it measures where it stands, then a neighbour (depth or block
-//! size doubled or halved), and moves only when the neighbour is clearly better; when no neighbour is, it rests there,
-//! and looks again later or when the rate falls. Measuring home and neighbour in turns keeps a device that slows down
-//! by itself (full flash cache, other load) from being mistaken for a bad choice.
+//! One [`Tuner`] serves all files of a job. It measures the current limits ("home"), then a
+//! neighbour (depth or block size doubled or halved), and moves only if the neighbour is clearly
+//! better. When no neighbour is, it rests, and tries again later or when the rate falls. Home and
+//! neighbour are measured in turns. A device that slows down by itself (full flash cache, other
+//! load) is then not mistaken for a bad choice.
 //!
-//! It knows no clock: the driver says how many bytes moved in how much time, so every climb can be replayed.
+//! The tuner reads no clock: the driver reports how many bytes moved in how much time, so every
+//! climb can be replayed.
 
 use std::time::Duration;
 
 use crate::transfer::TransferLimits;
 
-/// Smallest block tried, in bytes. Fact sheet, Vista SP1: "128 KiB to 1 MiB"; below, per-request cost dominates.
+/// Smallest block tried, in bytes. Fact sheet, Vista SP1: "128 KiB to 1 MiB"; below, the cost of
+/// each request dominates.
 const BLOCK_SIZE_MIN: usize = 128 * 1024;
-/// Smallest depth tried: one block being read while another is written.
+/// Smallest depth tried: one block is read while another is written.
 const DEPTH_MIN: usize = 2;
-/// Where the climb begins (clamped to the maxima): as [`TransferLimits::default`].
+/// Limits at the start (clamped to the maxima), equal to [`TransferLimits::default`].
 const START: TransferLimits = TransferLimits {
     block_size: 1024 * 1024,
     depth: 4,
 };
-/// A measurement lasts at least this long. A guess: long beside one I/O of a slow device, short beside a file of a GiB.
+/// Shortest measurement. A guess: long compared with one I/O of a slow device, short compared with
+/// a file of a GiB.
 const WINDOW_MIN: Duration = Duration::from_millis(200);
-/// A measurement holds at least this many times what is in flight, so that the start and the end weigh little (guess).
+/// A measurement covers at least this many times the bytes in flight, so that start and end weigh
+/// little (guess).
 const WINDOW_FLIGHTS: u64 = 4;
-/// A neighbour must be better by this factor to move there (hysteresis; a guess above the noise of a quiet disk).
+/// Factor by which a neighbour must be better (hysteresis; a guess above the noise of a quiet
+/// disk).
 const BETTER_FACTOR: f64 = 1.05;
-/// A resting tuner climbs again when the rate falls below this part of what it was (guess).
+/// A resting tuner climbs again when the rate falls below this part of its former value (guess) ...
 const FALLEN_FACTOR: f64 = 0.7;
 /// ... or after this many measurements (guess: about half a minute to a minute).
 const REST_WINDOWS: u32 = 128;
-/// How much one further measurement counts in the rate remembered for home.
+/// Weight of one further measurement in the smoothed rate of home.
 const HOME_SMOOTHING: f64 = 0.3;
 
-/// A direction to try.
+/// A neighbour to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     Deeper,
@@ -50,11 +56,12 @@ enum State {
     Home { next: usize },
     /// Measuring the neighbour in this direction.
     Trying { index: usize },
-    /// No neighbour is better; this many measurements since.
+    /// No neighbour is better; counts the measurements since.
     Resting { windows: u32 },
 }
 
-/// A measurement under way. What was in flight when the limits changed is left out: `skip` bytes remain of that.
+/// A measurement in progress. Bytes in flight when the limits changed are not measured: `skip` of
+/// them remain.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     skip: u64,
@@ -62,7 +69,7 @@ struct Window {
     elapsed: Duration,
 }
 
-/// The climb.
+/// Tunes block size and depth.
 #[derive(Clone, Debug)]
 pub struct Tuner {
     block_size_max: usize,
@@ -70,7 +77,7 @@ pub struct Tuner {
     home: TransferLimits,
     /// Bytes a second at home, smoothed.
     home_rate: Option<f64>,
-    /// The best ever seen: limits and bytes a second.
+    /// The best limits ever measured, and their rate in bytes a second.
     best: Option<(TransferLimits, f64)>,
     state: State,
     window: Window,
@@ -78,8 +85,8 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// A tuner for blocks of up to `block_size_max` bytes (at least 128 KiB are used unless that is less) and up to
-    /// `depth_max` blocks in flight.
+    /// Makes a tuner for blocks of up to `block_size_max` bytes (at least 128 KiB are used unless
+    /// that is less) and up to `depth_max` blocks in flight.
     pub fn new(block_size_max: usize, depth_max: usize) -> Self {
         let block_size_max = block_size_max.max(4096);
         let depth_max = depth_max.max(1);
@@ -98,22 +105,23 @@ impl Tuner {
         }
     }
 
-    /// Begins with as many blocks in flight as may be: for ends far away, where a shallow start leaves the line empty
-    /// while it is measured.
+    /// Starts with the greatest depth: for distant ends, where a shallow start leaves the line
+    /// empty while it is measured.
     #[must_use]
     pub fn starting_deep(mut self) -> Self {
         self.home.depth = self.depth_max;
         self
     }
 
-    /// Stays where it begins: for ends whose own depth follows the line, where a shallower try costs what it would measure.
+    /// Never changes the limits: for ends whose own depth follows the line, where trying a
+    /// shallower depth costs what it would measure.
     #[must_use]
     pub fn pinned(mut self) -> Self {
         self.is_pinned = true;
         self
     }
 
-    /// The limits to use now.
+    /// Returns the limits to use now.
     pub fn limits(&self) -> TransferLimits {
         match self.state {
             State::Trying { index } => self.neighbour(MOVES[index]).unwrap_or(self.home),
@@ -121,13 +129,14 @@ impl Tuner {
         }
     }
 
-    /// The best limits seen so far and their rate in bytes a second: what a later job on the same ends could start
-    /// from.
+    /// Returns the best limits so far and their rate in bytes a second. A later job on the same
+    /// ends could start from them.
     pub fn best(&self) -> Option<(TransferLimits, f64)> {
         self.best
     }
 
-    /// All files of the job together moved `bytes` in the `elapsed` time since the last call.
+    /// Records that all files of the job together moved `bytes` in the `elapsed` time since the
+    /// last call.
     pub fn observe(&mut self, bytes: u64, elapsed: Duration) {
         if self.is_pinned {
             return;
@@ -156,7 +165,7 @@ impl Tuner {
         }
     }
 
-    /// One measurement at the present limits is complete.
+    /// Ends one measurement at the present limits.
     fn measured(&mut self, rate: f64) {
         self.state = match self.state {
             State::Home { next } => {
@@ -166,7 +175,7 @@ impl Tuner {
             State::Trying { index } if rate > self.home_rate.unwrap_or(0.0) * BETTER_FACTOR => {
                 self.home = self.limits();
                 self.home_rate = Some(rate);
-                // What helped once may help again.
+                // A move that helped once may help again.
                 self.try_from(index)
             }
             State::Trying { index } if index + 1 < MOVES.len() => State::Home { next: index + 1 },
@@ -184,7 +193,7 @@ impl Tuner {
         };
     }
 
-    /// The first possible move at or after `index`, or rest.
+    /// Returns the first possible move at or after `index`, or rest.
     fn try_from(&self, index: usize) -> State {
         match (index..MOVES.len()).find(|index| self.neighbour(MOVES[*index]).is_some()) {
             Some(index) => State::Trying { index },
@@ -228,12 +237,12 @@ mod tests {
     use super::*;
     use crate::test_support::Random;
 
-    /// A device: time for one block and how many it serves at once.
+    /// A device: the time for one block, and how many blocks it serves at once.
     struct Device {
         request_seconds: f64,
         bytes_per_second: f64,
         parallel: f64,
-        /// Rate lost for each block in flight beyond what is served at once.
+        /// Rate lost for each block in flight beyond those served at once.
         crowding: f64,
     }
 
@@ -268,7 +277,7 @@ mod tests {
 
     /// Feeds `seconds` of virtual time in steps of 50 ms with some noise.
     fn climb(tuner: &mut Tuner, device: &Device, seconds: f64, noise: f64, seed: u64) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         for _ in 0..(seconds / 0.05) as u32 {
             let rate = device.rate(tuner.limits()) * (1.0 + noise * random.normal()).max(0.1);
             tuner.observe((rate * 0.05) as u64, Duration::from_millis(50));
@@ -307,7 +316,7 @@ mod tests {
     ];
 
     #[test]
-    fn it_comes_near_the_best_of_each_device() {
+    fn the_tuner_comes_near_the_best_of_each_device() {
         for (index, device) in DEVICES.iter().enumerate() {
             for seed in 0..10 {
                 let mut tuner = Tuner::new(1 << 20, 32);
@@ -325,7 +334,7 @@ mod tests {
         {
             let mut tuner = Tuner::new(block_size_max, depth_max);
             let mut twin = tuner.clone();
-            let mut random = Random(7);
+            let mut random = Random::new(7);
             for _ in 0..5_000 {
                 let (bytes, span) = (
                     random.next() % (1 << 26),
@@ -342,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_device_is_left_alone() {
+    fn a_flat_device_keeps_the_start_limits() {
         let flat = Device {
             request_seconds: 0.0,
             bytes_per_second: 100e6,
@@ -355,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn it_climbs_again_when_the_rate_falls() {
+    fn the_tuner_climbs_again_when_the_rate_falls() {
         let mut tuner = Tuner::new(1 << 20, 32);
         climb(&mut tuner, &DEVICES[3], 60.0, 0.01, 1);
         climb(&mut tuner, &DEVICES[0], 120.0, 0.01, 2);

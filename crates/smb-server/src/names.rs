@@ -432,9 +432,9 @@ pub(super) mod tests {
     }
 
     /// Two users whose names give the same relative id, found by trying.
-    struct Twins;
+    struct DuplicateFolders;
 
-    impl Directory for Twins {
+    impl Directory for DuplicateFolders {
         fn users(&self) -> Vec<String> {
             vec!["ann".to_owned(), "ANN".to_owned(), "bob".to_owned()]
         }
@@ -442,7 +442,7 @@ pub(super) mod tests {
 
     #[test]
     fn nobody_gets_a_sid_that_two_would_have() {
-        let names = Names::new("NAS".into(), [1, 2, 3], Arc::new(Twins));
+        let names = Names::new("NAS".into(), [1, 2, 3], Arc::new(DuplicateFolders));
         assert_eq!(names.held_by("ann"), []);
         assert_eq!(names.known().by_name(&"ann".into()), None);
         assert_eq!(names.known().users().count(), 1);

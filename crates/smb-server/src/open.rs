@@ -8,7 +8,7 @@ use ropeway_smb_proto::compression::CompressionSampler;
 use ropeway_smb_proto::server::hub::{FileKey, OpenId};
 use ropeway_smb_wire::create::{AccessMask, CreateAction, CreateOptions};
 use ropeway_smb_wire::{SessionId, TreeId};
-use ropeway_vfs::outside::Watching;
+use ropeway_vfs::external::Watching;
 use ropeway_vfs::store::{Node, NodeChange};
 use ropeway_vfs::{FileId, Name, RelPath};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use ropeway_smb_proto::server::hub::FileKey;
 use ropeway_smb_wire::change_notify::{Action, CompletionFilter};
-use ropeway_vfs::outside::{EntryChange, Observer, Outside, Watching};
+use ropeway_vfs::external::{EntryChange, ExternalChange, Observer, Watching};
 use ropeway_vfs::store::{Node, Store};
 
 use super::ops::name::to_wire;
@@ -105,15 +105,15 @@ pub(super) fn listen(shared: &Arc<Shared>) {
 }
 
 impl Observer for Listener {
-    fn changed(&self, changes: &[Outside]) {
+    fn changed(&self, changes: &[ExternalChange]) {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
         let shares = shared.share_indices(|share| address_of(&share.store) == self.store);
         for change in changes {
-            if let Outside::Node(id) = change {
-                let now = shared.uptime();
-                shared.hub().changed_locally(now, id.volume, id.index);
+            if let ExternalChange::Node(id) = change {
+                let now = shared.now_ms();
+                shared.hub().changed_outside(now, id.volume, id.index);
             }
             for share in &shares {
                 tell(&shared, *share, change);
@@ -124,15 +124,15 @@ impl Observer for Listener {
 }
 
 /// Tells who watches in a share.
-fn tell(shared: &Shared, share: u32, change: &Outside) {
+fn tell(shared: &Shared, share: u32, change: &ExternalChange) {
     let name_of = |directory| match directory {
         true => CompletionFilter::DIR_NAME,
         false => CompletionFilter::FILE_NAME,
     };
     let mut hub = shared.hub();
     match change {
-        Outside::Node(_) => {}
-        Outside::Entry {
+        ExternalChange::Node(_) => {}
+        ExternalChange::Entry {
             path,
             what,
             directory,
@@ -157,9 +157,9 @@ fn tell(shared: &Shared, share: u32, change: &Outside) {
             };
             hub.changed(share, &to_wire(path), action, filter);
         }
-        Outside::Renamed { from, to, directory } => {
+        ExternalChange::Renamed { from, to, directory } => {
             hub.changed_name(share, &to_wire(from), &to_wire(to), name_of(*directory))
         }
-        Outside::Lost => hub.changes_lost(share),
+        ExternalChange::Lost => hub.changes_lost(share),
     }
 }

@@ -1,7 +1,8 @@
-//! Folders that a walk has found and not entered yet.
+//! A bound for the folders that a walk has found and not entered yet.
 //!
-//! A walk goes depth first and keeps the folders beside its way. A server may list folders without end, so that what is
-//! kept has a bound: by bytes, since a path may be long. Trees of this machine have an end, and are not counted.
+//! A walk goes depth first and keeps the folders it has still to enter. A server may list folders
+//! without end, so their number needs a bound. It counts bytes, since a path may be long. Trees of
+//! this machine are finite and are not counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::tree::Tree;
 use crate::{Error, ErrorKind, Op, RelPath, Result};
 
-/// Bytes of all folders that may wait: 1.4 million with paths of 60 bytes. A guess.
+/// Most bytes of waiting folders: 1.4 million with paths of 60 bytes. A guess.
 const BYTES_MAX: u64 = 1 << 30;
-/// Bytes of one beside its path: what a copy keeps, two [`Metadata`](crate::Metadata) and what holds them.
+/// Bytes of one folder in addition to its path: a copy keeps two [`Metadata`](crate::Metadata) and
+/// their containers.
 const FOLDER_BYTES: u64 = 640;
 
 /// Room for the folders that a walk has still to enter.
@@ -25,7 +27,7 @@ struct Room {
 }
 
 impl Backlog {
-    /// For a walk of `tree`.
+    /// Makes a backlog for a walk of `tree`.
     pub fn of(tree: &dyn Tree) -> Self {
         match tree.capabilities().is_remote() {
             true => Self::with_bytes(BYTES_MAX),
@@ -33,7 +35,7 @@ impl Backlog {
         }
     }
 
-    /// With room for so many bytes.
+    /// Makes a backlog with room for `bytes_max` bytes.
     fn with_bytes(bytes_max: u64) -> Self {
         Self(Some(Arc::new(Room {
             taken: AtomicU64::new(0),
@@ -44,12 +46,12 @@ impl Backlog {
     /// Takes room for a folder, until the result is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::PeerMisbehaved`]: too much waits already.
+    /// [`ErrorKind::PeerMisbehaved`]: too many folders wait already.
     pub fn hold(&self, path: &RelPath) -> Result<Held> {
         let Some(room) = &self.0 else {
             return Ok(Held::default());
         };
-        // The path is kept on both ends.
+        // Both ends keep the path.
         let bytes = FOLDER_BYTES + 2 * path.as_bytes().len() as u64;
         let held = Held {
             room: Some(Arc::clone(room)),
@@ -60,7 +62,7 @@ impl Backlog {
         }
         let mut error = Error::new(Op::List, path, ErrorKind::PeerMisbehaved);
         let sentence = format!(
-            "the server lists folders and folders: those found and not entered yet fill {} MiB; the rest is left out",
+            "the server lists too many folders: those found and not entered yet fill {} MiB; the rest is left out",
             room.bytes_max >> 20
         );
         error.source = Some(std::io::Error::other(sentence));
@@ -68,7 +70,7 @@ impl Backlog {
     }
 }
 
-/// The room of one folder.
+/// The room that one folder takes.
 #[derive(Debug, Default)]
 pub struct Held {
     room: Option<Arc<Room>>,
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_entered_makes_room() {
+    fn entering_a_folder_makes_room() {
         let backlog = Backlog::with_bytes(3 * (FOLDER_BYTES + 2));
         let path = RelPath::parse(b"a").unwrap();
         let mut waiting: Vec<Held> = (0..3).map(|_| backlog.hold(&path).unwrap()).collect();
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_not_counted() {
+    fn folders_of_this_machine_are_not_counted() {
         let backlog = Backlog::of(&crate::MemoryTree::new());
         assert!(backlog.0.is_none());
         backlog.hold(&RelPath::root()).unwrap();

@@ -1,26 +1,28 @@
-//! Claims: files by which a job shows others that it is alive.
+//! Claims: files by which a job shows other jobs that it is alive.
 //!
-//! A job holds a claim in the topmost folder of the target in which it makes temporary names. Whoever finds such names
-//! tries to take the claim: while that is [`Busy`](crate::ErrorKind::Busy), the job is alive. After the holder's death
-//! the file stays, and what was written into it, but anybody may take it.
+//! A job holds a claim in the topmost folder of the target in which it makes temporary names.
+//! Another job that finds such names tries to take the claim. While that fails with
+//! [`Busy`](crate::ErrorKind::Busy), the first job is alive. After the holder's death the file and
+//! its content remain, but any job may take the claim.
 
 use crate::error::Result;
 use crate::path::{Name, RelPath};
 use crate::tree::{Pending, Tree};
 
-/// By which mechanism a claim is held. A lock of one kind is not seen by those who look for the other.
+/// The mechanism that holds a claim. A lock of one kind is invisible to jobs that look for another
+/// kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimKind {
     /// A lock of the file system.
     Local,
-    /// An open of a share that shares nothing.
+    /// An open of a share with no sharing allowed.
     Share,
     /// Within this process.
     Memory,
 }
 
 impl ClaimKind {
-    /// Its name in the claim's file.
+    /// Returns its name in the claim's file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -30,38 +32,39 @@ impl ClaimKind {
     }
 }
 
-/// A claim that is held. Dropping it lets go and leaves the file where it is.
+/// A claim that is held. Dropping it releases the claim and leaves the file in place.
 pub trait Claim: Send + Sync {
-    /// How it is held.
+    /// Returns the mechanism that holds it.
     fn kind(&self) -> ClaimKind;
 
-    /// Up to `max` bytes of what the file said when it was taken; empty for a new one.
+    /// Reads up to `max` bytes of what the file held when the claim was taken; empty for a new
+    /// file.
     fn read(&self, max: usize) -> Pending<'_, Result<Vec<u8>>>;
 
     /// Appends to the file.
     fn append<'a>(&'a self, text: &'a [u8]) -> Pending<'a, Result<()>>;
 
-    /// Removes the file, then lets go.
+    /// Removes the file, then releases the claim.
     fn remove(self: Box<Self>) -> Pending<'static, Result<()>>;
 }
 
-/// What lies above a tree's root.
+/// The claim in a folder above a tree's root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimAbove {
-    /// A claim that is held.
+    /// There is a claim, and it is held.
     Held,
-    /// A claim, and its holder is dead.
+    /// There is a claim, and its holder is dead.
     Abandoned,
-    /// A claim of which nobody here can tell.
+    /// There is a claim, and whether it is held is not known here.
     Unknown,
-    /// None.
+    /// There is no claim.
     Absent,
 }
 
-/// Entries taken from a listing at once.
+/// Entries read from a listing at once.
 const CHUNK: usize = 1024;
 
-/// Lists the folder and keeps what fits.
+/// Lists the folder and keeps the names with the prefix.
 pub(crate) async fn names_by_listing<T: Tree + ?Sized>(
     tree: &T,
     dir: &RelPath,

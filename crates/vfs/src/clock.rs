@@ -1,61 +1,37 @@
-//! Time as an argument: the real clock or a virtual one.
+//! Time as an argument: one shape of clock for every pure core.
 //!
-//! [`VirtualClock`] stands still until it is told to go on; [`simulate`] runs a future on it and lets time jump to
-//! the next sleeper whenever nothing else can happen. So a copy of hours is tested in milliseconds, the same way
-//! each time.
+//! Monotonic time is a [`Duration`] since a zero that the driver chooses. It never goes back, and
+//! deadlines are values of the same kind. A state machine takes it as an argument `now` and returns
+//! a deadline to wait for. Code that has to sleep in the middle of a future (the decorators) takes
+//! an `Arc<dyn` [`Clock`]`>` and reads the same value from [`Clock::now`]. Dates that leave the
+//! process ([`Timestamp`](crate::Timestamp), SMB's FILETIME) are a different type and are passed
+//! separately.
+//!
+//! [`VirtualClock`] stands still until it is advanced. [`simulate`] runs a future on it and lets
+//! time jump to the next sleeper whenever nothing else can happen. A copy of hours is then tested
+//! in milliseconds, the same way each time.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::Pending;
 
-/// A clock that decorators and policies measure and wait with.
+/// A monotonic clock to measure and wait with.
 pub trait Clock: Send + Sync + 'static {
-    /// Time since the clock's own zero; never goes back.
+    /// Returns the time since the clock's zero. Never goes back.
     fn now(&self) -> Duration;
     /// Completes when [`now`](Self::now) has reached `deadline`.
     fn sleep_until(&self, deadline: Duration) -> Pending<'static, ()>;
 }
 
-/// The machine's monotonic clock. Waiting is given by the caller's runtime as a function, since this
-/// crate knows none.
-pub struct SystemClock<S> {
-    zero: Instant,
-    sleep: S,
-}
-
-impl<S> SystemClock<S>
-where
-    S: Fn(Duration) -> Pending<'static, ()> + Send + Sync + 'static,
-{
-    /// A clock whose zero is now; `sleep` waits for a span of time.
-    pub fn new(sleep: S) -> Self {
-        Self {
-            zero: Instant::now(),
-            sleep,
-        }
-    }
-}
-
-impl<S> Clock for SystemClock<S>
-where
-    S: Fn(Duration) -> Pending<'static, ()> + Send + Sync + 'static,
-{
-    fn now(&self) -> Duration {
-        self.zero.elapsed()
-    }
-
-    fn sleep_until(&self, deadline: Duration) -> Pending<'static, ()> {
-        (self.sleep)(deadline.saturating_sub(self.now()))
-    }
-}
-
-/// A clock that moves only when told. Clones share the same time.
+/// A clock that moves only when advanced. Clones share the same time.
 #[derive(Clone, Default)]
 pub struct VirtualClock {
     state: Arc<Mutex<VirtualState>>,
@@ -65,23 +41,23 @@ pub struct VirtualClock {
 struct VirtualState {
     now: Duration,
     next_sleeper: u64,
-    /// By deadline, then in the order of falling asleep; one entry for each waiting future.
+    /// By deadline, then by the order in which they fell asleep; one entry for each waiting future.
     sleepers: BTreeMap<(Duration, u64), Waker>,
 }
 
 impl VirtualClock {
-    /// A clock at zero.
+    /// Makes a clock at zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves time forward and wakes whoever is due, in order.
+    /// Moves time forward and wakes every sleeper that is due, in order.
     pub fn advance(&self, by: Duration) {
         let target = self.lock().now.saturating_add(by);
         self.advance_to(target);
     }
 
-    /// Moves time to the earliest sleeper and wakes it; `false` when nobody sleeps.
+    /// Moves time to the earliest sleeper and wakes it; returns `false` if there is none.
     pub fn advance_to_next(&self) -> bool {
         let Some(deadline) = self.lock().sleepers.keys().next().map(|(deadline, _)| *deadline) else {
             return false;
@@ -104,7 +80,7 @@ impl VirtualClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, VirtualState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -154,11 +130,11 @@ impl Drop for VirtualSleep {
     }
 }
 
-/// Runs a future on this thread to its end; whenever it waits and nobody has woken it, time jumps to the earliest
-/// sleeper of `clock`. Deterministic as long as the future starts no thread.
+/// Runs a future on this thread to its end. Whenever it waits and nothing has woken it, time jumps
+/// to the earliest sleeper of `clock`. The run is deterministic if the future starts no thread.
 ///
 /// # Panics
-/// If the future waits for something that time cannot bring (nobody sleeps and nobody woke it).
+/// If the future waits for something that time cannot bring: nothing sleeps and nothing woke it.
 pub fn simulate<F: Future>(clock: &VirtualClock, future: F) -> F::Output {
     let woken = Arc::new(Woken(AtomicBool::new(true)));
     let waker = Waker::from(Arc::clone(&woken));
@@ -198,16 +174,16 @@ mod tests {
                 let (clock, order) = (clock.clone(), &order);
                 async move {
                     clock.sleep_until(Duration::from_secs(hours * 3600)).await;
-                    order.lock().unwrap().push((hours, clock.now().as_secs() / 3600));
+                    order.lock().push((hours, clock.now().as_secs() / 3600));
                 }
             }))
             .await
         });
-        assert_eq!(*order.lock().unwrap(), [(1, 1), (2, 2), (3, 3)]);
+        assert_eq!(*order.lock(), [(1, 1), (2, 2), (3, 3)]);
     }
 
     #[test]
-    fn a_dropped_sleeper_is_forgotten() {
+    fn a_dropped_sleeper_is_removed() {
         let clock = VirtualClock::new();
         let mut sleep = clock.sleep_until(Duration::from_secs(1));
         let woken = Waker::from(Arc::new(Woken(AtomicBool::new(false))));
@@ -220,7 +196,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "cannot bring")]
-    fn waiting_for_nothing_is_found() {
+    fn waiting_for_what_time_cannot_bring_panics() {
         simulate(&VirtualClock::new(), std::future::pending::<()>());
     }
 }

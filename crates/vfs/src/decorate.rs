@@ -1,26 +1,25 @@
-//! Trees around trees.
+//! Decorators: trees around trees.
 //!
-//! Each decorator takes a tree and is a tree: what passes through is counted, slowed, limited, repeated, traced or
-//! made to fail; listings and open files are wrapped too. They share one body, [`Layered`], which turns every
-//! operation into a [`Call`] and hands it to a [`Layer`]; a layer sees all operations in one place, so none can be
-//! forgotten. [`DryRun`](dry_run::DryRun) stands alone, since it answers in place of the tree.
+//! A decorator wraps a tree and is itself a tree. It slows, limits or traces operations, or makes
+//! them fail. Listings and open files are wrapped too. All decorators share one body, [`Layered`],
+//! which turns every operation into a [`Call`] and hands it to a [`Layer`]. A layer sees all
+//! operations in one place, so it cannot forget one.
 //!
 //! ```text
-//!  Traced( Retry( Limit( Slow( local ) ) ) )      outermost sees the caller's view
+//!  Traced( Limit( Slow( local ) ) )      the outermost layer sees what the caller asks
 //! ```
 //!
-//! Invariants: no decorator offers `copy_batch`, reflink or `copy_range`, so that all data passes through `read_at`
-//! and `write_at`, or through `get_small` and `put_small`, which count as a read and a write of the whole content where
-//! a layer takes them so, and as their steps elsewhere; `as_any` is the decorator itself; capabilities and description are those of the inner tree.
+//! Invariants:
+//! * No decorator offers `copy_batch`, reflink or `copy_range`. All data passes through `read_at`
+//!   and `write_at`, or through `get_small` and `put_small`. A layer sees these two as one read and
+//!   one write of the whole content if it asks for that ([`Layer::WHOLE_SMALL`]), else as their
+//!   steps.
+//! * `as_any` is the decorator itself. Capabilities and description are those of the inner tree.
 
-pub mod dry_run;
 pub mod faults;
 mod file;
 mod layer;
 pub mod limit;
-pub mod meter;
-pub mod retry;
-mod settle;
 pub mod slow;
 #[cfg(test)]
 mod test_kit;

@@ -1,14 +1,16 @@
-//! Whether a folder is a child of the one that lists it.
+//! Proof that a folder is a child of the folder that lists it.
 //!
-//! Some SMB servers follow symbolic links by themselves and show a link to a folder as that folder (smbd, by default). A
-//! walk that deletes would leave the folder it was given:
+//! Some SMB servers follow symbolic links themselves and list a link to a folder as that folder
+//! (smbd does, by default). A walk that deletes would then leave the folder it was given:
 //!
 //! ```text
-//! share/victim/l -> ../precious        the server lists  victim: l (a folder)
-//!                                      and               victim/l: data, "." = precious, ".." = share
+//! share/victim/l -> ../precious     the server lists  victim: l (a folder)
+//!                                   and               victim/l: data, "." = precious, ".." = share
 //! ```
-//! The entries `.` and `..` tell the truth: they come with each listing, so the proof costs nothing. What they cannot show
-//! is a link to a folder beside it ([`Twins`] sees that one, where both names are listed).
+//!
+//! The entries `.` and `..` show the truth. They come with each listing, so the proof costs
+//! nothing. They cannot show a link to a sibling folder; [`DuplicateFolders`] finds that one where
+//! both names are listed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,23 +20,24 @@ use crate::metadata::{FileId, Metadata, Timestamp};
 use crate::tree::Tree;
 use crate::{Error, ErrorKind, Op, RelPath, Result};
 
-/// Entries taken from a listing at once.
+/// Entries read from a listing at once.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Identities that a listing gave of its folder.
+/// Identities that a listing reports for its folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The folder's own (`.`).
     pub own: Option<FileId>,
-    /// That of the folder that holds it (`..`).
+    /// The identity of the folder that holds it (`..`).
     pub parent: Option<FileId>,
 }
 
-/// Proves that a folder, of which `listed` was told, is a child of the folder `above`. To be asked before anything in it is
-/// removed.
+/// Proves that a folder is a child of the folder `above`. `listed` is what the folder's listing
+/// reported. Call this before removing anything in the folder.
 ///
 /// # Errors
-/// [`ErrorKind::SymbolicLink`]: it is not, or the tree may follow links and did not tell.
+/// [`ErrorKind::SymbolicLink`]: it is not a child, or the tree may follow links and did not report
+/// where the folder is.
 pub fn prove_child(
     tree: &dyn Tree,
     path: &RelPath,
@@ -42,16 +45,16 @@ pub fn prove_child(
     listed: Option<Origin>,
 ) -> Result<()> {
     let listed = listed.unwrap_or_default();
-    // Some servers give both entries the identity of the folder itself, which says nothing.
+    // Some servers report the folder's own identity for both entries, which proves nothing.
     let parent = listed.parent.filter(|parent| Some(*parent) != listed.own);
     let sentence = match (above, parent) {
         (Some(above), Some(parent)) if above == parent => return Ok(()),
         (Some(_), Some(_)) => {
-            "the server follows symbolic links, and this folder lies elsewhere; nothing in it is removed"
+            "the server follows symbolic links, and this folder is elsewhere; nothing in it is removed"
         }
         _ if tree.capabilities().links_shown => return Ok(()),
         _ => {
-            "the server may follow symbolic links, and does not tell where this folder lies; nothing in it is removed"
+            "the server may follow symbolic links, and does not report where this folder is; nothing in it is removed"
         }
     };
     let mut error = Error::new(Op::Remove, path, ErrorKind::SymbolicLink);
@@ -59,15 +62,15 @@ pub fn prove_child(
     Err(error)
 }
 
-/// Folders that one folder lists under two names: one is a link to the other.
+/// Finds folders that one folder lists under two names: one of them is a link to the other.
 #[derive(Debug, Default)]
-pub struct Twins {
+pub struct DuplicateFolders {
     met: HashSet<FileId>,
     twice: HashSet<FileId>,
 }
 
-impl Twins {
-    /// Notes an entry of the listing.
+impl DuplicateFolders {
+    /// Adds an entry of the listing.
     pub fn add(&mut self, metadata: &Metadata) {
         if let Some(id) = metadata.id.filter(|_| metadata.is_dir())
             && !self.met.insert(id)
@@ -76,7 +79,7 @@ impl Twins {
         }
     }
 
-    /// Refuses a folder that was listed twice. To be asked once the listing has ended.
+    /// Refuses a folder that was listed twice. Call this once the listing has ended.
     ///
     /// # Errors
     /// [`ErrorKind::SymbolicLink`].
@@ -92,17 +95,19 @@ impl Twins {
     }
 }
 
-/// The identity of the folder that holds `path`, which is the folder `found`, for [`prove_child`]. What is named goes, and not
-/// what it leads to: where the tree may follow links, the folder must not be listed under another name beside it.
+/// Returns the identity of the folder that holds `path`, for [`prove_child`]. `found` is the
+/// metadata of the folder at `path`. Removal must concern the named folder and not the target of a
+/// link. So where the tree may follow links, the folder must not be listed under a second name in
+/// the same parent.
 ///
 /// # Errors
-/// [`ErrorKind::SymbolicLink`]: it is. Or the holder cannot be listed.
+/// [`ErrorKind::SymbolicLink`] if it is listed twice. Or the parent cannot be listed.
 pub async fn holder_of(tree: &dyn Tree, path: &RelPath, found: &Metadata) -> Result<Option<FileId>> {
     let Some(holder) = path.parent().filter(|_| !path.is_root()) else {
         return Ok(None);
     };
     if !tree.capabilities().links_shown {
-        let mut twins = Twins::default();
+        let mut twins = DuplicateFolders::default();
         let mut listing = tree.list(&holder).await?;
         loop {
             let entries = listing.next(ENTRIES_AT_ONCE).await?;
@@ -110,7 +115,7 @@ pub async fn holder_of(tree: &dyn Tree, path: &RelPath, found: &Metadata) -> Res
                 break;
             }
             let listed = entries.iter().filter_map(|entry| entry.metadata.as_ref().ok());
-            // Only the one folder matters, however many there are.
+            // Compare with this one folder only, however many entries there are.
             listed
                 .filter(|listed| listed.id == found.id)
                 .for_each(|listed| twins.add(listed));
@@ -120,13 +125,13 @@ pub async fn holder_of(tree: &dyn Tree, path: &RelPath, found: &Metadata) -> Res
     Ok(tree.metadata(&holder).await?.id)
 }
 
-/// Folders inside one another that a walk of a server goes down. A guess: no path that people or programs make has as many
-/// names, and what has is made to be endless.
+/// Deepest nesting that a walk of a server enters. A guess: paths made by people or programs are
+/// never that deep, and a deeper one is made to be endless.
 const DEPTH_MAX: usize = 2000;
 
-/// The folders that a walk came through, so that it goes into none of them again: a server that follows a link to a folder
-/// above shows a tree without end. Trees of this machine do not follow links, and are not asked. Those that wait take room of
-/// one [`Backlog`].
+/// The folders on the way of a walk, so that it enters none of them again: a server that follows a
+/// link to a parent folder shows a tree without end. Trees of this machine do not follow links and
+/// are not checked. Folders that wait to be entered take room in one [`Backlog`].
 #[derive(Clone, Debug)]
 pub struct Ancestry(Option<Arc<Ancestor>>);
 
@@ -140,7 +145,7 @@ struct Ancestor {
 }
 
 impl Ancestry {
-    /// Begins with the folder that the walk begins with.
+    /// Starts with the folder at which the walk starts.
     pub fn begin(tree: &dyn Tree, top: &Metadata) -> Self {
         let ancestor = || Ancestor {
             folder: Seen::of(top),
@@ -152,10 +157,10 @@ impl Ancestry {
         Self(tree.capabilities().is_remote().then(|| Arc::new(ancestor())))
     }
 
-    /// Goes on to a folder that is listed in the last one.
+    /// Enters a folder listed in the last one.
     ///
     /// # Errors
-    /// [`ErrorKind::SymbolicLink`]: it is one of those that the walk came through, or the tree is too deep.
+    /// [`ErrorKind::SymbolicLink`]: it is one of the folders on the way, or the tree is too deep.
     /// [`ErrorKind::PeerMisbehaved`]: too many folders wait already.
     pub fn enter(&self, path: &RelPath, folder: &Metadata) -> Result<Self> {
         let Some(last) = &self.0 else {
@@ -177,7 +182,7 @@ impl Ancestry {
     }
 }
 
-/// What tells one folder of a share from another.
+/// What distinguishes one folder of a share from another.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     id: Option<FileId>,
@@ -196,9 +201,9 @@ impl Seen {
         }
     }
 
-    /// Equal numbers are not enough: servers with several volumes in one share may number each by itself. Nor need the time
-    /// of creation stay: where the file system has none, Samba answers with the earliest of the other times, and a listing
-    /// changes the time of access.
+    /// Equal ids are not enough: a server with several volumes in one share may number each
+    /// separately. The creation time may change too: where the file system has none, Samba reports
+    /// the earliest of the other times, and a listing changes the access time.
     fn is(&self, other: &Self) -> bool {
         let is_unchanged = self.modified == other.modified && self.changed == other.changed;
         self.id.is_some() && self.id == other.id && (self.created == other.created || is_unchanged)
@@ -210,13 +215,13 @@ impl Seen {
         }
         let mut error = Error::new(Op::List, path, ErrorKind::SymbolicLink);
         error.source = Some(std::io::Error::other(
-            "the folder lies inside itself: the server follows a symbolic link to a folder above; not entered",
+            "the folder contains itself: the server follows a symbolic link to a parent folder; not entered",
         ));
         Err(error)
     }
 }
 
-/// Refuses a folder that is the same as `above`, which it lies in.
+/// Refuses a folder that is identical to `above`, the folder that contains it.
 ///
 /// # Errors
 /// [`ErrorKind::SymbolicLink`].
@@ -224,7 +229,7 @@ pub fn check_apart(above: &Metadata, path: &RelPath, folder: &Metadata) -> Resul
     Seen::of(above).check_apart(path, folder)
 }
 
-/// Refuses a folder that has too many above it.
+/// Refuses a folder that is nested too deeply.
 ///
 /// # Errors
 /// [`ErrorKind::SymbolicLink`].
@@ -233,7 +238,7 @@ pub fn check_depth(depth: usize, path: &RelPath) -> Result<()> {
         return Ok(());
     }
     let mut error = Error::new(Op::List, path, ErrorKind::SymbolicLink);
-    let sentence = format!("{DEPTH_MAX} folders lie inside one another; not entered");
+    let sentence = format!("more than {DEPTH_MAX} nested folders; not entered");
     error.source = Some(std::io::Error::other(sentence));
     Err(error)
 }
@@ -248,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_elsewhere_is_no_child() {
+    fn a_folder_elsewhere_is_not_a_child() {
         let (tree, path) = (MemoryTree::new(), RelPath::root());
         let origin = |own, parent| {
             Some(Origin {
@@ -262,13 +267,13 @@ mod tests {
         // A link to the folder itself, and one to the folder above.
         assert!(prove_child(&tree, &path, id(2), origin(2, 1)).is_err());
         assert!(prove_child(&tree, &path, id(2), origin(1, 9)).is_err());
-        // What is not told proves nothing; this tree shows links.
+        // Missing identities prove nothing; this tree lists links as links.
         assert!(prove_child(&tree, &path, id(2), None).is_ok());
         assert!(prove_child(&tree, &path, id(2), origin(5, 5)).is_ok());
     }
 
     #[test]
-    fn a_folder_is_known_again_when_one_of_its_times_changed() {
+    fn a_folder_is_recognised_after_one_of_its_times_changed() {
         let folder = |created, modified| Metadata {
             id: id(7),
             created: Some(Timestamp(created)),
@@ -288,12 +293,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_under_two_names_is_seen() {
+    fn a_folder_under_two_names_is_refused() {
         let folder = |index| Metadata {
             id: id(index),
             ..Metadata::bare(Kind::Directory, 0, Timestamp(0))
         };
-        let mut twins = Twins::default();
+        let mut twins = DuplicateFolders::default();
         for index in [1, 2, 3, 2] {
             twins.add(&folder(index));
         }

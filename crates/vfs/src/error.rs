@@ -1,4 +1,4 @@
-//! One error for every tree, with a verdict.
+//! The error type of every tree, with a verdict on what to do about it.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use crate::RelPath;
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What was attempted.
+/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -37,7 +37,7 @@ pub enum Op {
     Rename,
     /// Make a link, device or FIFO.
     Link,
-    /// Copy inside one side (reflink, copy_file_range, server-side copy).
+    /// Copy inside one end (reflink, copy_file_range, server-side copy).
     CopyRange,
     /// Ask for data extents.
     Extents,
@@ -47,7 +47,7 @@ pub enum Op {
     Watch,
     /// Read or set extended attributes.
     Xattr,
-    /// Lock a range of a file, or ask for locks.
+    /// Lock a range of a file, or query locks.
     Lock,
 }
 
@@ -78,43 +78,45 @@ pub enum ErrorKind {
     NotEmpty,
     /// The link count is exhausted.
     TooManyLinks,
-    /// The two nodes lie on different volumes.
+    /// The two nodes are on different volumes.
     CrossDevice,
-    /// A symbolic link stands where none may be followed.
+    /// A symbolic link is where none may be followed.
     SymbolicLink,
     /// The tree cannot do this at all.
     Unsupported,
     /// The device failed on this data.
     DeviceError,
-    /// The volume, server or device is gone.
+    /// The volume, server or device has disappeared.
     Gone,
-    /// It changed while it was read.
+    /// The file changed while it was read.
     Changed,
-    /// In use by another.
+    /// In use by another program.
     Busy,
-    /// No answer in time.
+    /// No reply within the time limit.
     TimedOut,
     /// Interrupted; try again.
     Interrupted,
-    /// A limit of this process (descriptors, memory).
+    /// A limit of this process is reached (descriptors, memory).
     Exhausted,
-    /// A limit of the server (open files, memory).
+    /// A limit of the server is reached (open files, memory).
     ServerExhausted,
-    /// The caller gave up.
+    /// The caller cancelled the operation.
     Cancelled,
     /// The connection failed.
     Network,
-    /// The server did not come back within the time it is given: whoever reports it has tried again all the while.
+    /// The server did not come back within the time allowed for it. The reporting tree has retried
+    /// throughout.
     Unreachable,
     /// The peer broke the protocol.
     PeerMisbehaved,
-    /// What the peer told of this node makes no sense; of others it may.
-    Senseless,
-    /// What protects the connection was broken: messages were changed on their way.
+    /// The peer's answer about this node makes no sense; answers about other nodes may.
+    #[serde(rename = "senseless")]
+    InvalidReply,
+    /// The protection of the connection was broken: messages were altered on their way.
     Tampered,
     /// Credentials were refused.
     Authentication,
-    /// Wrong use by the caller.
+    /// The caller used the interface wrongly.
     Misuse,
     /// Anything else.
     Other,
@@ -123,9 +125,9 @@ pub enum ErrorKind {
 /// What to do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may pass: try again after a pause.
+    /// The error may be temporary: try again after a pause.
     Retry,
-    /// This item failed: list it, go on with the others.
+    /// This item failed: report it and go on with the others.
     Skip,
     /// Nothing more can succeed on this tree: stop.
     Abort,
@@ -134,18 +136,18 @@ pub enum Verdict {
 /// An operation on a tree failed.
 #[derive(Debug)]
 pub struct Error {
-    /// What was attempted.
+    /// The operation.
     pub op: Op,
-    /// On which node, relative to the tree's root.
+    /// The node, relative to the tree's root.
     pub path: RelPath,
-    /// What kind of fault.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// The cause, where the system gave one.
+    /// The operating system's error, if there is one.
     pub source: Option<io::Error>,
 }
 
 impl Error {
-    /// An error without a system cause.
+    /// Makes an error without one of the operating system.
     pub fn new(op: Op, path: &RelPath, kind: ErrorKind) -> Self {
         Self {
             op,
@@ -155,7 +157,7 @@ impl Error {
         }
     }
 
-    /// An error from the operating system; the kind follows from its errno.
+    /// Makes an error from one of the operating system; its errno determines the kind.
     pub fn from_io(op: Op, path: &RelPath, source: io::Error) -> Self {
         Self {
             op,
@@ -165,7 +167,7 @@ impl Error {
         }
     }
 
-    /// What to do about it.
+    /// Returns what to do about this error.
     pub fn verdict(&self) -> Verdict {
         self.kind.verdict()
     }
@@ -188,7 +190,7 @@ impl std::error::Error for Error {
 }
 
 impl Op {
-    /// The verb for messages: "cannot VERB PATH".
+    /// Returns the verb for messages: "cannot VERB PATH".
     pub fn verb(self) -> &'static str {
         match self {
             Op::Open => "open",
@@ -214,10 +216,10 @@ impl Op {
 }
 
 impl ErrorKind {
-    /// The kind of an operating system error (errno(3)).
+    /// Returns the kind of an operating system error (errno(3)).
     pub fn of(error: &io::Error) -> Self {
         use io::ErrorKind as K;
-        // errno values of Linux (asm-generic/errno.h) that std does not tell apart well enough.
+        // Linux errno values (asm-generic/errno.h) that std does not distinguish well enough.
         match error.raw_os_error() {
             Some(5) => return Self::DeviceError,                             // EIO
             Some(6 | 19 | 107 | 108 | 116 | 123 | 125) => return Self::Gone, // ENXIO ENODEV ENOTCONN ESHUTDOWN ESTALE ENOMEDIUM ECANCELED
@@ -257,12 +259,12 @@ impl ErrorKind {
         }
     }
 
-    /// Whether there is no such node.
+    /// Whether the node does not exist.
     pub fn is_absence(self) -> bool {
         matches!(self, Self::NotFound | Self::NotADirectory)
     }
 
-    /// What to do about an error of this kind.
+    /// Returns what to do about an error of this kind.
     pub fn verdict(self) -> Verdict {
         match self {
             Self::TimedOut
@@ -284,7 +286,7 @@ impl ErrorKind {
         }
     }
 
-    /// A phrase for people.
+    /// Returns a phrase for messages.
     pub fn describe(self) -> &'static str {
         match self {
             Self::NotFound => "no such file or folder",
@@ -299,11 +301,11 @@ impl ErrorKind {
             Self::NotEmpty => "the folder is not empty",
             Self::TooManyLinks => "too many links",
             Self::CrossDevice => "on another volume",
-            Self::SymbolicLink => "a symbolic link stands in the way",
+            Self::SymbolicLink => "a symbolic link is in the way",
             Self::Unsupported => "not supported there",
             Self::DeviceError => "the device failed",
             Self::Gone => "the volume or device is gone",
-            Self::Changed => "it changed while it was copied; run again when it rests",
+            Self::Changed => "it changed while it was copied; run again when it no longer changes",
             Self::Busy => "in use",
             Self::TimedOut => "no answer in time",
             Self::Interrupted => "interrupted",
@@ -311,10 +313,10 @@ impl ErrorKind {
             Self::ServerExhausted => "the server has no resources left",
             Self::Cancelled => "cancelled",
             Self::Network => "connection failed",
-            Self::Tampered => "messages of the server were changed on their way",
+            Self::Tampered => "messages from the server were altered on their way",
             Self::Unreachable => "the server did not come back in time",
             Self::PeerMisbehaved => "the peer broke the protocol",
-            Self::Senseless => "what the server tells of it makes no sense",
+            Self::InvalidReply => "the server's answer about it makes no sense",
             Self::Authentication => "login refused",
             Self::Misuse => "wrong use",
             Self::Other => "failed",

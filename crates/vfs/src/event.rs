@@ -1,4 +1,4 @@
-//! What a job reports: one source for bar, JSON Lines, log and report.
+//! The events and counters of a job: one source for progress bar, JSON Lines, log and report.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,17 +28,18 @@ pub struct Counters {
     pub bytes_skipped: u64,
     /// Bytes read from the source.
     pub bytes_read: u64,
-    /// Payload bytes handed to the target, re-sends included; 0 for reflink, hole, skip, server-side copy.
+    /// Payload bytes passed to the target, repeated ones included; 0 for reflink, hole, skip and
+    /// server-side copy.
     pub bytes_sent: u64,
     /// Logical bytes known to be durable on the target.
     pub bytes_durable: u64,
     /// Nodes deleted (mirror).
     pub deleted: u64,
-    /// Tries repeated after a passing error.
+    /// Attempts repeated after a temporary error.
     pub retries: u64,
 }
 
-/// What holds a job back at the moment.
+/// What limits the speed of a job at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -56,7 +57,7 @@ pub enum Limit {
     Bandwidth,
 }
 
-/// An estimate of the time left: best guess and range.
+/// An estimate of the time left: best guess and range, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Eta {
     /// Best guess.
@@ -67,7 +68,7 @@ pub struct Eta {
     pub high: f64,
 }
 
-/// The phase a job is in.
+/// The phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -85,14 +86,14 @@ pub enum Phase {
     Done,
 }
 
-/// One thing that happened; the order is the order of happening.
+/// One event. Events are reported in the order in which they happen.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
     /// A phase began.
     Phase {
-        /// Which.
+        /// The phase.
         phase: Phase,
     },
     /// A periodic report.
@@ -104,69 +105,70 @@ pub enum Event {
         counters: Counters,
         /// Bytes a second to the device over the last seconds.
         rate: f64,
-        /// Time left, when it can be told.
+        /// Time left, once it can be estimated.
         eta: Option<Eta>,
-        /// What holds it back.
+        /// What limits the speed.
         limit: Option<Limit>,
     },
-    /// An item failed and was given up (or the whole job, when `fatal`).
+    /// An item failed and was abandoned (or the whole job, if `fatal`).
     ItemError {
-        /// The node, for people.
+        /// The node, for display.
         path: String,
-        /// What was attempted.
+        /// The operation.
         op: Op,
-        /// What kind of fault.
+        /// The kind of error.
         kind: ErrorKind,
-        /// The whole sentence.
+        /// The complete message.
         message: String,
-        /// Whether this happened on the source's side.
+        /// Whether it occurred at the source.
         on_source: bool,
         /// Whether the job stops.
         fatal: bool,
     },
-    /// Something worth knowing that is no error.
+    /// A note for the user that is not an error.
     Note {
         /// The node, if any.
         path: Option<String>,
-        /// The sentence.
+        /// The message.
         message: String,
     },
     /// A node was handled (`--log`, `--dry-run`).
     Item {
         /// The node.
         path: String,
-        /// What was done (or would be): `copy`, `update`, `skip`, `delete`, `mkdir`, `link`, `attributes`, `rename`.
+        /// The action done (or to be done): `copy`, `update`, `skip`, `delete`, `mkdir`, `link`,
+        /// `attributes`, `rename`.
         action: &'static str,
         /// Logical size.
         bytes: u64,
     },
 }
 
-/// What a job did, whole.
+/// The result of a whole job.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Summary {
     /// Counters at the end.
     pub counters: Counters,
-    /// When it seemed done: all written, nothing awaited from the device.
+    /// Time until everything was written, without waiting for the device.
     pub perceived: Duration,
-    /// When it was durable; `None` if that was not asked for.
+    /// Time until everything was durable; `None` if that was not asked for.
     pub durable: Option<Duration>,
-    /// How long verification took.
+    /// Time that verification took.
     pub verified: Option<Duration>,
     /// Files whose content differed on verification.
     pub differences: u64,
     /// Items that failed.
     pub errors: u64,
-    /// Files among them of which a torn copy is kept.
+    /// Number of failed files of which a torn copy is kept.
     pub torn: u64,
-    /// Files that verification found to differ, and that were copied again and verified.
+    /// Files that differed on verification, and were copied again and verified.
     pub repaired: u64,
-    /// What the target could not keep, counted.
+    /// Attributes that the target could not keep, with counts.
     pub losses: BTreeMap<Loss, u64>,
     /// Whether an earlier run of the same job was continued.
     pub resumed: bool,
-    /// Bytes of partial files taken over from an earlier run.
+    /// Bytes of partial files reused from an earlier run.
     pub bytes_resumed: u64,
-    /// What held the job back most of the time.
+    /// What limited the speed most of the time.
     pub limit: Option<Limit>,
 }

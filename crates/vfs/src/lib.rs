@@ -1,18 +1,22 @@
-//! The one contract for trees of files.
+//! The contracts that every end of a copy and every served folder keeps.
 //!
-//! Whatever can be an end of a copy is a [`Tree`]: a local folder, an SMB share, memory, a cache, an
-//! emulated device. A tree hands out [`File`]s, which read and write [`ropeway_block`] buffers at
-//! offsets. Every operation is asynchronous (a boxed future) and names paths relative to the tree's
-//! root as raw bytes ([`RelPath`]); nothing leads out of the root and links are never followed.
+//! An end of a copy is a [`Tree`]: a local folder, an SMB share, memory, a cache or an emulated
+//! device. A tree opens [`File`]s, which read and write [`ropeway_block`] buffers at offsets. Every
+//! operation is asynchronous (a boxed future) and takes paths relative to the tree's root as raw
+//! bytes ([`RelPath`]). No path leads out of the root, and links are never followed.
 //!
-//! * [`tree`]: the contract itself; [`metadata`]: what is known of a node; [`path`]: names and paths;
-//! * [`small`]: small files in one go; [`claim`]: how a job shows that it is alive;
-//! * [`store`]: a file server's back end; [`outside`]: what others do there;
-//! * [`descent`]: whether a folder is a child of the one that lists it; [`backlog`]: folders that wait to be entered;
-//! * [`error`]: one error with a verdict (retry, skip, abort); [`event`]: what a job reports;
-//! * [`trace`]: one record for each operation; [`clock`]: time as an argument;
-//! * [`memory`]: a tree in memory; [`decorate`]: trees around trees (faults, slow device, limit, meter, retry, dry run);
-//! * [`contract`]: the one test suite that every tree must pass.
+//! * [`tree`]: the contract for copying; [`store`]: the contract for a file server's back end;
+//! * [`metadata`]: attributes of a node; [`path`]: names and paths; [`error`]: one error type with
+//!   a verdict (retry, skip, abort);
+//! * [`small`]: small files in one call; [`claim`]: files that show that a job is alive;
+//! * [`external`]: changes that other programs make beneath a store's root;
+//! * [`descent`]: proof that a folder is a child of the folder that lists it; [`backlog`]: a bound
+//!   for the folders a walk has still to enter;
+//! * [`event`]: what a job reports; [`trace`]: one record for each operation; [`clock`]: time as an
+//!   argument;
+//! * [`memory`]: a tree in memory; [`decorate`]: decorators of trees (faults, slow device, rate
+//!   limit, trace);
+//! * [`contract`]: the test suite that every tree must pass.
 //!
 //! This crate does no I/O, starts no thread and knows no runtime.
 
@@ -24,9 +28,9 @@ pub mod decorate;
 pub mod descent;
 pub mod error;
 pub mod event;
+pub mod external;
 pub mod memory;
 pub mod metadata;
-pub mod outside;
 pub mod path;
 pub mod small;
 pub mod store;
@@ -35,8 +39,8 @@ pub mod tree;
 
 pub use backlog::{Backlog, Held};
 pub use claim::{Claim, ClaimAbove, ClaimKind};
-pub use clock::{Clock, SystemClock, VirtualClock};
-pub use descent::{Ancestry, Origin, Twins, holder_of, prove_child};
+pub use clock::{Clock, VirtualClock};
+pub use descent::{Ancestry, DuplicateFolders, Origin, holder_of, prove_child};
 pub use error::{Error, ErrorKind, Op, Result, Verdict};
 pub use memory::MemoryTree;
 pub use metadata::{

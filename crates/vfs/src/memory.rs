@@ -1,12 +1,13 @@
-//! A whole tree in memory: for tests, models and previews.
+//! A tree in memory, for tests, models and previews.
 //!
-//! It holds everything the contract knows: folders, sparse files, links, special nodes, extended attributes,
-//! owners, times, identities. File content is kept in pages, so a sparse file of 1 TB costs nothing. Two further kinds
-//! of file cost nothing either: [synthetic](MemoryTree::insert_synthetic) ones, whose bytes follow from a seed, and
-//! those of a [discarding](MemoryTree::with_discard) tree, of which only the length is kept.
+//! It keeps everything that the contract knows: folders, sparse files, links, special nodes,
+//! extended attributes, owners, times, identities. File content is kept in pages, so a sparse file
+//! of 1 TB costs nothing. Two more kinds of file cost nothing:
+//! [synthetic](MemoryTree::insert_synthetic) files, whose bytes follow from a seed, and the files
+//! of a [discarding](MemoryTree::with_discard) tree, of which only the length is kept.
 //!
-//! With the [crash model](MemoryTree::with_crash_model) the tree also remembers what was made durable, and
-//! [`MemoryTree::crash`] gives a tree as it could be found after a power cut.
+//! With the [crash model](MemoryTree::with_crash_model) the tree also remembers what was made
+//! durable. [`MemoryTree::crash`] then returns a tree as a power cut could leave it.
 //!
 //! All futures are ready at once. One mutex guards the tree; it is never held across an await.
 
@@ -17,15 +18,18 @@ mod file;
 mod listing;
 mod names;
 mod nodes;
+mod random;
 mod state;
 mod tree;
 mod watch;
+mod writeback;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use self::content::Base;
-pub(crate) use self::content::mix;
 pub use self::content::synthetic;
 use self::state::State;
 use crate::{
@@ -35,12 +39,14 @@ use crate::{
 /// A tree in memory.
 pub struct MemoryTree {
     shared: Arc<Shared>,
+    /// Count of the write-back failures that a `sync` through this object has reported.
+    reported: Arc<AtomicU64>,
 }
 
 struct Shared {
     capabilities: Capabilities,
     clock: Option<Arc<dyn Clock>>,
-    /// Bytes that fit; unlimited where `None`.
+    /// Bytes of content that fit; `None` means no limit.
     space_total: Option<u64>,
     discard: bool,
     crash_model: bool,
@@ -48,10 +54,10 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Time zero of a memory tree's clock: 2023-11-14 22:13:20 UTC, any fixed moment will do.
+/// Zero of a memory tree's clock: 2023-11-14 22:13:20 UTC; any fixed moment works.
 const EPOCH: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
-/// What a memory tree can hold unless told otherwise: everything.
+/// Returns the default capabilities of a memory tree: everything.
 fn capabilities_full() -> Capabilities {
     Capabilities {
         time_granularity_ns: 1,
@@ -94,10 +100,12 @@ impl Default for MemoryTree {
 }
 
 impl MemoryTree {
-    /// An empty tree that can hold everything, without limit; each change takes a microsecond of its own time.
+    /// Makes an empty tree that can hold everything, without limit. Each change takes a microsecond
+    /// of the tree's own time.
     pub fn new() -> Self {
         static VOLUMES: AtomicU64 = AtomicU64::new(1);
         Self {
+            reported: Default::default(),
             shared: Arc::new(Shared {
                 capabilities: capabilities_full(),
                 clock: None,
@@ -110,40 +118,42 @@ impl MemoryTree {
         }
     }
 
-    /// Behaves as `capabilities` say: refuses names, folds case, rounds times, reports losses.
+    /// Makes the tree behave as `capabilities` say: it refuses names, ignores case, rounds times
+    /// and reports losses.
     ///
     /// # Panics
-    /// This and the other `with_` functions: if a file, listing or watch of the tree is open.
+    /// If a file, listing or watch of the tree is open. This applies to the other `with_` functions
+    /// too.
     #[must_use]
     pub fn with_capabilities(self, capabilities: Capabilities) -> Self {
         self.configured(|shared| shared.capabilities = capabilities)
     }
 
-    /// Takes the times of nodes from a clock, whose zero is 2023-11-14 22:13:20 UTC.
+    /// Takes the times of nodes from a clock whose zero is 2023-11-14 22:13:20 UTC.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         self.configured(|shared| shared.clock = Some(clock))
     }
 
-    /// Holds at most `bytes` of content (whole pages of 4 KiB; in a discarding tree, lengths).
+    /// Limits the content to `bytes` (whole pages of 4 KiB; in a discarding tree, lengths).
     #[must_use]
     pub fn with_space(self, bytes: u64) -> Self {
         self.configured(|shared| shared.space_total = Some(bytes))
     }
 
-    /// Keeps of new files only the length; they read as zeros.
+    /// Keeps only the length of new files; they read as zeroes.
     #[must_use]
     pub fn with_discard(self) -> Self {
         self.configured(|shared| shared.discard = true)
     }
 
-    /// Remembers what was made durable, for [`crash`](Self::crash). Until the next `sync` this costs memory for each
-    /// change.
+    /// Remembers what was made durable, for [`crash`](Self::crash). Until the next `sync` each
+    /// change costs memory.
     #[must_use]
     pub fn with_crash_model(self) -> Self {
         self.configured(|shared| {
             shared.crash_model = true;
-            let state = shared.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let state = shared.state.get_mut();
             state.begin_crash_model();
         })
     }
@@ -154,10 +164,10 @@ impl MemoryTree {
         self
     }
 
-    /// Makes a file whose bytes are those of [`synthetic`] for `seed`, and the folders that lead to it.
+    /// Makes a file with the bytes of [`synthetic`] for `seed`, and the folders that lead to it.
     ///
     /// # Errors
-    /// As for `make_dir` and `open`; [`ErrorKind::AlreadyExists`] if the file is there.
+    /// As for `make_dir` and `open`; [`ErrorKind::AlreadyExists`] if the file exists.
     pub fn insert_synthetic(&self, path: &RelPath, size: u64, seed: u64) -> Result<()> {
         self.insert(path, |state, index| {
             if let Some(content) = state.content_mut(index) {
@@ -169,7 +179,7 @@ impl MemoryTree {
     /// Makes a file with this content, and the folders that lead to it.
     ///
     /// # Errors
-    /// As for `make_dir`, `open` and `write_at`; [`ErrorKind::AlreadyExists`] if the file is there.
+    /// As for `make_dir`, `open` and `write_at`; [`ErrorKind::AlreadyExists`] if the file exists.
     pub fn insert_file(&self, path: &RelPath, bytes: &[u8]) -> Result<()> {
         let mut written = Ok(());
         self.insert(path, |state, index| {
@@ -199,12 +209,12 @@ impl MemoryTree {
         Ok(())
     }
 
-    /// The whole content of a file.
+    /// Returns the whole content of a file.
     ///
     /// # Errors
     /// As for `open`; [`ErrorKind::FileTooLarge`] above 1 GiB.
     pub fn content(&self, path: &RelPath) -> Result<Vec<u8>> {
-        /// What a test may sensibly ask for.
+        /// Largest content that a test may sensibly ask for.
         const CONTENT_MAX: u64 = 1 << 30;
         let state = self.shared.lock();
         let index = state.resolve_file(&self.shared, Op::Read, path)?;
@@ -223,10 +233,10 @@ impl MemoryTree {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    /// A time as this tree can keep it.
+    /// Rounds a time as this tree keeps it.
     fn rounded(&self, time: Timestamp) -> Timestamp {
         let granularity = i128::from(self.capabilities.time_granularity_ns.max(1));
         Timestamp(time.0.div_euclid(granularity) * granularity)

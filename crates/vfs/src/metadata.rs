@@ -1,4 +1,4 @@
-//! What is known of a node, what to keep of it, and what could not be kept.
+//! Metadata of a node: its attributes, which of them to preserve, and which were lost.
 
 use crate::Name;
 
@@ -10,26 +10,27 @@ use crate::Name;
 pub struct Timestamp(pub i128);
 
 impl Timestamp {
-    /// No time: the tree does not know it. It is equal to no time, is set nowhere, and lies outside what a device keeps
-    /// (1677, in nanoseconds, so that whatever stores 64 bits can store it).
+    /// No time: the tree does not know it. It compares equal to no time and is never set. In
+    /// nanoseconds it is a moment of 1677, outside what devices keep, so any 64-bit field can store
+    /// it.
     pub const UNKNOWN: Self = Self(i64::MIN as i128);
 
-    /// Whether it is a time.
+    /// Whether this is a time.
     pub fn is_known(self) -> bool {
         self != Self::UNKNOWN
     }
 
-    /// The time, if it is one.
+    /// Returns the time, unless it is unknown.
     pub fn known(self) -> Option<Self> {
         Some(self).filter(|time| time.is_known())
     }
 
-    /// From seconds and nanoseconds as in `struct timespec`.
+    /// Converts from seconds and nanoseconds as in `struct timespec`.
     pub fn from_unix(seconds: i64, nanoseconds: u32) -> Self {
         Self(i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds))
     }
 
-    /// Seconds (rounded down) and nanoseconds in 0..1e9.
+    /// Converts to seconds (rounded down) and nanoseconds in 0..1e9.
     pub fn to_unix(self) -> (i64, u32) {
         let seconds = self.0.div_euclid(1_000_000_000);
         let nanoseconds = self.0.rem_euclid(1_000_000_000);
@@ -39,14 +40,15 @@ impl Timestamp {
         )
     }
 
-    /// Whether two times are known and equal when each may have been rounded (up or down) to `granularity` nanoseconds.
+    /// Whether both times are known and equal if each may have been rounded, up or down, to
+    /// `granularity` nanoseconds.
     pub fn equal_within(self, other: Self, granularity: u64) -> bool {
         let is_near = (self.0 - other.0).unsigned_abs() < u128::from(granularity.max(1));
         is_near && self.is_known() && other.is_known()
     }
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -67,18 +69,18 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether it leads to a driver of the kernel.
+    /// Whether it is an interface to a driver of the kernel.
     pub fn is_device(self) -> bool {
         matches!(self, Self::CharDevice | Self::BlockDevice)
     }
 }
 
-/// Identity of a node, stable while it exists: volume (device number) and index (inode number).
+/// Identity of a node while it exists: volume (device number) and index (inode number).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct FileId {
-    /// The volume.
+    /// Number of the volume.
     pub volume: u64,
-    /// The node on the volume.
+    /// Number of the node on its volume.
     pub index: u64,
 }
 
@@ -94,9 +96,9 @@ pub struct Owner {
 /// Attributes of one node. Fields that a tree does not know are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// What it is.
+    /// Kind of the node.
     pub kind: Kind,
-    /// Logical size in bytes (of a symlink: of its text).
+    /// Logical size in bytes; for a symlink, that of its target text.
     pub size: u64,
     /// Bytes allocated on the device.
     pub allocated: Option<u64>,
@@ -104,7 +106,7 @@ pub struct Metadata {
     pub mode: Option<u32>,
     /// Owner and group.
     pub owner: Option<Owner>,
-    /// Last change of the content; [`Timestamp::UNKNOWN`] where a server tells none.
+    /// Last change of the content; [`Timestamp::UNKNOWN`] where a server reports none.
     pub modified: Timestamp,
     /// Last access.
     pub accessed: Option<Timestamp>,
@@ -120,12 +122,13 @@ pub struct Metadata {
     pub device: Option<(u32, u32)>,
     /// DOS attributes ([MS-FSCC] 2.6), where kept.
     pub dos_attributes: Option<u32>,
-    /// Whether it has extended attributes, where that is told without asking for them; `Some(false)` saves the question.
+    /// Whether it has extended attributes, where a listing reports that; `Some(false)` saves
+    /// reading them.
     pub has_xattrs: Option<bool>,
 }
 
 impl Metadata {
-    /// Metadata of `kind` and `size` with nothing else known.
+    /// Makes metadata of `kind` and `size` with nothing else known.
     pub fn bare(kind: Kind, size: u64, modified: Timestamp) -> Self {
         Self {
             kind,
@@ -150,13 +153,13 @@ impl Metadata {
         self.kind == Kind::Directory
     }
 
-    /// Whether fewer bytes are allocated than the size asks: a file with holes (or compressed).
+    /// Whether fewer bytes are allocated than the size needs: the file has holes or is compressed.
     pub fn is_sparse(&self) -> bool {
         self.kind == Kind::File && self.allocated.is_some_and(|allocated| allocated < self.size)
     }
 }
 
-/// One entry of a listing. The metadata may fail on its own.
+/// One entry of a listing. Reading its metadata may fail for itself.
 #[derive(Debug)]
 pub struct DirEntry {
     /// Its name.
@@ -165,11 +168,11 @@ pub struct DirEntry {
     pub metadata: crate::Result<Metadata>,
 }
 
-/// The extended attribute that holds a share's security descriptor (owner, group, DACL) as text ([MS-DTYP] 2.5.1). Read
-/// with an empty value: there is one, and it may not be read.
+/// Extended attribute that holds a share's security descriptor (owner, group, DACL) as text
+/// ([MS-DTYP] 2.5.1). An empty value means that there is one which may not be read.
 pub const SDDL_XATTR: &[u8] = b"user.ropeway.sddl";
 
-/// What the names of named streams begin with, as extended attributes.
+/// Prefix of the extended attributes that hold named streams.
 pub const STREAM_XATTR_PREFIX: &[u8] = b"user.DosStream.";
 
 /// An extended attribute.
@@ -181,15 +184,15 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
-/// Attributes to set. Applied in this order: owner, mode, xattrs (ACLs and capabilities among them; chown
-/// clears capabilities and set-id bits), times last.
+/// Attributes to set. They are applied in this order: owner, mode, xattrs (ACLs and capabilities
+/// among them, since chown clears capabilities and set-id bits), times last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetadataChange {
     /// New owner and group.
     pub owner: Option<Owner>,
     /// New permission bits.
     pub mode: Option<u32>,
-    /// The whole new set of extended attributes; those not named are removed.
+    /// The complete new set of extended attributes; others are removed.
     pub xattrs: Option<Vec<Xattr>>,
     /// New access time.
     pub accessed: Option<Timestamp>,
@@ -202,7 +205,8 @@ pub struct MetadataChange {
 }
 
 impl MetadataChange {
-    /// The times of `metadata` that are known, for a folder in which something was made or removed.
+    /// Selects the known times of `metadata`, to restore them on a folder in which something was
+    /// made or removed.
     pub fn times_of(metadata: &Metadata) -> Self {
         Self {
             accessed: metadata.accessed,
@@ -211,7 +215,7 @@ impl MetadataChange {
         }
     }
 
-    /// Everything of `metadata` that `preserve` names; xattrs are given by the caller, who has to read them.
+    /// Selects what `preserve` names of `metadata`. The caller reads `xattrs` and passes them in.
     pub fn of(metadata: &Metadata, preserve: &Preserve, xattrs: Option<Vec<Xattr>>) -> Self {
         Self {
             owner: metadata.owner.filter(|_| preserve.owner),
@@ -227,7 +231,7 @@ impl MetadataChange {
     }
 }
 
-/// Which attributes a copy keeps. Hard links, sparse ranges and special files are policy of the job.
+/// The attributes that a copy preserves. Hard links, holes and special files are policy of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preserve {
     /// Owner and group.
@@ -251,16 +255,17 @@ impl Default for Preserve {
     }
 }
 
-/// One thing that the target could not keep. Losses are counted and named in the summary; they are not errors.
+/// One attribute that the target could not keep. Losses are counted and named in the summary; they
+/// are not errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Loss {
     /// The owner could not be set (not root).
     Owner,
-    /// Permission bits are not kept there.
+    /// Permission bits are not kept by the target.
     Mode,
-    /// Times are not kept, or coarser.
+    /// Times are not kept, or with less precision.
     Times,
     /// An extended attribute.
     Xattr,
@@ -283,19 +288,19 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// What is lost with an extended attribute of this name.
+    /// Returns the loss that this extended attribute stands for.
     pub fn of_xattr(name: &[u8]) -> Self {
         match name {
             SDDL_XATTR | b"system.posix_acl_access" | b"system.posix_acl_default" => Self::Acl,
             b"security.capability" => Self::Capability,
-            // What Samba keeps there: attributes and the time of creation.
+            // Samba keeps DOS attributes and the creation time there.
             b"user.DOSATTRIB" => Self::DosAttributes,
             name if name.starts_with(STREAM_XATTR_PREFIX) => Self::Stream,
             _ => Self::Xattr,
         }
     }
 
-    /// A phrase for the summary: "N PHRASE".
+    /// Returns a phrase for the summary: "N PHRASE".
     pub fn describe(self) -> &'static str {
         match self {
             Self::Owner => "owners not set (needs root, or a privilege on the server)",
@@ -315,12 +320,13 @@ impl Loss {
 }
 
 impl Capabilities {
-    /// Whether calls go over a network: each costs a round trip, so many must be in flight.
+    /// Whether calls go over a network. Each call then costs a round trip, so many must be in
+    /// flight.
     pub fn is_remote(&self) -> bool {
         self.small_in_flight > 1
     }
 
-    /// Whether any extended attribute is worth reading for this target.
+    /// Whether this target can store any extended attribute, so that reading them is worthwhile.
     pub fn takes_xattrs(&self) -> bool {
         self.xattrs || self.short_xattrs || self.named_streams || self.security
     }
@@ -329,19 +335,23 @@ impl Capabilities {
 /// What a tree can hold and how it behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Granularity of modification times in nanoseconds (1 on ext4, 100 on NTFS and SMB, 2e9 on FAT).
+    /// Granularity of modification times in nanoseconds (1 on ext4, 100 on NTFS and SMB, 2e9 on
+    /// FAT).
     pub time_granularity_ns: u64,
-    /// Whether that is known; behind shares and FUSE there may be a volume that keeps times more coarsely.
+    /// Whether that granularity is known. Behind shares and FUSE there may be a volume with coarser
+    /// times.
     pub time_granularity_known: bool,
-    /// Whether sizes are those of the contents (not of what the kernel makes up: /proc, /sys).
+    /// Whether reported sizes are those of the content. They are not where the kernel generates the
+    /// content (/proc, /sys).
     pub sizes_known: bool,
     /// Whether names that differ only in case are different nodes.
     pub case_sensitive: bool,
-    /// Longest name in bytes (of UTF-8; UTF-16 units times 1 where the volume counts those).
+    /// Longest name: bytes of UTF-8, or UTF-16 units where the volume counts those.
     pub name_max: usize,
-    /// Whether the rules of Windows names hold (no `<>:"/\|?*`, no control characters, no trailing dot or space).
+    /// Whether Windows naming rules apply (no `<>:"/\|?*`, no control characters, no trailing dot
+    /// or space).
     pub windows_names: bool,
-    /// Whether names of any bytes are kept, also those that are not UTF-8.
+    /// Whether names of any bytes are kept, even those that are not UTF-8.
     pub raw_names: bool,
     /// Largest file in bytes.
     pub file_size_max: u64,
@@ -351,19 +361,20 @@ pub struct Capabilities {
     pub modes: bool,
     /// Extended attributes can be stored.
     pub xattrs: bool,
-    /// Extended attributes of the user's name space can be stored as SMB has them ([MS-FSCC] 2.4.16): names in ASCII
-    /// whose case means nothing, values of 1 to 65,535 bytes. What does not fit is a [`Loss`].
+    /// Extended attributes of the user name space can be stored as in SMB ([MS-FSCC] 2.4.16): ASCII
+    /// names in which case is ignored, values of 1 to 65,535 bytes. Others are a [`Loss`].
     pub short_xattrs: bool,
-    /// Security descriptors can be stored; they are seen as the extended attribute [`SDDL_XATTR`].
+    /// Security descriptors can be stored; they appear as the extended attribute [`SDDL_XATTR`].
     pub security: bool,
-    /// A filled folder can be renamed, and keeps its content (fusefat loses it).
+    /// A folder with content can be renamed and keeps its content (fusefat loses it).
     pub folder_renames: bool,
-    /// A file that is open may be replaced or removed, and lives on until it is closed (SMB servers refuse).
+    /// An open file may be replaced or removed, and lives on until it is closed (SMB servers refuse
+    /// this).
     pub replaces_open: bool,
-    /// Creation times can be set (Linux file systems cannot; SMB can).
+    /// Creation times can be set (SMB can; Linux file systems cannot).
     pub creation_times: bool,
-    /// A symbolic link is always shown as one. Where not, a server may follow links, and show folders that lie elsewhere
-    /// (see [`crate::descent`]).
+    /// Whether symbolic links are always listed as links. A server for which this is false may
+    /// follow links and list folders that are elsewhere (see [`crate::descent`]).
     pub links_shown: bool,
     /// Symbolic links can be made.
     pub symlinks: bool,
@@ -375,21 +386,25 @@ pub struct Capabilities {
     pub sparse: bool,
     /// Node identities ([`FileId`]) are stable.
     pub stable_ids: bool,
-    /// A journal or copy on write keeps the metadata: a write that fails loses data, and not the map of a file's blocks.
-    /// Where this does not hold, what was durable of a file before such a failure may be out of reach afterwards.
+    /// Whether a journal or copy-on-write protects the metadata, so that a failed write loses data
+    /// but not the map of a file's blocks. Without it, durable content of a file may be unreachable
+    /// after such a failure.
     pub journals_metadata: bool,
     /// Data passes through this machine's page cache.
     pub page_cache: bool,
-    /// Best small-file parallelism: batches in flight at once.
+    /// Best number of small-file batches in flight.
     pub batches_in_flight: usize,
-    /// Best number of [`put_small`](crate::Tree::put_small) and [`get_small`](crate::Tree::get_small) in flight: 1 on
-    /// this machine, hundreds where each call costs a round trip.
+    /// Best number of [`put_small`](crate::Tree::put_small) and
+    /// [`get_small`](crate::Tree::get_small) in flight: 1 on this machine, hundreds where each call
+    /// costs a round trip.
     pub small_in_flight: usize,
-    /// Blocks of 1 MiB in flight that fill the way there; 0 where trying tells (see `ropeway_plan::Tuner`).
+    /// Number of 1 MiB blocks in flight that fill the path to the tree; 0 where only trying can
+    /// find it (see `ropeway_plan::Tuner`).
     pub blocks_in_flight: usize,
-    /// A call takes 10 ms or more, for the length of the line.
+    /// Whether a call takes 10 ms or more because of the distance.
     pub far: bool,
-    /// Named streams of a file can be stored; they are seen as extended attributes `user.DosStream.NAME:$DATA`, as
-    /// Samba names them. Other attributes may still be refused (see `xattrs`).
+    /// Named streams of a file can be stored. They appear as extended attributes
+    /// `user.DosStream.NAME:$DATA`, as Samba names them. Other attributes may still be refused (see
+    /// `xattrs`).
     pub named_streams: bool,
 }

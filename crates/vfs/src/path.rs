@@ -1,8 +1,8 @@
 //! Names and relative paths as raw bytes.
 //!
-//! A [`Name`] is one component: not empty, not `.` or `..`, without `/` or NUL. A [`RelPath`] is a list of
-//! names below a tree's root; the empty path is the root. Bytes are kept as they are: names need not be
-//! UTF-8 (UTF-16 names of SMB are carried as WTF-8).
+//! A [`Name`] is one component. It is not empty, not `.` or `..`, and contains neither `/` nor NUL.
+//! A [`RelPath`] is a list of names below a tree's root; the empty path is the root. Bytes are kept
+//! unchanged: names need not be UTF-8 (UTF-16 names of SMB are carried as WTF-8).
 
 use std::borrow::Borrow;
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Name(Arc<[u8]>);
 
 impl Name {
-    /// Parses a component; `None` if it is empty, `.`, `..`, or holds `/` or NUL.
+    /// Parses a component; `None` if it is empty, `.`, `..`, or contains `/` or NUL.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let bad = bytes.is_empty()
             || bytes == b"."
@@ -25,12 +25,12 @@ impl Name {
         (!bad).then(|| Self(bytes.into()))
     }
 
-    /// The raw bytes.
+    /// Returns the raw bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The same bytes for the operating system.
+    /// Returns the same bytes as an operating system string.
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
@@ -59,12 +59,13 @@ impl fmt::Debug for Name {
 pub struct RelPath(Vec<u8>);
 
 impl RelPath {
-    /// The root.
+    /// Returns the root.
     pub const fn root() -> Self {
         Self(Vec::new())
     }
 
-    /// Parses `a/b/c`; `None` if a component is not a [`Name`] (so no `..`, no leading or doubled slash).
+    /// Parses `a/b/c`; `None` if a component is not a [`Name`]. This excludes `..` and leading or
+    /// doubled slashes.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() {
             return Some(Self::root());
@@ -75,7 +76,7 @@ impl RelPath {
             .then(|| Self(bytes.to_vec()))
     }
 
-    /// This path with one more component.
+    /// Appends one component.
     pub fn join(&self, name: &Name) -> Self {
         let mut path = Vec::with_capacity(self.0.len() + 1 + name.0.len());
         path.extend_from_slice(&self.0);
@@ -86,7 +87,7 @@ impl RelPath {
         Self(path)
     }
 
-    /// This path with all components of `rest` behind it.
+    /// Appends all components of `rest`.
     pub fn join_path(&self, rest: &RelPath) -> Self {
         if rest.is_root() {
             return self.clone();
@@ -100,7 +101,7 @@ impl RelPath {
         Self(path)
     }
 
-    /// What remains of this path below `base`, if it lies there.
+    /// Returns the rest of this path below `base`; `None` if it is not there.
     pub fn strip_prefix(&self, base: &RelPath) -> Option<RelPath> {
         if base.is_root() {
             return Some(self.clone());
@@ -113,7 +114,7 @@ impl RelPath {
         }
     }
 
-    /// The folder that holds this node; `None` for the root.
+    /// Returns the path of the folder that holds this node; `None` for the root.
     pub fn parent(&self) -> Option<RelPath> {
         if self.is_root() {
             return None;
@@ -124,7 +125,7 @@ impl RelPath {
         })
     }
 
-    /// The last component; `None` for the root.
+    /// Returns the last component; `None` for the root.
     pub fn file_name(&self) -> Option<Name> {
         if self.is_root() {
             return None;
@@ -133,7 +134,7 @@ impl RelPath {
         Name::new(&self.0[start..])
     }
 
-    /// The components in order.
+    /// Returns the components in order.
     pub fn components(&self) -> impl Iterator<Item = Name> + '_ {
         self.0.split(|b| *b == b'/').filter_map(Name::new)
     }
@@ -143,12 +144,12 @@ impl RelPath {
         self.0.is_empty()
     }
 
-    /// The raw bytes, components separated by `/`.
+    /// Returns the raw bytes, components separated by `/`.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The same bytes as a relative path for the operating system; the root is `.`.
+    /// Returns the same bytes as a relative path for the operating system; the root is `.`.
     pub fn as_path(&self) -> &Path {
         if self.is_root() {
             Path::new(".")
@@ -180,14 +181,15 @@ impl serde::Serialize for RelPath {
     }
 }
 
-/// Whether a character changes the order in which others are shown, so that a name looks like another one: embeddings,
-/// overrides and isolates of the Unicode Bidirectional Algorithm (UAX #9, 2.1 to 2.5).
+/// Whether a character changes the order in which others are displayed, so that one name can look
+/// like another: embeddings, overrides and isolates of the Unicode Bidirectional Algorithm (UAX #9,
+/// 2.1 to 2.5).
 pub fn reorders(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Writes bytes for people: UTF-8 as it is, control characters and other bytes as `\xNN`, those that reorder others as
-/// `\u{NNNN}`.
+/// Writes bytes for display: UTF-8 unchanged, control characters and other bytes as `\xNN`,
+/// characters that reorder others as `\u{NNNN}`.
 fn escape(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -212,7 +214,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_do_not_look_like_others() {
+    fn names_cannot_be_displayed_as_other_names() {
         let name = Name::new("in\u{202e}fdp.exe \u{2066}x\u{2069} \u{5d0}\u{200f}".as_bytes()).unwrap();
         let shown = RelPath::root().join(&name).to_string();
         assert_eq!(shown, "in\\u{202e}fdp.exe \\u{2066}x\\u{2069} \u{5d0}\u{200f}");

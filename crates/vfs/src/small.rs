@@ -1,7 +1,8 @@
-//! Small files in one go: written or read whole, with their attributes.
+//! Small files written or read whole, with their attributes, in one call.
 //!
-//! Over a network every call costs a round trip; a tree that can do better overrides [`Tree::put_small`] and
-//! [`Tree::get_small`]. The functions here are what the other trees do: the same steps, one call each.
+//! Over a network every call costs a round trip. A tree that can do better overrides
+//! [`Tree::put_small`] and [`Tree::get_small`]. Other trees use the functions here, which take the
+//! same steps with one call each.
 //!
 //! ```text
 //!  put: create · write · attributes, times last · [flush] · [rename over the final name] · close
@@ -15,55 +16,56 @@ use crate::metadata::{Loss, Metadata, MetadataChange, Xattr};
 use crate::path::RelPath;
 use crate::tree::{CacheMode, Create, OpenOptions, Tree};
 
-/// A small file to write in one go.
+/// A small file to write in one call.
 #[derive(Clone, Debug)]
 pub struct PutSmall {
-    /// Where its content goes.
+    /// Where its content is written.
     pub path: RelPath,
-    /// What may stand there: nothing ([`Create::New`]) or a file that is emptied ([`Create::Truncate`]).
+    /// What may exist there: nothing ([`Create::New`]), or a file to empty ([`Create::Truncate`]).
     pub create: Create,
-    /// The whole content; `None` for an empty file. Best the only handle on its block, so that a protocol header fits
-    /// in front of it.
+    /// The whole content; `None` for an empty file. Pass the only handle on its block, so that a
+    /// protocol header fits in front of it.
     pub content: Option<Block>,
     /// Its attributes.
     pub change: MetadataChange,
-    /// Make content and attributes durable before the next step.
+    /// Whether to make content and attributes durable before the next step.
     pub sync: bool,
-    /// The last step: rename it to this path of the same folder, over a file that stands there.
+    /// The last step: rename it to this path in the same folder, replacing a file there.
     pub rename_to: Option<RelPath>,
-    /// Page cache manners.
+    /// How to use the page cache.
     pub cache: CacheMode,
 }
 
-/// A small file to read in one go.
+/// A small file to read in one call.
 #[derive(Clone, Debug)]
 pub struct GetSmall {
-    /// Which.
+    /// Its path.
     pub path: RelPath,
-    /// The size it had when it was listed: about so much is asked for.
+    /// Its size when it was listed: the read asks for about as much.
     pub size: u64,
     /// Whether to read its extended attributes too.
     pub xattrs: bool,
-    /// Page cache manners.
+    /// How to use the page cache.
     pub cache: CacheMode,
 }
 
-/// What [`Tree::get_small`] learned beside the content.
+/// What [`Tree::get_small`] returns in addition to the content.
 #[derive(Clone, Debug)]
 pub struct GotSmall {
-    /// Attributes as of before the read.
+    /// Attributes from before the read.
     pub metadata: Metadata,
     /// Extended attributes, if asked for.
     pub xattrs: Option<Vec<Xattr>>,
-    /// The block holds the whole content, and nothing was done to the file meanwhile. Otherwise the
-    /// file is to be read in the long way.
+    /// Whether the block holds the whole content and the file did not change meanwhile. If not,
+    /// read the file block by block.
     pub whole: bool,
 }
 
 /// Writes a file step by step.
 ///
 /// # Errors
-/// The first failure. What stands under `path` then may be part of a file; the name to rename to is untouched.
+/// The first failure. Part of a file may then exist under `path`; the file at `rename_to` is
+/// unchanged.
 pub async fn put_by_steps(tree: &(impl Tree + ?Sized), put: PutSmall) -> Result<Vec<Loss>> {
     let file = tree
         .open(&put.path, OpenOptions::write(put.create, put.cache))
@@ -106,7 +108,7 @@ pub async fn get_by_steps(
         };
         return (block, Ok(got));
     }
-    // One byte more tells whether it grew.
+    // One byte more shows whether the file grew.
     let length = capacity.min(before.size as usize + 1);
     let (block, result) = file.read_at(block, 0, length).await;
     let rest = async {

@@ -1,61 +1,63 @@
 //! The contract of a file server's back end: [`Store`] and [`Node`].
 //!
-//! [`Tree`](crate::Tree) is made for moving whole files, many at once; a server answers single questions about open
-//! files, on the thread that has read them from the socket. So these calls are synchronous and may block, take `&self`,
-//! and are safe to make from many threads at once. Rules that every implementation keeps:
-//! * paths are relative to the store's root, in names as the disk has them; nothing ever leads out of the root: a
-//!   symbolic link that does is not followed, nor any link whose target is absolute;
-//! * what a server keeps of Windows' view (DOS attributes, creation time, streams, security descriptors, extended
-//!   attributes) is kept by the store and survives a restart;
-//! * names are looked up as they are written; [`Store::resolve`] finds those that differ in case;
-//! * a node stays what it was when its name changes or goes: it is known by [`FileId`], not by its path;
+//! A [`Tree`](crate::Tree) moves whole files, many at once. A server instead answers single
+//! questions about open files, on the thread that read them from the socket. Calls here are
+//! therefore synchronous and may block. They take `&self` and are safe to make from many threads at
+//! once. Every implementation keeps these rules:
+//! * Paths are relative to the store's root, in names as the disk has them. Nothing leads out of
+//!   the root: a symbolic link that does is not followed, nor is any link with an absolute target.
+//! * The store keeps what Windows knows of a node (DOS attributes, creation time, streams, security
+//!   descriptor, extended attributes), and it survives a restart.
+//! * Names are looked up exactly; [`Store::resolve`] finds names that differ in case.
+//! * A node is known by its [`FileId`], not by its path. It stays the same when its name changes or
+//!   is removed.
 //! * `read_at` is short only at the end of the file; `write_at` is never short.
 
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Op, Result};
+use crate::external::{Observer, Watching};
 use crate::metadata::{FileId, Kind, Owner, Timestamp, Xattr};
-use crate::outside::{Observer, Watching};
 use crate::path::{Name, RelPath};
 use crate::tree::{Extent, Space};
 
 /// What a store can hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFeatures {
-    /// Identity of the volume; serial number and object id come from it.
+    /// Identity of the volume. The volume's serial number and object id are derived from it.
     pub volume: u64,
     /// Longest name in bytes.
     pub name_max: usize,
-    /// Bytes of an allocation unit.
+    /// Size of an allocation unit in bytes.
     pub unit: u32,
-    /// Nothing can be changed.
+    /// Whether nothing can be changed.
     pub read_only: bool,
-    /// Holes are kept.
+    /// Whether holes are kept.
     pub sparse: bool,
-    /// DOS attributes, creation times, streams, security descriptors can be kept.
+    /// Whether DOS attributes, creation times, streams and security descriptors can be kept.
     pub windows_metadata: bool,
-    /// When the volume was made, as far as known.
+    /// When the volume was made, if known.
     pub created: Timestamp,
 }
 
-/// Attributes of a node as a server tells them.
+/// Attributes of a node as a server reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStat {
-    /// What it is.
+    /// Kind of the node.
     pub kind: Kind,
-    /// Logical size in bytes; of a stream, the stream's.
+    /// Logical size in bytes; for a stream, that of the stream.
     pub size: u64,
-    /// Bytes allocated.
+    /// Allocated bytes.
     pub allocated: u64,
     /// Number of hard links.
     pub links: u64,
-    /// Identity; a stream has its file's.
+    /// Identity; a stream has that of its file.
     pub id: FileId,
     /// Permission bits (0o7777).
     pub mode: u32,
     /// Owner and group.
     pub owner: Owner,
-    /// Creation: as set, else the birth time, else the earliest of the others.
+    /// Creation time: as set, else the birth time, else the earliest of the other times.
     pub created: Timestamp,
     /// Last access.
     pub accessed: Timestamp,
@@ -63,12 +65,12 @@ pub struct NodeStat {
     pub modified: Timestamp,
     /// Last change of content or attributes.
     pub changed: Timestamp,
-    /// DOS attributes ([MS-FSCC] 2.6) as kept; `None` if none were ever set. Neither DIRECTORY, NORMAL nor
-    /// REPARSE_POINT is among them: `kind` says so.
+    /// DOS attributes ([MS-FSCC] 2.6) as kept; `None` if none were ever set. DIRECTORY, NORMAL and
+    /// REPARSE_POINT are never included, since they follow from `kind`.
     pub dos_attributes: Option<u32>,
 }
 
-/// What an open is for.
+/// The access that an open asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// Attributes only.
@@ -76,31 +78,34 @@ pub enum Access {
     Attributes,
     /// The content is read.
     Read,
-    /// The content is written, and read where it may be (a server copies ranges, looks for data).
+    /// The content is written, and read where permitted: a server copies ranges and looks for data.
     Write,
 }
 
-/// A node to make if there is none.
+/// A node to make if it does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewNode {
-    /// A folder, else a file.
+    /// Whether to make a folder rather than a file.
     pub directory: bool,
-    /// Its first DOS attributes; `None` keeps none.
+    /// Its initial DOS attributes; `None` keeps none.
     pub dos_attributes: Option<u32>,
 }
 
 /// How to open a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeOpen {
-    /// What for.
+    /// The access wanted.
     pub access: Access,
-    /// If `access` is refused, less is taken ([`Node::access`] tells).
-    pub less_will_do: bool,
-    /// Make it if it is not there.
+    /// Whether to accept less access where `access` is refused; [`Node::access`] returns what was
+    /// granted.
+    pub allow_less_access: bool,
+    /// The node to make if the path does not exist.
     pub create: Option<NewNode>,
-    /// It must not be there: [`crate::ErrorKind::AlreadyExists`].
+    /// Whether the path must not exist; otherwise the open fails with
+    /// [`crate::ErrorKind::AlreadyExists`].
     pub exclusive: bool,
-    /// A symbolic link is opened itself, else it is followed as long as it stays beneath the root.
+    /// Whether to open a symbolic link itself. Otherwise it is followed, if it stays beneath the
+    /// root.
     pub link_itself: bool,
 }
 
@@ -108,18 +113,18 @@ pub struct NodeOpen {
 pub struct Opened {
     /// The node.
     pub node: Arc<dyn Node>,
-    /// Its attributes right after.
+    /// Its attributes right after the open.
     pub stat: NodeStat,
-    /// It was made by this call.
+    /// Whether this call made it.
     pub created: bool,
 }
 
-/// A stream to open beside a file's or folder's own content.
+/// How to open a named stream of a file or folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamOpen {
-    /// Make it if it is not there.
+    /// Whether to make it if it does not exist.
     pub create: bool,
-    /// It must not be there.
+    /// Whether it must not exist.
     pub exclusive: bool,
 }
 
@@ -132,43 +137,44 @@ pub struct StreamInfo {
     pub size: u64,
 }
 
-/// Times and DOS attributes to set; `None` leaves as it is.
+/// Times and DOS attributes to set; `None` leaves a value unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeChange {
-    /// Creation.
+    /// Creation time.
     pub created: Option<Timestamp>,
     /// Last access.
     pub accessed: Option<Timestamp>,
     /// Last change of the content.
     pub modified: Option<Timestamp>,
-    /// Last change of content or attributes: told as given until the next change, where a store can.
+    /// Last change of content or attributes. The store reports it as given until the next change,
+    /// where it can.
     pub changed: Option<Timestamp>,
     /// DOS attributes.
     pub dos_attributes: Option<u32>,
 }
 
-/// What a range of a file is locked for, as other programs see it (advisory locks, fcntl(2)).
+/// How a range of a file is locked, as other programs see it (advisory locks, fcntl(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RangeLock {
-    /// Nothing: it is unlocked.
+    /// Unlocked.
     None,
-    /// Others may lock it shared, too.
+    /// Others may take a shared lock too.
     Shared,
-    /// Nobody else may.
+    /// Nobody else may take a lock.
     Exclusive,
 }
 
-/// Something to run once, on any thread.
+/// Work to run once, on any thread.
 pub type Task = Box<dyn FnOnce() + Send>;
 
-/// What [`Store::resolve_soon`] gives.
+/// The result of [`Store::resolve_soon`].
 pub enum Resolved {
     /// The path as on disk.
     Path(RelPath),
-    /// The caller is to run this on a thread that may block for seconds. It calls the caller's task at its end, even
-    /// when it fails or is dropped; then the path is to be resolved again.
+    /// A task that may block for seconds. Run it on a thread that may wait. At its end it calls the
+    /// caller's task, even when it fails or is dropped; then resolve the path again.
     After(Task),
-    /// Somebody reads that folder, and will call the caller's task.
+    /// Another caller is reading that folder; the caller's task is called at its end.
     UnderWay,
 }
 
@@ -177,42 +183,46 @@ pub enum Resolved {
 pub enum Removal {
     /// A file or link.
     File,
-    /// A file without content, else [`crate::ErrorKind::NotEmpty`].
+    /// An empty file; others fail with [`crate::ErrorKind::NotEmpty`].
     EmptyFile,
     /// An empty folder.
     Directory,
 }
 
-/// Entries of a folder, in an order that does not change while it is open.
+/// A stream over a folder's entries, in an order that does not change while it is open.
 pub trait Entries: Send {
-    /// The next entry, `.` and `..` excluded; `None` at the end. An entry that vanishes meanwhile is left out.
+    /// Returns the next entry, `.` and `..` excluded; `None` at the end. An entry that vanishes
+    /// meanwhile is left out.
     ///
     /// # Errors
     /// The folder cannot be read.
     fn next(&mut self) -> Result<Option<(Name, NodeStat)>>;
 }
 
-/// A shared folder and all beneath it.
+/// A shared folder and everything beneath it.
 pub trait Store: Send + Sync {
-    /// What it can hold.
+    /// Returns what this store can hold.
     fn features(&self) -> &StoreFeatures;
 
-    /// Room on the volume.
+    /// Returns the size and free space of the volume.
     ///
     /// # Errors
     /// The volume does not answer.
     fn space(&self) -> Result<Space>;
 
-    /// The path under which a node is found whose names are `path`'s, without regard to case: each component as it is
-    /// written if there is such a node, else the one that differs in case only. Of a path whose last component does
-    /// not exist in any case, the parent's components are as on disk and the last is as given.
+    /// Finds the node whose names match `path` without regard to case, and returns its path as on
+    /// disk. An exact match of a component wins over one that differs in case. If the last
+    /// component does not exist in any case, the parent's components are as on disk and the last is
+    /// as given.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::NotFound`] if a component before the last is missing, `NotADirectory` if it is none.
+    /// [`crate::ErrorKind::NotFound`] if a component before the last is missing; `NotADirectory` if
+    /// it is not a folder.
     fn resolve(&self, path: &RelPath) -> Result<RelPath>;
 
-    /// As [`Self::resolve`], but where a folder with very many names has to be read first, that is left to the caller,
-    /// who may have others to serve meanwhile: `then` gives what is to be called when it has been read.
+    /// Works like [`Self::resolve`], except that reading a folder with very many names is left to
+    /// the caller, which may have other clients to serve meanwhile. `then` makes the task to call
+    /// once the folder has been read.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -224,23 +234,26 @@ pub trait Store: Send + Sync {
     /// Opens or makes a node by its path as on disk.
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists`, `NotADirectory` (a component before the last), `PermissionDenied`, `ReadOnly`,
-    /// `SymbolicLink` (one that leads out), `NoSpace`, `NameRefused`.
+    /// `NotFound`, `AlreadyExists`, `NotADirectory` (a component before the last),
+    /// `PermissionDenied`, `ReadOnly`, `SymbolicLink` (one that leads out of the root), `NoSpace`,
+    /// `NameRefused`.
     fn open(&self, path: &RelPath, how: &NodeOpen) -> Result<Opened>;
 
-    /// Removes a name; a folder must be empty. Streams go with the last name.
+    /// Removes a name. A folder must be empty. Streams are removed with the last name.
     ///
     /// # Errors
     /// `NotFound`, `NotEmpty`, `PermissionDenied`.
     fn remove(&self, path: &RelPath, directory: bool) -> Result<()>;
 
-    /// Removes a name if it is still that of this node: a local program may have put another one there.
+    /// Removes a name if it still belongs to this node: a local program may have put another one
+    /// there.
     ///
     /// # Errors
-    /// `Gone` if it is another's, and as [`Self::remove`].
+    /// `Gone` if the name belongs to another node; otherwise as [`Self::remove`].
     fn remove_node(&self, id: FileId, path: &RelPath, what: Removal) -> Result<()>;
 
-    /// Whether [`Self::remove`] of this name would be refused for want of a right, as far as can be told without trying.
+    /// Checks whether permissions allow [`Self::remove`] of this name, as far as that is known
+    /// without trying.
     ///
     /// # Errors
     /// `PermissionDenied`, `ReadOnly`.
@@ -249,59 +262,64 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Renames; replaces a file (never a folder) if `replace`. A change of case alone is a rename like any other.
+    /// Renames a node. Replaces a file (never a folder) if `replace`. A change of case alone is a
+    /// rename like any other.
     ///
     /// # Errors
     /// `AlreadyExists`, `NotFound`, `IsADirectory`, `CrossDevice`, `PermissionDenied`.
     fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()>;
 
-    /// As [`Self::rename`] if the name is still that of this node.
+    /// Renames like [`Self::rename`] if the name still belongs to this node.
     ///
     /// # Errors
-    /// `Gone` if it is another's, and as [`Self::rename`].
+    /// `Gone` if the name belongs to another node; otherwise as [`Self::rename`].
     fn rename_node(&self, id: FileId, from: &RelPath, to: &RelPath, replace: bool) -> Result<()>;
 
-    /// Gives an open file another name, whatever has its first one by now; replaces a file if `replace`.
+    /// Gives an open file another name, whatever holds its first name by now. Replaces a file if
+    /// `replace`.
     ///
     /// # Errors
-    /// `Gone` if it has no name any more, `Misuse` for a node of another store, and as [`Self::rename`].
+    /// `Gone` if the file has no name any more, `Misuse` for a node of another store, otherwise as
+    /// [`Self::rename`].
     fn link_node(&self, node: &dyn Node, to: &RelPath, replace: bool) -> Result<()>;
 
-    /// Gives a file another name; replaces a file if `replace`.
+    /// Gives a file another name. Replaces a file if `replace`.
     ///
     /// # Errors
     /// As [`Self::rename`].
     fn link(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()>;
 
-    /// Makes a symbolic link; `target` is as given, even if it leads out.
+    /// Makes a symbolic link. `target` is stored as given, even if it leads out of the root.
     ///
     /// # Errors
     /// `AlreadyExists`, `PermissionDenied`.
     fn symlink(&self, path: &RelPath, target: &[u8]) -> Result<()>;
 
-    /// Whether any node may keep a security descriptor. While none was ever set, nobody has to look for them.
-    fn is_guarded(&self) -> bool {
+    /// Whether any node may hold a security descriptor. While none was ever set, a server need not
+    /// look for them.
+    fn may_hold_security(&self) -> bool {
         true
     }
 
-    /// Whom to tell of what others do to watched nodes ([`Node::watch`]), in place of whom was told before.
+    /// Sets the observer of changes that other programs make to watched nodes ([`Node::watch`]). It
+    /// replaces the previous one.
     fn observe(&self, observer: Arc<dyn Observer>) {
         drop(observer);
     }
 
-    /// Makes all that was acknowledged durable, as well as the volume can.
+    /// Makes everything acknowledged durable, as well as the volume can.
     ///
     /// # Errors
     /// Write-back failed.
     fn sync(&self) -> Result<()>;
 }
 
-/// An open file, folder, link, or stream of one.
+/// An open file, folder, link or stream.
 pub trait Node: Send + Sync {
-    /// What it was opened for, in fact.
+    /// Returns the access that was granted.
     fn access(&self) -> Access;
 
-    /// Attributes now.
+    /// Reads the current attributes.
     ///
     /// # Errors
     /// The volume does not answer.
@@ -310,23 +328,25 @@ pub trait Node: Send + Sync {
     /// Sets times and DOS attributes.
     ///
     /// # Errors
-    /// `Misuse` for a time that the volume does not hold: then nothing is changed. `PermissionDenied`, `ReadOnly`, `NoSpace`.
+    /// `Misuse` for a time that the volume cannot hold; then nothing is changed.
+    /// `PermissionDenied`, `ReadOnly`, `NoSpace`.
     fn change(&self, change: &NodeChange) -> Result<()>;
 
-    /// Reads into `buffer`; fewer bytes only at the end.
+    /// Reads into `buffer`; returns fewer bytes only at the end.
     ///
     /// # Errors
     /// `IsADirectory`, `DeviceError`.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
 
-    /// As [`Self::read_at`], but only what is in memory already: `None` where the device would have to be asked, or where
-    /// that cannot be told.
+    /// Reads like [`Self::read_at`], but only from memory. Returns `None` where the device would
+    /// have to be asked, or where that is not known.
     ///
     /// # Errors
     /// As [`Self::read_at`].
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>>;
 
-    /// Whether no device stands behind it (tmpfs): writing and syncing never wait for one.
+    /// Whether the node has no device behind it (tmpfs), so that writing and syncing never wait for
+    /// one.
     fn in_memory(&self) -> bool {
         false
     }
@@ -349,20 +369,21 @@ pub trait Node: Send + Sync {
     /// `NoSpace`, `Unsupported`.
     fn allocate(&self, length: u64) -> Result<()>;
 
-    /// Makes a range zeros, as a hole where `hole` and the volume can; the length stays.
+    /// Writes zeroes over a range, as a hole if `hole` is set and the volume can. The length does
+    /// not change.
     ///
     /// # Errors
     /// `NoSpace`, `DeviceError`.
     fn zero(&self, offset: u64, length: u64, hole: bool) -> Result<()>;
 
-    /// The runs of data in a range; at most `max`.
+    /// Returns the runs of data in a range, at most `max`.
     ///
     /// # Errors
     /// `DeviceError`.
     fn extents(&self, offset: u64, length: u64, max: usize) -> Result<Vec<Extent>>;
 
-    /// Copies a range from another open file of the same store, in the kernel where it can; the count may be short at
-    /// the source's end.
+    /// Copies a range from another open file of the same store, in the kernel where it can. Returns
+    /// the bytes copied, fewer at the source's end.
     ///
     /// # Errors
     /// As [`Self::write_at`].
@@ -380,20 +401,20 @@ pub trait Node: Send + Sync {
     /// `NotADirectory`, `PermissionDenied`.
     fn entries(&self) -> Result<Box<dyn Entries>>;
 
-    /// Where a symbolic link leads.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// `Misuse` if it is none.
+    /// `Misuse` if the node is not a link.
     fn link_target(&self) -> Result<Vec<u8>>;
 
-    /// Named streams.
+    /// Lists the named streams.
     ///
     /// # Errors
     /// The volume does not answer.
     fn streams(&self) -> Result<Vec<StreamInfo>>;
 
-    /// Opens a named stream, found without regard to case; it reads, writes and has a length like a file. The flag says
-    /// whether it was made.
+    /// Opens a named stream, found without regard to case. It reads, writes and has a length like a
+    /// file. The flag reports whether it was made.
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, `NoSpace`, `Unsupported`.
@@ -411,63 +432,72 @@ pub trait Node: Send + Sync {
     /// `NotFound`, `AlreadyExists`.
     fn rename_stream(&self, name: &Name, to: &Name, replace: bool) -> Result<()>;
 
-    /// The security descriptor as kept, self-relative ([MS-DTYP] 2.4.6); `None` if none was ever set.
+    /// Returns the security descriptor as kept, self-relative ([MS-DTYP] 2.4.6); `None` if none was
+    /// ever set.
     ///
     /// # Errors
     /// The volume does not answer.
     fn security(&self) -> Result<Option<Vec<u8>>>;
 
-    /// Keeps a security descriptor.
+    /// Stores a security descriptor.
     ///
     /// # Errors
     /// `NoSpace`, `Unsupported`.
     fn set_security(&self, descriptor: &[u8]) -> Result<()>;
 
-    /// Extended attributes of OS/2 fame: names without any prefix, neither streams nor what the store keeps for itself.
+    /// Returns the extended attributes of OS/2 kind, by names without a prefix. Streams and the
+    /// store's own bookkeeping are not included.
     ///
     /// # Errors
     /// The volume does not answer.
     fn eas(&self) -> Result<Vec<Xattr>>;
 
-    /// Sets an extended attribute (found without regard to case), or removes it if `value` is empty.
+    /// Sets an extended attribute (found without regard to case), or removes it if `value` is
+    /// empty.
     ///
     /// # Errors
     /// `NoSpace`, `Unsupported`.
     fn set_ea(&self, name: &[u8], value: &[u8]) -> Result<()>;
 
-    /// From now on the store's observer is told what others do to this node; of a folder, to its entries too, and if
-    /// `below` to all beneath it. A stream is watched with its file.
+    /// Watches this node: from now on the store's observer receives what other programs do to it,
+    /// to the entries of a folder and, with `below`, to everything beneath it. A stream is watched
+    /// with its file.
     ///
     /// # Errors
-    /// `Unsupported` where it would not be heard of, `Exhausted` where too much is watched already.
+    /// `Unsupported` where changes are not reported, `Exhausted` where too many nodes are watched
+    /// already.
     fn watch(&self, below: bool) -> Result<Watching> {
         _ = below;
         Err(Error::new(Op::Watch, &RelPath::root(), ErrorKind::Unsupported))
     }
 
-    /// Makes this node's lock of the bytes from `first` to `last` (at most 2^63 - 1) that one, whatever it was, in place of
-    /// parts of others too; `false`, and nothing has changed, while another program holds a lock that excludes it. The
-    /// locks of two nodes exclude each other like those of two programs. A node that was not opened for writing
-    /// locks shared instead of exclusively, one that was not opened for reading locks nothing instead of shared, and one
-    /// opened for attributes only locks nothing at all. Unlocking from 0 to 2^63 - 1 gives up what locking took.
+    /// Sets this node's lock of the bytes from `first` to `last` (at most 2^63 - 1). It replaces
+    /// any lock this node holds there, also parts of larger ones. Returns `false` and changes
+    /// nothing while another program holds a lock that excludes it. Locks of two nodes exclude each
+    /// other like those of two programs.
+    ///
+    /// The node's access limits the lock: without write access an exclusive lock becomes shared,
+    /// without read access a shared lock becomes none, and a node opened for attributes only locks
+    /// nothing. Unlocking from 0 to 2^63 - 1 releases the resources that locking took.
     ///
     /// # Errors
-    /// `Unsupported` where there are no such locks, `Exhausted` where too many nodes have locks already.
+    /// `Unsupported` where such locks do not exist, `Exhausted` where too many nodes hold locks
+    /// already.
     fn lock_range(&self, first: u64, last: u64, lock: RangeLock) -> Result<bool> {
         _ = (first, last, lock);
         Err(Error::new(Op::Lock, &RelPath::root(), ErrorKind::Unsupported))
     }
 
-    /// Whether another program, or another node, holds a lock of any byte from `first` to `last` (at most 2^63 - 1) that
-    /// excludes reading it, or writing it if `write`.
+    /// Whether another program or another node holds a lock on any byte from `first` to `last` (at
+    /// most 2^63 - 1) that excludes reading, or writing if `write`.
     ///
     /// # Errors
-    /// `Unsupported` where there are no such locks.
+    /// `Unsupported` where such locks do not exist.
     fn is_range_locked(&self, first: u64, last: u64, write: bool) -> Result<bool> {
         _ = (first, last, write);
         Ok(false)
     }
 
-    /// For [`Self::copy_from`] to recognize its own kind.
+    /// For downcasts: [`Self::copy_from`] must recognise a node of its own store.
     fn as_any(&self) -> &dyn std::any::Any;
 }

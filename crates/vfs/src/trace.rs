@@ -5,40 +5,41 @@ use std::time::Duration;
 
 use crate::RelPath;
 
-/// Which end of a copy an operation touched.
+/// The end of a copy that an operation concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// The tree read from.
+    /// The tree that is read.
     Source,
-    /// The tree written to.
+    /// The tree that is written.
     Target,
 }
 
 /// One finished operation.
 #[derive(Clone, Debug)]
 pub struct Record<'a> {
-    /// Start, since the observer's zero.
+    /// Start: time since the observer's zero.
     pub start: Duration,
-    /// How long it took.
+    /// Duration.
     pub duration: Duration,
-    /// Which end.
+    /// The end of the copy.
     pub end: End,
-    /// What: `open`, `read`, `write`, `rename`, … (the words of [`crate::Op`], and `reflink`, `drop_cache`, `writeback`).
+    /// The operation: `open`, `read`, `write`, `rename`, … (the words of [`crate::Op`], and
+    /// `reflink`, `drop_cache`, `writeback`).
     pub kind: &'static str,
     /// The node, relative to the tree's root.
     pub path: &'a RelPath,
-    /// Byte offset, 0 where it has no meaning.
+    /// Byte offset; 0 where it has no meaning.
     pub offset: u64,
-    /// Bytes asked for, 0 where it has no meaning.
+    /// Bytes asked for; 0 where it has no meaning.
     pub length: u64,
-    /// Bytes done, or the negative errno (-5 when there is none).
+    /// Bytes done, or the negative errno (-5 if there is none).
     pub result: i64,
 }
 
-/// Receives records; must be cheap and never fail.
+/// Receives records. It must be fast and never fail.
 pub trait Observer: Send + Sync {
-    /// Time since the observer's zero.
+    /// Returns the time since the observer's zero.
     fn now(&self) -> Duration;
     /// Takes one record.
     fn record(&self, record: Record<'_>);

@@ -1,10 +1,10 @@
-//! The contract: [`Tree`] and [`File`].
+//! The contract for trees that are copied: [`Tree`] and [`File`].
 //!
-//! Rules that every implementation keeps (and the contract suite tests):
-//! * paths are relative to the root; no operation follows a symbolic link, in any component;
-//! * `rename` replaces a file or an empty folder only when asked to;
-//! * a future that is dropped orphans its operation: buffers and descriptors live until the system
-//!   has answered; a write is finished or unknown, never undone;
+//! Every implementation keeps these rules, and the contract suite tests them:
+//! * Paths are relative to the root. No operation follows a symbolic link, in any component.
+//! * `rename` replaces a file or an empty folder only if asked to.
+//! * Dropping a future orphans its operation. Buffers and descriptors live until the system has
+//!   answered. A write is then finished or unknown, never undone.
 //! * `read_at` is short only at the end of the file; `write_at` is never short.
 
 use std::any::Any;
@@ -33,41 +33,41 @@ pub enum CacheMode {
     Auto,
     /// Ordinary cached I/O.
     Keep,
-    /// Cached I/O that leaves the cache as it found it.
+    /// Cached I/O that leaves the cache as it was.
     Leave,
-    /// Direct I/O (falls back to `Leave` where refused).
+    /// Direct I/O; falls back to `Leave` where the system refuses it.
     Direct,
 }
 
-/// Whether an open creates.
+/// Whether opening a file creates it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Create {
     /// The file must exist.
     #[default]
     No,
-    /// The file must not exist.
+    /// The file must not exist; it is created.
     New,
-    /// Opened if it exists (content kept), else created.
+    /// An existing file is opened with its content; otherwise the file is created.
     IfMissing,
-    /// Created, or emptied if it exists.
+    /// An existing file is emptied; otherwise the file is created.
     Truncate,
 }
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
-    /// For writing too.
+    /// Whether the file is opened for writing as well as reading.
     pub write: bool,
-    /// Whether to create.
+    /// Whether to create it.
     pub create: Create,
-    /// Permission bits of a new file (not masked).
+    /// Permission bits of a new file, not masked by the umask.
     pub mode: u32,
-    /// Page cache manners.
+    /// How to use the page cache.
     pub cache: CacheMode,
 }
 
 impl OpenOptions {
-    /// For reading.
+    /// Options for reading.
     pub fn read(cache: CacheMode) -> Self {
         Self {
             cache,
@@ -75,7 +75,7 @@ impl OpenOptions {
         }
     }
 
-    /// For writing; new files are private (0600) until their attributes are set.
+    /// Options for writing. A new file is private (0600) until its attributes are set.
     pub fn write(create: Create, cache: CacheMode) -> Self {
         Self {
             write: true,
@@ -86,7 +86,7 @@ impl OpenOptions {
     }
 }
 
-/// A run of data in a file; what lies between extents is a hole.
+/// A run of data in a file. The space between extents is a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// First byte.
@@ -95,23 +95,25 @@ pub struct Extent {
     pub length: u64,
 }
 
-/// Room on a volume, in bytes.
+/// Size and free space of a volume, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// Size of the volume.
     pub total: u64,
-    /// Free for this user.
+    /// Bytes free for this user.
     pub available: u64,
-    /// Free nodes (inodes), where limited.
+    /// Free nodes (inodes), where their number is limited.
     pub nodes_available: Option<u64>,
 }
 
 /// A stream over a folder's entries.
 pub trait Listing: Send {
-    /// Up to `max` further entries (`.` and `..` excluded) with metadata; empty at the end.
+    /// Returns up to `max` further entries with metadata, `.` and `..` excluded. An empty list
+    /// marks the end.
     fn next(&mut self, max: usize) -> Pending<'_, Result<Vec<DirEntry>>>;
 
-    /// Which folder this is, and which one holds it, once the first entries are there; `None` where it is not told.
+    /// Returns the identity of this folder and of its parent, once the first entries have arrived;
+    /// `None` where the tree does not report them.
     fn origin(&self) -> Option<Origin> {
         None
     }
@@ -124,7 +126,7 @@ pub struct BatchItem {
     pub name: Name,
     /// Name to create in the target folder.
     pub target: Name,
-    /// Where to rename it when complete, replacing; `None` leaves it under `target`.
+    /// Name to rename it to when complete, replacing a file there; `None` leaves it under `target`.
     pub rename_to: Option<Name>,
     /// Whether `target` must be new.
     pub create: Create,
@@ -132,7 +134,7 @@ pub struct BatchItem {
     pub metadata: Metadata,
 }
 
-/// Small files of one folder to copy inside one side in one go.
+/// Small files of one folder to copy inside one end with one call.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Folder in the source tree.
@@ -143,9 +145,9 @@ pub struct Batch {
     pub items: Vec<BatchItem>,
     /// Attributes to keep.
     pub preserve: Preserve,
-    /// Page cache manners.
+    /// How to use the page cache.
     pub cache: CacheMode,
-    /// Whether to take BLAKE3 of each content.
+    /// Whether to compute BLAKE3 of each content.
     pub hash: bool,
     /// Whether to fsync each file before it appears under its final name.
     pub sync_each: bool,
@@ -160,54 +162,56 @@ pub struct BatchDone {
     pub sent: u64,
     /// Final logical size.
     pub size: u64,
-    /// What could not be kept.
+    /// Attributes that the target could not keep.
     pub losses: Vec<Loss>,
     /// BLAKE3 of the content, if asked for.
     pub hash: Option<[u8; 32]>,
-    /// Whether the source changed while it was read, or is not what the walk saw. Then the file did not get the name of
-    /// [`BatchItem::rename_to`], and is to be copied once more.
+    /// Whether the source changed while it was read, or differs from what the walk saw. The file
+    /// was then not renamed to [`BatchItem::rename_to`], and must be copied again.
     pub source_changed: bool,
 }
 
-/// Outcome of one file: done, or the error and whether it struck on the source's side.
+/// Result of one file of a batch: done, or the error and whether it occurred at the source.
 pub type BatchResult = std::result::Result<BatchDone, (Error, bool)>;
 
-/// Small files of two folders to be compared, pair by pair.
+/// Small files of two folders to compare pair by pair.
 #[derive(Clone, Debug)]
 pub struct CompareBatch {
-    /// Their folder in this tree.
+    /// Folder in this tree.
     pub dir: RelPath,
-    /// Their folder in the other tree.
+    /// Folder in the other tree.
     pub other_dir: RelPath,
-    /// Name here, name there, and what a listing said of the file here.
+    /// Name here, name there, and the listed metadata of the file here.
     pub pairs: Vec<(Name, Name, Metadata)>,
 }
 
-/// Whether two files hold the same bytes, or what failed; `true`: in the other tree.
+/// Whether two files hold the same bytes, or the error and whether it occurred in the other tree
+/// (`true`).
 pub type CompareResult = std::result::Result<bool, (Error, bool)>;
 
 /// A tree of files.
 pub trait Tree: Send + Sync + 'static {
-    /// For downcasts: same-side copies need to know their peer.
+    /// For downcasts: a copy inside one end must recognise its peer.
     fn as_any(&self) -> &dyn Any;
 
-    /// The root for people: a path or URL.
+    /// Returns the root as a path or URL, for messages.
     fn describe(&self) -> String;
 
-    /// What this tree can hold.
+    /// Returns what this tree can hold.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Metadata of a node itself (a link is not followed).
+    /// Reads the metadata of a node itself; a link is not followed.
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>>;
 
-    /// Metadata of several nodes of one folder; `Ok(None)` where there is none.
+    /// Reads the metadata of several nodes of one folder; `Ok(None)` for a name that does not
+    /// exist.
     fn lookup<'a>(
         &'a self,
         dir: &'a RelPath,
         names: &'a [Name],
     ) -> Pending<'a, Result<Vec<Result<Option<Metadata>>>>>;
 
-    /// Begins to list a folder.
+    /// Starts listing a folder.
     fn list<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Box<dyn Listing>>>;
 
     /// Opens a regular file.
@@ -216,16 +220,16 @@ pub trait Tree: Send + Sync + 'static {
     /// Makes one folder; fails if the name is taken.
     fn make_dir<'a>(&'a self, path: &'a RelPath, mode: u32) -> Pending<'a, Result<()>>;
 
-    /// Makes a symbolic link with the given text.
+    /// Makes a symbolic link with the given target text.
     fn make_symlink<'a>(&'a self, path: &'a RelPath, text: &'a [u8]) -> Pending<'a, Result<()>>;
 
-    /// Makes a hard link `new` to the existing file `existing`.
+    /// Makes the hard link `new` to the existing file `existing`.
     fn make_hard_link<'a>(&'a self, existing: &'a RelPath, new: &'a RelPath) -> Pending<'a, Result<()>>;
 
     /// Makes a FIFO or device.
     fn make_special<'a>(&'a self, path: &'a RelPath, metadata: &'a Metadata) -> Pending<'a, Result<()>>;
 
-    /// The text of a symbolic link.
+    /// Reads the target text of a symbolic link.
     fn read_link<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<u8>>>;
 
     /// Removes a file, link or special node.
@@ -234,10 +238,12 @@ pub trait Tree: Send + Sync + 'static {
     /// Removes an empty folder.
     fn remove_dir<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>>;
 
-    /// Renames; an existing target file (or empty folder, for a folder) is replaced only if `replace`.
+    /// Renames a node. An existing file (or empty folder, for a folder) is replaced only if
+    /// `replace`.
     fn rename<'a>(&'a self, from: &'a RelPath, to: &'a RelPath, replace: bool) -> Pending<'a, Result<()>>;
 
-    /// Renames several nodes inside one folder, replacing; one result each, in order.
+    /// Renames several nodes inside one folder, replacing what is there. Returns one result each,
+    /// in order.
     fn rename_in<'a>(&'a self, dir: &'a RelPath, pairs: &'a [(Name, Name)]) -> Pending<'a, Vec<Result<()>>> {
         Box::pin(async move {
             let mut results = Vec::with_capacity(pairs.len());
@@ -248,18 +254,19 @@ pub trait Tree: Send + Sync + 'static {
         })
     }
 
-    /// Sets attributes of a node itself; returns what could not be kept.
+    /// Sets attributes of a node itself. Returns what could not be kept.
     fn set_metadata<'a>(
         &'a self,
         path: &'a RelPath,
         change: &'a MetadataChange,
     ) -> Pending<'a, Result<Vec<Loss>>>;
 
-    /// All extended attributes of a node itself, sorted by name.
+    /// Reads all extended attributes of a node itself, sorted by name.
     fn xattrs<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<Xattr>>>;
 
-    /// The last steps of a folder that was filled: its attributes, then its final name, where nothing may stand. One
-    /// round trip where the tree can. What came of each: the name is given also where the attributes were refused.
+    /// Finishes a folder that was filled: sets its attributes, then renames it to its final name,
+    /// which must be free. This is one round trip where the tree can. Returns the result of each
+    /// step; the rename happens even if the attributes were refused.
     fn finish_dir<'a>(
         &'a self,
         path: &'a RelPath,
@@ -272,18 +279,18 @@ pub trait Tree: Send + Sync + 'static {
         })
     }
 
-    /// Room left.
+    /// Returns the size and free space of the volume.
     fn space(&self) -> Pending<'_, Result<Space>>;
 
-    /// Makes everything written so far durable (`syncfs`, FLUSH of the share). Reports write-back errors since the
-    /// tree was opened.
+    /// Makes everything written so far durable (`syncfs`, FLUSH of the share). Reports write-back
+    /// errors since the tree was opened.
     fn sync(&self) -> Pending<'_, Result<()>>;
 
     /// Makes the entries of one folder durable.
     fn sync_dir<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<()>>;
 
-    /// Copies small files from `source` inside one side (both local, or one server), without blocks. `Err` gives the
-    /// batch back where the two trees have no such way.
+    /// Copies small files from `source` inside one end (both local, or one server), without blocks.
+    /// `Err` returns the batch where the two trees cannot do this.
     fn copy_batch<'a>(
         &'a self,
         source: &'a dyn Tree,
@@ -293,8 +300,8 @@ pub trait Tree: Send + Sync + 'static {
         Err(batch)
     }
 
-    /// Compares the content of small files with those of `other`, one result each, in order; `None` where the trees have no
-    /// quicker way for many than one by one.
+    /// Compares the content of small files with those of `other`, one result each, in order. `None`
+    /// where these trees compare many files no faster than one by one.
     fn compare_batch<'a>(
         &'a self,
         other: &'a dyn Tree,
@@ -305,55 +312,60 @@ pub trait Tree: Send + Sync + 'static {
     }
 
     /// Whether files of `source` may be copied here without passing through this machine, by
-    /// [`reflink_from`](File::reflink_from) or [`copy_range_from`](File::copy_range_from): both lie on one server.
+    /// [`reflink_from`](File::reflink_from) or [`copy_range_from`](File::copy_range_from). This
+    /// holds when both trees are on one server.
     fn copies_inside(&self, source: &dyn Tree) -> bool {
         let _ = source;
         false
     }
 
-    /// Writes a small file whole, attributes and final name included: one round trip where the tree can. Returns what
-    /// could not be kept.
+    /// Writes a whole small file with its attributes and final name, in one round trip where the
+    /// tree can. Returns what could not be kept.
     ///
-    /// After an error, part of a file may stand under [`PutSmall::path`]; a file under [`PutSmall::rename_to`] is the
+    /// After an error, part of a file may exist under [`PutSmall::path`]. A file under
+    /// [`PutSmall::rename_to`] is the old one or the whole new one.
     /// old one or the whole new one.
     fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
         Box::pin(small::put_by_steps(self, put))
     }
 
-    /// Reads a small file whole into `block`, with its attributes: one round trip where the tree can. The block comes
-    /// back in both cases.
+    /// Reads a whole small file into `block` with its attributes, in one round trip where the tree
+    /// can. Returns the block on success and on error.
     fn get_small(&self, get: GetSmall, block: BlockMut) -> Pending<'_, (BlockMut, Result<GotSmall>)> {
         Box::pin(small::get_by_steps(self, get, block))
     }
 
-    /// Names in a folder that begin with `prefix`, without their metadata: cheaper than a listing where the folder is
-    /// large. A tree whose names do not differ by case may give names that differ from `prefix` in that.
+    /// Lists the names in a folder that begin with `prefix`, without metadata. This is cheaper than
+    /// a listing where the folder is large. A tree that ignores case may return names that differ
+    /// from `prefix` in case.
     fn names_with_prefix<'a>(&'a self, dir: &'a RelPath, prefix: &'a [u8]) -> Pending<'a, Result<Vec<Name>>> {
         Box::pin(claim::names_by_listing(self, dir, prefix))
     }
 
-    /// Takes the claim `path`: a file that others see held for as long as the [`Claim`] lives, also after the holder was
-    /// killed. [`ErrorKind::Busy`] while somebody holds it, [`ErrorKind::Unsupported`] where others would not see it.
-    /// `create`: the file is made if there is none; else [`ErrorKind::NotFound`].
+    /// Takes the claim `path`: a file that other jobs see as held while the [`Claim`] lives. After
+    /// the holder was killed the claim is free again. Fails with [`ErrorKind::Busy`] while another
+    /// holds it, and with [`ErrorKind::Unsupported`] where others would not see it. With `create` a
+    /// missing file is made; otherwise that is [`ErrorKind::NotFound`].
     fn claim<'a>(&'a self, path: &'a RelPath, create: bool) -> Pending<'a, Result<Box<dyn Claim>>> {
         let _ = create;
         Box::pin(async move { Err(Error::new(Op::Open, path, ErrorKind::Unsupported)) })
     }
 
-    /// Whether a claim of this name lies in a folder above the tree's own root, as far as the volume or share reaches,
-    /// and is held.
+    /// Looks for a claim of this name in the folders above the tree's own root, as far as the
+    /// volume or share reaches, and reports whether it is held.
     fn claim_above<'a>(&'a self, name: &'a Name) -> Pending<'a, Result<ClaimAbove>> {
         let _ = name;
         Box::pin(async { Ok(ClaimAbove::Absent) })
     }
 
-    /// The folder that holds this tree's root, as a tree of its own: for what a job left beside a root that was not there
-    /// yet. `None`: there is none, or it may not be opened.
+    /// Opens the folder that holds this tree's root as a tree, to find what a job left next to a
+    /// root that did not exist yet. `None` if there is no such folder or it may not be opened.
     fn above(&self) -> Option<Arc<dyn Tree>> {
         None
     }
 
-    /// A stream of changed paths below the root (for `--watch`); [`Watch::next`] gives them.
+    /// Starts a stream of changed paths below the root (for `--watch`); read it with
+    /// [`Watch::next`].
     fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {
         Box::pin(async { Err(Error::new(Op::Watch, &RelPath::root(), ErrorKind::Unsupported)) })
     }
@@ -364,13 +376,13 @@ pub trait Tree: Send + Sync + 'static {
 pub enum Change {
     /// This node was created, changed, removed or renamed.
     Path(RelPath),
-    /// Events were lost: look at everything again.
+    /// Events were lost: examine everything again.
     Overflow,
 }
 
 /// A stream of changes.
 pub trait Watch: Send {
-    /// Waits for the next changes (at least one).
+    /// Waits for the next changes; returns at least one.
     fn next(&mut self) -> Pending<'_, Result<Vec<Change>>>;
 }
 
@@ -379,26 +391,26 @@ pub trait File: Send + Sync + 'static {
     /// For downcasts.
     fn as_any(&self) -> &dyn Any;
 
-    /// Where it was opened.
+    /// Returns the path under which the file was opened.
     fn path(&self) -> &RelPath;
 
-    /// Current metadata of the open file.
+    /// Reads the current metadata of the open file.
     fn metadata(&self) -> Pending<'_, Result<Metadata>>;
 
-    /// Metadata as of the open (but for the number of links), where the open told it by the way: as good as
-    /// [`metadata`](Self::metadata) for whoever has just opened it.
+    /// Returns the metadata as of the open (except the number of links), where the open reported
+    /// it. Right after the open this is as good as [`metadata`](Self::metadata).
     fn at_open(&self) -> Option<Metadata> {
         None
     }
 
-    /// Whether the size in the metadata is that of the content. Files that the kernel makes up as they are read say 0 or
-    /// a page.
-    fn tells_size(&self) -> bool {
+    /// Whether the size in the metadata is the size of the content. Files that the kernel generates
+    /// on reading (in /proc, /sys) report 0 or a page.
+    fn reports_size(&self) -> bool {
         true
     }
 
-    /// Reads up to `length` bytes at `offset` into `block` (its length is set to what was read); short only at the
-    /// end of the file. The block comes back in both cases.
+    /// Reads up to `length` bytes at `offset` into `block` and sets the block's length to the bytes
+    /// read. Short only at the end of the file. Returns the block on success and on error.
     ///
     /// # Panics
     /// If `length` exceeds the block's capacity.
@@ -407,16 +419,17 @@ pub trait File: Send + Sync + 'static {
     /// Writes the whole block at `offset`.
     fn write_at(&self, block: Block, offset: u64) -> Pending<'_, Result<()>>;
 
-    /// The first run of data at or after `offset`; `None` when only a hole remains. Trees without holes say one run.
+    /// Returns the first run of data at or after `offset`; `None` when only a hole remains. A tree
+    /// without holes reports one run.
     fn next_extent(&self, offset: u64) -> Pending<'_, Result<Option<Extent>>>;
 
     /// Sets the length; new bytes are a hole.
     fn set_len(&self, length: u64) -> Pending<'_, Result<()>>;
 
-    /// Reserves space without changing the length; best effort.
+    /// Reserves space without changing the length, where the volume can.
     fn allocate(&self, length: u64) -> Pending<'_, Result<()>>;
 
-    /// Makes a range a hole (or zeroes).
+    /// Makes a range a hole, or zeroes where holes are not kept.
     fn punch_hole(&self, offset: u64, length: u64) -> Pending<'_, Result<()>>;
 
     /// Shares the whole content of `source` (reflink). `Ok(false)` where that is impossible.
@@ -425,8 +438,9 @@ pub trait File: Send + Sync + 'static {
         Box::pin(async { Ok(false) })
     }
 
-    /// Copies a range from `source` to the same offset without passing through this process. `Ok(None)` where that
-    /// is impossible; else bytes copied (short at the source's end).
+    /// Copies a range from `source` to the same offset without passing through this process.
+    /// Returns the bytes copied (short at the source's end), or `Ok(None)` where that is
+    /// impossible.
     fn copy_range_from<'a>(
         &'a self,
         source: &'a dyn File,
@@ -437,26 +451,28 @@ pub trait File: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// Starts write-back of a range and does not wait for it.
+    /// Starts write-back of a range without waiting for it.
     fn start_writeback(&self, offset: u64, length: u64) -> Pending<'_, Result<()>>;
 
-    /// Waits until a range is written back (data only, no metadata: not yet durable after a crash).
+    /// Waits until the data of a range is written back. Metadata is not included, so the range may
+    /// still be lost in a crash.
     fn wait_writeback(&self, offset: u64, length: u64) -> Pending<'_, Result<()>>;
 
-    /// Makes the file durable; its data only, or data and attributes.
+    /// Makes the file durable: its data only, or data and attributes.
     fn sync(&self, data_only: bool) -> Pending<'_, Result<()>>;
 
     /// Drops clean cached pages of a range, so that the next read comes from the device.
     fn drop_cache(&self, offset: u64, length: u64) -> Pending<'_, Result<()>>;
 
-    /// Bytes of a range in the page cache now, where that can be told.
+    /// Returns the bytes of a range that are in the page cache now; `None` where the system does
+    /// not report it.
     fn cached(&self, offset: u64, length: u64) -> Pending<'_, Result<Option<u64>>>;
 
     /// Sets attributes; returns what could not be kept.
     fn set_metadata<'a>(&'a self, change: &'a MetadataChange) -> Pending<'a, Result<Vec<Loss>>>;
 
-    /// The last steps of a file that was written: its attributes, and with `sync` all of it made durable. One round trip
-    /// where the file can.
+    /// Finishes a file that was written: sets its attributes and, with `sync`, makes all of it
+    /// durable. This is one round trip where the file can.
     fn finish<'a>(&'a self, change: &'a MetadataChange, sync: bool) -> Pending<'a, Result<Vec<Loss>>> {
         Box::pin(async move {
             let losses = self.set_metadata(change).await?;
@@ -467,6 +483,6 @@ pub trait File: Send + Sync + 'static {
         })
     }
 
-    /// All extended attributes, sorted by name.
+    /// Reads all extended attributes, sorted by name.
     fn xattrs(&self) -> Pending<'_, Result<Vec<Xattr>>>;
 }

@@ -1,4 +1,4 @@
-//! Logging in with a hostile peer: both roles of NTLM and SPNEGO on any tokens.
+//! Logins with a hostile peer: both roles of NTLM and SPNEGO on any tokens.
 
 use ropeway_smb_proto::auth::ntlm::{
     Authenticate, Challenge, Credentials, NtlmClient, NtlmEntropy, NtlmServer, ServerNames, nt_hash,
@@ -50,7 +50,7 @@ pub(crate) fn ntlm_server(bytes: &[u8]) {
     }
 }
 
-/// Tokens, each after a length of two bytes.
+/// Splits the input into tokens, each preceded by its two-byte length.
 pub(crate) fn tokens(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut tokens = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {
@@ -63,7 +63,7 @@ pub(crate) fn tokens(mut bytes: &[u8]) -> Vec<&[u8]> {
 
 fn steps(tokens: &[&[u8]], mut step: impl FnMut(&[u8]) -> AuthResult<AuthStep>) {
     for token in tokens {
-        // Once more after an end, too.
+        // A role must also survive input after its end.
         let _ = step(token);
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_copy::{
-    Backup, Delete, Job, JobSpec, JournalSpec, Options, Outcome, Root, Verification, WallClock, pool_for,
-    unfinished,
+    Backup, Delete, Durability, Environment, Job, JobSpec, JournalFolder, JournalSpec, Options, Outcome,
+    Root, Verification, pool_for, unfinished,
 };
 use ropeway_plan::retry::Backoff;
 use ropeway_vfs::event::Event;
@@ -69,8 +69,8 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         .as_deref()
         .map(|path| open_trace(path, &options))
         .transpose()?;
-    let journal = journal(state_dir, request, &ends, &reporter);
-    let _record = CommandRecord::of(journal.as_ref(), &ends);
+    let journal = journal(state_dir.as_deref(), request, &ends, &reporter);
+    let _kept = Kept::of(journal.as_ref().and(state_dir.as_deref()), &ends);
     let outcome = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let observer = trace.as_ref().map(TraceWriter::observer);
@@ -90,6 +90,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             roots,
             target,
             options,
+            environment: environment(&ends),
             journal,
         };
         if !request.confirmed {
@@ -189,7 +190,7 @@ fn open_trace(path: &Path, options: &Options) -> Result<TraceWriter, Failure> {
 }
 
 fn journal(
-    state_dir: Option<PathBuf>,
+    state_dir: Option<&Path>,
     request: &Request<'_>,
     ends: &Ends,
     reporter: &Reporter,
@@ -202,18 +203,8 @@ fn journal(
             .say("note: neither XDG_STATE_HOME nor HOME is set; this copy cannot be resumed inside files");
         return None;
     };
-    // Data counts as written in this boot only if both identities are known. A server does not
-    // report its start, so only data that it has flushed counts there.
-    let boot_id = match &ends.target_tree {
-        Place::Local(path) => match (ropeway_local::boot_id(), ropeway_local::mount_identity(path)) {
-            (Ok(boot), Ok(mount)) => format!("{boot}/{mount:x}"),
-            _ => String::new(),
-        },
-        Place::Remote(_) => String::new(),
-    };
     Some(JournalSpec {
-        state_dir,
-        boot_id,
+        store: Arc::new(JournalFolder::new(state_dir)),
         key: ends.key.clone(),
         sources: ends
             .sources
@@ -221,8 +212,23 @@ fn journal(
             .map(|source| source.tree.below(&source.path))
             .collect(),
         target: ends.target_tree.below(&ends.target_base),
-        clock: WallClock::default(),
     })
+}
+
+/// This machine, as a job on these ends sees it. Without the identities of boot and mount nothing counts as written in this
+/// boot. A server does not say when it was started, so only what it has flushed counts there.
+fn environment(ends: &Ends) -> Environment {
+    let boot_id = match &ends.target_tree {
+        Place::Local(path) => match (ropeway_local::boot_id(), ropeway_local::mount_identity(path)) {
+            (Ok(boot), Ok(mount)) => format!("{boot}/{mount:x}"),
+            _ => String::new(),
+        },
+        Place::Remote(_) => String::new(),
+    };
+    Environment {
+        boot_id,
+        ..Environment::default()
+    }
 }
 
 type Opened = (Vec<Root>, Arc<dyn Tree>);
@@ -267,6 +273,7 @@ async fn confirm(
         roots: spec.roots.clone(),
         target: Arc::clone(&spec.target),
         options,
+        environment: spec.environment.clone(),
         journal: None,
     });
     let counted = Arc::new(AtomicU64::new(0));

@@ -107,7 +107,7 @@ impl Check {
 
     pub(super) async fn run(mut self, left: Metadata, right: Option<Metadata>) -> CheckOutcome {
         let is_dir = left.is_dir();
-        self.rules.grain = self.rules.grain.learned(
+        self.rules.granularity = self.rules.granularity.learned(
             [left.modified].into_iter(),
             right.iter().map(|right| right.modified),
         );
@@ -163,7 +163,7 @@ impl Check {
                 .map_err(|error| (error, false))?;
             let modified = |entry: &DirEntry| entry.metadata.as_ref().ok().map(|metadata| metadata.modified);
             let rules = self.contents.rules();
-            self.rules.grain = rules.grain.learned(
+            self.rules.granularity = rules.granularity.learned(
                 entries.iter().filter_map(modified),
                 found
                     .iter()

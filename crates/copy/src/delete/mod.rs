@@ -13,7 +13,7 @@ mod unseen;
 
 use std::sync::Arc;
 
-use ropeway_plan::guard::{DeleteGuard, Refused, SourceContent};
+use ropeway_plan::guard::{DeleteError, DeleteGuard, SourceContent};
 use ropeway_vfs::{Ancestry, Error, ErrorKind, Op, RelPath};
 
 pub(crate) use self::above::Above;
@@ -73,7 +73,7 @@ pub(crate) async fn check(context: &Arc<Context>, roots: &[Arc<RootContext>]) ->
     guard.agreed = delete.agreed;
     guard.plan(content, found.planned).map_err(|refused| {
         let hint = match refused {
-            Refused::EmptySource => {
+            DeleteError::EmptySource => {
                 "is the source's volume mounted, and do the filters leave something? a target is emptied with ropeway rm"
             }
             _ => "look with --dry-run; raise --max-delete if it is meant",
@@ -90,7 +90,7 @@ pub(crate) async fn run(context: &Arc<Context>, root: &Arc<RootContext>) {
     match delete(context, root, &whole, None).await {
         Ok(_) => {}
         Err(Stopped::EmptySource) => context.fatal(
-            Fatal::new(Status::Refused, Refused::EmptySource.to_string())
+            Fatal::new(Status::Refused, DeleteError::EmptySource.to_string())
                 .hint("the source was emptied while it was copied"),
         ),
         Err(Stopped::Fatal(fatal)) => context.fatal(fatal),
@@ -111,7 +111,7 @@ pub(crate) async fn run_round(
                 None,
                 format!(
                     "{}; nothing is deleted until there is a file again",
-                    Refused::EmptySource
+                    DeleteError::EmptySource
                 ),
             );
             Ended::EmptySource
@@ -162,7 +162,7 @@ async fn delete(
             .as_ref()
             .map_or(Ok(()), |guard| guard.plan(content, found.planned));
         planned.map_err(|refused| match refused {
-            Refused::EmptySource => Stopped::EmptySource,
+            DeleteError::EmptySource => Stopped::EmptySource,
             refused => Stopped::Fatal(Fatal::new(Status::Refused, refused.to_string())),
         })?;
     }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ropeway_plan::guard::{DeleteGuard, Extra, Planned};
-use ropeway_vfs::{Backlog, DirEntry, Error, ErrorKind, FileId, Held, Metadata, Name, Op, RelPath, Twins};
+use ropeway_vfs::{
+    Backlog, DirEntry, DuplicateFolders, Error, ErrorKind, FileId, Held, Metadata, Name, Op, RelPath,
+};
 
 use super::above::{Above, prove_path};
 use super::times::restore_times;
@@ -247,7 +249,7 @@ impl<'a> Pass<'a> {
             Err(error) => return self.failed(&target_dir, error, false).await,
         };
         let mut changed = false;
-        let (mut twins, mut extra) = (Twins::default(), Vec::new());
+        let (mut twins, mut extra) = (DuplicateFolders::default(), Vec::new());
         let first = folders.len();
         loop {
             let entries = match listing.next(CHUNK).await {
@@ -285,7 +287,7 @@ impl<'a> Pass<'a> {
     async fn settle(
         &self,
         above: Above,
-        twins: &Twins,
+        twins: &DuplicateFolders,
         (inner, extra): (Vec<Place>, Vec<(RelPath, Metadata)>),
         folders: &mut Vec<Place>,
     ) -> bool {
@@ -449,7 +451,7 @@ impl<'a> Pass<'a> {
             }
             for entry in entries {
                 if let Err(error) = entry.metadata.as_ref()
-                    && error.kind == ErrorKind::Senseless
+                    && error.kind == ErrorKind::InvalidReply
                 {
                     // It may be the name of anything that the target has.
                     return Err(Error {

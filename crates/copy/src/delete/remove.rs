@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_vfs::{DirEntry, Error, ErrorKind, Held, Metadata, Name, Op, RelPath, Twins};
+use ropeway_vfs::{DirEntry, DuplicateFolders, Error, ErrorKind, Held, Metadata, Name, Op, RelPath};
 
 use super::above::{Above, is_link};
 use super::pass::{Pass, is_mount_point};
@@ -297,7 +297,7 @@ impl Pass<'_> {
     ) -> Result<Vec<Taken>, Error> {
         let (target, volume) = (&*self.context.target, metadata.id.map(|id| id.volume));
         let mut listing = target.list(dir).await?;
-        let (mut folders, mut twins) = (Vec::new(), Twins::default());
+        let (mut folders, mut twins) = (Vec::new(), DuplicateFolders::default());
         loop {
             let entries = listing.next(CHUNK).await?;
             above.prove(target, dir, &*listing)?;

@@ -1,7 +1,7 @@
 //! Removing what no user ever saw: temporary names, and what an earlier run left in a folder that has one. Nothing is
 //! counted for a guard and nothing is backed up.
 
-use ropeway_vfs::{Backlog, Error, ErrorKind, Held, Kind, Metadata, Op, RelPath, Tree, Twins};
+use ropeway_vfs::{Backlog, DuplicateFolders, Error, ErrorKind, Held, Kind, Metadata, Op, RelPath, Tree};
 
 use super::pass::is_mount_point;
 use super::{Above, CHUNK};
@@ -43,7 +43,7 @@ pub(crate) async fn remove_unseen(
         };
         stack.push((dir.clone(), id, None, held));
         let mut listing = tree.list(&dir).await?;
-        let (first, mut twins) = (stack.len(), Twins::default());
+        let (first, mut twins) = (stack.len(), DuplicateFolders::default());
         loop {
             let entries = listing.next(CHUNK).await?;
             above.prove(tree, &dir, &*listing)?;

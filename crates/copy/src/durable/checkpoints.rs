@@ -1,7 +1,7 @@
 //! Checkpoints: what was written becomes durable, gets its name, and is recorded.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -12,6 +12,7 @@ use super::{OpenFile, PendingRename};
 use crate::context::{Context, lock};
 use crate::folder::{Folder, has_name, name_folder};
 use crate::journal::Token;
+use crate::mutations::{self, Mutation};
 use crate::status::{Fatal, Status};
 
 /// Longest time between checkpoints.
@@ -27,6 +28,7 @@ pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Re
     }
     loop {
         tokio::select! {
+            biased;
             _ = &mut stop => return,
             () = context.sync.wake.notified() => {}
             () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
@@ -49,6 +51,10 @@ fn note_clock(context: &Context) {
 /// that lost a write-back has lost data.
 pub(crate) async fn checkpoint(context: &Arc<Context>) {
     let _one_at_a_time = context.sync.checkpoint.lock().await;
+    // After a failed flush another one may succeed: it does not bring back what was lost.
+    if context.failures.is_fatal() {
+        return;
+    }
     let start = tokio::time::Instant::now();
     let Some(first) = sync_written(context).await else {
         return;
@@ -102,6 +108,9 @@ async fn sync_written(context: &Arc<Context>) -> Option<Synced> {
     let dirty_closed = control.dirty_closed.swap(0, Ordering::AcqRel);
     control.syncing_closed.store(dirty_closed, Ordering::Release);
     control.room.notify_waiters();
+    if mutations::is(Mutation::JournalBeforeFlush) {
+        record(context, before, &open);
+    }
     let whole_tree = touched || dirty_closed > 0 || !renames.is_empty();
     let start = tokio::time::Instant::now();
     let synced = if !context.wants_durable() {
@@ -119,13 +128,16 @@ async fn sync_written(context: &Arc<Context>) -> Option<Synced> {
         control.cleaned(&part.open, part.sent);
     }
     control.room.notify_waiters();
-    if let Err(error) = synced {
+    if let Err(error) = synced.or_else(|error| match mutations::is(Mutation::FailedFlushIgnored) {
+        true => Ok(()),
+        false => Err(error),
+    }) {
         give_up(context, error).await;
         return None;
     }
-    name_pending(context, renames).await;
+    let failed = name_pending(context, renames).await;
     Some(Synced {
-        landed,
+        landed: landed.saturating_sub(failed),
         files,
         before,
         open,
@@ -199,20 +211,21 @@ fn publish(context: &Context, synced: &Synced) {
         return;
     }
     // The journal first: whoever reads the counters and kills this process finds the same in the next run.
-    if let (Some(journal), Some(before)) = (&context.journal, synced.before) {
-        let files = synced
-            .open
-            .iter()
-            .map(|part| (part.token, part.written))
-            .collect();
-        context.journalled(Some(journal.durable(before, files)));
-    }
+    record(context, synced.before, &synced.open);
     let live = &context.live;
     live.bytes_durable.fetch_max(synced.landed, Ordering::AcqRel);
     live.files_durable.fetch_max(synced.files, Ordering::AcqRel);
     for part in &synced.open {
         part.open.durable.fetch_max(part.written, Ordering::AcqRel);
         context.sync.settled(&part.open, 0, live);
+    }
+}
+
+/// Tells the journal what is durable.
+fn record(context: &Context, before: Option<Timestamp>, open: &[OpenPart]) {
+    if let (Some(journal), Some(before)) = (&context.journal, before) {
+        let files = open.iter().map(|part| (part.token, part.written)).collect();
+        context.journalled(Some(journal.durable(before, files)));
     }
 }
 
@@ -256,8 +269,9 @@ fn write_back_failed(mut error: Error) -> Error {
     error
 }
 
-/// Gives the waiting nodes their names, folder by folder.
-async fn name_pending(context: &Arc<Context>, renames: Vec<PendingRename>) {
+/// Gives the waiting nodes their names, folder by folder. Returns the bytes of those that got none.
+async fn name_pending(context: &Arc<Context>, renames: Vec<PendingRename>) -> u64 {
+    let failed = AtomicU64::new(0);
     let mut groups: Vec<(Arc<Folder>, Vec<PendingRename>)> = Vec::new();
     for rename in renames {
         match groups.last_mut() {
@@ -276,7 +290,7 @@ async fn name_pending(context: &Arc<Context>, renames: Vec<PendingRename>) {
             {
                 result = name_folder(context, folder.root(), &from, &to).await;
             }
-            renamed(context, rename, result).await;
+            failed.fetch_add(renamed(context, rename, result).await, Ordering::Relaxed);
         });
         // Together where each is a round trip.
         let at_once = context.target.capabilities().small_in_flight.max(1);
@@ -291,13 +305,15 @@ async fn name_pending(context: &Arc<Context>, renames: Vec<PendingRename>) {
         if !pairs.is_empty() {
             let results = context.target.rename_in(&dir, &pairs).await;
             for (rename, result) in replacing.into_iter().zip(results) {
-                renamed(context, rename, result).await;
+                failed.fetch_add(renamed(context, rename, result).await, Ordering::Relaxed);
             }
         }
     }
+    failed.into_inner()
 }
 
-async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), Error>) {
+/// Records what came of a rename. Returns the bytes that count no more.
+async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), Error>) -> u64 {
     context.sync.touched();
     match result {
         Ok(()) => match (&context.journal, rename.token) {
@@ -306,6 +322,8 @@ async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), E
             (None, _) => {}
         },
         Err(error) => {
+            let landed = &context.live.bytes_landed;
+            landed.fetch_sub(rename.size, Ordering::AcqRel);
             if let Some(token) = rename.token {
                 context.arrivals.take_back(token);
                 if matches!(error.verdict(), Verdict::Skip) {
@@ -321,6 +339,8 @@ async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), E
             context.live.bytes_done.fetch_sub(rename.size, Ordering::AcqRel);
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&rename.shown, error, false).await;
+            return rename.size;
         }
     }
+    0
 }

@@ -2,33 +2,35 @@
 
 use ropeway_plan::Nonce;
 
-use super::{Journal, JournalSpec, WallClock};
-use crate::context::random;
+use super::{Journal, JournalSpec};
+use crate::environment::Environment;
 use crate::status::{Fatal, Status};
 
-/// The journal, the random part of temporary names, and the clock. A job without a journal has a nonce of its own.
+/// Opens the journal, and returns it with the random part of temporary names. A job without a journal has a nonce of its
+/// own.
 pub(crate) fn begin(
     spec: Option<JournalSpec>,
+    environment: &Environment,
     names_durable: bool,
-) -> Result<(Option<Journal>, Nonce, WallClock), Fatal> {
+) -> Result<(Option<Journal>, Nonce), Fatal> {
     let Some(spec) = spec else {
-        let nonce = random().map_err(|error| {
+        let nonce = environment.random.next().map_err(|error| {
             let message = format!("the system gives no random number for temporary names: {error}");
             Fatal::new(Status::TargetUnwritable, message)
         });
-        return Ok((None, Nonce(nonce?), WallClock::default()));
+        return Ok((None, Nonce(nonce?)));
     };
-    match Journal::open(&spec, names_durable) {
+    match Journal::open(&spec, environment, names_durable) {
         Ok(journal) => {
             let nonce = journal.nonce();
-            Ok((Some(journal), nonce, spec.clock))
+            Ok((Some(journal), nonce))
         }
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             Err(Fatal::new(Status::Refused, "this very copy is running already")
                 .hint("wait for it, or stop it; a stopped copy is continued by the same command"))
         }
         Err(error) => {
-            let folder = spec.state_dir.display();
+            let folder = spec.store.describe();
             Err(Fatal::new(
                 Status::TargetUnwritable,
                 format!("cannot keep a journal in {folder}: {error}"),

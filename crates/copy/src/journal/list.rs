@@ -9,7 +9,8 @@ use ropeway_plan::Nonce;
 use ropeway_vfs::{RelPath, Timestamp};
 use rustix::fs::FlockOperation;
 
-use super::{FILE_NAME, LOST_NAME, Record, next_record, places};
+use super::store::{FILE_NAME, LOST_NAME};
+use super::{Record, next_record, places};
 
 /// A job that has a journal.
 #[derive(Clone, Debug)]

@@ -22,6 +22,7 @@ use ropeway_vfs::{Metadata, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{Record, Token};
+use crate::mutations::{self, Mutation};
 
 /// Before every moment.
 const EVER: Timestamp = Timestamp(i128::MIN);
@@ -42,7 +43,8 @@ struct Epoch {
 impl Epoch {
     /// Whether the page cache still has what it wrote; an unknown boot is none.
     fn is_cached(&self, boot: &str) -> bool {
-        !boot.is_empty() && self.boot == boot && self.lost_after.is_none()
+        let is_this = !boot.is_empty() && self.boot == boot;
+        (is_this || mutations::is(Mutation::OtherBootTrusted)) && self.lost_after.is_none()
     }
 }
 
@@ -117,12 +119,21 @@ pub(crate) struct Memory {
     now: Option<Timestamp>,
     /// This run learned that an earlier flush failed.
     lost_since: AtomicBool,
+    /// A run met files with several names: a change time may be younger than the data.
+    relinks: AtomicBool,
 }
 
 impl Memory {
     /// Whether there was an earlier run.
     pub(crate) fn resumed(&self) -> bool {
         !self.epochs.is_empty()
+    }
+
+    /// Whether a run was in another boot than this one, or in an unknown one.
+    pub(crate) fn has_other_boot(&self, boot: &str) -> bool {
+        self.epochs
+            .iter()
+            .any(|epoch| boot.is_empty() || epoch.boot != boot)
     }
 
     pub(crate) fn file(&self, token: Token) -> Option<FileRecord> {
@@ -188,6 +199,9 @@ impl Memory {
 
     /// When the epoch at `next` began; the running one stands behind the last.
     fn end_of(&self, next: usize) -> Timestamp {
+        if self.relinks.load(Ordering::Acquire) {
+            return Timestamp(i128::MAX);
+        }
         let started = self.epochs.get(next).map(|epoch| epoch.started);
         started.or(self.now).unwrap_or(Timestamp(i128::MAX))
     }
@@ -200,6 +214,11 @@ impl Memory {
     /// A flush failed before this run, and this run is the first to hear of it.
     pub(crate) fn lose(&self) {
         self.lost_since.store(true, Ordering::Release);
+    }
+
+    /// Names of files with several names are made or removed.
+    pub(crate) fn relink(&self) {
+        self.relinks.store(true, Ordering::Release);
     }
 
     fn is_lost_since(&self) -> bool {
@@ -277,6 +296,7 @@ impl Memory {
                 self.files.values_mut().for_each(FileRecord::lose);
             }
             Record::ClockStepped {} => self.stepped = true,
+            Record::Links {} => self.relink(),
             Record::Place { .. } => {}
         }
     }

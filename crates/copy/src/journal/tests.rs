@@ -1,14 +1,24 @@
 use super::*;
 use proptest::prelude::*;
 
-fn spec(dir: &Path, boot: &str, now: i128) -> JournalSpec {
+use std::fs;
+
+use super::store::{FILE_NAME, LOST_NAME};
+
+fn spec(dir: &Path) -> JournalSpec {
     JournalSpec {
-        state_dir: dir.to_path_buf(),
-        boot_id: boot.to_owned(),
+        store: Arc::new(JournalFolder::new(dir)),
         key: JobKey::new(&["/a".into()], "/b"),
         sources: vec!["/a".into()],
         target: "/b".into(),
+    }
+}
+
+fn at(boot: &str, now: i128) -> Environment {
+    Environment {
+        boot_id: boot.to_owned(),
         clock: WallClock::new(move || Timestamp(now)),
+        ..Environment::default()
     }
 }
 
@@ -22,7 +32,7 @@ fn version(size: u64) -> Version {
 }
 
 fn open(dir: &Path, boot: &str, now: i128) -> Journal {
-    Journal::open(&spec(dir, boot, now), false).unwrap()
+    Journal::open(&spec(dir), &at(boot, now), false).unwrap()
 }
 
 #[test]
@@ -59,7 +69,7 @@ fn the_same_boot_trusts_the_written_another_only_the_durable() {
 fn a_running_job_is_locked() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(dir.path(), "one", 1);
-    let second = Journal::open(&spec(dir.path(), "one", 2), false).unwrap_err();
+    let second = Journal::open(&spec(dir.path()), &at("one", 2), false).unwrap_err();
     assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
     drop(first);
 }
@@ -97,7 +107,7 @@ fn folders_that_have_their_names_for_good_are_forgotten() {
         if syncs > 0 {
             journal.durable(Timestamp(1 + syncs), Vec::new()).unwrap();
         }
-        let bytes = fs::read(journal.folder().join(FILE_NAME)).unwrap();
+        let bytes = fs::read(journal.folder().unwrap().join(FILE_NAME)).unwrap();
         let (memory, _) = read(&bytes, "one");
         assert_eq!(memory.folder(7).is_some(), known, "after {syncs} syncs");
         assert!(memory.folder(8).is_some());
@@ -145,10 +155,10 @@ fn a_journal_that_cannot_be_read_is_no_reason_to_trust() {
     for how in ["spoiled", "renamed", "of version 1"] {
         let dir = tempfile::tempdir().unwrap();
         let journal = open(dir.path(), "one", 100);
-        let path = journal.folder().join(FILE_NAME);
+        let path = journal.folder().unwrap().join(FILE_NAME);
         match how {
-            "spoiled" => journal.spoil().unwrap(),
-            "renamed" => fs::rename(&path, journal.folder().join(LOST_NAME)).unwrap(),
+            "spoiled" => journal.file.spoil().unwrap(),
+            "renamed" => fs::rename(&path, journal.folder().unwrap().join(LOST_NAME)).unwrap(),
             _ => {
                 let json = br#"{"begin":{"version":1,"boot":"one","started":100}}"#;
                 let mut bytes = (json.len() as u32).to_le_bytes().to_vec();
@@ -170,7 +180,7 @@ fn a_journal_that_cannot_be_read_is_no_reason_to_trust() {
 #[test]
 fn what_is_named_after_a_sync_is_trusted_by_its_name() {
     let dir = tempfile::tempdir().unwrap();
-    drop(Journal::open(&spec(dir.path(), "one", 100), true).unwrap());
+    drop(Journal::open(&spec(dir.path()), &at("one", 100), true).unwrap());
     let after = open(dir.path(), "two", 200);
     for changed in [None, Some(Timestamp(50)), Some(Timestamp(150))] {
         assert!(after.trusts(changed, false));
@@ -220,7 +230,7 @@ proptest! {
             journal.file_begun(upto, version(10), 0, None).unwrap();
             journal.written(upto, upto).unwrap();
         }
-        let path = journal.folder().join(FILE_NAME);
+        let path = journal.folder().unwrap().join(FILE_NAME);
         drop(journal);
         let mut bytes = fs::read(&path).unwrap();
         bytes.truncate(cut.max(8));

@@ -49,8 +49,8 @@ pub(crate) async fn look(tree: &dyn Tree, dir: &RelPath, nonce: Nonce) -> Found 
         return Found::Unknown;
     };
     let told = Told::parse(&bytes);
-    // One that was made and not written to: its job died right then.
-    let is_new = bytes.is_empty();
+    // One that was made and not written to, or of which a power cut left a part: its job died right then.
+    let is_new = bytes.is_empty() || told.is_torn;
     let is_clear = told
         .header
         .as_ref()
@@ -159,6 +159,7 @@ mod tests {
                 false,
             )),
             places: Vec::new(),
+            is_torn: false,
         }
     }
 

@@ -46,6 +46,8 @@ pub(crate) struct Own {
     nonce: Nonce,
     /// Key of the job, and identity of the folder of its journal.
     of: (Option<String>, Option<String>),
+    /// Identity of the running boot.
+    boot_id: String,
     /// Whether nobody waits for a note.
     aside: bool,
     state: tokio::sync::Mutex<State>,
@@ -59,12 +61,13 @@ impl Own {
         target: Arc<dyn Tree>,
         nonce: Nonce,
         of: (Option<String>, Option<String>),
-        aside: bool,
+        (boot_id, aside): (String, bool),
     ) -> Arc<Self> {
         Arc::new(Self {
             target,
             nonce,
             of,
+            boot_id,
             aside,
             state: tokio::sync::Mutex::default(),
             noted: Mutex::default(),
@@ -167,13 +170,35 @@ impl Own {
                 claim => break claim?,
             }
         };
-        let before = Told::parse(&claim.read(BYTES_MAX).await?);
-        if before.header.is_none() {
-            let header = Header::new(claim.kind(), self.of.clone(), self.aside);
-            claim.append(&header.encode()).await?;
+        match self.begin(&*claim).await {
+            Ok(()) => Ok(Held {
+                dir: dir.clone(),
+                claim,
+            }),
+            Err(error) => {
+                // A claim that says nothing is of no use; if it stays, the end of the run removes it.
+                let _ = claim.remove().await;
+                Err(error)
+            }
         }
-        let dir = dir.clone();
-        Ok(Held { dir, claim })
+    }
+
+    /// Writes the header of a new claim.
+    async fn begin(&self, claim: &dyn Claim) -> Result<(), Error> {
+        let bytes = claim.read(BYTES_MAX).await?;
+        let before = Told::parse(&bytes);
+        if before.header.is_none() {
+            let header = Header::new(claim.kind(), self.of.clone(), self.aside).in_boot(&self.boot_id);
+            // What a power cut left of an older one ends here.
+            let end: &[u8] = if bytes.is_empty() { b"" } else { b"\0" };
+            claim.append(&[end, &header.encode()].concat()).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a claim could not be made somewhere.
+    pub(crate) async fn was_refused(&self) -> bool {
+        !self.state.lock().await.refused.is_empty()
     }
 
     /// Takes the claim that an earlier run of this job left in `dir`, if there is one.

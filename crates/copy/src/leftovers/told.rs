@@ -26,6 +26,10 @@ pub(crate) struct Header {
     /// The job does not wait until the claim tells of a folder: it may die with temporary names in others as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     aside: bool,
+    /// Identity of the boot in which it was made: a hash. What a claim of another boot tells may be what a power cut left of
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) boot: Option<String>,
 }
 
 impl Header {
@@ -36,7 +40,15 @@ impl Header {
             job,
             state,
             aside,
+            boot: None,
         }
+    }
+
+    /// The same, made in this boot.
+    #[must_use]
+    pub(crate) fn in_boot(mut self, boot_id: &str) -> Self {
+        self.boot = boot_of(boot_id);
+        self
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -52,6 +64,11 @@ impl Header {
     }
 }
 
+/// Identity of a boot as it stands in a claim; `None` where the boot is not known.
+pub(crate) fn boot_of(boot_id: &str) -> Option<String> {
+    (!boot_id.is_empty()).then(|| blake3::hash(boot_id.as_bytes()).to_hex()[..16].to_owned())
+}
+
 /// One place, as it stands in a claim.
 pub(crate) fn encode_place(place: &RelPath) -> Vec<u8> {
     [place.as_bytes(), b"\0"].concat()
@@ -62,16 +79,18 @@ pub(crate) fn encode_place(place: &RelPath) -> Vec<u8> {
 pub(crate) struct Told {
     /// `None` if it is not one of this program and version.
     pub(crate) header: Option<Header>,
+    /// The header is not even of this form: a power cut left a part of it.
+    pub(crate) is_torn: bool,
     pub(crate) places: Vec<RelPath>,
 }
 
 impl Told {
     /// Whether temporary names may be in folders that the claim does not tell of. One on a share that says nothing was made
-    /// by a job that died before it heard of it.
-    pub(crate) fn is_partial(&self, kind: ClaimKind) -> bool {
+    /// by a job that died before it heard of it. What a claim said when the power went may be lost.
+    pub(crate) fn is_partial(&self, kind: ClaimKind, boot_id: &str) -> bool {
         match &self.header {
-            Some(header) => header.aside,
-            None => kind != ClaimKind::Local,
+            Some(header) => header.aside || (kind != ClaimKind::Share && header.boot != boot_of(boot_id)),
+            None => kind == ClaimKind::Share || self.is_torn,
         }
     }
 
@@ -80,9 +99,14 @@ impl Told {
         let mut records = bytes[..whole].split_inclusive(|byte| *byte == 0);
         let plain = |record: &[u8]| record[..record.len() - 1].to_vec();
         let header = records.next().map(plain);
+        let is_json = |json: &Vec<u8>| serde_json::from_slice::<serde_json::Value>(json).is_ok();
+        let is_torn = !header.as_ref().is_some_and(is_json);
         let header = header.and_then(|json| serde_json::from_slice::<Header>(&json).ok());
         let Some(header) = header.filter(|header| header.ropeway == VERSION) else {
-            return Self::default();
+            return Self {
+                is_torn,
+                ..Self::default()
+            };
         };
         let places = records.map(plain).filter_map(|place| match place.is_empty() {
             true => Some(RelPath::root()),
@@ -91,6 +115,7 @@ impl Told {
         Self {
             places: places.collect(),
             header: Some(header),
+            is_torn,
         }
     }
 }
@@ -120,10 +145,23 @@ mod tests {
     #[test]
     fn who_did_not_wait_tells_of_a_part_only() {
         let told = |aside| Told::parse(&Header::new(ClaimKind::Share, (None, None), aside).encode());
-        assert!(told(true).is_partial(ClaimKind::Share));
-        assert!(!told(false).is_partial(ClaimKind::Share));
-        assert!(Told::default().is_partial(ClaimKind::Share), "not even begun");
-        assert!(!Told::default().is_partial(ClaimKind::Local), "waited for");
+        assert!(told(true).is_partial(ClaimKind::Share, ""));
+        assert!(!told(false).is_partial(ClaimKind::Share, ""));
+        assert!(Told::default().is_partial(ClaimKind::Share, ""), "not even begun");
+        assert!(!Told::default().is_partial(ClaimKind::Local, ""), "waited for");
+    }
+
+    #[test]
+    fn what_a_power_cut_left_of_a_claim_tells_of_a_part_only() {
+        let header = Header::new(ClaimKind::Local, (None, None), false).in_boot("one");
+        let told = Told::parse(&header.encode());
+        assert!(!told.is_partial(ClaimKind::Local, "one"));
+        assert!(told.is_partial(ClaimKind::Local, "two"));
+        for left in [&b"{\"ropeway\":1,"[..], &[0; 40]] {
+            let told = Told::parse(left);
+            assert!(told.is_torn && told.is_partial(ClaimKind::Local, "one"));
+        }
+        assert!(!Told::parse(b"{\"ropeway\":9}\0").is_torn, "another version");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ropeway_plan::Rules;
 use ropeway_plan::decide::{Decision, KeepReason, decide};
-use ropeway_vfs::{Error, ErrorKind, Kind, Op};
+use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Op};
 
 use tokio::sync::Semaphore;
 
@@ -15,9 +15,11 @@ use crate::context::Context;
 use crate::crossing;
 use crate::file::{self, FileTask};
 use crate::folder::Placement;
+use crate::journal::Journal;
 use crate::links::{self, Claim, Links};
 use crate::small::{self, BATCH_BYTES, BATCH_FILES};
 use crate::special;
+use crate::status::{Fatal, Status};
 
 impl Walker<'_> {
     /// The rules in a folder. One that nobody has seen yet holds only what earlier runs of this job left, perhaps half
@@ -40,6 +42,10 @@ impl Walker<'_> {
         if task.metadata.is_dir() {
             return self.folder_node(task);
         }
+        let has_links = |node: &Metadata| node.kind == Kind::File && node.links > 1;
+        if has_links(&task.metadata) || task.existing.as_ref().is_some_and(has_links) {
+            context.journalled(context.journal.as_ref().map(Journal::links));
+        }
         let mut decision = decide(
             &task.metadata,
             task.existing.as_ref(),
@@ -53,7 +59,11 @@ impl Walker<'_> {
         );
         // To compare what cannot be trusted would read the page cache, not the device.
         let is_unseen = task.folder.placement() == Placement::Direct;
-        if looks_equal && (!self.is_trusted(&task) || is_unseen && self.changed_since(&task)) {
+        if looks_equal && !self.is_trusted(&task) {
+            // It may lack data, and may have replaced the version that a backup keeps.
+            task.existing_is_own = decision != Decision::CompareContent;
+            decision = Decision::Replace;
+        } else if looks_equal && is_unseen && self.changed_since(&task) {
             decision = Decision::Replace;
         } else if looks_equal
             && context.options.move_source
@@ -63,7 +73,7 @@ impl Walker<'_> {
             // What only looks equal is not removed.
             decision = Decision::CompareContent;
         }
-        if decision == Decision::AttributesOnly && self.shares_more(&task).await {
+        if decision == Decision::AttributesOnly && shares_more(context, &task).await {
             decision = Decision::Replace;
         }
         if decision == Decision::Skip && self.attributes_aged(&task) {
@@ -160,25 +170,6 @@ impl Walker<'_> {
         let comparable = source.page_cache && self.context.target.capabilities().page_cache;
         let copied = task.existing.as_ref().and_then(|existing| existing.changed);
         comparable && copied.is_some() && task.metadata.changed > copied
-    }
-
-    /// Whether the target's file has names that are other files of the source: new attributes would be theirs, too, and
-    /// the next run would set them back.
-    async fn shares_more(&self, task: &FileTask) -> bool {
-        let Some(existing) = task.existing.as_ref().filter(|existing| existing.links > 1) else {
-            return false;
-        };
-        let expected = match self.context.options.hard_links {
-            true => task.metadata.links,
-            false => 1,
-        };
-        let path = task.folder.path().join(&task.name);
-        // Looked at again: this run may have linked names to it since.
-        let links = match self.context.target.metadata(&path).await {
-            Ok(now) => now.links,
-            Err(_) => existing.links,
-        };
-        links > expected
     }
 
     /// Whether the source's attributes changed after the copy was made: extended attributes and ACLs show in no other
@@ -325,11 +316,29 @@ impl Walker<'_> {
         let Ok(permit) = Arc::clone(permits).acquire_owned().await else {
             return;
         };
-        let work = work(Arc::clone(self.context));
+        let (work, context) = (work(Arc::clone(self.context)), Arc::clone(self.context));
         tokio::spawn(async move {
+            let guard = PanicGuard(context);
             work.await;
+            drop(guard);
             drop(permit);
         });
+    }
+}
+
+/// Ends the job when a task of it panics: its nodes are neither done nor reported.
+struct PanicGuard(Arc<Context>);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let message =
+                "a part of the copy failed by a fault of this program; what it had in hand is not complete";
+            self.0.fatal(
+                Fatal::new(Status::TargetUnwritable, message)
+                    .hint("run the same command again, and report this"),
+            );
+        }
     }
 }
 
@@ -346,6 +355,25 @@ fn in_the_way(task: &FileTask) -> Error {
         "{what} stands there, which only mirror replaces; remove it first"
     )));
     error
+}
+
+/// Whether the target's file has names that are other files of the source: new attributes would be theirs, too, and the next
+/// run would set them back.
+pub(crate) async fn shares_more(context: &Context, task: &FileTask) -> bool {
+    let Some(existing) = task.existing.as_ref().filter(|existing| existing.links > 1) else {
+        return false;
+    };
+    let expected = match context.options.hard_links {
+        true => task.metadata.links,
+        false => 1,
+    };
+    let path = task.folder.path().join(&task.name);
+    // Looked at again: this run may have linked names to it since.
+    let links = match context.target.metadata(&path).await {
+        Ok(now) => now.links,
+        Err(_) => existing.links,
+    };
+    links > expected
 }
 
 fn wants_copy(decision: &Decision) -> bool {

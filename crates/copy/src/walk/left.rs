@@ -2,7 +2,7 @@
 //! before the folder gets its name.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use ropeway_plan::names::{Collision, FolderNames};
@@ -17,7 +17,7 @@ pub(super) struct Names {
     seen: FolderNames,
     /// Hashes: about 9 bytes a name.
     taken_on: Option<HashSet<u64>>,
-    hasher: RandomState,
+    hasher: BuildHasherDefault<DefaultHasher>,
     is_missing_some: bool,
 }
 
@@ -26,7 +26,7 @@ impl Names {
         Self {
             seen: FolderNames::new(target),
             taken_on: folder.is_left_over().then(HashSet::new),
-            hasher: RandomState::new(),
+            hasher: BuildHasherDefault::default(),
             is_missing_some: false,
         }
     }

@@ -46,7 +46,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ropeway_vfs::outside::Observer;
+use ropeway_vfs::external::Observer;
 use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Resolved, Store, StoreFeatures, Task};
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result, Space};
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
@@ -178,7 +178,7 @@ impl LocalStore {
 }
 
 impl Store for LocalStore {
-    fn is_guarded(&self) -> bool {
+    fn may_hold_security(&self) -> bool {
         self.core.guarded.load(Ordering::Acquire)
     }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
 
-use ropeway_vfs::outside::Watching;
+use ropeway_vfs::external::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, Kind, Name, Op, Result, Timestamp, Xattr};
 use rustix::fs::{

@@ -106,7 +106,7 @@ fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found
     let mut refusal = None;
     for (flags, access) in steps {
         // Less than asked for.
-        if refusal.is_some() && *access < how.access && !how.less_will_do {
+        if refusal.is_some() && *access < how.access && !how.allow_less_access {
             break;
         }
         match core.base.open_at(path, *flags, 0) {
@@ -137,7 +137,7 @@ fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> r
             flags,
             access: how.access,
         }),
-        Err(Errno::ACCESS | Errno::PERM) if how.less_will_do => {
+        Err(Errno::ACCESS | Errno::PERM) if how.allow_less_access => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | follow;
             Ok(Found {
                 fd: core.base.open_at(path, flags, 0)?,

@@ -1,4 +1,5 @@
-//! Simulations in virtual time, by seed: after a tenth of the work the estimate is within a tenth of the truth.
+//! Simulations in virtual time, by seed: after a tenth of the work the estimate is within a tenth
+//! of the truth.
 
 use super::*;
 use crate::test_support::Random;
@@ -6,27 +7,27 @@ use crate::test_support::Random;
 const MIB: f64 = 1024.0 * 1024.0;
 const SEEDS: u64 = 40;
 
-/// A file: bytes, and the moment at which it is durable on the device.
+/// A file: its bytes, and the moment at which it is durable on the device.
 #[derive(Clone, Copy)]
 struct Done {
     bytes: f64,
     end: f64,
 }
 
-/// How counters are fed.
+/// How the counters are updated.
 #[derive(Clone, Copy)]
 struct Feed {
     /// Seconds between calls of `observe`.
     poll: f64,
-    /// Counters move only every so many seconds (0: at once), ...
+    /// Seconds between updates of the counters (0: at once).
     checkpoint: f64,
-    /// ... and tell what was durable this much earlier.
+    /// Seconds by which an update lags behind what is durable.
     lag: f64,
 }
 
-/// Runs a job whose items end at the given moments and checks every estimate from a tenth of the work to four fifths
-/// of it. Work is measured in time. Bytes of an item count as they move when `inside`. Gives the part of the estimates
-/// whose range held the truth.
+/// Runs a job whose items end at the given moments. Checks every estimate between a tenth and four
+/// fifths of the work, measured in time. With `inside`, bytes of an item count as they move.
+/// Returns the part of the estimates whose range held the truth.
 fn check(seed: u64, what: &str, items: &[Done], feed: Feed, inside: bool) -> f64 {
     let total_bytes: f64 = items.iter().map(|item| item.bytes).sum();
     let last = items.last().unwrap().end;
@@ -59,7 +60,7 @@ fn check(seed: u64, what: &str, items: &[Done], feed: Feed, inside: bool) -> f64
             let error = (eta.seconds - left).abs() / left;
             assert!(
                 error <= 0.1,
-                "{what}, seed {seed}: at {now:.1} s of {truth:.1} s told {:.1} s, {:.1} % off ({done} of {} files)",
+                "{what}, seed {seed}: at {now:.1} s of {truth:.1} s estimated {:.1} s, {:.1} % off ({done} of {} files)",
                 eta.seconds,
                 error * 100.0,
                 items.len()
@@ -73,8 +74,8 @@ fn check(seed: u64, what: &str, items: &[Done], feed: Feed, inside: bool) -> f64
     f64::from(inside_range) / f64::from(asked)
 }
 
-/// Most ranges must hold the truth, over all seeds and two feeds. (Within one seed the estimates depend on each other:
-/// they hold together or miss together.)
+/// Asserts that most ranges hold the truth, over all seeds and two feeds. (Within one seed the
+/// estimates depend on each other: they are right or wrong together.)
 fn assert_held(held: f64) {
     let part = held / (2.0 * SEEDS as f64);
     assert!(
@@ -95,8 +96,8 @@ const STEPS: Feed = Feed {
     lag: 0.7,
 };
 
-/// One file on a device of a constant rate; for the page cache the first second takes 64 MiB at once, of which durable
-/// counters know nothing.
+/// One file on a device of constant rate. The page cache takes the first 64 MiB at once, which
+/// durable counters do not show.
 #[test]
 fn one_big_file() {
     for rate in [8.0, 20.0, 40.0] {
@@ -113,7 +114,7 @@ fn one_big_file() {
 fn a_hundred_thousand_small_files() {
     let mut held = 0.0;
     for seed in 0..SEEDS {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut now = 0.3;
         let items: Vec<Done> = (0..100_000)
             .map(|_| {
@@ -128,7 +129,8 @@ fn a_hundred_thousand_small_files() {
     assert_held(held);
 }
 
-/// Folders of their own kind follow one another: headers, libraries, pictures, with sizes over four decades.
+/// Folders of one kind each follow one another: headers, libraries, pictures, with sizes over four
+/// decades.
 fn mixed_tree(random: &mut Random, scatter: f64) -> Vec<Done> {
     let mut now = 0.2;
     let mut items = Vec::new();
@@ -150,19 +152,19 @@ fn mixed_tree(random: &mut Random, scatter: f64) -> Vec<Done> {
 fn a_mixed_tree_in_clusters() {
     let mut held = 0.0;
     for seed in 0..SEEDS {
-        let items = mixed_tree(&mut Random(seed), 0.5);
+        let items = mixed_tree(&mut Random::new(seed), 0.5);
         held += check(seed, "mixed, at once", &items, AT_ONCE, true);
         held += check(seed, "mixed, steps", &items, STEPS, true);
     }
     assert_held(held);
 }
 
-/// A flash stick: its rate swings from second to second, and now and then it does nothing for a while.
+/// A flash stick: its rate varies from second to second, and it stalls now and then.
 #[test]
 fn a_device_with_jitter_and_stalls() {
     let mut held = 0.0;
     for seed in 0..SEEDS {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut now = 0.3;
         let items: Vec<Done> = (0..8192)
             .map(|_| {
@@ -179,8 +181,8 @@ fn a_device_with_jitter_and_stalls() {
     assert_held(held);
 }
 
-/// Two hundred and forty big files and two thousand small ones, one kind after the other,
-/// at a price for a byte and a file.
+/// 240 big files and 2,000 small ones, one kind after the other, at a price for each byte and each
+/// file.
 fn two_kinds(random: &mut Random, big_first: bool, byte_seconds: f64, file_seconds: f64) -> Vec<Done> {
     let mut sizes: Vec<f64> = (0..240).map(|_| (4.0 + 28.0 * random.unit()) * MIB).collect();
     let small = (0..2000).map(|_| 1024.0 * (1.0 + 15.0 * random.unit()));
@@ -200,19 +202,19 @@ fn two_kinds(random: &mut Random, big_first: bool, byte_seconds: f64, file_secon
 
 const DEVICE_BYTE: f64 = 1.0 / 40e6;
 
-/// Sixteen big files say nothing of what a file costs; taken for files' time, theirs made a copy of a minute one of
-/// half an hour.
+/// Sixteen big files show nothing of what a file costs. When their time was taken for the price of
+/// files, an estimate of half an hour resulted for a copy of a minute.
 #[test]
 fn big_files_first_where_bytes_limit() {
     for seed in 0..SEEDS {
-        let items = two_kinds(&mut Random(seed), true, DEVICE_BYTE, 35e-6);
+        let items = two_kinds(&mut Random::new(seed), true, DEVICE_BYTE, 35e-6);
         check(seed, "big first, at once", &items, AT_ONCE, true);
         check(seed, "big first, steps", &items, STEPS, true);
     }
 }
 
-/// What one estimate says when so many items are done, and the truth, in seconds to go.
-fn told_after(items: &[Done], done: usize) -> (Eta, f64) {
+/// Returns the estimate after `done` items, and the true time left in seconds.
+fn estimate_after(items: &[Done], done: usize) -> (Eta, f64) {
     let mut estimator = EtaEstimator::new();
     let (mut bytes, mut next, mut now) = (0.0, 0, 0.0);
     while next < done {
@@ -230,12 +232,13 @@ fn told_after(items: &[Done], done: usize) -> (Eta, f64) {
     (eta, items.last().unwrap().end - (now - 0.25))
 }
 
-/// A disk that seeks 10 ms for each file: nothing tells that before the small ones come, but three hundred of them do.
+/// A disk that seeks 10 ms for each file. Nothing shows that before the small files come; three
+/// hundred of them do.
 #[test]
 fn big_files_first_where_seeks_limit() {
     for seed in 0..SEEDS {
-        let items = two_kinds(&mut Random(seed), true, DEVICE_BYTE, 10e-3);
-        let (eta, left) = told_after(&items, 240 + 300);
+        let items = two_kinds(&mut Random::new(seed), true, DEVICE_BYTE, 10e-3);
+        let (eta, left) = estimate_after(&items, 240 + 300);
         assert!(
             (eta.seconds - left).abs() < 0.1 * left,
             "seed {seed}: {eta:?} for {left:.1}"
@@ -243,14 +246,14 @@ fn big_files_first_where_seeks_limit() {
     }
 }
 
-/// The other way round the small ones are known and the big ones are not: the range says so, and is right a few files
-/// later.
+/// The other way round, the price of small files is known and that of big ones is not: the range
+/// shows it, and the estimate is right a few files later.
 #[test]
 fn small_files_first() {
     for file_seconds in [35e-6, 10e-3] {
         for seed in 0..SEEDS {
-            let items = two_kinds(&mut Random(seed), false, DEVICE_BYTE, file_seconds);
-            let (eta, left) = told_after(&items, 2000 + 20);
+            let items = two_kinds(&mut Random::new(seed), false, DEVICE_BYTE, file_seconds);
+            let (eta, left) = estimate_after(&items, 2000 + 20);
 
             assert!(
                 (eta.seconds - left).abs() < 0.1 * left,
@@ -260,7 +263,7 @@ fn small_files_first() {
     }
 }
 
-/// First the tiny files, then one large one: nothing can be known of bytes, and the range says so.
+/// First the tiny files, then one large one: nothing is known of bytes, and the range shows it.
 #[test]
 fn a_range_is_wide_where_nothing_is_known() {
     let mut estimator = EtaEstimator::new();
@@ -275,14 +278,14 @@ fn a_range_is_wide_where_nothing_is_known() {
 }
 
 #[test]
-fn nothing_done_tells_nothing() {
+fn there_is_no_estimate_without_progress() {
     let mut estimator = EtaEstimator::new();
     assert_eq!(estimator.estimate(1, 1), None);
     estimator.observe(Duration::ZERO, 500, 5);
     estimator.observe(Duration::from_secs(1), 500, 5);
     assert_eq!(estimator.estimate(1, 1), None);
     assert_eq!(estimator.estimate(0, 0).map(|eta| eta.seconds), Some(0.0));
-    // Going back and standing still in time are survived.
+    // Counters and time that go back or stand still do no harm.
     estimator.observe(Duration::from_secs(2), 0, 0);
     estimator.observe(Duration::from_secs(1), 700, 7);
     estimator.observe(Duration::from_secs(3), 1500, 15);
@@ -291,7 +294,7 @@ fn nothing_done_tells_nothing() {
 }
 
 #[test]
-fn a_stall_that_lasts_is_counted() {
+fn a_lasting_stall_raises_the_estimate() {
     let mut estimator = EtaEstimator::new();
     for tick in 0..=100_u64 {
         estimator.observe(Duration::from_millis(tick * 100), tick << 20, 0);

@@ -1,4 +1,4 @@
-//! Sizes, ages and lists of files as people write them.
+//! Parses sizes, ages and lists of paths in the form people write them.
 
 use jiff::civil;
 use jiff::tz::TimeZone;
@@ -6,11 +6,11 @@ use ropeway_vfs::{RelPath, Timestamp};
 
 use super::FilterError;
 
-/// Parses a number of bytes: `4096`, `64K`, `1.5M`, `2GiB`. K, M, G, T, P and KiB, MiB, … are powers of 1024; KB, MB, …
-/// powers of 1000; case does not matter.
+/// Parses a number of bytes: `4096`, `64K`, `1.5M`, `2GiB`. K, M, G, T, P and KiB, MiB, … are
+/// powers of 1024; KB, MB, … powers of 1000; case does not matter.
 ///
 /// # Errors
-/// Anything else, and what exceeds 2^63.
+/// Anything else, and sizes above 2^63.
 pub fn parse_size(text: &str) -> Result<u64, FilterError> {
     let fault = || FilterError::Size(text.to_owned());
     let trimmed = text.trim();
@@ -52,7 +52,7 @@ pub fn parse_size(text: &str) -> Result<u64, FilterError> {
     }
 }
 
-/// Parses an age before `now`, or a date, to a moment. As [`parse_age_in`] with dates in UTC.
+/// Parses an age before `now`, or a date. Works like [`parse_age_in`] with dates in UTC.
 ///
 /// # Errors
 /// Anything else, and moments out of range.
@@ -60,8 +60,9 @@ pub fn parse_age(text: &str, now: Timestamp) -> Result<Timestamp, FilterError> {
     parse_age_in(text, now, &TimeZone::UTC)
 }
 
-/// Parses an age before `now` (`90s`, `30m`, `2h`, `3d`, `1w`, `6M` of 30 days, `1y` of 365 days, or several in a row:
-/// `1d12h`), a date in `zone` (`2026-01-02`, `2026-01-02T15:04`), or a moment (`2026-01-02T15:04:00Z`).
+/// Parses an age before `now` (`90s`, `30m`, `2h`, `3d`, `1w`, `6M` of 30 days, `1y` of 365 days,
+/// or several in a row: `1d12h`), a date in `zone` (`2026-01-02`, `2026-01-02T15:04`), or a moment
+/// (`2026-01-02T15:04:00Z`).
 ///
 /// # Errors
 /// Anything else, and moments out of range.
@@ -81,9 +82,10 @@ pub fn parse_age_in(text: &str, now: Timestamp, zone: &TimeZone) -> Result<Times
         .ok_or_else(|| FilterError::Age(text.to_owned()))
 }
 
-/// Nanoseconds of `1w2d3.5h`; `None` if it is no such thing.
+/// Parses `1w2d3.5h` to nanoseconds; `None` if it is not of this form.
 fn parse_span(text: &str) -> Option<i128> {
-    /// Longest span taken: far beyond the age of any file, far from overflow. Seconds (about 3,000 years).
+    /// Longest duration accepted, in seconds (about 3,000 years): beyond the age of any file and
+    /// far from overflow.
     const SECONDS_MAX: f64 = 1e11;
     let mut rest = text;
     let mut seconds = 0.0;
@@ -107,9 +109,9 @@ fn parse_span(text: &str) -> Option<i128> {
     (!text.is_empty() && seconds <= SECONDS_MAX).then_some((seconds * 1e9) as i128)
 }
 
-/// Parses a list of paths below the source, one a line (`\r\n` and a missing last line end are fine), or separated by
-/// NUL when `zero_separated`. A leading `./` and a trailing `/` are taken off; empty entries are left out; `.` is the
-/// root.
+/// Parses a list of paths below the source, one on each line (`\r\n` and a missing last line end
+/// are accepted), or separated by NUL if `zero_separated`. A leading `./` and a trailing `/` are
+/// removed. Empty entries are skipped; `.` is the root.
 ///
 /// # Errors
 /// An entry that leads out of the source: absolute, or with `..`.

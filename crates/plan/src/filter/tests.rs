@@ -59,7 +59,7 @@ fn excludes_drop_and_includes_bring_back() {
 }
 
 #[test]
-fn only_some_of_everything() {
+fn excluding_all_and_including_some_takes_only_those() {
     let f = filter(&["*"], &["*/", "*.rs"]);
     assert_files(&f, &["a.rs", "x/y/b.rs"], &["a.c", "x/y/b.c"]);
     assert!(f.directory(&path("x/y")));
@@ -69,7 +69,7 @@ fn only_some_of_everything() {
 }
 
 #[test]
-fn includes_alone_take_only_what_they_match() {
+fn includes_without_excludes_take_only_matches() {
     let f = filter(&[], &["*.rs", "doc/"]);
     assert_files(
         &f,
@@ -91,7 +91,7 @@ fn names_are_bytes() {
 }
 
 #[test]
-fn sizes_and_ages_concern_files_and_do_not_protect() {
+fn sizes_and_ages_apply_to_files_and_do_not_protect() {
     let f = Filter::new(&FilterSpec {
         size_min: Some(10),
         size_max: Some(20),
@@ -118,7 +118,7 @@ fn sizes_and_ages_concern_files_and_do_not_protect() {
 }
 
 #[test]
-fn a_list_takes_what_it_names() {
+fn a_list_takes_the_paths_it_names() {
     let f = Filter::new(&FilterSpec {
         files_from: Some(vec![path("a/b/c"), path("dir"), path("x")]),
         exclude: vec!["*.o".to_owned()],
@@ -150,7 +150,7 @@ fn a_list_takes_what_it_names() {
 }
 
 #[test]
-fn nonsense_is_named() {
+fn an_error_names_the_faulty_option() {
     for (exclude, include) in [
         (vec!["a[z-b]"], vec![]),
         (vec![""], vec![]),
@@ -266,7 +266,7 @@ proptest! {
     }
 
     #[test]
-    fn what_lies_in_an_excluded_folder_is_excluded(
+    fn everything_in_an_excluded_folder_is_excluded(
         pattern in "[ab*/]{1,5}", parts in prop::collection::vec("[ab]{1,2}", 1..5),
     ) {
         if let Ok(filter) = Filter::new(&spec(&[&pattern], &["a"])) {

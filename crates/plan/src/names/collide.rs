@@ -1,4 +1,4 @@
-//! Names of one folder that a volume takes for the same.
+//! Finds names in one folder that a volume treats as the same.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use ropeway_vfs::{Capabilities, Name};
 use unicode_normalization::UnicodeNormalization;
 
-/// How a name collides with an earlier one of its folder.
+/// How a name collides with an earlier one in its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collision {
-    /// They differ only in case, and the target does not tell case apart: one would replace the other.
+    /// They differ only in case, and the target ignores case: one would replace the other.
     Case,
-    /// They differ only in Unicode normalisation (`é` as one character or as two). The target holds both, but people
-    /// and other systems take them for one: a note, not an error.
+    /// They differ only in Unicode normalisation (`é` as one character or as two). The target can
+    /// hold both, but people and other systems treat them as one: a note, not an error.
     Normalization,
 }
 
@@ -28,12 +28,12 @@ impl fmt::Display for Collision {
 
 /// The names of one folder so far.
 ///
-/// Holds hashes only: about 16 bytes a name (8 for the folded name on targets that do not tell case apart, 8 for the
-/// normalised one of names beyond ASCII). Two names with equal 64-bit hashes are taken for equal; among a million names
-/// of one folder that happens once in 3.7e7 folders (n^2 / 2^65).
+/// It keeps hashes only: about 16 bytes a name (8 for the folded name where the target ignores
+/// case, 8 for the normalised name if it is not ASCII). Two names with equal 64-bit hashes count as
+/// equal. Among a million names in one folder that happens once in 3.7e7 folders (n^2 / 2^65).
 ///
-/// Case is folded character by character with Unicode's simple lower case. NTFS folds by a table of its own to upper
-/// case; the two differ in a handful of letters (`ı`, `ſ`, `ς`).
+/// Case is folded character by character with Unicode's simple lower case. NTFS folds to upper case
+/// by its own table; the two differ in a handful of letters (`ı`, `ſ`, `ς`).
 #[derive(Debug)]
 pub struct FolderNames {
     ignores_case: bool,
@@ -42,7 +42,7 @@ pub struct FolderNames {
 }
 
 impl FolderNames {
-    /// An empty folder of `target`.
+    /// Makes the set of an empty folder of `target`.
     pub fn new(target: &Capabilities) -> Self {
         Self {
             ignores_case: !target.case_sensitive,
@@ -51,7 +51,8 @@ impl FolderNames {
         }
     }
 
-    /// Adds a name (as mapped for the target, each once) and tells how it collides with an earlier one.
+    /// Adds a name (as mapped for the target, each once) and reports whether it collides with an
+    /// earlier one.
     pub fn insert(&mut self, name: &Name) -> Option<Collision> {
         let bytes = name.as_bytes();
         if self.ignores_case && !self.folded.insert(hash_of(bytes, |c| c.to_lowercase())) {

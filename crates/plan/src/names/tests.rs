@@ -27,7 +27,7 @@ fn mapped(map: NameMap, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_table_holds() {
+fn names_are_mapped_as_documented() {
     for (from, to) in [
         ("plain näme.txt", "plain näme.txt"),
         ("a:b", "a\u{F022}b"),
@@ -59,7 +59,7 @@ fn the_table_holds() {
     assert_eq!(mapped(there(), b"caf\xe9"), "caf\u{EFE9}");
     let decoded = back().map(&name("caf\u{EFE9}".as_bytes())).unwrap();
     assert_eq!(decoded.name.as_bytes(), b"caf\xe9");
-    // A share keeps bytes by itself.
+    // A share keeps bytes itself.
     let share = Capabilities {
         raw_names: true,
         ..caps(true)
@@ -72,7 +72,7 @@ fn the_table_holds() {
 }
 
 #[test]
-fn names_that_mapping_did_not_make_stay_as_they_are() {
+fn names_that_were_not_mapped_are_unchanged() {
     for odd in [
         "\u{F041}lpha",
         "a\u{F028}b",
@@ -89,7 +89,7 @@ fn names_that_mapping_did_not_make_stay_as_they_are() {
 
 /// Found by the fuzz target.
 #[test]
-fn a_device_is_one_as_the_volume_has_it() {
+fn a_device_name_is_judged_as_the_volume_stores_it() {
     for (local, there_as) in [
         ("LPT².", "LPT²\u{F029}"),
         ("aux", "\u{F061}ux"),
@@ -107,20 +107,20 @@ fn a_device_is_one_as_the_volume_has_it() {
 }
 
 #[test]
-fn faults_are_named_when_mapping_is_refused() {
+fn refuse_reports_each_kind_of_bad_name() {
     let refuse = NameMap::new(&caps(false), &caps(true), NamePolicy::Refuse);
     for (bytes, fault) in [
-        (b"a:b".as_slice(), NameFault::Character(':')),
-        (b"a\x02", NameFault::Character('\u{2}')),
-        (b"a.", NameFault::Ending),
-        (b"aux.c", NameFault::Device),
-        (b"\xff", NameFault::NotUnicode),
-        (b"a\xed\xa0\x80b", NameFault::NotUnicode),
+        (b"a:b".as_slice(), NameError::Character(':')),
+        (b"a\x02", NameError::Character('\u{2}')),
+        (b"a.", NameError::Ending),
+        (b"aux.c", NameError::Device),
+        (b"\xff", NameError::NotUnicode),
+        (b"a\xed\xa0\x80b", NameError::NotUnicode),
     ] {
         assert_eq!(refuse.map(&name(bytes)), Err(fault));
         assert_eq!(refuse.check(&name(bytes)), Err(fault));
     }
-    // SMB's names may have lone surrogates.
+    // SMB's names may contain lone surrogates.
     let share = Capabilities {
         raw_names: true,
         ..caps(true)
@@ -133,10 +133,10 @@ fn faults_are_named_when_mapping_is_refused() {
 }
 
 #[test]
-fn names_too_long_are_faults() {
+fn names_that_are_too_long_are_refused() {
     let linux = NameMap::new(&caps(false), &caps(false), NamePolicy::Auto);
     let too_long = |length| {
-        Err(NameFault::TooLong {
+        Err(NameError::TooLong {
             length,
             length_max: 255,
         })
@@ -186,7 +186,7 @@ fn collisions_are_found() {
     assert_eq!(folder.insert(&name(b"A")), None);
 }
 
-/// Pieces that meet every rule, glued at random.
+/// Fragments that meet every rule, joined at random.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         "[\u{F000}-\u{F0FF}]".prop_map(String::into_bytes),
@@ -201,7 +201,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn the_way_back_gives_the_first_name(pieces in prop::collection::vec(piece(), 1..12)) {
+    fn mapping_back_yields_the_original_name(pieces in prop::collection::vec(piece(), 1..12)) {
         if let Some(first) = Name::new(&pieces.concat()) {
             let there = there().map(&first).unwrap();
             prop_assert_eq!(check_windows(there.name.as_bytes(), false), Ok(()));
@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn names_of_windows_survive_a_stay_on_linux(pieces in prop::collection::vec(piece(), 1..12)) {
+    fn windows_names_survive_a_round_trip_through_linux(pieces in prop::collection::vec(piece(), 1..12)) {
         let stay = Name::new(&pieces.concat()).filter(|name| check_windows(name.as_bytes(), false).is_ok());
         if let Some(first) = stay {
             let here = back().map(&first).unwrap();

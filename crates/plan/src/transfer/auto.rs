@@ -1,10 +1,11 @@
-//! Ours: up to `depth` blocks on their way, each written as soon as it is read, each place refilled at once.
+//! Ropeway's own engine: up to `depth` blocks in flight. Each is written as soon as it is read, and
+//! its place is refilled at once.
 
 use super::flight::Flight;
 use super::{BLOCK_SIZE_MIN, Policy, TransferLimits};
 
-/// Blocks end at multiples of the block size, so that direct I/O, erase blocks and journal entries line up even after
-/// a resume from an odd offset.
+/// Blocks end at multiples of the block size, so that direct I/O, erase blocks and journal entries
+/// stay aligned even after a resume from an odd offset.
 #[derive(Debug)]
 pub(super) struct Auto {
     block_size: u64,

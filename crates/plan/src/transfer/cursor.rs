@@ -1,8 +1,9 @@
-//! Where in the file the next block begins: walks the data, steps over the holes.
+//! The position of the next block: walks over the data and skips the holes.
 
 use ropeway_vfs::Extent;
 
-/// Position of the planning. Invariant: `start <= position <= size` at the beginning, and `position` never goes back.
+/// The planning position. Invariant: `start <= position <= size` at the beginning, and `position`
+/// never goes back.
 #[derive(Debug)]
 pub(super) struct Cursor {
     /// Size as known now.
@@ -11,9 +12,9 @@ pub(super) struct Cursor {
     announced: u64,
     /// First byte not yet planned.
     position: u64,
-    /// End of the extent that `position` lies in; equal to `position` or less: unknown.
+    /// End of the extent that contains `position`; unknown if not greater than `position`.
     data_end: u64,
-    /// An extent was asked for and has not been told.
+    /// Whether an extent was asked for and not answered yet.
     asked: bool,
 }
 
@@ -21,9 +22,9 @@ pub(super) struct Cursor {
 pub(super) enum Data {
     /// Data from `offset` to `end`.
     Known { offset: u64, end: u64 },
-    /// The next extent must be asked for, now.
+    /// Ask for the next extent now.
     Ask { from: u64 },
-    /// It has been asked for.
+    /// The extent has been asked for.
     Asked,
 }
 
@@ -38,12 +39,12 @@ impl Cursor {
         }
     }
 
-    /// Nothing is left to plan, and no answer is awaited.
+    /// Whether nothing is left to plan and no answer is awaited.
     pub(super) fn is_exhausted(&self) -> bool {
         !self.asked && self.position >= self.size
     }
 
-    /// What is known at the position; marks the question as asked.
+    /// Returns what is known at the position. Marks the question as asked.
     pub(super) fn data(&mut self) -> Data {
         let end = self.data_end.min(self.size);
         if self.asked {
@@ -59,12 +60,12 @@ impl Cursor {
         }
     }
 
-    /// Takes `length` bytes of data as planned.
+    /// Marks `length` bytes of data as planned.
     pub(super) fn advance(&mut self, length: u64) {
         self.position += length;
     }
 
-    /// The answer to the question; ignored when none was asked.
+    /// Takes the answer to the question; ignored if none was asked.
     pub(super) fn answer(&mut self, extent: Option<Extent>) {
         if !std::mem::take(&mut self.asked) {
             return;
@@ -74,7 +75,7 @@ impl Cursor {
             Some(extent) => {
                 let end = extent.offset.saturating_add(extent.length);
                 if end <= self.position {
-                    // Nonsense. Reading too much is slow; skipping data would be a loss.
+                    // A senseless answer. Reading too much is slow; skipping data would lose it.
                     self.data_end = self.size;
                 } else {
                     self.position = extent.offset.min(self.size).max(self.position);
@@ -84,7 +85,7 @@ impl Cursor {
         }
     }
 
-    /// The file ends at `size` now.
+    /// Records that the file now ends at `size`.
     pub(super) fn shrink(&mut self, size: u64) {
         self.size = self.size.min(size);
     }
@@ -97,7 +98,8 @@ impl Cursor {
         self.size < self.announced
     }
 
-    /// Everything below has been planned or is a hole; never beyond the size.
+    /// Returns the offset below which everything has been planned or is a hole; never beyond the
+    /// size.
     pub(super) fn frontier(&self) -> u64 {
         self.position.min(self.size)
     }

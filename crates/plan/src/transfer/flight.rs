@@ -15,41 +15,42 @@ struct Block {
     state: State,
 }
 
-/// Blocks from the start of their read to the end of their write. Bounded by the engine's depth.
+/// Blocks from the start of their read to the end of their write. The engine's depth bounds their
+/// number.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     /// By offset; never overlapping.
     blocks: BTreeMap<u64, Block>,
-    /// Blocks that are read and not yet being written, in the order in which their reads finished.
+    /// Blocks that are read and not being written yet, in the order in which their reads finished.
     ready: VecDeque<u64>,
     reading: usize,
     writing: usize,
 }
 
 impl Flight {
-    /// All blocks in flight.
+    /// Returns the number of blocks in flight.
     pub(super) fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Reads in flight.
+    /// Returns the number of reads in flight.
     pub(super) fn reading(&self) -> usize {
         self.reading
     }
 
-    /// Writes in flight.
+    /// Returns the number of writes in flight.
     pub(super) fn writing(&self) -> usize {
         self.writing
     }
 
-    /// Offset of the lowest block in flight.
+    /// Returns the offset of the lowest block in flight.
     pub(super) fn lowest(&self) -> Option<u64> {
         self.blocks.keys().next().copied()
     }
 
-    /// Begins a read.
+    /// Starts a read.
     pub(super) fn read(&mut self, offset: u64, length: u64) -> usize {
-        // Engines plan at most 2 MiB, the tuner a pooled buffer: far below any usize.
+        // Engines plan at most 2 MiB, the tuner at most a pooled buffer: far below any usize.
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let state = State::Reading;
         let earlier = self.blocks.insert(offset, Block { length, state });
@@ -58,7 +59,7 @@ impl Flight {
         length
     }
 
-    /// Bytes asked for by the read in flight at `offset`.
+    /// Returns the bytes asked for by the read in flight at `offset`.
     pub(super) fn reading_length(&self, offset: u64) -> usize {
         match self.blocks.get(&offset) {
             Some(block) if block.state == State::Reading => block.length,
@@ -66,7 +67,7 @@ impl Flight {
         }
     }
 
-    /// A read has finished; a block that got nothing is gone.
+    /// Ends a read; a block that got nothing is removed.
     pub(super) fn read_done(&mut self, offset: u64, length: usize) {
         self.reading -= 1;
         if length == 0 {
@@ -78,8 +79,8 @@ impl Flight {
         }
     }
 
-    /// Forgets read blocks at or beyond `end`: the file has shrunk. No block straddles `end`, since `end` lies inside
-    /// (or at the start of) the block whose read came short.
+    /// Removes ready blocks at or beyond `end`, since the file has shrunk. No block straddles
+    /// `end`, which is inside (or at the start of) the block whose read was short.
     pub(super) fn drop_ready_from(&mut self, end: u64) {
         if self.ready.iter().any(|offset| *offset >= end) {
             self.ready.retain(|offset| *offset < end);
@@ -88,13 +89,13 @@ impl Flight {
         }
     }
 
-    /// Begins the write of the block whose read finished first.
+    /// Starts the write of the block whose read finished first.
     pub(super) fn write_first_read(&mut self) -> Option<(u64, usize)> {
         let offset = self.ready.pop_front()?;
         Some(self.write(offset))
     }
 
-    /// Begins the write of the lowest block in flight, if it is read.
+    /// Starts the write of the lowest block in flight, if it has been read.
     pub(super) fn write_lowest(&mut self) -> Option<(u64, usize)> {
         let (offset, block) = self.blocks.first_key_value()?;
         if block.state != State::Ready {
@@ -105,7 +106,7 @@ impl Flight {
         Some(self.write(offset))
     }
 
-    /// A write has finished.
+    /// Ends a write.
     pub(super) fn write_done(&mut self, offset: u64, length: usize) {
         match self.blocks.remove(&offset) {
             Some(block) if block.state == State::Writing && block.length == length => self.writing -= 1,

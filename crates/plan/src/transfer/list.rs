@@ -1,4 +1,4 @@
-//! The planned I/Os of a file, without doing them.
+//! Lists the planned I/Os of a file without performing them.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use ropeway_vfs::Extent;
 use super::{Step, Transfer, TransferLimits};
 use crate::engine::Engine;
 
-/// Reading or writing.
+/// Whether an I/O reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoKind {
@@ -20,7 +20,7 @@ pub enum IoKind {
 /// One planned I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PlannedIo {
-    /// Reading or writing.
+    /// Whether it reads or writes.
     pub kind: IoKind,
     /// Byte offset.
     pub offset: u64,
@@ -30,9 +30,10 @@ pub struct PlannedIo {
     pub wave: usize,
 }
 
-/// The I/Os by which `engine` moves a file of `size` bytes without holes when every I/O takes equally long (whatever
-/// started first finishes first), in the order in which they start. `auto` uses [`TransferLimits::default`]. The
-/// list has an entry for each I/O: for a file of 1 TB that is a long one.
+/// Lists the I/Os by which `engine` moves a file of `size` bytes without holes, in the order in
+/// which they start. Every I/O is assumed to take equally long, so the first to start is the first
+/// to finish. `auto` uses [`TransferLimits::default`]. The list has one entry for each I/O, so it
+/// is long for a file of 1 TB.
 pub fn io_list(engine: Engine, size: u64) -> Vec<PlannedIo> {
     let mut transfer = Transfer::new(engine, size, 0, TransferLimits::default());
     let mut list = Vec::new();

@@ -1,4 +1,4 @@
-//! The planned I/O lists against the fact sheet, and random runs against a plain model.
+//! Checks the planned I/O lists against the fact sheet, and random runs against a plain model.
 
 use super::*;
 use crate::test_support::Random;
@@ -60,8 +60,8 @@ fn vista_moves_16_mib_in_one_cycle_of_eight() {
     );
 }
 
-/// Fact sheet, Vista RTM: "the file's size below 1 MiB; 1 MiB from 1 to 2 MiB; 2 MiB above"; "2 [in flight] for files up
-/// to 2 MiB, rising to 8 above 8 MiB".
+/// Fact sheet, Vista RTM: "the file's size below 1 MiB; 1 MiB from 1 to 2 MiB; 2 MiB above"; "2 [in
+/// flight] for files up to 2 MiB, rising to 8 above 8 MiB".
 #[test]
 fn vista_sizes_its_io_by_the_file() {
     for size in [1, 4 * KIB, MIB - 1] {
@@ -188,7 +188,7 @@ fn auto_refills_at_once_and_aligns_after_an_odd_start() {
 }
 
 #[test]
-fn a_read_that_comes_short_ends_the_file() {
+fn a_short_read_ends_the_file() {
     let limits = TransferLimits {
         block_size: 4096,
         depth: 4,
@@ -218,7 +218,7 @@ fn a_read_that_comes_short_ends_the_file() {
 }
 
 #[test]
-fn an_extent_that_makes_no_sense_loses_nothing() {
+fn a_senseless_extent_loses_no_data() {
     let mut transfer = Transfer::new(Engine::Xp, 10, 4, TransferLimits::default());
     transfer.poll();
     transfer.extent(Some(Extent { offset: 0, length: 3 }));
@@ -228,7 +228,7 @@ fn an_extent_that_makes_no_sense_loses_nothing() {
 
 #[test]
 #[should_panic(expected = "no read at 0")]
-fn a_completion_of_nothing_is_misuse() {
+fn a_completion_without_an_operation_panics() {
     Transfer::new(Engine::Xp, 10, 0, TransferLimits::default()).read_done(0, 1);
 }
 
@@ -237,7 +237,7 @@ struct Model {
     size: u64,
     real_size: u64,
     extents: Vec<Extent>,
-    /// Times that each byte was read, written.
+    /// How often each byte was read and written.
     read: Vec<u8>,
     written: Vec<u8>,
 }
@@ -266,9 +266,9 @@ fn depth_max(engine: Engine, limits: TransferLimits) -> usize {
     }
 }
 
-/// Runs a transfer with completions in random order and checks every promise on the way.
+/// Runs a transfer with completions in random order and checks every invariant on the way.
 fn drive(engine: Engine, model: &mut Model, start: u64, limits: TransferLimits, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut transfer = Transfer::new(engine, model.size, start, limits);
     let mut in_flight: Vec<(IoKind, u64, usize)> = Vec::new();
     let mut question = None;

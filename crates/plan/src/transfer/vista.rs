@@ -1,16 +1,16 @@
 //! Windows Vista RTM: strict cycles of N reads, wait, N writes, wait.
 //!
-//! The facts say that "writes land out of order on the target" and not in which order. Here the writes of a cycle
-//! start in the order in which its reads finished: what a completion port hands out, and deterministic for a given
-//! source.
+//! The facts state that "writes land out of order on the target" but not in which order. Here the
+//! writes of a cycle start in the order in which its reads finished. A completion port delivers
+//! them so, and the order is deterministic for a given source.
 
 use super::Policy;
 use super::flight::Flight;
 
 const MIB: u64 = 1024 * 1024;
 
-/// The size of an I/O for a file of `size` bytes. Fact sheet, copy engines, Vista RTM (origin A): "the file's size
-/// below 1 MiB; 1 MiB from 1 to 2 MiB; 2 MiB above".
+/// Returns the size of an I/O for a file of `size` bytes. Fact sheet, copy engines, Vista RTM
+/// (origin A): "the file's size below 1 MiB; 1 MiB from 1 to 2 MiB; 2 MiB above".
 fn block_size(size: u64) -> u64 {
     match size {
         0..MIB => size.max(1),
@@ -19,9 +19,10 @@ fn block_size(size: u64) -> u64 {
     }
 }
 
-/// I/Os in flight for a file of `size` bytes. Fact sheet, copy engines, Vista RTM (origin A): "2 for files up to
-/// 2 MiB, rising to 8 above 8 MiB". Between the two the facts leave it open: 4 is our guess, the middle of the doubling
-/// and enough to move any file of up to 8 MiB in one cycle.
+/// Returns the I/Os in flight for a file of `size` bytes. Fact sheet, copy engines, Vista RTM
+/// (origin A): "2 for files up to 2 MiB, rising to 8 above 8 MiB". The facts leave the range
+/// between open. 4 is our guess: the middle of the doubling, and enough to move any file of up to 8
+/// MiB in one cycle.
 fn depth(size: u64) -> usize {
     match size {
         0..=0x20_0000 => 2,
@@ -32,13 +33,13 @@ fn depth(size: u64) -> usize {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
-    /// Reads start and finish; this many have started.
+    /// Reads start and finish; the number that have started.
     Reading(usize),
     /// Writes start and finish.
     Writing,
 }
 
-/// Where a file is in its cycle.
+/// The position of a file in its cycle.
 #[derive(Debug)]
 pub(super) struct Vista {
     block_size: u64,
@@ -55,8 +56,8 @@ impl Vista {
         }
     }
 
-    /// Turns from reading to writing when all reads of the cycle are back, and from writing to reading when all its
-    /// writes are.
+    /// Changes from reading to writing when all reads of the cycle have finished, and from writing
+    /// to reading when all its writes have.
     fn turn(&mut self, flight: &Flight, exhausted: bool) {
         match self.phase {
             Phase::Reading(started)
@@ -64,7 +65,7 @@ impl Vista {
             {
                 self.phase = Phase::Writing;
             }
-            // All reads of a cycle came back empty, or the last write did.
+            // All reads of a cycle returned empty, or the last write finished.
             Phase::Reading(_) | Phase::Writing if flight.len() == 0 => self.phase = Phase::Reading(0),
             _ => {}
         }

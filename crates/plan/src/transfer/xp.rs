@@ -3,8 +3,8 @@
 use super::Policy;
 use super::flight::Flight;
 
-/// Fact sheet, copy engines, XP SP2: "64 KiB", in flight 1 (origin A, C, E). The 60 KiB of SMB 1 reads are a matter of
-/// that protocol, not of this plan.
+/// Fact sheet, copy engines, XP SP2: "64 KiB", in flight 1 (origin A, C, E). The 60 KiB of SMB 1
+/// reads belong to that protocol, not to this plan.
 const BLOCK_SIZE: u64 = 64 * 1024;
 
 /// One block at a time.

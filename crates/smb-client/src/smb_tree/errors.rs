@@ -37,8 +37,8 @@ fn kind_of(error: &ClientError) -> ErrorKind {
             })
         }
         ClientError::PeerMisbehaved(_) => ErrorKind::PeerMisbehaved,
-        ClientError::Senseless(_) => ErrorKind::Senseless,
-        ClientError::ReferralRefused { .. } => ErrorKind::PermissionDenied,
+        ClientError::InvalidReply(_) => ErrorKind::InvalidReply,
+        ClientError::LedAway { .. } => ErrorKind::PermissionDenied,
         ClientError::Tampered(_) => ErrorKind::Tampered,
         ClientError::Local { source, .. } => match ErrorKind::of(source) {
             ErrorKind::Other => ErrorKind::Network,

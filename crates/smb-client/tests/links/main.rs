@@ -133,6 +133,7 @@ async fn copy(source: Arc<dyn Tree>, target: Arc<dyn Tree>, from: &str, to: &str
         roots: vec![root],
         target,
         options: Options::default(),
+        environment: Default::default(),
         journal: None,
     };
     let events = Arc::new(Mutex::new(Vec::new()));

@@ -68,7 +68,7 @@ async fn data_that_the_server_does_not_store_is_not_written() {
         let done = share.put_small(put).await;
         match keeps {
             5000 => drop(done.unwrap()),
-            _ => assert!(matches!(done.unwrap_err(), Error::Senseless(_))),
+            _ => assert!(matches!(done.unwrap_err(), Error::InvalidReply(_))),
         }
     }
 }
@@ -108,7 +108,7 @@ async fn data_of_a_big_file_that_the_server_does_not_store_is_not_written() {
         let done = file.finish(&MetadataChange::default(), sync).await;
         match keeps {
             SIZE => drop(done.unwrap()),
-            _ => assert_eq!(done.unwrap_err().kind, ErrorKind::Senseless, "{keeps} {sync}"),
+            _ => assert_eq!(done.unwrap_err().kind, ErrorKind::InvalidReply, "{keeps} {sync}"),
         }
     }
 }

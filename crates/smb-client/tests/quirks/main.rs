@@ -73,6 +73,7 @@ async fn copy(share: &Arc<SmbTree>, here: &Path, to: &str, options: Options) -> 
         }],
         target,
         options,
+        environment: Default::default(),
         journal: None,
     };
     run(spec).await
@@ -116,7 +117,7 @@ async fn an_invalid_name_fails_alone() {
     let failed = errors(&events);
     assert_eq!(failed.len(), names.len(), "{failed:?}");
     assert!(
-        failed.iter().all(|(_, kind)| *kind == ErrorKind::Senseless),
+        failed.iter().all(|(_, kind)| *kind == ErrorKind::InvalidReply),
         "{failed:?}"
     );
     let shown = failed
@@ -160,7 +161,7 @@ async fn a_malformed_record_fails_alone() {
         assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
         let failed = errors(&events);
         assert!(
-            failed.len() == 1 && failed[0].1 == ErrorKind::Senseless,
+            failed.len() == 1 && failed[0].1 == ErrorKind::InvalidReply,
             "{bytes:?}: {failed:?}"
         );
         let good = ["b", "a"][which];
@@ -312,6 +313,7 @@ async fn a_file_stored_in_part_fails_alone_and_is_not_moved() {
                 move_source: true,
                 ..Options::default()
             },
+            environment: Default::default(),
             journal: None,
         };
         let (outcome, events) = run(spec).await;
@@ -321,7 +323,7 @@ async fn a_file_stored_in_part_fails_alone_and_is_not_moved() {
             !failed.is_empty()
                 && failed
                     .iter()
-                    .all(|(path, kind)| path.ends_with("/b") && *kind == ErrorKind::Senseless),
+                    .all(|(path, kind)| path.ends_with("/b") && *kind == ErrorKind::InvalidReply),
             "{failed:?}"
         );
         assert!(source("b").exists(), "{events:?}");
@@ -413,7 +415,7 @@ async fn the_rest_of_a_short_read_is_requested_again() {
     assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
     let failed = errors(&events);
     assert!(
-        failed.iter().all(|(_, kind)| *kind == ErrorKind::Senseless),
+        failed.iter().all(|(_, kind)| *kind == ErrorKind::InvalidReply),
         "{failed:?}"
     );
 }

@@ -88,7 +88,7 @@ pub(crate) fn rights(
     path: &RelPath,
 ) -> Result<AccessMask, NtStatus> {
     let read_only = !share.access().contains(AccessMask::WRITE_DATA);
-    if !share.store.is_guarded() {
+    if !share.store.may_hold_security() {
         return Ok(unguarded(Access::Write, read_only));
     }
     let folder = parent_descriptor(share, path)?;
@@ -105,7 +105,7 @@ pub(crate) fn rights(
 /// # Errors
 /// What the store says.
 fn parent_descriptor(share: &Share, path: &RelPath) -> Result<Option<SecurityDescriptor>, NtStatus> {
-    let Some(parent) = path.parent().filter(|_| share.store.is_guarded()) else {
+    let Some(parent) = path.parent().filter(|_| share.store.may_hold_security()) else {
         return Ok(None);
     };
     let opened = share.store.open(&parent, &NodeOpen::default());

@@ -121,7 +121,7 @@ fn opened(share: &Arc<Share>, name: &str, access: AccessMask, create: Option<boo
     let path = path(name);
     let how = NodeOpen {
         access: Access::Write,
-        less_will_do: true,
+        allow_less_access: true,
         create: create.map(|directory| NewNode {
             directory,
             dos_attributes: None,

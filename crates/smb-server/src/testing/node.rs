@@ -4,7 +4,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::sync::Arc;
 
-use ropeway_vfs::outside::Watching;
+use ropeway_vfs::external::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, Kind, Name, Op, RelPath, Result, Xattr};
 

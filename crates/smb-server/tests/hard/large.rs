@@ -10,7 +10,7 @@ use ropeway_smb_server::Share;
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::create::{CreateDisposition, CreateResponse};
 use ropeway_smb_wire::header::Command;
-use ropeway_vfs::outside::Observer;
+use ropeway_vfs::external::Observer;
 use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Resolved, Store, StoreFeatures, Task};
 use ropeway_vfs::{FileId, RelPath, Result, Space};
 

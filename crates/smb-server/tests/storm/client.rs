@@ -369,6 +369,7 @@ impl Worker {
             roots: vec![root],
             target: Arc::clone(target),
             options,
+            environment: Default::default(),
             journal: None,
         };
         let events = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Rules of attributes.
+//! Contract rules for attributes.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(super) async fn times_are_kept(stage: &Stage) {
         Timestamp::from_unix(1_234_567_891, 123_456_789),
         Timestamp::from_unix(1_900_000_001, 999_999_999),
     ];
-    // Coarse volumes often begin late, e.g. FAT in 1980.
+    // Coarse volumes often start late, e.g. FAT in 1980.
     if granularity <= 100 {
         times.push(Timestamp::from_unix(-2, 500_000_000));
     }
@@ -65,7 +65,7 @@ pub(super) async fn modes_are_kept(stage: &Stage) {
             }
             assert!(
                 found == Some(mode) || losses.contains(&Loss::Mode),
-                "{at}: a lost mode is named"
+                "{at}: a lost mode is reported"
             );
         }
         let back = MetadataChange {
@@ -76,7 +76,7 @@ pub(super) async fn modes_are_kept(stage: &Stage) {
     }
 }
 
-pub(super) async fn owners_are_kept_or_named_as_lost(stage: &Stage) {
+pub(super) async fn owners_are_kept_or_reported_as_lost(stage: &Stage) {
     stage.write("file", b"x").await;
     let own = stage.metadata("file").await.owner;
     let change = |owner| MetadataChange {
@@ -100,7 +100,7 @@ pub(super) async fn owners_are_kept_or_named_as_lost(stage: &Stage) {
     let losses = stage.set("file", change(Some(other))).await;
     let found = stage.metadata("file").await;
     let kept = found.owner == Some(other);
-    assert!(kept || losses.contains(&Loss::Owner), "a lost owner is named");
+    assert!(kept || losses.contains(&Loss::Owner), "a lost owner is reported");
     if kept && stage.can().modes {
         assert_eq!(found.mode, Some(0o4755), "the mode comes after the owner");
     }
@@ -149,13 +149,13 @@ pub(super) async fn xattrs_are_replaced_whole(stage: &Stage) {
                 let kept: Vec<Xattr> = set.iter().filter(fits).cloned().collect();
                 assert_eq!(user_xattrs(stage, at).await, kept, "{at}: what fits is kept");
                 let lost = losses.contains(&Loss::Xattr);
-                assert_eq!(lost, kept.len() < set.len(), "{at}: the others are named");
+                assert_eq!(lost, kept.len() < set.len(), "{at}: the others are reported");
                 continue;
             }
             if !stage.can().xattrs {
                 assert!(
                     set.is_empty() || losses.contains(&Loss::Xattr),
-                    "lost xattrs are named"
+                    "lost xattrs are reported"
                 );
                 continue;
             }
@@ -178,7 +178,7 @@ pub(super) async fn xattrs_are_replaced_whole(stage: &Stage) {
     }
 }
 
-pub(super) async fn what_is_not_asked_is_not_changed(stage: &Stage) {
+pub(super) async fn other_attributes_are_not_changed(stage: &Stage) {
     stage.write("file", b"x").await;
     let old = MetadataChange {
         modified: Some(Timestamp::from_unix(1_000_000_000, 0)),
@@ -213,7 +213,7 @@ pub(super) async fn what_is_not_asked_is_not_changed(stage: &Stage) {
     assert_eq!(
         stage.metadata("other").await.modified,
         before.4,
-        "a mode is no content"
+        "a change of mode is not a change of content"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Rules of content.
+//! Contract rules for content.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -42,7 +42,7 @@ pub(super) async fn reads_are_short_only_at_the_end(stage: &Stage) {
     assert!(stage.read("empty").await.is_empty());
 }
 
-pub(super) async fn what_is_written_is_read(stage: &Stage) {
+pub(super) async fn written_bytes_are_read_back(stage: &Stage) {
     let mut content = noise(3, 200_000);
     stage.write("file", &content).await;
     let file = stage.open_to_write("file", Create::No).await;
@@ -245,7 +245,7 @@ pub(super) async fn flushing_changes_nothing_visible(stage: &Stage) {
     assert_eq!(stage.read("dir/file").await, content);
 }
 
-/// Polls once and gives up.
+/// Polls the future once and drops it.
 async fn touch<F: Future + Unpin>(mut future: F) {
     poll_fn(|cx| {
         let _ = std::pin::Pin::new(&mut future).poll(cx);
@@ -270,7 +270,7 @@ pub(super) async fn dropped_operations_do_no_harm(stage: &Stage) {
             touch(read).await;
         }
     }
-    // All blocks come back, however long the operations take.
+    // Every block returns to the pool, however long the operations take.
     let mut blocks = Vec::new();
     while blocks.len() < stage.pool.slots() {
         blocks.push(stage.pool.get().await);

@@ -1,4 +1,4 @@
-//! Rules of links and special nodes.
+//! Contract rules for links and special nodes.
 
 use super::stage::{Stage, error_of, fails, name, path, works};
 use crate::{CacheMode, Create, ErrorKind, Kind, Loss, Metadata, MetadataChange, OpenOptions, Timestamp};
@@ -6,7 +6,7 @@ use crate::{CacheMode, Create, ErrorKind, Kind, Loss, Metadata, MetadataChange, 
 pub(super) async fn symbolic_links_keep_their_text(stage: &Stage) {
     if !stage.can().symlinks {
         let result = stage.tree.make_symlink(&path("link"), b"x").await;
-        // symlink(2) on FAT gives EPERM.
+        // symlink(2) on FAT fails with EPERM.
         fails(
             "symlink",
             result,
@@ -34,7 +34,7 @@ pub(super) async fn symbolic_links_keep_their_text(stage: &Stage) {
     stage.write("file", b"x").await;
     error_of("read_link of a file", stage.tree.read_link(&path("file")).await);
     works("remove", stage.tree.remove_file(&path("link0")).await);
-    assert!(stage.exists("file").await, "the link goes, not what it names");
+    assert!(stage.exists("file").await, "the link is removed, not its target");
 }
 
 pub(super) async fn symbolic_links_are_never_followed(stage: &Stage) {
@@ -88,7 +88,7 @@ pub(super) async fn symbolic_links_are_never_followed(stage: &Stage) {
     assert_eq!(stage.read("file").await, b"kept");
 }
 
-pub(super) async fn symbolic_links_are_not_passed_through(stage: &Stage) {
+pub(super) async fn paths_do_not_lead_through_symbolic_links(stage: &Stage) {
     if !stage.can().symlinks {
         return;
     }
@@ -98,7 +98,7 @@ pub(super) async fn symbolic_links_are_not_passed_through(stage: &Stage) {
     stage.write("dir/file", b"kept").await;
     works("link", stage.tree.make_symlink(&path("link"), b"dir").await);
     let tree = &stage.tree;
-    // openat2(2) without links gives ELOOP, O_NOFOLLOW|O_DIRECTORY gives ENOTDIR.
+    // openat2(2) without links fails with ELOOP, O_NOFOLLOW|O_DIRECTORY with ENOTDIR.
     let kinds = [ErrorKind::SymbolicLink, ErrorKind::NotADirectory];
     let read = OpenOptions::read(CacheMode::Auto);
     let new = OpenOptions::write(Create::New, CacheMode::Auto);
@@ -201,7 +201,8 @@ pub(super) async fn special_nodes_are_kept(stage: &Stage) {
         stage.tree.make_special(&at, &fifo).await,
         &[ErrorKind::AlreadyExists],
     );
-    // Devices need privilege: made exactly or refused. 1:3 is null (Documentation/admin-guide/devices.txt).
+    // Devices need privilege: they are made exactly, or refused. 1:3 is null
+    // (Documentation/admin-guide/devices.txt).
     let device = Metadata {
         mode: Some(0o600),
         device: Some((1, 3)),

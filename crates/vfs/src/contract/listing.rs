@@ -1,4 +1,4 @@
-//! Rules of finding: lookup, lists, watches.
+//! Contract rules for finding nodes: lookup, listings, watches.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(super) async fn lookup_answers_each_name(stage: &Stage) {
     assert_eq!(found.len(), names.len());
     assert!(
         found[0].is_none() && found[3].is_none(),
-        "missing names are no error"
+        "a missing name is not an error"
     );
     let sizes = [&found[1], &found[4]].map(|one| one.as_ref().map(|metadata| metadata.size));
     assert_eq!(sizes, [Some(2), Some(2)]);
@@ -51,7 +51,7 @@ async fn make_many(stage: &Stage) -> BTreeSet<Name> {
     names.into_iter().collect()
 }
 
-pub(super) async fn lists_are_complete(stage: &Stage) {
+pub(super) async fn listings_are_complete(stage: &Stage) {
     let names = make_many(stage).await;
     for max in [MANY * 2, 1_000, 61] {
         let entries = stage.list(&path("dir"), max).await;
@@ -64,7 +64,7 @@ pub(super) async fn lists_are_complete(stage: &Stage) {
     while !works("next", listing.next(700).await).is_empty() {}
     assert!(
         works("next", listing.next(700).await).is_empty(),
-        "the end stays the end"
+        "a listing at its end stays at its end"
     );
     stage.make_dir("empty").await;
     assert!(stage.names("empty").await.is_empty());
@@ -79,7 +79,7 @@ pub(super) async fn lists_are_complete(stage: &Stage) {
     fails("list a file", listed, &[ErrorKind::NotADirectory]);
 }
 
-pub(super) async fn lists_stand_removals_meanwhile(stage: &Stage) {
+pub(super) async fn listings_survive_concurrent_removals(stage: &Stage) {
     let names = make_many(stage).await;
     let dir = path("dir");
     let mut listing = works("list", stage.tree.list(&dir).await);
@@ -99,7 +99,7 @@ pub(super) async fn lists_stand_removals_meanwhile(stage: &Stage) {
     works("the folder", stage.tree.remove_dir(&dir).await);
 }
 
-pub(super) async fn lists_tell_the_same_as_metadata(stage: &Stage) {
+pub(super) async fn listings_report_the_same_as_metadata(stage: &Stage) {
     stage.write("file", b"12345").await;
     stage.make_dir("dir").await;
     if stage.can().symlinks {

@@ -1,4 +1,4 @@
-//! Rules of names: making, removing, renaming.
+//! Contract rules for names: making, removing, renaming.
 
 use super::stage::{Stage, error_of, fails, name, path, works};
 use crate::{CacheMode, Create, ErrorKind, Name, OpenOptions, RelPath, Result};
@@ -19,7 +19,7 @@ pub(super) async fn folders_are_made_once(stage: &Stage) {
     assert_eq!(stage.names("dir").await, [name("sub")]);
 }
 
-pub(super) async fn removal_is_careful(stage: &Stage) {
+pub(super) async fn removal_refuses_the_wrong_kind_and_full_folders(stage: &Stage) {
     stage.make_dir("dir").await;
     stage.write("dir/file", b"x").await;
     let tree = &stage.tree;
@@ -28,7 +28,7 @@ pub(super) async fn removal_is_careful(stage: &Stage) {
         tree.remove_dir(&path("dir")).await,
         &[ErrorKind::NotEmpty],
     );
-    // unlink(2) of a folder gives EISDIR on Linux, EPERM by POSIX.
+    // unlink(2) of a folder fails with EISDIR on Linux, with EPERM by POSIX.
     let kinds = [ErrorKind::IsADirectory, ErrorKind::PermissionDenied];
     fails(
         "remove a folder as a file",
@@ -119,7 +119,8 @@ pub(super) async fn rename_refuses_what_does_not_fit(stage: &Stage) {
     stage.make_dir("dir").await;
     stage.make_dir("full").await;
     stage.write("full/file", b"kept").await;
-    // POSIX allows EEXIST beside ENOTEMPTY, and beside EISDIR for a full folder.
+    // POSIX allows EEXIST as well as ENOTEMPTY, and as well as EISDIR for a folder that is not
+    // empty.
     let full = [ErrorKind::NotEmpty, ErrorKind::AlreadyExists];
     fails(
         "a folder over a full one",
@@ -214,7 +215,7 @@ pub(super) async fn odd_names_come_back_as_they_were(stage: &Stage) {
         match create(stage, &odd).await {
             Ok(()) => made.push(odd),
             Err(error) if error.kind == ErrorKind::NameRefused => {}
-            // A volume may hold two spellings for one name.
+            // A volume may treat two spellings as one name.
             Err(error) if error.kind == ErrorKind::AlreadyExists => {}
             Err(error) => panic!("{odd:?}: {error}"),
         }
@@ -257,18 +258,18 @@ pub(super) async fn long_names_fit_to_the_limit(stage: &Stage) {
     fails("too long a name of a folder", made, &[ErrorKind::NameRefused]);
 }
 
-pub(super) async fn case_is_as_promised(stage: &Stage) {
+pub(super) async fn case_is_handled_as_the_capabilities_promise(stage: &Stage) {
     stage.write("Name", b"one").await;
     let other = stage.tree.lookup(&RelPath::root(), &[name("nAME")]).await;
     let other = works("lookup", other).pop().expect("one answer for one name");
     let found = works("lookup", other);
     if stage.can().case_sensitive {
-        assert!(found.is_none(), "other case is another name");
+        assert!(found.is_none(), "a name that differs in case is another name");
         stage.write("nAME", b"two").await;
         assert_eq!(stage.read("Name").await, b"one");
         assert_eq!(stage.names("").await, [name("Name"), name("nAME")]);
     } else {
-        assert!(found.is_some(), "other case is the same name");
+        assert!(found.is_some(), "a name that differs in case is the same name");
         fails(
             "create",
             create(stage, &name("nAME")).await,
@@ -280,13 +281,10 @@ pub(super) async fn case_is_as_promised(stage: &Stage) {
     }
 }
 
-pub(super) async fn the_root_stays(stage: &Stage) {
+pub(super) async fn the_root_cannot_be_removed(stage: &Stage) {
     let root = RelPath::root();
     assert!(works("metadata", stage.tree.metadata(&root).await).is_dir());
-    assert!(
-        stage.list(&root, 10).await.is_empty(),
-        "the stage is empty at first"
-    );
+    assert!(stage.list(&root, 10).await.is_empty(), "a new tree is empty");
     let taken = stage.tree.make_dir(&root, 0o755).await;
     error_of("make the root", taken);
     error_of("remove the root", stage.tree.remove_dir(&root).await);

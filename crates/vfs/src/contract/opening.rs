@@ -1,4 +1,4 @@
-//! Rules of opening and creating.
+//! Contract rules for opening and creating files.
 
 use super::stage::{Stage, error_of, fails, noise, path, works};
 use crate::{CacheMode, Create, ErrorKind, Kind, Metadata, OpenOptions, Timestamp};
@@ -9,7 +9,7 @@ fn writing(create: Create) -> OpenOptions {
     OpenOptions::write(create, CacheMode::Auto)
 }
 
-pub(super) async fn open_finds_only_what_is_there(stage: &Stage) {
+pub(super) async fn open_fails_for_missing_files(stage: &Stage) {
     fails(
         "open a missing file",
         stage.open("no", READ()).await,
@@ -83,7 +83,7 @@ pub(super) async fn only_regular_files_open(stage: &Stage) {
             ..Metadata::bare(Kind::Fifo, 0, Timestamp::default())
         };
         works("fifo", stage.tree.make_special(&path("fifo"), &fifo).await);
-        // It must not hang either.
+        // Opening must not hang either.
         error_of("open a FIFO", stage.open("fifo", READ()).await);
     }
 }
@@ -108,7 +108,7 @@ pub(super) async fn new_files_have_the_mode_asked_for(stage: &Stage) {
             ..writing(Create::New)
         };
         let file = works(&at, stage.open(&at, options).await);
-        // Even a file that nobody may write is written by who made it.
+        // The creator may write even where the mode forbids writing.
         stage.write_at(&*file, b"x", 0).await;
         let found = works(&at, file.metadata().await).mode;
         assert_eq!(found, Some(mode), "the mode of a new file is not masked");

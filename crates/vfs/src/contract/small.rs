@@ -1,4 +1,4 @@
-//! Rules of small files in one go.
+//! Contract rules for small files read and written in one call.
 
 use futures_util::future::join_all;
 
@@ -38,7 +38,7 @@ async fn get(stage: &Stage, at: &str, size: u64) -> (Vec<u8>, Result<GotSmall>) 
     (block.to_vec(), result)
 }
 
-pub(super) async fn small_files_go_in_one_go(stage: &Stage) {
+pub(super) async fn small_files_are_written_and_read_in_one_call(stage: &Stage) {
     works("folder", stage.tree.make_dir(&path("folder"), 0o755).await);
     for (at, length) in [
         ("folder/some", 5_000),
@@ -150,7 +150,7 @@ pub(super) async fn small_files_keep_their_attributes(stage: &Stage) {
 pub(super) async fn small_files_are_read_whole_or_not(stage: &Stage) {
     let content = noise(33, 10_000);
     stage.write("grown", &content).await;
-    // Said to be smaller than it is: either the whole, or told not to be.
+    // The listed size is too small: the call returns the whole content, or reports that it did not.
     let (read, got) = get(stage, "grown", 100).await;
     assert!(!works("grown", got).whole || read == content);
     let (read, got) = get(stage, "grown", 60_000).await;

@@ -1,4 +1,4 @@
-//! A tree to test and the short words to do it with.
+//! A tree under test, with helpers to use it.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -14,40 +14,40 @@ use crate::{
 pub struct Stage {
     /// The tree, empty at first.
     pub tree: Arc<dyn Tree>,
-    /// Where blocks come from.
+    /// Pool of the blocks to read and write.
     pub pool: Pool,
 }
 
-/// The path of a text.
+/// Parses a path.
 pub(super) fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).expect("the rules name paths")
 }
 
-/// The name of some bytes.
+/// Parses a name.
 pub(super) fn name(bytes: impl AsRef<[u8]>) -> Name {
     Name::new(bytes.as_ref()).expect("the rules name names")
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from place to place.
 pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     crate::memory::synthetic(seed, 0, &mut bytes);
     bytes
 }
 
-/// Holds a failure to one of some kinds.
+/// Asserts that a result is a failure of one of these kinds.
 pub(super) fn fails<T>(what: &str, result: Result<T>, kinds: &[ErrorKind]) {
     match result {
-        Ok(_) => panic!("{what}: succeeded, but {kinds:?} was due"),
+        Ok(_) => panic!("{what}: succeeded, but {kinds:?} was expected"),
         Err(error) => assert!(
             kinds.contains(&error.kind),
-            "{what}: failed with {:?} ({error}), but {kinds:?} was due",
+            "{what}: failed with {:?} ({error}), but {kinds:?} was expected",
             error.kind
         ),
     }
 }
 
-/// Holds a result to success.
+/// Asserts that a result is a success.
 #[track_caller]
 pub(super) fn works<T>(what: impl Debug, result: Result<T>) -> T {
     match result {
@@ -57,7 +57,7 @@ pub(super) fn works<T>(what: impl Debug, result: Result<T>) -> T {
 }
 
 impl Stage {
-    /// Puts a tree on stage.
+    /// Makes the stage for one rule.
     pub fn new(tree: Arc<dyn Tree>, pool: Pool) -> Self {
         assert!(
             pool.slots() >= 2 && pool.block_size() >= 1 << 16,
@@ -70,7 +70,7 @@ impl Stage {
         self.tree.capabilities()
     }
 
-    /// A block with these bytes.
+    /// Returns a block with these bytes.
     pub(super) async fn block(&self, bytes: &[u8]) -> Block {
         let mut block = self.pool.get().await;
         block.capacity_mut()[..bytes.len()].copy_from_slice(bytes);
@@ -108,14 +108,14 @@ impl Stage {
         }
     }
 
-    /// The whole content of a file.
+    /// Reads the whole content of a file.
     pub(super) async fn read(&self, at: &str) -> Vec<u8> {
         let file = self.open_to_read(at).await;
         let size = works(at, file.metadata().await).size;
         self.read_at(&*file, 0, size as usize).await
     }
 
-    /// What one or more reads give, up to `length`.
+    /// Reads up to `length` bytes in as many reads as needed.
     pub(super) async fn read_at(&self, file: &dyn File, offset: u64, length: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while bytes.len() < length {
@@ -156,7 +156,7 @@ impl Stage {
         works(at, self.tree.set_metadata(&path(at), &change).await)
     }
 
-    /// All entries of a folder, in chunks of `max`.
+    /// Lists all entries of a folder, in chunks of `max`.
     pub(super) async fn list(&self, at: &RelPath, max: usize) -> Vec<DirEntry> {
         let mut listing = works(at, self.tree.list(at).await);
         let mut entries = Vec::new();
@@ -170,7 +170,7 @@ impl Stage {
         }
     }
 
-    /// The sorted names of a folder.
+    /// Lists the sorted names of a folder.
     pub(super) async fn names(&self, at: &str) -> Vec<Name> {
         let entries = self.list(&path(at), 100).await;
         let mut names: Vec<Name> = entries.into_iter().map(|entry| entry.name).collect();
@@ -179,10 +179,10 @@ impl Stage {
     }
 }
 
-/// The error of a failure, for what it says.
+/// Asserts a failure and returns the error.
 pub(super) fn error_of<T>(what: &str, result: Result<T>) -> Error {
     match result {
-        Ok(_) => panic!("{what}: succeeded, but a failure was due"),
+        Ok(_) => panic!("{what}: succeeded, but a failure was expected"),
         Err(error) => error,
     }
 }

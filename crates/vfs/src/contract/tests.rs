@@ -5,8 +5,6 @@ use super::*;
 use crate::clock::simulate;
 use crate::decorate::faults::Faults;
 use crate::decorate::limit::Limit;
-use crate::decorate::meter::Meter;
-use crate::decorate::retry::Retry;
 use crate::decorate::slow::{DeviceModel, Slow};
 use crate::decorate::trace::Traced;
 use crate::trace::{End, Observer, Record};
@@ -57,12 +55,10 @@ fn memory_keeps_the_contract_of_a_poor_volume() {
 fn neutral_decorators_keep_the_contract() {
     let clock = VirtualClock::new();
     let time: Arc<dyn crate::Clock> = Arc::new(clock.clone());
-    check(&clock, || Meter::new(memory()));
     check(&clock, || Limit::new(memory(), || None, Arc::clone(&time)));
     check(&clock, || {
         Limit::new(memory(), || Some(1_000_000), Arc::clone(&time))
     });
-    check(&clock, || Retry::new(memory(), |_| None, Arc::clone(&time)));
     check(&clock, || Faults::new(memory(), Vec::new(), Arc::clone(&time)));
     check(&clock, || Traced::new(memory(), Arc::new(Deaf), End::Target));
 }

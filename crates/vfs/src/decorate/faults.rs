@@ -1,12 +1,14 @@
-//! Failures by rule: for tests of what a copy does when a device, server or tree fails.
+//! Injects failures by rule, to test how a copy handles a failing device, server or tree.
 
 use std::fmt;
 use std::future::pending;
 use std::io;
 use std::ops::Range;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::text::{self, TextError};
 use super::{Call, Done, Layer, Layered};
@@ -17,7 +19,8 @@ use crate::{Clock, Error, ErrorKind, Op, Pending, RelPath, Result, Tree};
 pub type Faults = Layered<FaultLayer>;
 
 impl Layered<FaultLayer> {
-    /// Puts `rules` before `inner`; for each operation the first rule that fires decides. `clock` is for delays.
+    /// Applies `rules` in front of `inner`. For each operation the first rule that fires decides.
+    /// `clock` times the delays.
     pub fn new(inner: Arc<dyn Tree>, rules: Vec<FaultRule>, clock: Arc<dyn Clock>) -> Arc<Self> {
         let rules = rules
             .into_iter()
@@ -26,83 +29,82 @@ impl Layered<FaultLayer> {
         Self::wrap(inner, FaultLayer { rules, clock })
     }
 
-    /// How often each rule has fired, in the order given.
+    /// Returns how often each rule has fired, in the order given.
     pub fn fired(&self) -> Vec<u32> {
         let rules = self.layer.rules.iter();
-        rules
-            .map(|rule| rule.lock().unwrap_or_else(PoisonError::into_inner).fired)
-            .collect()
+        rules.map(|rule| rule.lock().fired).collect()
     }
 }
 
-/// Which node a rule concerns.
+/// The nodes that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathMatch {
     /// This node.
     Exact(RelPath),
-    /// Every node whose path holds these bytes.
+    /// Every node whose path contains these bytes.
     Contains(Vec<u8>),
 }
 
-/// How long an operation is held up before it fails or goes on.
+/// How long an operation is delayed before it fails or goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
     /// This long.
     For(Duration),
-    /// It never completes.
+    /// For ever: it never completes.
     Forever,
 }
 
-/// The error a rule gives.
+/// The error that a rule injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// As if the system had answered with this errno.
+    /// The error of the operating system with this errno.
     Errno(i32),
-    /// This kind, without a system error.
+    /// An error of this kind, without one of the operating system.
     Kind(ErrorKind),
 }
 
-/// When to fail and how. All conditions must hold; [`Default`] concerns every operation and does nothing.
+/// When to fail and how. All conditions must hold. The [`Default`] rule matches every operation and
+/// does nothing.
 ///
-/// As text (see [`FromStr`]): `[source.|target.]OPERATION:key=value,…` where OPERATION is a word of [`Op`]
-/// (`read`, `write`, `create`, `rename`, …) or `any`, and the keys are
-///
+/// As text (see [`FromStr`]): `[source.|target.]OPERATION:key=value,…` where OPERATION is a word of
+/// [`Op`] (`read`, `write`, `create`, `rename`, …) or `any`. The keys are:
 /// | key | meaning |
 /// |---|---|
-/// | `path` `contains` | this path; every path that holds this text |
+/// | `path` `contains` | this path; every path that contains this text |
 /// | `offset` | touches these bytes: `65536..`, `4K..8K`, `..1M` |
 /// | `after_bytes` | only after the matching operations asked for that many bytes |
 /// | `nth` | only the n-th matching operation, from 1 |
-/// | `times` | fires at most so often |
-/// | `probability` `seed` | fires by chance, the same for the same seed |
-/// | `errno` `kind` | the error: `EIO` or a number; a kind like `no_space` |
+/// | `times` | fires at most this many times |
+/// | `probability` `seed` | fires at random, the same way for the same seed |
+/// | `errno` `kind` | the error: `EIO` or a number; a kind such as `no_space` |
 /// | `delay` | waits first: `200ms`, `forever` |
-/// | `late` | `yes`: the error comes after the operation was done, as if its answer had been lost |
+/// | `late` | `yes`: the operation is done, then fails as if its reply were lost |
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultRule {
-    /// For this end of a copy only; the user of the rules sorts them with [`applies_to`](Self::applies_to).
+    /// Applies to this end of a copy only; the caller selects rules with
+    /// [`applies_to`](Self::applies_to).
     pub end: Option<End>,
-    /// This operation; any where `None`.
+    /// This operation; any if `None`.
     pub op: Option<Op>,
-    /// This node; any where `None`.
+    /// This node; any if `None`.
     pub path: Option<PathMatch>,
     /// Only operations that touch these bytes.
     pub offset: Option<Range<u64>>,
-    /// Only after the operations matched so far asked for that many bytes.
+    /// Only after the operations matched so far asked for this many bytes.
     pub after_bytes: Option<u64>,
     /// Only the n-th operation that matches all of the above, from 1.
     pub nth: Option<u64>,
     /// Fires with this probability (0 to 1), decided by `seed`.
     pub probability: Option<f64>,
-    /// Seed of the decisions.
+    /// Seed of the random decisions.
     pub seed: u64,
-    /// Fires at most so often.
+    /// Fires at most this many times.
     pub times: Option<u32>,
-    /// The error; the operation goes on where `None`.
+    /// The error; the operation goes on if `None`.
     pub fault: Option<Fault>,
-    /// Time before that.
+    /// Delay before the error or the operation.
     pub delay: Option<Delay>,
-    /// The operation is done, and the error comes in place of its answer.
+    /// Whether the operation is done first and the error replaces its result.
     pub late: bool,
 }
 
@@ -110,13 +112,13 @@ impl FaultRule {
     /// Parses rules separated by `;`.
     ///
     /// # Errors
-    /// A sentence that names the part that cannot be understood.
+    /// A message that names the part that cannot be parsed.
     pub fn parse(text: &str) -> std::result::Result<Vec<Self>, TextError> {
         let rules = text.split(';').map(str::trim).filter(|rule| !rule.is_empty());
         rules.map(str::parse).collect()
     }
 
-    /// Whether the rule is meant for this end.
+    /// Whether the rule applies to this end.
     pub fn applies_to(&self, end: End) -> bool {
         self.end.is_none_or(|own| own == end)
     }
@@ -209,7 +211,7 @@ impl PathMatch {
     }
 }
 
-/// `from..to`, either end may be missing, or one offset.
+/// Parses `from..to` (either end may be missing) or one offset.
 fn parse_range(text: &str) -> std::result::Result<Range<u64>, String> {
     let range = match text.split_once("..") {
         None => {
@@ -231,7 +233,7 @@ fn parse_range(text: &str) -> std::result::Result<Range<u64>, String> {
     Ok(range)
 }
 
-/// A word as serde spells it.
+/// Parses a word as serde spells it.
 fn parse_word<T: serde::de::DeserializeOwned>(word: &str, what: &str) -> std::result::Result<T, String> {
     use serde::de::IntoDeserializer as _;
     let source: serde::de::value::StrDeserializer<'_, serde::de::value::Error> = word.into_deserializer();
@@ -284,7 +286,7 @@ struct Armed {
     matched: u64,
     bytes: u64,
     fired: u32,
-    random: u64,
+    random: fastrand::Rng,
 }
 
 impl Armed {
@@ -293,12 +295,12 @@ impl Armed {
             matched: 0,
             bytes: 0,
             fired: 0,
-            random: rule.seed,
+            random: fastrand::Rng::with_seed(rule.seed),
             rule,
         }
     }
 
-    /// Counts the call and says whether the rule fires on it.
+    /// Counts the call and decides whether the rule fires on it.
     fn fires(&mut self, call: &Call<'_>) -> bool {
         if !self.rule.concerns(call) {
             return false;
@@ -311,22 +313,18 @@ impl Armed {
         self.matched += 1;
         let due = self.rule.nth.is_none_or(|nth| nth == self.matched)
             && self.rule.times.is_none_or(|times| self.fired < times)
-            && self.rule.probability.is_none_or(|chance| self.draw() < chance);
+            && self
+                .rule
+                .probability
+                .is_none_or(|chance| self.random.f64() < chance);
         if due {
             self.fired = self.fired.saturating_add(1);
         }
         due
     }
-
-    /// The next number in 0..1.
-    fn draw(&mut self) -> f64 {
-        let bits = crate::memory::mix(self.random, self.matched);
-        self.random = bits;
-        (bits >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }
 
-/// What a rule that fires makes of an operation.
+/// What a rule that fires does to an operation.
 struct Decided {
     delay: Option<Delay>,
     fault: Option<Fault>,
@@ -336,37 +334,37 @@ struct Decided {
 impl Layer for FaultLayer {
     const ITEMWISE: bool = true;
 
-    async fn around<'a, T, F>(&'a self, call: Call<'a>, attempt: F) -> Result<Done<T>>
+    async fn around<'a, T, F>(&'a self, call: Call<'a>, operation: F) -> Result<Done<T>>
     where
         T: Send + 'a,
-        F: Fn(u32) -> Pending<'a, Result<Done<T>>> + Send + Sync + 'a,
+        F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a,
     {
         let Some(Decided { delay, fault, late }) = self.decide(&call) else {
-            return attempt(0).await;
+            return operation().await;
         };
         match delay {
             Some(Delay::Forever) => pending::<()>().await,
             Some(Delay::For(time)) => self.clock.sleep_until(self.clock.now() + time).await,
             None => {}
         }
-        if late && fault.is_some() {
-            attempt(0).await?;
+        let Some(fault) = fault else {
+            return operation().await;
+        };
+        if late {
+            operation().await?;
         }
         let op = call.action.op();
-        match fault {
-            Some(Fault::Errno(errno)) => {
-                Err(Error::from_io(op, call.path, io::Error::from_raw_os_error(errno)))
-            }
-            Some(Fault::Kind(kind)) => Err(Error::new(op, call.path, kind)),
-            None => attempt(0).await,
-        }
+        Err(match fault {
+            Fault::Errno(errno) => Error::from_io(op, call.path, io::Error::from_raw_os_error(errno)),
+            Fault::Kind(kind) => Error::new(op, call.path, kind),
+        })
     }
 }
 
 impl FaultLayer {
     fn decide(&self, call: &Call<'_>) -> Option<Decided> {
         self.rules.iter().find_map(|rule| {
-            let mut armed = rule.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut armed = rule.lock();
             armed.fires(call).then(|| Decided {
                 delay: armed.rule.delay,
                 fault: armed.rule.fault,
@@ -379,11 +377,7 @@ impl FaultLayer {
 impl fmt::Debug for FaultLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
-            .entries(
-                self.rules
-                    .iter()
-                    .map(|rule| rule.lock().map(|armed| armed.rule.clone())),
-            )
+            .entries(self.rules.iter().map(|rule| rule.lock().rule.clone()))
             .finish()
     }
 }

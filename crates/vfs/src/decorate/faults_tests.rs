@@ -56,7 +56,7 @@ fn rules_are_parsed() {
 }
 
 #[test]
-fn a_read_error_strikes_where_it_was_put() {
+fn a_read_error_occurs_at_its_offset() {
     let (clock, time) = clock();
     let pool = Pool::new(1 << 16, 2);
     let faults = Faults::new(
@@ -76,7 +76,7 @@ fn a_read_error_strikes_where_it_was_put() {
 }
 
 #[test]
-fn counts_and_amounts_decide() {
+fn rules_fire_by_count_and_by_bytes() {
     let (clock, time) = clock();
     let pool = Pool::new(1 << 16, 2);
     let text =
@@ -116,7 +116,7 @@ fn counts_and_amounts_decide() {
 }
 
 #[test]
-fn chance_is_the_same_for_the_same_seed() {
+fn the_same_seed_fires_the_same_way() {
     let fired = |seed: u64| {
         let (clock, time) = clock();
         let pool = Pool::new(4096, 1);
@@ -141,7 +141,7 @@ fn chance_is_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn delays_take_time_and_hangs_do_not_end() {
+fn delays_take_time_and_forever_never_completes() {
     let (clock, time) = clock();
     let pool = Pool::new(4096, 2);
     let faults = Faults::new(

@@ -1,10 +1,11 @@
-//! What a layer sees: each operation as a [`Call`].
+//! The interface of a decorator: each operation is a [`Call`] that passes a [`Layer`].
 
 use std::future::Future;
 
 use crate::{Op, Pending, RelPath, Result};
 
-/// Which method of [`Tree`](crate::Tree), [`File`](crate::File) or [`Listing`](crate::Listing) is called.
+/// The method of [`Tree`](crate::Tree), [`File`](crate::File) or [`Listing`](crate::Listing) that
+/// is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
@@ -52,9 +53,9 @@ pub enum Action {
     Read,
     /// `write_at`.
     Write,
-    /// `get_small`: a whole file read in one go (see [`Layer::WHOLE_SMALL`]).
+    /// `get_small`: a whole file read in one call (see [`Layer::WHOLE_SMALL`]).
     GetSmall,
-    /// `put_small`: a whole file written in one go.
+    /// `put_small`: a whole file written in one call.
     PutSmall,
     /// `next_extent`.
     Extents,
@@ -77,7 +78,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The operation as errors name it.
+    /// Returns the operation as errors name it.
     pub fn op(self) -> Op {
         match self {
             Self::Stat | Self::Lookup | Self::ReadLink | Self::Space | Self::Cached => Op::Stat,
@@ -104,7 +105,8 @@ impl Action {
         }
     }
 
-    /// The word for traces and counters: that of [`Op`], finer where the trace format asks for it.
+    /// Returns the word for traces and counters: that of [`Op`], or a finer one where the trace
+    /// format has it.
     pub fn word(self) -> &'static str {
         match self {
             Self::StartWriteback | Self::WaitWriteback => "writeback",
@@ -136,22 +138,22 @@ impl Action {
 /// One operation on its way through a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// What is called.
+    /// The method.
     pub action: Action,
-    /// The node: where it was opened, for a file; the new name, for links and renames.
+    /// The node: for a file the path it was opened by, for links and renames the new name.
     pub path: &'a RelPath,
     /// The other node of a rename (the old name) or hard link (the existing file).
     pub other: Option<&'a RelPath>,
-    /// Byte offset, 0 where it has no meaning.
+    /// Byte offset; 0 where it has no meaning.
     pub offset: u64,
-    /// Bytes asked for, 0 where it has no meaning.
+    /// Bytes asked for; 0 where it has no meaning.
     pub length: u64,
     /// Whether the file was opened for direct I/O.
     pub direct: bool,
 }
 
 impl<'a> Call<'a> {
-    /// A call on a node as a whole.
+    /// Makes a call that concerns a whole node.
     pub(super) fn new(action: Action, path: &'a RelPath) -> Self {
         Self {
             action,
@@ -163,7 +165,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The same call, touching a range.
+    /// Adds the range that the call touches.
     pub(super) fn range(self, offset: u64, length: u64) -> Self {
         Self {
             offset,
@@ -173,38 +175,33 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A result and how much was done: bytes of a read or write, entries of a listing, else 0.
+/// A result and the amount done: bytes of a read or write, entries of a listing, otherwise 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Done<T> {
-    /// What the operation gave.
+    /// The operation's result.
     pub value: T,
     /// Bytes or entries.
     pub amount: u64,
 }
 
-/// What a decorator does with each operation.
+/// Defines what a decorator does with each operation.
 pub trait Layer: Send + Sync + 'static {
-    /// Whether each name of a `lookup`, and the metadata of each listed entry, is shown as a [`Call`] of its own
-    /// ([`Action::Stat`]), after the `lookup` or `next` as a whole.
+    /// Whether each name of a `lookup`, and the metadata of each listed entry, passes as a [`Call`]
+    /// of its own ([`Action::Stat`]), after the `lookup` or `next` as a whole.
     const ITEMWISE: bool = false;
 
-    /// Whether a small file that is written or read in one go is shown as one [`Call`] ([`Action::PutSmall`],
-    /// [`Action::GetSmall`]), so that it stays one round trip. Otherwise it is taken apart into its steps.
+    /// Whether a small file written or read in one call passes as one [`Call`]
+    /// ([`Action::PutSmall`], [`Action::GetSmall`]) and so stays one round trip. Otherwise its
+    /// steps pass one by one.
     const WHOLE_SMALL: bool = false;
 
-    /// Whether it may call `attempt` more than once: what is written then has to be kept for that.
-    const REPEATS: bool = false;
-
-    /// Carries one operation out by calling `attempt` with 0, and again with 1, 2, … to repeat it; or not at all.
-    /// Attempts run one after the other, each to its end.
-    ///
-    /// [`Action::ListNext`] must not be repeated: what a failed listing lost cannot be had again.
+    /// Carries out one operation by calling `operation`, or fails without calling it.
     fn around<'a, T, F>(
         &'a self,
         call: Call<'a>,
-        attempt: F,
+        operation: F,
     ) -> impl Future<Output = Result<Done<T>>> + Send + 'a
     where
         T: Send + 'a,
-        F: Fn(u32) -> Pending<'a, Result<Done<T>>> + Send + Sync + 'a;
+        F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a;
 }

@@ -5,7 +5,8 @@ use super::*;
 use crate::clock::simulate;
 use crate::decorate::test_kit::{clock, read, reader, source};
 
-/// Bytes that `workers` get in each of some windows, each worker reading blocks one after the other.
+/// Returns the bytes that `workers` read in each of several windows, each worker reading blocks one
+/// after the other.
 fn windows(
     rate: impl Fn(Duration) -> Option<u64> + Send + Sync + 'static,
     workers: u64,
@@ -68,7 +69,7 @@ fn a_timetable_takes_effect() {
     };
     let sums = windows(table, 4, 16_384, second * 10, 3);
     assert!((9_800_000..10_300_000).contains(&sums[0]), "{sums:?}");
-    // What was claimed before the stand-still is paid after it.
+    // Bytes claimed before the rate dropped to 0 are paid for afterwards.
     assert!(sums[1] <= 4 * 16_384, "{sums:?}");
     assert!(
         (35_000_000..40_500_000).contains(&sums[2]),
@@ -77,7 +78,7 @@ fn a_timetable_takes_effect() {
 }
 
 #[test]
-fn short_reads_are_paid_back() {
+fn short_reads_are_refunded() {
     let (clock, time) = clock();
     let pool = Pool::new(1 << 20, 1);
     let limit = Limit::new(source(1000), || Some(10_000), time);
@@ -95,7 +96,7 @@ fn short_reads_are_paid_back() {
 }
 
 #[test]
-fn a_dropped_read_gives_its_turn_away() {
+fn a_dropped_read_passes_its_turn_on() {
     let (clock, time) = clock();
     let pool = Pool::new(4096, 3);
     let limit = Limit::new(source(1 << 20), || Some(4096), time);

@@ -1,19 +1,21 @@
-//! A slow device before a fast tree: seek time, bandwidth and an optional write cache.
+//! Models a slow device in front of a fast tree: seek time, bandwidth and an optional write cache.
 //!
-//! The device has one arm or channel: accesses are served one after the other, each at its own time. An access that
-//! does not go on where the last one ended costs a seek. Nothing is measured, all is computed, so a virtual clock
-//! gives the same times as a real one.
+//! The device has one arm or channel, so it serves accesses one after the other, each at its own
+//! time. An access that does not continue where the last one ended costs a seek. All times are
+//! computed, not measured, so a virtual clock gives the same times as a real one.
 //!
-//! With a write cache, writes return at memory speed and are put on the device in the background; when the cache is
-//! full, a write waits for room (the two modes of delayed writing: facts file, section E). Reads come before the
-//! background writes, but then each side pays for the arm's way there and back. `sync` and `wait_writeback` wait until
-//! what they name has been put on the device.
+//! With a write cache, writes return at memory speed and reach the device in the background. When
+//! the cache is full, a write waits for room (the two modes of delayed writing: facts file, section
+//! E). Reads come before the background writes, but then each side pays for moving the arm there
+//! and back. `sync` and `wait_writeback` wait until their data has reached the device.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::text::{self, TextError};
 use super::{Action, Call, Done, Layer, Layered};
@@ -23,7 +25,8 @@ use crate::{Clock, Pending, RelPath, Result, Tree};
 pub type Slow = Layered<SlowLayer>;
 
 impl Layered<SlowLayer> {
-    /// Gives `inner` the times of `model`; they hold for reads and writes together, so wrap a tree once.
+    /// Gives `inner` the times of `model`. Reads and writes share the device, so wrap a tree only
+    /// once.
     pub fn new(inner: Arc<dyn Tree>, model: DeviceModel, clock: Arc<dyn Clock>) -> Arc<Self> {
         let layer = SlowLayer {
             model,
@@ -33,7 +36,7 @@ impl Layered<SlowLayer> {
         Self::wrap(inner, layer)
     }
 
-    /// Bytes in the write cache now.
+    /// Returns the bytes in the write cache.
     pub fn dirty(&self) -> u64 {
         let mut device = self.layer.lock();
         device.advance(self.layer.clock.now());
@@ -41,19 +44,20 @@ impl Layered<SlowLayer> {
     }
 }
 
-/// What a device takes for what.
+/// The costs of a device.
 ///
-/// As text (see [`FromStr`]): `usb-flash`, `disk`, `instant`, or `seek=1ms,read=20MB,write=7MB,op=1ms,cache=64M`; what
-/// is not given is as for `instant`. Both may be joined: `disk,cache=64M`.
+/// As text (see [`FromStr`]): `usb-flash`, `disk`, `instant`, or
+/// `seek=1ms,read=20MB,write=7MB,op=1ms,cache=64M`. Keys that are not given are as for `instant`.
+/// Both forms may be combined: `disk,cache=64M`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceModel {
-    /// For people.
+    /// Name for display.
     pub name: String,
-    /// Time to begin an access elsewhere than where the last one ended.
+    /// Time to start an access that does not continue where the last one ended.
     pub seek: Duration,
-    /// Bytes a second; `u64::MAX` takes no time.
+    /// Bytes a second read; `u64::MAX` takes no time.
     pub read_bytes_per_s: u64,
-    /// Bytes a second; `u64::MAX` takes no time.
+    /// Bytes a second written; `u64::MAX` takes no time.
     pub write_bytes_per_s: u64,
     /// Time of an operation that changes names: create, make a folder or link, rename, remove.
     pub per_operation: Duration,
@@ -64,11 +68,11 @@ pub struct DeviceModel {
 /// Rate of a write into the cache (facts file, section E: 8 MB in 10 ms).
 const MEMORY_BYTES_PER_S: u64 = 800_000_000;
 
-/// A cached write counts as at least one page, which also bounds the list of cached writes.
+/// A cached write counts as at least one page; this also bounds the list of cached writes.
 const PAGE_BYTES: u64 = 4096;
 
 impl DeviceModel {
-    /// A device that takes no time.
+    /// Returns a device that takes no time.
     pub fn instant() -> Self {
         Self {
             name: "instant".into(),
@@ -80,8 +84,8 @@ impl DeviceModel {
         }
     }
 
-    /// The flash stick of the facts file (section on ReadyBoost, D): 20 MB/s reading, 7 MB/s writing, 1 ms a random
-    /// read.
+    /// Returns the flash stick of the facts file (section on ReadyBoost, D): 20 MB/s reading, 7
+    /// MB/s writing, 1 ms for a random read.
     pub fn usb_flash() -> Self {
         Self {
             name: "usb-flash".into(),
@@ -93,7 +97,8 @@ impl DeviceModel {
         }
     }
 
-    /// The disk of the facts file (D): 50 MB/s, 10 to 20 ms a random read, here the middle.
+    /// Returns the disk of the facts file (D): 50 MB/s, 10 to 20 ms for a random read (here the
+    /// middle).
     pub fn disk() -> Self {
         Self {
             name: "disk".into(),
@@ -108,7 +113,7 @@ impl DeviceModel {
     /// Parses the text form.
     ///
     /// # Errors
-    /// A sentence that names the part that cannot be understood.
+    /// A message that names the part that cannot be parsed.
     pub fn parse(text: &str) -> std::result::Result<Self, TextError> {
         text.parse()
     }
@@ -151,7 +156,7 @@ fn rate(value: &str) -> std::result::Result<u64, String> {
     }
 }
 
-/// Time that `bytes` take at a rate.
+/// Returns the time that `bytes` take at a rate.
 fn transfer(bytes: u64, bytes_per_s: u64) -> Duration {
     if bytes_per_s == u64::MAX {
         return Duration::ZERO;
@@ -176,20 +181,20 @@ struct Cached {
     offset: u64,
     end: u64,
     dirty: u64,
-    /// Background work done when this write is on the device.
+    /// Total background work when this write has reached the device.
     done_at: Duration,
 }
 
 #[derive(Default)]
 struct Device {
-    /// The state below is that of this moment.
+    /// The moment that the state below describes.
     at: Duration,
-    /// Until then the device serves accesses that somebody waits for.
+    /// Until then the device serves accesses that callers wait for.
     busy_until: Duration,
     head: Option<Head>,
     /// Where the last cached write ends.
     cache_head: Option<Head>,
-    /// Background work ever given to the device, and done by it, in device time.
+    /// Background work given to the device so far, and the part that is done, in device time.
     queued: Duration,
     drained: Duration,
     cached: VecDeque<Cached>,
@@ -197,7 +202,7 @@ struct Device {
 }
 
 impl Device {
-    /// Lets the background writes go on up to `now`.
+    /// Advances the background writes up to `now`.
     fn advance(&mut self, now: Duration) {
         let idle = now.saturating_sub(self.at.max(self.busy_until));
         self.at = self.at.max(now);
@@ -211,7 +216,7 @@ impl Device {
         }
     }
 
-    /// Adds an access that somebody waits for; gives when it is served.
+    /// Adds an access that a caller waits for. Returns when it is served.
     fn serve(
         &mut self,
         now: Duration,
@@ -227,7 +232,7 @@ impl Device {
                 service += model.seek;
             }
             if !self.cached.is_empty() {
-                // The arm comes back from the background writes; its way back to them is paid here too.
+                // The arm leaves the background writes; its way back to them is paid here too.
                 service += model.seek;
             }
             self.head = Some((file, offset.saturating_add(bytes)));
@@ -236,7 +241,8 @@ impl Device {
         self.busy_until
     }
 
-    /// When the device will have done background work up to `target`, if nothing comes between; `None` if it has.
+    /// Returns when the device will have done background work up to `target` if nothing intervenes;
+    /// `None` if it has.
     fn drained_at(&self, now: Duration, target: Duration) -> Option<Duration> {
         let missing = target.saturating_sub(self.drained);
         (!missing.is_zero()).then(|| self.busy_until.max(now) + missing)
@@ -261,7 +267,7 @@ impl Device {
         });
     }
 
-    /// Background work after which a range of a file is on the device.
+    /// Returns the background work after which a range of a file is on the device.
     fn work_of(&self, file: u64, offset: u64, end: u64) -> Duration {
         let touching = |cached: &&Cached| cached.file == file && cached.offset < end && cached.end > offset;
         self.cached
@@ -274,7 +280,7 @@ impl Device {
 
 impl SlowLayer {
     fn lock(&self) -> MutexGuard<'_, Device> {
-        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+        self.device.lock()
     }
 
     fn serve(&self, head: Option<Head>, bytes: u64, time: Duration) -> Duration {
@@ -282,7 +288,7 @@ impl SlowLayer {
             .serve(self.clock.now(), head, bytes, &self.model, time)
     }
 
-    /// Waits until the background work that `target` names is done. `target` is asked once.
+    /// Waits until the background work that `target` returns is done. `target` is called once.
     async fn wait_drained(&self, target: impl FnOnce(&Device) -> Duration) {
         let target = {
             let mut device = self.lock();
@@ -303,7 +309,7 @@ impl SlowLayer {
         }
     }
 
-    /// Waits for room in the cache and puts a write there.
+    /// Waits for room in the cache and adds a write to it.
     async fn write_cached(&self, call: &Call<'_>, cache_bytes: u64) {
         let file = file_key(call.path);
         loop {
@@ -330,7 +336,8 @@ impl SlowLayer {
     }
 }
 
-/// A key of a file for telling sequential accesses; two files with the same key would only save a seek.
+/// Returns a key to recognise sequential accesses to a file. Two files with the same key would only
+/// save a seek.
 fn file_key(path: &RelPath) -> u64 {
     let mut hasher = DefaultHasher::new();
     path.hash(&mut hasher);
@@ -338,16 +345,16 @@ fn file_key(path: &RelPath) -> u64 {
 }
 
 impl Layer for SlowLayer {
-    async fn around<'a, T, F>(&'a self, call: Call<'a>, attempt: F) -> Result<Done<T>>
+    async fn around<'a, T, F>(&'a self, call: Call<'a>, operation: F) -> Result<Done<T>>
     where
         T: Send + 'a,
-        F: Fn(u32) -> Pending<'a, Result<Done<T>>> + Send + Sync + 'a,
+        F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a,
     {
         let head = Some((file_key(call.path), call.offset));
         let served = match call.action {
-            // What is read is known only afterwards: a read at the end is short.
+            // The length is known only after the read, since a read at the end is short.
             Action::Read => {
-                let result = attempt(0).await;
+                let result = operation().await;
                 let bytes = result.as_ref().map_or(0, |done| done.amount);
                 let time = transfer(bytes, self.model.read_bytes_per_s);
                 let served = self.serve(head, bytes, time);
@@ -357,7 +364,7 @@ impl Layer for SlowLayer {
             Action::Write => match self.model.cache_bytes.filter(|_| !call.direct) {
                 Some(cache_bytes) => {
                     self.write_cached(&call, cache_bytes).await;
-                    return attempt(0).await;
+                    return operation().await;
                 }
                 None => {
                     let time = transfer(call.length, self.model.write_bytes_per_s);
@@ -374,23 +381,23 @@ impl Layer for SlowLayer {
             | Action::Rename => self.serve(None, 0, self.model.per_operation),
             Action::SyncTree => {
                 self.wait_drained(|device| device.queued).await;
-                return attempt(0).await;
+                return operation().await;
             }
             Action::SyncFile => {
                 let file = file_key(call.path);
                 self.wait_drained(|device| device.work_of(file, 0, u64::MAX))
                     .await;
-                return attempt(0).await;
+                return operation().await;
             }
             Action::WaitWriteback => {
                 let (file, end) = (file_key(call.path), call.offset.saturating_add(call.length));
                 self.wait_drained(|device| device.work_of(file, call.offset, end))
                     .await;
-                return attempt(0).await;
+                return operation().await;
             }
-            _ => return attempt(0).await,
+            _ => return operation().await,
         };
-        let result = attempt(0).await;
+        let result = operation().await;
         self.clock.sleep_until(served).await;
         result
     }

@@ -63,7 +63,7 @@ fn random_reads_pay_for_each_seek() {
         let file = reader(&*tree).await;
         for n in 0..50 {
             read(&*file, &pool, n * 1_000_000, 4096).await.unwrap();
-            // Going on from there costs none.
+            // Continuing from there costs no seek.
             read(&*file, &pool, n * 1_000_000 + 4096, 4096).await.unwrap();
         }
     });
@@ -72,7 +72,7 @@ fn random_reads_pay_for_each_seek() {
 }
 
 #[test]
-fn one_arm_serves_all() {
+fn one_arm_serves_all_accesses() {
     let (clock, tree) = slow(1 << 30, "disk");
     let pool = Pool::new(1 << 20, 2);
     simulate(&clock, async {
@@ -90,7 +90,7 @@ fn one_arm_serves_all() {
 }
 
 #[test]
-fn names_cost_an_operation_each() {
+fn each_change_of_a_name_costs_an_operation() {
     let (clock, tree) = slow(0, "seek=0ms,op=10ms");
     simulate(&clock, async {
         tree.make_dir(&path("dir"), 0o755).await.unwrap();
@@ -102,7 +102,8 @@ fn names_cost_an_operation_each() {
     assert_eq!(clock.now(), Duration::from_millis(40));
 }
 
-/// Writes `bytes` in blocks of 64 KiB; gives the times when it seemed done and when it was.
+/// Writes `bytes` in blocks of 64 KiB. Returns the seconds until the last write returned and until
+/// all was durable.
 fn delayed(bytes: u64, model: &str) -> (f64, f64) {
     let (clock, time) = clock();
     let inner = Arc::new(MemoryTree::new().with_discard());
@@ -121,8 +122,9 @@ fn delayed(bytes: u64, model: &str) -> (f64, f64) {
     (perceived, seconds(&clock))
 }
 
-/// Facts file, section E: with a threshold of 510 MB and a disk of 20 MB/s, 1 GB takes about 26 s, after which the disk
-/// goes on for the threshold's 25 s; with 256 MB the dialog closes about 13 s early; 8 MB take about 10 ms.
+/// Facts file, section E: with a threshold of 510 MB and a disk of 20 MB/s, 1 GB takes about 26 s,
+/// after which the disk goes on for the threshold's 25 s. With 256 MB the dialog closes about 13 s
+/// early. 8 MB take about 10 ms.
 #[test]
 fn delayed_writes_have_two_modes() {
     let (perceived, durable) = delayed(1_000_000_000, "write=20MB,cache=510MB");
@@ -141,7 +143,7 @@ fn delayed_writes_have_two_modes() {
 }
 
 #[test]
-fn reads_come_before_delayed_writes() {
+fn reads_are_served_before_delayed_writes() {
     let (clock, tree) = slow(1 << 20, "seek=10ms,read=50MB,write=10MB,cache=64M");
     let pool = Pool::new(1 << 20, 1);
     simulate(&clock, async {
@@ -170,7 +172,7 @@ fn reads_come_before_delayed_writes() {
 }
 
 #[test]
-fn direct_writes_pass_the_cache_by() {
+fn direct_writes_bypass_the_cache() {
     let (clock, tree) = slow(0, "write=1MB,cache=64M");
     let pool = Pool::new(1 << 20, 1);
     simulate(&clock, async {

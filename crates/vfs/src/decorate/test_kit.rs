@@ -1,4 +1,4 @@
-//! What the decorators' tests share.
+//! Helpers of the decorators' tests.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) fn clock() -> (VirtualClock, Arc<dyn Clock>) {
     (clock.clone(), Arc::new(clock))
 }
 
-/// A memory tree with one file `file` of so many zeros, and no room for bytes (for speed).
+/// Makes a memory tree with one file `file` of `size` zeroes. For speed it keeps no content.
 pub(super) fn source(size: u64) -> Arc<MemoryTree> {
     let tree = Arc::new(MemoryTree::new().with_discard());
     simulate(&VirtualClock::new(), async {

@@ -1,8 +1,8 @@
-//! Small values in rule and model texts: sizes, spans of time, `key=value` lists.
+//! Parses values in rule and model texts: sizes, durations, `key=value` lists.
 
 use std::time::Duration;
 
-/// Bytes: `4096`, `64K`, `20M`, `2G` (powers of 1024) or `20MB` (powers of 1000).
+/// Parses a size in bytes: `4096`, `64K`, `20M`, `2G` (powers of 1024) or `20MB` (powers of 1000).
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -24,7 +24,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("\"{text}\" is not a size (like 4096, 64K, 20MB)"))
 }
 
-/// A span of time: `1500us`, `15ms`, `2s`, `1m`; the number may have a fraction.
+/// Parses a duration: `1500us`, `15ms`, `2s`, `1m`; the number may have a fraction.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("\"{text}\" is not a time (like 500us, 15ms, 2s)");
     let digits = text
@@ -47,10 +47,10 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(bad)
 }
 
-/// Longest span that is taken, about 31 years: sums of some of them stay far from overflow.
+/// Longest duration accepted, about 31 years: sums of several stay far from overflow.
 const DURATION_MAX: Duration = Duration::from_secs(1_000_000_000);
 
-/// `key=value` of a list separated by commas.
+/// Splits a comma-separated list of `key=value`.
 pub(super) fn pairs(text: &str) -> impl Iterator<Item = Result<(&str, &str), String>> {
     text.split(',')
         .map(str::trim)
@@ -63,7 +63,7 @@ pub(super) fn pairs(text: &str) -> impl Iterator<Item = Result<(&str, &str), Str
         })
 }
 
-/// A text in a rule or model that cannot be understood; displays what and why.
+/// A text in a rule or model that cannot be parsed. Its message says which part and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TextError(pub(super) String);

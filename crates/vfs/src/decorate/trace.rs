@@ -10,7 +10,8 @@ use crate::{Pending, Result, Tree};
 pub type Traced = Layered<TraceLayer>;
 
 impl Layered<TraceLayer> {
-    /// Tells `observer` of each operation on `inner` when it has finished. A dropped operation is not recorded.
+    /// Reports each operation on `inner` to `observer` when it has finished. An operation that is
+    /// dropped is not recorded.
     pub fn new(inner: Arc<dyn Tree>, observer: SharedObserver, end: End) -> Arc<Self> {
         Self::wrap(inner, TraceLayer { observer, end })
     }
@@ -22,19 +23,19 @@ pub struct TraceLayer {
     end: End,
 }
 
-/// Written as the result of an error that has no errno: -EIO.
+/// Recorded for an error without an errno: -EIO.
 const RESULT_UNKNOWN: i64 = -5;
 
 impl Layer for TraceLayer {
     const WHOLE_SMALL: bool = true;
 
-    async fn around<'a, T, F>(&'a self, call: Call<'a>, attempt: F) -> Result<Done<T>>
+    async fn around<'a, T, F>(&'a self, call: Call<'a>, operation: F) -> Result<Done<T>>
     where
         T: Send + 'a,
-        F: Fn(u32) -> Pending<'a, Result<Done<T>>> + Send + Sync + 'a,
+        F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a,
     {
         let start = self.observer.now();
-        let result = attempt(0).await;
+        let result = operation().await;
         self.observer.record(Record {
             start,
             duration: self.observer.now().saturating_sub(start),

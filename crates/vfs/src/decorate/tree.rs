@@ -1,11 +1,11 @@
 //! [`Layered`]: a tree whose every operation passes a [`Layer`].
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::file::LayeredFile;
 use super::layer::{Action, Call, Done, Layer};
-use super::{settle, whole};
+use super::whole;
 use crate::small::{self, GetSmall, GotSmall, PutSmall};
 use crate::tree::Watch;
 use crate::{
@@ -14,7 +14,8 @@ use crate::{
 };
 use ropeway_block::BlockMut;
 
-/// A tree behind a layer. The decorators are instances of it, e.g. [`Meter`](super::meter::Meter).
+/// A tree behind a layer. The decorators are instances of it, e.g.
+/// [`Traced`](super::trace::Traced).
 pub struct Layered<L> {
     pub(super) inner: Arc<dyn Tree>,
     pub(super) layer: Arc<L>,
@@ -28,57 +29,44 @@ impl<L: Layer> Layered<L> {
         })
     }
 
-    /// The tree behind the layer.
+    /// Returns the tree behind the layer.
     pub fn inner(&self) -> &Arc<dyn Tree> {
         &self.inner
     }
 
-    fn pass<'a, T, F>(&'a self, call: Call<'a>, attempt: F) -> Pending<'a, Result<T>>
+    fn pass<'a, T, F>(&'a self, call: Call<'a>, operation: F) -> Pending<'a, Result<T>>
     where
         T: Send + 'a,
-        F: Fn(u32) -> Pending<'a, Result<T>> + Send + Sync + 'a,
+        F: FnOnce() -> Pending<'a, Result<T>> + Send + 'a,
     {
-        pass(&*self.layer, call, attempt)
+        pass(&*self.layer, call, operation)
     }
 }
 
-/// Sends a call through a layer; the amount done is 0.
-pub(super) fn pass<'a, L, T, F>(layer: &'a L, call: Call<'a>, attempt: F) -> Pending<'a, Result<T>>
+/// Passes a call through a layer; the amount done is 0.
+pub(super) fn pass<'a, L, T, F>(layer: &'a L, call: Call<'a>, operation: F) -> Pending<'a, Result<T>>
 where
     L: Layer,
     T: Send + 'a,
-    F: Fn(u32) -> Pending<'a, Result<T>> + Send + Sync + 'a,
+    F: FnOnce() -> Pending<'a, Result<T>> + Send + 'a,
 {
     Box::pin(async move {
-        let counted = move |tries| -> Pending<'a, Result<Done<T>>> {
-            let future = attempt(tries);
+        let counted = move || -> Pending<'a, Result<Done<T>>> {
+            let future = operation();
             Box::pin(async move { future.await.map(|value| Done { value, amount: 0 }) })
         };
         Ok(layer.around(call, counted).await?.value)
     })
 }
 
-/// Shows one item of an answer to the layer: the first attempt gives what the answer held, later ones ask again.
-async fn pass_item<'a, L, T, F>(layer: &'a L, path: &'a RelPath, first: Result<T>, again: F) -> Result<T>
+/// Passes one item of a reply through the layer as an operation of its own.
+async fn pass_item<'a, L, T>(layer: &'a L, path: &'a RelPath, item: Result<T>) -> Result<T>
 where
     L: Layer,
     T: Send + 'a,
-    F: Fn() -> Pending<'a, Result<T>> + Send + Sync + 'a,
 {
-    let first = Mutex::new(Some(first));
     let call = Call::new(Action::Stat, path);
-    pass(layer, call, move |_| {
-        match first.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(first) => Box::pin(std::future::ready(first)),
-            None => again(),
-        }
-    })
-    .await
-}
-
-async fn lookup_one(tree: &dyn Tree, dir: &RelPath, name: &Name) -> Result<Option<Metadata>> {
-    let mut found = tree.lookup(dir, std::slice::from_ref(name)).await?;
-    found.pop().unwrap_or(Ok(None))
+    pass(layer, call, move || Box::pin(std::future::ready(item))).await
 }
 
 impl<L: Layer> Tree for Layered<L> {
@@ -95,7 +83,7 @@ impl<L: Layer> Tree for Layered<L> {
     }
 
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
-        self.pass(Call::new(Action::Stat, path), move |_| self.inner.metadata(path))
+        self.pass(Call::new(Action::Stat, path), move || self.inner.metadata(path))
     }
 
     fn lookup<'a>(
@@ -104,18 +92,16 @@ impl<L: Layer> Tree for Layered<L> {
         names: &'a [Name],
     ) -> Pending<'a, Result<Vec<Result<Option<Metadata>>>>> {
         if !L::ITEMWISE {
-            return self.pass(Call::new(Action::Lookup, dir), move |_| {
+            return self.pass(Call::new(Action::Lookup, dir), move || {
                 self.inner.lookup(dir, names)
             });
         }
         Box::pin(async move {
             let call = Call::new(Action::Lookup, dir);
-            let found = self.pass(call, move |_| self.inner.lookup(dir, names)).await?;
+            let found = self.pass(call, move || self.inner.lookup(dir, names)).await?;
             let mut items = Vec::with_capacity(found.len());
-            for (name, first) in names.iter().zip(found) {
-                let path = dir.join(name);
-                let again = || -> Pending<'_, _> { Box::pin(lookup_one(&*self.inner, dir, name)) };
-                items.push(pass_item(&*self.layer, &path, first, again).await);
+            for (name, item) in names.iter().zip(found) {
+                items.push(pass_item(&*self.layer, &dir.join(name), item).await);
             }
             Ok(items)
         })
@@ -124,10 +110,9 @@ impl<L: Layer> Tree for Layered<L> {
     fn list<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Box<dyn Listing>>> {
         Box::pin(async move {
             let call = Call::new(Action::List, dir);
-            let inner = self.pass(call, move |_| self.inner.list(dir)).await?;
+            let inner = self.pass(call, move || self.inner.list(dir)).await?;
             let listing = LayeredListing {
                 inner,
-                tree: Arc::clone(&self.inner),
                 layer: Arc::clone(&self.layer),
                 dir: dir.clone(),
             };
@@ -147,24 +132,20 @@ impl<L: Layer> Tree for Layered<L> {
                 direct,
                 ..Call::new(action, path)
             };
-            let inner = self
-                .pass(call, move |tries| {
-                    Box::pin(settle::open(&*self.inner, path, options, tries))
-                })
-                .await?;
+            let inner = self.pass(call, move || self.inner.open(path, options)).await?;
             Ok(Arc::new(LayeredFile::new(inner, Arc::clone(&self.layer), direct)) as Arc<dyn File>)
         })
     }
 
     fn make_dir<'a>(&'a self, path: &'a RelPath, mode: u32) -> Pending<'a, Result<()>> {
-        self.pass(Call::new(Action::MakeDir, path), move |tries| {
-            Box::pin(settle::make_dir(&*self.inner, path, mode, tries))
+        self.pass(Call::new(Action::MakeDir, path), move || {
+            self.inner.make_dir(path, mode)
         })
     }
 
     fn make_symlink<'a>(&'a self, path: &'a RelPath, text: &'a [u8]) -> Pending<'a, Result<()>> {
-        self.pass(Call::new(Action::Symlink, path), move |tries| {
-            Box::pin(settle::make_symlink(&*self.inner, path, text, tries))
+        self.pass(Call::new(Action::Symlink, path), move || {
+            self.inner.make_symlink(path, text)
         })
     }
 
@@ -173,32 +154,30 @@ impl<L: Layer> Tree for Layered<L> {
             other: Some(existing),
             ..Call::new(Action::HardLink, new)
         };
-        self.pass(call, move |tries| {
-            Box::pin(settle::make_hard_link(&*self.inner, existing, new, tries))
-        })
+        self.pass(call, move || self.inner.make_hard_link(existing, new))
     }
 
     fn make_special<'a>(&'a self, path: &'a RelPath, metadata: &'a Metadata) -> Pending<'a, Result<()>> {
-        self.pass(Call::new(Action::Special, path), move |tries| {
-            Box::pin(settle::make_special(&*self.inner, path, metadata, tries))
+        self.pass(Call::new(Action::Special, path), move || {
+            self.inner.make_special(path, metadata)
         })
     }
 
     fn read_link<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<u8>>> {
-        self.pass(Call::new(Action::ReadLink, path), move |_| {
+        self.pass(Call::new(Action::ReadLink, path), move || {
             self.inner.read_link(path)
         })
     }
 
     fn remove_file<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.pass(Call::new(Action::RemoveFile, path), move |tries| {
-            Box::pin(async move { settle::removed(self.inner.remove_file(path).await, tries) })
+        self.pass(Call::new(Action::RemoveFile, path), move || {
+            self.inner.remove_file(path)
         })
     }
 
     fn remove_dir<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.pass(Call::new(Action::RemoveDir, path), move |tries| {
-            Box::pin(async move { settle::removed(self.inner.remove_dir(path).await, tries) })
+        self.pass(Call::new(Action::RemoveDir, path), move || {
+            self.inner.remove_dir(path)
         })
     }
 
@@ -207,9 +186,7 @@ impl<L: Layer> Tree for Layered<L> {
             other: Some(from),
             ..Call::new(Action::Rename, to)
         };
-        self.pass(call, move |tries| {
-            Box::pin(settle::rename(&*self.inner, from, to, replace, tries))
-        })
+        self.pass(call, move || self.inner.rename(from, to, replace))
     }
 
     fn set_metadata<'a>(
@@ -217,25 +194,25 @@ impl<L: Layer> Tree for Layered<L> {
         path: &'a RelPath,
         change: &'a MetadataChange,
     ) -> Pending<'a, Result<Vec<Loss>>> {
-        self.pass(Call::new(Action::SetAttributes, path), move |_| {
+        self.pass(Call::new(Action::SetAttributes, path), move || {
             self.inner.set_metadata(path, change)
         })
     }
 
     fn xattrs<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<Xattr>>> {
-        self.pass(Call::new(Action::Xattrs, path), move |_| self.inner.xattrs(path))
+        self.pass(Call::new(Action::Xattrs, path), move || self.inner.xattrs(path))
     }
 
     fn space(&self) -> Pending<'_, Result<Space>> {
-        self.pass(Call::new(Action::Space, &ROOT), move |_| self.inner.space())
+        self.pass(Call::new(Action::Space, &ROOT), move || self.inner.space())
     }
 
     fn sync(&self) -> Pending<'_, Result<()>> {
-        self.pass(Call::new(Action::SyncTree, &ROOT), move |_| self.inner.sync())
+        self.pass(Call::new(Action::SyncTree, &ROOT), move || self.inner.sync())
     }
 
     fn sync_dir<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.pass(Call::new(Action::SyncDir, dir), move |_| self.inner.sync_dir(dir))
+        self.pass(Call::new(Action::SyncDir, dir), move || self.inner.sync_dir(dir))
     }
 
     fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
@@ -255,12 +232,12 @@ impl<L: Layer> Tree for Layered<L> {
     }
 
     fn names_with_prefix<'a>(&'a self, dir: &'a RelPath, prefix: &'a [u8]) -> Pending<'a, Result<Vec<Name>>> {
-        self.pass(Call::new(Action::List, dir), move |_| {
+        self.pass(Call::new(Action::List, dir), move || {
             self.inner.names_with_prefix(dir, prefix)
         })
     }
 
-    // Past the layer: a claim is none of the job's data.
+    // Claims bypass the layer: they are not part of the job's data.
     fn claim<'a>(&'a self, path: &'a RelPath, create: bool) -> Pending<'a, Result<Box<dyn Claim>>> {
         self.inner.claim(path, create)
     }
@@ -274,7 +251,7 @@ impl<L: Layer> Tree for Layered<L> {
     }
 
     fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {
-        self.pass(Call::new(Action::Watch, &ROOT), move |_| self.inner.watch())
+        self.pass(Call::new(Action::Watch, &ROOT), move || self.inner.watch())
     }
 }
 
@@ -282,7 +259,6 @@ static ROOT: RelPath = RelPath::root();
 
 struct LayeredListing<L> {
     inner: Box<dyn Listing>,
-    tree: Arc<dyn Tree>,
     layer: Arc<L>,
     dir: RelPath,
 }
@@ -290,27 +266,23 @@ struct LayeredListing<L> {
 impl<L: Layer> Listing for LayeredListing<L> {
     fn next(&mut self, max: usize) -> Pending<'_, Result<Vec<DirEntry>>> {
         Box::pin(async move {
-            let (layer, tree, dir) = (&*self.layer, &*self.tree, &self.dir);
-            let once = Mutex::new(Some(self.inner.next(max)));
-            let attempt = move |_| -> Pending<'_, Result<Done<Vec<DirEntry>>>> {
-                let next = once.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let (layer, dir) = (&*self.layer, &self.dir);
+            let next = self.inner.next(max);
+            let operation = move || -> Pending<'_, Result<Done<Vec<DirEntry>>>> {
                 Box::pin(async move {
-                    // A layer that repeats against the rule of `Layer::around` gets an error, not a hole.
-                    let next =
-                        next.ok_or_else(|| Error::new(Action::ListNext.op(), dir, ErrorKind::Misuse))?;
                     let value = next.await?;
                     let amount = value.len() as u64;
                     Ok(Done { value, amount })
                 })
             };
             let call = Call::new(Action::ListNext, dir).range(0, max as u64);
-            let mut entries = layer.around(call, attempt).await?.value;
+            let mut entries = layer.around(call, operation).await?.value;
             if L::ITEMWISE {
                 for entry in &mut entries {
                     let path = dir.join(&entry.name);
                     let nothing = Err(Error::new(Action::Stat.op(), &path, ErrorKind::Other));
-                    let first = std::mem::replace(&mut entry.metadata, nothing);
-                    entry.metadata = pass_item(layer, &path, first, || tree.metadata(&path)).await;
+                    let item = std::mem::replace(&mut entry.metadata, nothing);
+                    entry.metadata = pass_item(layer, &path, item).await;
                 }
             }
             Ok(entries)

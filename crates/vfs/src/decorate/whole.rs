@@ -1,36 +1,27 @@
-//! Small files in one go, as one call of a layer.
-
-use std::sync::{Mutex, PoisonError};
+//! Small files as one call of a layer.
 
 use ropeway_block::BlockMut;
 
+use super::file::HELD;
 use super::layer::{Action, Call, Done, Layer};
-use super::settle;
 use crate::small::{GetSmall, GotSmall, PutSmall};
 use crate::{Loss, Pending, Result, Tree};
 
-/// Shows a write as one call; its bytes are those of the content.
+/// Passes a write as one call; its length is that of the content.
 pub(super) async fn put<L: Layer>(tree: &dyn Tree, layer: &L, put: PutSmall) -> Result<Vec<Loss>> {
     let amount = put.content.as_ref().map_or(0, |content| content.len() as u64);
     let path = put.path.clone();
     let call = Call::new(Action::PutSmall, &path).range(0, amount);
-    let first = Mutex::new(Some(put.clone()));
-    // The first try gets the only handle on the block, where nothing repeats: a header may go in front of it.
-    let again = L::REPEATS.then_some(put);
-    let (first, again) = (&first, &again);
-    let attempt = move |tries| -> Pending<'_, Result<Done<Vec<Loss>>>> {
-        let given = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let given = given.or_else(|| again.clone());
+    let operation = move || -> Pending<'_, Result<Done<Vec<Loss>>>> {
         Box::pin(async move {
-            let given = given.expect("a layer that repeats says so");
-            let value = settle::put_small(tree, given, tries).await?;
+            let value = tree.put_small(put).await?;
             Ok(Done { value, amount })
         })
     };
-    layer.around(call, attempt).await.map(|done| done.value)
+    layer.around(call, operation).await.map(|done| done.value)
 }
 
-/// Shows a read as one call; it asks for the size that the file is said to have.
+/// Passes a read as one call; its length is the expected size of the file.
 pub(super) async fn get<L: Layer>(
     tree: &dyn Tree,
     layer: &L,
@@ -38,26 +29,21 @@ pub(super) async fn get<L: Layer>(
     block: BlockMut,
 ) -> (BlockMut, Result<GotSmall>) {
     let call = Call::new(Action::GetSmall, &get.path).range(0, get.size.min(block.capacity() as u64));
-    let slot = Mutex::new(Some(block));
-    let (slot_ref, get_ref) = (&slot, &get);
-    let attempt = move |_| -> Pending<'_, Result<Done<GotSmall>>> {
+    let mut slot = Some(block);
+    let (slot_ref, get_ref) = (&mut slot, &get);
+    let operation = move || -> Pending<'_, Result<Done<GotSmall>>> {
         Box::pin(async move {
-            let block = take(slot_ref);
+            let block = slot_ref.take().expect(HELD);
             let (block, result) = tree.get_small(get_ref.clone(), block).await;
             let amount = block.len() as u64;
-            *slot_ref.lock().unwrap_or_else(PoisonError::into_inner) = Some(block);
+            *slot_ref = Some(block);
             result.map(|value| Done { value, amount })
         })
     };
-    let result = layer.around(call, attempt).await;
-    let mut block = take(&slot);
+    let result = layer.around(call, operation).await;
+    let mut block = slot.expect(HELD);
     if result.is_err() {
         block.set_len(0);
     }
     (block, result.map(|done| done.value))
-}
-
-fn take(slot: &Mutex<Option<BlockMut>>) -> BlockMut {
-    let block = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    block.expect("attempts run one after the other to their end, and each puts the block back")
 }

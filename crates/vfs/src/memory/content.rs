@@ -1,10 +1,12 @@
 //! The bytes of one file: pages over a base.
 //!
-//! Invariant: no page lies at or beyond the end, and the bytes of the last page beyond the end are zero.
+//! Invariant: no page is at or beyond the end, and the bytes of the last page beyond the end are
+//! zero.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::random::Random;
 use crate::Extent;
 
 /// Bytes of a page: as on most file systems, and the granularity of holes.
@@ -13,22 +15,24 @@ pub(super) const PAGE: u64 = 4096;
 pub(super) type Page = [u8; PAGE as usize];
 pub(super) type Pages = BTreeMap<u64, Arc<Page>>;
 
-/// What a file holds where it has no page.
+/// The content of a file where it has no page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// Holes.
     Zero,
-    /// Bytes of [`synthetic`], up to `length`; holes behind.
+    /// The bytes of [`synthetic`] up to `length`; a hole beyond.
     Synthetic { seed: u64, length: u64 },
-    /// Written bytes that were thrown away.
+    /// Bytes that were written and discarded.
     Discard,
 }
 
-/// What of a file survives a power cut for sure.
+/// The part of a file that surely survives a power cut.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Durable {
     pub(super) size: u64,
     pub(super) pages: Pages,
+    /// Pages missing from the map of the file's blocks: whatever is written there is not found again.
+    pub(super) unmapped: BTreeSet<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,7 +40,7 @@ pub(super) struct Content {
     size: u64,
     pub(super) pages: Pages,
     base: Base,
-    /// Pages changed since the last sync, and what was synced; only with the crash model.
+    /// The synced content, and the pages changed since; only with the crash model.
     pub(super) durable: Option<(Durable, BTreeSet<u64>)>,
 }
 
@@ -62,7 +66,7 @@ impl Content {
         }
     }
 
-    /// Bytes held: whole pages; of a synthetic or discarded file its length.
+    /// Returns the bytes allocated: whole pages; for a synthetic or discarded file its length.
     pub(super) fn allocated(&self) -> u64 {
         match self.base {
             Base::Zero => self.pages.len() as u64 * PAGE,
@@ -71,7 +75,7 @@ impl Content {
         }
     }
 
-    /// Bytes that count against the space of the tree.
+    /// Returns the bytes that count against the tree's space.
     pub(super) fn charge(&self) -> u64 {
         match self.base {
             Base::Zero | Base::Synthetic { .. } => self.pages.len() as u64 * PAGE,
@@ -79,7 +83,7 @@ impl Content {
         }
     }
 
-    /// By how much [`charge`](Self::charge) would grow.
+    /// Returns by how much a write would increase [`charge`](Self::charge).
     pub(super) fn charge_of_write(&self, offset: u64, length: u64) -> u64 {
         let end = offset.saturating_add(length);
         if self.base == Base::Discard {
@@ -93,7 +97,7 @@ impl Content {
         (last - first + 1 - there).saturating_mul(PAGE)
     }
 
-    /// Fills `buffer` from `offset`; gives how many bytes the file had there.
+    /// Fills `buffer` from `offset`. Returns the number of bytes that the file has there.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let length = self.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut done = 0;
@@ -138,7 +142,7 @@ impl Content {
         }
     }
 
-    /// A page to change, made from the base if it is not there.
+    /// Returns a page to change; makes it from the base if it does not exist.
     fn page_mut(&mut self, number: u64) -> &mut Page {
         self.touch(number);
         if !self.pages.contains_key(&number) {
@@ -166,6 +170,11 @@ impl Content {
     }
 
     pub(super) fn set_len(&mut self, length: u64) {
+        if let Some((durable, dirty)) = &mut self.durable {
+            let first_gone = length.div_ceil(PAGE);
+            durable.unmapped.retain(|number| *number < first_gone);
+            dirty.extend(durable.pages.range(first_gone..).map(|(number, _)| *number));
+        }
         if length < self.size {
             let first_gone = length.div_ceil(PAGE);
             let gone: Vec<u64> = self
@@ -187,7 +196,7 @@ impl Content {
         self.size = length;
     }
 
-    /// Makes a range read as zeros; whole pages of it become holes.
+    /// Makes a range read as zeroes; whole pages of it become holes.
     pub(super) fn punch(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length).min(self.size);
         if offset >= end || self.base == Base::Discard {
@@ -197,7 +206,7 @@ impl Content {
             Base::Synthetic { length, .. } => length,
             _ => 0,
         };
-        // Pages that need work: those there, and those that the base fills.
+        // Pages to change: those that exist, and those that the base fills.
         let (first, last) = (offset / PAGE, (end - 1) / PAGE);
         let mut numbers: BTreeSet<u64> = self
             .pages
@@ -223,7 +232,7 @@ impl Content {
         }
     }
 
-    /// The first run of data at or after `offset`.
+    /// Returns the first run of data at or after `offset`.
     pub(super) fn next_extent(&self, offset: u64) -> Option<Extent> {
         if offset >= self.size {
             return None;
@@ -258,11 +267,32 @@ impl Content {
         };
         for number in std::mem::take(dirty) {
             match self.pages.get(&number) {
+                Some(_) if durable.unmapped.contains(&number) => durable.pages.remove(&number),
                 Some(page) => durable.pages.insert(number, Arc::clone(page)),
                 None => durable.pages.remove(&number),
             };
         }
         durable.size = self.size;
+    }
+
+    /// Drops some dirty pages, which stay in the page cache. Returns whether any were lost. Without a
+    /// journal of metadata the map of the blocks may be lost with them.
+    pub(super) fn fail_writeback(&mut self, random: &mut Random, journals_metadata: bool) -> bool {
+        let Some((durable, dirty)) = &mut self.durable else {
+            return false;
+        };
+        let before = dirty.len();
+        // Pages that were truncated are a change of metadata, not of data.
+        let pages = &self.pages;
+        dirty.retain(|number| !pages.contains_key(number) || !random.flip());
+        let failed = dirty.len() < before;
+        if failed && !journals_metadata && random.flip() {
+            let first = random.below(self.size.div_ceil(PAGE));
+            let last = self.size.div_ceil(PAGE);
+            durable.unmapped.extend(first..last);
+            durable.pages.split_off(&first);
+        }
+        failed
     }
 
     /// Replaces size and pages by what a crash left.
@@ -281,13 +311,15 @@ impl Content {
             Durable {
                 size,
                 pages: self.pages.clone(),
+                unmapped: BTreeSet::new(),
             },
             BTreeSet::new(),
         ));
     }
 }
 
-/// The bytes of the synthetic file of `seed` from `offset` on: noise that does not compress and differs at every place.
+/// Fills `buffer` with the bytes of the synthetic file of `seed` from `offset` on: noise that does
+/// not compress and differs at every place.
 pub fn synthetic(seed: u64, offset: u64, buffer: &mut [u8]) {
     let mut done = 0;
     while done < buffer.len() {
@@ -300,8 +332,9 @@ pub fn synthetic(seed: u64, offset: u64, buffer: &mut [u8]) {
     }
 }
 
-/// Number `n` of the random sequence of `seed` (SplitMix64, Steele et al. 2014).
-pub(crate) fn mix(seed: u64, n: u64) -> u64 {
+/// Hashes (seed, n) to 64 bits: number `n` of the SplitMix64 sequence of `seed` (Steele et al.
+/// 2014). A generator with state cannot replace it, since content is read at any offset.
+pub(super) fn mix(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

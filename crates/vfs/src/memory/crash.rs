@@ -1,35 +1,36 @@
-//! What a power cut leaves.
+//! Models what a power cut leaves.
 //!
-//! The model is that of a journalling file system, made harsh where a program must not rely on it:
-//! * changes of names survive in order: after the cut, the first n of those not yet synced are there and the others
-//!   are not. `Tree::sync` and `sync_dir` (of a folder that a change touches) make changes durable, with all earlier
-//!   ones; `File::sync` does not;
-//! * a file's content and length are those of its last `File::sync` or `Tree::sync`; of each page written since, the
-//!   old or the new bytes are there, or new sectors beside old ones;
-//! * attributes are those of the last sync or the newest.
+//! The model is a journalling file system, made harsh where a program must not rely on it:
+//! * Changes of names survive in order: after the cut, the first n of those not yet synced exist
+//!   and the others do not. `Tree::sync` and `sync_dir` (of a folder that a change touches) make
+//!   changes durable, with all earlier ones; `File::sync` does not.
+//! * A file's content and length are those of its last `File::sync` or `Tree::sync`. Each page
+//!   written since has its old or its new bytes, or a mixture of old and new sectors.
+//! * Attributes are those of the last sync or the newest.
 //!
-//! What happens of what may happen, a seed decides.
+//! A seed decides between the possible outcomes.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::content::{Content, Durable, PAGE, Page, mix};
+use super::content::{Content, Durable, PAGE, Page};
 use super::nodes::{Body, Node};
+use super::random::Random;
 use super::state::{ROOT, State};
 use super::{MemoryTree, Shared};
 use crate::Name;
 
-/// Bytes that a device writes whole or not at all.
+/// Bytes that a device writes as a whole or not at all.
 const SECTOR: usize = 512;
 
-/// Changes of names that are not yet durable.
+/// Changes of names that are not durable yet.
 #[derive(Clone, Default)]
 pub(super) struct Log {
-    /// Each change: what the entries it touched were before.
+    /// For each change, the previous state of the entries it touched.
     changes: VecDeque<Vec<Undo>>,
-    /// The change that is being made.
+    /// The change in progress.
     current: Vec<Undo>,
-    /// How often each node stands in the log.
+    /// How often each node occurs in the log.
     named: BTreeMap<u64, usize>,
 }
 
@@ -53,7 +54,7 @@ impl Log {
         self.named.contains_key(&index)
     }
 
-    /// Forgets the oldest changes; gives the nodes that no other change needs.
+    /// Drops the oldest changes. Returns the nodes that no other change needs.
     fn forget(&mut self, count: usize) -> Vec<u64> {
         let mut free = Vec::new();
         for undo in self.changes.drain(..count).flatten() {
@@ -133,10 +134,11 @@ impl Node {
         }
     }
 
-    /// The node as a power cut leaves it.
+    /// Returns the node as a power cut leaves it.
     fn after_crash(&self, random: &mut Random) -> Self {
         let mut node = self.clone();
         node.open = 0;
+        node.failures = Default::default();
         if let Some(durable) = &self.durable
             && random.flip()
         {
@@ -157,6 +159,7 @@ fn crash_content(content: &mut Content, random: &mut Random) {
     let Durable {
         size: old,
         pages: mut kept,
+        unmapped,
     } = durable;
     let new = content.size();
     let size = match random.below(3) {
@@ -164,7 +167,7 @@ fn crash_content(content: &mut Content, random: &mut Random) {
         1 => new,
         _ => old.min(new) + random.below(old.abs_diff(new).saturating_add(1)),
     };
-    for number in dirty {
+    for number in dirty.difference(&unmapped).copied() {
         match (random.below(3), content.pages.get(&number)) {
             (0, _) => {}
             (1, Some(page)) => {
@@ -182,7 +185,7 @@ fn crash_content(content: &mut Content, random: &mut Random) {
     content.restore(size, kept);
 }
 
-/// New sectors beside old ones.
+/// Mixes new and old sectors.
 fn tear(old: Option<&Arc<Page>>, new: Option<&Arc<Page>>, random: &mut Random) -> Page {
     let mut page = old.map_or([0; PAGE as usize], |page| **page);
     for start in (0..PAGE as usize).step_by(SECTOR) {
@@ -197,12 +200,13 @@ fn tear(old: Option<&Arc<Page>>, new: Option<&Arc<Page>>, random: &mut Random) -
 }
 
 impl MemoryTree {
-    /// A tree as a power cut at this moment could leave it; the same seed gives the same. This tree goes on unchanged.
+    /// Returns a tree as a power cut at this moment could leave it; the same seed gives the same
+    /// tree. This tree is not changed.
     ///
     /// # Panics
     /// Without [`with_crash_model`](Self::with_crash_model).
     pub fn crash(&self, seed: u64) -> MemoryTree {
-        let mut random = Random { seed, drawn: 0 };
+        let mut random = Random::new(seed);
         let state = self.shared.lock();
         let log = state
             .log
@@ -235,6 +239,7 @@ impl MemoryTree {
         after.log = Some(Log::default());
         let old = &self.shared;
         MemoryTree {
+            reported: Default::default(),
             shared: Arc::new(Shared {
                 capabilities: old.capabilities.clone(),
                 clock: old.clock.clone(),
@@ -242,14 +247,14 @@ impl MemoryTree {
                 discard: old.discard,
                 crash_model: true,
                 volume: old.volume,
-                state: std::sync::Mutex::new(after),
+                state: parking_lot::Mutex::new(after),
             }),
         }
     }
 }
 
 impl State {
-    /// Drops what the root does not lead to; counts links and space anew.
+    /// Removes what the root does not lead to; counts links and space again.
     fn recount(&mut self) {
         for node in self.nodes.values_mut() {
             node.links = 0;
@@ -275,22 +280,5 @@ impl State {
             _ => 0,
         });
         self.used = charges.sum();
-    }
-}
-
-struct Random {
-    seed: u64,
-    drawn: u64,
-}
-
-impl Random {
-    /// A number below `bound`, which is at least 1.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.drawn += 1;
-        mix(self.seed, self.drawn) % bound.max(1)
-    }
-
-    fn flip(&mut self) -> bool {
-        self.below(2) == 0
     }
 }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use ropeway_block::{Block, BlockMut};
 
@@ -17,12 +18,20 @@ pub(super) struct MemoryFile {
     index: u64,
     path: RelPath,
     write: bool,
+    /// Count of the write-back failures that a `sync` through this file has reported.
+    reported: AtomicU64,
 }
 
 impl MemoryFile {
-    /// Takes over one open count of the node.
-    pub(super) fn new(shared: Arc<Shared>, index: u64, path: RelPath, write: bool) -> Self {
+    /// Takes over one count of the node's open files.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        (index, reported): (u64, u64),
+        path: RelPath,
+        write: bool,
+    ) -> Self {
         Self {
+            reported: AtomicU64::new(reported),
             shared,
             index,
             path,
@@ -113,7 +122,7 @@ impl File for MemoryFile {
         })
     }
 
-    /// Checks that there is room; none is kept.
+    /// Checks that there is room; reserves none.
     fn allocate(&self, length: u64) -> Pending<'_, Result<()>> {
         self.with(|state, shared| {
             self.writable(Op::SetLength)?;
@@ -140,15 +149,19 @@ impl File for MemoryFile {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Nothing to wait for; nothing becomes durable by it.
+    /// Returns at once, and makes nothing durable.
     fn wait_writeback(&self, _offset: u64, _length: u64) -> Pending<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
     fn sync(&self, data_only: bool) -> Pending<'_, Result<()>> {
         self.with(|state, _| {
-            state.node_mut(self.index).sync(data_only);
-            Ok(())
+            let node = state.node_mut(self.index);
+            node.sync(data_only);
+            match node.failures.check(&self.reported) {
+                true => Err(Error::new(Op::Sync, &self.path, ErrorKind::DeviceError)),
+                false => Ok(()),
+            }
         })
     }
 

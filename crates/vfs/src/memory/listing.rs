@@ -1,5 +1,5 @@
-//! A walk over one folder: in the order of names, going on behind the last one given, so that changes made meanwhile
-//! neither hide nor repeat another entry.
+//! A listing of one folder in the order of names. It continues after the last name given, so
+//! changes made meanwhile neither hide nor repeat another entry.
 
 use std::ops::Bound;
 use std::sync::Arc;

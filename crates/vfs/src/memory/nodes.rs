@@ -1,8 +1,9 @@
-//! Nodes: what a tree consists of.
+//! The nodes of a memory tree.
 
 use std::collections::BTreeMap;
 
 use super::content::Content;
+use super::writeback::Failures;
 use super::{EPOCH, Shared};
 use crate::{FileId, Kind, Loss, Metadata, MetadataChange, Name, Owner, Timestamp, Xattr};
 
@@ -11,11 +12,13 @@ use crate::{FileId, Kind, Loss, Metadata, MetadataChange, Name, Owner, Timestamp
 pub(super) struct Node {
     pub(super) body: Body,
     pub(super) attributes: Attributes,
-    /// Names that lead to it.
+    /// Number of names that lead to it.
     pub(super) links: u64,
-    /// Open files on it.
+    /// Number of open files on it.
     pub(super) open: u32,
-    /// Attributes that survive a power cut for sure; only with the crash model.
+    /// Failures of its write-back.
+    pub(super) failures: Failures,
+    /// Attributes that surely survive a power cut; only with the crash model.
     pub(super) durable: Option<Attributes>,
 }
 
@@ -62,7 +65,8 @@ impl Attributes {
         }
     }
 
-    /// Applies a change in the order that `MetadataChange` prescribes; gives what could not be kept.
+    /// Applies a change in the order that `MetadataChange` prescribes. Returns what could not be
+    /// kept.
     pub(super) fn apply(
         &mut self,
         shared: &Shared,
@@ -75,7 +79,7 @@ impl Attributes {
         if let Some(owner) = change.owner {
             if can.owners {
                 self.owner = owner;
-                // chown(2): of a file it clears set-id bits and capabilities.
+                // chown(2) clears set-id bits and capabilities of a file.
                 if kind == Kind::File {
                     self.mode &= !0o6000;
                     self.xattrs.retain(|xattr| xattr.name != CAPABILITY);
@@ -84,7 +88,7 @@ impl Attributes {
                 losses.push(Loss::Owner);
             }
         }
-        // The permission bits of a symbolic link mean nothing and cannot be set, as on Linux.
+        // As on Linux, the permission bits of a symbolic link mean nothing and cannot be set.
         if let Some(mode) = change.mode.filter(|_| kind != Kind::Symlink) {
             if can.modes {
                 self.mode = mode & 0o7777;
@@ -135,6 +139,7 @@ impl Node {
             attributes,
             links: 0,
             open: 0,
+            failures: Failures::default(),
         }
     }
 
@@ -181,7 +186,8 @@ impl Node {
                 volume: shared.volume,
                 index,
             }),
-            // A folder has links from its own and its subfolders' `.` and `..`; like btrfs, none of them counts.
+            // A folder has links from its own and its subfolders' `.` and `..`. As on btrfs, none
+            // of them counts.
             links: self.links.max(1),
             device,
             dos_attributes: self.attributes.dos,

@@ -1,7 +1,8 @@
-//! The tree behind the mutex: finding nodes and changing names.
+//! The state behind the mutex: finding nodes and changing names.
 //!
-//! Invariants: `links` of a node is the number of entries that name it (the root has one more); a node goes when it
-//! has neither links nor open files nor a place in the crash log; `used` is the sum of all files' charges.
+//! Invariants: `links` of a node is the number of entries that name it (the root has one more). A
+//! node is removed when it has no links, no open files and no place in the crash log. `used` is the
+//! sum of all files' charges.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Weak;
@@ -10,6 +11,7 @@ use super::content::Content;
 use super::crash::Log;
 use super::nodes::{Attributes, Body, Entries, Node};
 use super::watch::Queue;
+use super::writeback::Failures;
 use super::{EPOCH, Shared, names};
 use crate::{
     Create, Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, OpenOptions, RelPath, Result,
@@ -27,6 +29,8 @@ pub(super) struct State {
     pub(super) log: Option<Log>,
     /// Nodes of claims that are held.
     pub(super) claimed: HashSet<u64>,
+    /// Failures of write-back anywhere in the tree.
+    pub(super) failures: Failures,
 }
 
 /// A place for a name: the folder's node, the key in it, and the name.
@@ -46,10 +50,11 @@ impl State {
             watches: Vec::new(),
             log: None,
             claimed: HashSet::new(),
+            failures: Failures::default(),
         }
     }
 
-    /// The time of a change.
+    /// Returns the time of a change.
     pub(super) fn now(&mut self, shared: &Shared) -> Timestamp {
         let since = match &shared.clock {
             Some(clock) => i128::try_from(clock.now().as_nanos()).unwrap_or(i128::MAX >> 1),
@@ -61,7 +66,7 @@ impl State {
         shared.rounded(Timestamp(EPOCH.0 + since))
     }
 
-    /// The node of a path; no link is followed.
+    /// Finds the node of a path; follows no link.
     pub(super) fn resolve(&self, shared: &Shared, op: Op, path: &RelPath) -> Result<u64> {
         let mut index = ROOT;
         for name in path.components() {
@@ -88,7 +93,7 @@ impl State {
         }
     }
 
-    /// The entries of a folder; an error if `index` is none.
+    /// Returns the entries of a folder; an error if `index` is not a folder.
     pub(super) fn entries(&self, index: u64, op: Op, path: &RelPath) -> Result<&Entries> {
         match &self.node(index).body {
             Body::Directory(entries) => Ok(entries),
@@ -123,7 +128,7 @@ impl State {
         }
     }
 
-    /// The place of a path and the node that is there.
+    /// Returns the place of a path and the node there.
     pub(super) fn place(&self, shared: &Shared, op: Op, path: &RelPath) -> Result<(Place, Option<u64>)> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::new(op, path, ErrorKind::Busy));
@@ -137,7 +142,7 @@ impl State {
         Ok((Place { dir, key, name }, there))
     }
 
-    /// A place that is free and takes this name.
+    /// Returns a free place that accepts this name.
     fn free_place(&self, shared: &Shared, op: Op, path: &RelPath) -> Result<Place> {
         if path.is_root() {
             return Err(Error::new(op, path, ErrorKind::AlreadyExists));
@@ -150,7 +155,7 @@ impl State {
         Ok(place)
     }
 
-    /// Puts a node (or nothing) at a place; link counts and the folder's times follow.
+    /// Puts a node (or nothing) at a place; updates link counts and the folder's times.
     fn put(&mut self, place: &Place, new: Option<u64>, now: Timestamp) {
         if let Some(new) = new {
             self.node_mut(new).links += 1;
@@ -177,7 +182,7 @@ impl State {
         }
     }
 
-    /// Forgets a node that nothing leads to any more.
+    /// Removes a node that nothing leads to any more.
     pub(super) fn reap(&mut self, index: u64) {
         let node = self.node(index);
         if node.links > 0 || node.open > 0 || self.log.as_ref().is_some_and(|log| log.names(index)) {
@@ -216,7 +221,7 @@ impl State {
         Ok(())
     }
 
-    /// Opens (and makes) a file; the caller closes it.
+    /// Opens a file, or makes it; the caller closes it.
     pub(super) fn open(&mut self, shared: &Shared, path: &RelPath, options: OpenOptions) -> Result<u64> {
         let op = if options.create == Create::No {
             Op::Open
@@ -225,7 +230,7 @@ impl State {
         };
         let there = match self.resolve_file(shared, op, path) {
             Err(error) if error.kind == ErrorKind::NotFound && options.create != Create::No => None,
-            // The name is taken, whatever by.
+            // The name is taken by a node of any kind.
             Err(_) if options.create == Create::New && self.resolve(shared, op, path).is_ok() => {
                 return Err(Error::new(op, path, ErrorKind::AlreadyExists));
             }
@@ -307,7 +312,7 @@ impl State {
         if self.leads_through(shared, to, index) {
             return fail(to, ErrorKind::Misuse);
         }
-        // A new spelling of the same entry is no second node.
+        // A new spelling of the same entry is not a second node.
         let respelled = old.dir == new.dir && old.key == new.key;
         if let Some(taken) = taken.filter(|_| !respelled) {
             if !replace {
@@ -322,7 +327,7 @@ impl State {
                 (true, _) => return fail(to, ErrorKind::NotADirectory),
             }
             if taken == index {
-                // rename(2): two names of one node stay both.
+                // rename(2): two names of one node both remain.
                 return Ok(());
             }
         }
@@ -387,7 +392,7 @@ impl State {
         Ok(())
     }
 
-    /// Changes a file's content; times, space and watches follow.
+    /// Changes a file's content; updates times, space and watches.
     pub(super) fn change(
         &mut self,
         shared: &Shared,

@@ -11,7 +11,7 @@ fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()
 }
 
-/// The output of a future that is ready at once.
+/// Returns the output of a future that is ready at once.
 fn now<T>(future: crate::Pending<'_, T>) -> T {
     future.now_or_never().expect("memory never waits")
 }
@@ -28,7 +28,7 @@ fn open(tree: &MemoryTree, at: &str, create: Create) -> Arc<dyn File> {
 }
 
 #[test]
-fn a_terabyte_of_hole_and_four_gibibytes_of_noise_cost_nothing() {
+fn holes_and_synthetic_files_cost_no_memory() {
     let tree = MemoryTree::new();
     tree.insert_file(&path("a/b/sparse"), b"x").unwrap();
     now(open(&tree, "a/b/sparse", Create::No).set_len(1 << 40)).unwrap();
@@ -42,7 +42,7 @@ fn a_terabyte_of_hole_and_four_gibibytes_of_noise_cost_nothing() {
     synthetic(7, (3 << 30) + 5, &mut wanted);
     assert_eq!(&read[..], wanted);
     drop(read);
-    // Writing into it keeps what is around.
+    // Writing into it keeps the bytes around.
     now(file.write_at(block(&pool, b"hello"), (3 << 30) + 100)).unwrap();
     wanted[95..100].copy_from_slice(b"hello");
     let (read, _) = now(file.read_at(pool.try_get().unwrap(), (3 << 30) + 5, 5000));
@@ -62,7 +62,7 @@ fn a_discarding_tree_keeps_lengths() {
 }
 
 #[test]
-fn space_runs_out_and_comes_back() {
+fn space_runs_out_and_is_freed_again() {
     let tree = MemoryTree::new().with_space(8 * content::PAGE);
     let pool = Pool::new(8 * 4096, 1);
     let file = open(&tree, "file", Create::New);
@@ -177,7 +177,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Names to files, files to bytes: as plain as can be.
+/// Names to files, files to bytes: as simple as possible.
 #[derive(Default)]
 struct Model {
     names: BTreeMap<usize, usize>,
@@ -290,7 +290,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn memory_does_as_a_plain_model(actions in prop::collection::vec(action(), 1..60), crash_model: bool) {
+    fn a_memory_tree_behaves_like_a_plain_model(actions in prop::collection::vec(action(), 1..60), crash_model: bool) {
         let pool = Pool::new(1 << 16, 1);
         let mut tree = MemoryTree::new();
         if crash_model {

@@ -16,7 +16,7 @@ use crate::{
     OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
 };
 
-/// Room of a tree without limit: large, but sums of it do not overflow. A guess.
+/// Space of a tree without limit: large, but sums of it do not overflow. A guess.
 const SPACE_UNLIMITED: u64 = 1 << 62;
 
 impl MemoryTree {
@@ -28,7 +28,7 @@ impl MemoryTree {
         Box::pin(std::future::ready(result))
     }
 
-    /// Refuses what the capabilities exclude.
+    /// Refuses an operation that the capabilities exclude.
     fn can(&self, able: bool, path: &RelPath) -> Result<()> {
         if able {
             return Ok(());
@@ -84,7 +84,9 @@ impl Tree for MemoryTree {
     fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {
         self.with(|state, shared| {
             let index = state.open(shared, path, options)?;
-            let file = MemoryFile::new(Arc::clone(&self.shared), index, path.clone(), options.write);
+            let since = state.node(index).failures.sample();
+            let of = (index, since);
+            let file = MemoryFile::new(Arc::clone(&self.shared), of, path.clone(), options.write);
             Ok(Arc::new(file) as Arc<dyn File>)
         })
     }
@@ -180,7 +182,10 @@ impl Tree for MemoryTree {
     fn sync(&self) -> Pending<'_, Result<()>> {
         self.with(|state, _| {
             state.sync_all();
-            Ok(())
+            match state.failures.check(&self.reported) {
+                true => Err(Error::new(Op::Sync, &RelPath::root(), ErrorKind::DeviceError)),
+                false => Ok(()),
+            }
         })
     }
 

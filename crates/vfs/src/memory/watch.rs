@@ -1,14 +1,17 @@
-//! Changes for whoever watches.
+//! Changes for watchers.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
 
 use crate::tree::{Change, Watch};
 use crate::{Pending, RelPath, Result};
 
-/// Changes that wait to be fetched; when there are more, the watcher has to look at everything anyway. A guess.
+/// Most changes that wait to be fetched; with more, the watcher has to examine everything anyway. A
+/// guess.
 const CHANGES_MAX: usize = 16_384;
 
 #[derive(Default)]
@@ -25,7 +28,7 @@ struct Waiting {
 
 impl Queue {
     pub(super) fn push(&self, path: &RelPath) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if waiting.changes.len() >= CHANGES_MAX {
             waiting.changes.clear();
             waiting.overflow = true;
@@ -46,7 +49,7 @@ pub(super) struct MemoryWatch {
 impl Watch for MemoryWatch {
     fn next(&mut self) -> Pending<'_, Result<Vec<Change>>> {
         Box::pin(poll_fn(|cx| {
-            let mut waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.queue.waiting.lock();
             if !waiting.overflow && waiting.changes.is_empty() {
                 waiting.waker = Some(cx.waker().clone());
                 return Poll::Pending;

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use ropeway_copy::{JobKey, JournalSpec, private_folder, private_options};
+use ropeway_copy::{JobKey, private_folder, private_options};
 use ropeway_vfs::RelPath;
 use serde::{Deserialize, Serialize};
 
@@ -101,11 +101,10 @@ pub(crate) struct CommandRecord {
     key: JobKey,
 }
 
-impl CommandRecord {
-    /// Stores it for the job with this journal and these ends. Best effort: without it only `jobs
-    /// resume` and `jobs rm` do not work.
-    pub(crate) fn of(journal: Option<&JournalSpec>, ends: &Ends) -> Option<Self> {
-        let state_dir = journal?.state_dir.clone();
+impl Kept {
+    /// Keeps it for the job with a journal in this folder and these ends. Best effort: without it only `jobs resume` and `jobs rm` are missing.
+    pub(crate) fn of(state_dir: Option<&Path>, ends: &Ends) -> Option<Self> {
+        let state_dir = state_dir?.to_owned();
         if let Err(error) = keep(&state_dir, ends) {
             tracing::debug!(%error, "the command line is not kept");
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ropeway_vfs::outside::{EntryChange, Outside};
+use ropeway_vfs::external::{EntryChange, ExternalChange};
 use ropeway_vfs::{FileId, Name, RelPath};
 
 use super::events::{Event, Key, Spot};
@@ -130,17 +130,17 @@ impl Books {
         Some(self.marks.get(key)?.path.as_ref()?.join(name))
     }
 
-    fn tell_node(&self, key: &Key, told: &mut Vec<Outside>) {
+    fn tell_node(&self, key: &Key, told: &mut Vec<ExternalChange>) {
         if let Some(mark) = self.marks.get(key).filter(|mark| mark.users > 0) {
-            told.push(Outside::Node(mark.id));
+            told.push(ExternalChange::Node(mark.id));
         }
     }
 
     /// Events were lost.
-    pub(super) fn lose(&self, told: &mut Vec<Outside>) {
+    pub(super) fn lose(&self, told: &mut Vec<ExternalChange>) {
         let watched = self.marks.values().filter(|mark| mark.users > 0);
-        told.extend(watched.map(|mark| Outside::Node(mark.id)));
-        told.push(Outside::Lost);
+        told.extend(watched.map(|mark| ExternalChange::Node(mark.id)));
+        told.push(ExternalChange::Lost);
     }
 
     /// Folders beneath which all is watched.
@@ -171,11 +171,11 @@ impl Books {
     }
 
     /// A watched folder's own attributes.
-    fn tell_itself(&self, key: &Key, event: &Event, told: &mut Vec<Outside>) {
+    fn tell_itself(&self, key: &Key, event: &Event, told: &mut Vec<ExternalChange>) {
         let path = self.marks.get(key).and_then(|mark| mark.path.as_ref());
         if let Some(path) = path.filter(|_| event.has(libc::FAN_ATTRIB) && event.folder.as_ref() == Some(key))
         {
-            told.push(Outside::Entry {
+            told.push(ExternalChange::Entry {
                 path: path.clone(),
                 what: EntryChange::Attributes,
                 directory: true,
@@ -230,7 +230,7 @@ impl Books {
             (event.has(libc::FAN_DELETE) && !again, EntryChange::Removed),
         ];
         let steps = steps.into_iter().filter(|(is, _)| *is);
-        taken.told.extend(steps.map(|(_, what)| Outside::Entry {
+        taken.told.extend(steps.map(|(_, what)| ExternalChange::Entry {
             path: path.clone(),
             what,
             directory,
@@ -244,13 +244,13 @@ impl Books {
             for (key, _) in [&event.old, &event.new].into_iter().flatten() {
                 self.tell_node(key, &mut taken.told);
             }
-            let entry = |path: &RelPath, what| Outside::Entry {
+            let entry = |path: &RelPath, what| ExternalChange::Entry {
                 path: path.clone(),
                 what,
                 directory,
             };
             taken.told.extend(match (&old, &new) {
-                (Some(from), Some(to)) => Some(Outside::Renamed {
+                (Some(from), Some(to)) => Some(ExternalChange::Renamed {
                     from: from.clone(),
                     to: to.clone(),
                     directory,
@@ -278,14 +278,14 @@ impl Books {
 /// What comes of an event.
 #[derive(Default)]
 pub(super) struct Taken {
-    pub(super) told: Vec<Outside>,
+    pub(super) told: Vec<ExternalChange>,
     pub(super) growth: Vec<Growth>,
     pub(super) needless: Vec<(RelPath, Key)>,
 }
 
 /// For reports of what is found in a new folder.
-pub(super) fn found(folder: &RelPath, name: &Name, directory: bool) -> Outside {
-    Outside::Entry {
+pub(super) fn found(folder: &RelPath, name: &Name, directory: bool) -> ExternalChange {
+    ExternalChange::Entry {
         path: folder.join(name),
         what: EntryChange::Added,
         directory,

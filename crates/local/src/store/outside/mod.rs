@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ropeway_vfs::outside::{Observer, Outside};
+use ropeway_vfs::external::{ExternalChange, Observer};
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, fstatvfs, statat};
@@ -276,7 +276,7 @@ impl Group {
     }
 
     /// Watches a folder and all beneath it. `report`: what is found counts as new.
-    fn grow(&self, top: &RelPath, report: &mut Option<Vec<Outside>>) {
+    fn grow(&self, top: &RelPath, report: &mut Option<Vec<ExternalChange>>) {
         let mut waiting = vec![top.clone()];
         while let Some(path) = waiting.pop() {
             match self.grow_one(&path, &mut waiting, report) {
@@ -297,7 +297,7 @@ impl Group {
         &self,
         path: &RelPath,
         waiting: &mut Vec<RelPath>,
-        report: &mut Option<Vec<Outside>>,
+        report: &mut Option<Vec<ExternalChange>>,
     ) -> rustix::io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let dir = self.base.open_at(path, flags, 0)?;
@@ -441,7 +441,7 @@ impl Group {
         self.tell(&told);
     }
 
-    fn tell(&self, told: &[Outside]) {
+    fn tell(&self, told: &[ExternalChange]) {
         let observer = lock(&self.observer).clone();
         if let Some(observer) = observer.filter(|_| !told.is_empty()) {
             observer.changed(told);

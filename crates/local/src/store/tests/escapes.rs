@@ -146,8 +146,11 @@ fn only_files_folders_and_links_are_opened() {
         let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
         for at in ["fifo", "socket"] {
             for how in [&READ, &WRITE, &LOOK, &CREATE] {
-                for less_will_do in [false, true] {
-                    let how = NodeOpen { less_will_do, ..*how };
+                for allow_less_access in [false, true] {
+                    let how = NodeOpen {
+                        allow_less_access,
+                        ..*how
+                    };
                     assert_eq!(
                         refused(store.open(&path(at), &how)),
                         ErrorKind::PermissionDenied,

@@ -97,7 +97,7 @@ fn permissions_at_the_time_of_opening_count() {
         ErrorKind::PermissionDenied
     );
     let less = NodeOpen {
-        less_will_do: true,
+        allow_less_access: true,
         ..WRITE
     };
     assert_eq!(open(&store, "f", &less).access(), Access::Read);

@@ -41,7 +41,7 @@ fn name(text: &str) -> Name {
 
 const READ: NodeOpen = NodeOpen {
     access: Access::Read,
-    less_will_do: false,
+    allow_less_access: false,
     create: None,
     exclusive: false,
     link_itself: false,

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use ropeway_vfs::outside::{EntryChange, Observer, Outside, Watching};
+use ropeway_vfs::external::{EntryChange, ExternalChange, Observer, Watching};
 use ropeway_vfs::store::Store;
 use ropeway_vfs::{ErrorKind, FileId, RelPath};
 
@@ -15,12 +15,12 @@ use crate::store::{LocalStore, StoreOptions};
 /// Keeps what it is told.
 #[derive(Default)]
 struct Heard {
-    told: Mutex<Vec<Outside>>,
+    told: Mutex<Vec<ExternalChange>>,
     came: Condvar,
 }
 
 impl Observer for Heard {
-    fn changed(&self, changes: &[Outside]) {
+    fn changed(&self, changes: &[ExternalChange]) {
         self.told.lock().unwrap().extend_from_slice(changes);
         self.came.notify_all();
     }
@@ -28,17 +28,17 @@ impl Observer for Heard {
 
 impl Heard {
     /// All that is told until `last` is (which goes too).
-    fn until(&self, last: impl Fn(&Outside) -> bool) -> Vec<Outside> {
+    fn until(&self, last: impl Fn(&ExternalChange) -> bool) -> Vec<ExternalChange> {
         let told = self.told.lock().unwrap();
         let all = Duration::from_secs(10);
-        let waits = |told: &mut Vec<Outside>| !told.iter().any(&last);
+        let waits = |told: &mut Vec<ExternalChange>| !told.iter().any(&last);
         let (mut told, timeout) = self.came.wait_timeout_while(told, all, waits).unwrap();
         assert!(!timeout.timed_out(), "only {told:?}");
         std::mem::take(&mut *told)
     }
 
-    fn node(&self, id: FileId) -> Vec<Outside> {
-        self.until(|change| *change == Outside::Node(id))
+    fn node(&self, id: FileId) -> Vec<ExternalChange> {
+        self.until(|change| *change == ExternalChange::Node(id))
     }
 }
 
@@ -62,16 +62,16 @@ fn watch(store: &LocalStore, at: &str, below: bool) -> (FileId, Watching) {
     (node.stat.id, node.node.watch(below).unwrap())
 }
 
-fn entry(at: &str, what: EntryChange) -> Outside {
-    Outside::Entry {
+fn entry(at: &str, what: EntryChange) -> ExternalChange {
+    ExternalChange::Entry {
         path: path(at),
         what,
         directory: false,
     }
 }
 
-fn folder_entry(at: &str, what: EntryChange) -> Outside {
-    Outside::Entry {
+fn folder_entry(at: &str, what: EntryChange) -> ExternalChange {
+    ExternalChange::Entry {
         path: path(at),
         what,
         directory: true,
@@ -99,7 +99,7 @@ fn what_others_do_to_a_file_is_told() {
             others(folder.path(), what);
             let told = heard.node(id);
             assert!(
-                told.iter().all(|one| *one == Outside::Node(id)),
+                told.iter().all(|one| *one == ExternalChange::Node(id)),
                 "{what}: {told:?}"
             );
         }
@@ -122,8 +122,8 @@ fn what_the_store_does_itself_is_not_told() {
         others(folder.path(), "echo >> g");
         let told = heard.node(id);
         let others = [
-            Outside::Node(id),
-            Outside::Node(watch(&store, "", false).0),
+            ExternalChange::Node(id),
+            ExternalChange::Node(watch(&store, "", false).0),
             entry("g", EntryChange::Content),
         ];
         assert!(told.iter().all(|one| others.contains(one)), "{told:?}");
@@ -142,11 +142,14 @@ fn a_folder_is_told_of_its_entries() {
             "echo 1 > d/new; mv d/new d/newer; mv d/old .; mkdir d/made; echo > d/sub/deep; mv old d/back; rm d/back",
         );
         let told = heard.until(|change| *change == entry("d/back", EntryChange::Removed));
-        let told: Vec<_> = told.into_iter().filter(|one| *one != Outside::Node(id)).collect();
+        let told: Vec<_> = told
+            .into_iter()
+            .filter(|one| *one != ExternalChange::Node(id))
+            .collect();
         let expected = [
             entry("d/new", EntryChange::Added),
             entry("d/new", EntryChange::Content),
-            Outside::Renamed {
+            ExternalChange::Renamed {
                 from: path("d/new"),
                 to: path("d/newer"),
                 directory: false,
@@ -195,7 +198,7 @@ fn all_beneath_a_folder_is_watched_as_it_grows() {
         let told = heard.until(|change| *change == entry("e/9", EntryChange::Content));
         let others: Vec<_> = told
             .iter()
-            .filter(|one| **one != Outside::Node(id) && **one != entry("e/9", EntryChange::Content))
+            .filter(|one| **one != ExternalChange::Node(id) && **one != entry("e/9", EntryChange::Content))
             .collect();
         assert_eq!(others, [&entry("e/9", EntryChange::Added)]);
     }
@@ -267,7 +270,8 @@ fn too_many_changes_are_told_as_such() {
             folder.path(),
             "seq 1 20000 | while read n; do : > n$n; done; seq 1 20000 | sed s/^/n/ | xargs rm",
         );
-        let told = heard.until(|change| matches!(change, Outside::Lost | Outside::Entry { .. }));
+        let told =
+            heard.until(|change| matches!(change, ExternalChange::Lost | ExternalChange::Entry { .. }));
         drop(told);
     }
 }

@@ -122,7 +122,7 @@ fn how(intent: &CreateIntent, target: &Target, read_only: bool) -> NodeOpen {
     };
     NodeOpen {
         access,
-        less_will_do: maximal && !writes,
+        allow_less_access: maximal && !writes,
         create: None,
         exclusive: false,
         link_itself: intent.options.contains(CreateOptions::OPEN_REPARSE_POINT),

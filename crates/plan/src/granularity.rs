@@ -1,36 +1,37 @@
-//! When two modification times count as equal although they are not.
+//! When two modification times count as equal although they differ.
 //!
-//! * The ends say how finely they keep times: SMB 100 ns, FAT 2 s, ext2 and ext3 with small inodes 1 s.
-//! * What lies behind a share or a FUSE file system cannot say so. Its times tell: where all of a folder are whole
-//!   seconds, more is not kept there ([`Grain::learned`]).
-//! * A tree that went over a share and came back has lost what is below 100 ns, wherever it lies now. Nobody changes a
-//!   file twice within that time, so such a difference is none.
-//! * `--modify-window` says how much more may differ.
+//! * The ends report how precisely they keep times: SMB 100 ns, FAT 2 s, ext2 and ext3 with small
+//!   inodes 1 s.
+//! * The volume behind a share or a FUSE file system cannot report it. Its times show it: where all
+//!   times in a folder are whole seconds, the volume keeps no more ([`TimeGranularity::learned`]).
+//! * A tree that went over a share and came back has lost everything below 100 ns, wherever it is
+//!   now. Nobody changes a file twice within that time, so such a difference counts as none.
+//! * `--modify-window` sets how much more may differ.
 
 use std::time::Duration;
 
 use ropeway_vfs::{Capabilities, Timestamp};
 
-/// What SMB counts in ([MS-DTYP] 2.3.3), in nanoseconds.
+/// SMB's unit of time ([MS-DTYP] 2.3.3), in nanoseconds.
 const SMB_NS: u64 = 100;
 
-/// Granularities in use, finest first: SMB and NTFS, microseconds (UDF, NFS servers), milliseconds, exFAT, seconds, FAT. Each is a
-/// multiple of those before it.
+/// Granularities in use, finest first: SMB and NTFS, microseconds (UDF, NFS servers), milliseconds,
+/// exFAT, seconds, FAT. Each is a multiple of those before it.
 const KNOWN_NS: [u64; 6] = [SMB_NS, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000];
 
 /// How times of two ends are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Grain {
-    /// The coarser granularity of both ends, in nanoseconds; 0 is as good as 1.
+pub struct TimeGranularity {
+    /// The coarser granularity of both ends, in nanoseconds; 0 works like 1.
     pub granularity_ns: u64,
     /// `--modify-window`: times that differ by no more than this are equal, in nanoseconds.
     pub window_ns: u64,
-    /// Whether the source's and the target's volume may keep times more coarsely than they say.
+    /// Whether the source's and the target's volume may be coarser than the end reports.
     uncertain: (bool, bool),
 }
 
-impl Grain {
-    /// What both ends say of themselves.
+impl TimeGranularity {
+    /// Combines what both ends report.
     pub fn between(source: &Capabilities, target: &Capabilities) -> Self {
         Self {
             granularity_ns: source.time_granularity_ns.max(target.time_granularity_ns),
@@ -39,7 +40,7 @@ impl Grain {
         }
     }
 
-    /// The same with `--modify-window`.
+    /// Adds `--modify-window`.
     #[must_use]
     pub fn with_window(self, window: Duration) -> Self {
         Self {
@@ -48,8 +49,8 @@ impl Grain {
         }
     }
 
-    /// The same for nodes of one folder, from the times that both ends show there: where an end cannot say how finely it
-    /// keeps them, it is what all of them are multiples of.
+    /// Adapts to the nodes of one folder from the times that both ends list there. The granularity
+    /// of an end that cannot report it is the coarsest one of which all its times are multiples.
     #[must_use]
     pub fn learned(
         self,
@@ -64,7 +65,7 @@ impl Grain {
         }
     }
 
-    /// Whether two times count as equal. One that is not known is equal to none.
+    /// Whether two times count as equal. An unknown time equals no time.
     pub fn equal(&self, one: Timestamp, other: Timestamp) -> bool {
         let went_over_smb = [one, other].iter().any(|time| is_multiple(*time, SMB_NS));
         one.equal_within(other, self.granularity_ns.max(self.window_ns.saturating_add(1)))
@@ -76,7 +77,7 @@ fn is_multiple(time: Timestamp, step_ns: u64) -> bool {
     time.0.rem_euclid(i128::from(step_ns)) == 0
 }
 
-/// The coarsest granularity that explains all of these times; 1 if there are none.
+/// Returns the coarsest granularity that explains all of these times; 1 if there are none.
 fn coarsest(times: impl Iterator<Item = Timestamp>) -> u64 {
     let times = times.filter(|time| time.is_known());
     let (mut possible, mut any) = (KNOWN_NS.len(), false);
@@ -112,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn what_went_over_smb_is_equal_and_nothing_else_is() {
-        let grain = Grain::between(&capabilities(), &capabilities());
+    fn only_differences_made_by_smb_count_as_equal() {
+        let grain = TimeGranularity::between(&capabilities(), &capabilities());
         let exact = Timestamp(7 * SECOND + 987_654_321);
         assert!(grain.equal(exact, Timestamp(7 * SECOND + 987_654_300)));
         assert!(grain.equal(Timestamp(7 * SECOND + 987_654_300), exact));
@@ -124,14 +125,15 @@ mod tests {
 
     #[test]
     fn a_window_is_as_wide_as_asked_for() {
-        let grain = Grain::between(&capabilities(), &capabilities()).with_window(Duration::from_secs(2));
+        let grain =
+            TimeGranularity::between(&capabilities(), &capabilities()).with_window(Duration::from_secs(2));
         assert!(grain.equal(Timestamp(0), Timestamp(2 * SECOND)));
         assert!(!grain.equal(Timestamp(0), Timestamp(2 * SECOND + 1)));
     }
 
     #[test]
-    fn an_end_that_cannot_say_is_told_by_its_times() {
-        let grain = Grain::between(&capabilities(), &unknown());
+    fn an_unknown_granularity_is_learned_from_the_times() {
+        let grain = TimeGranularity::between(&capabilities(), &unknown());
         let fine = [Timestamp(1), Timestamp(3)];
         let seconds = [Timestamp(3 * SECOND), Timestamp(4 * SECOND)];
         let learned = |times: &[Timestamp]| grain.learned(fine.into_iter(), times.iter().copied());
@@ -143,8 +145,8 @@ mod tests {
             learned(&[seconds[0], Timestamp(SECOND + 100)]).granularity_ns,
             100
         );
-        // One that is known is not doubted, whatever it shows.
-        let sure = Grain::between(&capabilities(), &capabilities());
+        // A known granularity is not doubted, whatever the times are.
+        let sure = TimeGranularity::between(&capabilities(), &capabilities());
         assert_eq!(
             sure.learned(seconds.into_iter(), seconds.into_iter())
                 .granularity_ns,
@@ -154,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_kept_coarsely_are_equal_to_what_they_were(
+        fn coarsely_kept_times_equal_the_originals(
             times in prop::collection::vec(0_i128..4_000_000_000_000_000_000, 1..20),
             step in prop::sample::select(KNOWN_NS.to_vec()),
         ) {
@@ -162,7 +164,7 @@ mod tests {
                 .iter()
                 .map(|time| Timestamp(time.div_euclid(i128::from(step)) * i128::from(step)))
                 .collect();
-            let grain = Grain::between(&capabilities(), &unknown())
+            let grain = TimeGranularity::between(&capabilities(), &unknown())
                 .learned(times.iter().map(|time| Timestamp(*time)), kept.iter().copied());
             prop_assert!(grain.granularity_ns >= step);
             for (time, kept) in times.iter().zip(&kept) {

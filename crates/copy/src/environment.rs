@@ -1,0 +1,150 @@
+//! What a job takes from the machine: clock, randomness, identities, sizes. Tests put their own in their place.
+//!
+//! The monotonic clock is that of the tokio runtime, which a test can pause. Together with trees in memory and a
+//! [`JournalStore`](crate::JournalStore) in memory a whole job then runs on one thread in virtual time, and the same
+//! seed gives the same run.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ropeway_vfs::Timestamp;
+
+/// Tells the wall-clock time; a test may set it.
+#[derive(Clone)]
+pub struct WallClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl WallClock {
+    /// A clock that shows what `now` returns.
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl Default for WallClock {
+    /// The machine's coarse clock, which file systems take change times from: whatever changes later has a change time
+    /// that is not earlier.
+    fn default() -> Self {
+        Self::new(|| {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+            // Nanoseconds of a second fit.
+            Timestamp::from_unix(now.tv_sec, now.tv_nsec as u32)
+        })
+    }
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WallClock({})", self.now().0)
+    }
+}
+
+/// Source of random numbers; a test may make them follow from a seed.
+#[derive(Clone)]
+pub struct Randomness(Arc<dyn Fn() -> io::Result<u64> + Send + Sync>);
+
+impl Randomness {
+    /// A source that gives what `next` returns.
+    pub fn new(next: impl Fn() -> io::Result<u64> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(next))
+    }
+
+    /// Returns a random number.
+    ///
+    /// # Errors
+    /// The system has none.
+    pub(crate) fn next(&self) -> io::Result<u64> {
+        (self.0)()
+    }
+}
+
+impl Default for Randomness {
+    /// The kernel's random numbers, which nobody can guess (getrandom(2)).
+    fn default() -> Self {
+        Self::new(|| {
+            let mut bytes = [0; 8];
+            // The kernel answers requests of up to 256 bytes whole (getrandom(2)).
+            rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+            Ok(u64::from_le_bytes(bytes))
+        })
+    }
+}
+
+impl fmt::Debug for Randomness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Randomness")
+    }
+}
+
+/// File sizes at which a job treats a file in another way, in bytes. The defaults are measured or reasoned; the simulator
+/// makes them small, so that small files take every path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Files of at least this size have a record in the journal.
+    pub journal_min: u64,
+    /// Bytes of a file between two records of how far it was written: what a kill may cost beyond the blocks in flight.
+    pub journal_every: u64,
+    /// Largest file that goes into a batch.
+    pub small_max: u64,
+    /// Files of at least this size are followed between checkpoints and make way for them; shorter ones are whole soon
+    /// enough.
+    pub long_min: u64,
+    /// Write-back starts in pieces of this many bytes: large enough for one device request queue, small enough to start
+    /// soon.
+    pub window: u64,
+    /// A file that changed while it was read is read again several times up to this size, with growing pauses: most
+    /// writers rest in between.
+    pub reread_max: u64,
+    /// Files up to this size are read once more, at once.
+    pub reread_once_max: u64,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self {
+            journal_min: 4 << 20,
+            journal_every: 4 << 20,
+            small_max: 1 << 20,
+            long_min: 64 << 20,
+            window: 8 << 20,
+            reread_max: 1 << 20,
+            reread_once_max: 64 << 20,
+        }
+    }
+}
+
+/// What a job takes from the machine that it runs on. [`Default`] is this machine, in an unknown boot.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// The clock that change times on the target follow.
+    pub clock: WallClock,
+    /// Gives the nonce of temporary names.
+    pub random: Randomness,
+    /// Identity of the running boot (`/proc/sys/kernel/random/boot_id`) and of the target's mount: what was written but
+    /// is not durable is lost with either. Empty: unknown, nothing written is trusted.
+    pub boot_id: String,
+    /// The user that new nodes belong to.
+    pub user: u32,
+    /// Folder for the spool of hashes of a job without a journal.
+    pub scratch: PathBuf,
+    /// Sizes at which files are treated in another way.
+    pub sizes: Sizes,
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Self {
+            clock: WallClock::default(),
+            random: Randomness::default(),
+            boot_id: String::new(),
+            user: rustix::process::geteuid().as_raw(),
+            scratch: std::env::temp_dir(),
+            sizes: Sizes::default(),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Runs one seed: runs that go wrong, then runs in a healthy world, judged after each.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fastrand::Rng;
+use ropeway_block::Pool;
+use ropeway_copy::{
+    Durability, Environment, Job, JobKey, JobSpec, JournalSpec, Options, Outcome, Root, Status,
+};
+use ropeway_plan::Engine;
+use ropeway_vfs::RelPath;
+use ropeway_vfs::event::{Counters, Event};
+use ropeway_vfs::memory::MemoryTree;
+
+use super::journals::MemoryJournals;
+use super::judge::{Judge, Moment};
+use super::scenario::{RunPlan, Scenario, sizes};
+use super::tree::{BLOCK, SimTree};
+use super::world::{Fault, Happening, Side, Stop, World};
+
+/// Healthy runs that a history may take to its end.
+const HEALTHY_RUNS_MAX: u32 = 1;
+
+/// What came of a seed.
+pub struct Verdict {
+    pub faults: Vec<String>,
+    pub trace: String,
+}
+
+/// What came of one run.
+pub struct Ended {
+    pub outcome: Option<Outcome>,
+    pub counters: Counters,
+    pub stop: Option<Stop>,
+    /// Paths that were reported as done, and not as failed after that.
+    pub items: BTreeSet<String>,
+    pub events: Vec<String>,
+    /// Paths that were reported as failed.
+    pub failed: BTreeSet<String>,
+}
+
+struct History {
+    world: Arc<World>,
+    scenario: Scenario,
+    target: MemoryTree,
+    journals: MemoryJournals,
+    boot: u32,
+}
+
+/// Runs the history of one seed.
+pub fn run(seed: u64, traced: bool) -> Verdict {
+    let mut random = Rng::with_seed(seed);
+    let tick = [1, 4_000_000][random.usize(..2)];
+    let world = World::new(random.u64(..), traced, tick);
+    let mut scenario = Scenario::new(&mut random, &world);
+    world.note(|| format!("seed {seed} {:?} to {:?}", scenario.options, scenario.to));
+    world.note(|| format!("target {:?}", ropeway_vfs::Tree::capabilities(&scenario.target)));
+    let runs = std::mem::take(&mut scenario.runs);
+    let mut history = History {
+        target: scenario.target.reopen(),
+        journals: MemoryJournals::new(&world),
+        world,
+        scenario,
+        boot: 1,
+    };
+    let mut judge = Judge::new(&history.scenario, &history.target);
+    for (number, plan) in runs.into_iter().enumerate() {
+        history
+            .world
+            .note(|| format!("run {number}, boot {}", history.boot));
+        let is_over = history.faulty(&mut random, plan, &mut judge);
+        if is_over || !judge.faults.is_empty() {
+            break;
+        }
+    }
+    if judge.faults.is_empty() {
+        history.healthy(&mut random, &mut judge);
+    }
+    Verdict {
+        faults: judge.faults,
+        trace: history.world.take_trace(),
+    }
+}
+
+impl History {
+    /// A run that may go wrong; whether the history ends with it.
+    fn faulty(&mut self, random: &mut Rng, plan: RunPlan, judge: &mut Judge) -> bool {
+        let RunPlan {
+            happenings,
+            faults,
+            has_rival,
+            cut_after,
+            changes_source,
+        } = plan;
+        judge.source_changes |= changes_source;
+        judge.had_rival |= has_rival;
+        let ended = self.once(happenings, faults, has_rival);
+        self.world.time.pass(Duration::from_secs(1));
+        let moment = Moment {
+            ended: &ended,
+            target: &self.target,
+            source: &self.scenario.source,
+            seed: random.u64(..),
+            has_journal: self.has_journal(),
+        };
+        judge.after_run(&moment);
+        let is_done = ended.outcome.is_some();
+        let cut = ended.stop == Some(Stop::PowerCut) || (is_done && cut_after);
+        if cut {
+            // What nobody made durable, no later run can know of: its journal went with the run.
+            if is_done && self.scenario.options.durability == Durability::None && !self.has_journal() {
+                return false;
+            }
+            self.world.note(|| "cut".to_owned());
+            self.target = self.target.crash(random.u64(..));
+            self.journals.cut(random.u64(..));
+            self.boot += 1;
+            self.world.time.pass(Duration::from_secs(30));
+            judge.after_cut(&self.target);
+        }
+        false
+    }
+
+    fn has_journal(&self) -> bool {
+        let key = JobKey::new(&["source".to_owned()], "copy");
+        ropeway_copy::JournalStore::has_journal(&self.journals, &key.id())
+    }
+
+    /// Runs the job to its end, with nothing going wrong.
+    fn healthy(&mut self, random: &mut Rng, judge: &mut Judge) {
+        for round in 1..=HEALTHY_RUNS_MAX {
+            self.world
+                .note(|| format!("healthy run {round}, boot {}", self.boot));
+            let ended = self.once(Vec::new(), Vec::new(), false);
+            let moment = Moment {
+                ended: &ended,
+                target: &self.target,
+                source: &self.scenario.source,
+                seed: random.u64(..),
+                has_journal: self.has_journal(),
+            };
+            judge.after_run(&moment);
+            let status = ended.outcome.as_ref().map(|outcome| outcome.status);
+            if status == Some(Status::Done) || round == HEALTHY_RUNS_MAX {
+                judge.at_end(&moment);
+                if !self.journals.is_empty() && judge.faults.is_empty() && !judge.had_rival {
+                    judge
+                        .faults
+                        .push("the journal of a finished job stays".to_owned());
+                }
+                return;
+            }
+        }
+    }
+
+    fn spec(&self, environment: Environment, rival: bool) -> JobSpec {
+        let scenario = &self.scenario;
+        let world = &self.world;
+        let source = SimTree::new(world, Side::Source, &scenario.source, scenario.batches);
+        let target = SimTree::new(world, Side::Target, &self.target, scenario.batches);
+        let name = if rival { "rival" } else { "source" };
+        JobSpec {
+            roots: vec![Root {
+                source,
+                source_path: RelPath::root(),
+                target_path: scenario.to.clone(),
+            }],
+            target,
+            options: scenario.options.clone(),
+            environment,
+            journal: Some(JournalSpec {
+                store: Arc::new(self.journals.clone()),
+                key: JobKey::new(&[name.to_owned()], "copy"),
+                sources: vec![name.to_owned()],
+                target: "copy".to_owned(),
+            }),
+        }
+    }
+
+    fn environment(&self) -> Environment {
+        let boot_id = match self.scenario.is_remote {
+            true => String::new(),
+            false => format!("boot {}", self.boot),
+        };
+        Environment {
+            clock: self.world.time.wall(),
+            random: self.world.randomness(),
+            boot_id,
+            user: 0,
+            scratch: scratch(),
+            sizes: sizes(),
+        }
+    }
+
+    /// Small blocks, so that small files take many; the historic engines have sizes of their own.
+    fn pool(&self) -> Pool {
+        match self.scenario.options.engine {
+            Engine::Auto => Pool::new(BLOCK, 12),
+            engine => ropeway_copy::pool_for(engine, false),
+        }
+    }
+
+    /// One run, as one process.
+    fn once(&self, happenings: Vec<(u64, Happening)>, faults: Vec<Fault>, has_rival: bool) -> Ended {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime can be made");
+        let events = Arc::new(Mutex::new(Heard::default()));
+        let (outcome, counters) = runtime.block_on(async {
+            let job = Job::new(self.spec(self.environment(), false)).with_pool(self.pool());
+            let handle = job.handle();
+            self.world.begin(happenings, faults, handle.clone());
+            let (sink, world) = (Arc::clone(&events), Arc::clone(&self.world));
+            let sink = Arc::new(move |event: Event| heard(&world, &sink, &event));
+            if has_rival {
+                let rival = Job::new(self.spec(self.environment(), true)).with_pool(self.pool());
+                tokio::spawn(rival.run(Arc::new(|_| {})));
+            }
+            let outcome = tokio::select! {
+                biased;
+                () = self.world.over() => None,
+                outcome = job.run(sink) => Some(outcome),
+                () = tokio::time::sleep(HANG) => {
+                    events.lock().unwrap().messages.push("hangs".to_owned());
+                    None
+                }
+            };
+            (outcome, handle.counters())
+        });
+        drop(runtime);
+        // A process that died while it began says nothing.
+        let is_dead = matches!(self.world.stopped(), Some(Stop::Kill | Stop::PowerCut));
+        let outcome = outcome.filter(|_| !is_dead);
+        self.world.end();
+        let heard = std::mem::take(&mut *events.lock().unwrap());
+        self.world
+            .note(|| format!("ended {:?} {counters:?}", outcome.as_ref().map(|o| o.status)));
+        Ended {
+            outcome,
+            counters,
+            stop: self.world.stopped(),
+            items: heard.items,
+            events: heard.messages,
+            failed: heard.failed,
+        }
+    }
+}
+
+/// Virtual time after which a run counts as hanging.
+const HANG: Duration = Duration::from_secs(24 * 3600);
+
+/// What a run said.
+#[derive(Default)]
+struct Heard {
+    items: BTreeSet<String>,
+    messages: Vec<String>,
+    failed: BTreeSet<String>,
+}
+
+fn heard(world: &World, sink: &Mutex<Heard>, event: &Event) {
+    world.note(|| format!("{event:?}"));
+    let heard = &mut *sink.lock().unwrap();
+    match event {
+        Event::Item { path, action, .. } if matches!(*action, "copy" | "update" | "skip" | "link") => {
+            heard.items.insert(path.clone());
+        }
+        Event::ItemError { path, message, .. } => {
+            heard.items.remove(path);
+            heard.failed.insert(path.clone());
+            heard.messages.push(message.clone());
+        }
+        _ => {}
+    }
+}
+
+/// A folder in memory where there is one, for the spools of hashes.
+fn scratch() -> std::path::PathBuf {
+    let shm = std::path::Path::new("/dev/shm");
+    match shm.is_dir() {
+        true => shm.to_owned(),
+        false => std::env::temp_dir(),
+    }
+}
+
+/// Options as a history uses them, for reports.
+pub fn shown(options: &Options) -> String {
+    format!("{options:?}")
+}

@@ -1,0 +1,309 @@
+//! The world that jobs run in: virtual time, and a list of what goes wrong at which step.
+//!
+//! Each operation of a tree or a journal is two steps, one before and one after it takes effect. A step may pause for some
+//! virtual time, so that the tasks of a job interleave in another way with each seed. At a step the power may go, the
+//! process may die, or another program may change a file.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use ropeway_copy::{Handle, Randomness, WallClock};
+use ropeway_vfs::{Clock, ErrorKind, Op, Pending, RelPath, Timestamp};
+use tokio::sync::Notify;
+
+/// Zero of a memory tree's clock.
+const ZERO: i128 = 1_700_000_000_000_000_000;
+
+/// Which end of a copy an operation belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Source,
+    Target,
+    Journal,
+}
+
+/// An operation that fails.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub side: Side,
+    /// Any where `None`.
+    pub op: Option<Op>,
+    /// In 1,000 operations that fit.
+    pub per_mille: u32,
+    /// Failures left.
+    pub times: u32,
+    pub kind: FaultKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Nothing happens but the error.
+    Error(ErrorKind),
+    /// The operation is done, and its answer is lost.
+    LostAnswer(ErrorKind),
+    /// A read returns less than was asked for.
+    ShortRead,
+    /// A flush fails, and some of what was dirty never reaches the device.
+    FailedFlush,
+    /// Half of an append to the journal is written.
+    TornAppend,
+}
+
+/// How a run ends before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    Kill,
+    PowerCut,
+    Cancel,
+}
+
+/// Something that happens at a step.
+pub enum Happening {
+    Stop(Stop),
+    Change(Box<dyn FnOnce() + Send>),
+}
+
+struct State {
+    random: fastrand::Rng,
+    steps: u64,
+    happenings: Vec<(u64, Happening)>,
+    faults: Vec<Fault>,
+    stopped: Option<Stop>,
+    handle: Option<Handle>,
+    trace: Option<String>,
+    is_quiet: bool,
+}
+
+/// Shared by all trees and journals of a history.
+pub struct World {
+    state: Mutex<State>,
+    over: Notify,
+    pub time: Arc<Time>,
+}
+
+/// The wall clock of the simulated machine; it follows the virtual time of the runtime.
+pub struct Time {
+    /// Nanoseconds of the runs before this one, and of the looks at the clock.
+    passed: AtomicI64,
+    start: Mutex<Option<tokio::time::Instant>>,
+    /// File systems take change times from the last tick of this many nanoseconds.
+    tick: i64,
+}
+
+impl Time {
+    fn now_nanos(&self) -> i64 {
+        let start = *self.start.lock().unwrap();
+        let running = start.map_or(0, |start| start.elapsed().as_nanos() as i64);
+        let now = self.passed.fetch_add(1_000, Ordering::Relaxed) + running;
+        now - now % self.tick
+    }
+
+    /// Lets time pass outside of any run.
+    pub fn pass(&self, span: Duration) {
+        self.passed.fetch_add(span.as_nanos() as i64, Ordering::Relaxed);
+    }
+
+    pub fn wall(self: &Arc<Self>) -> WallClock {
+        let time = Arc::clone(self);
+        WallClock::new(move || Timestamp(ZERO + i128::from(time.now_nanos())))
+    }
+}
+
+impl Clock for Time {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.now_nanos() as u64)
+    }
+
+    fn sleep_until(&self, _: Duration) -> Pending<'static, ()> {
+        unreachable!("trees in memory do not wait")
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, traced: bool, tick: i64) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                random: fastrand::Rng::with_seed(seed),
+                steps: 0,
+                happenings: Vec::new(),
+                faults: Vec::new(),
+                stopped: None,
+                handle: None,
+                trace: traced.then(String::new),
+                is_quiet: true,
+            }),
+            over: Notify::new(),
+            time: Arc::new(Time {
+                passed: AtomicI64::new(100_000_000_000_000),
+                start: Mutex::default(),
+                tick,
+            }),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Begins a run, in the runtime of which this is called.
+    pub fn begin(&self, happenings: Vec<(u64, Happening)>, faults: Vec<Fault>, handle: Handle) {
+        *self.time.start.lock().unwrap() = Some(tokio::time::Instant::now());
+        let mut state = self.lock();
+        state.steps = 0;
+        state.happenings = happenings;
+        state.faults = faults;
+        state.handle = Some(handle);
+        state.stopped = None;
+        state.is_quiet = false;
+    }
+
+    /// Ends a run: nothing goes wrong any more.
+    pub fn end(&self) {
+        let start = self.time.start.lock().unwrap().take();
+        if let Some(start) = start {
+            self.time.pass(start.elapsed());
+        }
+        let mut state = self.lock();
+        state.happenings.clear();
+        state.faults.clear();
+        state.handle = None;
+        state.is_quiet = true;
+    }
+
+    pub fn stopped(&self) -> Option<Stop> {
+        self.lock().stopped
+    }
+
+    pub fn steps(&self) -> u64 {
+        self.lock().steps
+    }
+
+    /// Completes when the process is to die.
+    pub async fn over(&self) {
+        while !self.is_dead() {
+            self.over.notified().await;
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.lock().stopped.is_some_and(|stop| stop != Stop::Cancel)
+    }
+
+    pub fn note(&self, text: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.lock().trace {
+            let _ = writeln!(trace, "{}", text());
+        }
+    }
+
+    pub fn take_trace(&self) -> String {
+        self.lock().trace.take().unwrap_or_default()
+    }
+
+    pub fn randomness(self: &Arc<Self>) -> Randomness {
+        let world = Arc::clone(self);
+        Randomness::new(move || Ok(world.lock().random.u64(..)))
+    }
+
+    pub fn draw(&self) -> u64 {
+        self.lock().random.u64(..)
+    }
+
+    /// Takes one step; `false` once the process is dead.
+    fn advance(&self) -> bool {
+        let mut due = Vec::new();
+        {
+            let mut state = self.lock();
+            if state.stopped.is_some_and(|stop| stop != Stop::Cancel) {
+                return false;
+            }
+            state.steps += 1;
+            let steps = state.steps;
+            let mut at = 0;
+            while at < state.happenings.len() {
+                match state.happenings[at].0 <= steps {
+                    true => due.push(state.happenings.remove(at).1),
+                    false => at += 1,
+                }
+            }
+        }
+        for happening in due {
+            match happening {
+                Happening::Change(change) => change(),
+                Happening::Stop(stop) => {
+                    self.note(|| format!("{stop:?}"));
+                    let mut state = self.lock();
+                    state.stopped = Some(stop);
+                    if stop == Stop::Cancel {
+                        if let Some(handle) = &state.handle {
+                            handle.cancel();
+                        }
+                        continue;
+                    }
+                    drop(state);
+                    self.over.notify_one();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// One step of an operation that may wait.
+    pub async fn step(&self) {
+        if self.lock().is_quiet {
+            return;
+        }
+        if !self.advance() {
+            std::future::pending::<()>().await;
+        }
+        let pause = {
+            let random = &mut self.lock().random;
+            match random.u32(..100) {
+                0..75 => return,
+                75..95 => 0,
+                95..99 => random.u64(1..3_000),
+                _ => random.u64(3_000..800_000),
+            }
+        };
+        match pause {
+            0 => tokio::task::yield_now().await,
+            micros => tokio::time::sleep(Duration::from_micros(micros)).await,
+        }
+        if self.lock().stopped.is_some_and(|stop| stop != Stop::Cancel) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// One step of an operation that cannot wait (the journal's); `false` once the process is dead.
+    pub fn step_now(&self) -> bool {
+        self.lock().is_quiet || self.advance()
+    }
+
+    /// Whether an operation fails.
+    pub fn fault(&self, side: Side, op: Op, path: Option<&RelPath>) -> Option<FaultKind> {
+        let mut state = self.lock();
+        let State { random, faults, .. } = &mut *state;
+        for fault in faults.iter_mut() {
+            if fault.side != side || fault.times == 0 || fault.op.is_some_and(|wanted| wanted != op) {
+                continue;
+            }
+            let fits = match fault.kind {
+                FaultKind::ShortRead => op == Op::Read,
+                FaultKind::FailedFlush => op == Op::Sync,
+                FaultKind::TornAppend => op == Op::Write && side == Side::Journal,
+                _ => true,
+            };
+            if fits && random.u32(..1_000) < fault.per_mille {
+                fault.times -= 1;
+                let kind = fault.kind;
+                drop(state);
+                let shown = || path.map(ToString::to_string).unwrap_or_default();
+                self.note(|| format!("{side:?} {op:?} {} fails: {kind:?}", shown()));
+                return Some(kind);
+            }
+        }
+        None
+    }
+}

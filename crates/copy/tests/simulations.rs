@@ -1,0 +1,37 @@
+//! Simulated jobs by seed: a share of them here, 20,000 in CI, and seeds that once broke a promise.
+
+mod simulate;
+
+/// Seeds that this test runs, unless `ROPEWAY_SEEDS` says otherwise.
+const SEEDS: u64 = 150;
+
+#[test]
+fn simulate_keeps_every_promise_for_each_seed() {
+    let seeds = std::env::var("ROPEWAY_SEEDS").ok();
+    let seeds = seeds.map_or(SEEDS, |seeds| seeds.parse().expect("ROPEWAY_SEEDS is a number"));
+    for seed in 0..seeds {
+        let faults = simulate::run(seed, false).faults;
+        assert!(faults.is_empty(), "seed {seed}: {faults:?}");
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_trace_each_time() {
+    for seed in 0..40 {
+        let one = simulate::run(seed, true).trace;
+        assert!(one == simulate::run(seed, true).trace, "seed {seed}");
+    }
+}
+
+#[cfg(feature = "mutations")]
+#[test]
+fn each_mutation_is_found_within_1000_seeds() {
+    use ropeway_copy::mutations::{Mutation, choose};
+    for mutation in Mutation::ALL {
+        choose(Some(mutation));
+        let found = (0..1_000).find(|seed| !simulate::run(*seed, false).faults.is_empty());
+        choose(None);
+        assert!(found.is_some(), "{} is not found", mutation.name());
+        println!("{}: seed {}", mutation.name(), found.unwrap_or_default());
+    }
+}
