@@ -332,7 +332,7 @@ fn check_share(host: &str, share: &str) -> Result<(), UrlError> {
     }
     match SharePath::new(host, share) {
         Ok(_) => Ok(()),
-        Err(PathFault::TooLong) => fault("the share's name is too long"),
+        Err(PathError::TooLong) => fault("the share's name is too long"),
         Err(_) => fault("the name cannot be the name of a share"),
     }
 }

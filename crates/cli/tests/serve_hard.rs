@@ -5,7 +5,7 @@
 #[path = "../../smb-server/tests/hard/raw.rs"]
 mod raw;
 #[allow(dead_code, reason = "other tests use the rest")]
-#[path = "../../smb/tests/hard/samples.rs"]
+#[path = "../../smb-server/tests/hard/samples.rs"]
 mod samples;
 mod support;
 

@@ -18,11 +18,12 @@ pub enum Error {
     /// The server broke the protocol. Holds what it did.
     #[error("the server broke the protocol: {0}")]
     PeerMisbehaved(String),
-    /// The answer to one question makes no sense, in a message that is whole; what is wrong with it. Others may be fine.
-    #[error("the server's answer makes no sense: {0}")]
+    /// A reply makes no sense although its message is intact. Holds what is wrong with it. Other
+    /// replies may be fine.
+    #[error("the server's reply makes no sense: {0}")]
     InvalidReply(String),
-    /// Messages were changed on their way, or the server does not protect them as agreed; what was violated. There is no
-    /// further login: whoever changes messages would only get another try.
+    /// Messages were changed in transit, or the server does not protect them as negotiated. Holds
+    /// the violated rule. The client does not log in again: an attacker would only get another try.
     #[error("the connection was tampered with: {0}; not connecting again")]
     Tampered(PeerMisbehaved),
     /// DFS refers to a server to which the client does not take its login
@@ -157,9 +158,10 @@ impl Error {
             | Self::Unprotected(_)
             | Self::Tampered(_)
             | Self::Local { .. } => Verdict::Abort,
-            Self::PeerMisbehaved(_) | Self::InvalidReply(_) | Self::LedAway { .. } | Self::Misuse(_) => {
-                Verdict::Skip
-            }
+            Self::PeerMisbehaved(_)
+            | Self::InvalidReply(_)
+            | Self::ReferralRefused { .. }
+            | Self::Misuse(_) => Verdict::Skip,
         }
     }
 
@@ -204,9 +206,12 @@ impl Error {
         }
     }
 
-    /// The server has another number of bytes than it was given.
-    pub(crate) fn kept(bytes: u64, written: u64) -> Self {
-        Self::InvalidReply(format!("of {written} bytes written it keeps {bytes}"))
+    /// Returns the error for a file that holds another number of bytes on the server than were
+    /// written.
+    pub(crate) fn size_mismatch(bytes: u64, written: u64) -> Self {
+        Self::InvalidReply(format!(
+            "{written} bytes were written, and the server holds {bytes}"
+        ))
     }
 
     pub(crate) fn refused(op: &'static str, status: NtStatus) -> Self {

@@ -138,7 +138,7 @@ impl ShareInner {
                 }
             }
             // The connection was lost, or the compound was too much for this server.
-            Err(Error::Lost(_) | Error::PeerMisbehaved(_) | Error::Senseless(_)) => {
+            Err(Error::Lost(_) | Error::PeerMisbehaved(_) | Error::InvalidReply(_)) => {
                 share.tree().await?;
                 OpenSummary::default()
             }

@@ -111,34 +111,7 @@ impl ShareInner {
         Ok(share)
     }
 
-    /// Connects and looks around in the same round trip, where the server allows that.
-    pub(crate) async fn connect_looking(client: &Client, name: &str, looks: &Looks) -> Result<(Self, Seen)> {
-        let share = Self::new(client, name)?;
-        if !client.link().compounds.may_be_sent() {
-            share.tree().await?;
-            return Ok((share, Seen::default()));
-        }
-        let session = client.link().session().await?;
-        let seen = match share.connect_tree(&session, looks.operations(client)).await {
-            Ok((tree, replies)) => {
-                *share.lock() = Some(tree);
-                match tree.is_dfs() {
-                    // What was asked without DFS may lie elsewhere.
-                    true => Seen::default(),
-                    false => looks.seen(&replies),
-                }
-            }
-            // Lost on the way, or too much for this server at once.
-            Err(Error::Lost(_) | Error::PeerMisbehaved(_) | Error::InvalidReply(_)) => {
-                share.tree().await?;
-                Seen::default()
-            }
-            Err(error) => return Err(error),
-        };
-        Ok((share, seen))
-    }
-
-    fn new(client: &Client, name: &str) -> Result<Self> {
+    pub(crate) fn new(client: &Client, name: &str) -> Result<Self> {
         let host = client.link().endpoint.unc_host();
         let path = SharePath::new(&host, name).map_err(|_| Error::Misuse("the share's name is invalid"))?;
         Ok(Self {

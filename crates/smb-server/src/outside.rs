@@ -112,8 +112,8 @@ impl Observer for Listener {
         let shares = shared.share_indices(|share| address_of(&share.store) == self.store);
         for change in changes {
             if let ExternalChange::Node(id) = change {
-                let now = shared.now_ms();
-                shared.hub().changed_outside(now, id.volume, id.index);
+                let now = shared.uptime();
+                shared.hub().changed_locally(now, id.volume, id.index);
             }
             for share in &shares {
                 tell(&shared, *share, change);

@@ -1,8 +1,8 @@
 //! Combinations of flags that cannot be used together.
 
 use ropeway_copy::Durability;
-use ropeway_smb::Encryption;
-use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_client::Encryption;
+use ropeway_smb_wire::negotiate::Dialect;
 
 use super::{CopyArgs, ServeArgs, TraceArgs, TransferArgs};
 use crate::failure::Failure;

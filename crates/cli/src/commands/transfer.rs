@@ -70,7 +70,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         .map(|path| open_trace(path, &options))
         .transpose()?;
     let journal = journal(state_dir.as_deref(), request, &ends, &reporter);
-    let _kept = Kept::of(journal.as_ref().and(state_dir.as_deref()), &ends);
+    let _record = CommandRecord::of(journal.as_ref().and(state_dir.as_deref()), &ends);
     let outcome = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let observer = trace.as_ref().map(TraceWriter::observer);

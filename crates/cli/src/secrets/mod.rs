@@ -166,7 +166,7 @@ impl Secrets {
                 .filter(|name| !name.is_empty()),
             anonymous: login_options.anonymous,
             auth: login_options.auth,
-            has_ticket: Box::new(|principal, host| ropeway_smb::kerberos_ticket(principal, host).is_ok()),
+            has_ticket: Box::new(|principal, host| ropeway_smb_gss::kerberos_ticket(principal, host).is_ok()),
             stored_password: Box::new(move |server| ring.password(server)),
             ask: Box::new(prompt::ask),
         })

@@ -38,7 +38,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
         }
         ClientError::PeerMisbehaved(_) => ErrorKind::PeerMisbehaved,
         ClientError::InvalidReply(_) => ErrorKind::InvalidReply,
-        ClientError::LedAway { .. } => ErrorKind::PermissionDenied,
+        ClientError::ReferralRefused { .. } => ErrorKind::PermissionDenied,
         ClientError::Tampered(_) => ErrorKind::Tampered,
         ClientError::Local { source, .. } => match ErrorKind::of(source) {
             ErrorKind::Other => ErrorKind::Network,

@@ -116,7 +116,7 @@ impl SmbListing {
 
     /// Returns a failed entry. Its name only serves for messages; no operation uses it.
     fn senseless(&self, name: Name, sentence: &str) -> DirEntry {
-        let error = found(Op::List, &self.dir.join(&name), ErrorKind::InvalidReply, sentence);
+        let error = with_message(Op::List, &self.dir.join(&name), ErrorKind::InvalidReply, sentence);
         DirEntry {
             name,
             metadata: Err(error),

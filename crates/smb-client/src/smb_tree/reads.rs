@@ -97,7 +97,7 @@ impl SmbFile {
             }
             idle = if rest.is_empty() { idle + 1 } else { 0 };
             if !is_at_end && idle >= IDLE_MAX {
-                let sentence = "a READ before the end of the file brings nothing";
+                let sentence = "a READ before the end of the file returns nothing";
                 return (block, Err(ClientError::InvalidReply(sentence.to_owned())));
             }
             block.capacity_mut()[upto..upto + rest.len()].copy_from_slice(&rest);

@@ -133,8 +133,8 @@ async fn copy(source: Arc<dyn Tree>, target: Arc<dyn Tree>, from: &str, to: &str
         roots: vec![root],
         target,
         options: Options::default(),
-        environment: Default::default(),
         journal: None,
+        environment: Default::default(),
     };
     let events = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&events);

@@ -73,8 +73,8 @@ async fn copy(share: &Arc<SmbTree>, here: &Path, to: &str, options: Options) -> 
         }],
         target,
         options,
-        environment: Default::default(),
         journal: None,
+        environment: Default::default(),
     };
     run(spec).await
 }
@@ -313,8 +313,8 @@ async fn a_file_stored_in_part_fails_alone_and_is_not_moved() {
                 move_source: true,
                 ..Options::default()
             },
-            environment: Default::default(),
             journal: None,
+            environment: Default::default(),
         };
         let (outcome, events) = run(spec).await;
         assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");

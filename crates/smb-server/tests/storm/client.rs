@@ -369,8 +369,8 @@ impl Worker {
             roots: vec![root],
             target: Arc::clone(target),
             options,
-            environment: Default::default(),
             journal: None,
+            environment: Default::default(),
         };
         let events = AtomicU64::new(0);
         let job = Job::new(spec).run(Arc::new(move |_| {

@@ -101,7 +101,7 @@ pub(crate) struct CommandRecord {
     key: JobKey,
 }
 
-impl Kept {
+impl CommandRecord {
     /// Keeps it for the job with a journal in this folder and these ends. Best effort: without it only `jobs resume` and `jobs rm` are missing.
     pub(crate) fn of(state_dir: Option<&Path>, ends: &Ends) -> Option<Self> {
         let state_dir = state_dir?.to_owned();

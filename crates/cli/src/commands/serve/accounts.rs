@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use ropeway_smb::Password;
+use ropeway_smb_client::Password;
 use ropeway_smb_proto::auth::ntlm::nt_hash;
 use ropeway_smb_proto::secret::NtHash;
 use ropeway_smb_proto::server;

@@ -19,8 +19,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropeway_smb::server;
-use ropeway_smb_proto::wire::NtStatus;
+use ropeway_smb_server as server;
+use ropeway_smb_wire::NtStatus;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, code};

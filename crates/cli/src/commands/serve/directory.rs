@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nix::unistd::{Gid, Group, Uid, User};
 use parking_lot::RwLock;
-use ropeway_smb::server::Directory;
+use ropeway_smb_server::Directory;
 
 use super::users::Users;
 

@@ -51,7 +51,7 @@ pub(super) fn mechanisms(args: &ServeLoginArgs, accounts: Accounts) -> Result<Op
 /// Maps principals to users. A principal of the service's own realm is the user of that name, if
 /// there is one. Others keep their realm, so that a user of another realm is never mistaken for a
 /// local user.
-fn admits(accepted: KerberosUsers, own: String, accounts: Accounts) -> Admits {
+fn admits(accepted: KerberosUsers, own: String, accounts: Accounts) -> PrincipalMapper {
     Arc::new(move |user, realm| {
         let name = Text::from(user);
         if realm == own && accounts(&name, &Text::from(realm)).is_some() {
