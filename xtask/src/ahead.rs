@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::process::{shown, wrapped};
 use crate::workspace::Workspace;
@@ -32,7 +34,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Runs one command to its end; says whether to go on.
@@ -91,11 +93,7 @@ impl Ahead {
     pub(crate) fn wait(&self, name: &str) {
         let mut state = self.shared.lock();
         while state.waiting.contains(name) {
-            state = self
-                .shared
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.shared.changed.wait(&mut state);
         }
     }
 }

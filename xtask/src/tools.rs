@@ -66,7 +66,6 @@ const TOOLS: &[Tool] = &[
     tool("chromium", "chromium", "the page of a lab's report"),
     tool("strace", "strace", "kills and failures at a system call"),
     tool("faketime", "faketime", "runs with another clock"),
-    tool("time", "time", "CPU and memory of benchmarked programs"),
 ];
 
 /// One of the VFS modules that tests load, and where Debian has them.

@@ -18,6 +18,7 @@ mod ground;
 mod judge;
 mod plan;
 mod rivals;
+mod rng;
 mod round;
 mod run;
 mod snapshot;

@@ -1,8 +1,8 @@
 //! What a seed stands for: a command line, and what happens between its beginning and its end.
 
 use super::ground::Kind as GroundKind;
+use super::rng::Rng;
 use super::tree::Shape;
-use crate::rng::Rng;
 
 /// Everything about one round but the moments at which timed kills strike.
 #[derive(Clone, Debug)]

@@ -17,12 +17,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use ropeway_peers::RopewayServe;
 
 use self::results::{Results, Row, Sum};
 use self::torture::{Run, Torture, bounded};
 use crate::ci::{self, Outcome as StepOutcome};
 use crate::process::catch_interrupts;
-use crate::served::{Served, Wish};
 use crate::tools;
 use crate::workspace::Workspace;
 
@@ -241,7 +241,7 @@ struct Stand {
     binary: PathBuf,
     logs: PathBuf,
     limit: Duration,
-    server: Option<Served>,
+    server: Option<RopewayServe>,
     /// Bytes of the server's log that were looked at.
     log_seen: usize,
     /// What the server did wrong as a process.
@@ -285,16 +285,15 @@ impl Stand {
     }
 
     fn start(&mut self) -> Result<()> {
-        let served = Served::start(&Wish {
-            program: &self.binary,
-            scratch: &self.folder.path().join("scratch"),
-            shares: &[(SHARE, &self.folder.path().join("share"))],
-            user: USER,
-            password: PASSWORD,
+        let scratch = self.folder.path().join("scratch");
+        let server = RopewayServe::builder(&self.binary)
+            .share(SHARE, &self.folder.path().join("share"))
+            .user(USER, PASSWORD)
             // As Samba is measured: suites sign where they want to.
-            flags: &["--sign", "offered"],
-        })?;
-        self.server = Some(served);
+            .flags(&["--sign", "offered"])
+            .below(&scratch)
+            .log_to(&scratch.join("server.log"));
+        self.server = Some(server.start()?);
         Ok(())
     }
 
@@ -337,7 +336,7 @@ impl Stand {
         let Some(server) = self.server.as_mut() else {
             return Ok(None);
         };
-        self.peak_kib = self.peak_kib.max(server.peak_kib());
+        self.peak_kib = self.peak_kib.max(server.peak_bytes() / 1024);
         let log = server.log();
         let fresh = log.get(self.log_seen..).unwrap_or_default();
         let panic = fresh
@@ -396,7 +395,7 @@ impl Stand {
         if let Some(server) = self.server.take()
             && let Err(error) = server.stop()
         {
-            self.faults.push(format!("at the end: {error:#}"));
+            self.faults.push(format!("at the end: {error}"));
         }
         self.faults
     }

@@ -4,8 +4,8 @@
 //! pure         block < vfs < plan,  block < smb-proto
 //! mechanism    local  smb  cache(-> local)
 //! composition  copy  mount
-//! product      lab  fleet  cli(-> lab, fleet)
-//! dev          sim  peers  xtask(-> peers)   used by nobody else
+//! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
+//! dev          sim  xtask   used by no other crate, except in its tests
 //! ```
 
 use std::collections::BTreeSet;
@@ -39,6 +39,29 @@ impl Tier {
             Self::Dev => "dev",
         }
     }
+
+    /// Its rule, for the table in `CONTRIBUTING.md`.
+    pub(super) fn rule(self) -> &'static str {
+        match self {
+            Self::Pure => "no I/O, no threads, no runtime, no clock; time and randomness are arguments",
+            Self::Mechanism => "system calls and sockets",
+            Self::Composition => "a plan and two trees make a job",
+            Self::Product => {
+                "the binary, the laboratory, and the private servers that the laboratory and tests measure with; with \
+                 `xtask` the only places for `anyhow`"
+            }
+            Self::Dev => "the project's tasks; no other crate uses them, except in tests",
+        }
+    }
+
+    /// All tiers, in the order of the table.
+    pub(super) const ALL: [Self; 5] = [
+        Self::Pure,
+        Self::Mechanism,
+        Self::Composition,
+        Self::Product,
+        Self::Dev,
+    ];
 }
 
 /// All crates, in the order of the table, with what each may use inside its own tier.
@@ -52,12 +75,12 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("cache", Tier::Mechanism, &["local"]),
     ("copy", Tier::Composition, &[]),
     ("mount", Tier::Composition, &[]),
-    ("lab", Tier::Product, &[]),
+    ("peers", Tier::Product, &[]),
+    ("lab", Tier::Product, &["peers"]),
     ("fleet", Tier::Product, &[]),
     ("cli", Tier::Product, &["lab", "fleet"]),
     ("sim", Tier::Dev, &[]),
-    ("peers", Tier::Dev, &[]),
-    ("xtask", Tier::Dev, &["peers"]),
+    ("xtask", Tier::Dev, &[]),
 ];
 
 /// Dependencies that only some crates may have.
@@ -70,6 +93,46 @@ const RESERVED: &[(&str, &[&str])] = &[
 const SYSTEM: &[&str] = &[
     "rustix", "libc", "io-uring", "nix", "mio", "socket2", "inotify", "fuser", "tempfile",
 ];
+
+/// Files of pure crates that may read the system's clock: they offer it as a `Clock`.
+const CLOCKS: &[(&str, &str)] = &[("vfs", "src/clock.rs")];
+
+/// Files that a circle of a crate may have, and whether more are an error or a warning.
+const CIRCLES: &[(&str, usize, bool)] = &[
+    ("copy", 3, false),
+    ("smb-wire", 3, false),
+    ("smb-proto", 3, false),
+    ("smb-gss", 3, false),
+    ("smb-client", 3, false),
+    ("smb-server", 3, false),
+    ("xtask", 3, false),
+    ("lab", 3, false),
+    ("peers", 3, true),
+];
+
+/// Largest circle of files that a crate may have, and whether a larger one is an error; `None` for
+/// crates whose circles are not looked at.
+pub(super) fn circles(name: &str) -> Option<(usize, bool)> {
+    let found = CIRCLES.iter().find(|(known, ..)| *known == name);
+    found.map(|(_, max, is_error)| (*max, *is_error))
+}
+
+/// Whether a file of a pure crate (path inside it) may read the system's clock.
+pub(super) fn may_read_clock(name: &str, inside: &Path) -> bool {
+    CLOCKS
+        .iter()
+        .any(|(known, file)| *known == name && inside == Path::new(file))
+}
+
+/// Tier of a crate.
+pub(super) fn tier(name: &str) -> Option<Tier> {
+    entry(name).map(|(_, tier, _)| *tier)
+}
+
+/// Crates that a crate uses inside its own tier.
+pub(super) fn siblings(name: &str) -> &'static [&'static str] {
+    entry(name).map_or(&[], |(_, _, siblings)| siblings)
+}
 
 /// Where `unsafe` is allowed, for messages.
 pub(super) const UNSAFE_PLACES: &str = "block, local::sys, smb::gss::sys and lab::link::sys";
@@ -107,7 +170,7 @@ impl Manifest {
 
     /// Its tier, if it is a known crate.
     pub(super) fn tier(&self) -> Option<Tier> {
-        entry(&self.name).map(|(_, tier, _)| *tier)
+        tier(&self.name)
     }
 
     /// Whether it depends on a package.

@@ -1,4 +1,4 @@
-//! Finds words in Rust sources by their tokens, so that comments and strings do not count.
+//! Finds words and paths in Rust sources by their tokens, so that comments and strings do not count.
 
 use std::str::FromStr;
 
@@ -8,13 +8,29 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 /// Modules of `std` that mean I/O or threads.
 const MODULES: &[&str] = &["fs", "net", "thread", "process"];
 
-/// What was found, with 1-based line numbers.
+/// Types of `std::time` whose `now` reads a clock.
+const CLOCKS: &[&str] = &["Instant", "SystemTime"];
+
+/// A path to another module of the same crate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ModulePath {
+    /// Number of leading `super`; 0 for a path that begins with `crate`.
+    pub(super) supers: usize,
+    /// The names after that.
+    pub(super) segments: Vec<String>,
+}
+
+/// Findings in one file, with 1-based line numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Words {
     /// The keyword `unsafe`, tests included.
     pub(super) unsafe_lines: Vec<usize>,
     /// Paths `std::fs` and the like, outside of items under `#[cfg(test)]`.
     pub(super) std_modules: Vec<(usize, String)>,
+    /// Calls such as `Instant::now`, outside of tests.
+    pub(super) clocks: Vec<(usize, String)>,
+    /// Paths that begin with `crate` or `super`, outside of tests.
+    pub(super) module_paths: Vec<ModulePath>,
 }
 
 /// Reads one source file.
@@ -44,6 +60,27 @@ fn walk(tokens: TokenStream, in_test: bool, words: &mut Words) {
             TokenTree::Ident(word) if word == "std" && !in_test && !test_item => {
                 std_modules(&tokens[index + 1..], words);
             }
+            TokenTree::Ident(word) if !in_test && !test_item && CLOCKS.iter().any(|clock| word == clock) => {
+                if let Some((TokenTree::Ident(next), _)) = after_colons(&tokens[index + 1..])
+                    && next == "now"
+                {
+                    words
+                        .clocks
+                        .push((word.span().start().line, format!("{word}::now")));
+                }
+            }
+            TokenTree::Ident(word)
+                if (word == "crate" || word == "super")
+                    && !in_test
+                    && !test_item
+                    && !follows_colons(&tokens, index) =>
+            {
+                let mut path = ModulePath {
+                    supers: usize::from(word == "super"),
+                    segments: Vec::new(),
+                };
+                module_paths(&tokens[index + 1..], &mut path, words);
+            }
             TokenTree::Punct(mark) if mark.as_char() == ';' => test_item = false,
             TokenTree::Group(group) => {
                 if is_attribute(&tokens, index) {
@@ -56,6 +93,56 @@ fn walk(tokens: TokenStream, in_test: bool, words: &mut Words) {
             }
             _ => {}
         }
+    }
+}
+
+/// Returns the token after `::` and the rest.
+fn after_colons(tokens: &[TokenTree]) -> Option<(&TokenTree, &[TokenTree])> {
+    match tokens {
+        [TokenTree::Punct(first), TokenTree::Punct(second), next, rest @ ..]
+            if first.as_char() == ':' && second.as_char() == ':' =>
+        {
+            Some((next, rest))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a token is in the middle of a path, as `super` in `super::super`.
+fn follows_colons(tokens: &[TokenTree], index: usize) -> bool {
+    let before = index.checked_sub(1).and_then(|before| tokens.get(before));
+    matches!(before, Some(TokenTree::Punct(mark)) if mark.as_char() == ':')
+}
+
+/// Collects the paths after `crate` or `super`: `::a::b` or `::{a, b::c}`.
+fn module_paths(after: &[TokenTree], path: &mut ModulePath, words: &mut Words) {
+    match after_colons(after) {
+        Some((TokenTree::Ident(word), rest)) if word == "super" => {
+            path.supers += 1;
+            module_paths(rest, path, words);
+        }
+        Some((TokenTree::Ident(word), rest)) => {
+            path.segments.push(word.to_string());
+            module_paths(rest, path, words);
+        }
+        Some((TokenTree::Group(group), _)) if group.delimiter() == Delimiter::Brace => {
+            let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
+            let is_comma =
+                |token: &TokenTree| matches!(token, TokenTree::Punct(mark) if mark.as_char() == ',');
+            for part in tokens.split(is_comma) {
+                let mut inner = path.clone();
+                match part {
+                    [TokenTree::Ident(word), rest @ ..] => {
+                        if word != "self" {
+                            inner.segments.push(word.to_string());
+                        }
+                        module_paths(rest, &mut inner, words);
+                    }
+                    _ => continue,
+                }
+            }
+        }
+        _ => words.module_paths.push(path.clone()),
     }
 }
 
@@ -140,6 +227,24 @@ mod tests {
         let found = scan(text).unwrap().std_modules;
         let expected = [(1, "fs"), (3, "thread"), (4, "net")].map(|(line, module)| (line, module.to_owned()));
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn clocks_and_paths_of_modules_are_found() {
+        let text = "use crate::{a, b::{self, c}};\nfn f() { super::super::d::e(); Instant::now(); std::time::SystemTime::now() }\n\
+                    #[cfg(test)]\nmod t { fn g() { Instant::now(); crate::x::y() } }\n";
+        let words = scan(text).unwrap();
+        let clocks: Vec<_> = words
+            .clocks
+            .iter()
+            .map(|(line, clock)| (*line, clock.as_str()))
+            .collect();
+        assert_eq!(clocks, [(2, "Instant::now"), (2, "SystemTime::now")]);
+        let paths: Vec<_> = (words.module_paths.iter())
+            .map(|path| (path.supers, path.segments.join("::")))
+            .collect();
+        let wanted = [(0, "a"), (0, "b"), (0, "b::c"), (2, "d::e")];
+        assert_eq!(paths, wanted.map(|(supers, path)| (supers, path.to_owned())));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use ropeway_lab::report::{Cell, Document, Outcome};
-use ropeway_lab::run::{Event, LabError, Options, Watch, run};
+use ropeway_lab::run::{Event, LabError, Observer, Options, run};
 use ropeway_lab::scenario::Scenario;
 
 use crate::ui::format;
@@ -30,6 +30,7 @@ pub(crate) fn measure(out: &Path, relay: bool, stop: &AtomicBool) -> Result<Docu
         })?,
         out: out.to_path_buf(),
         relay,
+        ..Options::default()
     };
     run(&scenario, &options, stop, &Quiet)
 }
@@ -37,8 +38,8 @@ pub(crate) fn measure(out: &Path, relay: bool, stop: &AtomicBool) -> Result<Docu
 /// The table is all that is said.
 struct Quiet;
 
-impl Watch for Quiet {
-    fn told(&self, _: &Event<'_>) {}
+impl Observer for Quiet {
+    fn observe(&self, _: &Event<'_>) {}
 }
 
 /// What of our own did not arrive as it should have; `None` if all did.

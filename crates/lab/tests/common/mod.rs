@@ -225,6 +225,8 @@ fn add_group(
             client_memory_bytes: Some(48 << 20),
             server_memory_bytes: Some(61 << 20),
             others_busy: Some(0.04),
+            reads_p50_ms: None,
+            reads_max_ms: None,
             reads_p99_ms: None,
         });
         doc.cells.push(Cell {
