@@ -1,6 +1,6 @@
-//! `cargo xtask ci`: every check in order, each timed; the first failure ends it with its name.
+//! `cargo xtask ci`: runs every check in order and times it. The first failure ends the command.
 //!
-//! Tools are installed beside the checks that need none, and release builds begin while tests run.
+//! Tools are installed during checks that need none, and release builds start while tests run.
 
 use std::process::Command;
 use std::thread;
@@ -27,19 +27,19 @@ pub(crate) struct Arguments {
     list: bool,
 }
 
-/// What a step that did not fail has to say.
+/// Result of a step that did not fail.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// One line for the table.
     pub(crate) note: String,
-    /// Whether nothing was checked at all.
+    /// Whether the step checked nothing.
     pub(crate) skipped: bool,
-    /// What was left out inside the step, and why.
+    /// Parts of the step that were left out, with the reasons.
     pub(crate) left_out: Vec<String>,
 }
 
 impl Outcome {
-    /// All checked.
+    /// Returns the result of a complete step.
     pub(crate) fn passed(note: impl Into<String>) -> Self {
         Self {
             note: note.into(),
@@ -47,7 +47,7 @@ impl Outcome {
         }
     }
 
-    /// Nothing to check, for this reason.
+    /// Returns the result of a step that checked nothing, with the reason.
     pub(crate) fn skipped(reason: impl Into<String>) -> Self {
         Self {
             note: reason.into(),
@@ -313,11 +313,15 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
     let kerberos = [
         "clippy",
         "-p",
-        "ropeway-smb",
+        "ropeway-smb-gss",
+        "-p",
+        "ropeway-smb-client",
+        "-p",
+        "ropeway-smb-server",
         "-p",
         "ropeway-cli",
         "--features",
-        "kerberos,ropeway-smb/fuzzing",
+        "ropeway-cli/kerberos,ropeway-smb-server/fuzzing",
     ];
     let mut command = workspace.cargo(kerberos.into_iter().chain(["--all-targets", "--"]));
     run_command(command.args(lints))?;

@@ -13,7 +13,7 @@ const LINES_MAX: usize = 600;
 /// Checks every source file.
 ///
 /// # Errors
-/// Names each file that is too long.
+/// A file is too long; the message names all of them.
 pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     let mut files = 0;
     let mut lines_total = 0;

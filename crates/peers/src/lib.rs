@@ -20,6 +20,7 @@
 //! This crate uses no crate of the workspace: a check against a peer never checks the product
 //! against itself.
 
+mod again;
 mod client;
 mod error;
 mod kdc;
@@ -30,6 +31,7 @@ mod serve;
 mod session;
 mod smbd;
 
+pub use again::run_again;
 pub use client::{Remote, smbclient_get, smbclient_put};
 pub use error::PeerError;
 pub use kdc::{Kdc, KdcBuilder};

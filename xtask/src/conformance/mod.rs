@@ -1,11 +1,11 @@
 //! `cargo xtask conformance`: smbtorture's suites for SMB 2 and 3 against `ropeway serve`.
 //!
-//! A private server on loopback serves one folder in memory. After each suite it must still live, must not have panicked
-//! and must answer our own client; otherwise that is told, it is started again, and the command fails in the end. The
-//! folder is emptied between suites.
+//! A private server on loopback serves one folder in memory. After each suite it must run, must not have
+//! panicked and must answer our own client. Otherwise the fault is reported, the server is restarted, and
+//! the command fails at its end. The folder is emptied between suites.
 //!
-//! What passed is kept in `xtask/conformance/results.tsv`; the step `conformance` of `ci` runs the quick suites and fails
-//! if one of their tests that are kept as passed does not pass any more.
+//! `xtask/conformance/results.tsv` keeps the passed tests. The step `conformance` of `ci` runs the quick
+//! suites and fails if a test that is kept as passed does not pass.
 
 mod report;
 mod results;
@@ -208,7 +208,7 @@ fn suites() -> Vec<String> {
         .collect()
 }
 
-/// Those that were asked for, in the order of the list and without `smb2.`.
+/// Returns the chosen suites, in the order of the list and without `smb2.`.
 fn chosen(all: &[String], wanted: &[String]) -> Result<Vec<String>> {
     let short = |name: &str| name.strip_prefix("smb2.").unwrap_or(name).to_owned();
     let wanted: Vec<String> = wanted.iter().map(|name| short(name)).collect();
@@ -242,13 +242,13 @@ struct Stand {
     logs: PathBuf,
     limit: Duration,
     server: Option<RopewayServe>,
-    /// Bytes of the server's log that were looked at.
+    /// Bytes of the server's log that were checked.
     log_seen: usize,
-    /// What the server did wrong as a process.
+    /// Faults of the server's process.
     faults: Vec<String>,
-    /// The most memory that a server used.
+    /// Peak memory of a server.
     peak_kib: u64,
-    /// Last: the folder goes after the server.
+    /// Dropped after the server.
     folder: tempfile::TempDir,
 }
 
@@ -297,7 +297,7 @@ impl Stand {
         Ok(())
     }
 
-    /// Runs a suite, looks after the server, empties the folder.
+    /// Runs a suite, checks the server, and empties the folder.
     fn suite(&mut self, suite: &str) -> Result<Run> {
         if self.server.is_none() {
             self.start()?;
@@ -331,7 +331,7 @@ impl Stand {
         Ok(run)
     }
 
-    /// What is wrong with the server as a process.
+    /// Returns a fault of the server's process.
     fn fault(&mut self) -> Result<Option<String>> {
         let Some(server) = self.server.as_mut() else {
             return Ok(None);
@@ -390,7 +390,7 @@ impl Stand {
         Ok(())
     }
 
-    /// Stops the server; what was wrong with it.
+    /// Stops the server and returns its faults.
     fn end(mut self) -> Vec<String> {
         if let Some(server) = self.server.take()
             && let Err(error) = server.stop()

@@ -1,8 +1,8 @@
-//! The tiers of the architecture as data, and the judgement on a manifest.
+//! The tiers of the architecture as data, and the check of a manifest.
 //!
 //! ```text
-//! pure         block < vfs < plan,  block < smb-proto
-//! mechanism    local  smb  cache(-> local)
+//! pure         block < vfs < plan,  block < smb-wire < smb-proto
+//! mechanism    local  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache(-> local)
 //! composition  copy  mount
 //! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
@@ -18,18 +18,18 @@ use anyhow::{Context, Result};
 pub(super) enum Tier {
     /// No I/O, no threads, no runtime.
     Pure,
-    /// Talks to the system.
+    /// System calls and sockets.
     Mechanism,
-    /// Puts pure and mechanism together.
+    /// Combines pure crates and mechanisms.
     Composition,
-    /// What people run.
+    /// Programs, and what they consist of.
     Product,
     /// For developers only.
     Dev,
 }
 
 impl Tier {
-    /// Its name in the table.
+    /// Returns the name in the table.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pure => "pure",
@@ -40,7 +40,7 @@ impl Tier {
         }
     }
 
-    /// Its rule, for the table in `CONTRIBUTING.md`.
+    /// Returns the rule for the table in `CONTRIBUTING.md`.
     pub(super) fn rule(self) -> &'static str {
         match self {
             Self::Pure => "no I/O, no threads, no runtime, no clock; time and randomness are arguments",
@@ -64,14 +64,17 @@ impl Tier {
     ];
 }
 
-/// All crates, in the order of the table, with what each may use inside its own tier.
+/// All crates in the order of the table, with the crates of its own tier that each may use.
 const CRATES: &[(&str, Tier, &[&str])] = &[
     ("block", Tier::Pure, &[]),
     ("vfs", Tier::Pure, &["block"]),
     ("plan", Tier::Pure, &["block", "vfs"]),
-    ("smb-proto", Tier::Pure, &["block"]),
+    ("smb-wire", Tier::Pure, &["block"]),
+    ("smb-proto", Tier::Pure, &["block", "smb-wire"]),
     ("local", Tier::Mechanism, &[]),
-    ("smb", Tier::Mechanism, &[]),
+    ("smb-gss", Tier::Mechanism, &[]),
+    ("smb-client", Tier::Mechanism, &["smb-gss"]),
+    ("smb-server", Tier::Mechanism, &["smb-gss"]),
     ("cache", Tier::Mechanism, &["local"]),
     ("copy", Tier::Composition, &[]),
     ("mount", Tier::Composition, &[]),
@@ -85,11 +88,14 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
 
 /// Dependencies that only some crates may have.
 const RESERVED: &[(&str, &[&str])] = &[
-    ("tokio", &["smb", "cache", "copy", "mount", "lab", "fleet", "cli"]),
+    (
+        "tokio",
+        &["smb-client", "cache", "copy", "mount", "lab", "fleet", "cli"],
+    ),
     ("anyhow", &["lab", "fleet", "cli", "xtask"]),
 ];
 
-/// Doors to the system that a pure crate must not have.
+/// Packages for system calls, which a pure crate must not use.
 const SYSTEM: &[&str] = &[
     "rustix", "libc", "io-uring", "nix", "mio", "socket2", "inotify", "fuser", "tempfile",
 ];
@@ -134,20 +140,20 @@ pub(super) fn siblings(name: &str) -> &'static [&'static str] {
     entry(name).map_or(&[], |(_, _, siblings)| siblings)
 }
 
-/// Where `unsafe` is allowed, for messages.
-pub(super) const UNSAFE_PLACES: &str = "block, local::sys, smb::gss::sys and lab::link::sys";
+/// Modules that may contain `unsafe`, for messages.
+pub(super) const UNSAFE_PLACES: &str = "block, local::sys, smb_gss::gss::sys and lab::link::sys";
 
-/// What matters of a `Cargo.toml`.
+/// The checked parts of a `Cargo.toml`.
 #[derive(Debug)]
 pub(super) struct Manifest {
     /// Package name without `ropeway-`.
     pub(super) name: String,
-    /// Names of packages it depends on, dev-dependencies left out.
+    /// Names of its dependencies, without dev-dependencies.
     dependencies: BTreeSet<String>,
 }
 
 impl Manifest {
-    /// Reads a manifest.
+    /// Parses a manifest.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let table: toml::Table = text.parse().context("not valid TOML")?;
         let name = table
@@ -168,17 +174,17 @@ impl Manifest {
         })
     }
 
-    /// Its tier, if it is a known crate.
+    /// Returns the tier of a known crate.
     pub(super) fn tier(&self) -> Option<Tier> {
         tier(&self.name)
     }
 
-    /// Whether it depends on a package.
+    /// Whether the crate depends on a package.
     pub(super) fn uses(&self, package: &str) -> bool {
         self.dependencies.contains(package)
     }
 
-    /// Crates of this workspace that it uses, short names.
+    /// Returns the short names of the workspace's crates that it uses.
     pub(super) fn own_crates(&self) -> impl Iterator<Item = &str> {
         self.dependencies
             .iter()
@@ -207,7 +213,7 @@ fn entry(name: &str) -> Option<&'static (&'static str, Tier, &'static [&'static 
     CRATES.iter().find(|(known, ..)| *known == name)
 }
 
-/// Place of a crate in the table.
+/// Returns the position of a crate in the table.
 pub(super) fn rank(name: &str) -> usize {
     CRATES
         .iter()
@@ -215,7 +221,7 @@ pub(super) fn rank(name: &str) -> usize {
         .unwrap_or(CRATES.len())
 }
 
-/// All rules that a manifest breaks.
+/// Returns all rules that a manifest breaks.
 pub(super) fn judge(manifest: &Manifest) -> Vec<String> {
     let name = manifest.name.as_str();
     let Some((_, tier, siblings)) = entry(name) else {
@@ -271,7 +277,7 @@ pub(super) fn may_be_unsafe(name: &str, inside: &Path) -> bool {
     match name {
         "block" => true,
         "local" => sys("src/sys"),
-        "smb" => sys("src/gss/sys"),
+        "smb-gss" => sys("src/gss/sys"),
         "lab" => sys("src/link/sys"),
         _ => false,
     }
@@ -295,10 +301,12 @@ mod tests {
             ("ropeway-block", &[][..]),
             ("ropeway-vfs", &["ropeway-block", "serde"]),
             ("ropeway-plan", &["ropeway-vfs", "ropeway-block"]),
-            ("ropeway-smb-proto", &["ropeway-block"]),
+            ("ropeway-smb-wire", &["ropeway-block"]),
+            ("ropeway-smb-proto", &["ropeway-smb-wire", "ropeway-block"]),
+            ("ropeway-smb-server", &["ropeway-smb-proto", "ropeway-smb-gss"]),
             ("ropeway-local", &["ropeway-vfs", "rustix"]),
             (
-                "ropeway-smb",
+                "ropeway-smb-client",
                 &["ropeway-smb-proto", "ropeway-vfs", "tokio", "tokio-util"],
             ),
             ("ropeway-cache", &["ropeway-local", "tokio"]),
@@ -321,9 +329,13 @@ mod tests {
             ("ropeway-smb-proto", "ropeway-vfs"),
             ("ropeway-plan", "ropeway-smb-proto"),
             ("ropeway-plan", "ropeway-local"),
-            ("ropeway-local", "ropeway-smb"),
+            ("ropeway-local", "ropeway-smb-client"),
+            ("ropeway-smb-wire", "ropeway-smb-proto"),
+            ("ropeway-smb-client", "ropeway-smb-server"),
+            ("ropeway-smb-server", "ropeway-smb-client"),
+            ("ropeway-smb-server", "tokio"),
             ("ropeway-local", "ropeway-cache"),
-            ("ropeway-smb", "ropeway-copy"),
+            ("ropeway-smb-client", "ropeway-copy"),
             ("ropeway-copy", "ropeway-mount"),
             ("ropeway-lab", "ropeway-cli"),
             ("ropeway-copy", "ropeway-sim"),
@@ -355,9 +367,9 @@ mod tests {
             ("local", "src/sys/cachestat.rs", true),
             ("local", "src/system.rs", false),
             ("local", "tests/sys.rs", false),
-            ("smb", "src/gss/sys.rs", true),
-            ("smb", "src/gss/mod.rs", false),
-            ("smb", "src/sys.rs", false),
+            ("smb-gss", "src/gss/sys.rs", true),
+            ("smb-gss", "src/gss.rs", false),
+            ("smb-client", "src/sys.rs", false),
             ("lab", "src/link/sys.rs", true),
             ("lab", "src/sys.rs", false),
             ("cli", "src/sys.rs", false),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// Modules of `std` that mean I/O or threads.
+/// Modules of `std` for I/O and threads.
 const MODULES: &[&str] = &["fs", "net", "thread", "process"];
 
 /// Types of `std::time` whose `now` reads a clock.
@@ -33,12 +33,12 @@ pub(super) struct Words {
     pub(super) module_paths: Vec<ModulePath>,
 }
 
-/// Reads one source file.
+/// Scans one source file.
 ///
 /// # Errors
-/// If the text is not made of Rust tokens.
+/// The text does not consist of Rust tokens.
 pub(super) fn scan(text: &str) -> Result<Words> {
-    // A first line `#!/…` is no token.
+    // A first line `#!/…` is not a token.
     let text = if text.starts_with("#!/") {
         format!("//{text}")
     } else {
@@ -52,7 +52,7 @@ pub(super) fn scan(text: &str) -> Result<Words> {
 
 fn walk(tokens: TokenStream, in_test: bool, words: &mut Words) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-    // Whether the item being read stands under `#[cfg(test)]`; it ends with its body or a semicolon.
+    // Whether the current item is under `#[cfg(test)]`; it ends with its body or a semicolon.
     let mut test_item = false;
     for (index, token) in tokens.iter().enumerate() {
         match token {
@@ -151,7 +151,8 @@ fn is_attribute(tokens: &[TokenTree], index: usize) -> bool {
     matches!(before, Some(TokenTree::Punct(mark)) if mark.as_char() == '#')
 }
 
-/// `[cfg(test)]`, and `[cfg(any(test, …))]` too: such code is not in the product by default.
+/// Whether an attribute is `[cfg(test)]` or `[cfg(any(test, …))]`: the product does not contain such
+/// code by default.
 fn is_cfg_test(group: &Group) -> bool {
     let mut tokens = group.stream().into_iter();
     let cfg = matches!(tokens.next(), Some(TokenTree::Ident(word)) if word == "cfg");
@@ -168,7 +169,7 @@ fn is_cfg_test(group: &Group) -> bool {
     cfg && test && !negated
 }
 
-/// Judges what follows `std`: `::fs` or `::{fs, io::Read}`.
+/// Checks the tokens after `std`: `::fs` or `::{fs, io::Read}`.
 fn std_modules(after: &[TokenTree], words: &mut Words) {
     let [TokenTree::Punct(first), TokenTree::Punct(second), next, ..] = after else {
         return;
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_rust_is_an_error() {
+    fn text_that_is_not_rust_is_an_error() {
         assert!(scan("fn a( {").is_err());
     }
 }
