@@ -10,6 +10,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::ahead::Ahead;
 use crate::process::run as run_command;
+use crate::step::{Outcome, build, build_command};
 use crate::workspace::Workspace;
 use crate::{attack, conformance, fuzz, layers, size, tests, tools};
 
@@ -25,36 +26,6 @@ pub(crate) struct Arguments {
     /// List the steps and stop
     #[arg(long)]
     list: bool,
-}
-
-/// Result of a step that did not fail.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// One line for the table.
-    pub(crate) note: String,
-    /// Whether the step checked nothing.
-    pub(crate) skipped: bool,
-    /// Parts of the step that were left out, with the reasons.
-    pub(crate) left_out: Vec<String>,
-}
-
-impl Outcome {
-    /// Returns the result of a complete step.
-    pub(crate) fn passed(note: impl Into<String>) -> Self {
-        Self {
-            note: note.into(),
-            ..Self::default()
-        }
-    }
-
-    /// Returns the result of a step that checked nothing, with the reason.
-    pub(crate) fn skipped(reason: impl Into<String>) -> Self {
-        Self {
-            note: reason.into(),
-            skipped: true,
-            ..Self::default()
-        }
-    }
 }
 
 struct Step {
@@ -334,10 +305,6 @@ fn docs(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::passed("no warning"))
 }
 
-fn build_command(workspace: &Workspace) -> Command {
-    workspace.cargo(["build", "--release", "--bin", "ropeway"])
-}
-
 fn build_step(run: &Run<'_>) -> Result<Outcome> {
     run.ahead.wait("build");
     let outcome = build(run.workspace)?;
@@ -354,20 +321,6 @@ fn build_step(run: &Run<'_>) -> Result<Outcome> {
         "a program without Kerberos does not say so: {said:?}"
     );
     Ok(outcome)
-}
-
-/// Builds the release binary.
-///
-/// # Errors
-/// If it does not build.
-pub(crate) fn build(workspace: &Workspace) -> Result<Outcome> {
-    run_command(&mut build_command(workspace))?;
-    ensure!(
-        workspace.ropeway().is_file(),
-        "the build left no {}",
-        workspace.short(&workspace.ropeway()).display()
-    );
-    Ok(Outcome::passed("target/release/ropeway"))
 }
 
 /// Runs the demo as a new user does: in an empty folder, without a configuration or a state of its own.

@@ -19,6 +19,7 @@ mod interop;
 mod layers;
 mod process;
 mod size;
+mod step;
 mod tests;
 mod tools;
 mod workspace;

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, bail};
 
-use crate::ci::Outcome;
+use crate::step::Outcome;
 use crate::workspace::{Workspace, rust_sources};
 
 /// Lines at which a file must be split ("Style" of the architecture).

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::ci::Outcome;
 use crate::process::{capture, find_program, is_root, run as run_command};
+use crate::step::Outcome;
 use crate::workspace::Workspace;
 
 struct Tool {

@@ -35,8 +35,8 @@ use anyhow::{Context, Result, bail, ensure};
 use self::ground::{Host, Kind};
 use self::plan::Plan;
 use self::round::{Seen, Usual};
-use crate::ci::Outcome;
 use crate::process::{catch_interrupts, check_interrupt, find_program, is_root};
+use crate::step::Outcome;
 use crate::workspace::Workspace;
 
 /// Set in the process that has its own mount namespace.
@@ -118,7 +118,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         return fuzz(workspace, arguments).map(|report| println!("{}", report.describe()));
     }
     if arguments.program.is_none() {
-        crate::ci::build(workspace)?;
+        crate::step::build(workspace)?;
     }
     if !arguments.no_cases && !arguments.rivals {
         cases(workspace, arguments)?;
@@ -147,7 +147,7 @@ pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::skipped("needs root"));
     }
-    crate::ci::build(workspace)?;
+    crate::step::build(workspace)?;
     let unshare = find_program("unshare").context("unshare is missing (util-linux)")?;
     let status = Command::new(unshare)
         .args(["--mount", "--propagation", "private"])

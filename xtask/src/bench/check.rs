@@ -56,7 +56,7 @@ const TOOLS: [&str; 3] = ["ropeway check -c", "rsync -anc", "diff -rq"];
 pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
     let ground = &arguments.ground;
     let volumes = ground.volumes(folder)?;
-    install(workspace, "ropeway")?;
+    let ropeway = install(workspace, "ropeway", ground.binary.as_deref())?.program;
     let mut text = format!(
         "## Comparing by content, {}\n\n{}",
         volumes.describe(),
@@ -78,7 +78,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
             if is_cold && !volumes.are_real() {
                 continue;
             }
-            let measured = measure(workspace, volume.place(), ground.runs, is_cold)?;
+            let measured = measure(&ropeway, volume.place(), ground.runs, is_cold)?;
             let cache = if is_cold { "cold" } else { "warm" };
             let cells: Vec<String> = measured
                 .iter()
@@ -108,7 +108,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         let _ = writeln!(text, "\n> {note}");
     }
     println!("\n{text}");
-    publish(workspace, "bench check", &text, ground.scale)
+    publish(workspace, "bench check", &text, ground.published(ground.scale))
 }
 
 impl Trees {
@@ -134,7 +134,7 @@ impl Trees {
 }
 
 /// Seconds of each run of each tool.
-fn measure(workspace: &Workspace, place: &Path, runs: u32, is_cold: bool) -> Result<[Vec<f64>; 3]> {
+fn measure(ropeway: &Path, place: &Path, runs: u32, is_cold: bool) -> Result<[Vec<f64>; 3]> {
     let mut measured: [Vec<f64>; 3] = Default::default();
     for round in 0..=runs {
         for turn in 0..TOOLS.len() {
@@ -146,7 +146,7 @@ fn measure(workspace: &Workspace, place: &Path, runs: u32, is_cold: bool) -> Res
                 settle();
                 read_all(place)?;
             }
-            let mut command = command(workspace, tool, place)?;
+            let mut command = command(ropeway, tool, place)?;
             let begun = Instant::now();
             let output = command.stderr(Stdio::inherit()).output()?;
             let took = begun.elapsed().as_secs_f64();
@@ -162,11 +162,11 @@ fn measure(workspace: &Workspace, place: &Path, runs: u32, is_cold: bool) -> Res
     Ok(measured)
 }
 
-fn command(workspace: &Workspace, tool: usize, place: &Path) -> Result<Command> {
+fn command(ropeway: &Path, tool: usize, place: &Path) -> Result<Command> {
     let (one, two) = (place.join("one"), place.join("two"));
     let found = |name: &str| find_program(name).with_context(|| format!("{name} is missing"));
     let mut command = match tool {
-        0 => Command::new(workspace.ropeway()),
+        0 => Command::new(ropeway),
         1 => Command::new(found("rsync")?),
         _ => Command::new(found("diff")?),
     };

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use ropeway_lab::local::volume::{FileSystem, Volumes};
 use ropeway_lab::work::{SEED, Work};
 
-use super::local::{WORKS, parse_work, publish};
+use super::local::{WORKS, install, parse_work, publish};
 use super::tables;
 use crate::process::{check_interrupt, interrupt_flag};
 use crate::workspace::Workspace;
@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// Multiplies the work
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// Measure this build of ropeway instead of a release build, and do not touch docs/benchmarks.md
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
 }
 
 /// One progress line.
@@ -76,7 +79,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
     ensure!(arguments.rate > 0, "--rate must be at least 1");
     let volumes = Volumes::new(folder, FileSystem::Ext4, false, arguments.scale)?;
     ensure!(volumes.are_real(), "this benchmark needs root, for loop devices");
-    crate::ci::build(workspace)?;
+    let ropeway = install(workspace, "ropeway", arguments.binary.as_deref())?.program;
     let mut text = format!(
         "## Estimates on a slow device: {} MB/s, {}\n\n{}\nThe estimate is the first after a tenth \
          of the bytes were durable; errors are parts of the whole time.\n\n| work | took s | estimate made at s | its \
@@ -88,7 +91,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
     let mut missed = Vec::new();
     let wanted = |work| arguments.work.is_empty() || arguments.work.contains(&work);
     for (name, work) in WORKS.into_iter().filter(|(_, work)| wanted(*work)) {
-        let (files, bytes, said) = copy(workspace, &volumes, work, arguments)?;
+        let (files, bytes, said) = copy(&ropeway, &volumes, work, arguments)?;
         let judged = judge(&said).with_context(|| format!("{name}: no estimate was made"))?;
         let _ = writeln!(
             text,
@@ -110,12 +113,17 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         let _ = writeln!(text, "\n> more than a tenth off: {}", missed.join(", "));
     }
     println!("\n{text}");
-    publish(workspace, "bench eta", &text, arguments.scale)
+    publish(
+        workspace,
+        "bench eta",
+        &text,
+        arguments.scale >= 1.0 && arguments.binary.is_none(),
+    )
 }
 
 /// Copies one work to a throttled volume. Returns its files and bytes, and the progress lines.
 fn copy(
-    workspace: &Workspace,
+    ropeway: &Path,
     volumes: &Volumes,
     work: Work,
     arguments: &Arguments,
@@ -130,7 +138,7 @@ fn copy(
     let state = tempfile::tempdir()?;
     let _throttle = target.throttle(u64::from(arguments.rate) * 1_000_000)?;
     println!("copying {} at {} MB/s", work.name(), arguments.rate);
-    let mut child = Command::new(workspace.ropeway())
+    let mut child = Command::new(ropeway)
         .args(["copy", "--json"])
         .arg(source.place().join("tree"))
         .arg(target.place().join("tree"))

@@ -59,9 +59,17 @@ pub(super) struct Ground {
     /// Loop devices bypass the page cache of their images
     #[arg(long)]
     loop_direct: bool,
+    /// Measure this build of ropeway instead of a release build, and do not touch docs/benchmarks.md
+    #[arg(long, value_name = "FILE")]
+    pub(super) binary: Option<PathBuf>,
 }
 
 impl Ground {
+    /// Returns whether the results are published: of the whole work and of a release build.
+    pub(super) fn published(&self, scale: f64) -> bool {
+        scale >= 1.0 && self.binary.is_none()
+    }
+
     /// Prepares the volumes.
     ///
     /// # Errors
@@ -102,14 +110,15 @@ pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
 ///
 /// # Errors
 /// The tool is not available.
-pub(super) fn install(workspace: &Workspace, name: &'static str) -> Result<Tool> {
-    let program = match name {
-        "ropeway" => {
-            crate::ci::build(workspace)?;
+pub(super) fn install(workspace: &Workspace, name: &'static str, binary: Option<&Path>) -> Result<Tool> {
+    let program = match (name, binary) {
+        ("ropeway", Some(binary)) => binary.canonicalize().context("--binary")?,
+        ("ropeway", None) => {
+            crate::step::build(workspace)?;
             workspace.ropeway()
         }
-        "xcp" | "cpz" => install_crate(workspace, name)?,
-        name => find_program(name).with_context(|| format!("{name} is not installed"))?,
+        ("xcp" | "cpz", _) => install_crate(workspace, name)?,
+        (name, _) => find_program(name).with_context(|| format!("{name} is not installed"))?,
     };
     Ok(Tool {
         name,
@@ -151,7 +160,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         if !arguments.clients.is_empty() && !arguments.clients.contains(&name) {
             continue;
         }
-        match install(workspace, name) {
+        match install(workspace, name, ground.binary.as_deref()) {
             Ok(tool) => tools.push(tool),
             Err(error) if name == "ropeway" => return Err(error),
             Err(error) => notes.push(format!("{name} was left out: {error:#}")),
@@ -174,24 +183,20 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         let document = copies::run(&options, interrupt_flag(), &|line| println!("{line}"))?;
         let text = section(name, &document, &volumes.describe(), &notes);
         println!("\n{text}");
-        publish(
-            workspace,
-            &format!("bench local {name} {}", volumes.name()),
-            &text,
-            scale,
-        )?;
+        let section = format!("bench local {name} {}", volumes.name());
+        publish(workspace, &section, &text, ground.published(scale))?;
         verdict(&document)?;
     }
     Ok(())
 }
 
-/// Puts a section into `docs/benchmarks.md`, unless the work was scaled down.
+/// Puts a section into `docs/benchmarks.md` if the results are published.
 ///
 /// # Errors
 /// The file cannot be written.
-pub(super) fn publish(workspace: &Workspace, section: &str, text: &str, scale: f64) -> Result<()> {
-    if scale < 1.0 {
-        println!("less than the whole work: docs/benchmarks.md stays as it is");
+pub(super) fn publish(workspace: &Workspace, section: &str, text: &str, published: bool) -> Result<()> {
+    if !published {
+        println!("not the whole work, or another build: docs/benchmarks.md stays as it is");
         return Ok(());
     }
     tables::write(workspace, section, text)

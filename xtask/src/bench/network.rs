@@ -181,7 +181,7 @@ impl Call<'_> {
                 .canonicalize()
                 .with_context(|| format!("there is no {}", binary.display())),
             None => {
-                crate::ci::build(self.workspace)?;
+                crate::step::build(self.workspace)?;
                 Ok(self.workspace.ropeway())
             }
         }

@@ -42,7 +42,10 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         version: String::new(),
     }];
     for name in &arguments.clients {
-        tools.push(install(workspace, name).with_context(|| (*name).to_owned())?);
+        tools.push(
+            install(workspace, name, arguments.ground.binary.as_deref())
+                .with_context(|| (*name).to_owned())?,
+        );
     }
     let options = copies::Options {
         volumes: &volumes,
@@ -58,7 +61,8 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
     let text = section(&document, &volumes.describe());
     println!("\n{text}");
     let name = format!("bench responsiveness {}", volumes.name());
-    publish(workspace, &name, &text, arguments.ground.scale)?;
+    let ground = &arguments.ground;
+    publish(workspace, &name, &text, ground.published(ground.scale))?;
     verdict(&document)
 }
 

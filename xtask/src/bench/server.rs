@@ -158,8 +158,11 @@ fn section(document: &Document, whole_work: bool) -> Option<String> {
                 }
             }
         }
-        for note in doubts(protection.name(), own) {
-            let _ = writeln!(text, "\n> {note}");
+        for (name, work) in WORKS {
+            let cells = own.clone().filter(|cell| cell.key.work == work.name());
+            for note in doubts(&format!("{name}, {}", protection.name()), cells) {
+                let _ = writeln!(text, "\n> {note}");
+            }
         }
     }
     Some(text)

@@ -21,8 +21,8 @@ use ropeway_peers::RopewayServe;
 
 use self::results::{Results, Row, Sum};
 use self::torture::{Run, Torture, bounded};
-use crate::ci::{self, Outcome as StepOutcome};
 use crate::process::catch_interrupts;
+use crate::step::{self, Outcome as StepOutcome};
 use crate::tools;
 use crate::workspace::Workspace;
 
@@ -96,7 +96,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
             .canonicalize()
             .with_context(|| format!("there is no {}", binary.display()))?,
         None => {
-            ci::build(workspace)?;
+            step::build(workspace)?;
             workspace.ropeway()
         }
     };
@@ -146,7 +146,7 @@ pub(crate) fn step(workspace: &Workspace) -> Result<StepOutcome> {
     if let Err(missing) = tools::require("smbtorture") {
         return Ok(StepOutcome::skipped(format!("{missing:#}")));
     }
-    ci::build(workspace)?;
+    step::build(workspace)?;
     quick(workspace, &workspace.ropeway())
 }
 

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::ci::Outcome;
+use crate::step::Outcome;
 use crate::workspace::{Workspace, rust_sources};
 use circles::Graph;
 use rules::{Manifest, Tier};

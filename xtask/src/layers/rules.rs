@@ -111,7 +111,7 @@ const CIRCLES: &[(&str, usize, bool)] = &[
     ("smb-gss", 3, false),
     ("smb-client", 3, false),
     ("smb-server", 3, false),
-    ("xtask", 3, false),
+    ("xtask", 3, true),
     ("lab", 3, false),
     ("peers", 3, true),
 ];

@@ -19,8 +19,8 @@ use anyhow::{Result, bail};
 
 use self::program::Program;
 use self::run::Ran;
-use crate::ci::Outcome;
 use crate::process::run as run_command;
+use crate::step::Outcome;
 use crate::tools;
 use crate::workspace::Workspace;
 

@@ -37,7 +37,7 @@ impl Tools {
             let version = match *name {
                 "smb-server" => "crate smb-server 0.8.0".to_owned(),
                 // Samba's programs only say "Version 4.17".
-                "smbd" | "smbclient" => format!("{name} {version}"),
+                "smbd" | "smbclient" | "pdbedit" => format!("{name} {version}"),
                 "ropeway" => format!("{version} (build {})", build(path)),
                 _ => version,
             };

@@ -1,6 +1,4 @@
-//! A document as a run of `lab tr3869` would write it: plausible figures, published ones, curves, failures, warnings.
-
-#![allow(dead_code, reason = "each test is a crate of its own and uses a part of this")]
+//! A document as `lab tr3869` writes it: plausible and published figures, curves, failures, warnings.
 
 use ropeway_lab::report::{
     Axis, Cell, CellKey, Curve, Document, Drawing, LinkProof, LinkSummary, Machine, Outcome, Published, Run,
