@@ -17,6 +17,8 @@ const CONNECTIONS: [usize; 3] = [1, 4, 16];
 /// A time within this factor of the least possible one is good enough: another number of connections
 /// could gain no more.
 const NEAR_ENOUGH: f64 = 1.005;
+/// Part of the warning about a link whose proof failed.
+pub(super) const OUT_OF_BOUNDS: &str = "is out of its bounds";
 /// Attempts to prove a link.
 const TRIES: u32 = 3;
 /// Budgets below this get a shorter proof.
@@ -101,7 +103,7 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
         if !proof.holds {
             lab.warn(
                 None,
-                format!("the link {} is out of its bounds; see its proof", link.name),
+                format!("the link {} {OUT_OF_BOUNDS}; see its proof", link.name),
             )?;
         }
         lab.recorder.change(|document| {

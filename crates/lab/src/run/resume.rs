@@ -3,6 +3,7 @@
 
 use super::Resume;
 use super::plan;
+use super::proof::OUT_OF_BOUNDS;
 use super::setup::merged;
 use crate::report::{Cell, CellKey, Document, LinkSummary, Outcome};
 use crate::scenario::Scenario;
@@ -80,7 +81,7 @@ fn drop_runs(old: &mut Document, scenario: &Scenario, chosen: &[CellKey]) {
         })
     };
     let mut warnings = std::mem::take(&mut old.warnings);
-    warnings.retain(|warning| is_kept(warning.cell.as_ref()));
+    warnings.retain(|warning| is_kept(warning.cell.as_ref()) && !warning.text.contains(OUT_OF_BOUNDS));
     old.warnings = warnings;
 }
 
@@ -95,7 +96,8 @@ fn refresh(old: &mut Document, new: &Document) {
             .links
             .iter()
             .find(|known| known.name == link.name && known.described == link.described);
-        let proof = proof.and_then(|known| known.proof.clone());
+        // A proof that failed is repeated: the machine may have been busy.
+        let proof = proof.and_then(|known| known.proof.clone()).filter(|proof| proof.holds);
         old.links.retain(|known| known.name != link.name);
         old.links.push(LinkSummary {
             proof,
