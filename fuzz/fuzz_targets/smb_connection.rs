@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 use ropeway_block::Pool;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{Chain, Config, Connection, Event, Operation, Signing, Ticket};
+use ropeway_smb_proto::client::{Compound, Config, Connection, Event, Operation, Signing, Ticket};
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header, frame_len};
 use ropeway_smb_wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, DialectRevision, NegotiateResponse, SecurityMode};
@@ -76,7 +76,7 @@ fn config(flags: u8) -> Config {
 
 fn login() -> SpnegoClient {
     let entropy = NtlmEntropy {
-        now: FileTime(7),
+        wall_time: FileTime(7),
         client_challenge: [1; 8],
         session_key: [2; 16].into(),
     };
@@ -119,7 +119,7 @@ impl World<'_> {
         while let Some((head, after)) = rest.split_first_chunk::<FRAME_HEADER_LEN>() {
             let length = frame_len(*head).expect("the client frames");
             let (frame, after) = after.split_at(length);
-            for message in header::Chain::new(frame).map_while(Result::ok) {
+            for message in header::CompoundMessages::new(frame).map_while(Result::ok) {
                 let header = Header::decode(&mut Reader::new(message, "request"));
                 self.requests.extend(header.ok());
             }
@@ -306,9 +306,9 @@ impl World<'_> {
             is_read.then_some(length as usize)
         });
         let asked = asked.collect();
-        if let Ok(ticket) = self.client.submit(Chain {
+        if let Ok(ticket) = self.client.submit(Compound {
             operations,
-            ..Chain::default()
+            ..Compound::default()
         }) {
             assert!(self.open.insert(ticket, asked).is_none(), "tickets are unique");
             self.newest = Some(ticket);

@@ -19,7 +19,7 @@ use ropeway_smb_wire::change_notify::{
 use ropeway_smb_wire::close::{CloseRequest, CloseResponse};
 use ropeway_smb_wire::compression::{CompressedMessage, PatternV1};
 use ropeway_smb_wire::create::{CreateRequest, CreateResponse};
-use ropeway_smb_wire::create_context::{self, RequestContext, ResponseContext, decode_chain, encode_chain};
+use ropeway_smb_wire::create_context::{self, RequestContext, ResponseContext, decode_list, encode_list};
 use ropeway_smb_wire::error::{ErrorResponse, SymlinkError};
 use ropeway_smb_wire::flush::{FlushRequest, FlushResponse};
 use ropeway_smb_wire::frame::{Protocol, frame_header, frame_len};
@@ -31,7 +31,7 @@ use ropeway_smb_wire::fsctl::ranges::{AllocatedRange, DuplicateExtents, SetSpars
 use ropeway_smb_wire::fsctl::reparse::{ReparseData, Symlink};
 use ropeway_smb_wire::fsctl::snapshots::{self, SnapshotArray};
 use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
-use ropeway_smb_wire::header::{Chain, HEADER_LEN, Header};
+use ropeway_smb_wire::header::{CompoundMessages, HEADER_LEN, Header};
 use ropeway_smb_wire::info::*;
 use ropeway_smb_wire::ioctl::{IoctlRequest, IoctlResponse};
 use ropeway_smb_wire::lock::{LockRequest, LockResponse};
@@ -162,14 +162,14 @@ macro_rules! bytes {
 macro_rules! contexts {
     ($type:ident) => {
         |bytes: &[u8]| {
-            let read = |bytes| decode_chain(Reader::new(bytes, "fuzz"), $type::parse);
+            let read = |bytes| decode_list(Reader::new(bytes, "fuzz"), $type::parse);
             let Ok(contexts) = read(bytes) else { return };
             let again = written(|w| {
                 let named = contexts.iter().map(|context| (context.name(), context));
-                encode_chain(w, named, |context: &$type<'_>, w| context.encode_data(w));
+                encode_list(w, named, |context: &$type<'_>, w| context.encode_data(w));
             });
             assert_eq!(
-                decode_chain(Reader::new(&again, "fuzz"), $type::parse),
+                decode_list(Reader::new(&again, "fuzz"), $type::parse),
                 Ok(contexts)
             );
         }
@@ -336,7 +336,7 @@ fn header(bytes: &[u8]) {
 
 fn chain(bytes: &[u8]) {
     let mut length = 0;
-    for message in Chain::new(bytes) {
+    for message in CompoundMessages::new(bytes) {
         let Ok(message) = message else { return };
         length += message.len();
         let _ = Header::decode(&mut Reader::new(message, "fuzz"));

@@ -26,7 +26,7 @@ use ropeway_smb_server::fuzzing::FrameServer;
 use ropeway_smb_wire::create::{CreateOptions, CreateResponse};
 use ropeway_smb_wire::frame::FRAME_HEADER_LEN;
 use ropeway_smb_wire::header::{
-    Chain, Command, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, NEXT_COMMAND_OFFSET, Target,
+    CompoundMessages, Command, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, NEXT_COMMAND_OFFSET, Target,
 };
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
 use ropeway_smb_wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
@@ -99,7 +99,7 @@ impl World {
         };
         let mut all = Vec::new();
         for answer in answers {
-            for message in Chain::new(&answer[FRAME_HEADER_LEN..]) {
+            for message in CompoundMessages::new(&answer[FRAME_HEADER_LEN..]) {
                 let message = message.expect("an answer is a chain");
                 let header =
                     Header::decode(&mut Reader::new(message, "header")).expect("an answer has a header");

@@ -19,7 +19,7 @@ use std::net::Ipv6Addr;
 
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::fsctl::snapshots::token_time;
-use ropeway_smb_wire::unc::{PathFault, SharePath};
+use ropeway_smb_wire::unc::{PathError, SharePath};
 use ropeway_vfs::{Name, RelPath};
 
 /// The port of SMB over TCP ([MS-SMB2] 2.1).
@@ -330,7 +330,7 @@ fn check_share(host: &str, share: &str) -> Result<(), UrlFault> {
     }
     match SharePath::new(host, share) {
         Ok(_) => Ok(()),
-        Err(PathFault::TooLong) => fault("the share's name is too long"),
+        Err(PathError::TooLong) => fault("the share's name is too long"),
         Err(_) => fault("the share has no usable name"),
     }
 }

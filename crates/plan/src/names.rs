@@ -20,14 +20,14 @@
 //! [`FolderNames`] finds names of one folder that a case-insensitive volume takes for the same.
 
 mod collide;
-mod spelled;
+mod escape;
 #[cfg(test)]
 mod tests;
 
 use ropeway_vfs::{Capabilities, Name};
 
 pub use collide::{Collision, FolderNames};
-use spelled::{decode, encode};
+use escape::{decode, encode};
 
 /// What to do with names that the target cannot hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

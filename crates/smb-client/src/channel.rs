@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{Chain, DropReason, Misuse, Reply, SessionSecret};
+use ropeway_smb_proto::client::{Compound, DropReason, Misuse, Reply, SessionSecret};
 use ropeway_smb_wire::{FileId, TreeId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,7 +22,7 @@ const QUEUE: usize = 256;
 /// A chain on its way to the driver.
 pub(crate) struct Request {
     pub(crate) id: u64,
-    pub(crate) chain: Chain,
+    pub(crate) chain: Compound,
     /// Bytes of data, for the governor; 0 for a request without.
     pub(crate) bytes: u64,
     pub(crate) answer: oneshot::Sender<Answer>,
@@ -195,7 +195,7 @@ impl Channel {
     }
 
     /// Sends a chain and waits for its answer. Dropped meanwhile, the request is cancelled, and what it opened closed.
-    pub(crate) async fn exchange(&self, chain: Chain, bytes: u64) -> Answer {
+    pub(crate) async fn exchange(&self, chain: Compound, bytes: u64) -> Answer {
         let first = chain.operations.first();
         let tree = first.map_or(TreeId(0), |operation| operation.tree);
         let encrypt = chain.encrypt;

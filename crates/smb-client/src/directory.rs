@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ropeway_smb_proto::client::Reply;
 use ropeway_smb_wire::create::CreateOptions;
-use ropeway_smb_wire::info::{BadRecord, DirectoryClass, DirectoryRecord, DirectoryRecords, ListFault};
+use ropeway_smb_wire::info::{BadRecord, DirectoryClass, DirectoryRecord, DirectoryRecords, ListError};
 use ropeway_smb_wire::query_directory::QueryDirectoryResponse;
 use ropeway_smb_wire::{FileId, NtStatus, Text};
 use tokio::task::JoinHandle;
@@ -319,8 +319,8 @@ pub(crate) fn records(reply: &Reply) -> Result<Option<Records>> {
     for record in DirectoryRecords::new(output, DirectoryClass::IdBothDirectory) {
         match record {
             Ok(record) => records.good.push(record),
-            Err(ListFault::Record(record)) => records.bad.push(record),
-            Err(ListFault::List(malformed)) => return Err(malformed.into()),
+            Err(ListError::Record(record)) => records.bad.push(record),
+            Err(ListError::List(malformed)) => return Err(malformed.into()),
         }
     }
     Ok(Some(records))

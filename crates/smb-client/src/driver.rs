@@ -48,7 +48,7 @@ const READS_MAX: usize = 32;
 /// Requests taken from the queue at once.
 const BATCH: usize = 64;
 /// Chains under way, half of what the connection allows, so that CLOSE and acknowledgments always fit.
-const CHAINS_MAX: usize = ropeway_smb_proto::client::CHAINS_MAX / 2;
+const CHAINS_MAX: usize = ropeway_smb_proto::client::COMPOUNDS_MAX / 2;
 /// What a driver starts with.
 pub(crate) struct Driver {
     stream: TcpStream,

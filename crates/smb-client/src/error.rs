@@ -4,7 +4,7 @@ use std::io;
 
 use ropeway_smb_proto::auth::AuthError;
 use ropeway_smb_proto::client::PeerMisbehaved;
-use ropeway_smb_wire::{Malformed, NtStatus};
+use ropeway_smb_wire::{DecodeError, NtStatus};
 use ropeway_vfs::Verdict;
 
 use crate::KerberosFault;
@@ -212,8 +212,8 @@ impl Error {
     }
 }
 
-impl From<Malformed> for Error {
-    fn from(malformed: Malformed) -> Self {
+impl From<DecodeError> for Error {
+    fn from(malformed: DecodeError) -> Self {
         Self::Senseless(malformed.to_string())
     }
 }

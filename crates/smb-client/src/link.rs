@@ -11,7 +11,7 @@ use std::time::Duration;
 use ropeway_block::Block;
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{
-    Chain, ChannelSequence, Config, Connection, DropReason, Misuse, Negotiated, PeerMisbehaved, Reply,
+    ChannelSequence, Compound, Config, Connection, DropReason, Misuse, Negotiated, PeerMisbehaved, Reply,
     SessionSecret,
 };
 use ropeway_smb_wire::negotiate::Capabilities;
@@ -488,7 +488,7 @@ impl Session {
 
     /// Sends a chain and waits for the answers: data on the connection that will be done with it first. `bytes` is the data
     /// that it carries or asks for.
-    pub(crate) async fn exchange(&self, chain: Chain, bytes: u64) -> Outcome {
+    pub(crate) async fn exchange(&self, chain: Compound, bytes: u64) -> Outcome {
         let picked = match bytes {
             0 => self.first(),
             _ => self.pick(bytes),
@@ -586,7 +586,7 @@ impl Session {
 fn misuse(fault: Misuse) -> &'static str {
     match fault {
         Misuse::TooMany => "too many requests at once",
-        Misuse::ChainLength => "a chain has 1 to 64 operations",
+        Misuse::CompoundLength => "a compound has 1 to 64 operations",
         Misuse::TooLong => "a request is longer than the server allows",
         Misuse::Block => "a block does not fit its request",
         Misuse::NoEncryption => "the share demands encryption and the connection has none",

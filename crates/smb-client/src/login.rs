@@ -152,7 +152,7 @@ impl Authenticator {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
         let entropy = NtlmEntropy {
-            now: FileTime::from_unix(seconds, since.subsec_nanos()),
+            wall_time: FileTime::from_unix(seconds, since.subsec_nanos()),
             client_challenge: random()?,
             session_key: zeroize::Zeroizing::new(random()?),
         };

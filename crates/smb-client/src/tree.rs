@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ropeway_block::Block;
-use ropeway_smb_proto::client::{Chain, Reply};
+use ropeway_smb_proto::client::{Compound, Reply};
 use ropeway_smb_wire::create::OplockLevel;
 use ropeway_smb_wire::create_context::RequestContext;
 use ropeway_smb_wire::header::{Command, HeaderFlags};
@@ -54,9 +54,9 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// A chain in this tree.
-    pub(crate) fn chain(&self, operations: Vec<Operation>) -> Chain {
+    pub(crate) fn chain(&self, operations: Vec<Operation>) -> Compound {
         let related = operations.len() > 1;
-        Chain {
+        Compound {
             operations,
             related,
             encrypt: self.is_sealed(),
@@ -204,7 +204,7 @@ impl ShareInner {
             request.encode(w)
         })];
         operations.extend(then);
-        let chain = Chain {
+        let chain = Compound {
             related: operations.len() > 1,
             operations,
             encrypt: false,

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use ropeway_smb_proto::client::{Chain, Reply, Ticket};
+use ropeway_smb_proto::client::{Compound, Reply, Ticket};
 
 /// The commands of a chain, if anybody reads them.
-pub(crate) fn commands(chain: &Chain) -> Option<String> {
+pub(crate) fn commands(chain: &Compound) -> Option<String> {
     tracing::enabled!(tracing::Level::TRACE).then(|| {
         let names = chain
             .operations

@@ -1,9 +1,20 @@
-//! SMB 2 and 3 without I/O.
+//! SMB 2 and 3 without I/O: authentication, cryptography, and the state machines of client and
+//! server. The messages are in [`ropeway_smb_wire`].
 //!
-//! Nothing here opens a socket, starts a thread, asks for the time or draws a random number: bytes, time and
-//! randomness are arguments, so every behaviour is tested by seed. Peers are hostile until parsed: no decoder panics,
-//! none allocates from a length it has not checked, none copies a payload. The messages themselves are in
-//! [`ropeway_smb_wire`].
+//! Nothing here opens a socket, starts a thread, reads a clock or draws a random number. Bytes,
+//! time and randomness are arguments, so a seed reproduces every behaviour.
+//!
+//! Time has two forms, the same everywhere. `now: Duration` is monotonic: the time since a start
+//! that the owner chooses. All calls on one state machine use the same start. `wall_time: FileTime`
+//! is the time of day, for fields on the wire.
+//!
+//! A peer is hostile until its messages are parsed. No decoder panics, allocates from an unchecked
+//! length, or copies a payload.
+//!
+//! Errors are named by whose they are. `PeerMisbehaved`: the peer violated the protocol and the
+//! connection ends. `Misuse`: the caller asked for something impossible. `…Error`: an operation
+//! failed. `…Fault`: what is wrong with a parsed input. `…Reason`: why something ended; no error by
+//! itself.
 
 pub mod auth;
 pub mod client;

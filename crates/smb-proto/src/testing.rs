@@ -1,6 +1,6 @@
-//! What several tests share: hexadecimal text and a published conversation.
+//! Test helpers: hexadecimal text, and a published conversation.
 
-/// Bytes from hexadecimal digits; white space is skipped.
+/// Decodes hexadecimal digits. White space is skipped.
 pub(crate) fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u8> = digits
         .chars()
@@ -12,8 +12,8 @@ pub(crate) fn hex(digits: &str) -> Vec<u8> {
     pairs.iter().map(|[high, low]| high * 16 + low).collect()
 }
 
-/// The SMB 3.1.1 conversation of Microsoft's "SMB 2 and SMB 3 security in Windows 10: the anatomy of signing and
-/// cryptographic keys", first channel: messages, hash and keys.
+/// Messages, hash and keys of the first channel in Microsoft's "SMB 2 and SMB 3 security in Windows
+/// 10: the anatomy of signing and cryptographic keys" (SMB 3.1.1).
 pub(crate) mod anatomy {
     pub(crate) const NEGOTIATE_REQUEST: &str = "
         FE534D4240000100000000000000800000000000000000000100000000000000FFFE000000000000

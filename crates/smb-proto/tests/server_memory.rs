@@ -1,4 +1,4 @@
-//! What a connection keeps for somebody who has not logged in is bounded, whatever is sent.
+//! A connection keeps a bounded amount of memory for an unauthenticated client, whatever it sends.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![allow(dead_code, reason = "other tests use the rest")]
@@ -22,7 +22,8 @@ use world::server_config;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// 16 logins with what NTLM remembers, the window of ids, lists of the NEGOTIATE.
+/// Memory for 16 logins with the state of NTLM, the window of ids, and the lists of NEGOTIATE, in
+/// bytes.
 const KEPT_MAX: isize = 64 << 10;
 
 fn kept(region: &Region<'_, System>) -> isize {
@@ -30,7 +31,7 @@ fn kept(region: &Region<'_, System>) -> isize {
     change.bytes_allocated as isize - change.bytes_deallocated as isize
 }
 
-/// The longest NEGOTIATE that a frame holds.
+/// Sends the longest NEGOTIATE that a frame holds.
 fn negotiate(line: &mut Line) {
     let salt = vec![1; 60_000];
     let request = NegotiateRequest {

@@ -1,6 +1,6 @@
 //! How an answer is cut to the length that a client has room for ([MS-SMB2] 3.3.5.20.1).
 
-use ropeway_smb_wire::{Fault, Malformed, NtStatus, Text, Writer};
+use ropeway_smb_wire::{DecodeError, DecodeErrorKind, NtStatus, Text, Writer};
 
 /// An answer, whole (STATUS_SUCCESS) or cut (STATUS_BUFFER_OVERFLOW); or why there is none.
 pub(crate) type Answer = Result<(NtStatus, Vec<u8>), NtStatus>;
@@ -32,9 +32,9 @@ pub(crate) fn fitting(lengths: impl Iterator<Item = usize>, alignment: usize, le
 }
 
 /// The status of a request whose data are not what they should be.
-pub(crate) fn malformed(malformed: &Malformed) -> NtStatus {
-    match malformed.fault {
-        Fault::Truncated => NtStatus::INFO_LENGTH_MISMATCH,
+pub(crate) fn malformed(malformed: &DecodeError) -> NtStatus {
+    match malformed.kind {
+        DecodeErrorKind::Truncated => NtStatus::INFO_LENGTH_MISMATCH,
         _ => NtStatus::INVALID_PARAMETER,
     }
 }

@@ -7,8 +7,6 @@
 //! A pattern without wildcards names one file at most: it is looked up, not listed. What a scan holds is one entry, a
 //! pattern of bounded length and the store's own position.
 
-use std::sync::PoisonError;
-
 use ropeway_smb_wire::create::{AccessMask, CreateOptions};
 use ropeway_smb_wire::fsctl::reparse::ReparseTag;
 use ropeway_smb_wire::info::{AppleRecord, DirectoryClass, DirectoryRecord, DirectoryWriter};
@@ -82,7 +80,7 @@ pub(crate) fn query_directory(
     if length_max < class.fixed_len() {
         return Err(NtStatus::INFO_LENGTH_MISMATCH);
     }
-    let mut scan = open.scan.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut scan = open.scan.lock();
     // Paths are asked for once: a rename in between is one before or after.
     let folder = query_file::path(open);
     let scan = prepare(&mut scan, request);

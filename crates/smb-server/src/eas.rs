@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use ropeway_smb_wire::info::{Entries, FileFullEaInformation, FullEa, Information};
 use ropeway_smb_wire::query_info::QueryInfoFlags;
-use ropeway_smb_wire::{Malformed, NtStatus, Reader};
+use ropeway_smb_wire::{DecodeError, NtStatus, Reader};
 use ropeway_vfs::Xattr;
 use ropeway_vfs::store::Node;
 
@@ -119,7 +119,7 @@ fn entry(ea: Xattr) -> FullEa {
 
 /// The attributes of a FILE_GET_EA_INFORMATION list ([MS-FSCC] 2.4.16.1), up to the first that does not fit the answer; those
 /// that are not there have no value.
-fn asked(input: &[u8], all: &[Xattr], length_max: usize) -> Result<Vec<FullEa>, Malformed> {
+fn asked(input: &[u8], all: &[Xattr], length_max: usize) -> Result<Vec<FullEa>, DecodeError> {
     let (mut attributes, mut length) = (Vec::new(), 0);
     for entry in Entries::new(input, 6, "FILE_GET_EA_INFORMATION") {
         let mut entry: Reader<'_> = entry?;

@@ -18,9 +18,10 @@
 //! that guess behind the same address, or at the same account, do not lock it out. Its failures count in the general lane too,
 //! and it had to come through that to be known.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropeway_smb_wire::Guid;
@@ -240,11 +241,11 @@ impl Delay {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Lane, Logins>> {
-        self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.all.lock()
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Known, Instant>> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.known.lock()
     }
 
     /// Waits until a login may begin; none if that takes too long.
@@ -294,11 +295,7 @@ impl Delay {
             }
             logins.waiting += 1;
             is_queued = true;
-            (all, _) = self
-                .0
-                .ended
-                .wait_timeout(all, wait)
-                .unwrap_or_else(PoisonError::into_inner);
+            _ = self.0.ended.wait_for(&mut all, wait);
         }
     }
 

@@ -96,7 +96,7 @@ impl FrameHost {
 
     /// Executes the timers that are due.
     pub fn tick(&self) {
-        let now = self.shared.now_ms();
+        let now = self.shared.uptime();
         self.shared.hub().handle_timeout(now);
         self.shared.deliver();
     }

@@ -1,9 +1,10 @@
 //! Connections that nobody has logged in on: an address has a bounded number of them, and when there are too many, the oldest
 //! goes. A login takes milliseconds; who only connects cannot keep the others out, however often it does.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ropeway_smb_proto::server::ConnectionId;
 
@@ -45,7 +46,7 @@ impl Table {
 
 impl Guests {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// One more, and who has to go for it. Where all places are taken (`is_full`) and everybody is known, there is no room.

@@ -1,10 +1,11 @@
 //! How other threads reach the one that serves a connection.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropeway_smb_proto::server::ReplyFrame;
 use ropeway_smb_wire::NtStatus;
@@ -37,32 +38,32 @@ pub(super) struct Mailbox {
     wake: OwnedFd,
     /// The client.
     pub(super) client: IpAddr,
-    /// When the connection's last request came, by the server's clock in milliseconds.
+    /// Time of the connection's last request by the server's clock, in milliseconds.
     used_ms: AtomicU64,
 }
 
 impl Mailbox {
-    pub(super) fn new(client: IpAddr, now_ms: u64) -> std::io::Result<Self> {
+    pub(super) fn new(client: IpAddr, now: Duration) -> std::io::Result<Self> {
         Ok(Self {
             client,
-            used_ms: AtomicU64::new(now_ms),
+            used_ms: AtomicU64::new(millis(now)),
             queue: Mutex::default(),
             wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
         })
     }
 
-    /// A request has come.
-    pub(super) fn used(&self, now_ms: u64) {
-        self.used_ms.store(now_ms, Ordering::Relaxed);
+    /// Notes the time of a request.
+    pub(super) fn used(&self, now: Duration) {
+        self.used_ms.store(millis(now), Ordering::Relaxed);
     }
 
-    /// When the last request came.
-    pub(super) fn used_ms(&self) -> u64 {
-        self.used_ms.load(Ordering::Relaxed)
+    /// Returns the time of the last request.
+    pub(super) fn used_at(&self) -> Duration {
+        Duration::from_millis(self.used_ms.load(Ordering::Relaxed))
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Message>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Leaves a message and wakes the owner.
@@ -122,4 +123,8 @@ impl Drop for Answer {
             self.mailbox.send(Message::Stop);
         }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

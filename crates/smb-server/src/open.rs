@@ -1,9 +1,10 @@
 //! An open file as the operations see it.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use ropeway_smb_proto::compression::Gauge;
+use ropeway_smb_proto::compression::CompressionSampler;
 use ropeway_smb_proto::server::hub::{FileKey, OpenId};
 use ropeway_smb_wire::create::{AccessMask, CreateAction, CreateOptions};
 use ropeway_smb_wire::{SessionId, TreeId};
@@ -68,7 +69,7 @@ pub(crate) struct OpenState {
     /// Changes by others in the folder are heard of, as the client watches it; `None` inside where they cannot be.
     pub(crate) watching: OnceLock<Option<Watching>>,
     /// Whether what is read is worth compressing.
-    pub(crate) gauge: Gauge,
+    pub(crate) sampler: CompressionSampler,
     /// It has locks that local programs see, or may have.
     pub(crate) posix_locks: AtomicBool,
     /// The symbolic link that took the place of the node, by this open.
@@ -89,7 +90,7 @@ impl Default for OpenState {
             frozen_times: Mutex::new(NodeChange::default()),
             caching: OnceLock::new(),
             watching: OnceLock::new(),
-            gauge: Gauge::default(),
+            sampler: CompressionSampler::default(),
             posix_locks: AtomicBool::new(false),
             replaced: OnceLock::new(),
         }
@@ -154,11 +155,11 @@ impl Open {
 
     /// Where it lies now.
     pub(crate) fn path(&self) -> RelPath {
-        self.path.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.path.lock().clone()
     }
 
     /// It lies elsewhere now.
     pub(crate) fn set_path(&self, path: RelPath) {
-        *self.path.lock().unwrap_or_else(PoisonError::into_inner) = path;
+        *self.path.lock() = path;
     }
 }

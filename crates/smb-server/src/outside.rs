@@ -1,7 +1,8 @@
 //! What local programs change: who caches it is told, and who watches for it.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use ropeway_smb_proto::server::hub::FileKey;
 use ropeway_smb_wire::change_notify::{Action, CompletionFilter};
@@ -43,7 +44,7 @@ impl Caches {
             .ok()?;
         let mut needless = None;
         {
-            let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut table = self.0.lock();
             match table.get_mut(&id) {
                 Some((count, _)) => {
                     *count += 1;
@@ -57,7 +58,7 @@ impl Caches {
     }
 
     fn take_part(&self, id: Id) -> bool {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         let Some((count, _)) = table.get_mut(&id) else {
             return false;
         };
@@ -69,7 +70,7 @@ impl Caches {
 impl Drop for CacheGuard {
     fn drop(&mut self) {
         let last = {
-            let mut table = self.caches.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut table = self.caches.0.lock();
             match table.get_mut(&self.id) {
                 Some((count, _)) if *count > 1 => {
                     *count -= 1;
@@ -111,8 +112,8 @@ impl Observer for Listener {
         let shares = shared.share_indices(|share| address_of(&share.store) == self.store);
         for change in changes {
             if let Outside::Node(id) = change {
-                let now = shared.now_ms();
-                shared.hub().changed_outside(now, id.volume, id.index);
+                let now = shared.uptime();
+                shared.hub().changed_locally(now, id.volume, id.index);
             }
             for share in &shares {
                 tell(&shared, *share, change);

@@ -1,9 +1,10 @@
 //! Threads for what may wait for a device: reads of what is not cached, big writes, flushes. The connections' own threads
 //! go on meanwhile.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// A piece of work.
@@ -30,7 +31,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn run(&self) {
@@ -45,7 +46,7 @@ impl Shared {
                 return;
             } else {
                 state.idle += 1;
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.work.wait(&mut state);
                 state.idle -= 1;
             }
         }
@@ -79,7 +80,7 @@ impl Pool {
     }
 
     fn grow(&self) {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock();
         if threads.len() < self.threads_max {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name("smb-io".to_owned());
@@ -103,7 +104,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.lock().stopped = true;
         self.shared.work.notify_all();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // A job that panicked has been reported by the panic itself.
             _ = thread.join();

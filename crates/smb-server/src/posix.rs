@@ -15,11 +15,11 @@
 //!   client may cache what it reads or writes (smbd does so, `strict locking = auto`).
 //! * Where a volume has no such locks, the hub's are all there are.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ropeway_smb_proto::server::hub::{FileKey, LockOutcome, LockWish, PosixLock, PosixStep};
+use ropeway_smb_proto::server::hub::{FileKey, LockOutcome, PosixLock, PosixStep, RangeLockRequest};
 use ropeway_smb_wire::NtStatus;
 use ropeway_vfs::ErrorKind;
 use ropeway_vfs::store::RangeLock;
@@ -64,12 +64,12 @@ impl PosixLocks {
     /// Taken before the hub, and kept while locks of the file change.
     fn changing(&self, file: &FileKey) -> MutexGuard<'_, ()> {
         let place = &self.places[file.index as usize % PLACES];
-        place.lock().unwrap_or_else(PoisonError::into_inner)
+        place.lock()
     }
 
     /// Tells of a volume without such locks, once.
     fn tell_of(&self, open: &Open) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         if told.len() < TOLD_MAX && told.insert(open.file.share_volume) {
             drop(told);
             tracing::warn!(
@@ -82,7 +82,7 @@ impl PosixLocks {
 }
 
 /// Locks or unlocks, for clients and local programs.
-pub(super) fn lock(shared: &Shared, open: &Open, wish: &LockWish<'_>) -> LockOutcome {
+pub(super) fn lock(shared: &Shared, open: &Open, wish: &RangeLockRequest<'_>) -> LockOutcome {
     // Streams are no files of their own.
     if !shared.posix.enabled || open.stream.is_some() {
         return shared.hub().lock(wish);
@@ -102,7 +102,7 @@ pub(super) fn lock(shared: &Shared, open: &Open, wish: &LockWish<'_>) -> LockOut
     let taking = take(shared, open, &plan.steps);
     let outcome = match taking {
         Taking::Taken => shared.hub().lock(wish),
-        Taking::Held => shared.hub().lock_held_outside(wish),
+        Taking::Held => shared.hub().lock_held_locally(wish),
         Taking::Failed(status) => return LockOutcome::Refused(status),
     };
     match (taking, outcome) {
@@ -288,7 +288,7 @@ mod tests {
             user: Arc::from("alice"),
             waiter: WAITER,
         };
-        let OpenOutcome::Granted(granted) = shared.hub().open(0, &request) else {
+        let OpenOutcome::Granted(granted) = shared.hub().open(std::time::Duration::ZERO, &request) else {
             panic!("it does not open");
         };
         open.id = granted.open.get();
@@ -306,8 +306,8 @@ mod tests {
                 length: 10,
                 flags,
             }];
-            let wish = LockWish {
-                now_ms: 0,
+            let wish = RangeLockRequest {
+                now: std::time::Duration::ZERO,
                 open: OpenId::new(open.id),
                 elements: &elements,
                 sequence: None,
@@ -323,7 +323,7 @@ mod tests {
             assert_eq!(check_io(&shared, &two, 0, 10, true), Ok(()));
             assert_eq!(ask(&one, LockFlags::UNLOCK), LockOutcome::Granted);
         }
-        assert_eq!(shared.posix.told.lock().unwrap().len(), 1, "told once");
+        assert_eq!(shared.posix.told.lock().len(), 1, "told once");
         release(&shared, &one);
     }
 }

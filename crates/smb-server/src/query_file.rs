@@ -1,9 +1,8 @@
 //! QUERY_INFO about an open file ([MS-SMB2] 3.3.5.20.1, [MS-FSCC] 2.4).
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use ropeway_smb_wire::create::AccessMask;
+use ropeway_smb_proto::server::rules::info as rules;
 use ropeway_smb_wire::fsctl::reparse::ReparseTag;
 use ropeway_smb_wire::info::{
     FileAccessInformation, FileAlignmentInformation, FileAllInformation, FileAttributeTagInformation,
@@ -47,54 +46,13 @@ pub(crate) struct FileView<'a> {
 /// extended attributes, and what the store says.
 pub(crate) fn query_file(open: &Open, class: u8, length_max: usize, view: &FileView<'_>) -> Answer {
     let class = FileInfoClass::from_u8(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
-    let fixed = fixed_len(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
-    if !open.access.contains(needed(class)) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
-    if length_max < fixed {
-        return Err(NtStatus::INFO_LENGTH_MISMATCH);
-    }
+    let fixed = rules::check_query_file(class, open.access, length_max)?;
     match class {
         FileInfoClass::FullEa => return eas::query(open, length_max, view),
         FileInfoClass::Stream => return streams(open, length_max),
         _ => {}
     }
     answer::cut(bytes(open, class, view)?, fixed, length_max)
-}
-
-/// [MS-SMB2] 3.3.5.20.1; what the others need is nothing.
-fn needed(class: FileInfoClass) -> AccessMask {
-    match class {
-        FileInfoClass::Basic
-        | FileInfoClass::All
-        | FileInfoClass::NetworkOpen
-        | FileInfoClass::AttributeTag => AccessMask::READ_ATTRIBUTES,
-        FileInfoClass::FullEa => AccessMask::READ_EA,
-        _ => AccessMask::default(),
-    }
-}
-
-/// Bytes that there must be room for: the C structure's, padding and first unit of a name included (smb2.getinfo finds
-/// so on Windows). `None`: nothing that is asked of files.
-fn fixed_len(class: FileInfoClass) -> Option<usize> {
-    Some(match class {
-        FileInfoClass::Basic => 40,
-        FileInfoClass::Standard => 24,
-        FileInfoClass::Internal | FileInfoClass::Position | FileInfoClass::AttributeTag => 8,
-        FileInfoClass::Name | FileInfoClass::AlternateName | FileInfoClass::NormalizedName => 8,
-        FileInfoClass::Ea | FileInfoClass::Access | FileInfoClass::Mode | FileInfoClass::Alignment => 4,
-        FileInfoClass::All => 104,
-        FileInfoClass::Stream => 32,
-        FileInfoClass::Compression => 16,
-        FileInfoClass::NetworkOpen => 56,
-        FileInfoClass::Id => 24,
-        // Entries are all or nothing.
-        FileInfoClass::FullEa => 0,
-        FileInfoClass::Pipe => 8,
-        FileInfoClass::PipeLocal => 40,
-        FileInfoClass::PipeRemote => 16,
-        _ => return None,
-    })
 }
 
 /// The whole answer of a class without a list.
@@ -333,7 +291,7 @@ fn stream_name(stream: &StreamInfo) -> Text {
 /// The open's path as it is now.
 pub(crate) fn path(open: &Open) -> RelPath {
     // A path is whole at any time, also if somebody panicked with it in hand.
-    open.path.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    open.path.lock().clone()
 }
 
 /// A path as the wire has it: names between backslashes, the stream behind a colon.

@@ -1,5 +1,6 @@
 //! QUERY_INFO about a volume ([MS-SMB2] 3.3.5.20.2, [MS-FSCC] 2.5).
 
+use ropeway_smb_proto::server::rules::info as rules;
 use ropeway_smb_wire::info::{
     FileFsAttributeInformation, FileFsDeviceInformation, FileFsFullSizeInformation,
     FileFsObjectIdInformation, FileFsSectorSizeInformation, FileFsSizeInformation, FileFsVolumeInformation,
@@ -24,25 +25,8 @@ const FILE_SYSTEM_NAME: &str = "NTFS";
 /// STATUS_INVALID_INFO_CLASS, STATUS_INFO_LENGTH_MISMATCH, and what the store says.
 pub(crate) fn query_fs(share: &Share, class: u8, length_max: usize) -> Answer {
     let class = FsInfoClass::from_u8(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
-    let fixed = fixed_len(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
-    if length_max < fixed {
-        return Err(NtStatus::INFO_LENGTH_MISMATCH);
-    }
+    let fixed = rules::check_query_fs(class, length_max)?;
     answer::cut(bytes(share, class)?, fixed, length_max)
-}
-
-/// Bytes that there must be room for: the C structure's (smb2.getinfo finds so on Windows).
-fn fixed_len(class: FsInfoClass) -> Option<usize> {
-    Some(match class {
-        FsInfoClass::Volume | FsInfoClass::Size => 24,
-        FsInfoClass::Device => 8,
-        FsInfoClass::Attribute => 16,
-        FsInfoClass::Control => 48,
-        FsInfoClass::FullSize => 32,
-        FsInfoClass::ObjectId => 64,
-        FsInfoClass::SectorSize => 28,
-        _ => return None,
-    })
 }
 
 fn bytes(share: &Share, class: FsInfoClass) -> Result<Vec<u8>, NtStatus> {

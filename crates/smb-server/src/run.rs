@@ -32,6 +32,9 @@ const STACK_LEN: usize = 512 << 10;
 /// A connection that says nothing is asked whether it is there after so long, then each so often, so many times.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 6);
 
+/// The longest wait for a client or a timer. A timer that is set meanwhile is noticed within this time, or by a nudge.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// Connections beyond the bound while those that go for newer ones are still there (a guess).
 const LEAVING_MAX: usize = 64;
 
@@ -297,16 +300,15 @@ impl Server {
         self.shared.was_nudged();
         let due = {
             let mut hub = self.shared.hub();
-            let now = self.shared.now_ms();
+            let now = self.shared.uptime();
             hub.handle_timeout(now);
             hub.poll_timeout().map(|due| due.saturating_sub(now))
         };
         self.shared.deliver();
-        // Timers that are set meanwhile are noticed within this, or by a nudge.
-        let wait_ms = due.unwrap_or(1000).clamp(10, 1000);
+        let wait = due.unwrap_or(WAIT_MAX).clamp(Duration::from_millis(10), WAIT_MAX);
         let timeout = Timespec {
-            tv_sec: (wait_ms / 1000) as i64,
-            tv_nsec: (wait_ms % 1000) as i64 * 1_000_000,
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
         };
         let stop = PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN);
         let timer = PollFd::from_borrowed_fd(self.shared.timer_fd(), PollFlags::IN);

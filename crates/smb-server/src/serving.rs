@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::server::{
-    Admitted, Compound, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
+    Admitted, CompoundState, Connection, ConnectionId, ConnectionOutcome, PeerMisbehaved, ReplyFrame, Request,
 };
-use ropeway_smb_wire::header::{Chain, Command, Header};
+use ropeway_smb_wire::header::{Command, CompoundMessages, Header};
 use ropeway_smb_wire::oplock_break::BreakNotification;
 use ropeway_smb_wire::{NtStatus, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,7 +31,7 @@ use self::waiting::Parked;
 use super::audit::Record;
 use super::failures::{Attempt, Delay};
 use super::guests::Guest;
-use super::input::{Frame, Input, Received};
+use super::input::{Frame, Input, LargeFrame, Received};
 use super::mailbox::{Answer, Mailbox, Message};
 use super::ops;
 use super::output::Output;
@@ -73,7 +73,7 @@ pub(super) struct Serving {
     /// Requests that wait, by the number that others know them by.
     parked: HashMap<u64, Parked>,
     /// What is left of compounds, to go on before anything else is received.
-    rests: VecDeque<(Vec<u8>, Compound)>,
+    rests: VecDeque<(Vec<u8>, CompoundState)>,
     number_last: u64,
     /// Requests in the pool: the session that seals the answer, and how many bytes it may have.
     jobs: HashMap<u64, (Option<SessionId>, usize)>,
@@ -108,7 +108,7 @@ impl Serving {
     ) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
-        let mailbox = Arc::new(Mailbox::new(peer.ip(), shared.now_ms())?);
+        let mailbox = Arc::new(Mailbox::new(peer.ip(), shared.uptime())?);
         shared.add_mailbox(id, Arc::clone(&mailbox));
         let output = Output::new(Arc::clone(&shared.unsent));
         Ok(Self {
@@ -141,7 +141,7 @@ impl Serving {
     /// Serves until the client goes, misbehaves, or the server stops.
     pub(super) fn run(mut self) {
         // A fault of ours ends this connection as if it was lost: its sessions and files do not stay behind. What is
-        // behind the locks is whole, see `shared::lock`.
+        // a lock is whole: no lock poisons, and a table changes only by calls of its own methods.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or(Err(Ended::Panicked));
         match outcome {
             Ok(()) => tracing::debug!(peer = %self.peer, "connection closed"),
@@ -181,7 +181,7 @@ impl Serving {
             if self.protocol.sessions().next().is_some() {
                 self.unknown_since = Instant::now();
             } else if self.unknown_since.elapsed() > self.shared.login_time {
-                return Err(Hangup("nothing but a connection").into());
+                return Err(PeerMisbehaved("nothing but a connection").into());
             }
             let takes = self.takes();
             if self.wait(takes)? && takes {
@@ -217,7 +217,7 @@ impl Serving {
             false => self.shared.send_time,
         };
         if self.output.stalled() > patience {
-            return Err(Hangup("answers that it does not take").into());
+            return Err(PeerMisbehaved("answers that it does not take").into());
         }
         Ok(())
     }
@@ -305,12 +305,12 @@ impl Serving {
                 }
                 Some(Frame::Large(mut frame)) => {
                     self.big_frame = true;
-                    let outcome = self.take_frame(&mut frame);
+                    let outcome = self.take_frame(&mut frame.buffer[frame.range.clone()]);
                     self.big_frame = false;
                     outcome?;
                     match self.write.take() {
                         Some(write) => self.have_written(write, frame),
-                        None => self.input.recycle(frame),
+                        None => self.input.recycle(frame.buffer),
                     }
                 }
             }
@@ -323,11 +323,11 @@ impl Serving {
     fn take_frame(&mut self, frame: &mut [u8]) -> Result<(), Ended> {
         let opened = self.protocol.open_frame(frame)?;
         if opened.is_smb1 {
-            let reply = self.protocol.accept_smb1(frame, Shared::now())?;
+            let reply = self.protocol.accept_smb1(frame, Shared::wall_time())?;
             self.output.push(reply);
             return Ok(());
         }
-        let compound = Compound::new(opened.sealed);
+        let compound = CompoundState::new(opened.sealed);
         let messages = match &opened.decompressed {
             Some(plain) => {
                 self.big_frame = false;
@@ -343,21 +343,21 @@ impl Serving {
     }
 
     /// Has the pool write what a frame holds; the frame comes back for another one.
-    fn have_written(&mut self, write: BigWrite, frame: Vec<u8>) {
+    fn have_written(&mut self, write: BigWrite, frame: LargeFrame) {
         let BigWrite { number, start, job } = write;
         let answer = Answer::of(number, &self.mailbox);
         self.shared.pool.run(Box::new(move || {
-            let reply = job(&frame[start..]);
-            answer.send(reply, Some(frame));
+            let reply = job(&frame.buffer[frame.range][start..]);
+            answer.send(reply, Some(frame.buffer));
         }));
     }
 
     /// Executes the messages of a frame, or what is left of them.
-    fn run_chain(&mut self, messages: &[u8], mut compound: Compound) -> Result<(), Ended> {
+    fn run_chain(&mut self, messages: &[u8], mut compound: CompoundState) -> Result<(), Ended> {
         let mut frame = self.frame(compound.sealed);
         let mut after = 0;
         for message in Chain::new(messages) {
-            let message = message.map_err(|_| Hangup("a malformed compound"))?;
+            let message = message.map_err(|_| PeerMisbehaved("a malformed compound"))?;
             if frame.len() >= TOGETHER_MAX {
                 let next = self.frame(compound.sealed);
                 self.push(std::mem::replace(&mut frame, next), compound.sealed)?;
@@ -398,12 +398,13 @@ impl Serving {
         &mut self,
         message: &[u8],
         rest: &[u8],
-        compound: &mut Compound,
+        compound: &mut CompoundState,
         frame: &mut ReplyFrame,
     ) -> Result<bool, Ended> {
-        let admitted = self.protocol.admit(compound, message, self.shared.sessions())?;
+        let session = self.shared.sessions().snapshot(compound.scope(message));
+        let admitted = self.protocol.admit(compound, message, session)?;
         Counters::add(&self.shared.counters.requests, 1);
-        self.mailbox.used(self.shared.now_ms());
+        self.mailbox.used(self.shared.uptime());
         let (mut request, tree) = match admitted {
             Admitted::Run(request, tree) => (request, tree),
             Admitted::Refused(request, status) => {
@@ -427,20 +428,26 @@ impl Serving {
             // Whoever guesses passwords waits before the next one, on a thread of its own.
             let guid = self.protocol.negotiated().map(|both| both.client_guid);
             let begun = self.failures.begin(self.peer.ip(), guid.unwrap_or_default());
-            attempt = Some(begun.ok_or(Hangup("too many passwords that were wrong"))?);
+            attempt = Some(begun.ok_or(PeerMisbehaved("too many passwords that were wrong"))?);
         }
         let own = {
             let mut sessions = self.shared.sessions();
             let sealed = compound.sealed.is_some();
-            self.protocol
-                .run_own(&mut request, message, sealed, &mut sessions, Shared::now(), frame)?
+            self.protocol.run_connection_command(
+                &mut request,
+                message,
+                sealed,
+                &mut sessions,
+                Shared::wall_time(),
+                frame,
+            )?
         };
         if let Some(attempt) = attempt {
             // A new login has its id now.
             self.attempts.insert(request.session, attempt);
         }
         match own {
-            Own::No => self.execute(
+            ConnectionOutcome::Execute => self.execute(
                 request,
                 Step {
                     tree,
@@ -457,14 +464,14 @@ impl Serving {
 
     fn after_own(
         &mut self,
-        own: Own,
+        own: ConnectionOutcome,
         request: &Request,
-        compound: &mut Compound,
+        compound: &mut CompoundState,
         frame: &mut ReplyFrame,
     ) -> Result<(), Ended> {
         match own {
-            Own::Replied | Own::No => {}
-            Own::LoggedIn { session, replaced } => {
+            ConnectionOutcome::Replied | ConnectionOutcome::Execute => {}
+            ConnectionOutcome::LoggedIn { session, replaced } => {
                 self.guest = None;
                 let attempt = self.attempts.remove(&session);
                 ops::session::logged_in(&self.shared, session, replaced.as_deref(), self.peer);
@@ -474,10 +481,10 @@ impl Serving {
                 if let (Some(attempt), Some(token)) = (attempt, token)
                     && !attempt.succeeded(Some(&token.name))
                 {
-                    return Err(Hangup("too many passwords of that user that were wrong").into());
+                    return Err(PeerMisbehaved("too many passwords of that user that were wrong").into());
                 }
             }
-            Own::LoggedOff(session) => {
+            ConnectionOutcome::LoggedOff(session) => {
                 // What waits is answered first, with the key that is about to be forgotten.
                 ops::session::ended(&self.shared, &session);
                 self.leaving = Some(session.id);
@@ -488,7 +495,7 @@ impl Serving {
                 self.push(reply, compound.sealed)?;
                 self.protocol.forget(session.id);
             }
-            Own::LoginFailed(status, ended, user) => {
+            ConnectionOutcome::LoginFailed(status, ended, user) => {
                 Counters::add(&self.shared.counters.logins_failed, 1);
                 self.shared.record(&Record {
                     action: "login",
@@ -506,11 +513,11 @@ impl Serving {
                     self.protocol.forget(session.id);
                 }
                 if !is_told {
-                    return Err(Hangup("too many passwords of that user that were wrong").into());
+                    return Err(PeerMisbehaved("too many passwords of that user that were wrong").into());
                 }
                 self.refuse(status, request, compound, frame);
             }
-            Own::Failed(status) => {
+            ConnectionOutcome::Failed(status) => {
                 // Nothing was guessed.
                 if !self.protocol.is_logging_in(request.session) {
                     self.attempts.remove(&request.session);
@@ -525,7 +532,7 @@ impl Serving {
         &mut self,
         status: NtStatus,
         request: &Request,
-        compound: &mut Compound,
+        compound: &mut CompoundState,
         frame: &mut ReplyFrame,
     ) {
         compound.status = status;

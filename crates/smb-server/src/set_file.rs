@@ -6,10 +6,9 @@
 //!   (the hub)       Rename, Link, Disposition: others' opens have a say
 //! ```
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use ropeway_smb_wire::create::AccessMask;
+use ropeway_smb_proto::server::rules::info as rules;
 use ropeway_smb_wire::info::{
     DispositionFlags, FileAllocationInformation, FileBasicInformation, FileDispositionInformation,
     FileDispositionInformationEx, FileEndOfFileInformation, FileFullEaInformation, FileInfoClass,
@@ -65,10 +64,7 @@ impl SetFile {
     /// STATUS_INVALID_INFO_CLASS, STATUS_ACCESS_DENIED, STATUS_INFO_LENGTH_MISMATCH, STATUS_INVALID_PARAMETER.
     pub(crate) fn decode(open: &Open, class: u8, buffer: &[u8]) -> Result<Self, NtStatus> {
         let class = FileInfoClass::from_u8(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
-        let needed = needed(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
-        if !open.access.contains(needed) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
+        rules::check_set_file(class, open.access)?;
         let set = Self::read(class, buffer)?;
         set.check(open)?;
         Ok(set)
@@ -196,23 +192,6 @@ impl SetFile {
     }
 }
 
-/// [MS-SMB2] 3.3.5.21.1; `None` for what cannot be set.
-fn needed(class: FileInfoClass) -> Option<AccessMask> {
-    Some(match class {
-        FileInfoClass::Basic => AccessMask::WRITE_ATTRIBUTES,
-        FileInfoClass::EndOfFile | FileInfoClass::Allocation | FileInfoClass::ValidDataLength => {
-            AccessMask::WRITE_DATA
-        }
-        FileInfoClass::FullEa => AccessMask::WRITE_EA,
-        FileInfoClass::Rename
-        | FileInfoClass::RenameEx
-        | FileInfoClass::Disposition
-        | FileInfoClass::DispositionEx => AccessMask::DELETE,
-        FileInfoClass::Link | FileInfoClass::Position | FileInfoClass::Mode => AccessMask::default(),
-        _ => return None,
-    })
-}
-
 /// What can be changed after CREATE ([MS-FSA] 2.1.5.15.9).
 const SETTABLE_MODE: ModeFlags = ModeFlags::from_bits_retain(
     ModeFlags::WRITE_THROUGH.bits()
@@ -256,11 +235,7 @@ fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> 
     if change != NodeChange::default() {
         stored(open.node.change(&change))?;
     }
-    let mut times = open
-        .state
-        .frozen_times
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut times = open.state.frozen_times.lock();
     let mut frozen = open.state.frozen.load(Ordering::Relaxed);
     let asked = [
         (FROZEN_ACCESSED, basic.last_access_time),
@@ -302,11 +277,7 @@ pub(crate) fn refreeze(open: &Open) -> Result<(), NtStatus> {
     if frozen == 0 {
         return Ok(());
     }
-    let times = *open
-        .state
-        .frozen_times
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let times = *open.state.frozen_times.lock();
     let change = NodeChange {
         accessed: times.accessed.filter(|_| frozen & FROZEN_ACCESSED != 0),
         modified: times.modified.filter(|_| frozen & FROZEN_MODIFIED != 0),

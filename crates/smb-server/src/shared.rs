@@ -1,10 +1,11 @@
 //! What all connections of a server share.
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::auth::Identity;
@@ -69,8 +70,8 @@ pub(crate) struct Shared {
 /// Who is logged in in a session, and since when.
 struct Login {
     token: Arc<Token>,
-    /// By the server's clock, in milliseconds.
-    since_ms: u64,
+    /// By the server's clock.
+    since: Duration,
 }
 
 /// Counts since the server started, for metrics.
@@ -125,11 +126,6 @@ pub(super) struct Parts {
     pub(super) timer: OwnedFd,
 }
 
-/// Locks a table. Whoever panicked with it locked did so between calls of a table's own methods, so it is whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
         Self {
@@ -161,7 +157,7 @@ impl Shared {
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        lock(&self.sessions)
+        self.sessions.lock()
     }
 
     pub(super) fn has_session(&self, id: SessionId) -> bool {
@@ -169,12 +165,12 @@ impl Shared {
     }
 
     pub(super) fn hub(&self) -> MutexGuard<'_, Hub> {
-        lock(&self.hub)
+        self.hub.lock()
     }
 
-    /// Milliseconds since the server started: the hub's clock.
-    pub(super) fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    /// Returns the time since the server started: the hub's clock.
+    pub(super) fn uptime(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// The hub has a timer that may be due earlier than those before.
@@ -194,19 +190,19 @@ impl Shared {
     }
 
     /// The wall clock.
-    pub(super) fn now() -> FileTime {
+    pub(super) fn wall_time() -> FileTime {
         let now = unix_now();
         FileTime::from_unix(now.0, now.1)
     }
 
     pub(super) fn share(&self, index: u32) -> Option<Arc<Share>> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.read();
         shares.get(index as usize).cloned().flatten()
     }
 
     /// The share of that name, and its index.
     pub(super) fn find_share(&self, name: &str) -> Option<(u32, Arc<Share>)> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.read();
         let mut shares = (0..).zip(shares.iter());
         shares.find_map(|(index, share)| {
             let share = share.as_ref().filter(|share| share.is_called(name))?;
@@ -216,13 +212,13 @@ impl Shared {
 
     /// All shares there are.
     pub(super) fn all_shares(&self) -> Vec<Arc<Share>> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.read();
         shares.iter().flatten().cloned().collect()
     }
 
     /// The shares of which that holds, by index.
     pub(super) fn share_indices(&self, is_it: impl Fn(&Share) -> bool) -> Vec<u32> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.read();
         let shares = (0..).zip(shares.iter());
         shares
             .filter(|(_, share)| share.as_ref().is_some_and(|share| is_it(share)))
@@ -232,7 +228,7 @@ impl Shared {
 
     /// Other shares from now on. A share that stays keeps its index, so trees of it go on, with its new settings.
     pub(super) fn set_shares(&self, new: Vec<Share>) {
-        let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self.shares.write();
         let mut old = std::mem::take(&mut *shares);
         shares.resize(old.len(), None);
         for share in new {
@@ -251,39 +247,29 @@ impl Shared {
     // Opens.
 
     pub(super) fn handle(&self, id: u64) -> Option<Handle> {
-        self.handles
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&id)
-            .cloned()
+        self.handles.read().get(&id).cloned()
     }
 
     pub(super) fn add_handle(&self, id: u64, handle: Handle) {
-        self.handles
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id, handle);
+        self.handles.write().insert(id, handle);
     }
 
     pub(super) fn take_handle(&self, id: u64) -> Option<Handle> {
-        self.handles
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&id)
+        self.handles.write().remove(&id)
     }
 
     /// Taken by whoever may only append to a file, while it does.
     pub(super) fn appending(&self, file: &FileKey) -> MutexGuard<'_, ()> {
-        lock(&self.appends[file.index as usize % APPEND_LOCKS])
+        self.appends[file.index as usize % APPEND_LOCKS].lock()
     }
 
     pub(super) fn handles_count(&self) -> usize {
-        self.handles.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.handles.read().len()
     }
 
     /// Forgets the pipes of a session, or of a tree of it.
     pub(super) fn drop_pipes(&self, session: u64, tree: Option<u32>) {
-        let mut handles = self.handles.write().unwrap_or_else(PoisonError::into_inner);
+        let mut handles = self.handles.write();
         handles.retain(|_, handle| match handle {
             Handle::Pipe(pipe) => pipe.session != session || tree.is_some_and(|tree| tree != pipe.tree),
             Handle::File(_) => true,
@@ -293,7 +279,7 @@ impl Shared {
     // Who is logged in.
 
     pub(super) fn token(&self, session: SessionId) -> Option<Arc<Token>> {
-        let tokens = lock(&self.tokens);
+        let tokens = self.tokens.lock();
         tokens.get(&session).map(|login| Arc::clone(&login.token))
     }
 
@@ -310,27 +296,27 @@ impl Shared {
         token.groups.extend(held);
         let login = Login {
             token: Arc::new(token),
-            since_ms: self.now_ms(),
+            since: self.uptime(),
         };
-        lock(&self.tokens).insert(session.id, login);
+        self.tokens.lock().insert(session.id, login);
     }
 
     pub(super) fn remove_token(&self, session: SessionId) {
-        lock(&self.tokens).remove(&session);
+        self.tokens.lock().remove(&session);
     }
 
     // Mail.
 
     pub(super) fn add_mailbox(&self, connection: ConnectionId, mailbox: Arc<Mailbox>) {
-        lock(&self.mailboxes).insert(connection, mailbox);
+        self.mailboxes.lock().insert(connection, mailbox);
     }
 
     pub(super) fn remove_mailbox(&self, connection: ConnectionId) {
-        lock(&self.mailboxes).remove(&connection);
+        self.mailboxes.lock().remove(&connection);
     }
 
     pub(super) fn post(&self, connection: ConnectionId, message: Message) -> bool {
-        let mailbox = lock(&self.mailboxes).get(&connection).cloned();
+        let mailbox = self.mailboxes.lock().get(&connection).cloned();
         mailbox.is_some_and(|mailbox| {
             mailbox.send(message);
             true
@@ -410,38 +396,33 @@ impl Shared {
     fn sessions_of(&self, user: &str) -> Vec<SessionInfo> {
         let asked = Text::from(user);
         let mut logins: Vec<(SessionId, u64)> = {
-            let tokens = lock(&self.tokens);
+            let tokens = self.tokens.lock();
             let own = tokens.iter().filter(|(_, login)| {
                 !login.token.is_anonymous && upcase::equal(&Text::from(login.token.name.as_str()), &asked)
             });
-            own.map(|(id, login)| (*id, login.since_ms)).collect()
+            own.map(|(id, login)| (*id, login.since)).collect()
         };
-        logins.sort_unstable_by_key(|(id, since_ms)| (*since_ms, id.0));
+        logins.sort_unstable_by_key(|(id, since)| (*since, id.0));
         let mut opens: HashMap<u64, u32> = HashMap::new();
-        for handle in self
-            .handles
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-        {
+        for handle in self.handles.read().values() {
             let session = match handle {
                 Handle::File(open) => open.session.load(Ordering::Relaxed),
                 Handle::Pipe(pipe) => pipe.session,
             };
             *opens.entry(session).or_default() += 1;
         }
-        let now_ms = self.now_ms();
-        let seconds = |from_ms: u64| u32::try_from(now_ms.saturating_sub(from_ms) / 1000).unwrap_or(u32::MAX);
-        let info = |(id, since_ms): (SessionId, u64)| {
+        let now = self.uptime();
+        let seconds = |from| u32::try_from(now.saturating_sub(from).as_secs()).unwrap_or(u32::MAX);
+        let info = |(id, since): (SessionId, Duration)| {
             let channels = self.sessions().get(id)?.channels().to_vec();
-            let mailboxes = lock(&self.mailboxes);
+            let mailboxes = self.mailboxes.lock();
             let boxes = || channels.iter().filter_map(|channel| mailboxes.get(channel));
             Some(SessionInfo {
                 client: boxes().next()?.client.to_canonical().to_string().as_str().into(),
                 user: asked.clone(),
                 opens: opens.get(&id.0).copied().unwrap_or(0),
-                time_s: seconds(since_ms),
-                idle_s: seconds(boxes().map(|mailbox| mailbox.used_ms()).max()?),
+                time_s: seconds(since),
+                idle_s: seconds(boxes().map(|mailbox| mailbox.used_at()).max()?),
             })
         };
         logins.into_iter().filter_map(info).collect()
@@ -455,7 +436,7 @@ impl Shared {
 
     /// The index of a share.
     pub(super) fn share_index(&self, share: &Arc<Share>) -> Option<u32> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.read();
         let is_it =
             |other: &Option<Arc<Share>>| other.as_ref().is_some_and(|other| other.is_called(&share.name));
         let index = shares.iter().position(is_it)?;
@@ -464,7 +445,7 @@ impl Shared {
 
     /// Every connection is told to end.
     pub(super) fn stop_all(&self) {
-        for mailbox in lock(&self.mailboxes).values() {
+        for mailbox in self.mailboxes.lock().values() {
             mailbox.send(Message::Stop);
         }
     }

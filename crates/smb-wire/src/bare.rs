@@ -60,7 +60,7 @@ bare! {
 mod tests {
     use super::*;
     use crate::hostile;
-    use crate::{Fault, header::HEADER_LEN};
+    use crate::{DecodeErrorKind, header::HEADER_LEN};
 
     #[test]
     fn four_bytes() {
@@ -71,10 +71,10 @@ mod tests {
             CancelRequest::decode(&mut hostile::body(&bytes)),
             Ok(CancelRequest)
         );
-        let fault = LogoffResponse::decode(&mut hostile::body(&bytes[..66])).unwrap_err();
+        let error = LogoffResponse::decode(&mut hostile::body(&bytes[..66])).unwrap_err();
         assert_eq!(
-            (fault.structure, fault.fault),
-            ("SMB2 LOGOFF Response", Fault::Truncated)
+            (error.structure, error.kind),
+            ("SMB2 LOGOFF Response", DecodeErrorKind::Truncated)
         );
         hostile::attack_body(&bytes, |reader| {
             let _ = TreeDisconnectRequest::decode(reader);

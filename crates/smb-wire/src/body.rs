@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::lengths::{len_u16, len_u32, named, place};
-use super::{Fault, Malformed, Reader, Result, Writer};
+use super::{DecodeError, DecodeErrorKind, Reader, Result, Writer};
 
 /// Place of a bulk payload in its message. The payload itself may not have been received yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Payload {
             });
         }
         if offset < fixed_end {
-            return Err(reader.fault(Fault::Bounds));
+            return Err(reader.error(DecodeErrorKind::Bounds));
         }
         Ok(Self { offset, length })
     }
@@ -40,16 +40,16 @@ impl Payload {
     /// Returns the payload's byte range in a message of `message_len` bytes.
     ///
     /// # Errors
-    /// [`Fault::Bounds`] if the message ends before the payload does.
+    /// [`DecodeErrorKind::Bounds`] if the message ends before the payload does.
     pub fn range(&self, message_len: usize) -> Result<Range<usize>> {
         usize::try_from(self.length)
             .ok()
             .and_then(|length| self.offset.checked_add(length))
             .filter(|end| *end <= message_len)
             .map(|end| self.offset..end)
-            .ok_or(Malformed {
+            .ok_or(DecodeError {
                 structure: "payload",
-                fault: Fault::Bounds,
+                kind: DecodeErrorKind::Bounds,
                 at: self.offset,
             })
     }
@@ -57,14 +57,14 @@ impl Payload {
     /// Checks the length against the requested one ([MS-SMB2] 3.2.5.11) or the negotiated one.
     ///
     /// # Errors
-    /// [`Fault::Bounds`] if the peer announces more than `length_max` bytes.
+    /// [`DecodeErrorKind::Bounds`] if the peer announces more than `length_max` bytes.
     pub fn at_most(&self, length_max: u32) -> Result<()> {
         if self.length <= length_max {
             return Ok(());
         }
-        Err(Malformed {
+        Err(DecodeError {
             structure: "payload",
-            fault: Fault::Bounds,
+            kind: DecodeErrorKind::Bounds,
             at: self.offset,
         })
     }
@@ -84,7 +84,7 @@ pub(super) fn window<'a>(
     length: usize,
     structure: &'static str,
 ) -> Result<Reader<'a>> {
-    let bounds = reader.fault(Fault::Bounds);
+    let bounds = reader.error(DecodeErrorKind::Bounds);
     if offset < reader.position() {
         return Err(bounds);
     }
@@ -136,13 +136,13 @@ mod tests {
         let message = [7; 100];
         let reader = Reader::at(&message, 80, "test");
         assert_eq!(
-            Payload::announced(&reader, 79, 1).unwrap_err().fault,
-            Fault::Bounds
+            Payload::announced(&reader, 79, 1).unwrap_err().kind,
+            DecodeErrorKind::Bounds
         );
         assert_eq!(Payload::announced(&reader, 0, 0).unwrap().range(80), Ok(80..80));
         let payload = Payload::announced(&reader, 80, 20).unwrap();
         assert_eq!(payload.range(100), Ok(80..100));
-        assert_eq!(payload.range(99).unwrap_err().fault, Fault::Bounds);
+        assert_eq!(payload.range(99).unwrap_err().kind, DecodeErrorKind::Bounds);
         assert_eq!(payload.of(&reader).unwrap().len(), 20);
         assert!(payload.at_most(20).is_ok() && payload.at_most(19).is_err());
         let huge = Payload::announced(&reader, 255, u32::MAX).unwrap();

@@ -3,7 +3,7 @@
 use super::body::{decode_output, encode_output};
 use super::codes::codes;
 use super::lengths::{len_u32, named, place};
-use super::{Fault, FileId, Reader, Result, Text, Writer};
+use super::{DecodeErrorKind, FileId, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 bitflags! {
@@ -138,9 +138,9 @@ codes! {
         MODIFIED_STREAM = 8;
         /// The file was deleted, and its object id with it.
         REMOVED_BY_DELETE = 9;
-        /// The object id could not be kept when the file moved.
+        /// The object id could not be transferred (tunnelled), because another file uses it.
         ID_NOT_TUNNELLED = 10;
-        /// The object id was kept, but had been reassigned meanwhile.
+        /// An object id could not be transferred to a file, because that file already has one.
         TUNNELLED_ID_COLLISION = 11;
     }
 }
@@ -170,14 +170,16 @@ pub fn decode_changes(output: &[u8]) -> Result<Vec<FileNotifyInformation>> {
         let action = Action(reader.u32()?);
         let name_length = place(reader.u32()?);
         let name = reader.bytes(name_length)?;
-        let file_name = Text::from_le_bytes(name).ok_or(reader.fault(Fault::Value))?;
+        let file_name = Text::from_le_bytes(name).ok_or(reader.error(DecodeErrorKind::Value))?;
         changes.push(FileNotifyInformation { action, file_name });
         if next == 0 {
             break;
         }
-        let target = start.checked_add(next).ok_or(reader.fault(Fault::Chain))?;
+        let target = start
+            .checked_add(next)
+            .ok_or(reader.error(DecodeErrorKind::NextEntry))?;
         if target < reader.position() || !next.is_multiple_of(ALIGNMENT) {
-            return Err(reader.fault(Fault::Chain));
+            return Err(reader.error(DecodeErrorKind::NextEntry));
         }
         reader.seek(target)?;
     }
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_must_move_forward_aligned() {
+    fn entries_must_move_forward_and_be_aligned() {
         let change = FileNotifyInformation {
             action: Action::ADDED,
             file_name: "abc".into(),
@@ -249,8 +251,8 @@ mod tests {
         for wrong in [4, 16, 21] {
             output[0] = wrong;
             assert_eq!(
-                decode_changes(&output).unwrap_err().fault,
-                Fault::Chain,
+                decode_changes(&output).unwrap_err().kind,
+                DecodeErrorKind::NextEntry,
                 "{wrong}"
             );
         }

@@ -1,10 +1,11 @@
 //! Numeric codes of the wire as named constants.
 //!
-//! A peer may send a number this program does not know, so these newtypes keep every value. The code that reads a
-//! field decides what an unknown number means. `Debug` prints the name of a known one. (Bit fields are made by the
-//! crate `bitflags`; they keep unknown bits the same way: `const _ = !0` and `from_bits_retain`.)
+//! A peer may send a number that this program does not know, so these newtypes keep every value.
+//! The code that reads a field decides what an unknown number means. `Debug` prints the name of a
+//! known one. Bit fields are made by the crate `bitflags`; they keep unknown bits, too (`const _ =
+//! !0` and `from_bits_retain`).
 
-/// Makes a newtype of named numbers, of which peers may send others:
+/// Makes a newtype of named numbers that keeps unknown ones:
 /// `codes! { /// doc  pub struct Name(u16) { /// doc  CONST = 0x1; } }`.
 macro_rules! codes {
     ($(#[$outer:meta])* $vis:vis struct $name:ident($int:ty) {

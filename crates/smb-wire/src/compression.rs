@@ -1,55 +1,56 @@
-//! Compressed messages, 3.1.1 only ([MS-SMB2] 2.2.42). What the algorithms do is not decided here.
+//! Compressed messages of SMB 3.1.1 ([MS-SMB2] 2.2.42): the framing, not the algorithms.
 //!
-//! Unchained, one stretch at the message's end is compressed. Chained, the message is cut into payloads, each with an
-//! algorithm of its own; plain stretches and runs of one byte cost next to nothing. Sizes are what the sender claims:
-//! whoever decompresses checks them against what it is willing to take, and then against what came out.
+//! An unchained message has one compressed part, at its end. A chained message consists of
+//! payloads, each with its own algorithm, so plain parts and runs of one byte cost almost nothing.
+//! Sizes are the sender's claims. Code that decompresses must check them against its own limit
+//! first, and against the result afterwards.
 
-use super::cursor::{Fault, Malformed, Reader, Result, Writer};
+use super::cursor::{DecodeError, DecodeErrorKind, Reader, Result, Writer};
 use super::frame::Protocol;
 use super::lengths::{len_u32, named, place};
 use super::negotiate_context::CompressionAlgorithm;
 
 /// SMB2_COMPRESSION_FLAG_CHAINED ([MS-SMB2] 2.2.42).
 const FLAG_CHAINED: u16 = 0x0001;
-/// Where `Flags` lies in both forms ([MS-SMB2] 2.2.42.1, 2.2.42.2.1).
+/// Offset of `Flags` in both forms ([MS-SMB2] 2.2.42.1, 2.2.42.2.1).
 const FLAGS_OFFSET: usize = 10;
 
 /// A compressed message ([MS-SMB2] 2.2.42).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompressedMessage<'a> {
-    /// A plain part and a compressed one.
+    /// A plain part, then a compressed one.
     Unchained(Unchained<'a>),
-    /// Payloads.
+    /// Several payloads.
     Chained(Chained<'a>),
 }
 
 impl<'a> CompressedMessage<'a> {
-    /// Reads a whole message.
+    /// Decodes a whole message.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// The message is malformed.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 COMPRESSION_TRANSFORM_HEADER");
-        let fault = reader.fault(Fault::Signature);
+        let error = reader.error(DecodeErrorKind::Signature);
         let start = reader.position();
         if reader.array::<4>()? != Protocol::Compression.id() {
-            return Err(fault);
+            return Err(error);
         }
         let original_size = reader.u32()?;
         let mut ahead = reader;
         ahead.seek(start.saturating_add(FLAGS_OFFSET))?;
-        let fault = ahead.fault(Fault::Value);
+        let error = ahead.error(DecodeErrorKind::Value);
         match ahead.u16()? {
             0 => Unchained::decode(original_size, &mut reader).map(Self::Unchained),
             FLAG_CHAINED => Ok(Self::Chained(Chained {
                 original_size,
                 payloads: reader.rest(),
             })),
-            _ => Err(fault),
+            _ => Err(error),
         }
     }
 
-    /// The length of the message once decompressed, as the sender claims.
+    /// Returns the length of the decompressed message, as the sender claims it.
     pub fn original_len(&self) -> usize {
         match self {
             Self::Unchained(message) => message.plain.len().saturating_add(place(message.original_size)),
@@ -58,16 +59,16 @@ impl<'a> CompressedMessage<'a> {
     }
 }
 
-/// One stretch compressed ([MS-SMB2] 2.2.42.1).
+/// A message with one compressed part ([MS-SMB2] 2.2.42.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unchained<'a> {
-    /// Length of the compressed part once decompressed, in bytes.
+    /// Decompressed length of the compressed part, in bytes.
     pub original_size: u32,
-    /// How it is compressed; never [`CompressionAlgorithm::NONE`].
+    /// Algorithm; never [`CompressionAlgorithm::NONE`].
     pub algorithm: CompressionAlgorithm,
-    /// The message's beginning as it is.
+    /// Beginning of the message, uncompressed.
     pub plain: &'a [u8],
-    /// The rest, compressed.
+    /// Rest of the message, compressed.
     pub compressed: &'a [u8],
 }
 
@@ -76,14 +77,14 @@ impl<'a> Unchained<'a> {
     pub const HEADER_LEN: usize = 16;
 
     fn decode(original_size: u32, reader: &mut Reader<'a>) -> Result<Self> {
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         let algorithm = CompressionAlgorithm(reader.u16()?);
         if algorithm == CompressionAlgorithm::NONE {
-            return Err(fault);
+            return Err(error);
         }
         reader.skip(2)?;
         let offset = place(reader.u32()?);
-        let bounds = reader.fault(Fault::Bounds);
+        let bounds = reader.error(DecodeErrorKind::Bounds);
         let plain = reader.bytes(offset).map_err(|_| bounds)?;
         Ok(Self {
             original_size,
@@ -93,10 +94,10 @@ impl<'a> Unchained<'a> {
         })
     }
 
-    /// Appends only the header; the plain part and the compressed one are to follow.
+    /// Appends the header only. The plain part and the compressed part must follow.
     ///
     /// # Panics
-    /// If the algorithm is none.
+    /// Panics if the algorithm is `NONE`.
     pub fn encode_header(&self, w: &mut Writer<'_>) {
         assert_ne!(
             self.algorithm,
@@ -111,19 +112,19 @@ impl<'a> Unchained<'a> {
     }
 }
 
-/// Payloads, each with its own algorithm ([MS-SMB2] 2.2.42.2).
+/// A message of several payloads, each with its own algorithm ([MS-SMB2] 2.2.42.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chained<'a> {
-    /// Length of the message once decompressed, in bytes.
+    /// Length of the decompressed message, in bytes.
     pub original_size: u32,
     payloads: &'a [u8],
 }
 
 impl<'a> Chained<'a> {
-    /// Length in bytes of what stands before the first payload's header.
+    /// Length in bytes of what precedes the first payload's header.
     pub const HEADER_LEN: usize = 8;
 
-    /// The payloads in order; after an error there is nothing more.
+    /// Iterates over the payloads in order. The iteration ends after an error.
     pub fn payloads(&self) -> Payloads<'a> {
         Payloads {
             rest: Some(Reader::new(
@@ -134,7 +135,7 @@ impl<'a> Chained<'a> {
         }
     }
 
-    /// Appends what stands before the first payload.
+    /// Appends what precedes the first payload.
     pub fn encode_header(original_size: u32, w: &mut Writer<'_>) {
         w.bytes(&Protocol::Compression.id());
         w.u32(original_size);
@@ -144,17 +145,17 @@ impl<'a> Chained<'a> {
 /// One payload of a chained message ([MS-SMB2] 2.2.42.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainedPayload<'a> {
-    /// How it is compressed.
+    /// Algorithm.
     pub algorithm: CompressionAlgorithm,
-    /// Its length once decompressed, in bytes. On the wire for compressing algorithms only; of the others it follows
-    /// from the data.
+    /// Decompressed length in bytes. It is on the wire for compressing algorithms only; for the
+    /// others it follows from the data.
     pub original_size: u32,
-    /// The data; of [`CompressionAlgorithm::PATTERN_V1`] a [`PatternV1`].
+    /// Data. For [`CompressionAlgorithm::PATTERN_V1`] it is a [`PatternV1`].
     pub data: &'a [u8],
 }
 
 impl<'a> ChainedPayload<'a> {
-    /// Whether `OriginalPayloadSize` is on the wire ([MS-SMB2] 2.2.42.2.1).
+    /// Returns whether `OriginalPayloadSize` is on the wire ([MS-SMB2] 2.2.42.2.1).
     fn has_original_size(algorithm: CompressionAlgorithm) -> Result<bool> {
         match algorithm {
             CompressionAlgorithm::NONE | CompressionAlgorithm::PATTERN_V1 => Ok(false),
@@ -162,9 +163,9 @@ impl<'a> ChainedPayload<'a> {
             | CompressionAlgorithm::LZ77
             | CompressionAlgorithm::LZ77_HUFFMAN
             | CompressionAlgorithm::LZ4 => Ok(true),
-            _ => Err(Malformed {
+            _ => Err(DecodeError {
                 structure: "SMB2_COMPRESSION_CHAINED_PAYLOAD_HEADER",
-                fault: Fault::Value,
+                kind: DecodeErrorKind::Value,
                 at: 0,
             }),
         }
@@ -172,13 +173,13 @@ impl<'a> ChainedPayload<'a> {
 
     fn decode(reader: &mut Reader<'a>, first: bool) -> Result<Self> {
         let algorithm = CompressionAlgorithm(reader.u16()?);
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         let chained = reader.u16()? == FLAG_CHAINED;
-        let sized = Self::has_original_size(algorithm).map_err(|_| fault)?;
+        let sized = Self::has_original_size(algorithm).map_err(|_| error)?;
         if chained != first {
-            return Err(fault);
+            return Err(error);
         }
-        let bounds = reader.fault(Fault::Bounds);
+        let bounds = reader.error(DecodeErrorKind::Bounds);
         let mut length = place(reader.u32()?);
         let claimed = if sized {
             length = length.checked_sub(4).ok_or(bounds)?;
@@ -190,7 +191,7 @@ impl<'a> ChainedPayload<'a> {
         let original_size = match (claimed, algorithm) {
             (Some(size), _) => size,
             (None, CompressionAlgorithm::PATTERN_V1) => PatternV1::decode(data)?.repetitions,
-            // Exact: a slice of a message, whose length fits 32 bits.
+            // Lossless: part of a message whose length fits 32 bits.
             (None, _) => u32::try_from(data.len()).map_err(|_| bounds)?,
         };
         Ok(Self {
@@ -200,10 +201,10 @@ impl<'a> ChainedPayload<'a> {
         })
     }
 
-    /// Appends only the header; the data is to follow.
+    /// Appends the header only. The data must follow.
     ///
     /// # Panics
-    /// If the algorithm is none of the specification.
+    /// Panics if the specification does not have the algorithm.
     pub fn encode_header(&self, first: bool, w: &mut Writer<'_>) {
         let sized = Self::has_original_size(self.algorithm).expect("an algorithm of the specification");
         w.u16(self.algorithm.0);
@@ -215,7 +216,7 @@ impl<'a> ChainedPayload<'a> {
     }
 }
 
-/// See [`Chained::payloads`].
+/// Iterator over the payloads of a chained message, see [`Chained::payloads`].
 #[derive(Clone, Debug)]
 pub struct Payloads<'a> {
     rest: Option<Reader<'a>>,
@@ -241,9 +242,9 @@ impl std::iter::FusedIterator for Payloads<'_> {}
 /// A run of one byte ([MS-SMB2] 2.2.42.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatternV1 {
-    /// The byte.
+    /// Repeated byte.
     pub pattern: u8,
-    /// How many times.
+    /// Length of the run in bytes.
     pub repetitions: u32,
 }
 
@@ -251,17 +252,17 @@ impl PatternV1 {
     /// Length in bytes.
     pub const LEN: usize = 8;
 
-    /// Reads a payload's data, which must be 8 bytes.
+    /// Decodes a payload's data, which must have 8 bytes.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], [`Fault::Bounds`].
+    /// [`DecodeErrorKind::Truncated`], [`DecodeErrorKind::Bounds`].
     pub fn decode(data: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(data, "SMB2_COMPRESSION_PATTERN_PAYLOAD_V1");
         let pattern = reader.u8()?;
         reader.skip(3)?;
         let repetitions = reader.u32()?;
         if reader.remaining() > 0 {
-            return Err(reader.fault(Fault::Bounds));
+            return Err(reader.error(DecodeErrorKind::Bounds));
         }
         Ok(Self { pattern, repetitions })
     }
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn known_bytes_of_a_chain() {
+    fn known_bytes_of_a_chained_message() {
         let bytes = b"\xFCSMB\x0C\x01\0\0\
             \0\0\x01\0\x04\0\0\0head\
             \x04\0\0\0\x08\0\0\0\xAA\0\0\0\0\x01\0\0\
@@ -320,8 +321,8 @@ mod tests {
     }
 
     #[test]
-    fn chains_are_strict() {
-        // The second payload calls itself the first.
+    fn chained_messages_are_strict() {
+        // The second payload has the flag of the first one.
         let bytes = b"\xFCSMB\x02\0\0\0\0\0\x01\0\x01\0\0\0a\0\0\x01\0\x01\0\0\0b";
         let CompressedMessage::Chained(message) = decode(bytes).unwrap() else {
             panic!("chained")
@@ -329,17 +330,17 @@ mod tests {
         let outcomes: Vec<_> = message.payloads().collect();
         assert!(outcomes[0].is_ok());
         assert_eq!(
-            (outcomes.len(), outcomes[1].unwrap_err().fault),
-            (2, Fault::Value)
+            (outcomes.len(), outcomes[1].unwrap_err().kind),
+            (2, DecodeErrorKind::Value)
         );
-        // A length that does not hold OriginalPayloadSize.
+        // A length too small for OriginalPayloadSize.
         let bytes = b"\xFCSMB\x02\0\0\0\x02\0\x01\0\x03\0\0\0abcdefg";
         let CompressedMessage::Chained(message) = decode(bytes).unwrap() else {
             panic!("chained")
         };
         assert_eq!(
-            message.payloads().next().unwrap().unwrap_err().fault,
-            Fault::Bounds
+            message.payloads().next().unwrap().unwrap_err().kind,
+            DecodeErrorKind::Bounds
         );
     }
 
@@ -347,14 +348,22 @@ mod tests {
     fn unchained_messages_are_strict() {
         let bytes = b"\xFCSMB\x02\0\0\0\x01\0\0\0\x09\0\0\0abcdefgh";
         assert_eq!(
-            decode(bytes).unwrap_err().fault,
-            Fault::Bounds,
+            decode(bytes).unwrap_err().kind,
+            DecodeErrorKind::Bounds,
             "a plain part past the end"
         );
         let bytes = b"\xFCSMB\x02\0\0\0\0\0\0\0\0\0\0\0abcdefgh";
-        assert_eq!(decode(bytes).unwrap_err().fault, Fault::Value, "no algorithm");
+        assert_eq!(
+            decode(bytes).unwrap_err().kind,
+            DecodeErrorKind::Value,
+            "no algorithm"
+        );
         let bytes = b"\xFCSMB\x02\0\0\0\x01\0\x02\0\0\0\0\0abcdefgh";
-        assert_eq!(decode(bytes).unwrap_err().fault, Fault::Value, "unknown flags");
+        assert_eq!(
+            decode(bytes).unwrap_err().kind,
+            DecodeErrorKind::Value,
+            "unknown flags"
+        );
     }
 
     #[test]
@@ -413,7 +422,7 @@ mod tests {
         }
 
         #[test]
-        fn chains_round_trip(
+        fn chained_messages_round_trip(
             original_size: u32,
             parts in prop::collection::vec((0..=5_u16, any::<u32>(), any::<Vec<u8>>()), 1..6),
         ) {

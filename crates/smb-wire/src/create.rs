@@ -1,4 +1,4 @@
-//! SMB2 CREATE: opens a file, directory or pipe, making it if asked ([MS-SMB2] 2.2.13, 2.2.14).
+//! SMB2 CREATE: opens a file, directory or pipe, and can create it ([MS-SMB2] 2.2.13, 2.2.14).
 
 mod access;
 mod fields;
@@ -12,33 +12,34 @@ pub use fields::{
 };
 
 use super::body::{pad_empty, window};
-use super::create_context::{RequestContext, ResponseContext, decode_chain, encode_chain};
+use super::create_context::{RequestContext, ResponseContext, decode_list, encode_list};
 use super::lengths::{len_u16, len_u32, named, place};
-use super::{Fault, FileAttributes, FileId, FileTime, Reader, Result, Text, Writer};
+use super::{DecodeErrorKind, FileAttributes, FileId, FileTime, Reader, Result, Text, Writer};
 
-/// Bytes of a request's fixed part.
+/// Length of a request's fixed part in bytes.
 const REQUEST_FIXED_LEN: usize = 56;
 
 /// SMB2 CREATE Request ([MS-SMB2] 2.2.13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateRequest<'a> {
-    /// The oplock wanted; `LEASE` together with a lease context.
+    /// Requested oplock; `Lease` together with a lease context.
     pub oplock_level: OplockLevel,
-    /// How far the server may act as the user.
+    /// Degree to which the server may act as the user.
     pub impersonation_level: ImpersonationLevel,
-    /// What the open is for.
+    /// Requested access.
     pub desired_access: AccessMask,
-    /// Of a file that is made or replaced.
+    /// Attributes of a created or replaced file.
     pub file_attributes: FileAttributes,
-    /// What others may do meanwhile.
+    /// Access that other opens may have meanwhile.
     pub share_access: ShareAccess,
-    /// What to do if the file exists, or does not.
+    /// Action if the file exists, or does not exist.
     pub disposition: CreateDisposition,
-    /// How to open.
+    /// Options of the open.
     pub options: CreateOptions,
-    /// Path from the share's root, with `\` between and none in front; empty: the root.
+    /// Path relative to the share's root, separated by `\`, without one in front. The root is the
+    /// empty path.
     pub name: Text,
-    /// Extensions, in order.
+    /// Create contexts, in order.
     pub contexts: Vec<RequestContext<'a>>,
 }
 
@@ -46,28 +47,30 @@ impl<'a> CreateRequest<'a> {
     /// Reads the body.
     ///
     /// # Errors
-    /// A wrong `StructureSize`, truncation, values without meaning, name or contexts outside the message, malformed
-    /// contexts.
+    /// A wrong `StructureSize`, truncation, values that the specification does not have, a name or
+    /// contexts outside the message, malformed contexts.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CREATE Request");
         reader.structure_size(57)?;
         // SecurityFlags: reserved.
         reader.skip(1)?;
-        let oplock_level = OplockLevel::from_wire(reader.u8()?).ok_or(reader.fault(Fault::Value))?;
+        let oplock_level =
+            OplockLevel::from_wire(reader.u8()?).ok_or(reader.error(DecodeErrorKind::Value))?;
         let impersonation_level = ImpersonationLevel(reader.u32()?);
         // SmbCreateFlags and Reserved.
         reader.skip(16)?;
         let desired_access = AccessMask::from_bits_retain(reader.u32()?);
         let file_attributes = FileAttributes::from_bits_retain(reader.u32()?);
         let share_access = ShareAccess::from_bits_retain(reader.u32()?);
-        let disposition = CreateDisposition::from_wire(reader.u32()?).ok_or(reader.fault(Fault::Value))?;
+        let disposition =
+            CreateDisposition::from_wire(reader.u32()?).ok_or(reader.error(DecodeErrorKind::Value))?;
         let options = CreateOptions::from_bits_retain(reader.u32()?);
         let name_offset = usize::from(reader.u16()?);
         let name_length = usize::from(reader.u16()?);
         let contexts_offset = place(reader.u32()?);
         let contexts_length = place(reader.u32()?);
         let name = reader.slice(name_offset, name_length)?;
-        let name = Text::from_le_bytes(name).ok_or(reader.fault(Fault::Value))?;
+        let name = Text::from_le_bytes(name).ok_or(reader.error(DecodeErrorKind::Value))?;
         let contexts = contexts(&reader, contexts_offset, contexts_length, RequestContext::parse)?;
         Ok(Self {
             oplock_level,
@@ -85,7 +88,7 @@ impl<'a> CreateRequest<'a> {
     /// Appends the body.
     ///
     /// # Panics
-    /// If the name is longer than 65535 bytes.
+    /// Panics if the name is longer than 65,535 bytes.
     pub fn encode(&self, w: &mut Writer<'_>) {
         let buffer = w.position() + REQUEST_FIXED_LEN;
         w.u16(57);
@@ -104,33 +107,33 @@ impl<'a> CreateRequest<'a> {
         w.zeros(8);
         self.name.write(w);
         pad_empty(w, buffer);
-        let chain = self.contexts.iter().map(|context| (context.name(), context));
-        encode_contexts(w, contexts_fields, chain, |context, w| context.encode_data(w));
+        let list = self.contexts.iter().map(|context| (context.name(), context));
+        encode_contexts(w, contexts_fields, list, |context, w| context.encode_data(w));
     }
 }
 
 /// SMB2 CREATE Response ([MS-SMB2] 2.2.14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateResponse<'a> {
-    /// The oplock granted.
+    /// Granted oplock.
     pub oplock_level: OplockLevel,
-    /// What the last part of the path is (3.x).
+    /// Flags that describe the last component of the path (3.x).
     pub flags: CreateResponseFlags,
-    /// What happened.
+    /// Action that the server took.
     pub create_action: CreateAction,
-    /// When the file was created.
+    /// Time of creation.
     pub creation_time: FileTime,
-    /// When it was last read.
+    /// Time of the last read.
     pub last_access_time: FileTime,
-    /// When its data was last written.
+    /// Time of the last data write.
     pub last_write_time: FileTime,
-    /// When anything about it last changed.
+    /// Time of the last change of any kind.
     pub change_time: FileTime,
-    /// Bytes taken on disk.
+    /// Bytes allocated on disk.
     pub allocation_size: u64,
     /// Length in bytes.
     pub end_of_file: u64,
-    /// What the file is.
+    /// Attributes.
     pub file_attributes: FileAttributes,
     /// The open.
     pub file_id: FileId,
@@ -142,11 +145,13 @@ impl<'a> CreateResponse<'a> {
     /// Reads the body.
     ///
     /// # Errors
-    /// A wrong `StructureSize`, truncation, an unknown oplock level, contexts outside the message, malformed contexts.
+    /// A wrong `StructureSize`, truncation, an unknown oplock level, contexts outside the message,
+    /// malformed contexts.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CREATE Response");
         reader.structure_size(89)?;
-        let oplock_level = OplockLevel::from_wire(reader.u8()?).ok_or(reader.fault(Fault::Value))?;
+        let oplock_level =
+            OplockLevel::from_wire(reader.u8()?).ok_or(reader.error(DecodeErrorKind::Value))?;
         let flags = CreateResponseFlags::from_bits_retain(reader.u8()?);
         let create_action = CreateAction(reader.u32()?);
         let creation_time = FileTime(reader.u64()?);
@@ -194,12 +199,12 @@ impl<'a> CreateResponse<'a> {
         self.file_id.encode(w);
         let contexts_fields = w.position();
         w.zeros(8);
-        let chain = self.contexts.iter().map(|context| (context.name(), context));
-        encode_contexts(w, contexts_fields, chain, |context, w| context.encode_data(w));
+        let list = self.contexts.iter().map(|context| (context.name(), context));
+        encode_contexts(w, contexts_fields, list, |context, w| context.encode_data(w));
     }
 }
 
-/// Reads the chain at `offset`, if it has any bytes.
+/// Decodes the contexts at `offset`, if there are any bytes.
 fn contexts<'a, T>(
     reader: &Reader<'a>,
     offset: usize,
@@ -209,23 +214,23 @@ fn contexts<'a, T>(
     if length == 0 {
         return Ok(Vec::new());
     }
-    decode_chain(window(reader, offset, length, "SMB2_CREATE_CONTEXT")?, parse)
+    decode_list(window(reader, offset, length, "SMB2_CREATE_CONTEXT")?, parse)
 }
 
-/// Appends the chain, 8-byte aligned from the header, and patches offset and length in at `fields`; they stay 0 if
-/// there is none.
+/// Appends the contexts, 8-byte aligned from the header, and patches their offset and length in at
+/// `fields`. Without contexts both stay 0.
 fn encode_contexts<'a, T>(
     w: &mut Writer<'_>,
     fields: usize,
-    chain: impl ExactSizeIterator<Item = (&'a [u8], T)>,
+    list: impl ExactSizeIterator<Item = (&'a [u8], T)>,
     encode_data: impl Fn(T, &mut Writer<'_>),
 ) {
-    if chain.len() == 0 {
+    if list.len() == 0 {
         return;
     }
     w.align(8);
     let start = w.position();
-    encode_chain(w, chain, encode_data);
+    encode_list(w, list, encode_data);
     w.patch_u32(fields, len_u32(start));
     w.patch_u32(fields + 4, len_u32(w.position() - start));
 }

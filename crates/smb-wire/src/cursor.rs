@@ -1,44 +1,45 @@
-//! Reading and writing little-endian structures inside one message.
+//! A reader and a writer of little-endian structures inside one message.
 
 use std::fmt;
 
-/// What is wrong with bytes from a peer.
+/// Kinds of decoding errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum DecodeErrorKind {
     /// The message ends before the structure does.
     Truncated,
     /// `StructureSize` or a magic number is not what the specification fixes.
     Signature,
-    /// An offset or length points outside the message, or into its fixed part.
+    /// An offset or length points outside the message or into its fixed part.
     Bounds,
     /// A field holds a value that the specification does not allow.
     Value,
-    /// A chain (`Next`, `NextEntryOffset`) does not move forward, is misaligned, or has more links than allowed.
-    Chain,
+    /// The next entry of a list (`NextCommand`, `NextEntryOffset`) does not lie forward or is
+    /// misaligned, or the list has too many entries.
+    NextEntry,
 }
 
-/// Bytes from a peer that are not the structure they should be.
+/// Error: a peer's bytes are not the structure they should be.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("malformed {structure}: {fault:?} at byte {at}")]
-pub struct Malformed {
-    /// The structure, by its name in the specification.
+#[error("malformed {structure}: {kind:?} at byte {at}")]
+pub struct DecodeError {
+    /// Name of the structure in the specification.
     pub structure: &'static str,
-    /// What is wrong.
-    pub fault: Fault,
-    /// Where in the message, in bytes from its start.
+    /// Kind of the error.
+    pub kind: DecodeErrorKind,
+    /// Position in the message, in bytes from its start.
     pub at: usize,
 }
 
-impl fmt::Debug for Malformed {
+impl fmt::Debug for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// Outcome of decoding.
-pub type Result<T> = std::result::Result<T, Malformed>;
+/// Result of decoding.
+pub type Result<T> = std::result::Result<T, DecodeError>;
 
-/// A position in one message; reads little-endian numbers and never past the end.
+/// Position in one message. Reads little-endian numbers and never past the message's end.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     message: &'a [u8],
@@ -47,7 +48,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// At the start of `message`; faults will name `structure`.
+    /// Creates a reader at the start of `message`. Errors will name `structure`.
     pub fn new(message: &'a [u8], structure: &'static str) -> Self {
         Self {
             message,
@@ -56,7 +57,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same message at byte `at`, for faults in `structure`; reading fails if `at` is past the end.
+    /// Creates a reader at byte `at` of `message`. Errors will name `structure`. Reading fails if
+    /// `at` is past the end.
     pub fn at(message: &'a [u8], at: usize, structure: &'static str) -> Self {
         Self {
             message,
@@ -65,133 +67,137 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes from the message's start.
+    /// Returns the position in bytes from the message's start.
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// Bytes not read yet.
+    /// Returns the number of unread bytes.
     pub fn remaining(&self) -> usize {
         self.message.len().saturating_sub(self.at)
     }
 
-    /// The whole message.
+    /// Returns the whole message.
     pub fn message(&self) -> &'a [u8] {
         self.message
     }
 
-    /// A fault of the current structure at the current position.
-    pub fn fault(&self, fault: Fault) -> Malformed {
-        Malformed {
+    /// Creates an error for the current structure and position.
+    pub fn error(&self, kind: DecodeErrorKind) -> DecodeError {
+        DecodeError {
             structure: self.structure,
-            fault,
+            kind,
             at: self.at,
         }
     }
 
-    /// The next `count` bytes.
+    /// Reads `count` bytes.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
-        let end = self.at.checked_add(count).ok_or(self.fault(Fault::Truncated))?;
+        let end = self
+            .at
+            .checked_add(count)
+            .ok_or(self.error(DecodeErrorKind::Truncated))?;
         let bytes = self
             .message
             .get(self.at..end)
-            .ok_or(self.fault(Fault::Truncated))?;
+            .ok_or(self.error(DecodeErrorKind::Truncated))?;
         self.at = end;
         Ok(bytes)
     }
 
-    /// The next `N` bytes as an array.
+    /// Reads `N` bytes as an array.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut array = [0; N];
         array.copy_from_slice(self.bytes(N)?);
         Ok(array)
     }
 
-    /// All bytes not read yet.
+    /// Reads all unread bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = self.message.get(self.at..).unwrap_or_default();
         self.at = self.message.len().max(self.at);
         rest
     }
 
-    /// Skips reserved bytes, whatever they hold.
+    /// Skips reserved bytes without looking at them.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn skip(&mut self, count: usize) -> Result<()> {
         self.bytes(count).map(|_| ())
     }
 
-    /// Moves to byte `at` of the message, which must not lie past its end.
+    /// Moves to byte `at` of the message, at most to its end.
     ///
     /// # Errors
-    /// [`Fault::Bounds`].
+    /// [`DecodeErrorKind::Bounds`].
     pub fn seek(&mut self, at: usize) -> Result<()> {
         if at > self.message.len() {
-            return Err(self.fault(Fault::Bounds));
+            return Err(self.error(DecodeErrorKind::Bounds));
         }
         self.at = at;
         Ok(())
     }
 
-    /// A byte.
+    /// Reads a byte.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// Two bytes, little-endian.
+    /// Reads two bytes, little-endian.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    /// Four bytes, little-endian.
+    /// Reads four bytes, little-endian.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    /// Eight bytes, little-endian.
+    /// Reads eight bytes, little-endian.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// Reads a `StructureSize` that must be `size`.
+    /// Reads a `StructureSize`, which must be `size`.
     ///
     /// # Errors
-    /// [`Fault::Signature`], [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Signature`], [`DecodeErrorKind::Truncated`].
     pub fn structure_size(&mut self, size: u16) -> Result<()> {
-        let fault = self.fault(Fault::Signature);
-        if self.u16()? == size { Ok(()) } else { Err(fault) }
+        let error = self.error(DecodeErrorKind::Signature);
+        if self.u16()? == size { Ok(()) } else { Err(error) }
     }
 
-    /// `length` bytes at `offset` from the message's start; an empty slice whatever the offset if `length` is 0. The
-    /// position does not move.
+    /// Returns `length` bytes at `offset` from the message's start without moving the position. If
+    /// `length` is 0, the slice is empty for any offset. Call it after the fixed part has been
+    /// read.
     ///
     /// # Errors
-    /// [`Fault::Bounds`] if they are not all inside the message or begin before the current position, that is, inside
-    /// the fixed part (call it after the fixed part has been read).
+    /// [`DecodeErrorKind::Bounds`] if the bytes do not all lie inside the message, or begin before
+    /// the current position, that is, inside the fixed part.
     pub fn slice(&self, offset: usize, length: usize) -> Result<&'a [u8]> {
         if length == 0 {
             return Ok(&[]);
         }
-        let bounds = self.fault(Fault::Bounds);
+        let bounds = self.error(DecodeErrorKind::Bounds);
         if offset < self.at {
             return Err(bounds);
         }
@@ -200,7 +206,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends one message to a buffer; patches offsets once they are known.
+/// Appends one message to a buffer, and patches offsets when they are known.
 #[derive(Debug)]
 pub struct Writer<'a> {
     out: &'a mut Vec<u8>,
@@ -208,19 +214,20 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A message that begins at the present end of `out`.
+    /// Begins a message at the current end of `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         let base = out.len();
         Self { out, base }
     }
 
-    /// A message whose first byte, the header's, is byte `base` of `out`; writing goes on at the end of `out`.
+    /// Continues a message whose header begins at byte `base` of `out`. Writes go to the end of
+    /// `out`.
     pub fn within(out: &'a mut Vec<u8>, base: usize) -> Self {
         assert!(base <= out.len(), "a message begins inside its buffer");
         Self { out, base }
     }
 
-    /// Bytes from the message's start.
+    /// Returns the position in bytes from the message's start.
     pub fn position(&self) -> usize {
         self.out.len() - self.base
     }
@@ -251,7 +258,7 @@ impl<'a> Writer<'a> {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// Appends two bytes each, little-endian.
+    /// Appends 16-bit units, little-endian.
     pub fn units(&mut self, units: &[u16]) {
         self.out.reserve(2 * units.len());
         self.out.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
@@ -277,7 +284,7 @@ impl<'a> Writer<'a> {
         self.patch(at, &value.to_le_bytes());
     }
 
-    /// Overwrites bytes at `at` from the message's start; they must have been written before.
+    /// Overwrites bytes at `at` from the message's start. They must have been written before.
     pub fn patch(&mut self, at: usize, bytes: &[u8]) {
         let start = self.base + at;
         self.out[start..start + bytes.len()].copy_from_slice(bytes);
@@ -313,13 +320,16 @@ mod tests {
         assert!(reader.u32().is_err());
         assert_eq!(reader.u16(), Ok(0x0201));
         assert_eq!(
-            reader.slice(0, 1).unwrap_err().fault,
-            Fault::Bounds,
+            reader.slice(0, 1).unwrap_err().kind,
+            DecodeErrorKind::Bounds,
             "inside what was read"
         );
         assert_eq!(reader.slice(2, 1), Ok(&[3][..]));
-        assert_eq!(reader.slice(2, 2).unwrap_err().fault, Fault::Bounds);
-        assert_eq!(reader.slice(usize::MAX, 1).unwrap_err().fault, Fault::Bounds);
+        assert_eq!(reader.slice(2, 2).unwrap_err().kind, DecodeErrorKind::Bounds);
+        assert_eq!(
+            reader.slice(usize::MAX, 1).unwrap_err().kind,
+            DecodeErrorKind::Bounds
+        );
         assert_eq!(reader.slice(99, 0), Ok(&[][..]));
         assert_eq!(reader.rest(), &[3]);
         assert!(reader.bytes(usize::MAX).is_err());

@@ -1,10 +1,12 @@
-//! The ERROR response: instead of any other when the status says so ([MS-SMB2] 2.2.2, 3.3.4.4).
+//! The ERROR response, which replaces any other response if the status requires it
+//! ([MS-SMB2] 2.2.2, 3.3.4.4).
 //!
-//! Most carry nothing. Three carry data: where a symbolic link leads, how large a buffer has to be, and where a share
-//! has moved. In 3.1.1 the data is wrapped in error contexts, but not by every server, so both forms are read.
+//! Most ERROR responses carry no data. Three kinds do: the target of a symbolic link, the required
+//! length of a buffer, and the new place of a share. SMB 3.1.1 wraps the data in error contexts,
+//! but not every server does, so the decoder accepts both forms.
 
 use super::codes::codes;
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::lengths::{len_u16, len_u32, named, place};
 use super::text::Text;
 use bitflags::bitflags;
@@ -12,9 +14,9 @@ use bitflags::bitflags;
 codes! {
     /// `ErrorId` ([MS-SMB2] 2.2.2.1).
     pub struct ErrorId(u32) {
-        /// What the status calls for.
+        /// Data that belongs to the status.
         DEFAULT = 0x0000_0000;
-        /// The share has moved ([MS-SMB2] 2.2.2.2.2).
+        /// New place of the share ([MS-SMB2] 2.2.2.2.2).
         SHARE_REDIRECT = 0x7264_5253;
     }
 }
@@ -22,29 +24,29 @@ codes! {
 /// One error context ([MS-SMB2] 2.2.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorContext<'a> {
-    /// What the data is.
+    /// Kind of the data.
     pub error_id: ErrorId,
-    /// The data.
+    /// Data.
     pub data: &'a [u8],
 }
 
 /// The ERROR response ([MS-SMB2] 2.2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorResponse<'a> {
-    /// Data as the status calls for, mostly none.
+    /// Data that belongs to the status, mostly none.
     Plain(&'a [u8]),
-    /// At least one context; 3.1.1 only.
+    /// At least one context; SMB 3.1.1 only.
     Contexts(Vec<ErrorContext<'a>>),
 }
 
 impl<'a> ErrorResponse<'a> {
-    /// Without data.
+    /// A response without data.
     pub const EMPTY: Self = Self::Plain(&[]);
 
-    /// Reads a response.
+    /// Decodes a response.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// The message is malformed.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 ERROR Response");
         reader.structure_size(9)?;
@@ -77,7 +79,7 @@ impl<'a> ErrorResponse<'a> {
     /// Appends a response.
     ///
     /// # Panics
-    /// If there are 0 or more than 255 contexts.
+    /// Panics if there are 0 or more than 255 contexts.
     pub fn encode(&self, w: &mut Writer<'_>) {
         w.u16(9);
         let count = match self {
@@ -106,12 +108,12 @@ impl<'a> ErrorResponse<'a> {
         let length = w.position() - start;
         w.patch_u32(count_at, len_u32(length));
         if length == 0 {
-            // The byte that StructureSize 9 counts; Windows sends it and old clients insist.
+            // The byte that StructureSize 9 counts. Windows sends it, and old clients require it.
             w.u8(0);
         }
     }
 
-    /// The data that the status calls for, wherever it lies.
+    /// Returns the data that belongs to the status, in either form.
     pub fn data(&self) -> Option<&'a [u8]> {
         match self {
             Self::Plain([]) => None,
@@ -123,22 +125,22 @@ impl<'a> ErrorResponse<'a> {
         }
     }
 
-    /// With STATUS_BUFFER_TOO_SMALL: the least length that would do, in bytes ([MS-SMB2] 2.2.2.2). `None` if the server
-    /// does not say.
+    /// Returns the smallest sufficient buffer length in bytes, for STATUS_BUFFER_TOO_SMALL
+    /// ([MS-SMB2] 2.2.2.2). `None` if the response lacks it.
     pub fn required_len(&self) -> Option<u32> {
         self.data()?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
     }
 
-    /// With STATUS_STOPPED_ON_SYMLINK: the link. `None` if the server does not say (macOS), and it has to be read by
-    /// FSCTL_GET_REPARSE_POINT.
+    /// Returns the symbolic link, for STATUS_STOPPED_ON_SYMLINK. `None` if the response lacks it
+    /// (macOS); then read it by FSCTL_GET_REPARSE_POINT.
     ///
     /// # Errors
-    /// [`Fault`], positions counted from the data's start.
+    /// The data is malformed. Positions count from the data's start.
     pub fn symlink(&self) -> Result<Option<SymlinkError>> {
         self.data().map(SymlinkError::decode).transpose()
     }
 
-    /// The opaque Share Redirect Error Context ([MS-SMB2] 2.2.2.2.2).
+    /// Returns the Share Redirect Error Context, undecoded ([MS-SMB2] 2.2.2.2.2).
     pub fn share_redirect(&self) -> Option<&'a [u8]> {
         match self {
             Self::Plain(_) => None,
@@ -154,7 +156,7 @@ bitflags! {
     /// `Flags` of a symbolic link ([MS-SMB2] 2.2.2.2.1).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct SymlinkFlags: u32 {
-        /// The target is relative to the folder that holds the link.
+        /// The target is relative to the directory that holds the link.
         const RELATIVE = 0x0000_0001;
         const _ = !0;
     }
@@ -163,11 +165,11 @@ bitflags! {
 /// A symbolic link in the path of a CREATE, which the client must follow ([MS-SMB2] 2.2.2.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SymlinkError {
-    /// How much of the path, at its end, was not looked at yet; in bytes.
+    /// Length in bytes of the path's end that the server did not process.
     pub unparsed_path_len: u16,
-    /// Where the link leads.
+    /// Target of the link.
     pub substitute_name: Text,
-    /// The same for users' eyes.
+    /// Target of the link as shown to users.
     pub print_name: Text,
     /// Flags.
     pub flags: SymlinkFlags,
@@ -178,22 +180,22 @@ impl SymlinkError {
     const TAG: u32 = 0x4C4D_5953;
     /// IO_REPARSE_TAG_SYMLINK ([MS-FSCC] 2.1.2.1).
     const REPARSE_TAG: u32 = 0xA000_000C;
-    /// What ReparseDataLength counts before the names ([MS-SMB2] 2.2.2.2.1).
+    /// Bytes before the names that ReparseDataLength counts ([MS-SMB2] 2.2.2.2.1).
     const REPARSE_FIXED_LEN: usize = 12;
 
-    /// Reads the data of an error.
+    /// Decodes the data of an error.
     ///
     /// # Errors
-    /// [`Fault`], positions counted from the data's start.
+    /// The data is malformed. Positions count from the data's start.
     pub fn decode(data: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(data, "Symbolic Link Error Response");
-        // SymLinkLength says again what the response's length says.
+        // SymLinkLength repeats the length in the response.
         reader.skip(4)?;
-        let fault = reader.fault(Fault::Signature);
+        let error = reader.error(DecodeErrorKind::Signature);
         if reader.u32()? != Self::TAG || reader.u32()? != Self::REPARSE_TAG {
-            return Err(fault);
+            return Err(error);
         }
-        // ReparseDataLength, likewise.
+        // ReparseDataLength does, too.
         reader.skip(2)?;
         let unparsed_path_len = reader.u16()?;
         let substitute = (reader.u16()?, reader.u16()?);
@@ -202,7 +204,7 @@ impl SymlinkError {
         let start = reader.position();
         let name = |(offset, length): (u16, u16)| {
             let bytes = reader.slice(start + usize::from(offset), usize::from(length))?;
-            Text::from_le_bytes(bytes).ok_or(reader.fault(Fault::Value))
+            Text::from_le_bytes(bytes).ok_or(reader.error(DecodeErrorKind::Value))
         };
         Ok(Self {
             unparsed_path_len,
@@ -215,7 +217,7 @@ impl SymlinkError {
     /// Appends the data of an error.
     ///
     /// # Panics
-    /// If the names are longer than 65,523 bytes together.
+    /// Panics if both names together are longer than 65,523 bytes.
     pub fn encode(&self, w: &mut Writer<'_>) {
         let substitute_len = self.substitute_name.wire_len();
         let print_len = self.print_name.wire_len();
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn data_lies_plain_or_in_a_context() {
+    fn data_is_read_plain_or_from_a_context() {
         let data = hostile::structure(|w| link().encode(w));
         let contexts = vec![
             ErrorContext {

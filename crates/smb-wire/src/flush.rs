@@ -1,4 +1,4 @@
-//! SMB2 FLUSH: everything written to an open goes to stable storage ([MS-SMB2] 2.2.17, 2.2.18).
+//! SMB2 FLUSH: writes an open's data to stable storage ([MS-SMB2] 2.2.17, 2.2.18).
 
 pub use super::bare::FlushResponse;
 use super::lengths::named;
@@ -7,7 +7,7 @@ use super::{FileId, Reader, Result, Writer};
 /// SMB2 FLUSH Request ([MS-SMB2] 2.2.17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushRequest {
-    /// The open whose data is to be stable.
+    /// Open to flush.
     pub file_id: FileId,
 }
 

@@ -1,47 +1,48 @@
-//! The header of every SMB 2 message, and the chain that several messages form in one compound.
+//! The header of an SMB 2 message, and the division of a compound into messages.
 //!
-//! A request names the tree it is for; a reply may instead carry an `AsyncId` for what the server answers later. The
-//! two forms differ in eight bytes ([`Target`]).
+//! A request names its tree. A response to a request that the server answers later has an `AsyncId`
+//! instead. The two forms differ in eight bytes ([`Target`]).
 
-use super::cursor::{Fault, Malformed, Reader, Result, Writer};
+use super::cursor::{DecodeError, DecodeErrorKind, Reader, Result, Writer};
 use super::frame::Protocol;
 use super::ids::{AsyncId, MessageId, SessionId, TreeId};
 use super::lengths::place;
 use super::status::NtStatus;
 use bitflags::bitflags;
 
-/// Length of the header in bytes, which is also its `StructureSize` ([MS-SMB2] 2.2.1).
+/// Length of the header in bytes, also its `StructureSize` ([MS-SMB2] 2.2.1).
 pub const HEADER_LEN: usize = 64;
-/// Where `Status` begins ([MS-SMB2] 2.2.1.2).
+/// Offset of `Status` ([MS-SMB2] 2.2.1.2).
 pub const STATUS_OFFSET: usize = 8;
-/// Where `CreditRequest/CreditResponse` begins ([MS-SMB2] 2.2.1.2).
+/// Offset of `CreditRequest/CreditResponse` ([MS-SMB2] 2.2.1.2).
 pub const CREDITS_OFFSET: usize = 14;
-/// Where `Flags` begins ([MS-SMB2] 2.2.1.2).
+/// Offset of `Flags` ([MS-SMB2] 2.2.1.2).
 pub const FLAGS_OFFSET: usize = 16;
-/// Where `NextCommand` begins ([MS-SMB2] 2.2.1.2).
+/// Offset of `NextCommand` ([MS-SMB2] 2.2.1.2).
 pub const NEXT_COMMAND_OFFSET: usize = 20;
-/// Where `Signature` begins: its 16 bytes end the header ([MS-SMB2] 2.2.1.2).
+/// Offset of `Signature`, whose 16 bytes end the header ([MS-SMB2] 2.2.1.2).
 pub const SIGNATURE_OFFSET: usize = 48;
 /// Length of `Signature` in bytes ([MS-SMB2] 2.2.1.2).
 pub const SIGNATURE_LEN: usize = 16;
-/// Messages of a compound begin at multiples of this ([MS-SMB2] 2.2.1.2, `NextCommand`).
-pub const CHAIN_ALIGNMENT: usize = 8;
-/// The most messages taken from one compound. A guess: Windows clients send at most a handful, this program tens.
-pub const CHAIN_MAX: usize = 1024;
+/// Alignment of messages in a compound ([MS-SMB2] 2.2.1.2, `NextCommand`).
+pub const COMPOUND_ALIGNMENT: usize = 8;
+/// Most messages accepted in one compound. A guess: Windows clients send a handful at most, this
+/// program tens.
+pub const COMPOUND_MESSAGES_MAX: usize = 1024;
 
 macro_rules! commands {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// What a message is about ([MS-SMB2] 2.2.1.2).
+        /// Command of a message ([MS-SMB2] 2.2.1.2).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Command {
             $($(#[$doc])* $name,)*
-            /// A number that the specification does not know; a server refuses it ([MS-SMB2] 3.3.5.2). Never holds one
-            /// of the others' numbers if made by [`Command::from_code`].
+            /// A number that the specification does not have. A server rejects it
+            /// ([MS-SMB2] 3.3.5.2). [`Command::from_code`] never puts a known number here.
             Other(u16),
         }
 
         impl Command {
-            /// From the number on the wire.
+            /// Converts the number on the wire.
             pub const fn from_code(code: u16) -> Self {
                 match code {
                     $($code => Self::$name,)*
@@ -49,7 +50,7 @@ macro_rules! commands {
                 }
             }
 
-            /// The number on the wire.
+            /// Returns the number on the wire.
             pub const fn code(self) -> u16 {
                 match self {
                     $(Self::$name => $code,)*
@@ -85,7 +86,7 @@ commands! {
     Lock = 0x000A,
     /// [MS-SMB2] 2.2.31.
     Ioctl = 0x000B,
-    /// [MS-SMB2] 2.2.30; never answered itself.
+    /// [MS-SMB2] 2.2.30; has no response.
     Cancel = 0x000C,
     /// [MS-SMB2] 2.2.28.
     Echo = 0x000D,
@@ -99,7 +100,7 @@ commands! {
     SetInfo = 0x0011,
     /// [MS-SMB2] 2.2.23 to 2.2.25.
     OplockBreak = 0x0012,
-    /// [MS-SMB2] 2.2.44; only from the server.
+    /// [MS-SMB2] 2.2.44; sent by servers only.
     ServerToClientNotification = 0x0013,
 }
 
@@ -107,61 +108,63 @@ bitflags! {
     /// `Flags` of the header ([MS-SMB2] 2.2.1.2).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct HeaderFlags: u32 {
-        /// A reply, or another message from the server.
+        /// Sent by the server: a response or notification.
         const SERVER_TO_REDIR = 0x0000_0001;
         /// The header has the asynchronous form.
         const ASYNC_COMMAND = 0x0000_0002;
-        /// Not the first request of a compound, and it takes over what the one before named.
+        /// A later request of a compound that uses the ids of the preceding one.
         const RELATED_OPERATIONS = 0x0000_0004;
         /// `Signature` holds a signature.
         const SIGNED = 0x0000_0008;
-        /// The request's priority, 3 bits (3.1.1).
+        /// Priority of the request, 3 bits (3.1.1).
         const PRIORITY_MASK = 0x0000_0070;
         /// The path is in DFS.
         const DFS_OPERATIONS = 0x1000_0000;
-        /// Sent again after the channel was lost (3.x).
+        /// The request is repeated after its channel was lost (3.x).
         const REPLAY_OPERATION = 0x2000_0000;
         const _ = !0;
     }
 }
 
-/// What tells the two forms of the header apart.
+/// Field that distinguishes the two forms of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The synchronous form ([MS-SMB2] 2.2.1.2).
     Sync(TreeId),
-    /// The asynchronous form ([MS-SMB2] 2.2.1.1): what the server answers later, and a CANCEL of that.
+    /// The asynchronous form ([MS-SMB2] 2.2.1.1): a response that comes later, or a CANCEL of its
+    /// request.
     Async(AsyncId),
 }
 
 /// The header of a message ([MS-SMB2] 2.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Credits this request costs; 0 in 2.0.2.
+    /// Credits that this request costs; 0 in 2.0.2.
     pub credit_charge: u16,
-    /// In a reply the outcome; in a request of 3.x the channel sequence in the low half, see
+    /// Status of a response. In a request of 3.x the low half is the channel sequence, see
     /// [`Header::channel_sequence`].
     pub status: NtStatus,
-    /// What the message is about.
+    /// Command.
     pub command: Command,
-    /// Credits asked for in a request, granted in a reply.
+    /// Requested credits in a request, granted ones in a response.
     pub credits: u16,
-    /// Flags; [`HeaderFlags::ASYNC_COMMAND`] goes with [`Target::Async`].
+    /// Flags. [`HeaderFlags::ASYNC_COMMAND`] goes with [`Target::Async`].
     pub flags: HeaderFlags,
-    /// Bytes from this header to the next one of the compound, a multiple of 8; 0 in the last.
+    /// Distance in bytes to the next header of the compound, a multiple of 8; 0 in the last
+    /// message.
     pub next_command: u32,
-    /// Which request.
+    /// Number of the request.
     pub message_id: MessageId,
-    /// The tree, or the asynchronous operation.
+    /// Tree id, or id of the asynchronous operation.
     pub target: Target,
-    /// The session.
+    /// Session id.
     pub session_id: SessionId,
-    /// The signature, zeros without.
+    /// Signature; zeros if the message is not signed.
     pub signature: [u8; SIGNATURE_LEN],
 }
 
 impl Header {
-    /// A request with charge 1 and no credits asked for, outside of session and tree.
+    /// Creates a request's header with a charge of 1, no requested credits, no session and no tree.
     pub fn request(command: Command, message_id: MessageId) -> Self {
         Self {
             credit_charge: 1,
@@ -177,7 +180,8 @@ impl Header {
         }
     }
 
-    /// The header of a reply to `self`: unsigned, alone, no credits granted, the same target ([MS-SMB2] 3.3.4.1).
+    /// Creates the header of a response to `self`: unsigned, not compounded, no credits granted,
+    /// the same target ([MS-SMB2] 3.3.4.1).
     #[must_use]
     pub fn reply(&self, status: NtStatus) -> Self {
         let kept = HeaderFlags::ASYNC_COMMAND
@@ -195,22 +199,22 @@ impl Header {
         }
     }
 
-    /// Whether the server sent it.
+    /// Returns whether the server sent the message.
     pub fn is_response(&self) -> bool {
         self.flags.contains(HeaderFlags::SERVER_TO_REDIR)
     }
 
-    /// `ChannelSequence` of a request of 3.x ([MS-SMB2] 2.2.1.2).
+    /// Returns the `ChannelSequence` of a request of 3.x ([MS-SMB2] 2.2.1.2).
     pub fn channel_sequence(&self) -> u16 {
         (self.status.0 & 0xFFFF) as u16
     }
 
-    /// Makes the status field the channel sequence of a request of 3.x.
+    /// Stores the channel sequence of a request of 3.x in the status field.
     pub fn set_channel_sequence(&mut self, sequence: u16) {
         self.status = NtStatus(u32::from(sequence));
     }
 
-    /// The tree, if the header has the synchronous form.
+    /// Returns the tree id, if the header has the synchronous form.
     pub fn tree_id(&self) -> Option<TreeId> {
         match self.target {
             Target::Sync(tree_id) => Some(tree_id),
@@ -218,15 +222,16 @@ impl Header {
         }
     }
 
-    /// Reads 64 bytes; the reader then stands at the body. Reserved fields are ignored (Windows puts 0xFEFF where SMB 1
-    /// had a process).
+    /// Reads 64 bytes and leaves the reader at the body. Reserved fields are ignored (Windows sends
+    /// 0xFEFF where SMB 1 had a process id).
     ///
     /// # Errors
-    /// [`Fault::Truncated`]; [`Fault::Signature`] if it is no SMB 2 header.
+    /// [`DecodeErrorKind::Truncated`]; [`DecodeErrorKind::Signature`] if the bytes are not an SMB 2
+    /// header.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
-        let fault = reader.fault(Fault::Signature);
+        let error = reader.error(DecodeErrorKind::Signature);
         if reader.array::<4>()? != Protocol::Smb2.id() {
-            return Err(fault);
+            return Err(error);
         }
         reader.structure_size(64)?;
         let credit_charge = reader.u16()?;
@@ -259,7 +264,7 @@ impl Header {
     /// Appends 64 bytes.
     ///
     /// # Panics
-    /// If flag and form do not agree, or `next_command` is not a multiple of 8.
+    /// Panics if flag and form do not agree, or `next_command` is not a multiple of 8.
     pub fn encode(&self, w: &mut Writer<'_>) {
         assert_eq!(
             self.flags.contains(HeaderFlags::ASYNC_COMMAND),
@@ -267,7 +272,7 @@ impl Header {
             "the flag says which form the header has"
         );
         assert!(
-            place(self.next_command).is_multiple_of(CHAIN_ALIGNMENT),
+            place(self.next_command).is_multiple_of(COMPOUND_ALIGNMENT),
             "messages are aligned"
         );
         w.bytes(&Protocol::Smb2.id());
@@ -291,36 +296,41 @@ impl Header {
     }
 }
 
-/// Where the message after the one that begins with `head` begins, counted from there; `None` if it is the last. `left`:
-/// bytes of the frame from there on, of which `head` may be but the first.
+/// Returns the distance from the message that begins with `head` to the next one, or `None` if it
+/// is the last. `left` is the number of bytes from this message to the frame's end; `head` may hold
+/// fewer.
 ///
 /// # Errors
-/// [`Fault::Truncated`]: there is no whole header. [`Fault::Chain`]: the way does not lead forward past this header, on
-/// to a multiple of 8 ([MS-SMB2] 3.3.5.2.7). [`Fault::Bounds`]: it leads out of the frame.
-pub fn next_message(head: &[u8], left: usize) -> std::result::Result<Option<usize>, Fault> {
-    let header = head.get(..HEADER_LEN).ok_or(Fault::Truncated)?;
+/// [`DecodeErrorKind::Truncated`] without a whole header. [`DecodeErrorKind::NextEntry`] if the
+/// distance does not lead past this header to a multiple of 8 ([MS-SMB2] 3.3.5.2.7).
+/// [`DecodeErrorKind::Bounds`] if it leads out of the frame.
+pub fn next_message(head: &[u8], left: usize) -> std::result::Result<Option<usize>, DecodeErrorKind> {
+    let header = head.get(..HEADER_LEN).ok_or(DecodeErrorKind::Truncated)?;
     let field = header[NEXT_COMMAND_OFFSET..]
         .first_chunk()
-        .ok_or(Fault::Truncated)?;
+        .ok_or(DecodeErrorKind::Truncated)?;
     match place(u32::from_le_bytes(*field)) {
         0 => Ok(None),
-        next if next < HEADER_LEN || !next.is_multiple_of(CHAIN_ALIGNMENT) => Err(Fault::Chain),
-        next if next > left => Err(Fault::Bounds),
+        next if next < HEADER_LEN || !next.is_multiple_of(COMPOUND_ALIGNMENT) => {
+            Err(DecodeErrorKind::NextEntry)
+        }
+        next if next > left => Err(DecodeErrorKind::Bounds),
         next => Ok(Some(next)),
     }
 }
 
-/// The messages of a compound, each a slice with its header and its padding, which the signature covers
-/// ([MS-SMB2] 3.1.4.1). A message that is alone is a chain of one. After an error there is nothing more.
+/// Iterator over the messages of a compound. Each item is a slice with header and padding, both of
+/// which the signature covers ([MS-SMB2] 3.1.4.1). A single message is a compound of one. The
+/// iteration ends after an error.
 #[derive(Clone, Debug)]
-pub struct Chain<'a> {
+pub struct CompoundMessages<'a> {
     rest: Option<&'a [u8]>,
     at: usize,
     links: usize,
 }
 
-impl<'a> Chain<'a> {
-    /// The chain that fills `frame`.
+impl<'a> CompoundMessages<'a> {
+    /// Iterates over the compound that fills `frame`.
     pub fn new(frame: &'a [u8]) -> Self {
         Self {
             rest: Some(frame),
@@ -329,17 +339,17 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// The first message of `rest`, and what follows it.
+    /// Splits the first message off `rest`.
     fn split(&self, rest: &'a [u8]) -> Result<(&'a [u8], Option<&'a [u8]>)> {
-        let fault = |fault| Malformed {
+        let error = |kind| DecodeError {
             structure: "SMB2 compound",
-            fault,
+            kind,
             at: self.at,
         };
-        if self.links == CHAIN_MAX {
-            return Err(fault(Fault::Chain));
+        if self.links == COMPOUND_MESSAGES_MAX {
+            return Err(error(DecodeErrorKind::NextEntry));
         }
-        match next_message(rest, rest.len()).map_err(fault)? {
+        match next_message(rest, rest.len()).map_err(error)? {
             Some(next) => {
                 let (message, rest) = rest.split_at(next);
                 Ok((message, Some(rest)))
@@ -349,7 +359,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-impl<'a> Iterator for Chain<'a> {
+impl<'a> Iterator for CompoundMessages<'a> {
     type Item = Result<&'a [u8]>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -363,7 +373,7 @@ impl<'a> Iterator for Chain<'a> {
     }
 }
 
-impl std::iter::FusedIterator for Chain<'_> {}
+impl std::iter::FusedIterator for CompoundMessages<'_> {}
 
 #[cfg(test)]
 mod tests {
@@ -375,7 +385,7 @@ mod tests {
         hostile::structure(|w| header.encode(w))
     }
 
-    /// A compound of messages with bodies of these lengths, multiples of 8.
+    /// A compound of messages whose bodies have these lengths, multiples of 8.
     fn compound(bodies: &[usize]) -> Vec<u8> {
         let mut out = Vec::new();
         for (index, body) in bodies.iter().enumerate() {
@@ -389,7 +399,7 @@ mod tests {
         out
     }
 
-    /// The header of an interim reply and of its final one, as Windows sends them.
+    /// The header of an interim response and of the final one, as Windows sends them.
     #[test]
     fn a_known_asynchronous_header() {
         let bytes = b"\xFESMB\x40\0\x01\0\x03\x01\0\0\x0F\0\x01\0\x03\0\0\0\0\0\0\0\
@@ -441,38 +451,43 @@ mod tests {
     }
 
     #[test]
-    fn chains_split() {
+    fn compounds_split_into_messages() {
         let frame = compound(&[8, 0, 24]);
-        let lengths: Vec<_> = Chain::new(&frame).map(|message| message.unwrap().len()).collect();
+        let lengths: Vec<_> = CompoundMessages::new(&frame)
+            .map(|message| message.unwrap().len())
+            .collect();
         assert_eq!(lengths, [72, 64, 88]);
         assert_eq!(
-            Chain::new(&frame[..64 + 8]).count(),
+            CompoundMessages::new(&frame[..64 + 8]).count(),
             2,
             "the second is too short, and it ends"
         );
     }
 
     #[test]
-    fn chains_do_not_go_back_or_astray() {
-        for (next, fault) in [
-            (8, Fault::Chain),
-            (68, Fault::Chain),
-            (0xFFFF_FFF8, Fault::Bounds),
+    fn compounds_must_move_forward_and_be_aligned() {
+        for (next, kind) in [
+            (8, DecodeErrorKind::NextEntry),
+            (68, DecodeErrorKind::NextEntry),
+            (0xFFFF_FFF8, DecodeErrorKind::Bounds),
         ] {
             let mut frame = compound(&[8, 8]);
             frame[NEXT_COMMAND_OFFSET..][..4].copy_from_slice(&u32::to_le_bytes(next));
-            let outcomes: Vec<_> = Chain::new(&frame).collect();
+            let outcomes: Vec<_> = CompoundMessages::new(&frame).collect();
             assert_eq!(outcomes.len(), 1);
-            assert_eq!(outcomes[0].unwrap_err().fault, fault, "{next}");
+            assert_eq!(outcomes[0].unwrap_err().kind, kind, "{next}");
         }
         assert_eq!(
-            Chain::new(&[]).next().unwrap().unwrap_err().fault,
-            Fault::Truncated
+            CompoundMessages::new(&[]).next().unwrap().unwrap_err().kind,
+            DecodeErrorKind::Truncated
         );
-        let long = compound(&vec![0; CHAIN_MAX + 1]);
-        let outcomes: Vec<_> = Chain::new(&long).collect();
-        assert_eq!(outcomes.len(), CHAIN_MAX + 1);
-        assert_eq!(outcomes[CHAIN_MAX].unwrap_err().fault, Fault::Chain);
+        let long = compound(&vec![0; COMPOUND_MESSAGES_MAX + 1]);
+        let outcomes: Vec<_> = CompoundMessages::new(&long).collect();
+        assert_eq!(outcomes.len(), COMPOUND_MESSAGES_MAX + 1);
+        assert_eq!(
+            outcomes[COMPOUND_MESSAGES_MAX].unwrap_err().kind,
+            DecodeErrorKind::NextEntry
+        );
     }
 
     #[test]
@@ -484,10 +499,10 @@ mod tests {
     }
 
     #[test]
-    fn hostile_headers_and_chains() {
+    fn hostile_headers_and_compounds() {
         hostile::attack(&compound(&[8, 0, 16]), 0, |bytes| {
             let _ = Header::decode(&mut Reader::new(bytes, "test"));
-            let total: usize = Chain::new(bytes).flatten().map(<[u8]>::len).sum();
+            let total: usize = CompoundMessages::new(bytes).flatten().map(<[u8]>::len).sum();
             assert!(total <= bytes.len());
         });
     }

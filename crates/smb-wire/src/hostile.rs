@@ -1,29 +1,30 @@
-//! Tests' peers: valid messages, and what a hostile peer makes of them.
+//! Test helpers: valid messages, and hostile variations of them.
 
 use super::header::HEADER_LEN;
 use super::{Reader, Writer};
 
-/// A message: a header of zeros and the body that `encode` writes.
+/// Returns a message: a header of zeros and the body that `encode` writes.
 pub(super) fn message(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = vec![0; HEADER_LEN];
     encode(&mut Writer::within(&mut out, 0));
     out
 }
 
-/// A structure that does not belong to a message of its own.
+/// Returns a structure that is not a message itself.
 pub(super) fn structure(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     encode(&mut Writer::new(&mut out));
     out
 }
 
-/// A reader at the body of `message`.
+/// Returns a reader at the body of `message`.
 pub(super) fn body(message: &[u8]) -> Reader<'_> {
     Reader::at(message, HEADER_LEN, "test")
 }
 
-/// Calls `decode` with truncations, single changed bytes and fields, many random changes of `valid`, and noise. Only
-/// bytes from `fixed` on are changed. The test is that nothing panics and nothing takes memory without bound.
+/// Calls `decode` with hostile variations of `valid`: truncations, single changed bytes and fields,
+/// many random changes, and noise. Only bytes from `fixed` on are changed. The test passes if
+/// nothing panics and no call allocates without bound.
 pub(super) fn attack<T>(valid: &[u8], fixed: usize, mut decode: impl FnMut(&[u8]) -> T) {
     for end in 0..=valid.len() {
         decode(&valid[..end]);
@@ -55,25 +56,25 @@ pub(super) fn attack<T>(valid: &[u8], fixed: usize, mut decode: impl FnMut(&[u8]
             decode(&bytes);
         }
     }
-    let mut random = Random(valid.len() as u64);
+    let mut random = fastrand::Rng::with_seed(valid.len() as u64);
     for _ in 0..2_000 {
         let mut bytes = valid.to_vec();
-        for _ in 0..=random.below(6) {
-            let at = fixed + random.below(valid.len() - fixed + 1);
+        for _ in 0..=random.usize(..6) {
+            let at = fixed + random.usize(..=valid.len() - fixed);
             if let Some(byte) = bytes.get_mut(at) {
-                *byte = random.byte();
+                *byte = random.u8(..);
             }
         }
-        if random.below(3) == 0 {
-            bytes.truncate(fixed + random.below(valid.len() - fixed + 1));
+        if random.usize(..3) == 0 {
+            bytes.truncate(fixed + random.usize(..=valid.len() - fixed));
         }
         decode(&bytes);
     }
     for _ in 0..500 {
-        let length = fixed + random.below(300);
-        let mut bytes: Vec<u8> = (0..length).map(|_| random.byte()).collect();
+        let length = fixed + random.usize(..300);
+        let mut bytes: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
         decode(&bytes);
-        // With the right StructureSize and small numbers, more of the structure is reached.
+        // With the right StructureSize and small numbers, decoding gets further into the structure.
         for (byte, right) in bytes.iter_mut().zip(valid).take(fixed + 2) {
             *byte = *right;
         }
@@ -84,28 +85,7 @@ pub(super) fn attack<T>(valid: &[u8], fixed: usize, mut decode: impl FnMut(&[u8]
     }
 }
 
-/// [`attack`] on a message's body.
+/// Runs [`attack`] on a message's body.
 pub(super) fn attack_body<T>(valid: &[u8], mut decode: impl FnMut(&mut Reader<'_>) -> T) {
     attack(valid, HEADER_LEN, |bytes| decode(&mut body(bytes)));
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % (bound.max(1) as u64)) as usize
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.next() as u8
-    }
 }

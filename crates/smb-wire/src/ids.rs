@@ -1,4 +1,4 @@
-//! Names of things on the wire, each a type of its own so that none is taken for another.
+//! Identifiers on the wire, each with its own type, so that the compiler tells them apart.
 
 use std::fmt;
 
@@ -19,60 +19,62 @@ macro_rules! id {
 }
 
 id! {
-    /// Number of a request in its connection's sequence ([MS-SMB2] 2.2.1.2).
+    /// Sequence number of a request in its connection ([MS-SMB2] 2.2.1.2).
     MessageId(u64)
 }
 id! {
-    /// An authenticated session ([MS-SMB2] 2.2.1.2); 0 is none yet.
+    /// Id of an authenticated session ([MS-SMB2] 2.2.1.2); 0 before there is one.
     SessionId(u64)
 }
 id! {
-    /// A connected share within a session ([MS-SMB2] 2.2.1.2).
+    /// Id of a connected share within a session ([MS-SMB2] 2.2.1.2).
     TreeId(u32)
 }
 id! {
-    /// A request that the server answers later ([MS-SMB2] 2.2.1.1).
+    /// Id of a request that the server answers later ([MS-SMB2] 2.2.1.1).
     AsyncId(u64)
 }
 
 impl MessageId {
-    /// What the server sends without having been asked: oplock and lease breaks ([MS-SMB2] 2.2.23).
+    /// Id of messages that the server sends on its own: oplock and lease breaks ([MS-SMB2] 2.2.23).
     pub const UNSOLICITED: Self = Self(u64::MAX);
 }
 
 impl SessionId {
-    /// In a related request of a compound: the session of the request before ([MS-SMB2] 3.2.4.1.4).
+    /// In a related request of a compound: the session of the preceding request
+    /// ([MS-SMB2] 3.2.4.1.4).
     pub const RELATED: Self = Self(u64::MAX);
 }
 
 impl TreeId {
-    /// In a related request of a compound: the tree of the request before ([MS-SMB2] 3.2.4.1.4).
+    /// In a related request of a compound: the tree of the preceding request ([MS-SMB2] 3.2.4.1.4).
     pub const RELATED: Self = Self(u32::MAX);
 }
 
-/// An open file ([MS-SMB2] 2.2.14.1).
+/// Id of an open ([MS-SMB2] 2.2.14.1).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
-    /// Survives a reconnect of a durable open.
+    /// Part that survives the reconnect of a durable open.
     pub persistent: u64,
-    /// Unique on the server at any time.
+    /// Part that is unique on the server at any time.
     pub volatile: u64,
 }
 
 impl FileId {
-    /// In a related request of a compound: the file that the request before opened ([MS-SMB2] 3.2.4.1.4).
+    /// In a related request of a compound: the file that the preceding request opened
+    /// ([MS-SMB2] 3.2.4.1.4).
     pub const RELATED: Self = Self {
         persistent: u64::MAX,
         volatile: u64::MAX,
     };
 
-    /// Bytes on the wire.
+    /// Length on the wire in bytes.
     pub const LEN: usize = 16;
 
     /// Reads 16 bytes.
     ///
     /// # Errors
-    /// [`super::Fault::Truncated`].
+    /// [`super::DecodeErrorKind::Truncated`].
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         Ok(Self {
             persistent: reader.u64()?,
@@ -93,13 +95,13 @@ impl fmt::Debug for FileId {
     }
 }
 
-/// A GUID in wire order ([MS-DTYP] 2.3.4.2): of a client, a server, a create ([MS-SMB2] `ClientGuid`, `ServerGuid`,
-/// `CreateGuid`).
+/// A GUID in wire order ([MS-DTYP] 2.3.4.2) of a client, a server or a create ([MS-SMB2]
+/// `ClientGuid`, `ServerGuid`, `CreateGuid`).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid(pub [u8; 16]);
 
 impl fmt::Display for Guid {
-    /// The usual form: the first three groups are little-endian numbers.
+    /// Formats the GUID as usual: the first three groups are little-endian numbers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for place in [
             3, 2, 1, 0, 16, 5, 4, 16, 7, 6, 16, 8, 9, 16, 10, 11, 12, 13, 14, 15,
@@ -119,7 +121,7 @@ impl fmt::Debug for Guid {
     }
 }
 
-/// What a client calls one lease, unique together with its `ClientGuid` ([MS-SMB2] 2.2.13.2.8).
+/// Client's identifier of a lease, unique together with its `ClientGuid` ([MS-SMB2] 2.2.13.2.8).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseKey(pub [u8; 16]);
 

@@ -1,4 +1,5 @@
-//! SMB2 IOCTL: file system and server controls ([MS-SMB2] 2.2.31, 2.2.32). What goes in and out is in [`super::fsctl`].
+//! SMB2 IOCTL: file system and server controls ([MS-SMB2] 2.2.31, 2.2.32). Their input and output
+//! are in [`super::fsctl`].
 
 use super::body::pad_empty;
 use super::fsctl::CtlCode;
@@ -10,37 +11,37 @@ bitflags! {
     /// `Flags` of IOCTL ([MS-SMB2] 2.2.31).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct IoctlFlags: u32 {
-        /// The code is an FSCTL; without it the server refuses.
+        /// The code is an FSCTL. Servers reject requests without it.
         const IS_FSCTL = 0x0000_0001;
         const _ = !0;
     }
 }
 
-/// Bytes of a request's fixed part.
+/// Length of a request's fixed part in bytes.
 const REQUEST_FIXED_LEN: usize = 56;
 
-/// Bytes of a response's fixed part.
+/// Length of a response's fixed part in bytes.
 const RESPONSE_FIXED_LEN: usize = 48;
 
 /// SMB2 IOCTL Request ([MS-SMB2] 2.2.31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoctlRequest<'a> {
-    /// What to do.
+    /// Control code.
     pub ctl_code: CtlCode,
-    /// The open; [`FileId::RELATED`] for controls of the server as a whole ([MS-SMB2] 2.2.31).
+    /// Open; [`FileId::RELATED`] for controls of the whole server ([MS-SMB2] 2.2.31).
     pub file_id: FileId,
-    /// What the control takes.
+    /// Input of the control.
     pub input: &'a [u8],
-    /// Bytes of input that the response may repeat; 0 here.
+    /// Most bytes of input that the response may repeat; 0 here.
     pub max_input_response: u32,
-    /// Bytes of output that the response may carry.
+    /// Most bytes of output that the response may carry.
     pub max_output_response: u32,
     /// Always `IS_FSCTL`.
     pub flags: IoctlFlags,
 }
 
 impl<'a> IoctlRequest<'a> {
-    /// An FSCTL on an open.
+    /// Creates an FSCTL on an open.
     pub fn fsctl(ctl_code: CtlCode, file_id: FileId, input: &'a [u8], max_output_response: u32) -> Self {
         Self {
             ctl_code,
@@ -52,7 +53,7 @@ impl<'a> IoctlRequest<'a> {
         }
     }
 
-    /// An FSCTL on the server or share as a whole.
+    /// Creates an FSCTL on the server or share as a whole.
     pub fn fsctl_without_file(ctl_code: CtlCode, input: &'a [u8], max_output_response: u32) -> Self {
         Self::fsctl(ctl_code, FileId::RELATED, input, max_output_response)
     }
@@ -108,19 +109,19 @@ impl<'a> IoctlRequest<'a> {
 /// SMB2 IOCTL Response ([MS-SMB2] 2.2.32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoctlResponse<'a> {
-    /// What was done.
+    /// Control code.
     pub ctl_code: CtlCode,
-    /// The open of the request.
+    /// Open of the request.
     pub file_id: FileId,
-    /// The request's input, if the server repeats it.
+    /// Input of the request, if the server repeats it.
     pub input: &'a [u8],
-    /// What the control gave.
+    /// Output of the control.
     pub output: &'a [u8],
 }
 
 impl<'a> IoctlResponse<'a> {
-    /// Reads the body. Also for the warning STATUS_BUFFER_OVERFLOW and the failed copies that answer with their limits
-    /// ([MS-SMB2] 3.3.4.4), whose bodies are not error bodies.
+    /// Reads the body. Also reads the bodies of STATUS_BUFFER_OVERFLOW and of failed copies that
+    /// return the server's limits ([MS-SMB2] 3.3.4.4), which are not error bodies.
     ///
     /// # Errors
     /// A wrong `StructureSize`, truncation, buffers outside the message.
@@ -162,7 +163,7 @@ impl<'a> IoctlResponse<'a> {
         w.zeros(8);
         w.bytes(self.input);
         if !self.output.is_empty() {
-            // The output is 8-byte aligned behind the input ([MS-SMB2] 2.2.32).
+            // The output is 8-byte aligned after the input ([MS-SMB2] 2.2.32).
             w.zeros(output_offset - w.position());
             w.bytes(self.output);
         }

@@ -1,13 +1,15 @@
-//! The codec of SMB 2 and 3: one file per command, for both ends, and the codec of the RPC services behind `IPC$`.
+//! The codec of SMB 2 and 3, one file per command, and of the RPC services behind `IPC$`.
 //!
-//! Nothing here opens a socket or keeps a state. A peer is hostile until parsed: no decoder panics, none allocates from a
-//! length it has not checked, none copies a payload. Beside the messages: file names ([`names`]), UNC paths ([`unc`]),
-//! upper case as NTFS has it ([`upcase`]) and wildcards ([`wildcard`]).
+//! Nothing here opens a socket or keeps a state. A peer is hostile until parsed: no decoder
+//! panics, allocates from an unchecked length, or copies a payload. The crate also holds file names
+//! ([`names`]), UNC paths ([`unc`]), upper case as on NTFS ([`upcase`]) and wildcards
+//! ([`wildcard`]).
 //!
-//! Every message has `decode` and `encode`. Offsets in SMB 2 count from the message's header, so [`Reader`] and
-//! [`Writer`] always span one whole message, header included ([MS-SMB2] 2.2.1). Fixed parts are little-endian structs
-//! that begin with their own `StructureSize`; variable parts are borrowed from the message when decoded.
-//! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
+//! Every message has `decode` and `encode`. Offsets in SMB 2 count from the message's header, so
+//! [`Reader`] and [`Writer`] always span one whole message, header included ([MS-SMB2] 2.2.1).
+//! Fixed parts are little-endian structures that begin with their own `StructureSize`. Variable
+//! parts borrow from the decoded message. Bulk payloads (READ responses, WRITE requests) are never
+//! part of an encoded head; the head announces that they follow.
 
 pub mod bare;
 mod body;
@@ -54,7 +56,7 @@ pub mod wildcard;
 pub mod write;
 
 pub use body::Payload;
-pub use cursor::{Fault, Malformed, Reader, Result, Writer};
+pub use cursor::{DecodeError, DecodeErrorKind, Reader, Result, Writer};
 pub use file_attributes::FileAttributes;
 pub use ids::{AsyncId, FileId, Guid, LeaseKey, MessageId, SessionId, TreeId};
 pub use status::NtStatus;

@@ -1,21 +1,21 @@
-//! SMB2 LOCK: byte ranges ([MS-SMB2] 2.2.26, 2.2.27).
+//! SMB2 LOCK: locks and unlocks byte ranges ([MS-SMB2] 2.2.26, 2.2.27).
 //!
 //! `StructureSize` is 48: the fixed 24 bytes and one lock, because a request has at least one.
 
 pub use super::bare::LockResponse;
 use super::lengths::{len_u16, named};
-use super::{Fault, FileId, Reader, Result, Writer};
+use super::{DecodeErrorKind, FileId, Reader, Result, Writer};
 use bitflags::bitflags;
 
 bitflags! {
     /// `Flags` of one lock ([MS-SMB2] 2.2.26.1).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct LockFlags: u32 {
-        /// Others may read.
+        /// Shared: others may read.
         const SHARED_LOCK = 0x0000_0001;
-        /// Others may neither read nor write.
+        /// Exclusive: others may neither read nor write.
         const EXCLUSIVE_LOCK = 0x0000_0002;
-        /// Ends a lock of the same range.
+        /// Removes a lock of the same range.
         const UNLOCK = 0x0000_0004;
         /// Fails instead of waiting.
         const FAIL_IMMEDIATELY = 0x0000_0010;
@@ -23,8 +23,8 @@ bitflags! {
     }
 }
 
-/// `LockSequenceNumber` and `LockSequenceIndex`: recognise a request sent again after a reconnect; reserved in 2.0.2
-/// ([MS-SMB2] 2.2.26, 3.3.5.14).
+/// `LockSequenceNumber` and `LockSequenceIndex`, by which the server recognises a request that is
+/// repeated after a reconnect; reserved in 2.0.2 ([MS-SMB2] 2.2.26, 3.3.5.14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockSequence(pub u32);
 
@@ -32,18 +32,18 @@ impl LockSequence {
     /// Packs a number of 4 bits and an index of 28 bits.
     ///
     /// # Panics
-    /// If one is larger.
+    /// Panics if one of them does not fit.
     pub fn new(number: u8, index: u32) -> Self {
         assert!(number < 1 << 4 && index < 1 << 28, "4 and 28 bits");
         Self(index << 4 | u32::from(number))
     }
 
-    /// Counts the uses of the index.
+    /// Returns the number, which counts the uses of the index.
     pub fn number(self) -> u8 {
         (self.0 & 0xF) as u8
     }
 
-    /// Which of the open's 64 sequences, from 1; 0 for none.
+    /// Returns the index of one of the open's 64 sequences, from 1; 0 for none.
     pub fn index(self) -> u32 {
         self.0 >> 4
     }
@@ -54,13 +54,13 @@ impl LockSequence {
 pub struct LockElement {
     /// First byte in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// What to do.
+    /// Action and mode.
     pub flags: LockFlags,
 }
 
-/// Bytes of one element.
+/// Length of one element in bytes.
 const ELEMENT_LEN: usize = 24;
 
 /// SMB2 LOCK Request ([MS-SMB2] 2.2.26).
@@ -68,9 +68,10 @@ const ELEMENT_LEN: usize = 24;
 pub struct LockRequest {
     /// The open.
     pub file_id: FileId,
-    /// Recognises a repetition.
+    /// Identifies repetitions of the request.
     pub lock_sequence: LockSequence,
-    /// At least one; either all unlock or none does, which the server checks ([MS-SMB2] 3.3.5.14).
+    /// At least one element. Either all unlock or none does; the server checks this
+    /// ([MS-SMB2] 3.3.5.14).
     pub locks: Vec<LockElement>,
 }
 
@@ -78,18 +79,18 @@ impl LockRequest {
     /// Reads the body.
     ///
     /// # Errors
-    /// A wrong `StructureSize`, truncation, no lock at all.
+    /// A wrong `StructureSize`, truncation, no lock.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 LOCK Request");
         reader.structure_size(48)?;
         let count = usize::from(reader.u16()?);
         if count == 0 {
-            return Err(reader.fault(Fault::Value));
+            return Err(reader.error(DecodeErrorKind::Value));
         }
         let lock_sequence = LockSequence(reader.u32()?);
         let file_id = FileId::decode(&mut reader)?;
         if reader.remaining() / ELEMENT_LEN < count {
-            return Err(reader.fault(Fault::Truncated));
+            return Err(reader.error(DecodeErrorKind::Truncated));
         }
         let locks = (0..count)
             .map(|_| {
@@ -114,7 +115,7 @@ impl LockRequest {
     /// Appends the body.
     ///
     /// # Panics
-    /// If there is no lock, or more than 65535.
+    /// Panics if there is no lock, or more than 65,535.
     pub fn encode(&self, w: &mut Writer<'_>) {
         assert!(!self.locks.is_empty(), "a request has at least one lock");
         w.u16(48);
@@ -174,8 +175,8 @@ mod tests {
         attack_body(&bytes, |reader| LockRequest::decode(reader).is_ok());
         bytes[66] = 0;
         assert_eq!(
-            LockRequest::decode(&mut body(&bytes)).unwrap_err().fault,
-            Fault::Value
+            LockRequest::decode(&mut body(&bytes)).unwrap_err().kind,
+            DecodeErrorKind::Value
         );
         let bytes = message(|w| LockResponse.encode(w));
         assert_eq!(LockResponse::decode(&mut body(&bytes)), Ok(LockResponse));

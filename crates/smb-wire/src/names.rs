@@ -20,14 +20,10 @@
 //! mapping of Services for Macintosh, which macOS and cifs (`mapposix`, its default) use.
 //!
 //! # Why it is reversible
-//! A character U+EF80 to U+EFFF encodes one byte, so a run of them encodes a byte string. That
-//! string may itself be the UTF-8 of such characters, which encode bytes again. Every name is thus
-//! a sequence of items; each item is a byte or a character together with its *depth*, the number of
-//! times it is encoded this way. An item that is the same on both sides keeps its depth. A raw byte
-//! (depth 0 on Linux) and a character that would read as the replacement of another one get one
-//! more level on the wire. Since depth has no limit, the mapping covers every name. Items never
-//! merge with their neighbours: raw bytes that change depth stay next to raw bytes of the same
-//! depth, and characters are whole.
+//! A character U+EF80 to U+EFFF escapes one byte, and escapes can be escaped again
+//! ([`ropeway_names`]). An item of a name that is the same on both sides keeps its level. A raw
+//! byte (level 0 on Linux) and a character that would read as the replacement of another one get
+//! one more level on the wire. Since levels have no limit, the mapping covers every name.
 //!
 //! These functions map names only. They do not reject strings that are not names (empty, `.`, with
 //! a slash or backslash): [`check`] does, and so must the code that receives a name from a peer. If
@@ -36,6 +32,10 @@
 
 #[cfg(test)]
 mod tests;
+
+use ropeway_names::{
+    FORBIDDEN, Item, Token, Tokens, bytes_of, is_dots, items, private, push_char, unprivate,
+};
 
 use crate::Text;
 
@@ -50,35 +50,6 @@ pub enum NameMapping {
     Sfm,
 }
 
-/// First character of the block that encodes bytes.
-const SPELLED: u32 = 0xEF00;
-/// Replaces a trailing space (`SFM_SPACE`).
-const SPACE_AT_END: u32 = 0xF028;
-/// Replaces a trailing dot (`SFM_PERIOD`).
-const DOT_AT_END: u32 = 0xF029;
-/// Forbidden characters, in the order of their replacements from U+F020 (`SFM_DOUBLEQUOTE` to
-/// `SFM_PIPE`).
-const FORBIDDEN: [u8; 8] = *b"\"*:<>?\\|";
-/// Replacement of the first entry of [`FORBIDDEN`].
-const FORBIDDEN_AT: u32 = 0xF020;
-/// Offset that replaces the control characters U+0001 to U+001F.
-const CONTROL_AT: u32 = 0xF000;
-
-/// One byte or character of a name and its encoding depth (see the module's documentation).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Item {
-    times: usize,
-    token: Token,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
-    /// A byte that is not part of valid UTF-8.
-    Byte(u8),
-    /// A code point; it may be a lone surrogate.
-    Char(u32),
-}
-
 /// Converts a Linux name to the form that goes to the server.
 pub fn to_wire(name: &[u8], mapping: NameMapping) -> Text {
     if is_plain(name) {
@@ -86,7 +57,7 @@ pub fn to_wire(name: &[u8], mapping: NameMapping) -> Text {
     }
     let mut items = items(name);
     if mapping == NameMapping::Sfm {
-        items.iter_mut().for_each(Item::swap_surrogate);
+        items.iter_mut().for_each(swap_surrogate);
     }
     if mapping == NameMapping::Sfm && !is_dots(&items) {
         let last = items.len().saturating_sub(1);
@@ -110,7 +81,7 @@ pub fn to_wire(name: &[u8], mapping: NameMapping) -> Text {
         for token in Tokens::new(&item.bytes()) {
             match token {
                 Token::Char(c) => push_units(&mut units, c),
-                // A byte has depth 1 or more here, and encoded bytes are valid UTF-8.
+                // A byte has level 1 or more here, and escapes are valid UTF-8.
                 Token::Byte(_) => {}
             }
         }
@@ -139,13 +110,12 @@ pub fn from_wire(name: &Text, mapping: NameMapping) -> Vec<u8> {
     let mut items = items(&utf8);
     let last = items.len().saturating_sub(1);
     let maps = mapping == NameMapping::Sfm && !is_dots(&items);
-    let mut bytes = Vec::with_capacity(utf8.len());
     for (at, item) in items.iter_mut().enumerate() {
         if mapping == NameMapping::Sfm {
-            item.swap_surrogate();
+            swap_surrogate(item);
         }
         match item.token {
-            // On the wire every raw byte has depth 1 or more.
+            // On the wire every raw byte has level 1 or more.
             Token::Byte(_) => item.times = item.times.saturating_sub(1),
             Token::Char(c) if maps => match (unprivate(c, at == last), item.times.checked_sub(1)) {
                 (Some(_), Some(times)) => item.times = times,
@@ -154,15 +124,14 @@ pub fn from_wire(name: &Text, mapping: NameMapping) -> Vec<u8> {
             },
             Token::Char(_) => {}
         }
-        bytes.extend_from_slice(&item.bytes());
     }
-    bytes
+    bytes_of(&items)
 }
 
 /// Reason for which Windows rejects a file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NameFault {
+pub enum NameError {
     /// The name is empty, `.` or `..`.
     #[error("not a name")]
     NotAName,
@@ -174,7 +143,7 @@ pub enum NameFault {
     Ending,
     /// The name is `CON`, `NUL`, `COM1`, …, with any extension. Windows programs open a device
     /// instead.
-    #[error("the name is that of a device")]
+    #[error("the name is reserved for a device")]
     Device,
 }
 
@@ -184,27 +153,27 @@ pub enum NameFault {
 /// # Errors
 /// The first rule that the name breaks. Device names and endings are legal for some servers, so the
 /// caller decides whether they matter.
-pub fn check(name: &Text) -> Result<(), NameFault> {
+pub fn check(name: &Text) -> Result<(), NameError> {
     let units = name.units();
     let is_dot = |unit: &u16| *unit == u16::from(b'.');
     if units.len() <= 2 && units.iter().all(is_dot) {
-        return Err(NameFault::NotAName);
+        return Err(NameError::NotAName);
     }
     for unit in units {
         if let Ok(byte) = u8::try_from(*unit)
             && (byte < 0x20 || byte == b'/' || FORBIDDEN.contains(&byte))
         {
-            return Err(NameFault::Character(char::from(byte)));
+            return Err(NameError::Character(char::from(byte)));
         }
     }
     if units
         .last()
         .is_some_and(|unit| is_dot(unit) || *unit == u16::from(b' '))
     {
-        return Err(NameFault::Ending);
+        return Err(NameError::Ending);
     }
     if is_device(name) {
-        return Err(NameFault::Device);
+        return Err(NameError::Device);
     }
     Ok(())
 }
@@ -235,123 +204,11 @@ pub fn is_device(name: &Text) -> bool {
     })
 }
 
-impl Item {
-    /// Exchanges the depths 0 and 1 of a lone surrogate, so that on the wire it is encoded and an
-    /// encoded one is not.
-    fn swap_surrogate(&mut self) {
-        if matches!(self.token, Token::Char(0xD800..=0xDFFF)) && self.times < 2 {
-            self.times = 1 - self.times;
-        }
-    }
-
-    /// Returns the byte, or the character's UTF-8, encoded as often as the depth says.
-    fn bytes(self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(4);
-        match self.token {
-            Token::Byte(byte) => bytes.push(byte),
-            Token::Char(c) => push_char(&mut bytes, c),
-        }
-        for _ in 0..self.times {
-            let mut spelled = Vec::with_capacity(3 * bytes.len());
-            for byte in bytes {
-                push_char(&mut spelled, SPELLED + u32::from(byte));
-            }
-            bytes = spelled;
-        }
-        bytes
-    }
-}
-
-/// Splits a name into its items.
-fn items(bytes: &[u8]) -> Vec<Item> {
-    let mut items = Vec::with_capacity(bytes.len());
-    push_items(&mut items, bytes, 0);
-    items
-}
-
-/// Appends the items of `bytes`, which are at depth `times` themselves. Each deeper level has a
-/// third of the bytes, which bounds the recursion.
-fn push_items(items: &mut Vec<Item>, bytes: &[u8], times: usize) {
-    let mut spelled = Vec::new();
-    for token in Tokens::new(bytes) {
-        if let Token::Char(c @ 0xEF80..=0xEFFF) = token {
-            spelled.extend(u8::try_from(c - SPELLED));
-            continue;
-        }
-        if !spelled.is_empty() {
-            push_items(items, &std::mem::take(&mut spelled), times + 1);
-        }
-        items.push(Item { times, token });
-    }
-    if !spelled.is_empty() {
-        push_items(items, &spelled, times + 1);
-    }
-}
-
-/// Iterates over the characters of generalised UTF-8 and the bytes that belong to none.
-///
-/// A surrogate pair in generalised UTF-8 is not well-formed, because UTF-8 has a four-byte form for
-/// it: its six bytes are raw.
-struct Tokens<'a> {
-    bytes: &'a [u8],
-    /// Number of bytes to return as raw, whatever they look like.
-    raw: usize,
-}
-
-impl<'a> Tokens<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, raw: 0 }
-    }
-}
-
-impl Iterator for Tokens<'_> {
-    type Item = Token;
-
-    fn next(&mut self) -> Option<Token> {
-        let (first, rest) = self.bytes.split_first()?;
-        if self.raw == 0
-            && let Some((c, after)) = first_char(self.bytes)
-        {
-            let is_pair =
-                matches!(c, 0xD800..=0xDBFF) && matches!(first_char(after), Some((0xDC00..=0xDFFF, _)));
-            if !is_pair {
-                self.bytes = after;
-                return Some(Token::Char(c));
-            }
-            self.raw = 6;
-        }
-        self.raw = self.raw.saturating_sub(1);
-        self.bytes = rest;
-        Some(Token::Byte(*first))
-    }
-}
-
-/// Decodes the first character of `bytes`. Also returns the bytes after it.
-fn first_char(bytes: &[u8]) -> Option<(u32, &[u8])> {
-    let length = match bytes.first()? {
-        ..=0x7F => 1,
-        0xC2..=0xDF => 2,
-        0xE0..=0xEF => 3,
-        0xF0..=0xF4 => 4,
-        _ => return None,
-    };
-    let (head, rest) = bytes.split_at_checked(length)?;
-    let c = match (head, std::str::from_utf8(head)) {
-        (_, Ok(text)) => u32::from(text.chars().next()?),
-        ([0xED, middle @ 0xA0..=0xBF, last @ 0x80..=0xBF], _) => {
-            0xD000 | (u32::from(middle & 0x3F) << 6) | u32::from(last & 0x3F)
-        }
-        _ => return None,
-    };
-    Some((c, rest))
-}
-
-/// Appends a code point as generalised UTF-8. It may be a surrogate.
-fn push_char(out: &mut Vec<u8>, c: u32) {
-    match char::from_u32(c) {
-        Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        // The masks leave six bits each, so the casts lose nothing.
-        None => out.extend_from_slice(&[0xED, 0x80 | (c >> 6 & 0x3F) as u8, 0x80 | (c & 0x3F) as u8]),
+/// Exchanges levels 0 and 1 of a lone surrogate: on the wire it is escaped, and an escaped one is
+/// not.
+fn swap_surrogate(item: &mut Item) {
+    if matches!(item.token, Token::Char(0xD800..=0xDFFF)) {
+        item.swap();
     }
 }
 
@@ -360,43 +217,5 @@ fn push_units(out: &mut Vec<u16>, c: u32) {
         Some(c) => out.extend_from_slice(c.encode_utf16(&mut [0; 2])),
         // A lone surrogate.
         None => out.extend(u16::try_from(c)),
-    }
-}
-
-/// Returns the private character that replaces a forbidden one.
-fn private(c: u32, at_end: bool) -> Option<u32> {
-    match (u8::try_from(c).ok()?, at_end) {
-        (1..=0x1F, _) => Some(CONTROL_AT + c),
-        (b' ', true) => Some(SPACE_AT_END),
-        (b'.', true) => Some(DOT_AT_END),
-        (byte, _) => (FORBIDDEN_AT..)
-            .zip(FORBIDDEN)
-            .find(|(_, forbidden)| *forbidden == byte)
-            .map(|(c, _)| c),
-    }
-}
-
-/// Returns the forbidden character that a private one replaces.
-fn unprivate(c: u32, at_end: bool) -> Option<u32> {
-    match (c, at_end) {
-        (SPACE_AT_END, true) => Some(u32::from(b' ')),
-        (DOT_AT_END, true) => Some(u32::from(b'.')),
-        (0xF001..=0xF01F, _) => Some(c - CONTROL_AT),
-        _ => {
-            let at = usize::try_from(c.checked_sub(FORBIDDEN_AT)?).ok()?;
-            FORBIDDEN.get(at).map(|byte| u32::from(*byte))
-        }
-    }
-}
-
-/// Returns whether the name is `.` or `..`, or would become one of them when mapped back. Such
-/// names stay unchanged, so that no name from a server turns into `.` or `..`.
-fn is_dots(items: &[Item]) -> bool {
-    const DOT: Token = Token::Char(b'.' as u32);
-    let is_dot = |item: &Item| item.times == 0 && item.token == DOT;
-    match items {
-        [last] => is_dot(last) || last.token == Token::Char(DOT_AT_END),
-        [first, last] => is_dot(first) && (is_dot(last) || last.token == Token::Char(DOT_AT_END)),
-        _ => false,
     }
 }

@@ -1,13 +1,13 @@
-//! NEGOTIATE: dialect, limits, and what both sides can do ([MS-SMB2] 2.2.3, 2.2.4).
+//! NEGOTIATE: agrees on dialect, limits and capabilities ([MS-SMB2] 2.2.3, 2.2.4).
 
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::ids::Guid;
 use super::lengths::{len_u16, len_u32, named, place};
 use super::negotiate_context::Context;
 use super::time::FileTime;
 use bitflags::bitflags;
 
-/// A revision of the protocol; later ones are greater ([MS-SMB2] 2.2.3, 2.2.4).
+/// A dialect of the protocol; later ones compare greater ([MS-SMB2] 2.2.3, 2.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dialect {
     /// SMB 2.0.2: Windows Vista SP1.
@@ -23,7 +23,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// All of them, oldest first.
+    /// All dialects, oldest first.
     pub const ALL: [Self; 5] = [
         Self::Smb202,
         Self::Smb210,
@@ -32,11 +32,11 @@ impl Dialect {
         Self::Smb311,
     ];
 
-    /// `DialectRevision` in the answer to an SMB 1 NEGOTIATE with "SMB 2.???": negotiate again with SMB 2
-    /// ([MS-SMB2] 3.3.5.3.2).
+    /// `DialectRevision` of the response to an SMB 1 NEGOTIATE with "SMB 2.???": the client must
+    /// negotiate again with SMB 2 ([MS-SMB2] 3.3.5.3.2).
     pub const WILDCARD_CODE: u16 = 0x02FF;
 
-    /// From the number on the wire.
+    /// Converts the number on the wire.
     pub const fn from_code(code: u16) -> Option<Self> {
         Some(match code {
             0x0202 => Self::Smb202,
@@ -48,7 +48,7 @@ impl Dialect {
         })
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub const fn code(self) -> u16 {
         match self {
             Self::Smb202 => 0x0202,
@@ -59,7 +59,7 @@ impl Dialect {
         }
     }
 
-    /// As people write it: "3.1.1".
+    /// Returns the usual name: "3.1.1".
     pub const fn name(self) -> &'static str {
         match self {
             Self::Smb202 => "2.0.2",
@@ -77,22 +77,22 @@ impl std::fmt::Display for Dialect {
     }
 }
 
-/// The server's choice.
+/// Dialect chosen by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialectRevision {
-    /// This dialect.
+    /// A dialect.
     Dialect(Dialect),
-    /// 2.FF: SMB 2, and a NEGOTIATE of SMB 2 is to follow.
+    /// 2.FF: SMB 2; an SMB 2 NEGOTIATE must follow.
     Wildcard,
 }
 
 bitflags! {
-    /// `SecurityMode` ([MS-SMB2] 2.2.3); one byte of it in SESSION_SETUP.
+    /// `SecurityMode` ([MS-SMB2] 2.2.3). SESSION_SETUP carries one byte of it.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct SecurityMode: u16 {
-        /// Signatures are possible.
+        /// Signing is supported.
         const SIGNING_ENABLED = 0x0001;
-        /// Signatures are demanded.
+        /// Signing is required.
         const SIGNING_REQUIRED = 0x0002;
         const _ = !0;
     }
@@ -104,52 +104,52 @@ bitflags! {
     pub struct Capabilities: u32 {
         /// DFS.
         const DFS = 0x0000_0001;
-        /// Leases (2.1 on).
+        /// Leases (2.1 and later).
         const LEASING = 0x0000_0002;
-        /// Requests that cost more than one credit (2.1 on).
+        /// Requests that cost more than one credit (2.1 and later).
         const LARGE_MTU = 0x0000_0004;
         /// Several connections for one session (3.x).
         const MULTI_CHANNEL = 0x0000_0008;
         /// Persistent handles (3.x).
         const PERSISTENT_HANDLES = 0x0000_0010;
-        /// Leases on folders (3.x).
+        /// Leases on directories (3.x).
         const DIRECTORY_LEASING = 0x0000_0020;
-        /// Encryption (3.0 and 3.0.2; 3.1.1 has a context for it).
+        /// Encryption (3.0 and 3.0.2; 3.1.1 has a negotiate context for it).
         const ENCRYPTION = 0x0000_0040;
-        /// Unasked notifications (3.1.1).
+        /// Server-to-client notifications (3.1.1).
         const NOTIFICATIONS = 0x0000_0080;
         const _ = !0;
     }
 }
 
-/// What the client offers ([MS-SMB2] 2.2.3).
+/// NEGOTIATE request ([MS-SMB2] 2.2.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NegotiateRequest<'a> {
-    /// How the client signs.
+    /// Signing mode of the client.
     pub security_mode: SecurityMode,
-    /// What the client can do; 0 if it offers 2.x only.
+    /// Capabilities of the client; 0 if it offers 2.x only.
     pub capabilities: Capabilities,
-    /// The client; the same on all its connections.
+    /// Id of the client, the same on all its connections.
     pub client_guid: Guid,
-    /// The dialects offered. Decoding drops unknown ones, so it may be empty.
+    /// Offered dialects. Decoding drops unknown ones, so the list may be empty.
     pub dialects: Vec<Dialect>,
-    /// Contexts; only with 3.1.1 among the dialects.
+    /// Negotiate contexts; only if 3.1.1 is offered.
     pub contexts: Vec<Context<'a>>,
 }
 
 impl<'a> NegotiateRequest<'a> {
     const NAME: &'static str = "SMB2 NEGOTIATE Request";
 
-    /// Reads a request.
+    /// Decodes a request.
     ///
     /// # Errors
-    /// [`Fault`]; no dialect at all is [`Fault::Value`].
+    /// The message is malformed; a request without any dialect is [`DecodeErrorKind::Value`].
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, Self::NAME);
         reader.structure_size(36)?;
         let dialect_count = reader.u16()?;
         if dialect_count == 0 {
-            return Err(reader.fault(Fault::Value));
+            return Err(reader.error(DecodeErrorKind::Value));
         }
         let security_mode = SecurityMode::from_bits_retain(reader.u16()?);
         reader.skip(2)?;
@@ -181,7 +181,7 @@ impl<'a> NegotiateRequest<'a> {
     /// Appends a request.
     ///
     /// # Panics
-    /// If there is no dialect, or there are contexts without 3.1.1.
+    /// Panics if there is no dialect, or there are contexts without 3.1.1.
     pub fn encode(&self, w: &mut Writer<'_>) {
         assert!(!self.dialects.is_empty(), "some dialect is offered");
         assert!(
@@ -207,48 +207,48 @@ impl<'a> NegotiateRequest<'a> {
     }
 }
 
-/// What the server chose ([MS-SMB2] 2.2.4).
+/// NEGOTIATE response ([MS-SMB2] 2.2.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NegotiateResponse<'a> {
-    /// How the server signs.
+    /// Signing mode of the server.
     pub security_mode: SecurityMode,
-    /// The dialect.
+    /// Chosen dialect.
     pub dialect: DialectRevision,
-    /// The server.
+    /// Id of the server.
     pub server_guid: Guid,
-    /// What the server can do.
+    /// Capabilities of the server.
     pub capabilities: Capabilities,
-    /// The most bytes of a query, a change or a notification.
+    /// Most bytes of a query, a change of metadata or a notification.
     pub max_transact_size: u32,
-    /// The most bytes of a READ.
+    /// Most bytes of a READ.
     pub max_read_size: u32,
-    /// The most bytes of a WRITE.
+    /// Most bytes of a WRITE.
     pub max_write_size: u32,
-    /// The server's clock.
+    /// Time of the server's clock.
     pub system_time: FileTime,
-    /// When the server started; mostly 0.
+    /// Start time of the server; mostly 0.
     pub server_start_time: FileTime,
-    /// The first token of the login (SPNEGO's NegTokenInit2), perhaps empty.
+    /// First token of the login (SPNEGO's NegTokenInit2); can be empty.
     pub security_buffer: &'a [u8],
-    /// Contexts; only in 3.1.1.
+    /// Negotiate contexts; only in 3.1.1.
     pub contexts: Vec<Context<'a>>,
 }
 
 impl<'a> NegotiateResponse<'a> {
     const NAME: &'static str = "SMB2 NEGOTIATE Response";
 
-    /// Reads a response.
+    /// Decodes a response.
     ///
     /// # Errors
-    /// [`Fault`]; an unknown dialect is [`Fault::Value`].
+    /// The message is malformed; an unknown dialect is [`DecodeErrorKind::Value`].
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, Self::NAME);
         reader.structure_size(65)?;
         let security_mode = SecurityMode::from_bits_retain(reader.u16()?);
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         let dialect = match reader.u16()? {
             Dialect::WILDCARD_CODE => DialectRevision::Wildcard,
-            code => DialectRevision::Dialect(Dialect::from_code(code).ok_or(fault)?),
+            code => DialectRevision::Dialect(Dialect::from_code(code).ok_or(error)?),
         };
         let context_count = reader.u16()?;
         let server_guid = Guid(reader.array()?);
@@ -284,7 +284,7 @@ impl<'a> NegotiateResponse<'a> {
     /// Appends a response.
     ///
     /// # Panics
-    /// If there are contexts without 3.1.1, or the token is longer than 65,535 bytes.
+    /// Panics if there are contexts without 3.1.1, or the token is longer than 65,535 bytes.
     pub fn encode(&self, w: &mut Writer<'_>) {
         assert!(
             self.contexts.is_empty() || self.dialect == DialectRevision::Dialect(Dialect::Smb311),

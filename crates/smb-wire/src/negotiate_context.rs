@@ -1,10 +1,11 @@
-//! Negotiate contexts: what 3.1.1 adds to NEGOTIATE, the same structures in request and response.
+//! Negotiate contexts, by which 3.1.1 extends NEGOTIATE. Requests and responses use the same
+//! structures.
 //!
-//! Order is the offering side's preference. Unknown contexts and algorithms are kept: a receiver ignores them
-//! ([MS-SMB2] 3.3.5.4).
+//! The order of a list is the sender's preference. Unknown contexts and algorithms are kept; a
+//! receiver ignores them ([MS-SMB2] 3.3.5.4).
 
 use super::codes::codes;
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::lengths::{len_u16, place};
 use super::text::Text;
 use bitflags::bitflags;
@@ -38,9 +39,9 @@ codes! {
 }
 
 codes! {
-    /// Cipher that seals messages ([MS-SMB2] 2.2.3.1.2).
+    /// Encryption cipher ([MS-SMB2] 2.2.3.1.2).
     pub struct Cipher(u16) {
-        /// In a response: none in common.
+        /// Of a response: no common cipher.
         NONE = 0x0000;
         /// AES-128-CCM, the cipher of 3.0 and 3.0.2.
         AES_128_CCM = 0x0001;
@@ -56,7 +57,7 @@ codes! {
 codes! {
     /// Compression algorithm ([MS-SMB2] 2.2.3.1.3).
     pub struct CompressionAlgorithm(u16) {
-        /// None: in a response none in common, in a chained payload plain bytes.
+        /// Of a response: no common algorithm. Of a chained payload: not compressed.
         NONE = 0x0000;
         /// LZNT1 ([MS-XCA] 2.5).
         LZNT1 = 0x0001;
@@ -64,7 +65,7 @@ codes! {
         LZ77 = 0x0002;
         /// LZ77 with Huffman ([MS-XCA] 2.2).
         LZ77_HUFFMAN = 0x0003;
-        /// One byte many times ([MS-SMB2] 2.2.42.2.2); only in chains.
+        /// A run of one byte ([MS-SMB2] 2.2.42.2.2); only in chained messages.
         PATTERN_V1 = 0x0004;
         /// LZ4.
         LZ4 = 0x0005;
@@ -85,7 +86,7 @@ bitflags! {
     /// `Flags` of the transport capabilities ([MS-SMB2] 2.2.3.1.5).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct TransportFlags: u32 {
-        /// The transport (QUIC) is secure enough to skip SMB's own encryption.
+        /// The transport (QUIC) is secure enough to do without SMB's own encryption.
         const ACCEPT_TRANSPORT_LEVEL_SECURITY = 0x0000_0001;
         const _ = !0;
     }
@@ -96,51 +97,51 @@ codes! {
     pub struct SigningAlgorithm(u16) {
         /// HMAC-SHA256, the algorithm of 2.x.
         HMAC_SHA256 = 0x0000;
-        /// AES-CMAC, the algorithm of 3.x where nothing is negotiated.
+        /// AES-CMAC, the algorithm of 3.x without negotiation.
         AES_CMAC = 0x0001;
         /// AES-GMAC.
         AES_GMAC = 0x0002;
     }
 }
 
-/// One negotiate context ([MS-SMB2] 2.2.3.1, 2.2.4.1).
+/// A negotiate context ([MS-SMB2] 2.2.3.1, 2.2.4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Context<'a> {
-    /// Hash functions, and a salt so that no two negotiations are alike ([MS-SMB2] 2.2.3.1.1).
+    /// Hash functions, and a salt that makes every negotiation unique ([MS-SMB2] 2.2.3.1.1).
     PreauthIntegrity {
-        /// In a response exactly one.
+        /// Hash functions; exactly one in a response.
         hash_algorithms: Vec<HashAlgorithm>,
         /// Random bytes.
         salt: &'a [u8],
     },
-    /// Ciphers; in a response exactly one ([MS-SMB2] 2.2.3.1.2).
+    /// Ciphers; exactly one in a response ([MS-SMB2] 2.2.3.1.2).
     Encryption(Vec<Cipher>),
-    /// Compression ([MS-SMB2] 2.2.3.1.3).
+    /// Compression algorithms ([MS-SMB2] 2.2.3.1.3).
     Compression {
-        /// Whether compressed payloads can be chained.
+        /// Whether compressed messages can be chained.
         flags: CompressionFlags,
-        /// In a response those that both know.
+        /// Algorithms; in a response those of both ends.
         algorithms: Vec<CompressionAlgorithm>,
     },
-    /// The server's name as the client knows it ([MS-SMB2] 2.2.3.1.4); only in requests.
+    /// Name by which the client addresses the server ([MS-SMB2] 2.2.3.1.4); only in requests.
     Netname(Text),
-    /// What the transport offers ([MS-SMB2] 2.2.3.1.5).
+    /// Capabilities of the transport ([MS-SMB2] 2.2.3.1.5).
     Transport(TransportFlags),
-    /// What can be done to data moved by RDMA, not decoded ([MS-SMB2] 2.2.3.1.6).
+    /// Transforms for data moved by RDMA, not decoded ([MS-SMB2] 2.2.3.1.6).
     RdmaTransform(&'a [u8]),
-    /// Signing algorithms; in a response exactly one ([MS-SMB2] 2.2.3.1.7).
+    /// Signing algorithms; exactly one in a response ([MS-SMB2] 2.2.3.1.7).
     Signing(Vec<SigningAlgorithm>),
-    /// A context that the specification does not know.
+    /// A context that the specification does not have.
     Other {
-        /// Its type, none of the others'.
+        /// Type, other than the ones above.
         context_type: ContextType,
-        /// Its data.
+        /// Data.
         data: &'a [u8],
     },
 }
 
 impl<'a> Context<'a> {
-    /// Its type.
+    /// Returns the type.
     pub fn context_type(&self) -> ContextType {
         match self {
             Self::PreauthIntegrity { .. } => ContextType::PREAUTH_INTEGRITY_CAPABILITIES,
@@ -154,20 +155,21 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Reads `count` contexts at `offset` of the message, each at a multiple of 8.
+    /// Decodes `count` contexts at `offset` of the message, each at a multiple of 8.
     pub(super) fn decode_list(reader: &Reader<'a>, offset: usize, count: u16) -> Result<Vec<Self>> {
         let message = reader.message();
         if count == 0 {
             return Ok(Vec::new());
         }
         if offset < reader.position() {
-            return Err(reader.fault(Fault::Bounds));
+            return Err(reader.error(DecodeErrorKind::Bounds));
         }
         let mut list = Reader::at(message, offset, "SMB2 NEGOTIATE_CONTEXT");
         let mut contexts = Vec::new();
         for index in 0..count {
             if index > 0 {
-                // Past the end only if the message is, which the next read finds.
+                // This lies past the end only if the message is truncated; the next read finds
+                // that.
                 let padding = list.position().next_multiple_of(8) - list.position();
                 list.skip(padding)?;
             }
@@ -185,7 +187,7 @@ impl<'a> Context<'a> {
         Ok(contexts)
     }
 
-    /// Reads one context's data, which `reader` holds up to its end.
+    /// Decodes one context's data. `reader` ends with the data.
     fn decode(context_type: ContextType, reader: &mut Reader<'a>) -> Result<Self> {
         Ok(match context_type {
             ContextType::PREAUTH_INTEGRITY_CAPABILITIES => {
@@ -209,8 +211,8 @@ impl<'a> Context<'a> {
                 }
             }
             ContextType::NETNAME_NEGOTIATE_CONTEXT_ID => {
-                let fault = reader.fault(Fault::Value);
-                Self::Netname(Text::from_le_bytes(reader.rest()).ok_or(fault)?)
+                let error = reader.error(DecodeErrorKind::Value);
+                Self::Netname(Text::from_le_bytes(reader.rest()).ok_or(error)?)
             }
             ContextType::TRANSPORT_CAPABILITIES => {
                 Self::Transport(TransportFlags::from_bits_retain(reader.u32()?))
@@ -227,10 +229,10 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Appends contexts, the first at a multiple of 8; returns where it begins.
+    /// Appends contexts, the first at a multiple of 8. Returns the offset of the first.
     ///
     /// # Panics
-    /// If a list or a context is longer than 65,535 bytes.
+    /// Panics if a list or a context is longer than 65,535 bytes.
     pub(super) fn encode_list(contexts: &[Self], w: &mut Writer<'_>) -> usize {
         w.align(8);
         let offset = w.position();
@@ -279,7 +281,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// `count` 16-bit numbers; allocates only for what is there.
+/// Decodes `count` 16-bit numbers. Allocates only for those that are present.
 fn decode_numbers<T>(reader: &mut Reader<'_>, count: u16, number: impl Fn(u16) -> T) -> Result<Vec<T>> {
     let bytes = reader.bytes(place(u32::from(count) * 2))?;
     let (pairs, _) = bytes.as_chunks::<2>();
@@ -298,7 +300,7 @@ pub(super) mod tests {
         prop::collection::vec(any::<u16>(), 0..6)
     }
 
-    /// Any context; opaque data and salt come from `data`.
+    /// Any context. Opaque data and salt come from `data`.
     pub(crate) fn any_context(data: &'static [u8]) -> impl Strategy<Value = Context<'static>> {
         let part = (0..=data.len()).prop_map(move |end| &data[..end]);
         let part = move || part.clone();

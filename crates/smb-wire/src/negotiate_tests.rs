@@ -7,7 +7,7 @@ use crate::negotiate_context::{
 };
 use proptest::prelude::*;
 
-/// The NEGOTIATE request of the published example of preauthentication integrity (Microsoft, "SMB 3.1.1
+/// NEGOTIATE request of the published example of preauthentication integrity (Microsoft, "SMB 3.1.1
 /// Pre-authentication integrity in Windows 10", 2015).
 pub(crate) const REQUEST: &str = "\
     FE534D4240000100000000000000800000000000000000000100000000000000FFFE000000000000\
@@ -16,7 +16,7 @@ pub(crate) const REQUEST: &str = "\
     010020000100FA49E6578F1F3A9F4CD3E9CC14A67AA884B3D05844E0E5A118225C15887F32FF0000\
     0200060000000000020002000100";
 
-/// The response to it.
+/// Response to that request.
 const RESPONSE: &str = "\
     FE534D4240000100000000000000010001000000000000000100000000000000FFFE000000000000\
     000000000000000000000000000000000000000000000000410001001103020039CBCAF329714942\
@@ -99,7 +99,7 @@ fn the_published_response() {
     assert_eq!(again[HEADER_LEN..], bytes[HEADER_LEN..]);
 }
 
-/// [MS-SMB2] 4.3: a request with only dialect 2.0.2.
+/// [MS-SMB2] 4.3: a request with dialect 2.0.2 only.
 #[test]
 fn the_request_of_the_specifications_example() {
     let mut body = [0; 38];
@@ -131,12 +131,12 @@ fn strange_offers() {
     );
     bytes[66..68].copy_from_slice(&[0, 0]);
     let outcome = NegotiateRequest::decode(&mut hostile::body(&bytes));
-    assert_eq!(outcome.unwrap_err().fault, Fault::Value, "no dialects");
+    assert_eq!(outcome.unwrap_err().kind, DecodeErrorKind::Value, "no dialects");
 }
 
-/// The answer to "SMB 2.???" ([MS-SMB2] 4.2).
+/// Response to "SMB 2.???" ([MS-SMB2] 4.2).
 #[test]
-fn the_wildcard_is_an_answer_only() {
+fn the_wildcard_dialect_occurs_in_responses_only() {
     let mut response = sample_response(Vec::new());
     response.dialect = DialectRevision::Wildcard;
     let bytes = hostile::message(|w| response.encode(w));

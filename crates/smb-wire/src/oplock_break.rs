@@ -1,38 +1,38 @@
-//! OPLOCK_BREAK: a right to cache is called back ([MS-SMB2] 2.2.23 to 2.2.25).
+//! OPLOCK_BREAK: revokes caching rights ([MS-SMB2] 2.2.23 to 2.2.25).
 //!
-//! Oplocks and leases share the command; `StructureSize` tells them apart. The server notifies with
-//! [`MessageId::UNSOLICITED`](super::MessageId::UNSOLICITED), the client acknowledges with a request of its own, the
-//! server responds to that.
+//! Oplocks and leases share the command; `StructureSize` distinguishes them. The server notifies
+//! with [`MessageId::UNSOLICITED`](super::MessageId::UNSOLICITED), the client acknowledges with a
+//! request, and the server responds to that.
 
 use super::create::OplockLevel;
 use super::create_context::LeaseState;
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::ids::{FileId, LeaseKey};
 use super::lengths::named;
 use bitflags::bitflags;
 
-/// `StructureSize` of all three messages about an oplock ([MS-SMB2] 2.2.23.1, 2.2.24.1, 2.2.25.1).
+/// `StructureSize` of all three messages of an oplock ([MS-SMB2] 2.2.23.1, 2.2.24.1, 2.2.25.1).
 const OPLOCK_SIZE: u16 = 24;
 /// `StructureSize` of a lease's notification ([MS-SMB2] 2.2.23.2).
 const LEASE_NOTIFICATION_SIZE: u16 = 44;
 /// `StructureSize` of a lease's acknowledgment and response ([MS-SMB2] 2.2.24.2, 2.2.25.2).
 const LEASE_SIZE: u16 = 36;
 
-/// An oplock: in a notification what is left of it, in an acknowledgment what the client keeps, in a response what it
-/// has ([MS-SMB2] 2.2.23.1, 2.2.24.1, 2.2.25.1).
+/// Break of an oplock, in all three messages ([MS-SMB2] 2.2.23.1, 2.2.24.1, 2.2.25.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OplockBreak {
-    /// The level.
+    /// Level that remains (notification), that the client keeps (acknowledgment), or that it now
+    /// has (response).
     pub oplock_level: OplockLevel,
-    /// The file.
+    /// Open with the oplock.
     pub file_id: FileId,
 }
 
 impl OplockBreak {
     fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         reader.structure_size(OPLOCK_SIZE)?;
-        let fault = reader.fault(Fault::Value);
-        let oplock_level = OplockLevel::from_wire(reader.u8()?).ok_or(fault)?;
+        let error = reader.error(DecodeErrorKind::Value);
+        let oplock_level = OplockLevel::from_wire(reader.u8()?).ok_or(error)?;
         reader.skip(5)?;
         Ok(Self {
             oplock_level,
@@ -58,18 +58,18 @@ bitflags! {
     }
 }
 
-/// A lease is called back ([MS-SMB2] 2.2.23.2).
+/// Notification of a lease break ([MS-SMB2] 2.2.23.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseBreakNotification {
-    /// Counts the lease's changes (3.x).
+    /// Counter of the lease's state changes (3.x).
     pub new_epoch: u16,
     /// Flags.
     pub flags: LeaseBreakFlags,
-    /// The lease.
+    /// Key of the lease.
     pub lease_key: LeaseKey,
-    /// What it was.
+    /// Rights before the break.
     pub current_lease_state: LeaseState,
-    /// What is left of it.
+    /// Rights that remain.
     pub new_lease_state: LeaseState,
 }
 
@@ -99,12 +99,12 @@ impl LeaseBreakNotification {
     }
 }
 
-/// A lease: in an acknowledgment what the client keeps, in a response what it has ([MS-SMB2] 2.2.24.2, 2.2.25.2).
+/// Acknowledgment of a lease break, or the response to it ([MS-SMB2] 2.2.24.2, 2.2.25.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseBreak {
-    /// The lease.
+    /// Key of the lease.
     pub lease_key: LeaseKey,
-    /// What remains.
+    /// Rights that the client keeps (acknowledgment), or that it now has (response).
     pub lease_state: LeaseState,
 }
 
@@ -131,20 +131,21 @@ impl LeaseBreak {
     }
 }
 
-/// What the server sends unasked ([MS-SMB2] 2.2.23).
+/// Break notification of the server ([MS-SMB2] 2.2.23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakNotification {
-    /// Of an oplock.
+    /// Break of an oplock.
     Oplock(OplockBreak),
-    /// Of a lease.
+    /// Break of a lease.
     Lease(LeaseBreakNotification),
 }
 
 impl BreakNotification {
-    /// Reads a notification.
+    /// Decodes a notification.
     ///
     /// # Errors
-    /// [`Fault`]; [`Fault::Signature`] for a message of another length, such as a response.
+    /// The message is malformed; [`DecodeErrorKind::Signature`] if it has another length, such as a
+    /// response.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 OPLOCK_BREAK Notification");
         match peek(reader)? {
@@ -162,20 +163,21 @@ impl BreakNotification {
     }
 }
 
-/// The client's acknowledgment, and the server's response to it, which look the same ([MS-SMB2] 2.2.24, 2.2.25).
+/// Acknowledgment of the client, or the server's response to it, which has the same layout
+/// ([MS-SMB2] 2.2.24, 2.2.25).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakAcknowledgment {
-    /// Of an oplock.
+    /// Break of an oplock.
     Oplock(OplockBreak),
-    /// Of a lease.
+    /// Break of a lease.
     Lease(LeaseBreak),
 }
 
 impl BreakAcknowledgment {
-    /// Reads an acknowledgment or a response.
+    /// Decodes an acknowledgment or a response.
     ///
     /// # Errors
-    /// [`Fault`]; [`Fault::Signature`] for a message of another length.
+    /// The message is malformed; [`DecodeErrorKind::Signature`] if it has another length.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 OPLOCK_BREAK Acknowledgment");
         match peek(reader)? {
@@ -193,7 +195,7 @@ impl BreakAcknowledgment {
     }
 }
 
-/// The `StructureSize` that comes next.
+/// Returns the next `StructureSize` without moving the reader.
 fn peek(mut reader: Reader<'_>) -> Result<u16> {
     reader.u16()
 }
@@ -229,9 +231,9 @@ mod tests {
         let bytes = hostile::message(|w| message.encode(w));
         assert_eq!(&bytes[HEADER_LEN..], body);
         assert_eq!(BreakNotification::decode(&mut hostile::body(&bytes)), Ok(message));
-        // A notification is no acknowledgment.
+        // A notification is not an acknowledgment.
         let outcome = BreakAcknowledgment::decode(&mut hostile::body(&bytes));
-        assert_eq!(outcome.unwrap_err().fault, Fault::Signature);
+        assert_eq!(outcome.unwrap_err().kind, DecodeErrorKind::Signature);
     }
 
     #[test]

@@ -1,44 +1,44 @@
-//! SMB2 QUERY_DIRECTORY: names in a directory ([MS-SMB2] 2.2.33, 2.2.34). What the answer holds is a chain of
-//! directory entries of the asked information class.
+//! SMB2 QUERY_DIRECTORY: lists a directory ([MS-SMB2] 2.2.33, 2.2.34). The response carries a list
+//! of directory records of the requested information class.
 
 use super::body::{decode_output, encode_output, pad_empty};
 use super::lengths::{len_u16, named};
-use super::{Fault, FileId, Reader, Result, Text, Writer};
+use super::{DecodeErrorKind, FileId, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 bitflags! {
     /// `Flags` of QUERY_DIRECTORY ([MS-SMB2] 2.2.33).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct QueryDirectoryFlags: u8 {
-        /// From the beginning, same pattern.
+        /// Restart from the beginning with the same pattern.
         const RESTART_SCANS = 0x01;
-        /// One entry only.
+        /// Return one entry only.
         const RETURN_SINGLE_ENTRY = 0x02;
-        /// From `file_index`.
+        /// Start at `file_index`.
         const INDEX_SPECIFIED = 0x04;
-        /// From the beginning, with the request's pattern.
+        /// Restart from the beginning with the request's pattern.
         const REOPEN = 0x10;
         const _ = !0;
     }
 }
 
-/// Bytes of a request's fixed part.
+/// Length of a request's fixed part in bytes.
 const REQUEST_FIXED_LEN: usize = 32;
 
 /// SMB2 QUERY_DIRECTORY Request ([MS-SMB2] 2.2.33).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryDirectoryRequest {
-    /// `FileInformationClass` of the entries wanted ([MS-FSCC] 2.4).
+    /// `FileInformationClass` of the requested records ([MS-FSCC] 2.4).
     pub information_class: u8,
-    /// Where to begin, how much to answer.
+    /// Position and amount to return.
     pub flags: QueryDirectoryFlags,
-    /// Where to begin with `INDEX_SPECIFIED`.
+    /// Position to start at, with `INDEX_SPECIFIED`.
     pub file_index: u32,
     /// The open directory.
     pub file_id: FileId,
-    /// Which names, `*` for all.
+    /// Search pattern; `*` for all names.
     pub pattern: Text,
-    /// Bytes of entries that the response may carry.
+    /// Most bytes of records that the response may carry.
     pub output_buffer_length: u32,
 }
 
@@ -58,7 +58,7 @@ impl QueryDirectoryRequest {
         let name_length = usize::from(reader.u16()?);
         let output_buffer_length = reader.u32()?;
         let pattern = reader.slice(name_offset, name_length)?;
-        let pattern = Text::from_le_bytes(pattern).ok_or(reader.fault(Fault::Value))?;
+        let pattern = Text::from_le_bytes(pattern).ok_or(reader.error(DecodeErrorKind::Value))?;
         Ok(Self {
             information_class,
             flags,
@@ -72,7 +72,7 @@ impl QueryDirectoryRequest {
     /// Appends the body.
     ///
     /// # Panics
-    /// If the pattern is longer than 65535 bytes.
+    /// Panics if the pattern is longer than 65,535 bytes.
     pub fn encode(&self, w: &mut Writer<'_>) {
         let buffer = w.position() + REQUEST_FIXED_LEN;
         w.u16(33);
@@ -91,7 +91,7 @@ impl QueryDirectoryRequest {
 /// SMB2 QUERY_DIRECTORY Response ([MS-SMB2] 2.2.34).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryDirectoryResponse<'a> {
-    /// The chain of entries.
+    /// List of records.
     pub output: &'a [u8],
 }
 

@@ -1,49 +1,51 @@
-//! SMB2 QUERY_INFO: metadata of a file, file system, security descriptor or quota ([MS-SMB2] 2.2.37, 2.2.38).
+//! SMB2 QUERY_INFO: metadata of a file, file system, security descriptor or quota
+//! ([MS-SMB2] 2.2.37, 2.2.38).
 
 use super::body::{decode_output, encode_output, pad_empty};
 use super::lengths::{len_u16, len_u32, named, place};
-use super::{Fault, FileId, Reader, Result, Writer};
+use super::{DecodeErrorKind, FileId, Reader, Result, Writer};
 use bitflags::bitflags;
 
-/// What kind of information ([MS-SMB2] 2.2.37 `InfoType`).
+/// Type of the information ([MS-SMB2] 2.2.37 `InfoType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum InfoType {
-    /// Of a file ([MS-FSCC] 2.4).
+    /// Information about a file ([MS-FSCC] 2.4).
     File = 1,
-    /// Of its file system ([MS-FSCC] 2.5).
+    /// Information about its file system ([MS-FSCC] 2.5).
     FileSystem = 2,
-    /// The security descriptor ([MS-DTYP] 2.4.6).
+    /// Security descriptor ([MS-DTYP] 2.4.6).
     Security = 3,
     /// Quotas ([MS-FSCC] 2.4.36).
     Quota = 4,
 }
 
 impl InfoType {
-    /// From the wire; `None` for values the specification does not have.
+    /// Converts the number on the wire. Returns `None` for values that the specification does not
+    /// have.
     pub fn from_wire(value: u8) -> Option<Self> {
         [Self::File, Self::FileSystem, Self::Security, Self::Quota]
             .into_iter()
             .find(|kind| kind.to_wire() == value)
     }
 
-    /// To the wire.
+    /// Returns the number on the wire.
     pub fn to_wire(self) -> u8 {
         self as u8
     }
 }
 
 bitflags! {
-    /// `AdditionalInformation` for security: which parts of the descriptor ([MS-SMB2] 2.2.37, 2.2.39).
+    /// `AdditionalInformation` for security: parts of the descriptor ([MS-SMB2] 2.2.37, 2.2.39).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct SecurityInformation: u32 {
         /// The owner.
         const OWNER = 0x0000_0001;
         /// The group.
         const GROUP = 0x0000_0002;
-        /// Who may do what.
+        /// The access rights.
         const DACL = 0x0000_0004;
-        /// What is audited.
+        /// The audit rules.
         const SACL = 0x0000_0008;
         /// The integrity label.
         const LABEL = 0x0000_0010;
@@ -51,7 +53,7 @@ bitflags! {
         const ATTRIBUTE = 0x0000_0020;
         /// The central access policy.
         const SCOPE = 0x0000_0040;
-        /// Everything, for backup.
+        /// All parts, for backup.
         const BACKUP = 0x0001_0000;
         const _ = !0;
     }
@@ -61,35 +63,37 @@ bitflags! {
     /// `Flags` of QUERY_INFO, for extended attributes ([MS-SMB2] 2.2.37).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct QueryInfoFlags: u32 {
-        /// From the beginning.
+        /// Restart from the beginning.
         const RESTART_SCAN = 0x0000_0001;
-        /// One entry only.
+        /// Return one entry only.
         const RETURN_SINGLE_ENTRY = 0x0000_0002;
-        /// From the index in `additional_information`.
+        /// Start at the index in `additional_information`.
         const INDEX_SPECIFIED = 0x0000_0004;
         const _ = !0;
     }
 }
 
-/// Bytes of a request's fixed part.
+/// Length of a request's fixed part in bytes.
 const REQUEST_FIXED_LEN: usize = 40;
 
 /// SMB2 QUERY_INFO Request ([MS-SMB2] 2.2.37).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryInfoRequest<'a> {
-    /// What kind of information.
+    /// Type of the information.
     pub info_type: InfoType,
-    /// `FileInfoClass`: which level of that kind; 0 for security and quota.
+    /// `FileInfoClass`: information class of that type; 0 for security and quota.
     pub info_class: u8,
-    /// Bytes that the response may carry.
+    /// Most bytes that the response may carry.
     pub output_buffer_length: u32,
-    /// [`SecurityInformation`] for security, the index of the first extended attribute with `INDEX_SPECIFIED`, else 0.
+    /// [`SecurityInformation`] for security; with `INDEX_SPECIFIED` the index of the first extended
+    /// attribute; else 0.
     pub additional_information: u32,
     /// How to list extended attributes.
     pub flags: QueryInfoFlags,
     /// The open.
     pub file_id: FileId,
-    /// Which extended attributes (FILE_GET_EA_INFORMATION) or quotas (SMB2_QUERY_QUOTA_INFO), else empty.
+    /// Extended attributes (FILE_GET_EA_INFORMATION) or quotas (SMB2_QUERY_QUOTA_INFO) to query,
+    /// else empty.
     pub input: &'a [u8],
 }
 
@@ -101,7 +105,7 @@ impl<'a> QueryInfoRequest<'a> {
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 QUERY_INFO Request");
         reader.structure_size(41)?;
-        let info_type = InfoType::from_wire(reader.u8()?).ok_or(reader.fault(Fault::Value))?;
+        let info_type = InfoType::from_wire(reader.u8()?).ok_or(reader.error(DecodeErrorKind::Value))?;
         let info_class = reader.u8()?;
         let output_buffer_length = reader.u32()?;
         let input_offset = usize::from(reader.u16()?);
@@ -143,7 +147,7 @@ impl<'a> QueryInfoRequest<'a> {
 /// SMB2 QUERY_INFO Response ([MS-SMB2] 2.2.38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryInfoResponse<'a> {
-    /// The information asked for.
+    /// Requested information.
     pub output: &'a [u8],
 }
 

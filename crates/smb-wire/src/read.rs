@@ -1,7 +1,8 @@
 //! SMB2 READ ([MS-SMB2] 2.2.19, 2.2.20).
 //!
-//! A reply's payload is not part of what is decoded: [`ReadResponse::decode_head`] needs the header and 16 bytes, and
-//! says where the payload lies, so that it can be received straight into the block that awaits it.
+//! A response's payload is not part of the decoded head. [`ReadResponse::decode_head`] needs the
+//! header and 16 bytes and returns the payload's place, so that the payload can be received
+//! straight into its destination block.
 
 use super::codes::codes;
 use super::header::HEADER_LEN;
@@ -10,10 +11,10 @@ use super::{FileId, Payload, Reader, Result, Writer};
 use bitflags::bitflags;
 
 bitflags! {
-    /// `Flags` of a READ request ([MS-SMB2] 2.2.19); before 3.0.2 the field is reserved.
+    /// `Flags` of a READ request ([MS-SMB2] 2.2.19). Reserved before 3.0.2.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct ReadFlags: u8 {
-        /// The server's cache is not to be used (3.0.2).
+        /// The server should bypass its cache (3.0.2).
         const UNBUFFERED = 0x01;
         /// The response may be compressed (3.1.1).
         const REQUEST_COMPRESSED = 0x02;
@@ -22,39 +23,41 @@ bitflags! {
 }
 
 codes! {
-    /// How a payload travels ([MS-SMB2] 2.2.19, 2.2.21 `Channel`); before 3.0 the field is reserved and to be ignored.
+    /// Transport of a payload ([MS-SMB2] 2.2.19, 2.2.21 `Channel`). Before 3.0 the field is
+    /// reserved and ignored.
     pub struct Channel(u32) {
         /// Inside the message.
         NONE = 0;
         /// By RDMA, described by the channel information.
         RDMA_V1 = 1;
-        /// By RDMA, and the server invalidates the token (3.0.2).
+        /// By RDMA; the server invalidates the token (3.0.2).
         RDMA_V1_INVALIDATE = 2;
         /// By RDMA, transformed (3.1.1).
         RDMA_TRANSFORM = 3;
     }
 }
 
-/// Bytes of a READ response's fixed part.
+/// Length of a READ response's fixed part in bytes.
 pub const READ_RESPONSE_FIXED_LEN: usize = 16;
 
-/// Where our own responses' payload begins, in bytes from the header.
+/// Offset of the payload in this program's responses, in bytes from the header.
 pub const READ_DATA_OFFSET: usize = HEADER_LEN + READ_RESPONSE_FIXED_LEN;
 
-/// SMB2 READ Request ([MS-SMB2] 2.2.19). Channel information is neither sent nor kept: there is no RDMA here.
+/// SMB2 READ Request ([MS-SMB2] 2.2.19). Channel information is neither sent nor kept, because RDMA
+/// is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
     /// The open.
     pub file_id: FileId,
     /// First byte in the file.
     pub offset: u64,
-    /// Bytes wanted.
+    /// Requested bytes.
     pub length: u32,
-    /// With fewer bytes than this before the file's end the server is to fail the request.
+    /// The server fails the request if fewer bytes than this remain before the file's end.
     pub minimum_count: u32,
     /// How to read.
     pub flags: ReadFlags,
-    /// How the payload travels; decoders of dialects before 3.0 ignore it.
+    /// Transport of the payload; decoders ignore it before 3.0.
     pub channel: Channel,
 }
 
@@ -66,7 +69,8 @@ impl ReadRequest {
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 READ Request");
         reader.structure_size(49)?;
-        // Padding: where the client would like the data in the response; a server may ignore it, and ours does.
+        // Padding: the client's preferred data offset in the response. Servers may ignore it, and
+        // this one does.
         reader.skip(1)?;
         let flags = ReadFlags::from_bits_retain(reader.u8()?);
         let length = reader.u32()?;
@@ -88,17 +92,17 @@ impl ReadRequest {
 
     /// Sets [`ReadFlags::REQUEST_COMPRESSED`] in an encoded body.
     pub fn allow_compressed(body: &mut [u8]) {
-        /// Behind `StructureSize` and `Padding`.
+        /// Offset after `StructureSize` and `Padding`.
         const FLAGS: usize = 3;
         if let Some(flags) = body.get_mut(FLAGS) {
             *flags |= ReadFlags::REQUEST_COMPRESSED.bits();
         }
     }
 
-    /// Appends the body, with the one byte of buffer that a server may insist on.
+    /// Appends the body, with the one byte of buffer that some servers require.
     ///
     /// # Panics
-    /// If the channel is not `NONE`.
+    /// Panics if the channel is not `NONE`.
     pub fn encode(&self, w: &mut Writer<'_>) {
         assert_eq!(self.channel, Channel::NONE, "no RDMA");
         w.u16(49);
@@ -117,16 +121,16 @@ impl ReadRequest {
 /// SMB2 READ Response without its payload ([MS-SMB2] 2.2.20).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadResponse {
-    /// Bytes sent by another channel (RDMA); 0 here.
+    /// Bytes sent by another transport (RDMA); 0 here.
     pub data_remaining: u32,
 }
 
 impl ReadResponse {
-    /// Reads the fixed part; the reader's message needs no more than the header and 16 bytes.
+    /// Reads the fixed part. The reader's message needs only the header and 16 bytes.
     ///
     /// # Errors
-    /// A wrong `StructureSize`, truncation, a payload that begins inside the fixed part. Whether the payload ends
-    /// inside the message is asked with [`Payload::range`].
+    /// A wrong `StructureSize`, truncation, a payload that begins inside the fixed part. Check with
+    /// [`Payload::range`] that it ends inside the message.
     pub fn decode_head(reader: &mut Reader<'_>) -> Result<(Self, Payload)> {
         let mut reader = named(reader, "SMB2 READ Response");
         reader.structure_size(17)?;
@@ -139,7 +143,7 @@ impl ReadResponse {
         Ok((Self { data_remaining }, payload))
     }
 
-    /// Reads fixed part and payload of a message that is all there.
+    /// Reads fixed part and payload of a complete message.
     ///
     /// # Errors
     /// Those of [`Self::decode_head`]; a payload that ends outside the message.
@@ -151,10 +155,10 @@ impl ReadResponse {
         Ok((response, payload.of(&after)?))
     }
 
-    /// Appends the fixed part; `length` bytes of payload are to follow directly.
+    /// Appends the fixed part. `length` bytes of payload must follow directly.
     pub fn encode_head(&self, w: &mut Writer<'_>, length: u32) {
         w.u16(17);
-        // From the header, so the place of the body in the message decides.
+        // The offset counts from the header, so it depends on the body's position in the message.
         let offset = w.position() - 2 + READ_RESPONSE_FIXED_LEN;
         w.u8(u8::try_from(offset).expect("the body follows the header"));
         w.zeros(1);
@@ -163,7 +167,8 @@ impl ReadResponse {
         w.zeros(4);
     }
 
-    /// Appends fixed part and payload; copies the payload, so only for what is small: pipes, tests.
+    /// Appends fixed part and payload. Copies the payload, so use it only for small ones: pipes,
+    /// tests.
     pub fn encode(&self, w: &mut Writer<'_>, data: &[u8]) {
         self.encode_head(w, len_u32(data.len()));
         w.bytes(data);
@@ -173,7 +178,7 @@ impl ReadResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Fault;
+    use crate::DecodeErrorKind;
     use crate::hostile::{attack_body, body, message};
     use proptest::prelude::*;
 
@@ -239,10 +244,10 @@ mod tests {
         bytes[68] = 4;
         assert_eq!(ReadResponse::decode(&mut body(&bytes)).unwrap().1, b"cdef");
         bytes[66] = 79;
-        let fault = ReadResponse::decode_head(&mut body(&bytes)).unwrap_err();
+        let error = ReadResponse::decode_head(&mut body(&bytes)).unwrap_err();
         assert_eq!(
-            (fault.fault, fault.structure),
-            (Fault::Bounds, "SMB2 READ Response")
+            (error.kind, error.structure),
+            (DecodeErrorKind::Bounds, "SMB2 READ Response")
         );
     }
 

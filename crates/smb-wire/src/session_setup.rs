@@ -1,4 +1,4 @@
-//! SESSION_SETUP: the rounds of a login ([MS-SMB2] 2.2.5, 2.2.6). The tokens themselves are the login's business.
+//! SESSION_SETUP: the rounds of a login ([MS-SMB2] 2.2.5, 2.2.6). The tokens are opaque here.
 
 use super::cursor::{Reader, Result, Writer};
 use super::ids::SessionId;
@@ -10,7 +10,7 @@ bitflags! {
     /// `Flags` of the request ([MS-SMB2] 2.2.5).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct SessionSetupFlags: u8 {
-        /// Bind this connection to a session that exists on another (3.x).
+        /// Binds this connection to an existing session of another one (3.x).
         const BINDING = 0x01;
         const _ = !0;
     }
@@ -20,36 +20,37 @@ bitflags! {
     /// `SessionFlags` of the response ([MS-SMB2] 2.2.6).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct SessionFlags: u16 {
-        /// Logged in as guest: nothing is signed.
+        /// The user is a guest: nothing is signed.
         const IS_GUEST = 0x0001;
-        /// Logged in as nobody: nothing is signed.
+        /// The user is anonymous: nothing is signed.
         const IS_NULL = 0x0002;
-        /// The server demands encryption for the whole session (3.x).
+        /// The server requires encryption for the whole session (3.x).
         const ENCRYPT_DATA = 0x0004;
         const _ = !0;
     }
 }
 
-/// A round of the login ([MS-SMB2] 2.2.5).
+/// Request of one round of the login ([MS-SMB2] 2.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSetupRequest<'a> {
     /// Flags.
     pub flags: SessionSetupFlags,
-    /// How the client signs; only the low byte is sent.
+    /// Signing mode of the client. Only the low byte is sent.
     pub security_mode: SecurityMode,
-    /// What the client can do; only [`Capabilities::DFS`] has a meaning here.
+    /// Capabilities of the client. Only [`Capabilities::DFS`] has a meaning here.
     pub capabilities: Capabilities,
-    /// A session of this client that the server can end: it was lost with its connection; 0 for none.
+    /// Session of this client that the server can end, because it was lost with its connection; 0
+    /// for none.
     pub previous_session_id: SessionId,
-    /// The token.
+    /// Token of the login mechanism.
     pub security_buffer: &'a [u8],
 }
 
 impl<'a> SessionSetupRequest<'a> {
-    /// Reads a request.
+    /// Decodes a request.
     ///
     /// # Errors
-    /// [`super::Fault`].
+    /// The message is malformed.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 SESSION_SETUP Request");
         reader.structure_size(25)?;
@@ -73,7 +74,7 @@ impl<'a> SessionSetupRequest<'a> {
     /// Appends a request.
     ///
     /// # Panics
-    /// If the token is longer than 65,535 bytes or the security mode does not fit a byte.
+    /// Panics if the token is longer than 65,535 bytes or the security mode does not fit a byte.
     pub fn encode(&self, w: &mut Writer<'_>) {
         let [security_mode, high] = self.security_mode.bits().to_le_bytes();
         assert_eq!(high, 0, "one byte of the security mode is sent");
@@ -89,20 +90,21 @@ impl<'a> SessionSetupRequest<'a> {
     }
 }
 
-/// The server's answer; with STATUS_MORE_PROCESSING_REQUIRED there is another round ([MS-SMB2] 2.2.6).
+/// Response of the server. With STATUS_MORE_PROCESSING_REQUIRED another round follows
+/// ([MS-SMB2] 2.2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSetupResponse<'a> {
-    /// What kind of session it is; valid once the status is success.
+    /// Kind of the session; valid if the status is success.
     pub session_flags: SessionFlags,
-    /// The token.
+    /// Token of the login mechanism.
     pub security_buffer: &'a [u8],
 }
 
 impl<'a> SessionSetupResponse<'a> {
-    /// Reads a response.
+    /// Decodes a response.
     ///
     /// # Errors
-    /// [`super::Fault`].
+    /// The message is malformed.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 SESSION_SETUP Response");
         reader.structure_size(9)?;
@@ -118,7 +120,7 @@ impl<'a> SessionSetupResponse<'a> {
     /// Appends a response.
     ///
     /// # Panics
-    /// If the token is longer than 65,535 bytes.
+    /// Panics if the token is longer than 65,535 bytes.
     pub fn encode(&self, w: &mut Writer<'_>) {
         w.u16(9);
         w.u16(self.session_flags.bits());

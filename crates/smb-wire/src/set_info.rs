@@ -3,23 +3,23 @@
 use super::body::pad_empty;
 use super::lengths::{len_u16, len_u32, named, place};
 use super::query_info::InfoType;
-use super::{Fault, FileId, Reader, Result, Writer};
+use super::{DecodeErrorKind, FileId, Reader, Result, Writer};
 
-/// Bytes of a request's fixed part.
+/// Length of a request's fixed part in bytes.
 const REQUEST_FIXED_LEN: usize = 32;
 
 /// SMB2 SET_INFO Request ([MS-SMB2] 2.2.39).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetInfoRequest<'a> {
-    /// What kind of information.
+    /// Type of the information.
     pub info_type: InfoType,
-    /// `FileInfoClass`: which level of that kind; 0 for security and quota.
+    /// `FileInfoClass`: information class of that type; 0 for security and quota.
     pub info_class: u8,
     /// [`super::query_info::SecurityInformation`] for security, else 0.
     pub additional_information: u32,
     /// The open.
     pub file_id: FileId,
-    /// The information.
+    /// New information.
     pub buffer: &'a [u8],
 }
 
@@ -31,7 +31,7 @@ impl<'a> SetInfoRequest<'a> {
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 SET_INFO Request");
         reader.structure_size(33)?;
-        let info_type = InfoType::from_wire(reader.u8()?).ok_or(reader.fault(Fault::Value))?;
+        let info_type = InfoType::from_wire(reader.u8()?).ok_or(reader.error(DecodeErrorKind::Value))?;
         let info_class = reader.u8()?;
         let buffer_length = place(reader.u32()?);
         let buffer_offset = usize::from(reader.u16()?);
@@ -64,7 +64,7 @@ impl<'a> SetInfoRequest<'a> {
     }
 }
 
-/// SMB2 SET_INFO Response ([MS-SMB2] 2.2.40): it is done.
+/// SMB2 SET_INFO Response ([MS-SMB2] 2.2.40), without content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetInfoResponse;
 

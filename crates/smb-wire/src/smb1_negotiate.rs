@@ -1,9 +1,10 @@
-//! The one message of SMB 1 that an SMB 2 server answers: NEGOTIATE ([MS-CIFS] 2.2.4.52, [MS-SMB2] 3.3.5.3).
+//! SMB 1's NEGOTIATE, the only SMB 1 message that an SMB 2 server answers ([MS-CIFS] 2.2.4.52,
+//! [MS-SMB2] 3.3.5.3).
 //!
-//! Old clients, and new ones that do not yet know the server, begin with it. A server that finds "SMB 2.???" or
-//! "SMB 2.002" among the dialects answers with an SMB 2 NEGOTIATE response.
+//! Old clients begin with it, and so do new clients that do not know the server yet. If "SMB 2.???"
+//! or "SMB 2.002" is among the dialects, the server answers with an SMB 2 NEGOTIATE response.
 
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::frame::Protocol;
 use super::lengths::len_u16;
 
@@ -13,30 +14,30 @@ const NEGOTIATE: u8 = 0x72;
 const FLAGS: u8 = 0x18;
 /// Unicode, NT status codes, extended security, long names, as in [MS-SMB2] 4.1.
 const FLAGS2: u16 = 0xC853;
-/// Before each dialect ([MS-CIFS] 2.2.4.52.1).
+/// Precedes each dialect ([MS-CIFS] 2.2.4.52.1).
 const BUFFER_FORMAT: u8 = 0x02;
 
-/// An SMB 1 NEGOTIATE request, of which only the dialects matter.
+/// SMB 1 NEGOTIATE request. Only its dialects matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Smb1NegotiateRequest<'a> {
-    /// `Data` of the message: checked to be a list of dialects.
+    /// `Data` of the message, checked to be a list of dialects.
     data: &'a [u8],
 }
 
 impl<'a> Smb1NegotiateRequest<'a> {
-    /// The dialect string of SMB 2.0.2.
+    /// Dialect string of SMB 2.0.2.
     pub const SMB_2_002: &'static str = "SMB 2.002";
-    /// The dialect string of SMB 2.1 and later: which one is to be negotiated with SMB 2.
+    /// Dialect string of SMB 2.1 and later. The exact dialect is then negotiated with SMB 2.
     pub const SMB_2_WILDCARD: &'static str = "SMB 2.???";
 
-    /// Reads a whole message, its SMB 1 header included.
+    /// Decodes a whole message with its SMB 1 header.
     ///
     /// # Errors
-    /// [`Fault`]; [`Fault::Signature`] if it is another message of SMB 1.
+    /// The message is malformed; [`DecodeErrorKind::Signature`] if it is another SMB 1 message.
     pub fn decode(message: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(message, "SMB_COM_NEGOTIATE");
         if reader.array::<4>()? != Protocol::Smb1.id() || reader.u8()? != NEGOTIATE {
-            return Err(reader.fault(Fault::Signature));
+            return Err(reader.error(DecodeErrorKind::Signature));
         }
         reader.skip(27)?;
         let words = usize::from(reader.u8()?);
@@ -50,13 +51,14 @@ impl<'a> Smb1NegotiateRequest<'a> {
         }
         if !rest.is_empty() {
             return Err(
-                Reader::at(message, start + data.len() - rest.len(), "SMB_COM_NEGOTIATE").fault(Fault::Value),
+                Reader::at(message, start + data.len() - rest.len(), "SMB_COM_NEGOTIATE")
+                    .error(DecodeErrorKind::Value),
             );
         }
         Ok(Self { data })
     }
 
-    /// The dialects, in the client's order, without their final zeros.
+    /// Iterates over the dialects in the client's order, without their final zeros.
     pub fn dialects(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.data;
         std::iter::from_fn(move || {
@@ -66,15 +68,15 @@ impl<'a> Smb1NegotiateRequest<'a> {
         })
     }
 
-    /// Whether the client offers `dialect`.
+    /// Returns whether the client offers `dialect`.
     pub fn offers(&self, dialect: &str) -> bool {
         self.dialects().any(|offered| offered == dialect.as_bytes())
     }
 
-    /// Appends a message, its SMB 1 header included.
+    /// Appends a message with its SMB 1 header.
     ///
     /// # Panics
-    /// If a dialect contains a zero or all are longer than 65,535 bytes.
+    /// Panics if a dialect contains a zero, or all together are longer than 65,535 bytes.
     pub fn encode(dialects: &[&str], w: &mut Writer<'_>) {
         w.bytes(&Protocol::Smb1.id());
         w.u8(NEGOTIATE);
@@ -101,7 +103,7 @@ impl<'a> Smb1NegotiateRequest<'a> {
     }
 }
 
-/// The first dialect of a list and what follows it.
+/// Splits a list into its first dialect and the rest.
 fn split_dialect(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let (format, rest) = data.split_first()?;
     if *format != BUFFER_FORMAT {
@@ -139,14 +141,14 @@ mod tests {
         let mut bytes = encoded(&["NT LM 0.12"]);
         bytes[4] = 0x73;
         assert_eq!(
-            Smb1NegotiateRequest::decode(&bytes).unwrap_err().fault,
-            Fault::Signature
+            Smb1NegotiateRequest::decode(&bytes).unwrap_err().kind,
+            DecodeErrorKind::Signature
         );
         let mut bytes = encoded(&["NT LM 0.12"]);
         *bytes.last_mut().unwrap() = b'!';
         assert_eq!(
-            Smb1NegotiateRequest::decode(&bytes).unwrap_err().fault,
-            Fault::Value
+            Smb1NegotiateRequest::decode(&bytes).unwrap_err().kind,
+            DecodeErrorKind::Value
         );
     }
 

@@ -1,45 +1,47 @@
-//! UTF-16 text as SMB carries it: names may hold unpaired surrogates, so it is not a `String`.
+//! UTF-16 text as SMB carries it. It is not a `String`, because names may contain unpaired
+//! surrogates.
 
 use std::fmt;
 
-/// UTF-16 text, possibly with unpaired surrogates ([MS-FSCC] 2.1.5: names are sequences of 16-bit units).
+/// UTF-16 text, possibly with unpaired surrogates ([MS-FSCC] 2.1.5: names are sequences of 16-bit
+/// units).
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(Vec<u16>);
 
 impl Text {
-    /// From code units.
+    /// Creates text from code units.
     pub fn from_units(units: Vec<u16>) -> Self {
         Self(units)
     }
 
-    /// From little-endian bytes; `None` if their number is odd.
+    /// Creates text from little-endian bytes. Returns `None` if their number is odd.
     pub fn from_le_bytes(bytes: &[u8]) -> Option<Self> {
         let (pairs, rest) = bytes.as_chunks::<2>();
         rest.is_empty()
             .then(|| Self(pairs.iter().map(|pair| u16::from_le_bytes(*pair)).collect()))
     }
 
-    /// The code units.
+    /// Returns the code units.
     pub fn units(&self) -> &[u16] {
         &self.0
     }
 
-    /// Length on the wire, in bytes.
+    /// Returns the length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
         self.0.len() * 2
     }
 
-    /// Whether there is nothing.
+    /// Returns whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Appends the little-endian bytes.
+    /// Appends the text as little-endian bytes.
     pub fn write(&self, out: &mut super::Writer<'_>) {
         out.units(&self.0);
     }
 
-    /// As a `String`, unpaired surrogates replaced.
+    /// Converts the text to a `String`. Unpaired surrogates become U+FFFD.
     pub fn to_string_lossy(&self) -> String {
         String::from_utf16_lossy(&self.0)
     }

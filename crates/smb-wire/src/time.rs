@@ -1,4 +1,4 @@
-//! FILETIME: how SMB tells the time.
+//! FILETIME, SMB's format of time.
 
 use super::{Reader, Result, Writer};
 
@@ -7,33 +7,35 @@ const UNIX_EPOCH_S: i128 = 11_644_473_600;
 /// FILETIME's unit is 100 ns.
 const TICKS_PER_SECOND: i128 = 10_000_000;
 
-/// 100 ns steps since 1601-01-01 00:00 UTC ([MS-DTYP] 2.3.3).
+/// A time in steps of 100 ns since 1601-01-01 00:00 UTC ([MS-DTYP] 2.3.3).
 ///
-/// Whether a time stands for something else ([`FileTime::KEEP`], [`FileTime::FREEZE`], [`FileTime::THAW`]) depends on
-/// the structure that holds it: only in `FileBasicInformation` to be set does it.
+/// Three values have a special meaning ([`FileTime::KEEP`], [`FileTime::FREEZE`],
+/// [`FileTime::THAW`]), but only in a `FileBasicInformation` that is set.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileTime(pub u64);
 
 impl FileTime {
-    /// To set: do not change this time. From a server: there is no such time ([MS-FSCC] 2.4.7).
+    /// When set: do not change this time. From a server: the file has no such time
+    /// ([MS-FSCC] 2.4.7).
     pub const KEEP: Self = Self(0);
-    /// To set (-1): do not change this time, and no longer change it for operations through this open.
+    /// When set (-1): do not change this time, and let operations through this open no longer
+    /// change it.
     pub const FREEZE: Self = Self(u64::MAX);
-    /// To set (-2): change it again for operations through this open, which ends [`FileTime::FREEZE`].
+    /// When set (-2): let operations through this open change it again. Ends [`FileTime::FREEZE`].
     pub const THAW: Self = Self(u64::MAX - 1);
-    /// The latest time: FILETIME is signed where Windows computes with it.
+    /// Latest time: Windows computes with FILETIME as a signed number.
     pub const MAX: Self = Self(i64::MAX as u64);
 
-    /// The moment `seconds` after (before, if negative) 1970 and `nanoseconds` more; what is not a whole step is cut
-    /// off towards the past. Moments outside 1601 to the year 30828 become the nearest that can be said; none becomes
-    /// [`FileTime::KEEP`], as setting 1601 would then set nothing.
+    /// Converts `seconds` since 1970 (negative before) and `nanoseconds`. A fraction of a step is
+    /// rounded towards the past. Times before 1601 or after the year 30828 become the nearest
+    /// possible one, but never [`FileTime::KEEP`], because setting 1601 would then have no effect.
     pub fn from_unix(seconds: i64, nanoseconds: u32) -> Self {
         let ticks = (i128::from(seconds) + UNIX_EPOCH_S) * TICKS_PER_SECOND + i128::from(nanoseconds / 100);
         Self(u64::try_from(ticks.clamp(1, i128::from(Self::MAX.0))).unwrap_or(Self::MAX.0))
     }
 
-    /// Seconds since 1970 (negative before) and nanoseconds within the second. Times past [`FileTime::MAX`] count as
-    /// that.
+    /// Converts to seconds since 1970 (negative before) and nanoseconds within the second. Times
+    /// after [`FileTime::MAX`] count as that.
     pub fn to_unix(self) -> (i64, u32) {
         let ticks = i128::from(self.0.min(Self::MAX.0)) - UNIX_EPOCH_S * TICKS_PER_SECOND;
         let seconds = ticks.div_euclid(TICKS_PER_SECOND);
@@ -48,7 +50,7 @@ impl FileTime {
     /// Reads eight bytes.
     ///
     /// # Errors
-    /// The message ends before.
+    /// The message ends before the eighth byte.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self> {
         reader.u64().map(Self)
     }
@@ -79,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn known_moments() {
+    fn known_times() {
         assert_eq!(FileTime::from_unix(0, 0), FileTime(116_444_736_000_000_000));
         assert_eq!(FileTime::from_unix(0, 199), FileTime(116_444_736_000_000_001));
         assert_eq!(
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_out_of_reach_become_the_nearest() {
+    fn times_out_of_range_are_clamped() {
         assert_eq!(FileTime::from_unix(i64::MIN, 0), FileTime(1));
         assert_eq!(FileTime::from_unix(i64::MAX, u32::MAX), FileTime::MAX);
         assert_eq!(FileTime::FREEZE.to_unix(), FileTime::MAX.to_unix());
@@ -106,7 +108,7 @@ mod tests {
         }
 
         #[test]
-        fn later_is_never_earlier(a: i64, b: i64, nanoseconds: u32) {
+        fn conversion_keeps_the_order(a: i64, b: i64, nanoseconds: u32) {
             let (a, b) = (a.min(b), a.max(b));
             prop_assert!(FileTime::from_unix(a, nanoseconds) <= FileTime::from_unix(b, nanoseconds));
         }

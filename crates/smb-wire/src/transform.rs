@@ -1,51 +1,54 @@
 //! The header of an encrypted message ([MS-SMB2] 2.2.41).
 //!
-//! What follows it is one message, a compound or a compressed message, sealed as a whole. The authentication covers the
-//! header from the nonce on ([`TransformHeader::AUTHENTICATED_OFFSET`]), so neither size nor session can be changed.
+//! One message follows, which may be a compound or compressed; it is encrypted as a whole. The
+//! authentication covers the header from the nonce on ([`TransformHeader::AUTHENTICATED_OFFSET`]),
+//! so neither size nor session can be changed.
 
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::frame::Protocol;
 use super::ids::SessionId;
 
 /// The header of an encrypted message ([MS-SMB2] 2.2.41).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransformHeader {
-    /// The authentication tag.
+    /// Authentication tag.
     pub signature: [u8; 16],
     /// 11 bytes for CCM or 12 for GCM, then zeros.
     pub nonce: [u8; 16],
-    /// Length of what is sealed, in bytes; it follows the header.
+    /// Length of the encrypted message after the header, in bytes.
     pub original_message_size: u32,
-    /// The session whose keys seal it.
+    /// Session whose keys encrypt the message.
     pub session_id: SessionId,
 }
 
 impl TransformHeader {
     /// Length in bytes.
     pub const LEN: usize = 52;
-    /// Where the tag begins.
+    /// Offset of the tag.
     pub const SIGNATURE_OFFSET: usize = 4;
-    /// Where the authenticated part of the header begins; it goes to the header's end ([MS-SMB2] 3.1.4.3).
+    /// Offset of the authenticated part, which extends to the header's end ([MS-SMB2] 3.1.4.3).
     pub const AUTHENTICATED_OFFSET: usize = 20;
-    /// `Flags` in 3.1.1, `EncryptionAlgorithm` (AES-128-CCM) in 3.0 and 3.0.2: the same number means encrypted.
+    /// `Flags` in 3.1.1, `EncryptionAlgorithm` (AES-128-CCM) in 3.0 and 3.0.2; the same number
+    /// means "encrypted".
     const ENCRYPTED: u16 = 0x0001;
 
     /// Reads 52 bytes.
     ///
     /// # Errors
-    /// [`Fault::Truncated`]; [`Fault::Signature`] for another kind of message; [`Fault::Value`] if it is not encrypted.
+    /// [`DecodeErrorKind::Truncated`]; [`DecodeErrorKind::Signature`] for another kind of message;
+    /// [`DecodeErrorKind::Value`] if it is not encrypted.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
-        let fault = reader.fault(Fault::Signature);
+        let error = reader.error(DecodeErrorKind::Signature);
         if reader.array::<4>()? != Protocol::Transform.id() {
-            return Err(fault);
+            return Err(error);
         }
         let signature = reader.array()?;
         let nonce = reader.array()?;
         let original_message_size = reader.u32()?;
         reader.skip(2)?;
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         if reader.u16()? != Self::ENCRYPTED {
-            return Err(fault);
+            return Err(error);
         }
         Ok(Self {
             signature,
@@ -74,7 +77,8 @@ mod tests {
     use crate::negotiate::tests::unhex;
     use proptest::prelude::*;
 
-    /// A header of the published example of encryption (Microsoft, "SMB 3.1.1 Encryption in Windows 10", 2015).
+    /// Header of the published example of encryption (Microsoft, "SMB 3.1.1 Encryption in Windows
+    /// 10", 2015).
     #[test]
     fn a_published_header() {
         let bytes = unhex(
@@ -106,7 +110,7 @@ mod tests {
         });
         bytes[42] = 2;
         let outcome = TransformHeader::decode(&mut Reader::new(&bytes, "test"));
-        assert_eq!(outcome.unwrap_err().fault, Fault::Value);
+        assert_eq!(outcome.unwrap_err().kind, DecodeErrorKind::Value);
     }
 
     proptest! {

@@ -1,7 +1,7 @@
-//! TREE_CONNECT: enters a share ([MS-SMB2] 2.2.9, 2.2.10).
+//! TREE_CONNECT: connects to a share ([MS-SMB2] 2.2.9, 2.2.10).
 
 use super::create::AccessMask;
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::lengths::{len_u16, named};
 use super::text::Text;
 use bitflags::bitflags;
@@ -12,15 +12,16 @@ bitflags! {
     pub struct TreeConnectFlags: u16 {
         /// The client already uses the cluster that owns the share.
         const CLUSTER_RECONNECT = 0x0001;
-        /// The client can be sent to the share's owner.
+        /// The client can be redirected to the share's owner.
         const REDIRECT_TO_OWNER = 0x0002;
-        /// An extension with contexts follows ([MS-SMB2] 2.2.9.1). Its contexts are not decoded, nor ever sent.
+        /// An extension with contexts follows ([MS-SMB2] 2.2.9.1). Its contexts are neither decoded
+        /// nor sent.
         const EXTENSION_PRESENT = 0x0004;
         const _ = !0;
     }
 }
 
-/// Asks to enter a share ([MS-SMB2] 2.2.9).
+/// TREE_CONNECT request ([MS-SMB2] 2.2.9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeConnectRequest {
     /// Flags.
@@ -30,25 +31,25 @@ pub struct TreeConnectRequest {
 }
 
 impl TreeConnectRequest {
-    /// Reads a request.
+    /// Decodes a request.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// The message is malformed.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 TREE_CONNECT Request");
         reader.structure_size(9)?;
         let flags = TreeConnectFlags::from_bits_retain(reader.u16()?);
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         let offset = usize::from(reader.u16()?);
         let length = usize::from(reader.u16()?);
-        let path = Text::from_le_bytes(reader.slice(offset, length)?).ok_or(fault)?;
+        let path = Text::from_le_bytes(reader.slice(offset, length)?).ok_or(error)?;
         Ok(Self { flags, path })
     }
 
     /// Appends a request.
     ///
     /// # Panics
-    /// If the path is longer than 65,535 bytes or there should be an extension.
+    /// Panics if the path is longer than 65,535 bytes, or the flags announce an extension.
     pub fn encode(&self, w: &mut Writer<'_>) {
         assert!(
             !self.flags.intersects(TreeConnectFlags::EXTENSION_PRESENT),
@@ -62,10 +63,10 @@ impl TreeConnectRequest {
     }
 }
 
-/// What is shared ([MS-SMB2] 2.2.10).
+/// Type of a share ([MS-SMB2] 2.2.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShareType {
-    /// A tree of files.
+    /// Files.
     Disk,
     /// Named pipes: `IPC$`.
     Pipe,
@@ -74,7 +75,7 @@ pub enum ShareType {
 }
 
 impl ShareType {
-    /// From the number on the wire.
+    /// Converts the number on the wire.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             1 => Some(Self::Disk),
@@ -84,7 +85,7 @@ impl ShareType {
         }
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub const fn code(self) -> u8 {
         match self {
             Self::Disk => 1,
@@ -98,33 +99,33 @@ bitflags! {
     /// `ShareFlags` ([MS-SMB2] 2.2.10).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct ShareFlags: u32 {
-        /// In DFS.
+        /// The share is in DFS.
         const DFS = 0x0000_0001;
-        /// The root of a DFS namespace.
+        /// The share is the root of a DFS namespace.
         const DFS_ROOT = 0x0000_0002;
-        /// The offline caching, two bits: 0x00 manual, 0x10 automatic, 0x20 for programs, 0x30 none.
+        /// Offline caching, two bits: 0x00 manual, 0x10 automatic, 0x20 for programs, 0x30 none.
         const CACHING_MASK = 0x0000_0030;
-        /// Files are not to be opened exclusively.
+        /// Clients should not open files exclusively.
         const RESTRICT_EXCLUSIVE_OPENS = 0x0000_0100;
-        /// Open files can be deleted.
+        /// Clients can delete open files.
         const FORCE_SHARED_DELETE = 0x0000_0200;
-        /// Listings may be cached.
+        /// Clients may cache listings.
         const ALLOW_NAMESPACE_CACHING = 0x0000_0400;
-        /// Listings leave out what the user may not read.
+        /// Listings omit what the user may not read.
         const ACCESS_BASED_DIRECTORY_ENUM = 0x0000_0800;
-        /// No exclusive caching.
+        /// The server grants no exclusive caching.
         const FORCE_LEVELII_OPLOCK = 0x0000_1000;
         /// Hashes for branch caches, version 1.
         const ENABLE_HASH_V1 = 0x0000_2000;
         /// Hashes for branch caches, version 2.
         const ENABLE_HASH_V2 = 0x0000_4000;
-        /// The server demands encryption for this share (3.x).
+        /// The server requires encryption for this share (3.x).
         const ENCRYPT_DATA = 0x0000_8000;
         /// Identity remoting (3.1.1).
         const IDENTITY_REMOTING = 0x0004_0000;
-        /// The server wishes compression for this share (3.1.1).
+        /// The server requests compression for this share (3.1.1).
         const COMPRESS_DATA = 0x0010_0000;
-        /// The share wants a connection of its own.
+        /// The share requires a separate connection.
         const ISOLATED_TRANSPORT = 0x0020_0000;
         const _ = !0;
     }
@@ -134,45 +135,45 @@ bitflags! {
     /// `Capabilities` of a share ([MS-SMB2] 2.2.10).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct ShareCapabilities: u32 {
-        /// In DFS.
+        /// The share is in DFS.
         const DFS = 0x0000_0008;
-        /// Persistent handles survive the server's failure (3.x).
+        /// Persistent handles survive a failure of the server (3.x).
         const CONTINUOUS_AVAILABILITY = 0x0000_0010;
-        /// On several nodes of a cluster at once (3.x).
+        /// Several nodes of a cluster serve the share at once (3.x).
         const SCALEOUT = 0x0000_0020;
-        /// On a cluster: watch for its moves (3.x).
+        /// The share is on a cluster: clients should watch for its moves (3.x).
         const CLUSTER = 0x0000_0040;
-        /// One node is better than the others (3.0.2).
+        /// One node of the cluster performs better than the others (3.0.2).
         const ASYMMETRIC = 0x0000_0080;
-        /// Clients are sent to the owner (3.1.1).
+        /// The server redirects clients to the owner (3.1.1).
         const REDIRECT_TO_OWNER = 0x0000_0100;
         const _ = !0;
     }
 }
 
-/// The share is entered; its tree id is in the header ([MS-SMB2] 2.2.10).
+/// TREE_CONNECT response ([MS-SMB2] 2.2.10). The header has the tree id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeConnectResponse {
-    /// What it is.
+    /// Type of the share.
     pub share_type: ShareType,
     /// Flags.
     pub share_flags: ShareFlags,
-    /// What it can do.
+    /// Capabilities of the share.
     pub capabilities: ShareCapabilities,
-    /// What the user may do at most.
+    /// Maximal rights of the user.
     pub maximal_access: AccessMask,
 }
 
 impl TreeConnectResponse {
-    /// Reads a response.
+    /// Decodes a response.
     ///
     /// # Errors
-    /// [`Fault`]; an unknown kind of share is [`Fault::Value`].
+    /// The message is malformed; an unknown type of share is [`DecodeErrorKind::Value`].
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 TREE_CONNECT Response");
         reader.structure_size(16)?;
-        let fault = reader.fault(Fault::Value);
-        let share_type = ShareType::from_code(reader.u8()?).ok_or(fault)?;
+        let error = reader.error(DecodeErrorKind::Value);
+        let share_type = ShareType::from_code(reader.u8()?).ok_or(error)?;
         reader.skip(1)?;
         Ok(Self {
             share_type,
@@ -200,7 +201,7 @@ mod tests {
     use crate::hostile;
     use proptest::prelude::*;
 
-    /// [MS-SMB2] 4.1: the client enters `IPC$`, the server answers.
+    /// [MS-SMB2] 4.1: the client connects to `IPC$`, the server answers.
     #[test]
     fn the_specifications_example() {
         let request = TreeConnectRequest {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_is_passed_over() {
+    fn an_extension_is_skipped() {
         let mut bytes = hostile::message(|w| {
             w.u16(9);
             w.u16(TreeConnectFlags::EXTENSION_PRESENT.bits());
@@ -244,10 +245,10 @@ mod tests {
             w.bytes(b"abc");
         });
         let outcome = TreeConnectRequest::decode(&mut hostile::body(&bytes));
-        assert_eq!(outcome.unwrap_err().fault, Fault::Value);
+        assert_eq!(outcome.unwrap_err().kind, DecodeErrorKind::Value);
         let body = b"\x10\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0";
         let outcome = TreeConnectResponse::decode(&mut Reader::new(body, "test"));
-        assert_eq!(outcome.unwrap_err().fault, Fault::Value);
+        assert_eq!(outcome.unwrap_err().kind, DecodeErrorKind::Value);
     }
 
     proptest! {

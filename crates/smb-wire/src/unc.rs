@@ -16,9 +16,9 @@ const COMPONENTS_MAX: usize = 16_384;
 /// Reasons for rejecting a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PathFault {
+pub enum PathError {
     /// The path does not have the form `\\host\share`.
-    #[error("not of the form \\\\host\\share")]
+    #[error("the path does not have the form \\\\host\\share")]
     NotUnc,
     /// A component is empty: two backslashes in a row, or one at the end.
     #[error("a component is empty")]
@@ -28,10 +28,10 @@ pub enum PathFault {
     Dots,
     /// The path contains a slash or NUL; or the host or share name contains a character it must not
     /// have.
-    #[error("a character is not allowed")]
+    #[error("the path contains a character that is not allowed")]
     Character,
     /// A component, or the whole path, is too long.
-    #[error("too long")]
+    #[error("the path or a name in it is too long")]
     TooLong,
 }
 
@@ -48,7 +48,7 @@ impl SharePath {
     ///
     /// # Errors
     /// A name is empty, too long, or contains a separator or NUL.
-    pub fn new(host: &str, share: &str) -> Result<Self, PathFault> {
+    pub fn new(host: &str, share: &str) -> Result<Self, PathError> {
         Self::from_parts(host.into(), share.into())
     }
 
@@ -56,29 +56,29 @@ impl SharePath {
     ///
     /// # Errors
     /// The path has another form, or a name in it is not valid.
-    pub fn parse(path: &Text) -> Result<Self, PathFault> {
+    pub fn parse(path: &Text) -> Result<Self, PathError> {
         let rest = path
             .units()
             .strip_prefix(&[SEPARATOR; 2])
-            .ok_or(PathFault::NotUnc)?;
+            .ok_or(PathError::NotUnc)?;
         let mut parts = rest.split(|unit| *unit == SEPARATOR);
         match (parts.next(), parts.next(), parts.next()) {
             (Some(host), Some(share), None) => {
                 Self::from_parts(Text::from_units(host.to_vec()), Text::from_units(share.to_vec()))
             }
-            _ => Err(PathFault::NotUnc),
+            _ => Err(PathError::NotUnc),
         }
     }
 
-    fn from_parts(host: Text, share: Text) -> Result<Self, PathFault> {
+    fn from_parts(host: Text, share: Text) -> Result<Self, PathError> {
         for (name, units_max) in [(&host, COMPONENT_UNITS_MAX), (&share, SHARE_UNITS_MAX)] {
             let is_bad = |unit: &u16| matches!(*unit, 0 | SEPARATOR) || *unit == u16::from(b'/');
             if name.is_empty() {
-                return Err(PathFault::Empty);
+                return Err(PathError::Empty);
             } else if name.units().len() > units_max {
-                return Err(PathFault::TooLong);
+                return Err(PathError::TooLong);
             } else if name.units().iter().any(is_bad) {
-                return Err(PathFault::Character);
+                return Err(PathError::Character);
             }
         }
         Ok(Self { host, share })
@@ -126,7 +126,7 @@ pub fn join<'a>(components: impl IntoIterator<Item = &'a Text>) -> Text {
 ///
 /// # Errors
 /// The path is not relative to the share's root, leaves it, or a component is not valid.
-pub fn split(path: &Text) -> Result<Vec<Text>, PathFault> {
+pub fn split(path: &Text) -> Result<Vec<Text>, PathError> {
     if path.is_empty() {
         return Ok(Vec::new());
     }
@@ -134,13 +134,13 @@ pub fn split(path: &Text) -> Result<Vec<Text>, PathFault> {
     for component in path.units().split(|unit| *unit == SEPARATOR) {
         let is_dot = |unit: &u16| *unit == u16::from(b'.');
         if component.is_empty() {
-            return Err(PathFault::Empty);
+            return Err(PathError::Empty);
         } else if component.len() <= 2 && component.iter().all(is_dot) {
-            return Err(PathFault::Dots);
+            return Err(PathError::Dots);
         } else if component.contains(&0) || component.contains(&u16::from(b'/')) {
-            return Err(PathFault::Character);
+            return Err(PathError::Character);
         } else if component.len() > COMPONENT_UNITS_MAX || components.len() == COMPONENTS_MAX {
-            return Err(PathFault::TooLong);
+            return Err(PathError::TooLong);
         }
         components.push(Text::from_units(component.to_vec()));
     }
@@ -158,19 +158,19 @@ mod tests {
         let path = SharePath::new("nas", "Mein Archiv$").unwrap();
         assert_eq!(path.to_text(), Text::from(r"\\nas\Mein Archiv$"));
         assert_eq!(SharePath::parse(&path.to_text()), Ok(path));
-        for (bad, fault) in [
-            ("", PathFault::NotUnc),
-            (r"\nas\a", PathFault::NotUnc),
-            (r"\\nas", PathFault::NotUnc),
-            (r"\\nas\", PathFault::Empty),
-            (r"\\\a", PathFault::Empty),
-            (r"\\nas\a\b", PathFault::NotUnc),
-            (r"\\nas\a/b", PathFault::Character),
-            ("\\\\nas\\a\0", PathFault::Character),
+        for (bad, error) in [
+            ("", PathError::NotUnc),
+            (r"\nas\a", PathError::NotUnc),
+            (r"\\nas", PathError::NotUnc),
+            (r"\\nas\", PathError::Empty),
+            (r"\\\a", PathError::Empty),
+            (r"\\nas\a\b", PathError::NotUnc),
+            (r"\\nas\a/b", PathError::Character),
+            ("\\\\nas\\a\0", PathError::Character),
         ] {
-            assert_eq!(SharePath::parse(&bad.into()), Err(fault), "{bad}");
+            assert_eq!(SharePath::parse(&bad.into()), Err(error), "{bad}");
         }
-        assert_eq!(SharePath::new("a", &"b".repeat(81)), Err(PathFault::TooLong));
+        assert_eq!(SharePath::new("a", &"b".repeat(81)), Err(PathError::TooLong));
     }
 
     #[test]
@@ -180,17 +180,17 @@ mod tests {
             split(&r"a\b c\d".into()),
             Ok(vec!["a".into(), "b c".into(), "d".into()])
         );
-        for (bad, fault) in [
-            (r"\a", PathFault::Empty),
-            (r"a\", PathFault::Empty),
-            (r"a\..\b", PathFault::Dots),
-            (r".", PathFault::Dots),
-            (r"a/../b", PathFault::Character),
-            ("a\0", PathFault::Character),
+        for (bad, error) in [
+            (r"\a", PathError::Empty),
+            (r"a\", PathError::Empty),
+            (r"a\..\b", PathError::Dots),
+            (r".", PathError::Dots),
+            (r"a/../b", PathError::Character),
+            ("a\0", PathError::Character),
         ] {
-            assert_eq!(split(&bad.into()), Err(fault), "{bad}");
+            assert_eq!(split(&bad.into()), Err(error), "{bad}");
         }
-        assert_eq!(split(&"x".repeat(256).as_str().into()), Err(PathFault::TooLong));
+        assert_eq!(split(&"x".repeat(256).as_str().into()), Err(PathError::TooLong));
     }
 
     proptest! {

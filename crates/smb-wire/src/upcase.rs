@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_unit_to_one() {
+    fn one_unit_maps_to_one_unit() {
         let folded = |text: &str| fold(&text.into()).to_string_lossy();
         assert_eq!(folded("aZäéжω."), "AZÄÉЖΩ.");
         assert_eq!(folded("ßﬁŉ"), "ßﬁŉ");
@@ -73,7 +73,7 @@ mod tests {
 
     /// Otherwise equality would not be transitive.
     #[test]
-    fn upper_case_is_its_own() {
+    fn upper_case_is_idempotent() {
         for unit in 0..=u16::MAX {
             let upper = upcase(unit);
             assert_eq!(upcase(upper), upper, "{unit:#x}");

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_and_questions() {
+    fn star_and_question_mark_match() {
         for (expression, name) in [
             ("*", "a"),
             ("*.*", "no dot"),
@@ -190,7 +190,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn as_the_rules_say(expression in "[ab.*?<>\"]{1,7}", name in "[ab.]{1,7}") {
+        fn matches_like_the_specification(expression in "[ab.*?<>\"]{1,7}", name in "[ab.]{1,7}") {
             let expected = expression == "*.*" || naive(expression.as_bytes(), name.as_bytes(), 0);
             prop_assert_eq!(is_in(&expression, &name), expected);
         }

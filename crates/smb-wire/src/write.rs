@@ -1,38 +1,38 @@
 //! SMB2 WRITE ([MS-SMB2] 2.2.21, 2.2.22).
 //!
-//! The payload is not part of an encoded head: [`WriteRequest::encode_head`] writes 48 bytes that say it follows
-//! directly, and the block is sent after them as it is. A server reads the head and then receives the payload into a
-//! block of its own.
+//! The payload is not part of an encoded head. [`WriteRequest::encode_head`] writes 48 bytes which
+//! announce that it follows directly; the block is sent after them. A server reads the head and
+//! then receives the payload into its own block.
 
 use super::header::HEADER_LEN;
 use super::lengths::{len_u16, len_u32, named};
 use super::read::Channel;
-use super::{Fault, FileId, Payload, Reader, Result, Writer};
+use super::{DecodeErrorKind, FileId, Payload, Reader, Result, Writer};
 use bitflags::bitflags;
 
 bitflags! {
     /// `Flags` of a WRITE request ([MS-SMB2] 2.2.21).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct WriteFlags: u32 {
-        /// On stable storage before the response (2.1).
+        /// The data is on stable storage before the response (2.1).
         const WRITE_THROUGH = 0x0000_0001;
-        /// The server's cache is not to be used (3.0.2).
+        /// The server should bypass its cache (3.0.2).
         const WRITE_UNBUFFERED = 0x0000_0002;
         const _ = !0;
     }
 }
 
-/// Bytes of a WRITE request's fixed part.
+/// Length of a WRITE request's fixed part in bytes.
 pub const WRITE_REQUEST_FIXED_LEN: usize = 48;
 
-/// Where our own requests' payload begins, in bytes from the header.
+/// Offset of the payload in this program's requests, in bytes from the header.
 pub const WRITE_DATA_OFFSET: usize = HEADER_LEN + WRITE_REQUEST_FIXED_LEN;
 
-/// The farthest a payload may begin ([MS-SMB2] 3.3.5.13).
+/// Highest offset of a payload ([MS-SMB2] 3.3.5.13).
 const DATA_OFFSET_MAX: usize = 0x100;
 
-/// SMB2 WRITE Request without its payload ([MS-SMB2] 2.2.21). Channel information is neither sent nor kept: there is
-/// no RDMA here.
+/// SMB2 WRITE Request without its payload ([MS-SMB2] 2.2.21). Channel information is neither sent
+/// nor kept, because RDMA is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteRequest {
     /// The open.
@@ -41,16 +41,16 @@ pub struct WriteRequest {
     pub offset: u64,
     /// How to write.
     pub flags: WriteFlags,
-    /// How the payload travels; decoders of dialects before 3.0 ignore it.
+    /// Transport of the payload; decoders ignore it before 3.0.
     pub channel: Channel,
 }
 
 impl WriteRequest {
-    /// Reads the fixed part; the reader's message needs no more than the header and 48 bytes.
+    /// Reads the fixed part. The reader's message needs only the header and 48 bytes.
     ///
     /// # Errors
-    /// A wrong `StructureSize`, truncation, a payload that begins inside the fixed part or beyond byte 256. Whether
-    /// it ends inside the message is asked with [`Payload::range`].
+    /// A wrong `StructureSize`, truncation, a payload that begins inside the fixed part or after
+    /// byte 256. Check with [`Payload::range`] that it ends inside the message.
     pub fn decode_head(reader: &mut Reader<'_>) -> Result<(Self, Payload)> {
         let mut reader = named(reader, "SMB2 WRITE Request");
         reader.structure_size(49)?;
@@ -64,7 +64,7 @@ impl WriteRequest {
         let flags = WriteFlags::from_bits_retain(reader.u32()?);
         // [MS-SMB2] 3.3.5.13
         if data_offset > DATA_OFFSET_MAX {
-            return Err(reader.fault(Fault::Bounds));
+            return Err(reader.error(DecodeErrorKind::Bounds));
         }
         let payload = Payload::announced(&reader, data_offset, length)?;
         let request = Self {
@@ -76,7 +76,7 @@ impl WriteRequest {
         Ok((request, payload))
     }
 
-    /// Reads fixed part and payload of a message that is all there.
+    /// Reads fixed part and payload of a complete message.
     ///
     /// # Errors
     /// Those of [`Self::decode_head`]; a payload that ends outside the message.
@@ -88,10 +88,10 @@ impl WriteRequest {
         Ok((request, payload.of(&after)?))
     }
 
-    /// Appends the fixed part; `length` bytes of payload are to follow directly.
+    /// Appends the fixed part. `length` bytes of payload must follow directly.
     ///
     /// # Panics
-    /// If the channel is not `NONE`.
+    /// Panics if the channel is not `NONE`.
     pub fn encode_head(&self, w: &mut Writer<'_>, length: u32) {
         assert_eq!(self.channel, Channel::NONE, "no RDMA");
         let data_offset = w.position() + WRITE_REQUEST_FIXED_LEN;
@@ -105,8 +105,8 @@ impl WriteRequest {
         w.u32(self.flags.bits());
     }
 
-    /// Appends fixed part and payload; copies the payload, so only for what is small: compounds of small files,
-    /// pipes, tests.
+    /// Appends fixed part and payload. Copies the payload, so use it only for small ones: compounds
+    /// of small files, pipes, tests.
     pub fn encode(&self, w: &mut Writer<'_>, data: &[u8]) {
         self.encode_head(w, len_u32(data.len()));
         w.bytes(data);
@@ -196,13 +196,13 @@ mod tests {
         assert!(WriteRequest::decode(&mut body(&bytes)).is_ok());
         bytes[66..68].copy_from_slice(&[0x01, 0x01]);
         assert_eq!(
-            WriteRequest::decode(&mut body(&bytes)).unwrap_err().fault,
-            Fault::Bounds
+            WriteRequest::decode(&mut body(&bytes)).unwrap_err().kind,
+            DecodeErrorKind::Bounds
         );
         bytes[66..68].copy_from_slice(&[111, 0]);
         assert_eq!(
-            WriteRequest::decode(&mut body(&bytes)).unwrap_err().fault,
-            Fault::Bounds
+            WriteRequest::decode(&mut body(&bytes)).unwrap_err().kind,
+            DecodeErrorKind::Bounds
         );
     }
 

@@ -11,7 +11,7 @@ use ropeway_smb_wire::{FileTime, Text};
 fn client() -> NtlmClient {
     let credentials = Credentials::with_password("", "anna", &Password::from("secret"));
     let entropy = NtlmEntropy {
-        now: FileTime(7),
+        wall_time: FileTime(7),
         client_challenge: [1; 8],
         session_key: [2; 16].into(),
     };

@@ -1,7 +1,7 @@
 //! The tiers of the architecture as data, and the check of a manifest.
 //!
 //! ```text
-//! pure         block < vfs < plan,  block < smb-wire < smb-proto
+//! pure         block < vfs < plan,  block < smb-wire < smb-proto,  names < plan, smb-wire
 //! mechanism    local  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache(-> local)
 //! composition  copy  mount
 //! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
@@ -67,9 +67,10 @@ impl Tier {
 /// All crates in the order of the table, with the crates of its own tier that each may use.
 const CRATES: &[(&str, Tier, &[&str])] = &[
     ("block", Tier::Pure, &[]),
+    ("names", Tier::Pure, &[]),
     ("vfs", Tier::Pure, &["block"]),
-    ("plan", Tier::Pure, &["block", "vfs"]),
-    ("smb-wire", Tier::Pure, &["block"]),
+    ("plan", Tier::Pure, &["block", "names", "vfs"]),
+    ("smb-wire", Tier::Pure, &["block", "names"]),
     ("smb-proto", Tier::Pure, &["block", "smb-wire"]),
     ("local", Tier::Mechanism, &[]),
     ("smb-gss", Tier::Mechanism, &[]),

@@ -1,6 +1,6 @@
 //! What overtakes requests, and what is sent though nobody waits for its answer.
 
-use ropeway_smb_proto::client::Chain;
+use ropeway_smb_proto::client::Compound;
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::oplock_break::BreakNotification;
 use ropeway_smb_wire::{FileId, TreeId};
@@ -57,7 +57,7 @@ impl Driver {
     /// Sends what nobody waits for.
     pub(super) fn submit_aside(&mut self, operation: Operation, encrypt: bool, until: Option<Awaiting>) {
         let tree = operation.tree;
-        let mut chain = Chain::one(operation);
+        let mut chain = Compound::one(operation);
         chain.encrypt = encrypt;
         let commands = wire_log::commands(&chain);
         let allowance = allowance(&chain, self.timeout);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ropeway_smb_proto::client::Chain;
+use ropeway_smb_proto::client::Compound;
 use ropeway_smb_wire::header::Command;
 
 use super::Driver;
@@ -18,7 +18,7 @@ const WORK: u32 = 10;
 const LOOKS: u32 = 8;
 
 /// How long a chain may be under way; `None`: for ever.
-pub(super) fn allowance(chain: &Chain, timeout: Duration) -> Option<Duration> {
+pub(super) fn allowance(chain: &Compound, timeout: Duration) -> Option<Duration> {
     let mut factor = QUESTION;
     let mut commands = chain.operations.iter().map(|operation| operation.command);
     let opens = commands.any(|command| command == Command::Create);

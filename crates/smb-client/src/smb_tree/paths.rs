@@ -1,7 +1,7 @@
 //! Paths of a tree as paths of its share, and back.
 
 use ropeway_smb_wire::Text;
-use ropeway_smb_wire::names::{self, NameFault, NameMapping};
+use ropeway_smb_wire::names::{self, NameError, NameMapping};
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath};
 
 /// Between the names of a path.
@@ -67,7 +67,7 @@ impl Base {
         let mut units = self.0.clone();
         for name in path.components() {
             let part = names::to_wire(name.as_bytes(), NameMapping::None);
-            if let Err(fault @ (NameFault::NotAName | NameFault::Character(_))) = names::check(&part) {
+            if let Err(fault @ (NameError::NotAName | NameError::Character(_))) = names::check(&part) {
                 return Err(refused(op, path, fault));
             }
             if !units.is_empty() {
@@ -79,7 +79,7 @@ impl Base {
     }
 }
 
-fn refused(op: Op, path: &RelPath, fault: NameFault) -> Error {
+fn refused(op: Op, path: &RelPath, fault: NameError) -> Error {
     let mut error = Error::new(op, path, ErrorKind::NameRefused);
     error.source = Some(std::io::Error::other(fault));
     error

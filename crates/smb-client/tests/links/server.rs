@@ -22,7 +22,7 @@ use ropeway_smb_wire::create::{
 use ropeway_smb_wire::error::{ErrorResponse, SymlinkError};
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::reparse::{ReparseData, Symlink};
-use ropeway_smb_wire::header::{Chain, Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::header::{Command, CompoundMessages, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_wire::info::{
     FileAllInformation, FileBasicInformation, FileDispositionInformation, FileFsAttributeInformation,
     FileFsFullSizeInformation, FileFsVolumeInformation, FileInfoClass, FileRenameInformation, FsAttributes,
@@ -134,7 +134,7 @@ impl Server {
             client.read_exact(&mut frame).unwrap();
             let mut file = FileId::default();
             let mut failed = None;
-            for message in Chain::new(&frame) {
+            for message in CompoundMessages::new(&frame) {
                 let message = message.unwrap();
                 let reply = self.reply(message, &mut file, &mut failed);
                 let length = u32::try_from(reply.len()).unwrap().to_be_bytes();

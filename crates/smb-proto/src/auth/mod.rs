@@ -1,40 +1,43 @@
-//! Who is at the other end: NTLMv2, and SPNEGO to agree on it or on something else.
+//! Authentication: NTLMv2, and SPNEGO to negotiate it or another mechanism.
 //!
 //! ```text
-//! SESSION_SETUP security buffers <-> spnego (client or server) <-> Mechanism (NTLM here, Kerberos elsewhere)
-//!                                                                     \-> SessionKey, Identity
+//! SESSION_SETUP security buffers <-> spnego (client or server) <-> Mechanism (NTLM, or Kerberos)
+//!                                                                      \-> SessionKey, Identity
 //! ```
 //!
-//! A [`Mechanism`] is one end of one authentication. It knows the time and has its random numbers from its constructor.
+//! A [`Mechanism`] is one end of one authentication. Its constructor takes the time and the random
+//! numbers.
 
 pub mod ntlm;
 pub mod spnego;
 
-use crate::secret::SessionKey;
-use ropeway_smb_wire::{Malformed, Text};
+use ropeway_smb_wire::{DecodeError, Text};
 
-/// Why an authentication does not succeed.
+use crate::secret::SessionKey;
+
+/// Why an authentication failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// The peer's token is not what it should be.
+    /// The peer's token is malformed.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
-    /// The peer does not do what we require, or asks for what we do not do.
+    Malformed(#[from] DecodeError),
+    /// The peer lacks a feature that we require, or requires one that we lack.
     #[error("the peer's authentication lacks {0}")]
     Unsupported(&'static str),
-    /// None of the peer's mechanisms is one of ours.
+    /// The peer supports none of our mechanisms.
     #[error("no authentication mechanism in common")]
     NoCommonMechanism,
-    /// A token came where none, or another, was expected.
+    /// A token arrived at a time when none, or another, was expected.
     #[error("unexpected authentication token: {0}")]
     OutOfOrder(&'static str),
-    /// A token was changed on its way, or the peer does not have the key.
+    /// A token was tampered with, or the peer does not have the key.
     #[error("an authentication token was tampered with")]
     BadMic,
-    /// The peer said no.
+    /// The peer refused.
     #[error("the peer refused the authentication")]
     PeerRefused,
-    /// We, the server, say no. All reasons print alike: a log may tell them apart, the peer must not.
+    /// We, the server, refuse. All reasons have the same text: a log may distinguish them, the peer
+    /// must not.
     #[error("logon failure")]
     Refused(Refusal),
     /// The mechanism's library failed.
@@ -42,53 +45,53 @@ pub enum AuthError {
     Mechanism(&'static str),
 }
 
-/// Why a server refuses; never told to the client.
+/// Why a server refuses. Never revealed to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nobody of that name.
+    /// There is no such user.
     UnknownUser,
-    /// The proof does not fit the user's hash.
+    /// The proof does not match the user's hash.
     WrongPassword,
-    /// Anonymous, and that is not allowed.
+    /// The client is anonymous, which is not allowed.
     Anonymous,
 }
 
-/// Outcome of authentication steps.
+/// The result of an authentication step.
 pub type Result<T> = std::result::Result<T, AuthError>;
 
-/// Who the client is, as the server knows it.
+/// The client's identity as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// A null session.
     Anonymous,
-    /// Somebody who proved it.
+    /// An authenticated user.
     User {
-        /// As the client wrote it.
+        /// The domain, as the client wrote it.
         domain: Text,
-        /// As the client wrote it.
+        /// The user, as the client wrote it.
         user: Text,
-        /// What the client calls itself; unproven.
+        /// The client's name for its machine. Unproven.
         workstation: Text,
     },
 }
 
-/// What a finished authentication gives.
+/// The result of a completed authentication.
 #[derive(Clone, Debug)]
 pub struct Established {
-    /// A last token for the peer.
+    /// The last token for the peer, if any.
     pub token: Option<Vec<u8>>,
-    /// The key both ends have now.
+    /// The session key that both ends share.
     pub session_key: SessionKey,
-    /// At the server: who the client is.
+    /// The client's identity, on the server.
     pub identity: Option<Identity>,
 }
 
-/// What to do after a token.
+/// The outcome of processing a token.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Send this and wait for an answer.
+    /// Send this token and wait for the next one.
     Continue(Vec<u8>),
-    /// Send the token, if there is one; this end is satisfied.
+    /// Send the token, if there is one. This end is done.
     Done(Established),
 }
 
@@ -107,29 +110,29 @@ impl Oid {
     pub const SPNEGO: Self = Self(&[0x2B, 6, 1, 5, 5, 2]);
 }
 
-/// One end of one authentication with one mechanism of GSS-API.
+/// One end of one authentication with one GSS-API mechanism.
 pub trait Mechanism: Send {
-    /// Names it goes by, the one to offer first; at least one.
+    /// Returns the mechanism's object identifiers, preferred first. At least one.
     fn oids(&self) -> &[Oid];
 
-    /// The next step; the client's first is without a token.
+    /// Processes a token and returns the next step. The client's first call has no token.
     ///
     /// # Errors
-    /// Any [`AuthError`]; the mechanism is of no use afterwards.
+    /// Any [`AuthError`]. The mechanism cannot be used afterwards.
     fn step(&mut self, token: Option<&[u8]>) -> Result<Step>;
 
-    /// Whether it can protect SPNEGO's list of mechanisms once it is done.
+    /// Returns whether the mechanism can protect SPNEGO's list of mechanisms once it is done.
     fn has_mic(&self) -> bool;
 
-    /// An integrity check over `message`, when it is done.
+    /// Returns a message integrity code over `message`. Call it when the mechanism is done.
     ///
     /// # Errors
     /// [`AuthError::OutOfOrder`] if it is not done.
     fn mic(&mut self, message: &[u8]) -> Result<Vec<u8>>;
 
-    /// Checks what the peer's [`mic`](Self::mic) made.
+    /// Verifies the peer's [`mic`](Self::mic).
     ///
     /// # Errors
-    /// [`AuthError::BadMic`]; [`AuthError::OutOfOrder`] if it is not done.
+    /// [`AuthError::BadMic`]; [`AuthError::OutOfOrder`] if the mechanism is not done.
     fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<()>;
 }

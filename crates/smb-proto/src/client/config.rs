@@ -1,80 +1,98 @@
-//! What a client asks for, and what the two ends agreed on.
+//! What a client asks for, and what the negotiation settled.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use crate::compression::Algorithms;
-use crate::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, SecurityMode};
 use ropeway_smb_wire::{Guid, SessionId, Text};
 
-/// Whether requests are signed.
+use crate::compression::Algorithms;
+use crate::crypto::{Cipher, SigningAlgorithm};
+
+/// When requests are signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signing {
-    /// Always, and unsigned replies are refused.
+    /// Always; unsigned replies are refused.
     Required,
-    /// When the server requires it.
+    /// Only when the server requires it.
     Offered,
 }
 
-/// Whether requests are sealed.
+/// When requests are encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
-    /// Only what the server demands: the session's flag, or a chain's own ([`super::Chain::encrypt`]).
+    /// Only on the server's demand for the session, or for a compound with
+    /// [`super::Compound::encrypt`].
     Off,
-    /// Everything, when the server can.
+    /// Always, if the server supports encryption.
     Desired,
-    /// Everything, or there is no session.
+    /// Always; without encryption the login fails.
     Required,
 }
 
-/// Which frames are left to jobs: those of READs and WRITEs whose data lies in its block.
+/// Which frames become jobs. Only frames whose READ or WRITE data lies in its block qualify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jobs {
-    /// From so many bytes on.
+    /// Minimum length of the message, in bytes.
     pub from: usize,
-    /// Also where the algorithm is no slower than handing a frame over, for tests.
+    /// Whether algorithms that are as fast as the hand-over to a thread become jobs too. For tests.
     pub fast_too: bool,
 }
 
-/// What one connection asks for; checked by nobody but the peer.
+/// The settings of one connection. They are not validated here; the server rejects what it cannot
+/// serve.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Dialects offered, oldest to newest.
     pub dialects: RangeInclusive<Dialect>,
-    /// Signing.
+    /// When requests are signed.
     pub signing: Signing,
-    /// Encryption.
+    /// When requests are encrypted.
     pub encryption: Encryption,
-    /// Ciphers for 3.1.1, the preferred first; 3.0 and 3.0.2 have one of their own. None: encryption is not offered.
+    /// Ciphers offered for 3.1.1, preferred first. Dialects 3.0 and 3.0.2 fix their cipher. If
+    /// empty, encryption is not offered.
     pub ciphers: Vec<Cipher>,
-    /// Signing algorithms for 3.1.1, the preferred first.
+    /// Signing algorithms offered for 3.1.1, preferred first.
     pub signing_algorithms: Vec<SigningAlgorithm>,
-    /// Whether compression is offered (3.1.1).
+    /// Whether compression is offered (3.1.1 only).
     pub compression: bool,
-    /// The client; the same on all its connections.
+    /// The client's GUID, the same on all its connections.
     pub client_guid: Guid,
     /// The server's name as the user wrote it.
     pub host: Text,
-    /// The most bytes of one READ, WRITE or query, whatever the server allows.
+    /// Upper bound of one READ, WRITE or query, in bytes, regardless of the server's limit.
     pub io_max: u32,
-    /// The most credits to ask for.
+    /// Number of credits to aim for.
     pub credits_target: u16,
-    /// How long the server may be silent while it owes an answer; long operations do not count once it said so.
+    /// How long the server may stay silent while it owes a reply. Requests with an interim reply
+    /// owe none.
     pub silence_max: Duration,
-    /// After so much silence, while anything is in flight, an ECHO asks whether the server is there; its answer ends the
-    /// silence. Not before [`Self::silence_max`]: nothing is asked.
+    /// Length of silence after which an ECHO probes the server, while any request is in flight. The
+    /// reply ends the silence. If this is not shorter than [`Self::silence_max`], no ECHO is sent.
     pub echo_after: Duration,
-    /// Where this client's channels have got to; the same on all its connections.
+    /// The client's channel sequence, shared by all its connections.
     pub sequence: ChannelSequence,
-    /// Whether a session without keys (guest, anonymous) is taken: nothing on it is signed or sealed.
+    /// Whether a session without keys (guest or anonymous) is accepted. Nothing on such a session
+    /// is signed or sealed.
     pub unprotected_allowed: bool,
-    /// What is signed, verified, sealed and opened by jobs ([`super::Connection::poll_job`]); none: everything at once.
+    /// Which frames are protected by jobs ([`super::Connection::poll_job`]). `None`: all are
+    /// protected within the calls.
     pub jobs: Option<Jobs>,
-    /// A session of this client, lost with its connection, that the server is to end; 0 for none.
+    /// A session of this client that was lost with its connection and that the server should end; 0
+    /// for none.
     pub previous_session: SessionId,
+}
+
+impl Config {
+    /// Returns the client's security mode for NEGOTIATE and SESSION_SETUP.
+    pub(super) fn security_mode(&self) -> SecurityMode {
+        match self.signing {
+            Signing::Required => SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED,
+            Signing::Offered => SecurityMode::SIGNING_ENABLED,
+        }
+    }
 }
 
 impl Default for Config {
@@ -83,7 +101,7 @@ impl Default for Config {
             dialects: Dialect::Smb202..=Dialect::Smb311,
             signing: Signing::Required,
             encryption: Encryption::Off,
-            // By speed, measured: issue of the client, "Crypto".
+            // Ordered by measured speed, fastest first.
             ciphers: vec![
                 Cipher::Aes128Gcm,
                 Cipher::Aes256Gcm,
@@ -101,8 +119,8 @@ impl Default for Config {
             io_max: 8 << 20,
             credits_target: 8192,
             silence_max: Duration::from_secs(60),
-            // A guess: what an answer takes that a busy server owes, and often enough for any box between that forgets
-            // silent connections.
+            // A guess: longer than a busy server takes for a reply, yet frequent enough to keep
+            // middleboxes from forgetting an idle connection.
             echo_after: Duration::from_secs(20),
             sequence: ChannelSequence::default(),
             unprotected_allowed: false,
@@ -112,75 +130,78 @@ impl Default for Config {
     }
 }
 
-/// `Session.ChannelSequence` ([MS-SMB2] 3.2.1.3): counts the connections that were lost with requests under way, so that a
-/// server can tell a request sent before from one sent after (3.3.5.2.10). Clones count as one.
+/// `Session.ChannelSequence` ([MS-SMB2] 3.2.1.3): the number of connections lost with requests in
+/// flight. By it a server tells a request sent before the loss from one sent after it (3.3.5.2.10).
+/// Clones share one counter.
 ///
-/// Kept over sessions, not begun anew with each: an open that is reclaimed in a new session has the number of its old
-/// one, and a smaller number would be taken for an old request.
+/// The counter continues across sessions. An open reclaimed in a new session keeps the number of
+/// the old one, and a smaller number would mark a new request as outdated.
 #[derive(Clone, Debug, Default)]
 pub struct ChannelSequence(Arc<AtomicU16>);
 
 impl ChannelSequence {
-    /// For the next request.
+    /// Returns the number for the next request.
     pub fn current(&self) -> u16 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// [MS-SMB2] 3.2.7.1: a connection is lost; 16 bits, which wrap.
+    /// Counts a lost connection ([MS-SMB2] 3.2.7.1). The 16-bit counter wraps.
     pub(super) fn advance(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// What NEGOTIATE came to.
+/// The result of NEGOTIATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// The dialect.
     pub dialect: Dialect,
-    /// How the server signs.
+    /// The server's signing mode.
     pub security_mode: SecurityMode,
-    /// What the server can do.
+    /// The server's capabilities.
     pub capabilities: Capabilities,
-    /// The server.
+    /// The server's GUID.
     pub server_guid: Guid,
-    /// The most bytes of a READ: the server's and ours, and 64 KiB without [`Self::multi_credit`].
+    /// Maximum length of a READ in bytes: the smaller of the server's limit and ours; 64 KiB
+    /// without [`Self::multi_credit`].
     pub max_read: u32,
-    /// The same of a WRITE.
+    /// Maximum length of a WRITE in bytes, bounded likewise.
     pub max_write: u32,
-    /// The same of a query, a change, or a control.
+    /// Maximum length of a query, set or control buffer in bytes, bounded likewise.
     pub max_transact: u32,
-    /// Requests may cost several credits (2.1 on).
+    /// Whether a request may cost several credits (dialect 2.1 and later).
     pub multi_credit: bool,
-    /// How messages are sealed, if they can be.
+    /// The cipher, if messages can be sealed.
     pub cipher: Option<Cipher>,
-    /// How messages are signed.
+    /// The signing algorithm.
     pub signing: SigningAlgorithm,
-    /// Compression in common.
+    /// The compression algorithms common to both ends.
     pub compression: Compression,
-    /// The server's first token.
+    /// The first security token, sent by the server.
     pub(super) hint: Vec<u8>,
 }
 
-/// Compression that both ends have.
+/// Compression supported by both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compression {
-    /// Algorithms.
+    /// The algorithms.
     pub algorithms: Algorithms,
-    /// Whether payloads may be chained.
+    /// Whether chained payloads are supported.
     pub chained: bool,
 }
 
 impl Negotiated {
-    /// Whether requests carry a channel sequence and may be replays ([MS-SMB2] 2.2.1.2; 3.2.5.12 for what makes servers
-    /// look at it).
+    /// Returns whether requests carry a channel sequence and may be replayed ([MS-SMB2] 2.2.1.2).
+    /// Servers evaluate it under the conditions of 3.2.5.12.
     pub fn has_channel_sequence(&self) -> bool {
         let looked_at = Capabilities::MULTI_CHANNEL | Capabilities::PERSISTENT_HANDLES;
         self.dialect >= Dialect::Smb300 && self.capabilities.intersects(looked_at)
     }
 
-    /// What makes this negotiation another than that of the session's first connection: all that a server tells again when
-    /// a negotiation is validated ([MS-SMB2] 2.2.32.6), how messages are protected, and requests that the first would take
-    /// and this one would not.
+    /// Returns how this negotiation differs from that of the session's first connection, if it
+    /// does. Compared are everything that the server repeats when a negotiation is validated
+    /// ([MS-SMB2] 2.2.32.6), the protection of messages, and whether this connection rejects
+    /// requests that the first one accepts.
     pub fn differs_from(&self, first: &Self) -> Option<&'static str> {
         let parts = [
             (self.dialect == first.dialect, "the dialect"),
@@ -201,22 +222,22 @@ impl Negotiated {
 }
 
 impl Compression {
-    /// Whether anything can be compressed.
+    /// Returns whether any algorithm is available.
     pub fn is_some(self) -> bool {
         self.algorithms != Algorithms::default()
     }
 }
 
-/// The account's standing and the numbers behind [`super::Connection::credits`].
+/// The state of the credit account ([`super::Connection::credits`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CreditState {
     /// Credits that can be spent now.
     pub available: u32,
-    /// Credits spent on requests without an answer.
+    /// Credits spent on requests without a final reply.
     pub in_use: u32,
-    /// Credits asked for by requests without an answer.
+    /// Credits asked for by requests without a reply.
     pub asked: u32,
-    /// Credits that waiting chains need.
+    /// Credits that queued compounds need.
     pub wanted: u32,
 }
 

@@ -1,85 +1,89 @@
-//! The connection: its state and what its owner calls.
+//! The connection: its state, and the calls of its owner.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::credits::Credits;
-use super::frame::{Compressor, Finished};
-use super::jobs::JobQueue;
-use super::life::Leaving;
-use super::receive::Input;
-use super::session::{Login, Session};
-use super::table::{Table, read_length};
-use super::transmit::Control;
-use super::{
-    CHAINS_MAX, Chain, Config, CreditState, DropReason, EndReason, Event, Misuse, Negotiated, OPERATIONS_MAX,
-    PeerMisbehaved, Reply, SessionSecret, Ticket,
-};
-use crate::crypto::Preauth;
 use ropeway_smb_wire::TreeId;
 use ropeway_smb_wire::frame::FRAME_LEN_MAX;
 use ropeway_smb_wire::header::{Command, HEADER_LEN, HeaderFlags};
 use ropeway_smb_wire::session_setup::SessionFlags;
 
-/// Events nobody has taken yet: chains are bounded, notifications are bounded by this.
-const EVENTS_MAX: usize = 2 * CHAINS_MAX;
+use super::control::{Control, Logoff};
+use super::credits::Credits;
+use super::crypto_job::JobQueue;
+use super::frame::{Compressor, Finished};
+use super::input::Input;
+use super::login_state::Login;
+use super::session::Session;
+use super::table::{Table, read_length};
+use super::{
+    COMPOUNDS_MAX, Compound, Config, CreditState, DropReason, EndReason, Event, Misuse, Negotiated,
+    OPERATIONS_MAX, PeerMisbehaved, Reply, SessionSecret, Ticket,
+};
+use crate::crypto::Preauth;
 
-/// One TCP connection to a server; owned by one task. Times are since the connection's start.
+/// Maximum number of uncollected events before a notification counts as flooding. Compounds have
+/// their own bound.
+const EVENTS_MAX: usize = 2 * COMPOUNDS_MAX;
+
+/// One connection to a server, owned by one task. Times count from a start that the owner chooses.
 ///
 /// ```text
 /// submit, log_in, cancel -> queue -> poll_transmit -> socket -> receive/received -> poll_event
 /// ```
 ///
-/// After [`received`](Self::received) or anything that asks for something, poll events, transmits and, if the
-/// configuration has them, jobs until there are none. After [`Event::Ended`] there is nothing more to do with it.
+/// After [`received`](Self::received) and after every request, poll events, transmits and (if
+/// configured) jobs until all return `None`. After [`Event::Ended`] the connection needs no further
+/// calls.
 pub struct Connection {
     pub(super) config: Config,
     pub(super) salt: [u8; 32],
     pub(super) negotiated: Option<Negotiated>,
-    /// Over NEGOTIATE ([MS-SMB2] 3.2.1.2, `Connection.PreauthIntegrityHashValue`).
+    /// Hash of the NEGOTIATE exchange ([MS-SMB2] 3.2.1.2, `Connection.PreauthIntegrityHashValue`).
     pub(super) preauth: Preauth,
     pub(super) login: Login,
     pub(super) session: Option<Session>,
     pub(super) credits: Credits,
     pub(super) table: Table,
-    /// Chains not sent yet, in order.
-    pub(super) queue: VecDeque<(Ticket, Chain)>,
-    /// Our own requests; they go first.
+    /// Compounds not sent yet, in order.
+    pub(super) queue: VecDeque<(Ticket, Compound)>,
+    /// The connection's own requests. They are sent before the queue.
     pub(super) controls: VecDeque<Control>,
     /// Tickets whose requests are to be cancelled.
     pub(super) cancels: VecDeque<Ticket>,
-    /// Answers that wait for the negotiation to be validated.
+    /// Replies withheld until the negotiation is validated.
     pub(super) held: Vec<(Ticket, Vec<Reply>)>,
-    /// The question is out.
+    /// VALIDATE_NEGOTIATE_INFO is in flight.
     pub(super) validating: bool,
     pub(super) input: Input,
     pub(super) compressor: Compressor,
     pub(super) jobs: JobQueue,
-    /// Frames that jobs have finished; chains bound them.
+    /// Frames finished by jobs. Bounded by the number of compounds.
     pub(super) ready: VecDeque<Finished>,
     pub(super) events: VecDeque<Event>,
     pub(super) ended: Option<EndReason>,
-    /// The last events are queued.
+    /// The final events are queued.
     is_settled: bool,
     pub(super) expired: bool,
-    /// ECHOs sent for want of credits since there were more.
-    pub(super) nudges: u32,
+    /// ECHOs sent for lack of credits since the last compound was sent.
+    pub(super) credit_echoes: u32,
     pub(super) copied: u64,
     tickets: u64,
     pub(super) now: Duration,
-    /// When the server last sent something, or since when something is in flight; none: not asked the time yet.
-    pub(super) quiet_since: Option<Duration>,
-    /// An ECHO for [`Config::echo_after`] is out.
+    /// The later of the server's last message and the start of the first request in flight. `None`
+    /// until a call passes the time.
+    pub(super) silent_since: Option<Duration>,
+    /// A keepalive ECHO ([`Config::echo_after`]) is in flight.
     pub(super) echoing: bool,
-    /// Compounds that are answered in part, and since when.
+    /// Partly answered compounds, with the time of their first reply.
     pub(super) partial: VecDeque<(Ticket, Duration)>,
-    /// Shares entered on this connection and not left.
+    /// Trees connected on this connection and not disconnected.
     pub(super) trees: BTreeSet<TreeId>,
-    pub(super) leaving: Leaving,
+    pub(super) logoff: Logoff,
 }
 
 impl Connection {
-    /// Queues NEGOTIATE. `salt` is random.
+    /// Creates a connection that sends NEGOTIATE first. `salt` must be random.
     pub fn new(config: Config, salt: [u8; 32]) -> Self {
         let target = config.credits_target;
         Self {
@@ -104,51 +108,52 @@ impl Connection {
             ended: None,
             is_settled: false,
             expired: false,
-            nudges: 0,
+            credit_echoes: 0,
             copied: 0,
             tickets: 0,
             now: Duration::ZERO,
-            quiet_since: None,
+            silent_since: None,
             echoing: false,
             partial: VecDeque::new(),
             trees: BTreeSet::new(),
-            leaving: Leaving::No,
+            logoff: Logoff::None,
         }
     }
 
-    /// Queues a chain; it is sent when there is a session and credits suffice, after those submitted before.
+    /// Queues a compound. It is sent after those submitted before it, once there are a session and
+    /// enough credits.
     ///
     /// # Errors
-    /// [`Misuse`], with the chain.
+    /// [`Misuse`], together with the compound.
     #[allow(clippy::result_large_err, reason = "the caller gets its blocks back")]
-    pub fn submit(&mut self, chain: Chain) -> Result<Ticket, (Misuse, Chain)> {
-        if let Err(misuse) = self.check_chain(&chain) {
-            return Err((misuse, chain));
+    pub fn submit(&mut self, compound: Compound) -> Result<Ticket, (Misuse, Compound)> {
+        if let Err(misuse) = self.check_compound(&compound) {
+            return Err((misuse, compound));
         }
         let ticket = Ticket(self.tickets);
         self.tickets += 1;
-        let charge = self.chain_charge(&chain);
+        let charge = self.compound_charge(&compound);
         self.credits.want(charge);
-        self.queue.push_back((ticket, chain));
+        self.queue.push_back((ticket, compound));
         Ok(ticket)
     }
 
-    fn check_chain(&self, chain: &Chain) -> Result<(), Misuse> {
-        if self.ended.is_some() || self.leaving != Leaving::No {
+    fn check_compound(&self, compound: &Compound) -> Result<(), Misuse> {
+        if self.ended.is_some() || self.logoff != Logoff::None {
             return Err(Misuse::Ended);
         }
-        if self.queue.len() + self.table.chains() + self.held.len() >= CHAINS_MAX {
+        if self.queue.len() + self.table.compounds() + self.held.len() >= COMPOUNDS_MAX {
             return Err(Misuse::TooMany);
         }
-        if chain.operations.is_empty() || chain.operations.len() > OPERATIONS_MAX {
-            return Err(Misuse::ChainLength);
+        if compound.operations.is_empty() || compound.operations.len() > OPERATIONS_MAX {
+            return Err(Misuse::CompoundLength);
         }
-        if chain.encrypt && self.session.as_ref().is_some_and(|session| !session.seals()) {
+        if compound.encrypt && self.session.as_ref().is_some_and(|session| !session.seals()) {
             return Err(Misuse::NoEncryption);
         }
         let limits = self.negotiated.as_ref();
         let mut total = 0;
-        for operation in &chain.operations {
+        for operation in &compound.operations {
             if let Command::Negotiate | Command::SessionSetup | Command::Cancel = operation.command {
                 return Err(Misuse::Command(operation.command));
             }
@@ -167,39 +172,40 @@ impl Connection {
                 }
             }
         }
-        // Room for what goes before the messages.
+        // The frame needs room for what precedes the messages.
         if total > FRAME_LEN_MAX - 4096 {
             return Err(Misuse::TooLong);
         }
         Ok(())
     }
 
-    /// Withdraws a chain: at once if it was not sent ([`Event::Dropped`]), else by asking the server, which answers in
-    /// any case ([`Event::Replied`]).
+    /// Withdraws a compound. If it is still queued, [`Event::Dropped`] follows. If it was sent, a
+    /// CANCEL asks the server to stop, and its replies arrive as usual ([`Event::Replied`]).
     pub fn cancel(&mut self, ticket: Ticket) {
         if let Some(place) = self.queue.iter().position(|(queued, _)| *queued == ticket) {
-            if let Some((_, chain)) = self.queue.remove(place) {
-                self.drop_queued(ticket, chain, DropReason::Cancelled);
+            if let Some((_, compound)) = self.queue.remove(place) {
+                self.drop_queued(ticket, compound, DropReason::Cancelled);
             }
-        } else if self.table.chain_mut(ticket).is_some() && !self.cancels.contains(&ticket) {
+        } else if self.table.compound_mut(ticket).is_some() && !self.cancels.contains(&ticket) {
             self.cancels.push_back(ticket);
         }
     }
 
-    pub(super) fn drop_queued(&mut self, ticket: Ticket, chain: Chain, reason: DropReason) {
-        let charge = self.chain_charge(&chain);
+    pub(super) fn drop_queued(&mut self, ticket: Ticket, compound: Compound, reason: DropReason) {
+        let charge = self.compound_charge(&compound);
         self.credits.unwant(charge);
         self.events.push_back(Event::Dropped {
             ticket,
-            operations: chain.operations,
+            operations: compound.operations,
             sent: false,
             reason,
         });
     }
 
-    /// What a chain costs; before the negotiation as if every request cost one credit.
-    pub(super) fn chain_charge(&self, chain: &Chain) -> u32 {
-        chain
+    /// Returns the credits that a compound costs. Before the negotiation every request counts as
+    /// one credit.
+    pub(super) fn compound_charge(&self, compound: &Compound) -> u32 {
+        compound
             .operations
             .iter()
             .map(|operation| u32::from(self.charge(operation)))
@@ -216,12 +222,12 @@ impl Connection {
         Credits::charge(multi_credit, sent, expected)
     }
 
-    /// The socket has no more to give, or failed.
+    /// Tells the connection that the socket reached its end, or failed.
     pub fn closed(&mut self) {
         self.end(EndReason::Closed);
     }
 
-    /// Ends the connection: whatever is under way is given back when events are polled and no job is out.
+    /// Ends the connection. Once every job is back, polling events returns everything in progress.
     pub(super) fn end(&mut self, reason: EndReason) {
         if self.ended.is_some() {
             return;
@@ -231,23 +237,24 @@ impl Connection {
             .negotiated
             .as_ref()
             .is_some_and(Negotiated::has_channel_sequence);
-        if counts && self.table.chains() > 0 {
+        if counts && self.table.compounds() > 0 {
             self.config.sequence.advance();
         }
-        self.give_target_back();
-        // Parts hold handles on blocks: what was sealed in place is opened again only by its sole owner.
+        self.return_target();
+        // These parts hold handles to blocks. A payload sealed in place is restored only if its
+        // block has a single handle.
         self.ready.clear();
         self.recall_jobs();
     }
 
-    /// The last events of a connection that has ended; not before the last job is back.
+    /// Queues the final events of an ended connection, once the last job is back.
     fn settle_end(&mut self) {
         let Some(reason) = self.ended.filter(|_| !self.is_settled && !self.jobs.are_out()) else {
             return;
         };
         self.is_settled = true;
         for (ticket, replies) in std::mem::take(&mut self.held) {
-            // The answers came, but through a negotiation that was not validated.
+            // The replies arrived under a negotiation that was never validated.
             drop(replies);
             self.events.push_back(Event::Dropped {
                 ticket,
@@ -265,8 +272,8 @@ impl Connection {
                 reason: DropReason::Ended,
             });
         }
-        while let Some((ticket, chain)) = self.queue.pop_front() {
-            self.drop_queued(ticket, chain, DropReason::Ended);
+        while let Some((ticket, compound)) = self.queue.pop_front() {
+            self.drop_queued(ticket, compound, DropReason::Ended);
         }
         self.controls.clear();
         self.cancels.clear();
@@ -275,8 +282,8 @@ impl Connection {
         self.events.push_back(Event::Ended(reason));
     }
 
-    /// A payload that was sealed in its block becomes what it was, or `None`.
-    pub(super) fn restore(&self, sent: &mut super::table::Sent) {
+    /// Restores a payload that was sealed in its block. It becomes `None` if that fails.
+    pub(super) fn restore(&self, sent: &mut super::table::SentCompound) {
         let Some((index, before, after)) = sent.sealed_in_place.take() else {
             return;
         };
@@ -287,8 +294,8 @@ impl Connection {
         });
     }
 
-    /// The operations of a chain that was sent, as they were submitted.
-    pub(super) fn recover(&self, mut sent: super::table::Sent) -> Vec<super::Operation> {
+    /// Returns the operations of a sent compound as they were submitted.
+    pub(super) fn recover(&self, mut sent: super::table::SentCompound) -> Vec<super::Operation> {
         self.restore(&mut sent);
         sent.slots
             .into_iter()
@@ -302,10 +309,11 @@ impl Connection {
             .collect()
     }
 
-    /// What happened; none: nothing more.
+    /// Returns the next event.
     ///
-    /// Once the connection has [`ended`](Self::ended), let what [`poll_transmit`](Self::poll_transmit) gave go first: a
-    /// payload that was sealed in its block comes back only if nobody else holds the block.
+    /// Once the connection has [`ended`](Self::ended), drop what
+    /// [`poll_transmit`](Self::poll_transmit) returned before you poll: a payload that was sealed
+    /// in its block is restored only if no other handle to the block exists.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.settle_end();
         self.events.pop_front()
@@ -319,54 +327,55 @@ impl Connection {
         Ok(())
     }
 
-    /// What NEGOTIATE came to.
+    /// Returns the result of NEGOTIATE.
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.negotiated.as_ref()
     }
 
-    /// The standing session's keys, to bind further channels ([`bind`](Self::bind)); none without session or keys.
+    /// Returns the keys of the session, with which further channels [`bind`](Self::bind). `None`
+    /// without a session or without keys.
     pub fn session(&self) -> Option<SessionSecret> {
         self.session.as_ref().and_then(Session::secret)
     }
 
-    /// The standing session's flags.
+    /// Returns the flags of the session.
     pub fn session_flags(&self) -> Option<SessionFlags> {
         self.session.as_ref().map(|session| session.flags)
     }
 
-    /// Whether every request of the session is sealed.
+    /// Returns whether every request of the session is sealed.
     pub fn is_encrypted(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.seal_all)
     }
 
-    /// Whether every request of the session is signed, or sealed.
+    /// Returns whether every request of the session is signed or sealed.
     pub fn is_signed(&self) -> bool {
         self.session
             .as_ref()
             .is_some_and(|session| session.seal_all || session.sign_all)
     }
 
-    /// The credit account.
+    /// Returns the state of the credit account.
     pub fn credits(&self) -> CreditState {
         self.credits.state()
     }
 
-    /// Chains sent and not answered.
+    /// Returns the number of compounds sent and not fully answered.
     pub fn in_flight(&self) -> usize {
-        self.table.chains()
+        self.table.compounds()
     }
 
-    /// Chains not sent.
+    /// Returns the number of queued compounds.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Why it ended.
+    /// Returns why the connection ended.
     pub fn ended(&self) -> Option<EndReason> {
         self.ended
     }
 
-    /// Payload bytes that had to be copied in user space, both ways.
+    /// Returns the number of payload bytes copied in user space, in both directions.
     pub fn bytes_copied(&self) -> u64 {
         self.copied
     }
@@ -377,17 +386,17 @@ impl std::fmt::Debug for Connection {
         f.debug_struct("Connection")
             .field("negotiated", &self.negotiated)
             .field("credits", &self.credits.state())
-            .field("in_flight", &self.table.chains())
+            .field("in_flight", &self.table.compounds())
             .field("queued", &self.queue.len())
             .field("ended", &self.ended)
             .finish_non_exhaustive()
     }
 }
 
-/// Whether a chain's operation goes with the one before.
-pub(super) fn is_related(chain: &Chain, index: usize) -> bool {
-    chain.related && index > 0
+/// Returns whether the operation continues the one before it.
+pub(super) fn is_related(compound: &Compound, index: usize) -> bool {
+    compound.related && index > 0
 }
 
-/// Flags that callers may set.
+/// Header flags that the caller may set.
 pub(super) const CALLER_FLAGS: HeaderFlags = HeaderFlags::DFS_OPERATIONS.union(HeaderFlags::REPLAY_OPERATION);

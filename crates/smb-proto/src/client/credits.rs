@@ -1,12 +1,13 @@
-//! The account of credits, and message ids, which are bought with them.
+//! The credit account and the message ids, which are assigned with the credits.
 //!
-//! Invariants: no request is sent for which there is no credit; ids are consecutive by charge and never used twice
-//! ([MS-SMB2] 3.2.4.1.2, 3.2.4.1.3).
+//! Invariants: no request is sent without a credit. Ids advance by the charge of each request and
+//! are never used twice ([MS-SMB2] 3.2.4.1.2, 3.2.4.1.3).
 
-use super::CreditState;
 use ropeway_smb_wire::MessageId;
 
-/// Bytes that one credit pays for ([MS-SMB2] 3.2.4.1.5).
+use super::CreditState;
+
+/// Number of bytes that one credit covers ([MS-SMB2] 3.2.4.1.5).
 const CREDIT_BYTES: usize = 65_536;
 
 #[derive(Debug)]
@@ -14,23 +15,23 @@ pub(super) struct Credits {
     available: u32,
     in_use: u32,
     asked: u32,
-    /// What waiting chains will cost.
+    /// Total charge of the queued compounds.
     wanted: u32,
     next: u64,
     target: u16,
 }
 
-/// What was bought.
+/// The credits spent on one request, and its id.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bought {
     pub(super) id: MessageId,
     pub(super) charge: u16,
-    /// For the header's `CreditRequest`.
+    /// Value of the header's `CreditRequest`.
     pub(super) ask: u16,
 }
 
 impl Credits {
-    /// A new connection has one credit, for message 0 ([MS-SMB2] 3.2.1.2).
+    /// Creates an account with one credit, for message 0 ([MS-SMB2] 3.2.1.2).
     pub(super) fn new(target: u16) -> Self {
         Self {
             available: 1,
@@ -42,12 +43,14 @@ impl Credits {
         }
     }
 
-    /// The charge for a request that sends `sent` bytes and expects `expected`.
+    /// Returns the charge of a request that sends `sent` bytes and expects a reply of `expected`
+    /// bytes.
     pub(super) fn charge(multi_credit: bool, sent: usize, expected: usize) -> u16 {
         if !multi_credit {
             return 1;
         }
-        // Frames have 24-bit lengths, so this is far below the maximum; an absurd expectation is never affordable.
+        // A frame length has 24 bits, so no real request comes near the maximum. An absurd
+        // `expected` saturates and is never affordable.
         u16::try_from(sent.max(expected).div_ceil(CREDIT_BYTES).max(1)).unwrap_or(u16::MAX)
     }
 
@@ -67,7 +70,8 @@ impl Credits {
         self.wanted = 0;
     }
 
-    /// Pays for a request; asks for what requests in flight and waiting need, up to the target, or for the whole target.
+    /// Spends the credits for one request. The request asks for as many credits as the requests in
+    /// flight and in the queue need, up to the target; if `eager`, for the whole target.
     pub(super) fn buy(&mut self, charge: u16, eager: bool) -> Bought {
         let cost = u32::from(charge);
         assert!(self.affords(cost), "credits are not overdrawn");
@@ -88,12 +92,13 @@ impl Credits {
         Bought { id, charge, ask }
     }
 
-    /// The server answered for the first time: what was asked for has been granted or not.
-    pub(super) fn heard(&mut self, ask: u16) {
+    /// Notes the first reply to a request: the server has granted or declined what the request
+    /// asked for.
+    pub(super) fn settle_ask(&mut self, ask: u16) {
         self.asked = self.asked.saturating_sub(u32::from(ask));
     }
 
-    /// A final answer.
+    /// Notes the final reply to a request.
     pub(super) fn done(&mut self, charge: u16) {
         self.in_use = self.in_use.saturating_sub(u32::from(charge));
     }
@@ -134,7 +139,7 @@ mod tests {
             (MessageId(0), 1),
             "need is met by its own return"
         );
-        credits.heard(1);
+        credits.settle_ask(1);
         credits.done(1);
         credits.grant(20);
         credits.want(500);
@@ -152,7 +157,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "overdrawn")]
-    fn nothing_is_sent_on_tick() {
+    fn nothing_is_sent_without_a_credit() {
         Credits::new(9).buy(2, false);
     }
 }

@@ -1,43 +1,46 @@
-//! Messages from the server: opened, decompressed, checked, and given to whoever awaits them.
+//! Messages from the server: decrypted, decompressed, verified, and passed to the request they
+//! answer.
 
 use std::sync::Arc;
 
 use ropeway_block::BlockMut;
-
-use super::connection::Connection;
-use super::session::Session;
-use super::table::{Flight, Owner, Slot};
-use super::transmit::Control;
-use super::{DropReason, EndReason, Event, Negotiated, PeerMisbehaved, Reply, Ticket};
-use crate::compression::decompress;
-use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
 use ropeway_smb_wire::frame::Protocol;
 use ropeway_smb_wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_wire::oplock_break::BreakNotification;
 use ropeway_smb_wire::read::ReadResponse;
 use ropeway_smb_wire::session_setup::SessionFlags;
 use ropeway_smb_wire::transform::TransformHeader;
-use ropeway_smb_wire::{Malformed, MessageId, NtStatus, Reader, SessionId, TreeId};
+use ropeway_smb_wire::{MessageId, NtStatus, Reader, SessionId, TreeId};
 
-/// What protects an answer.
-pub(super) enum Guard {
-    /// All there has to be.
+use super::connection::Connection;
+use super::control::Control;
+use super::read_reply::copy_data;
+use super::session::Session;
+use super::table::{InFlight, Owner, Slot};
+use super::{DropReason, EndReason, Event, Negotiated, PeerMisbehaved, Reply, Ticket};
+use crate::compression::decompress;
+use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
+
+/// The outcome of checking a reply's protection.
+pub(super) enum ProtectionCheck {
+    /// The protection is sufficient.
     Good,
-    /// Its signature, if that is good.
+    /// The protection is sufficient if the signature verifies.
     Signed(Arc<Signer>),
     /// The connection has ended.
     Ended,
 }
 
 impl Connection {
-    /// A message without its frame header; `sealed` by whose keys, if it was.
+    /// Handles a frame without its frame header. `sealed` is the session whose keys sealed it, if
+    /// any.
     pub(super) fn take_message(
         &mut self,
         bytes: &mut [u8],
         sealed: Option<SessionId>,
     ) -> Result<(), PeerMisbehaved> {
         match Protocol::of(bytes)? {
-            Protocol::Smb2 => self.take_chain(bytes, sealed),
+            Protocol::Smb2 => self.take_compound(bytes, sealed),
             Protocol::Transform if sealed.is_none() => {
                 let (session, message) = self.open(bytes)?;
                 self.take_message(message, Some(session))
@@ -52,7 +55,7 @@ impl Connection {
                 if Protocol::of(&message)? != Protocol::Smb2 {
                     return Err(PeerMisbehaved::NotAReply);
                 }
-                self.take_chain(&mut message, sealed)
+                self.take_compound(&mut message, sealed)
             }
             _ => Err(PeerMisbehaved::NotAReply),
         }
@@ -69,7 +72,7 @@ impl Connection {
         Ok((session.id, message))
     }
 
-    /// By whose keys a message says it is sealed.
+    /// Returns the session whose keys a transform header names.
     pub(super) fn sealed_by(&self, bytes: &[u8]) -> Result<&Session, PeerMisbehaved> {
         let transform = TransformHeader::decode(&mut Reader::new(bytes, "SMB2 TRANSFORM_HEADER"))?;
         self.session
@@ -78,15 +81,15 @@ impl Connection {
             .ok_or(PeerMisbehaved::Unopenable)
     }
 
-    pub(super) fn take_chain(
+    pub(super) fn take_compound(
         &mut self,
         bytes: &mut [u8],
         sealed: Option<SessionId>,
     ) -> Result<(), PeerMisbehaved> {
         let mut rest = bytes;
-        // Each message takes at least its header off.
+        // Each pass consumes at least one header.
         while !rest.is_empty() && self.ended.is_none() {
-            let length = match header::Chain::new(rest).next() {
+            let length = match header::CompoundMessages::new(rest).next() {
                 Some(message) => message?.len(),
                 None => return Ok(()),
             };
@@ -128,14 +131,14 @@ impl Connection {
                 Ok(())
             }
             Owner::LogOff => {
-                // Whatever it says: a session that the server does not know is ended, too.
+                // The status does not matter: a session unknown to the server has ended as well.
                 self.end(EndReason::LoggedOff);
                 Ok(())
             }
-            Owner::Chain(ticket, index) => {
+            Owner::Compound(ticket, index) => {
                 let block = self
                     .table
-                    .chain_mut(ticket)
+                    .compound_mut(ticket)
                     .and_then(|sent| sent.slots[index].operation.receive.take());
                 let reply = self.reply(&header, message, block)?;
                 self.reply_to(ticket, index, reply)
@@ -143,12 +146,12 @@ impl Connection {
         }
     }
 
-    /// Who awaits this message.
-    pub(super) fn awaited(&self, header: &Header) -> Result<Flight, PeerMisbehaved> {
+    /// Returns the request that a message answers.
+    pub(super) fn awaited(&self, header: &Header) -> Result<InFlight, PeerMisbehaved> {
         let flight = self
             .table
             .flight(header.message_id)
-            .filter(|flight| !flight.away)
+            .filter(|flight| !flight.with_job)
             .ok_or(PeerMisbehaved::Unasked(header.message_id))?;
         if flight.command != header.command {
             return Err(PeerMisbehaved::WrongCommand(header.command));
@@ -156,18 +159,19 @@ impl Connection {
         Ok(flight)
     }
 
-    /// Whether a message is protected as it has to be. False: the connection has ended.
+    /// Returns whether a message has the required protection. `false` means that the connection has
+    /// ended.
     fn check(
         &mut self,
         header: &Header,
-        flight: Flight,
+        flight: InFlight,
         message: &mut [u8],
         sealed: Option<SessionId>,
     ) -> Result<bool, PeerMisbehaved> {
-        match self.guard(header, flight, sealed)? {
-            Guard::Good => Ok(true),
-            Guard::Ended => Ok(false),
-            Guard::Signed(signer) => self.verify(&signer, message).map(|()| true),
+        match self.check_protection(header, flight, sealed)? {
+            ProtectionCheck::Good => Ok(true),
+            ProtectionCheck::Ended => Ok(false),
+            ProtectionCheck::Signed(signer) => self.verify(&signer, message).map(|()| true),
         }
     }
 
@@ -176,18 +180,19 @@ impl Connection {
         verified.map_err(|_| PeerMisbehaved::BadSignature)
     }
 
-    /// What protects a message, which is what has to ([MS-SMB2] 3.2.5.1.1, 3.2.5.1.3).
-    pub(super) fn guard(
+    /// Determines what is left to verify of a message's protection ([MS-SMB2] 3.2.5.1.1,
+    /// 3.2.5.1.3).
+    pub(super) fn check_protection(
         &mut self,
         header: &Header,
-        flight: Flight,
+        flight: InFlight,
         sealed: Option<SessionId>,
-    ) -> Result<Guard, PeerMisbehaved> {
+    ) -> Result<ProtectionCheck, PeerMisbehaved> {
         if let Some(session) = sealed {
             let same =
                 header.session_id == session || (flight.related && header.session_id == SessionId::RELATED);
             return if same {
-                Ok(Guard::Good)
+                Ok(ProtectionCheck::Good)
             } else {
                 Err(PeerMisbehaved::WrongSession)
             };
@@ -195,47 +200,48 @@ impl Connection {
         if flight.sealed {
             return self.session_deleted_or(header, PeerMisbehaved::Unencrypted);
         }
-        // A login checks its own answers.
+        // The login code verifies its own replies.
         let Some(session) = self
             .session
             .as_ref()
             .filter(|_| flight.owner != Owner::SessionSetup)
         else {
-            return Ok(Guard::Good);
+            return Ok(ProtectionCheck::Good);
         };
         let interim = header.status == NtStatus::PENDING;
         if header.flags.contains(HeaderFlags::SIGNED) && !interim {
             return Ok(match session.signer() {
-                Some(signer) => Guard::Signed(Arc::clone(signer)),
-                None => Guard::Good,
+                Some(signer) => ProtectionCheck::Signed(Arc::clone(signer)),
+                None => ProtectionCheck::Good,
             });
         }
         let required = session.signs() && (session.sign_all || flight.signed);
         if required && !(interim && matches!(header.target, Target::Async(_))) {
             return self.session_deleted_or(header, PeerMisbehaved::Unsigned);
         }
-        Ok(Guard::Good)
+        Ok(ProtectionCheck::Good)
     }
 
-    /// A server that knows nothing of the session cannot protect its saying so; believing it is no worse than the loss of
-    /// the connection, which anybody on the way could bring about.
+    /// Accepts an unprotected STATUS_USER_SESSION_DELETED, and fails on any other status. A server
+    /// that no longer knows the session cannot protect this reply. Believing it costs no more than
+    /// the loss of the connection, which anyone on the network path can cause.
     fn session_deleted_or(
         &mut self,
         header: &Header,
         misbehaved: PeerMisbehaved,
-    ) -> Result<Guard, PeerMisbehaved> {
+    ) -> Result<ProtectionCheck, PeerMisbehaved> {
         if header.status == NtStatus::USER_SESSION_DELETED {
             self.end(EndReason::SessionDeleted);
-            return Ok(Guard::Ended);
+            return Ok(ProtectionCheck::Ended);
         }
         Err(misbehaved)
     }
 
-    /// [MS-SMB2] 3.2.5.1.5: the answer comes later.
-    fn take_interim(&mut self, header: &Header, flight: Flight) {
+    /// Handles an interim reply ([MS-SMB2] 3.2.5.1.5).
+    fn take_interim(&mut self, header: &Header, flight: InFlight) {
         self.credits.grant(header.credits);
         if !flight.interim {
-            self.credits.heard(flight.ask);
+            self.credits.settle_ask(flight.ask);
         }
         let async_id = match header.target {
             Target::Async(async_id) => Some(async_id),
@@ -244,11 +250,11 @@ impl Connection {
         self.table.note_interim(header.message_id, async_id);
     }
 
-    /// Settles a request's account.
-    pub(super) fn answered(&mut self, header: &Header, flight: Flight) -> Result<(), PeerMisbehaved> {
+    /// Removes an answered request and settles its credits.
+    pub(super) fn answered(&mut self, header: &Header, flight: InFlight) -> Result<(), PeerMisbehaved> {
         self.table.remove(header.message_id);
         if !flight.interim {
-            self.credits.heard(flight.ask);
+            self.credits.settle_ask(flight.ask);
         }
         self.credits.done(flight.charge);
         self.credits.grant(header.credits);
@@ -259,8 +265,8 @@ impl Connection {
         Ok(())
     }
 
-    /// An answer that lies in memory that is not its own; a READ's data is copied to its block, or kept until that is
-    /// back.
+    /// Builds a reply from a message in foreign memory. The data of a READ is copied into its
+    /// block; if the block is lent, the message keeps the data until the block returns.
     fn reply(
         &mut self,
         header: &Header,
@@ -283,7 +289,7 @@ impl Connection {
         Ok(reply)
     }
 
-    /// Checks the length of a READ's data before anything is done with it.
+    /// Checks the length of a READ's data before the data is used.
     fn check_length(&mut self, header: &Header, message: &[u8]) -> Result<(), PeerMisbehaved> {
         let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
         if header.command != Command::Read || !full {
@@ -298,14 +304,14 @@ impl Connection {
         }
     }
 
-    /// One answer of a chain.
+    /// Stores one reply of a compound.
     pub(super) fn reply_to(
         &mut self,
         ticket: Ticket,
         index: usize,
         reply: Reply,
     ) -> Result<(), PeerMisbehaved> {
-        let Some(sent) = self.table.chain_mut(ticket) else {
+        let Some(sent) = self.table.compound_mut(ticket) else {
             return Err(PeerMisbehaved::Unasked(reply.header.message_id));
         };
         let entered = match (reply.header.command, reply.header.status) {
@@ -322,21 +328,21 @@ impl Connection {
         self.note_partial(ticket, open, count);
         if let Some(tree) = entered {
             self.trees.insert(tree);
-            self.entered(tree);
+            self.tree_connected(tree);
         }
         self.complete(ticket)
     }
 
-    /// A chain is answered, if it has all answers and all blocks.
+    /// Reports a compound as replied if all its replies and blocks are present.
     pub(super) fn complete(&mut self, ticket: Ticket) -> Result<(), PeerMisbehaved> {
         if !self
             .table
-            .chain_mut(ticket)
+            .compound_mut(ticket)
             .is_some_and(|sent| sent.is_complete())
         {
             return Ok(());
         }
-        let Some(mut sent) = self.table.remove_chain(ticket) else {
+        let Some(mut sent) = self.table.remove_compound(ticket) else {
             return Ok(());
         };
         let outdated = matches!(&sent.slots[..], [slot] if slot.reply.as_ref().is_some_and(is_outdated));
@@ -375,8 +381,8 @@ impl Connection {
         self.notify(Event::Replied { ticket, replies })
     }
 
-    /// A share was entered: the first one is the occasion to validate the negotiation.
-    fn entered(&mut self, tree: TreeId) {
+    /// Starts the validation of the negotiation at the first tree connect.
+    fn tree_connected(&mut self, tree: TreeId) {
         let due = self.session.as_ref().is_some_and(|session| !session.validated);
         if due && !self.validating {
             self.validating = true;
@@ -384,9 +390,10 @@ impl Connection {
         }
     }
 
-    /// What nobody asked for ([MS-SMB2] 3.2.5.19): never signed, and sealed only where the server itself demands that
-    /// everything is (smbd sends it plain where only the client wants encryption). It says no more than that an open
-    /// file is wanted elsewhere.
+    /// Handles a message that answers no request ([MS-SMB2] 3.2.5.19). Such a message is never
+    /// signed, and is sealed only if the server itself demands encryption; smbd sends it in clear
+    /// text if only the client wants encryption. It reveals no more than that another client wants
+    /// an open file.
     fn take_notification(
         &mut self,
         header: &Header,
@@ -398,7 +405,7 @@ impl Connection {
             return Err(PeerMisbehaved::Unencrypted);
         }
         if header.command != Command::OplockBreak {
-            // [MS-SMB2] 2.2.44.1: that a session was closed; the next answer says so too.
+            // [MS-SMB2] 2.2.44.1: the server closed a session. The next reply says so too.
             return Ok(());
         }
         let mut reader = Reader::at(message, HEADER_LEN, "SMB2 OPLOCK_BREAK Notification");
@@ -407,23 +414,8 @@ impl Connection {
     }
 }
 
-/// Copies the data of a READ's answer to its block, which is empty after any other; how much of the message is left.
-/// The data is no more than was asked for, which was checked.
-pub(super) fn copy_data(header: &Header, message: &[u8], block: &mut BlockMut) -> Result<usize, Malformed> {
-    block.set_len(0);
-    let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
-    if header.command != Command::Read || !full {
-        return Ok(message.len());
-    }
-    let mut reader = Reader::at(message, HEADER_LEN, "SMB2 READ Response");
-    let (_, payload) = ReadResponse::decode_head(&mut reader)?;
-    let data = &message[payload.range(message.len())?];
-    block.capacity_mut()[..data.len()].copy_from_slice(data);
-    block.set_len(data.len());
-    Ok(payload.offset.min(message.len()))
-}
-
-/// Whether the server took a request for one from before a channel was lost ([MS-SMB2] 3.3.5.2.10).
+/// Returns whether the server rejected a request as older than the loss of a channel ([MS-SMB2]
+/// 3.3.5.2.10).
 fn is_outdated(reply: &Reply) -> bool {
     reply.header.status == NtStatus::FILE_NOT_AVAILABLE
         && matches!(

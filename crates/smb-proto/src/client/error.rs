@@ -1,65 +1,67 @@
-//! What can go wrong, and whose fault it is.
+//! The errors of a client connection, by cause: the peer, the caller, the login.
+
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::{DecodeError, MessageId, NtStatus};
 
 use crate::auth::AuthError;
-use ropeway_smb_wire::header::Command;
-use ropeway_smb_wire::{Malformed, MessageId, NtStatus};
 
-/// The server broke the protocol, or somebody between changed its messages: the connection is over.
+/// The server violated the protocol, or a third party changed its messages. The connection has
+/// ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerMisbehaved {
-    /// Bytes that are no message.
+    /// The bytes are not a valid message.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
-    /// A frame longer than anything that was asked for.
-    #[error("a message of {0} bytes is longer than agreed")]
+    Malformed(#[from] DecodeError),
+    /// The frame is longer than any reply may be.
+    #[error("a message of {0} bytes is longer than negotiated")]
     FrameTooLong(usize),
-    /// A message of another protocol.
-    #[error("a message that is no SMB 2 reply")]
+    /// The message is not an SMB 2 reply.
+    #[error("a message is not an SMB 2 reply")]
     NotAReply,
-    /// An answer to nothing, or a second one.
-    #[error("an answer to {0:?}, which is not awaited")]
+    /// The reply matches no request, or answers one a second time.
+    #[error("a reply to {0:?} matches no request")]
     Unasked(MessageId),
-    /// The answer is to something else than what was asked.
-    #[error("an answer to {0:?} with another command")]
+    /// The reply's command differs from the request's.
+    #[error("a reply has the command {0:?}, its request has another")]
     WrongCommand(Command),
-    /// More data than asked for.
-    #[error("a READ reply with more than was asked for")]
+    /// A READ reply carries more data than asked for.
+    #[error("a READ reply has more data than requested")]
     ReadTooLong,
-    /// Not signed though it must be.
+    /// The reply is not signed although it must be.
     #[error("a reply is not signed")]
     Unsigned,
-    /// Signed wrongly.
+    /// The signature is wrong.
     #[error("a reply's signature is wrong")]
     BadSignature,
-    /// In clear though it must be encrypted.
+    /// The reply is in clear text although it must be encrypted.
     #[error("a reply is not encrypted")]
     Unencrypted,
-    /// Encrypted wrongly, or for another session.
-    #[error("an encrypted message does not open")]
+    /// The message does not decrypt, or is encrypted for another session.
+    #[error("an encrypted message does not decrypt")]
     Unopenable,
-    /// The answer names another session.
-    #[error("a reply for another session")]
+    /// The reply names another session.
+    #[error("a reply names another session")]
     WrongSession,
-    /// The negotiation was refused.
+    /// The server refused the negotiation.
     #[error("the server refuses to negotiate: {0}")]
     NegotiationRefused(NtStatus),
-    /// What the server chose was not offered, or an indispensable part is missing.
+    /// The server chose a value that was not offered, or omitted a mandatory one.
     #[error("the server chose {0} that was not offered")]
     NotOffered(&'static str),
-    /// The negotiation was changed on its way.
-    #[error("the negotiation was changed on its way: {0}")]
+    /// The negotiation was tampered with.
+    #[error("the negotiation was tampered with: {0}")]
     Downgrade(&'static str),
-    /// No credits and no answer owed: nothing can be sent ever again.
-    #[error("the server left no credits")]
+    /// No credit is left and no reply is outstanding: nothing can ever be sent again.
+    #[error("the server granted no credits")]
     NoCredits,
-    /// More notifications than anybody could take.
-    #[error("the server floods with notifications")]
+    /// The server sends more notifications than the owner collects.
+    #[error("the server sends too many notifications")]
     Flood,
 }
 
 impl PeerMisbehaved {
-    /// Whether it breaks what protects a session: somebody between may have changed the messages, and another login would
-    /// only give them another try.
+    /// Returns whether the error concerns the protection of the session. A third party may have
+    /// changed the messages, so do not log in again: that would give it another chance.
     pub fn is_tampering(&self) -> bool {
         matches!(
             self,
@@ -68,54 +70,55 @@ impl PeerMisbehaved {
     }
 }
 
-/// The caller asked for what cannot be.
+/// The caller asked for something impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {
-    /// [`super::CHAINS_MAX`] chains wait or are in flight.
-    #[error("too many requests at once")]
+    /// [`super::COMPOUNDS_MAX`] compounds are queued or in flight.
+    #[error("too many requests are queued or in flight")]
     TooMany,
-    /// A chain without operations, or with more than [`super::OPERATIONS_MAX`].
-    #[error("a chain has 1 to 64 operations")]
-    ChainLength,
-    /// Longer than what the ends agreed on.
-    #[error("a request is longer than agreed")]
+    /// The compound has no operation, or more than [`super::OPERATIONS_MAX`].
+    #[error("a compound must have 1 to 64 operations")]
+    CompoundLength,
+    /// The request is longer than the negotiated maximum.
+    #[error("a request is longer than negotiated")]
     TooLong,
-    /// The block of a READ is smaller than what it asks for, or belongs to no READ.
+    /// The block is smaller than the length its READ asks for, or belongs to another command.
     #[error("a block does not fit its request")]
     Block,
-    /// The connection does this by itself.
+    /// The connection sends this command itself.
     #[error("the connection sends {0:?} itself")]
     Command(Command),
-    /// Encryption was asked for and there is none.
+    /// The compound asks for encryption and the session cannot encrypt.
     #[error("the connection cannot encrypt")]
     NoEncryption,
     /// The connection has ended.
     #[error("the connection has ended")]
     Ended,
-    /// A login is under way.
-    #[error("a login is under way")]
+    /// A login is in progress.
+    #[error("a login is in progress")]
     LoginUnderWay,
-    /// The session to bind to speaks another dialect or cipher, or has no keys.
-    #[error("a channel must speak as its session does")]
+    /// The session to bind to uses another dialect or cipher, or has no keys.
+    #[error("the channel's dialect or cipher differs from its session's")]
     Binding,
 }
 
-/// Why there is no session.
+/// Why a login failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
-    /// The server says so.
+    /// The server refused it.
     #[error("the server refuses the login: {0}")]
     Refused(NtStatus),
-    /// The mechanisms say so.
+    /// The authentication mechanism failed.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// The server took us for a guest or nobody, which is not allowed here.
+    /// The server offers only a guest or anonymous session, and the configuration does not allow
+    /// one.
     #[error("the server offers only an unprotected session")]
     Unprotected,
-    /// Encryption is required and the server has none.
+    /// The configuration requires encryption and the server has none.
     #[error("the server cannot encrypt")]
     NoEncryption,
-    /// The login cannot be sent: [`Misuse`].
+    /// The login cannot be sent.
     #[error(transparent)]
     Misuse(#[from] Misuse),
 }
@@ -123,25 +126,26 @@ pub enum LoginError {
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndReason {
-    /// [`super::Connection::closed`].
+    /// The owner called [`super::Connection::closed`].
     #[error("the connection was closed")]
     Closed,
     /// The peer misbehaved.
     #[error(transparent)]
     Misbehaved(#[from] PeerMisbehaved),
-    /// The server owes answers and was silent for [`super::Config::silence_max`].
+    /// The server owed a reply and was silent for [`super::Config::silence_max`].
     #[error("the server does not answer")]
     Silent,
-    /// The server does not know the session any more.
+    /// The server no longer knows the session.
     #[error("the server ended the session")]
     SessionDeleted,
-    /// [`super::Connection::log_off`].
+    /// [`super::Connection::log_off`] completed.
     #[error("logged off")]
     LoggedOff,
-    /// The server answered a part of a compound, was asked whether it is there, and said so; the rest does not come.
-    #[error("the server answered a part of a compound")]
+    /// The server answered part of a compound and, when probed, was alive, but the rest of the
+    /// replies did not come.
+    #[error("the server left part of a compound unanswered")]
     AnsweredInPart,
-    /// All nonces of the session are used: log in on a new connection.
+    /// Every nonce of the session is used. Log in on a new connection.
     #[error("the session's keys are used up")]
     KeysUsedUp,
 }

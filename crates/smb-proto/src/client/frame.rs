@@ -1,54 +1,55 @@
-//! Frames on their way out: messages behind one another, signed, perhaps compressed, perhaps sealed.
+//! Outgoing frames: messages one after the other, signed, possibly compressed, possibly sealed.
 //!
 //! ```text
-//! one piece    | 4 | transform | messages, the payload's head | payload | messages |   in the payload's block
-//! in parts     [ 4 | messages, the payload's head ] [ payload ] [ messages ]
+//! one piece    | 4 | transform | messages, the payload's header | payload | messages |
+//! in parts     [ 4 | messages, the payload's header ] [ payload ] [ messages ]
 //! ```
 //!
-//! The first form is taken whenever the block is ours alone and has room; signing is fastest over one piece and sealing
-//! works on nothing else. What has to be sealed in parts is copied, and counted.
+//! A frame becomes one piece whenever its block has a single handle and enough room: signing is
+//! fastest over contiguous bytes, and sealing requires them. A frame that must be sealed in parts
+//! is copied, and the copy is counted.
 
 use std::ops::Range;
 
 use ropeway_block::{Block, BlockMut, HEADROOM};
-
-use super::{Compression, Operation, Part};
-use crate::compression::{Gauge, compress_well};
-use crate::crypto::{SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header};
 use ropeway_smb_wire::header::{
-    CHAIN_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
+    COMPOUND_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
 };
 use ropeway_smb_wire::{SessionId, Writer};
 
-/// Messages being put one after the other.
+use super::{Compression, Operation, Part};
+use crate::compression::{CompressionSampler, compress_if_worthwhile};
+use crate::crypto::{SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
+
+/// A frame under construction.
 pub(super) struct Frame {
-    /// Up to the payload.
+    /// The bytes before the payload.
     front: Vec<u8>,
     /// Length of the payload that stays in its block.
     payload_len: Option<usize>,
-    /// What follows the payload.
+    /// The bytes after the payload.
     back: Vec<u8>,
-    /// Where the messages are, as if all lay in one piece.
+    /// Ranges of the messages, as if the frame were contiguous.
     messages: Vec<Range<usize>>,
     prefix: usize,
     copied: usize,
 }
 
-/// What is done to a frame before it is sent.
+/// The protection and compression to apply to a frame.
 pub(super) struct Finish<'a> {
     pub(super) signer: Option<&'a Signer>,
     pub(super) seal: Option<(SealTicket, SessionId)>,
-    /// From the payload on, if that is worth it.
+    /// Compresses from the payload on, if it saves enough.
     pub(super) compress: Option<Compression>,
 }
 
-/// A frame to send.
+/// A frame ready to be sent.
 pub(super) struct Finished {
     pub(super) parts: Vec<Part>,
-    /// The payload, for its owner.
+    /// The payload, to be returned to its owner.
     pub(super) payload: Option<Block>,
-    /// The payload was sealed in its block, with so many bytes before and after it.
+    /// If the payload was sealed in its block: the number of bytes sealed before and after it.
     pub(super) sealed_in_place: Option<(usize, usize)>,
     pub(super) copied: usize,
 }
@@ -79,7 +80,7 @@ impl Frame {
             if self.payload_len.is_none() {
                 self.payload_len = Some(payload.len());
             } else {
-                // A second payload in one compound: nobody sends that in bulk.
+                // The second payload of a compound is copied; no caller sends bulk data that way.
                 self.back.extend_from_slice(payload);
                 self.copied += payload.len();
             }
@@ -109,7 +110,7 @@ impl Frame {
         }
     }
 
-    /// Where the frame goes on.
+    /// Returns the buffer that the next byte belongs to.
     fn tail(&mut self) -> &mut Vec<u8> {
         if self.payload_len.is_some() {
             &mut self.back
@@ -118,23 +119,23 @@ impl Frame {
         }
     }
 
-    /// Pads the last message and makes it point to the next.
+    /// Pads the last message and sets its `NextCommand`.
     fn align(&mut self) {
         let Some(last) = self.messages.last().cloned() else {
             return;
         };
-        let length = last.len().next_multiple_of(CHAIN_ALIGNMENT);
+        let length = last.len().next_multiple_of(COMPOUND_ALIGNMENT);
         let padding = length - last.len();
         let tail = self.tail();
         tail.resize(tail.len() + padding, 0);
         self.close();
-        // Exact: frames have 24-bit lengths.
+        // The cast is exact: frame lengths have 24 bits.
         let next = (length as u32).to_le_bytes();
         self.head_mut(last.start + NEXT_COMMAND_OFFSET, next.len())
             .copy_from_slice(&next);
     }
 
-    /// Bytes of a header, which is in the front or in the back.
+    /// Returns bytes of a header, which lies before or after the payload.
     fn head_mut(&mut self, at: usize, length: usize) -> &mut [u8] {
         let back_at = self.front.len() + self.payload_len.unwrap_or(0);
         if at >= back_at && self.payload_len.is_some() {
@@ -144,7 +145,8 @@ impl Frame {
         }
     }
 
-    /// Signs, compresses and seals. `payload` is that of the operation which has one.
+    /// Signs, compresses and seals the frame. `payload` is the payload that [`push`](Self::push)
+    /// left out.
     pub(super) fn finish(mut self, payload: Option<Block>, finish: Finish<'_>) -> Finished {
         let length = self.end() - FRAME_HEADER_LEN;
         self.front[..FRAME_HEADER_LEN].copy_from_slice(&frame_header(length));
@@ -170,7 +172,8 @@ impl Frame {
         }
     }
 
-    /// Lays everything around the payload, in its own block, if that is ours alone and has room.
+    /// Lays the frame around the payload in the payload's block. Fails if the block has another
+    /// handle or too little room.
     #[allow(clippy::result_large_err, reason = "the caller goes on with both")]
     pub(super) fn into_piece(mut self, payload: Block) -> Result<Piece, (Self, Block)> {
         if self.front.len() > HEADROOM {
@@ -236,7 +239,7 @@ impl Frame {
         }
     }
 
-    /// A message's pieces; the first holds its header, others may be empty.
+    /// Returns the parts of a message. The first holds the header; empty parts are left out.
     fn pieces<'a>(&'a self, payload: &'a [u8], message: &Range<usize>) -> Vec<&'a [u8]> {
         let mut at = 0;
         let mut pieces = Vec::with_capacity(3);
@@ -256,7 +259,7 @@ impl Frame {
 pub(super) struct Piece {
     block: BlockMut,
     before: usize,
-    /// Of the payload.
+    /// Length of the payload.
     length: usize,
     messages: Vec<Range<usize>>,
     prefix: usize,
@@ -264,7 +267,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// Signs, compresses and seals.
+    /// Signs, compresses and seals the frame.
     fn finish(mut self, finish: Finish<'_>) -> Finished {
         self.protect(finish.signer, None);
         let bytes = self.block.framed_mut(self.before);
@@ -285,7 +288,7 @@ impl Piece {
         self.into_finished(is_sealed)
     }
 
-    /// Signs, or seals.
+    /// Signs the messages, or seals the frame.
     pub(super) fn protect(&mut self, signer: Option<&Signer>, to_seal: Option<(SealTicket, SessionId)>) {
         let bytes = self.block.framed_mut(self.before);
         sign(signer, bytes, &self.messages);
@@ -294,7 +297,7 @@ impl Piece {
         }
     }
 
-    /// To be sent as it is.
+    /// Returns the frame as it is, ready to be sent.
     pub(super) fn into_finished(self, is_sealed: bool) -> Finished {
         let after = self.block.len() - self.length;
         let block = self.block.freeze();
@@ -307,7 +310,7 @@ impl Piece {
     }
 }
 
-/// Signs messages that lie in one piece.
+/// Signs messages that lie in contiguous bytes.
 fn sign(signer: Option<&Signer>, bytes: &mut [u8], messages: &[Range<usize>]) {
     let Some(signer) = signer else { return };
     for message in messages {
@@ -324,11 +327,12 @@ fn seal(ticket: SealTicket, session: SessionId, bytes: &mut [u8]) {
     head[FRAME_HEADER_LEN..].copy_from_slice(&header);
 }
 
-/// A frame with its messages compressed from `plain` on, the prefix as long as before; `None` if that saves too little.
+/// Returns the frame with its messages compressed from `plain` on, with the same prefix. `None` if
+/// compression saves too little.
 fn compressed(how: Option<Compression>, bytes: &[u8], prefix: usize, plain: usize) -> Option<Vec<u8>> {
     let how = how?;
     let message = &bytes[prefix..];
-    let compressed = compress_well(how.algorithms, how.chained, plain - prefix, message)?;
+    let compressed = compress_if_worthwhile(how.algorithms, how.chained, plain - prefix, message)?;
     let mut out = Vec::with_capacity(prefix + compressed.len());
     out.resize(prefix, 0);
     out.extend_from_slice(&compressed);
@@ -337,18 +341,19 @@ fn compressed(how: Option<Compression>, bytes: &[u8], prefix: usize, plain: usiz
     Some(out)
 }
 
-/// What was agreed on, and whether it pays.
+/// The negotiated compression, and an estimate of its benefit.
 #[derive(Debug, Default)]
 pub(super) struct Compressor {
     pub(super) compression: Compression,
-    gauge: Gauge,
+    sampler: CompressionSampler,
 }
 
 impl Compressor {
-    /// How a frame with this payload is to be compressed, if it is worth it ([MS-SMB2] 3.2.4.1.9).
+    /// Returns how to compress a frame with this payload, if that is worthwhile ([MS-SMB2]
+    /// 3.2.4.1.9).
     pub(super) fn judge(&self, payload: &[u8]) -> Option<Compression> {
-        self.gauge
-            .is_worth(self.compression.algorithms, payload)
+        self.sampler
+            .is_worthwhile(self.compression.algorithms, payload)
             .then_some(self.compression)
     }
 }

@@ -1,42 +1,40 @@
-//! Blocks of READs that are away: being received into, or with a job.
+//! Blocks of READs that are lent: being received into, or with a job.
 //!
 //! ```text
-//! lend ── a target of the input ──┬── bring_back: to the READ whose it is now
-//!                └── a CryptoJob ─┤
-//!                                 └── exchange: the frame in it answers another READ; the two change blocks,
-//!                                     wherever the other's is
+//! lend -> target of the input --+-> return_block: to the READ that owns it now
+//!                \-> CryptoJob -+
+//!                               +-> exchange: the frame answers another READ, and the two swap
+//!                                   blocks, even if the other's block is lent too
 //! ```
-//! A READ may be answered while its block is away (an error, or data that came elsewhere): the chain waits until the
-//! block is back, so that every chain has all its blocks when it is answered.
+//! A READ may be answered while its block is lent, by an error or with data received elsewhere. Its
+//! compound then waits until the block returns, so that every answered compound has all its blocks.
 //!
-//! There are no more loans than READs in flight.
+//! There are never more loans than READs in flight.
 
 use ropeway_block::BlockMut;
-
-use super::connection::Connection;
-use super::dispatch::copy_data;
-use super::table::{Numbered, Slot, Table, read_length};
-use super::{PeerMisbehaved, Ticket};
 use ropeway_smb_wire::MessageId;
 
-/// A block that is away.
+use super::Ticket;
+use super::table::{IdMap, Slot, Table, read_length};
+
+/// Identifies a lent block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoanId(u64);
 
-/// A slot of a chain.
-type Place = (Ticket, usize);
+/// A slot of a compound.
+pub(super) type Place = (Ticket, usize);
 
-/// Whose block it is, and how large.
+/// The owner and the capacity of a lent block.
 #[derive(Clone, Copy, Debug)]
 struct Loan {
     place: Place,
     capacity: usize,
 }
 
-/// All blocks that are away.
+/// All lent blocks.
 #[derive(Default)]
 pub(super) struct Loans {
-    loans: Numbered<Loan>,
+    loans: IdMap<Loan>,
     made: u64,
 }
 
@@ -47,7 +45,7 @@ impl Loans {
 }
 
 impl Table {
-    /// Takes the block of a READ whose answer is awaited.
+    /// Lends the block of a READ that awaits its reply.
     pub(super) fn lend(&mut self, id: MessageId) -> Option<(LoanId, BlockMut)> {
         let loan = LoanId(self.loans.made);
         let (slot, place, _) = self.read_slot(id)?;
@@ -59,12 +57,12 @@ impl Table {
         Some((loan, block))
     }
 
-    /// Whose block it is.
+    /// Returns the slot that owns a lent block.
     pub(super) fn borrower(&self, loan: LoanId) -> Option<Place> {
         self.loans.loans.get(&loan.0).map(|loan| loan.place)
     }
 
-    /// The block is back; whose it is.
+    /// Ends a loan and returns the slot that owns the block.
     pub(super) fn end_loan(&mut self, loan: LoanId) -> Option<Place> {
         let Loan { place, .. } = self.loans.loans.remove(&loan.0)?;
         self.slot_mut(place)?.loan = None;
@@ -72,12 +70,13 @@ impl Table {
     }
 
     pub(super) fn slot_mut(&mut self, (ticket, index): Place) -> Option<&mut Slot> {
-        self.chain_mut(ticket)?.slots.get_mut(index)
+        self.compound_mut(ticket)?.slots.get_mut(index)
     }
 
-    /// Makes the lent block that of READ `id`, and gives its owner the other's, if both are large enough. `None`: nothing
-    /// changed; otherwise a block that is at home, and whose it is now.
-    fn exchange(&mut self, loan: LoanId, id: MessageId) -> Option<Option<(Place, BlockMut)>> {
+    /// Makes READ `id` the owner of the lent block and gives the previous owner the block of `id`,
+    /// if both blocks are large enough. Returns `None` if nothing changed; otherwise the block of
+    /// `id`, if it was not lent, with its new owner.
+    pub(super) fn exchange(&mut self, loan: LoanId, id: MessageId) -> Option<Option<(Place, BlockMut)>> {
         let lent = *self.loans.loans.get(&loan.0)?;
         let asked_by_owner = read_length(&self.slot_mut(lent.place)?.operation)?;
         let (slot, place, asked) = self.read_slot(id)?;
@@ -106,43 +105,5 @@ impl Table {
         self.slot_mut(lent.place)?.loan = other;
         self.loans.loans.get_mut(&loan.0)?.place = place;
         Some(block.map(|block| (lent.place, block)))
-    }
-}
-
-impl Connection {
-    /// Gives a block back to the READ whose it is.
-    pub(super) fn bring_back(&mut self, loan: LoanId, block: BlockMut) -> Result<(), PeerMisbehaved> {
-        match self.table.end_loan(loan) {
-            Some(place) => self.put_back(place, block),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether a lent block is now that of READ `id`.
-    pub(super) fn swap(&mut self, loan: LoanId, id: MessageId) -> Result<bool, PeerMisbehaved> {
-        match self.table.exchange(loan, id) {
-            None => Ok(false),
-            Some(None) => Ok(true),
-            Some(Some((place, block))) => self.put_back(place, block).map(|()| true),
-        }
-    }
-
-    /// A block is at home; an answer that has waited for it is whole.
-    fn put_back(&mut self, place: Place, mut block: BlockMut) -> Result<(), PeerMisbehaved> {
-        block.set_len(0);
-        let Some(slot) = self.table.slot_mut(place) else {
-            return Ok(());
-        };
-        let Some(reply) = &mut slot.reply else {
-            slot.operation.receive = Some(block);
-            return Ok(());
-        };
-        // Its lengths were checked when it came.
-        if let Ok(kept) = copy_data(&reply.header, &reply.message, &mut block) {
-            reply.message.truncate(kept);
-        }
-        self.copied += block.len() as u64;
-        reply.payload = Some(block);
-        self.complete(place.0)
     }
 }

@@ -1,114 +1,28 @@
-//! The rounds of a login ([MS-SMB2] 3.2.4.2.3, 3.2.5.3): a new session, a further channel of one, or a session's renewal.
+//! The rounds of a login ([MS-SMB2] 3.2.4.2.3, 3.2.5.3): a new session, a further channel of a
+//! session, or its reauthentication.
 
 use std::sync::Arc;
 
+use ropeway_smb_wire::header::{HEADER_LEN, Header, HeaderFlags};
+use ropeway_smb_wire::negotiate::{Dialect, SecurityMode};
+use ropeway_smb_wire::session_setup::{SessionFlags, SessionSetupResponse};
+use ropeway_smb_wire::{NtStatus, Reader, SessionId};
+
 use super::connection::Connection;
-use super::negotiate::security_mode;
-use super::session::{Secret, Session};
-use super::transmit::Control;
+use super::control::Control;
+use super::login_state::{Kind, Login, Round};
+use super::session::{Secret, Session, key_context};
 use super::{
     Config, Encryption, Event, LoginError, Misuse, Negotiated, PeerMisbehaved, SessionSecret, Signing,
 };
 use crate::auth::spnego::SpnegoClient;
 use crate::auth::{AuthError, Step};
-use crate::crypto::{KeyContext, Preauth, Sender, Signer, signing_key};
+use crate::crypto::{Signer, signing_key};
 use crate::secret::SessionKey;
-use ropeway_smb_wire::header::{HEADER_LEN, Header, HeaderFlags};
-use ropeway_smb_wire::negotiate::{Capabilities, Dialect, SecurityMode};
-use ropeway_smb_wire::session_setup::{
-    SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
-};
-use ropeway_smb_wire::{NtStatus, Reader, SessionId, Writer};
-
-/// Where a login is.
-pub(super) enum Login {
-    None,
-    /// Awaits the negotiation.
-    Waiting(SpnegoClient, Option<SessionSecret>),
-    Round(Box<Round>),
-}
-
-/// A login under way.
-pub(super) struct Round {
-    mechanisms: SpnegoClient,
-    kind: Kind,
-    /// 0 until the server has named it.
-    session_id: SessionId,
-    /// [MS-SMB2] 3.2.1.3, `Session.PreauthIntegrityHashValue`, or the channel's.
-    preauth: Preauth,
-}
-
-enum Kind {
-    New,
-    /// Signs with the session's key until the channel has its own.
-    Binding(SessionSecret, Signer),
-    /// The standing session's keys remain.
-    Renewal,
-}
-
-impl Login {
-    pub(super) fn session_id(&self) -> SessionId {
-        match self {
-            Self::Round(round) => round.session_id,
-            _ => SessionId(0),
-        }
-    }
-
-    /// Whether requests are signed.
-    pub(super) fn signs(&self) -> bool {
-        matches!(self, Self::Round(round) if !matches!(round.kind, Kind::New))
-    }
-
-    pub(super) fn signer<'a>(&'a self, session: Option<&'a Session>) -> Option<&'a Signer> {
-        match self {
-            Self::Round(round) => match &round.kind {
-                Kind::New => None,
-                Kind::Binding(_, signer) => Some(signer),
-                Kind::Renewal => session.and_then(Session::signer).map(|signer| &**signer),
-            },
-            _ => None,
-        }
-    }
-
-    pub(super) fn hash(&mut self, message: &[u8]) {
-        if let Self::Round(round) = self {
-            round.preauth.update(&[message]);
-        }
-    }
-
-    pub(super) fn encode(&self, config: &Config, token: &[u8], w: &mut Writer<'_>) {
-        let binding = matches!(self, Self::Round(round) if matches!(round.kind, Kind::Binding(..)));
-        let new = matches!(self, Self::Round(round) if matches!(round.kind, Kind::New));
-        let request = SessionSetupRequest {
-            flags: if binding {
-                SessionSetupFlags::BINDING
-            } else {
-                SessionSetupFlags::default()
-            },
-            security_mode: security_mode(config),
-            capabilities: Capabilities::DFS,
-            previous_session_id: if new {
-                config.previous_session
-            } else {
-                SessionId(0)
-            },
-            security_buffer: token,
-        };
-        request.encode(w);
-    }
-}
-
-/// What keys derive from; none in 2.x, where they do not.
-pub(super) fn key_context(dialect: Dialect, hash: &[u8; 64]) -> Option<KeyContext<'_>> {
-    match dialect {
-        Dialect::Smb202 | Dialect::Smb210 => None,
-        Dialect::Smb300 | Dialect::Smb302 => Some(KeyContext::Smb30),
-        Dialect::Smb311 => Some(KeyContext::Smb311(hash)),
-    }
-}
 
 impl Connection {
-    /// Logs in as soon as the negotiation is done; on a standing session renews it ([MS-SMB2] 3.2.4.2.3.1).
+    /// Logs in as soon as the negotiation is complete. If there is a session, reauthenticates it
+    /// ([MS-SMB2] 3.2.4.2.3.1).
     ///
     /// # Errors
     /// [`Misuse::LoginUnderWay`], [`Misuse::Ended`].
@@ -116,10 +30,12 @@ impl Connection {
         self.await_login(mechanisms, None)
     }
 
-    /// Makes this connection a further channel of a session that another connection has ([MS-SMB2] 3.2.4.2.1).
+    /// Binds this connection as a further channel to a session of another connection ([MS-SMB2]
+    /// 3.2.4.2.1).
     ///
     /// # Errors
-    /// [`Misuse::Binding`] if there is a session already, [`Misuse::LoginUnderWay`], [`Misuse::Ended`].
+    /// [`Misuse::Binding`] if this connection has a session already, [`Misuse::LoginUnderWay`],
+    /// [`Misuse::Ended`].
     pub fn bind(&mut self, session: &SessionSecret, mechanisms: SpnegoClient) -> Result<(), Misuse> {
         if self.session.is_some() {
             return Err(Misuse::Binding);
@@ -143,7 +59,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the first round if there is a login that waits and a negotiation.
+    /// Sends the first round if a login waits and the negotiation is complete.
     pub(super) fn begin_login(&mut self) {
         let Some(negotiated) = &self.negotiated else {
             return;
@@ -181,7 +97,7 @@ impl Connection {
 
     fn send_token(&mut self, token: crate::auth::Result<Vec<u8>>) {
         match token {
-            // The field's length has 16 bits.
+            // The length field has 16 bits.
             Ok(token) if token.len() <= usize::from(u16::MAX) => {
                 self.controls.push_back(Control::SessionSetup(token));
             }
@@ -195,7 +111,7 @@ impl Connection {
         self.events.push_back(Event::LoginFailed(error));
     }
 
-    /// [MS-SMB2] 3.2.5.3.
+    /// Handles a SESSION_SETUP reply ([MS-SMB2] 3.2.5.3).
     pub(super) fn handle_session_setup(
         &mut self,
         header: &Header,
@@ -230,25 +146,30 @@ impl Connection {
                 self.send_token(Ok(token));
             }
             (false, step) if unprotected && matches!(round.kind, Kind::New) => {
-                // Nothing secret comes of it, so it does not matter whether the mechanism is content.
+                // The session has no keys, so the outcome of the mechanism does not matter.
                 drop(step);
-                self.stand_unprotected(round.session_id, flags);
+                self.establish_unprotected(round.session_id, flags);
             }
             (false, Ok(Step::Done(established))) => {
-                return self.stand(&round, header, flags, &established.session_key, message);
+                return self.establish(&round, header, flags, &established.session_key, message);
             }
             (_, Err(error)) => self.login_failed(error.into()),
             (true, Ok(Step::Done(_))) => {
-                self.login_failed(AuthError::OutOfOrder("the server awaits what we do not have").into());
+                self.login_failed(
+                    AuthError::OutOfOrder("the server expects another token, but the mechanism is done")
+                        .into(),
+                );
             }
             (false, Ok(Step::Continue(_))) => {
-                self.login_failed(AuthError::OutOfOrder("the server is done and we are not").into());
+                self.login_failed(
+                    AuthError::OutOfOrder("the server is done, but the mechanism is not").into(),
+                );
             }
         }
         Ok(())
     }
 
-    fn stand_unprotected(&mut self, id: SessionId, flags: SessionFlags) {
+    fn establish_unprotected(&mut self, id: SessionId, flags: SessionFlags) {
         if !self.config.unprotected_allowed {
             return self.login_failed(LoginError::Unprotected);
         }
@@ -260,8 +181,8 @@ impl Connection {
         self.events.push_back(Event::Authenticated { flags });
     }
 
-    /// Keys, and the proof that the server has them.
-    fn stand(
+    /// Derives the keys and verifies that the server has them.
+    fn establish(
         &mut self,
         round: &Round,
         header: &Header,
@@ -279,23 +200,23 @@ impl Connection {
             return Ok(());
         }
         let session = new_session(&self.config, negotiated, round, flags, key);
-        // None for a renewal, whose session stays.
-        let standing = match (&session, &self.session) {
+        // A reauthentication keeps the current session.
+        let current = match (&session, &self.session) {
             (Some(session), _) | (None, Some(session)) => session,
             (None, None) => {
                 self.login_failed(Misuse::Binding.into());
                 return Ok(());
             }
         };
-        // [MS-SMB2] 3.2.5.3.1, 3.2.5.3.3: the last answer is signed with the new key.
+        // [MS-SMB2] 3.2.5.3.1, 3.2.5.3.3: the last reply is signed with the new key.
         if header.flags.contains(HeaderFlags::SIGNED) {
-            if !standing.verify(message) {
+            if !current.verify(message) {
                 return Err(PeerMisbehaved::BadSignature);
             }
         } else if dialect == Dialect::Smb311 || sign_all || !matches!(round.kind, Kind::New) {
             return Err(PeerMisbehaved::Unsigned);
         }
-        let flags = standing.flags;
+        let flags = current.flags;
         if let Some(session) = session {
             self.session = Some(session);
         }
@@ -305,7 +226,8 @@ impl Connection {
     }
 }
 
-/// What comes of a login's keys: none for a renewal, or if the session has had all the channels it can have.
+/// Returns the session that results from a login. `None` for a reauthentication, or if the session
+/// had its maximum number of channels.
 fn new_session(
     config: &Config,
     negotiated: &Negotiated,
@@ -322,46 +244,24 @@ fn new_session(
             let signing = secret.signing.clone();
             (SessionSecret(Arc::new(secret)), signing)
         }
-        // The session's keys but for the one that signs, which is the channel's own.
+        // A channel shares the session's keys, except for its own signing key.
         Kind::Binding(secret, _) => (secret.clone(), signing_key(key, key_context(dialect, hash)?)),
     };
     let demanded = secret.0.flags.contains(SessionFlags::ENCRYPT_DATA);
     let seal_all = demanded || config.encryption != Encryption::Off;
     let protect = (signs_all(config, negotiated), seal_all);
-    // Each channel has a negotiation of its own.
+    // Each channel's negotiation is validated separately.
     let validated = !needs_validation(config, dialect);
     Session::protected(&secret, negotiated.signing, &signing, protect, validated)
 }
 
-impl Round {
-    /// Answers before the last: signed only where a session stands ([MS-SMB2] 3.3.4.1.1).
-    fn check_interim(
-        &self,
-        header: &Header,
-        message: &mut [u8],
-        session: Option<&Session>,
-    ) -> Result<(), PeerMisbehaved> {
-        let signed = header.flags.contains(HeaderFlags::SIGNED);
-        let right = match (&self.kind, signed) {
-            (Kind::New, _) | (Kind::Renewal, false) => true,
-            (Kind::Binding(..), false) => return Err(PeerMisbehaved::Unsigned),
-            (Kind::Binding(_, signer), true) => signer.verify_contiguous(Sender::Server, message).is_ok(),
-            (Kind::Renewal, true) => session.is_none_or(|session| session.verify(message)),
-        };
-        if right {
-            Ok(())
-        } else {
-            Err(PeerMisbehaved::BadSignature)
-        }
-    }
-}
-
-/// [MS-SMB2] 3.2.5.3: signing is for the whole session if either end requires it.
+/// Returns whether the whole session is signed: either end requires it ([MS-SMB2] 3.2.5.3).
 fn signs_all(config: &Config, negotiated: &Negotiated) -> bool {
     config.signing == Signing::Required || negotiated.security_mode.contains(SecurityMode::SIGNING_REQUIRED)
 }
 
-/// [MS-SMB2] 3.2.5.5: 3.1.1 has hashed the negotiation; where no 3.x was offered no server knows the question.
+/// Returns whether the negotiation must be validated ([MS-SMB2] 3.2.5.5). Dialect 3.1.1 hashes it
+/// instead. If no 3.x dialect was offered, no server supports the request.
 fn needs_validation(config: &Config, dialect: Dialect) -> bool {
     dialect < Dialect::Smb311 && *config.dialects.end() >= Dialect::Smb300
 }

@@ -1,9 +1,5 @@
-//! NEGOTIATE: what is offered, and whether the answer keeps to it.
+//! NEGOTIATE: the offer, and the checks of the reply against it.
 
-use super::connection::Connection;
-use super::{Compression, Config, Event, Negotiated, PeerMisbehaved, Signing};
-use crate::compression::Algorithms;
-use crate::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::negotiate::{
     Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
 };
@@ -12,20 +8,25 @@ use ropeway_smb_wire::negotiate_context::{
 };
 use ropeway_smb_wire::{Reader, Writer, header::HEADER_LEN};
 
-/// The least that any server allows ([MS-SMB2] 3.2.5.2).
+use super::connection::Connection;
+use super::{Compression, Config, Event, Negotiated, PeerMisbehaved};
+use crate::compression::Algorithms;
+use crate::crypto::{Cipher, SigningAlgorithm};
+
+/// Smallest limit that a server may set ([MS-SMB2] 3.2.5.2), in bytes.
 const LIMIT_MIN: u32 = 4096;
-/// What one credit pays for.
+/// Number of bytes that one credit covers.
 const SINGLE_MAX: u32 = 65_536;
-/// The longest DNS name; servers do without a longer one, whose context may not hold it.
+/// Length of the longest DNS name. A longer name is left out, since its context may be too long.
 const HOST_UNITS_MAX: usize = 255;
-/// The algorithms that are here; pattern runs go in chains only.
+/// The implemented algorithms. Pattern runs occur in chained payloads only.
 const COMPRESSION: [CompressionAlgorithm; 3] = [
     CompressionAlgorithm::PATTERN_V1,
     CompressionAlgorithm::LZ4,
     CompressionAlgorithm::LZNT1,
 ];
 
-/// The fixed part of the offer; VALIDATE_NEGOTIATE_INFO repeats it.
+/// The fixed part of the offer. VALIDATE_NEGOTIATE_INFO repeats it.
 pub(super) struct Offer {
     pub(super) capabilities: Capabilities,
     pub(super) security_mode: SecurityMode,
@@ -38,7 +39,7 @@ impl Offer {
             .into_iter()
             .filter(|dialect| config.dialects.contains(dialect))
             .collect();
-        // [MS-SMB2] 3.2.4.2.2.2: none if only 2.x is offered.
+        // [MS-SMB2] 3.2.4.2.2.2: no capabilities if only 2.x is offered.
         let capabilities = if dialects.last().is_some_and(|newest| *newest >= Dialect::Smb300) {
             let encryption = if config.ciphers.is_empty() {
                 Capabilities::default()
@@ -57,7 +58,7 @@ impl Offer {
         };
         Self {
             capabilities,
-            security_mode: security_mode(config),
+            security_mode: config.security_mode(),
             dialects,
         }
     }
@@ -102,20 +103,12 @@ impl Offer {
     }
 }
 
-/// Ours, in NEGOTIATE and SESSION_SETUP.
-pub(super) fn security_mode(config: &Config) -> SecurityMode {
-    match config.signing {
-        Signing::Required => SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED,
-        Signing::Offered => SecurityMode::SIGNING_ENABLED,
-    }
-}
-
 impl Connection {
     pub(super) fn offer(&self) -> Offer {
         Offer::new(&self.config)
     }
 
-    /// [MS-SMB2] 3.2.5.2.
+    /// Handles the NEGOTIATE reply ([MS-SMB2] 3.2.5.2).
     pub(super) fn handle_negotiate(&mut self, message: &[u8]) -> Result<(), PeerMisbehaved> {
         self.preauth.update(&[message]);
         let mut reader = Reader::at(message, HEADER_LEN, "SMB2 NEGOTIATE Response");
@@ -165,15 +158,19 @@ impl Connection {
         Ok(())
     }
 
-    /// What waits was counted before charges were known.
+    /// Counts the queue again: its charges were unknown until now.
     fn recount_wanted(&mut self) {
         self.credits.forget_wanted();
-        let charges: u32 = self.queue.iter().map(|(_, chain)| self.chain_charge(chain)).sum();
+        let charges: u32 = self
+            .queue
+            .iter()
+            .map(|(_, compound)| self.compound_charge(compound))
+            .sum();
         self.credits.want(charges);
     }
 }
 
-/// What the contexts, or the dialect, decide.
+/// What the negotiate contexts, or the dialect, determine.
 struct Chosen {
     cipher: Option<Cipher>,
     signing: SigningAlgorithm,
@@ -203,7 +200,8 @@ impl Chosen {
         Ok(chosen)
     }
 
-    /// [MS-SMB2] 3.2.5.2: each at most once, and only what was offered.
+    /// Evaluates the contexts ([MS-SMB2] 3.2.5.2). Each may occur once and contain only what was
+    /// offered.
     fn take_contexts(&mut self, config: &Config, contexts: &[Context<'_>]) -> Result<(), PeerMisbehaved> {
         for (index, context) in contexts.iter().enumerate() {
             let kind = context.context_type();

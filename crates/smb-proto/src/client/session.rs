@@ -1,62 +1,61 @@
-//! Sessions: what is protected, and with which keys.
+//! The session of a client connection: its keys and what they protect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use ropeway_block::Block;
-
-use crate::crypto::{
-    Cipher, NoncesExhausted, Opener, SealTicket, Sealer, Sender, Signer, SigningAlgorithm,
-    TRANSFORM_HEADER_LEN, Unopenable,
-};
-use crate::secret::{Key, SessionKey};
 use ropeway_smb_wire::SessionId;
 use ropeway_smb_wire::frame::FRAME_HEADER_LEN;
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::session_setup::SessionFlags;
 
-pub(super) use super::login::Login;
+use crate::crypto::{
+    Cipher, KeyContext, SealError, Opener, SealTicket, Sealer, Sender, Signer, SigningAlgorithm,
+    TRANSFORM_HEADER_LEN, UnsealError,
+};
+use crate::secret::{Key, SessionKey};
 
-/// What further channels need of a session ([MS-SMB2] 3.2.4.2.1, "session binding"). Shared, not copied.
+/// The part of a session that further channels need ([MS-SMB2] 3.2.4.2.1, "session binding").
+/// Clones share it.
 #[derive(Clone, Debug)]
 pub struct SessionSecret(pub(super) Arc<Secret>);
 
-/// Keys of a session, the same on all its channels.
+/// The keys of a session, the same on all its channels.
 #[derive(Debug)]
 pub(super) struct Secret {
     pub(super) id: SessionId,
     pub(super) dialect: Dialect,
     pub(super) cipher: Option<Cipher>,
-    /// [MS-SMB2] 3.2.1.3, `Session.SigningKey`; a further channel's requests to be bound are signed with it.
+    /// `Session.SigningKey` ([MS-SMB2] 3.2.1.3). It also signs the requests that bind a channel.
     pub(super) signing: Key,
-    /// Of the ciphers, client to server first; none below 3.0.
+    /// The cipher keys, client to server first; `None` below 3.0.
     pub(super) sealing: Option<(Key, Key)>,
     /// `Session.ApplicationKey`, or the session key below 3.0.
     pub(super) application: Key,
-    /// Channels that have sealed with these keys: the number makes their nonces differ.
+    /// Number of channels created. Each channel's number makes its nonces unique.
     pub(super) channels: AtomicU16,
     pub(super) flags: SessionFlags,
 }
 
 impl SessionSecret {
-    /// The session's name.
+    /// Returns the session id.
     pub fn id(&self) -> SessionId {
         self.0.id
     }
 
-    /// The key for upper layers, such as encrypted passwords in RPC ([MS-SMB2] 3.2.4.25).
+    /// Returns the key for upper layers, such as password encryption in RPC ([MS-SMB2] 3.2.4.25).
     pub fn application_key(&self) -> &Key {
         &self.0.application
     }
 }
 
-/// The session as this connection, one of its channels, uses it.
+/// The session as used by this connection, one of its channels.
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) flags: SessionFlags,
     pub(super) sign_all: bool,
     pub(super) seal_all: bool,
-    /// The negotiation was found untampered, or cannot have been.
+    /// The negotiation was validated, or needs no validation.
     pub(super) validated: bool,
     keys: Option<Keys>,
 }
@@ -68,7 +67,7 @@ struct Keys {
 }
 
 impl Session {
-    /// A session of a guest or nobody.
+    /// Creates a guest or anonymous session, which has no keys.
     pub(super) fn unprotected(id: SessionId, flags: SessionFlags) -> Self {
         Self {
             id,
@@ -80,7 +79,8 @@ impl Session {
         }
     }
 
-    /// A channel of `secret`'s session that signs with `signing`. `None` if there were 65,535 channels.
+    /// Creates a channel of the session of `secret`, signing with the key `signing`. Returns `None`
+    /// after 65,535 channels.
     pub(super) fn protected(
         secret: &SessionSecret,
         algorithm: SigningAlgorithm,
@@ -131,17 +131,17 @@ impl Session {
         self.keys.as_ref().is_some_and(|keys| keys.sealing.is_some())
     }
 
-    /// For one message.
-    pub(super) fn ticket(&mut self) -> Result<SealTicket, NoncesExhausted> {
+    /// Returns a nonce and the key to seal one message.
+    pub(super) fn ticket(&mut self) -> Result<SealTicket, SealError> {
         self.keys
             .as_mut()
             .and_then(|keys| keys.sealing.as_mut())
-            .ok_or(NoncesExhausted)?
+            .ok_or(SealError)?
             .0
             .ticket()
     }
 
-    /// What opens a message, for a worker.
+    /// Returns the key to open messages, for a job.
     pub(super) fn opener(&self) -> Option<Opener> {
         let sealing = self.keys.as_ref()?.sealing.as_ref();
         sealing.map(|(_, opener)| opener.clone())
@@ -156,19 +156,19 @@ impl Session {
         &self,
         header: &[u8; TRANSFORM_HEADER_LEN],
         message: &mut [u8],
-    ) -> Result<(), Unopenable> {
+    ) -> Result<(), UnsealError> {
         let sealing = self.keys.as_ref().and_then(|keys| keys.sealing.as_ref());
-        sealing.ok_or(Unopenable)?.1.open(header, message)
+        sealing.ok_or(UnsealError)?.1.open(header, message)
     }
 
-    /// Whether a message of one piece is signed rightly.
+    /// Returns whether the signature of a contiguous message is correct.
     pub(super) fn verify(&self, message: &mut [u8]) -> bool {
         self.signer()
             .is_none_or(|signer| signer.verify_contiguous(Sender::Server, message).is_ok())
     }
 
-    /// What was sealed in its block with so many bytes around it, as it was before; `None` if somebody else still holds
-    /// the block.
+    /// Restores a payload that was sealed in its block with `before` and `after` bytes around it.
+    /// Returns `None` if another handle to the block exists.
     pub(super) fn unseal(&self, payload: Block, before: usize, after: usize) -> Option<Block> {
         let keys = self.keys.as_ref()?;
         let opener = match (keys.secret.0.cipher, &keys.secret.0.sealing) {
@@ -187,7 +187,7 @@ impl Session {
 }
 
 impl Secret {
-    /// [MS-SMB2] 3.2.5.3.1: all keys of a new session.
+    /// Derives all keys of a new session ([MS-SMB2] 3.2.5.3.1).
     pub(super) fn derive(
         (id, flags): (SessionId, SessionFlags),
         (dialect, cipher): (Dialect, Option<Cipher>),
@@ -195,7 +195,7 @@ impl Secret {
         hash: &[u8; 64],
     ) -> Self {
         let channels = AtomicU16::new(0);
-        let Some(context) = super::login::key_context(dialect, hash) else {
+        let Some(context) = key_context(dialect, hash) else {
             return Self {
                 id,
                 dialect,
@@ -218,5 +218,14 @@ impl Secret {
             channels,
             flags,
         }
+    }
+}
+
+/// Returns the context for key derivation; `None` for 2.x, where no keys are derived.
+pub(super) fn key_context(dialect: Dialect, hash: &[u8; 64]) -> Option<KeyContext<'_>> {
+    match dialect {
+        Dialect::Smb202 | Dialect::Smb210 => None,
+        Dialect::Smb300 | Dialect::Smb302 => Some(KeyContext::Smb30),
+        Dialect::Smb311 => Some(KeyContext::Smb311(hash)),
     }
 }

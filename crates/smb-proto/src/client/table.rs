@@ -1,23 +1,23 @@
-//! What was sent and awaits its answer.
+//! The requests in flight.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use ropeway_block::BlockMut;
-
-use super::frame::Finished;
-use super::loans::{LoanId, Loans};
-use super::receive::BULK_MIN;
-use super::{Operation, Reply, Ticket};
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::read::READ_DATA_OFFSET;
 use ropeway_smb_wire::{AsyncId, MessageId};
 
-/// Hashes numbers that we chose ourselves: a multiplication spreads them.
-#[derive(Default)]
-pub(super) struct Spread(u64);
+use super::frame::Finished;
+use super::input::BULK_MIN;
+use super::loans::{LoanId, Loans};
+use super::{Operation, Reply, Ticket};
 
-impl Hasher for Spread {
+/// Hashes ids that this end assigns, by one multiplication.
+#[derive(Default)]
+pub(super) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -29,35 +29,36 @@ impl Hasher for Spread {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The golden ratio's bits (Knuth, volume 3, 6.4).
+        // The bits of the golden ratio (Knuth, volume 3, 6.4).
         self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
-pub(super) type Numbered<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+pub(super) type IdMap<T> = HashMap<u64, T, BuildHasherDefault<IdHasher>>;
 
-/// The answer to a CREATE without contexts, padded ([MS-SMB2] 2.2.14).
-pub(super) const CREATED_LEN: usize = 152;
-/// What may follow a READ's data in its frame: padding, and the answers to a few small requests. A guess.
-const BEHIND_MAX: usize = 1024;
+/// Length of a CREATE reply without contexts, padded ([MS-SMB2] 2.2.14).
+pub(super) const CREATE_REPLY_LEN: usize = 152;
+/// Maximum number of bytes expected after a READ's data in its frame: padding and a few small
+/// replies. A guess.
+const TRAILING_MAX: usize = 1024;
 
-/// Whose request it is.
+/// The originator of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Negotiate,
     SessionSetup,
     Validate,
     Echo,
-    /// The ECHO that asks whether the server is there.
+    /// The ECHO that probes the server.
     KeepAlive,
     TreeDisconnect,
     LogOff,
-    Chain(Ticket, usize),
+    Compound(Ticket, usize),
 }
 
-/// A request without its final answer.
+/// A request without its final reply.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     pub(super) owner: Owner,
     pub(super) command: Command,
     pub(super) charge: u16,
@@ -65,11 +66,11 @@ pub(super) struct Flight {
     pub(super) signed: bool,
     pub(super) sealed: bool,
     pub(super) related: bool,
-    /// An interim reply came: the answer may take for ever.
+    /// An interim reply arrived: the final reply may take forever.
     pub(super) interim: bool,
     pub(super) async_id: Option<AsyncId>,
-    /// The request, or the answer, is with a job: nothing is awaited from the server.
-    pub(super) away: bool,
+    /// The request or its reply is with a job, so no reply is expected from the server.
+    pub(super) with_job: bool,
 }
 
 /// An operation that was sent.
@@ -78,27 +79,28 @@ pub(super) struct Slot {
     pub(super) id: MessageId,
     pub(super) operation: Operation,
     pub(super) reply: Option<Reply>,
-    /// Its block is away; an answer that comes otherwise waits for it.
+    /// The block is lent. A reply that arrives elsewhere waits for it.
     pub(super) loan: Option<LoanId>,
 }
 
-/// A chain that was sent.
+/// A compound that was sent.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct SentCompound {
     pub(super) slots: Vec<Slot>,
-    /// Slots without reply.
+    /// Number of slots without a reply.
     pub(super) open: usize,
-    /// The payload of this slot was sealed in place, with so many bytes before and after it.
+    /// The slot whose payload was sealed in place, and the number of bytes sealed before and after
+    /// it.
     pub(super) sealed_in_place: Option<(usize, usize, usize)>,
 }
 
-impl Sent {
-    /// Whether every answer is there, with its block.
+impl SentCompound {
+    /// Returns whether every reply is present, with its block.
     pub(super) fn is_complete(&self) -> bool {
         self.open == 0 && self.slots.iter().all(|slot| slot.loan.is_none())
     }
 
-    /// Takes back the payload of slot `index`.
+    /// Stores the payload of slot `index` again.
     pub(super) fn keep(&mut self, index: usize, finished: &mut Finished) {
         self.slots[index].operation.payload = finished.payload.take();
         let in_place = finished.sealed_in_place;
@@ -108,29 +110,29 @@ impl Sent {
 
 #[derive(Default)]
 pub(super) struct Table {
-    flights: Numbered<Flight>,
-    chains: Numbered<Sent>,
+    flights: IdMap<InFlight>,
+    compounds: IdMap<SentCompound>,
     pub(super) loans: Loans,
-    /// READs that have a block and come first in their chain, or follow a CREATE, by age; and what the messages of their
-    /// answer are expected to have before the data.
+    /// READs with a block that come first in their compound or follow a CREATE, oldest first, with
+    /// the number of bytes expected before their data.
     reads: VecDeque<(MessageId, usize)>,
-    /// READs of so much that their data should be received where it belongs.
+    /// Number of READs large enough to be received into their blocks.
     bulk: usize,
-    /// Flights without interim reply.
+    /// Number of requests in flight without an interim reply.
     owed: usize,
 }
 
 impl Table {
-    pub(super) fn insert(&mut self, id: MessageId, flight: Flight) {
+    pub(super) fn insert(&mut self, id: MessageId, flight: InFlight) {
         let before = self.flights.insert(id.0, flight);
         assert!(before.is_none(), "message ids are not used twice");
         self.owed += 1;
     }
 
-    pub(super) fn insert_chain(&mut self, ticket: Ticket, sent: Sent) {
+    pub(super) fn insert_compound(&mut self, ticket: Ticket, sent: SentCompound) {
         let (slot, before) = match &sent.slots[..] {
             [create, read, ..] if create.operation.command == Command::Create => {
-                (Some(read), CREATED_LEN + READ_DATA_OFFSET)
+                (Some(read), CREATE_REPLY_LEN + READ_DATA_OFFSET)
             }
             slots => (slots.first(), READ_DATA_OFFSET),
         };
@@ -140,10 +142,10 @@ impl Table {
             self.reads.push_back((slot.id, before));
         }
         self.bulk += sent.slots.iter().filter(|slot| is_bulk(&slot.operation)).count();
-        self.chains.insert(ticket.0, sent);
+        self.compounds.insert(ticket.0, sent);
     }
 
-    pub(super) fn flight(&self, id: MessageId) -> Option<Flight> {
+    pub(super) fn flight(&self, id: MessageId) -> Option<InFlight> {
         self.flights.get(&id.0).copied()
     }
 
@@ -156,7 +158,7 @@ impl Table {
         }
     }
 
-    pub(super) fn remove(&mut self, id: MessageId) -> Option<Flight> {
+    pub(super) fn remove(&mut self, id: MessageId) -> Option<InFlight> {
         let is_bulk = self.operation_mut(id).is_some_and(|operation| is_bulk(operation));
         let flight = self.flights.remove(&id.0)?;
         self.bulk -= usize::from(is_bulk);
@@ -169,83 +171,83 @@ impl Table {
         Some(flight)
     }
 
-    pub(super) fn chain_mut(&mut self, ticket: Ticket) -> Option<&mut Sent> {
-        self.chains.get_mut(&ticket.0)
+    pub(super) fn compound_mut(&mut self, ticket: Ticket) -> Option<&mut SentCompound> {
+        self.compounds.get_mut(&ticket.0)
     }
 
-    pub(super) fn remove_chain(&mut self, ticket: Ticket) -> Option<Sent> {
-        self.chains.remove(&ticket.0)
+    pub(super) fn remove_compound(&mut self, ticket: Ticket) -> Option<SentCompound> {
+        self.compounds.remove(&ticket.0)
     }
 
-    /// All chains, by ticket; the table is empty afterwards.
-    pub(super) fn drain(&mut self) -> Vec<(Ticket, Sent)> {
+    /// Empties the table. Returns all compounds in the order of their tickets.
+    pub(super) fn drain(&mut self) -> Vec<(Ticket, SentCompound)> {
         self.flights.clear();
         self.loans.clear();
         self.reads.clear();
         self.bulk = 0;
         self.owed = 0;
-        let mut chains: Vec<_> = self
-            .chains
+        let mut compounds: Vec<_> = self
+            .compounds
             .drain()
             .map(|(number, sent)| (Ticket(number), sent))
             .collect();
-        chains.sort_unstable_by_key(|(ticket, _)| *ticket);
-        chains
+        compounds.sort_unstable_by_key(|(ticket, _)| *ticket);
+        compounds
     }
 
-    /// The operation behind a message id.
+    /// Returns the operation with this message id.
     pub(super) fn operation_mut(&mut self, id: MessageId) -> Option<&mut Operation> {
-        let Owner::Chain(ticket, index) = self.flights.get(&id.0)?.owner else {
+        let Owner::Compound(ticket, index) = self.flights.get(&id.0)?.owner else {
             return None;
         };
-        let sent = self.chains.get_mut(&ticket.0)?;
+        let sent = self.compounds.get_mut(&ticket.0)?;
         sent.slots.get_mut(index).map(|slot| &mut slot.operation)
     }
 
-    /// The slot of a READ whose answer is awaited, where it is in its chain, and how much was asked for.
+    /// Returns the slot of a READ that awaits its reply, its position, and the length asked for.
     pub(super) fn read_slot(&mut self, id: MessageId) -> Option<(&mut Slot, (Ticket, usize), usize)> {
-        let flight = self.flights.get(&id.0).filter(|flight| !flight.away)?;
-        let Owner::Chain(ticket, index) = flight.owner else {
+        let flight = self.flights.get(&id.0).filter(|flight| !flight.with_job)?;
+        let Owner::Compound(ticket, index) = flight.owner else {
             return None;
         };
-        let slot = self.chains.get_mut(&ticket.0)?.slots.get_mut(index)?;
+        let slot = self.compounds.get_mut(&ticket.0)?.slots.get_mut(index)?;
         let asked = read_length(&slot.operation)?;
         Some((slot, (ticket, index), asked))
     }
 
-    /// A READ's block, if it has one that is not taken, and how much was asked for.
+    /// Returns the block of a READ, if it has one that is not lent, and the length asked for.
     pub(super) fn read_target(&mut self, id: MessageId) -> Option<(&mut Option<BlockMut>, usize)> {
         let (slot, _, asked) = self.read_slot(id)?;
         Some((&mut slot.operation.receive, asked))
     }
 
-    /// Notes that a request's answer is with a job.
-    pub(super) fn set_away(&mut self, id: MessageId, away: bool) {
+    /// Notes whether the reply to a request is with a job.
+    pub(super) fn set_with_job(&mut self, id: MessageId, with_job: bool) {
         if let Some(flight) = self.flights.get_mut(&id.0) {
-            flight.away = away;
+            flight.with_job = with_job;
         }
     }
 
-    /// Notes that a chain's requests are with a job, or not any more.
-    pub(super) fn set_chain_away(&mut self, ticket: Ticket, away: bool) {
-        let Some(sent) = self.chains.get(&ticket.0) else {
+    /// Notes whether the requests of a compound are with a job.
+    pub(super) fn set_compound_with_job(&mut self, ticket: Ticket, with_job: bool) {
+        let Some(sent) = self.compounds.get(&ticket.0) else {
             return;
         };
         for slot in &sent.slots {
             if let Some(flight) = self.flights.get_mut(&slot.id.0) {
-                flight.away = away;
+                flight.with_job = with_job;
             }
         }
     }
 
-    /// The oldest READ whose answer messages of `length` bytes in all may be, and what they are expected to have before
-    /// the data; 64 are looked at.
-    pub(super) fn landing(&mut self, length: usize) -> Option<(MessageId, usize)> {
+    /// Returns the oldest READ that a sealed frame with `length` bytes of messages may answer, and
+    /// the number of bytes expected before its data. Examines at most 64 READs.
+    pub(super) fn guess_read(&mut self, length: usize) -> Option<(MessageId, usize)> {
         for place in 0..self.reads.len().min(64) {
             let (id, before) = self.reads[place];
             if let Some((Some(block), asked)) = self.read_target(id)
                 && let Some(length) = length.checked_sub(before)
-                && length <= block.capacity().min(asked + BEHIND_MAX)
+                && length <= block.capacity().min(asked + TRAILING_MAX)
             {
                 return Some((id, before));
             }
@@ -253,13 +255,13 @@ impl Table {
         None
     }
 
-    /// Whether data is awaited that should be received where it belongs.
+    /// Returns whether a READ is outstanding that should be received into its block.
     pub(super) fn awaits_bulk(&self) -> bool {
         self.bulk > 0
     }
 
-    pub(super) fn chains(&self) -> usize {
-        self.chains.len()
+    pub(super) fn compounds(&self) -> usize {
+        self.compounds.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -275,7 +277,7 @@ fn is_bulk(operation: &Operation) -> bool {
     read_length(operation).is_some_and(|asked| asked >= BULK_MIN)
 }
 
-/// `Length` of a READ's encoded body ([MS-SMB2] 2.2.19).
+/// Returns the `Length` of an encoded READ request ([MS-SMB2] 2.2.19).
 pub(super) fn read_length(operation: &Operation) -> Option<usize> {
     if operation.command != Command::Read {
         return None;

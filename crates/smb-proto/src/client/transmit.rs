@@ -1,45 +1,33 @@
-//! From queues to frames.
+//! The output side of a connection: from queues to frames.
 
 use std::sync::Arc;
 
 use ropeway_block::Block;
-
-use super::connection::{CALLER_FLAGS, Connection, is_related};
-use super::credits::Bought;
-use super::frame::{Finish, Finished, Frame, Piece};
-use super::jobs::Work;
-use super::table::{Flight, Owner, Sent, Slot};
-use super::{Chain, Compression, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit};
-use crate::crypto::{NoncesExhausted, SealTicket, Signer};
 use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::read::ReadRequest;
 use ropeway_smb_wire::{MessageId, SessionId, TreeId, Writer, bare};
 
-/// Bytes after which a transmit is not made longer: enough for one `writev` to fill any socket buffer. A guess.
+use super::connection::{CALLER_FLAGS, Connection, is_related};
+use super::control::Control;
+use super::credits::Bought;
+use super::crypto_job::Work;
+use super::frame::{Finish, Finished, Frame, Piece};
+use super::table::{InFlight, Owner, SentCompound, Slot};
+use super::{
+    Compound, Compression, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit,
+};
+use crate::crypto::{SealError, SealTicket, Signer};
+
+/// Length at which a transmit is complete, in bytes. A guess: one `writev` of this length fills any
+/// socket buffer.
 const COALESCE_MAX: usize = 1 << 20;
-/// Parts after which a transmit is not made longer; `writev` takes 1024.
+/// Number of parts at which a transmit is complete; `writev` takes 1024.
 const PARTS_MAX: usize = 256;
-/// ECHOs in vain before a chain that costs too much is dropped. A guess.
-const NUDGES_MAX: u32 = 8;
+/// Maximum number of ECHOs for credits before a compound that costs too much is dropped. A guess.
+const CREDIT_ECHOES_MAX: u32 = 8;
 
-/// A request of the connection's own.
-#[derive(Debug)]
-pub(super) enum Control {
-    Negotiate,
-    /// A round of the login, with its token.
-    SessionSetup(Vec<u8>),
-    /// In which tree.
-    Validate(TreeId),
-    /// Asks for credits.
-    Echo,
-    /// Asks whether the server is there.
-    KeepAlive,
-    TreeDisconnect(TreeId),
-    LogOff,
-}
-
-/// How a frame is protected.
+/// The protection of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protection {
     None,
@@ -47,18 +35,19 @@ enum Protection {
     Sealed,
 }
 
-/// What it is protected with.
+/// The keys that protect one frame.
 type Keys = (Option<Arc<Signer>>, Option<(SealTicket, SessionId)>);
 
-/// A frame on its way.
+/// What becomes of a frame.
 enum Sending {
     Now(Finished),
-    /// It is protected by a job first.
+    /// A job protects it first.
     Later(Piece, Keys),
 }
 
 impl Connection {
-    /// What to send now; none until something changes. The parts hold blocks: drop them once they are sent.
+    /// Returns the bytes to send now, or `None` until something changes. Drop the parts once sent:
+    /// they hold blocks.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         let mut out = Transmit::default();
         let mut length = 0;
@@ -88,59 +77,60 @@ impl Connection {
         loop {
             if !self.controls.is_empty() {
                 if !self.credits.affords(1) {
-                    return self.stuck();
+                    return self.wait_for_credit();
                 }
                 if let Some(control) = self.controls.pop_front() {
                     return self.send_control(control).map(Some);
                 }
             }
-            if self.queue.is_empty() && self.say_farewell() {
+            if self.queue.is_empty() && self.begin_logoff() {
                 continue;
             }
-            // An expired session answers nothing but a login ([MS-SMB2] 3.3.5.2.9): what would be sent waits for it.
+            // An expired session accepts nothing but a login ([MS-SMB2] 3.3.5.2.9), so the queue
+            // waits.
             if self.session.is_none() || self.expired {
                 return Ok(None);
             }
-            let Some((_, chain)) = self.queue.front() else {
+            let Some((_, compound)) = self.queue.front() else {
                 return Ok(None);
             };
-            if chain.encrypt && !self.session.as_ref().is_some_and(|session| session.seals()) {
-                if let Some((ticket, chain)) = self.queue.pop_front() {
-                    self.drop_queued(ticket, chain, DropReason::NoEncryption);
+            if compound.encrypt && !self.session.as_ref().is_some_and(|session| session.seals()) {
+                if let Some((ticket, compound)) = self.queue.pop_front() {
+                    self.drop_queued(ticket, compound, DropReason::NoEncryption);
                 }
                 continue;
             }
-            let charge = self.chain_charge(chain);
+            let charge = self.compound_charge(compound);
             if self.credits.affords(charge) {
-                let Some((ticket, chain)) = self.queue.pop_front() else {
+                let Some((ticket, compound)) = self.queue.pop_front() else {
                     return Ok(None);
                 };
-                self.nudges = 0;
+                self.credit_echoes = 0;
                 self.credits.unwant(charge);
-                match self.send_chain(ticket, chain)? {
+                match self.send_compound(ticket, compound)? {
                     Some(finished) => return Ok(Some(finished)),
                     None => continue,
                 }
             }
-            // Answers will bring credits; if none is owed, only asking does.
+            // Replies grant credits. With no reply outstanding, an ECHO must ask for more.
             if self.table.owed() > 0 {
                 return Ok(None);
             }
             if !self.credits.affords(1) {
-                return self.stuck();
+                return self.wait_for_credit();
             }
-            if self.nudges < NUDGES_MAX {
-                self.nudges += 1;
+            if self.credit_echoes < CREDIT_ECHOES_MAX {
+                self.credit_echoes += 1;
                 self.controls.push_back(Control::Echo);
-            } else if let Some((ticket, chain)) = self.queue.pop_front() {
-                self.nudges = 0;
-                self.drop_queued(ticket, chain, DropReason::CreditsShort);
+            } else if let Some((ticket, compound)) = self.queue.pop_front() {
+                self.credit_echoes = 0;
+                self.drop_queued(ticket, compound, DropReason::CreditsShort);
             }
         }
     }
 
-    /// Without a credit: an answer may bring one.
-    fn stuck(&self) -> Result<Option<Finished>, EndReason> {
+    /// Waits for a credit, if an outstanding reply may bring one.
+    fn wait_for_credit(&self) -> Result<Option<Finished>, EndReason> {
         if self.table.is_empty() {
             return Err(PeerMisbehaved::NoCredits.into());
         }
@@ -166,7 +156,7 @@ impl Connection {
         if protection == Protection::Signed {
             header.flags |= HeaderFlags::SIGNED;
         }
-        self.fly(bought, owner, command, protection, false);
+        self.register(bought, owner, command, protection, false);
         let mut frame = Frame::new(protection == Protection::Sealed);
         frame.push_bytes(&header, body);
         let finished = match (&self.login, owner) {
@@ -194,7 +184,7 @@ impl Connection {
         Ok(finished)
     }
 
-    /// The body of a request of our own, and what its header needs.
+    /// Writes the body of one of the connection's own requests and completes its header.
     fn encode_control(&self, control: &Control, header: &mut Header, w: &mut Writer<'_>) -> Protection {
         match control {
             Control::Negotiate => {
@@ -231,20 +221,24 @@ impl Connection {
         }
     }
 
-    /// A chain's frame; none: a job has it first.
-    fn send_chain(&mut self, ticket: Ticket, mut chain: Chain) -> Result<Option<Finished>, EndReason> {
-        self.allow_compressed(&mut chain);
-        let signs = chain
+    /// Builds the frame of a compound. `None` if a job protects it first.
+    fn send_compound(
+        &mut self,
+        ticket: Ticket,
+        mut compound: Compound,
+    ) -> Result<Option<Finished>, EndReason> {
+        self.allow_compressed(&mut compound);
+        let signs = compound
             .operations
             .iter()
             .any(|operation| self.must_sign(operation.command));
-        let protection = self.protection(chain.encrypt, signs);
+        let protection = self.protection(compound.encrypt, signs);
         let mut frame = Frame::new(protection == Protection::Sealed);
-        let count = chain.operations.len();
-        let related: Vec<bool> = (0..count).map(|index| is_related(&chain, index)).collect();
+        let count = compound.operations.len();
+        let related: Vec<bool> = (0..count).map(|index| is_related(&compound, index)).collect();
         let mut slots = Vec::with_capacity(count);
         let mut payload = None;
-        for (index, mut operation) in chain.operations.into_iter().enumerate() {
+        for (index, mut operation) in compound.operations.into_iter().enumerate() {
             let bought = self.credits.buy(self.charge(&operation), false);
             let mut header = self.header(operation.command, bought);
             header.flags |= operation.flags & self.caller_flags();
@@ -253,15 +247,15 @@ impl Connection {
             }
             header.target = Target::Sync(operation.tree);
             if related[index] {
-                // [MS-SMB2] 3.2.4.1.4
+                // [MS-SMB2] 3.2.4.1.4.
                 header.flags |= HeaderFlags::RELATED_OPERATIONS;
                 header.target = Target::Sync(TreeId::RELATED);
                 header.session_id = SessionId::RELATED;
             }
             frame.push(&header, &operation);
-            self.fly(
+            self.register(
                 bought,
-                Owner::Chain(ticket, index),
+                Owner::Compound(ticket, index),
                 operation.command,
                 protection,
                 related[index],
@@ -276,24 +270,24 @@ impl Connection {
                 loan: None,
             });
         }
-        let sent = Sent {
+        let sent = SentCompound {
             open: count,
             slots,
             sealed_in_place: None,
         };
-        self.table.insert_chain(ticket, sent);
+        self.table.insert_compound(ticket, sent);
         let Some((index, payload)) = payload else {
             return self.finish(frame, None, protection, None).map(Some);
         };
         Ok(match self.send_payload(frame, payload, protection)? {
             Sending::Now(mut finished) => {
-                if let Some(sent) = self.table.chain_mut(ticket) {
+                if let Some(sent) = self.table.compound_mut(ticket) {
                     sent.keep(index, &mut finished);
                 }
                 Some(finished)
             }
             Sending::Later(piece, (signer, seal)) => {
-                self.table.set_chain_away(ticket, true);
+                self.table.set_compound_with_job(ticket, true);
                 self.jobs.push(Work::Send {
                     ticket,
                     index,
@@ -306,19 +300,19 @@ impl Connection {
         })
     }
 
-    /// [MS-SMB2] 3.2.4.6: READs may be answered compressed.
-    fn allow_compressed(&self, chain: &mut Chain) {
+    /// Allows compressed replies to READs ([MS-SMB2] 3.2.4.6).
+    fn allow_compressed(&self, compound: &mut Compound) {
         if !self.compressor.compression.is_some() {
             return;
         }
-        for operation in &mut chain.operations {
+        for operation in &mut compound.operations {
             if operation.command == Command::Read {
                 ReadRequest::allow_compressed(&mut operation.body);
             }
         }
     }
 
-    /// A frame with a payload: long ones that stay in their block are left to a job.
+    /// Builds a frame with a payload. A long one that stays in its block goes to a job.
     fn send_payload(
         &mut self,
         frame: Frame,
@@ -347,10 +341,11 @@ impl Connection {
         }
     }
 
-    /// The next CANCEL: it costs nothing and has the id of what it cancels ([MS-SMB2] 3.2.4.24).
+    /// Returns the next CANCEL. It costs no credit and carries the id of the request that it
+    /// cancels ([MS-SMB2] 3.2.4.24).
     fn next_cancel(&mut self) -> Result<Option<Finished>, EndReason> {
         while let Some(ticket) = self.cancels.pop_front() {
-            let Some(sent) = self.table.chain_mut(ticket) else {
+            let Some(sent) = self.table.compound_mut(ticket) else {
                 continue;
             };
             let open: Vec<MessageId> = sent
@@ -377,7 +372,7 @@ impl Connection {
         Ok(None)
     }
 
-    fn send_cancel(&mut self, id: MessageId, flight: Flight) -> Result<Finished, EndReason> {
+    fn send_cancel(&mut self, id: MessageId, flight: InFlight) -> Result<Finished, EndReason> {
         let protection = match (flight.sealed, flight.signed) {
             (true, _) => Protection::Sealed,
             (false, true) => Protection::Signed,
@@ -405,11 +400,11 @@ impl Connection {
         self.finish(frame, None, protection, None)
     }
 
-    /// A request's header.
+    /// Returns the header of a request.
     fn header(&self, command: Command, bought: Bought) -> Header {
         let mut header = Header::request(command, bought.id);
         header.credits = bought.ask;
-        // [MS-SMB2] 2.2.1.2: reserved where requests cannot cost more than one.
+        // [MS-SMB2] 2.2.1.2: the field is reserved without multi-credit requests.
         let counts = self
             .negotiated
             .as_ref()
@@ -426,16 +421,17 @@ impl Connection {
         header
     }
 
-    /// Flags that callers may set here.
+    /// Returns the header flags that the caller may set on this connection.
     fn caller_flags(&self) -> HeaderFlags {
-        // [MS-SMB2] 2.2.1.2: replays are of 3.x.
+        // [MS-SMB2] 2.2.1.2: replays exist in 3.x only.
         match &self.negotiated {
             Some(negotiated) if negotiated.has_channel_sequence() => CALLER_FLAGS,
             _ => HeaderFlags::DFS_OPERATIONS,
         }
     }
 
-    /// [MS-SMB2] 3.2.4.1.1: TREE_CONNECT is signed in 3.1.1 in any case; we do so in all of 3.x.
+    /// Returns whether the command must be signed. [MS-SMB2] 3.2.4.1.1 requires it of TREE_CONNECT
+    /// in 3.1.1; this client does so in all of 3.x.
     fn must_sign(&self, command: Command) -> bool {
         command == Command::TreeConnect
             && self
@@ -452,8 +448,15 @@ impl Connection {
         }
     }
 
-    fn fly(&mut self, bought: Bought, owner: Owner, command: Command, protection: Protection, related: bool) {
-        let flight = Flight {
+    fn register(
+        &mut self,
+        bought: Bought,
+        owner: Owner,
+        command: Command,
+        protection: Protection,
+        related: bool,
+    ) {
+        let flight = InFlight {
             owner,
             command,
             charge: bought.charge,
@@ -463,7 +466,7 @@ impl Connection {
             related,
             interim: false,
             async_id: None,
-            away: false,
+            with_job: false,
         };
         self.table.insert(bought.id, flight);
     }
@@ -486,14 +489,12 @@ impl Connection {
         ))
     }
 
-    /// For one frame.
+    /// Returns the keys to protect one frame.
     fn keys(&mut self, protection: Protection) -> Result<Keys, EndReason> {
         Ok(match (protection, self.session.as_mut()) {
             (Protection::Signed, Some(session)) => (session.signer().cloned(), None),
             (Protection::Sealed, Some(session)) => {
-                let ticket = session
-                    .ticket()
-                    .map_err(|NoncesExhausted| EndReason::KeysUsedUp)?;
+                let ticket = session.ticket().map_err(|SealError| EndReason::KeysUsedUp)?;
                 (None, Some((ticket, session.id)))
             }
             _ => (None, None),
@@ -501,7 +502,7 @@ impl Connection {
     }
 }
 
-/// Small pieces are joined.
+/// Appends a part, merging small ones.
 fn append(out: &mut Transmit, part: Part) {
     match (out.parts.last_mut(), part) {
         (Some(Part::Bytes(last)), Part::Bytes(bytes)) if bytes.len() < 4096 => last.extend_from_slice(&bytes),

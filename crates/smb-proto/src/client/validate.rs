@@ -1,17 +1,18 @@
-//! Below 3.1.1: was the negotiation tampered with? ([MS-SMB2] 3.2.5.5, 3.2.5.14.12)
+//! Validation of the negotiation below 3.1.1, to detect tampering ([MS-SMB2] 3.2.5.5, 3.2.5.14.12).
 //!
-//! Asked once, after the first share is entered; the answer to that TREE_CONNECT is held back meanwhile. Question and
-//! answer are signed or sealed, so nobody between the ends can have changed them.
+//! The request is sent once, after the first tree connect, whose reply is withheld meanwhile.
+//! Request and reply are signed or sealed, so no third party can have changed them.
 
-use super::PeerMisbehaved;
-use super::connection::Connection;
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
 use ropeway_smb_wire::header::{HEADER_LEN, Header};
 use ropeway_smb_wire::ioctl::{IoctlRequest, IoctlResponse};
 use ropeway_smb_wire::{NtStatus, Reader, Writer};
 
-/// Length of the answer ([MS-SMB2] 2.2.32.6).
+use super::PeerMisbehaved;
+use super::connection::Connection;
+
+/// Length of the reply ([MS-SMB2] 2.2.32.6), in bytes.
 const ANSWER_LEN: u32 = 24;
 
 impl Connection {
@@ -35,7 +36,7 @@ impl Connection {
     ) -> Result<(), PeerMisbehaved> {
         match header.status {
             NtStatus::SUCCESS => self.compare(message)?,
-            // Servers of 2.x do not know the question; that they do not is signed.
+            // Servers of dialect 2.x do not know the request. Their error reply is signed.
             NtStatus::NOT_SUPPORTED | NtStatus::INVALID_DEVICE_REQUEST | NtStatus::FILE_CLOSED => {}
             _ => return Err(PeerMisbehaved::Downgrade("the server refuses to validate it")),
         }
@@ -51,16 +52,19 @@ impl Connection {
 
     fn compare(&self, message: &[u8]) -> Result<(), PeerMisbehaved> {
         let response = IoctlResponse::decode(&mut Reader::at(message, HEADER_LEN, "SMB2 IOCTL Response"))?;
-        let told = ValidateNegotiateResponse::decode(response.output)?;
+        let reported = ValidateNegotiateResponse::decode(response.output)?;
         let Some(negotiated) = &self.negotiated else {
             return Err(PeerMisbehaved::Downgrade("nothing was negotiated"));
         };
         for (same, what) in [
-            (told.dialect == negotiated.dialect.code(), "the dialect"),
-            (told.guid == negotiated.server_guid, "the server"),
-            (told.capabilities == negotiated.capabilities, "the capabilities"),
+            (reported.dialect == negotiated.dialect.code(), "the dialect"),
+            (reported.guid == negotiated.server_guid, "the server"),
             (
-                told.security_mode == negotiated.security_mode,
+                reported.capabilities == negotiated.capabilities,
+                "the capabilities",
+            ),
+            (
+                reported.security_mode == negotiated.security_mode,
                 "the security mode",
             ),
         ] {

@@ -3,7 +3,7 @@
 use super::Algorithms;
 use ropeway_smb_wire::compression::{Chained, CompressedMessage, PatternV1, Unchained};
 use ropeway_smb_wire::negotiate_context::CompressionAlgorithm;
-use ropeway_smb_wire::{Fault, Malformed, Reader, Result};
+use ropeway_smb_wire::{DecodeError, DecodeErrorKind, Reader, Result};
 
 /// Decompresses the message in `bytes`, which begin with the transform header.
 ///
@@ -18,16 +18,16 @@ pub fn decompress(bytes: &[u8], algorithms: Algorithms, chained: bool, limit: us
     let message = CompressedMessage::decode(&mut Reader::new(bytes, NAME))?;
     let size = message.original_len();
     if size > limit {
-        return Err(fault(Fault::Bounds));
+        return Err(error(DecodeErrorKind::Bounds));
     }
     let mut out = Vec::with_capacity(size);
     match message {
         CompressedMessage::Unchained(message) => unchained(&message, algorithms, &mut out)?,
         CompressedMessage::Chained(message) if chained => chain(&message, algorithms, size, &mut out)?,
-        CompressedMessage::Chained(_) => return Err(fault(Fault::Value)),
+        CompressedMessage::Chained(_) => return Err(error(DecodeErrorKind::Value)),
     }
     if out.len() != size {
-        return Err(fault(Fault::Truncated));
+        return Err(error(DecodeErrorKind::Truncated));
     }
     Ok(out)
 }
@@ -35,8 +35,8 @@ pub fn decompress(bytes: &[u8], algorithms: Algorithms, chained: bool, limit: us
 const NAME: &str = "SMB2 COMPRESSION_TRANSFORM_HEADER";
 
 /// Makes an error without an offset, because the fault shows after its bytes were read.
-fn fault(fault: Fault) -> Malformed {
-    Reader::new(&[], NAME).fault(fault)
+fn error(kind: DecodeErrorKind) -> DecodeError {
+    Reader::new(&[], NAME).error(kind)
 }
 
 /// Decompresses an unchained message ([MS-SMB2] 3.1.5.2).
@@ -44,7 +44,7 @@ fn unchained(message: &Unchained<'_>, algorithms: Algorithms, out: &mut Vec<u8>)
     // [MS-SMB2] 2.2.42.1: Pattern_V1 occurs in chained messages only.
     let is_pattern = message.algorithm == CompressionAlgorithm::PATTERN_V1;
     if is_pattern || !algorithms.contains(message.algorithm) {
-        return Err(fault(Fault::Value));
+        return Err(error(DecodeErrorKind::Value));
     }
     out.extend_from_slice(message.plain);
     let original_size = message.original_size as usize;
@@ -59,11 +59,11 @@ fn chain(message: &Chained<'_>, algorithms: Algorithms, size: usize, out: &mut V
     for payload in message.payloads() {
         let payload = payload?;
         if payload.algorithm != CompressionAlgorithm::NONE && !algorithms.contains(payload.algorithm) {
-            return Err(fault(Fault::Value));
+            return Err(error(DecodeErrorKind::Value));
         }
         let original_size = payload.original_size as usize;
         if original_size > size - out.len() {
-            return Err(fault(Fault::Bounds));
+            return Err(error(DecodeErrorKind::Bounds));
         }
         match payload.algorithm {
             CompressionAlgorithm::NONE => out.extend_from_slice(payload.data),
@@ -84,7 +84,7 @@ fn lz4(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()>
     out.resize(start + original_size, 0);
     match lz4_flex::block::decompress_into(compressed, &mut out[start..]) {
         Ok(length) if length == original_size => Ok(()),
-        _ => Err(fault(Fault::Value)),
+        _ => Err(error(DecodeErrorKind::Value)),
     }
 }
 
@@ -94,7 +94,7 @@ const CHUNK_MAX: usize = 4096;
 /// Decompresses LZNT1 and appends exactly `original_size` bytes. It works chunk by chunk, so it
 /// never produces more than was claimed.
 fn lznt1(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()> {
-    let value = fault(Fault::Value);
+    let value = error(DecodeErrorKind::Value);
     let end = out.len() + original_size;
     let mut rest = compressed;
     let mut chunk = Vec::with_capacity(CHUNK_MAX);

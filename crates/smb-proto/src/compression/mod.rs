@@ -1,7 +1,8 @@
 //! Compressed messages of SMB 3.1.1.
 //!
 //! ```text
-//! unchained  | ProtocolId | OriginalCompressedSegmentSize | Algorithm | Flags 0 | Offset | plain | compressed |
+//! unchained  | ProtocolId | OriginalCompressedSegmentSize | Algorithm | Flags 0 | Offset |
+//!            | plain | compressed |
 //! chained    | ProtocolId | OriginalCompressedSegmentSize | payload | payload | ...
 //!   payload  | Algorithm | Flags (1: the first) | Length | [OriginalPayloadSize] | bytes |
 //! ```
@@ -20,14 +21,14 @@
 //! against the caller's limit, and the result has exactly that size.
 
 mod decompress;
-mod gauge;
+mod sampler;
 
 use ropeway_smb_wire::Writer;
 use ropeway_smb_wire::compression::{Chained, ChainedPayload, PatternV1, Unchained};
 use ropeway_smb_wire::negotiate_context::CompressionAlgorithm;
 
 pub use decompress::decompress;
-pub use gauge::Gauge;
+pub use sampler::CompressionSampler;
 
 /// Set of algorithms that both ends support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,14 +84,14 @@ const RUN_MIN: usize = 32;
 
 /// Compresses like [`compress`], but returns `None` unless it saves enough for the work it gives
 /// the other end.
-pub fn compress_well(
+pub fn compress_if_worthwhile(
     algorithms: Algorithms,
     chained: bool,
     plain_len: usize,
     message: &[u8],
 ) -> Option<Vec<u8>> {
     compress(algorithms, chained, plain_len, message)
-        .filter(|compressed| gauge::saves(compressed.len(), message.len()))
+        .filter(|compressed| sampler::saves(compressed.len(), message.len()))
 }
 
 /// Compresses `message` and puts the transform header before it. Returns `None` if that would not

@@ -33,7 +33,7 @@ fn header(size: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_chain_of_each_kind_decompresses() {
+fn a_chained_message_of_all_kinds_decompresses() {
     let mut bytes = header(4 + 40 + 3);
     bytes.extend([0, 0, 1, 0, 4, 0, 0, 0, 1, 2, 3, 4]);
     bytes.extend([4, 0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 40, 0, 0, 0]);
@@ -154,7 +154,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn what_is_compressed_comes_back(message in message(), plain_len in 0..120_usize, chained: bool) {
+    fn compressed_messages_decompress_to_the_original(message in message(), plain_len in 0..120_usize, chained: bool) {
         for algorithms in [BOTH, LZ4_ONLY, PATTERN_ONLY, LZNT1_ONLY, OLDER] {
             if let Some(compressed) = compress(algorithms, chained, plain_len, &message) {
                 prop_assert!(compressed.len() < message.len());

@@ -106,7 +106,8 @@ mod tests {
     use super::*;
     use crate::testing::{anatomy, hex};
 
-    /// "SMB 2 and SMB 3 security in Windows 10: the anatomy of signing and cryptographic keys", SMB 3.0.
+    /// "SMB 2 and SMB 3 security in Windows 10: the anatomy of signing and cryptographic keys", SMB
+    /// 3.0.
     #[test]
     fn smb30_example() {
         let session_key = SessionKey::new(hex("7CD451825D0450D235424E44BA6E78CC"));

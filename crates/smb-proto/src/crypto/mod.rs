@@ -16,5 +16,5 @@ mod signing;
 
 pub use kdf::{KeyContext, SessionKeys, application_key, cipher_keys, signing_key};
 pub use preauth::Preauth;
-pub use sealing::{Cipher, NoncesExhausted, Opener, SealTicket, Sealer, TRANSFORM_HEADER_LEN, Unopenable};
-pub use signing::{BadSignature, Sender, Signer, SigningAlgorithm};
+pub use sealing::{Cipher, Opener, SealError, SealTicket, Sealer, TRANSFORM_HEADER_LEN, UnsealError};
+pub use signing::{Sender, SignatureError, Signer, SigningAlgorithm};

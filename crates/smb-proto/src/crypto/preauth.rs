@@ -46,7 +46,7 @@ mod tests {
     use crate::testing::{anatomy, hex};
 
     #[test]
-    fn chain_of_the_published_example() {
+    fn hashes_of_the_published_example() {
         let mut preauth = Preauth::new();
         let mut add = |message: &str, expected_start: &str| {
             let message = hex(message);

@@ -1,7 +1,7 @@
 //! Encryption and decryption of messages, in place.
 //!
 //! ```text
-//! | ProtocolId | Signature | Nonce | OriginalMessageSize | Reserved | Flags | SessionId | message, encrypted |
+//! | ProtocolId | Signature | Nonce | OriginalMessageSize | Reserved | Flags | SessionId | message
 //! 0            4          20 <---------------- additional data ------------------>     52
 //! ```
 //!
@@ -77,12 +77,12 @@ const AUTHENTICATED: std::ops::RangeFrom<usize> = TransformHeader::AUTHENTICATED
 /// Error: every nonce of the key has been used. The session needs new keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("all nonces of this encryption key are used up")]
-pub struct NoncesExhausted;
+pub struct SealError;
 
 /// Error: the message was not encrypted with this key, or was changed on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the encrypted message does not open")]
-pub struct Unopenable;
+#[error("the encrypted message cannot be decrypted")]
+pub struct UnsealError;
 
 /// Encrypts the messages that one channel sends.
 #[derive(Debug)]
@@ -108,10 +108,11 @@ impl Sealer {
     ///
     /// # Errors
     /// The counter has reached its end.
-    pub fn ticket(&mut self) -> Result<SealTicket, NoncesExhausted> {
-        let counter = self.counter.ok_or(NoncesExhausted)?;
+    pub fn ticket(&mut self) -> Result<SealTicket, SealError> {
+        let counter = self.counter.ok_or(SealError)?;
         self.counter = counter.checked_add(1);
-        // The cipher uses 11 bytes (CCM) or 12 (GCM); the rest is zero ([MS-SMB2] 2.2.41).
+        // Counter and channel take 10 bytes, and the shortest nonce (CCM) has 11. The rest of the
+        // field is zero ([MS-SMB2] 2.2.41).
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&counter.to_le_bytes());
         nonce[8..10].copy_from_slice(&self.channel.to_le_bytes());
@@ -165,11 +166,11 @@ impl Opener {
     ///
     /// # Errors
     /// The tag does not match. `message` then holds nothing of use.
-    pub fn open(&self, header: &[u8; TRANSFORM_HEADER_LEN], message: &mut [u8]) -> Result<(), Unopenable> {
+    pub fn open(&self, header: &[u8; TRANSFORM_HEADER_LEN], message: &mut [u8]) -> Result<(), UnsealError> {
         let mut reader = Reader::new(header, "SMB2 TRANSFORM_HEADER");
-        let decoded = TransformHeader::decode(&mut reader).map_err(|_| Unopenable)?;
+        let decoded = TransformHeader::decode(&mut reader).map_err(|_| UnsealError)?;
         if usize::try_from(decoded.original_message_size) != Ok(message.len()) {
-            return Err(Unopenable);
+            return Err(UnsealError);
         }
         self.0.open(
             &decoded.nonce,
@@ -235,19 +236,19 @@ impl AeadKey {
         tag
     }
 
-    fn open(&self, nonce: &[u8; 16], aad: &[u8], tag: &[u8], message: &mut [u8]) -> Result<(), Unopenable> {
-        let ccm_tag = || ccm::Tag::<U16>::try_from(tag).map_err(|_| Unopenable);
+    fn open(&self, nonce: &[u8; 16], aad: &[u8], tag: &[u8], message: &mut [u8]) -> Result<(), UnsealError> {
+        let ccm_tag = || ccm::Tag::<U16>::try_from(tag).map_err(|_| UnsealError);
         match self {
             Self::Gcm(key) => key
                 .open_in_place_separate_tag(gcm_nonce(nonce), aead::Aad::from(aad), tag, message)
                 .map(|_| ())
-                .map_err(|_| Unopenable),
+                .map_err(|_| UnsealError),
             Self::Ccm128(key) => key
                 .decrypt_inout_detached(&ccm_nonce(nonce), aad, message.into(), &ccm_tag()?)
-                .map_err(|_| Unopenable),
+                .map_err(|_| UnsealError),
             Self::Ccm256(key) => key
                 .decrypt_inout_detached(&ccm_nonce(nonce), aad, message.into(), &ccm_tag()?)
-                .map_err(|_| Unopenable),
+                .map_err(|_| UnsealError),
         }
     }
 }

@@ -62,8 +62,8 @@ pub enum Sender {
 
 /// Error: the signature does not match the message, or the message is too short to have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the signature does not fit the message")]
-pub struct BadSignature;
+#[error("the signature does not match the message")]
+pub struct SignatureError;
 
 /// Byte ranges in the header: `Command`, `MessageId`, `Signature`, and the header's length
 /// ([MS-SMB2] 2.2.1.2).
@@ -124,11 +124,11 @@ impl Signer {
     ///
     /// # Errors
     /// The signature does not match, or the first part holds no whole `Signature` field.
-    pub fn verify(&self, sender: Sender, parts: &[&[u8]]) -> Result<(), BadSignature> {
-        let (first, rest) = parts.split_first().ok_or(BadSignature)?;
-        let claimed = first.get(SIGNATURE).ok_or(BadSignature)?;
+    pub fn verify(&self, sender: Sender, parts: &[&[u8]]) -> Result<(), SignatureError> {
+        let (first, rest) = parts.split_first().ok_or(SignatureError)?;
+        let claimed = first.get(SIGNATURE).ok_or(SignatureError)?;
         let computed = self.compute(sender, first, rest);
-        constant_time::verify_slices_are_equal(&computed, claimed).map_err(|_| BadSignature)
+        constant_time::verify_slices_are_equal(&computed, claimed).map_err(|_| SignatureError)
     }
 
     /// Verifies a message in one piece. Like [`verify`](Self::verify), but the `Signature` field is
@@ -136,14 +136,14 @@ impl Signer {
     ///
     /// # Errors
     /// The signature does not match, or the message is too short to have one.
-    pub fn verify_contiguous(&self, sender: Sender, message: &mut [u8]) -> Result<(), BadSignature> {
-        let field = message.get_mut(SIGNATURE).ok_or(BadSignature)?;
+    pub fn verify_contiguous(&self, sender: Sender, message: &mut [u8]) -> Result<(), SignatureError> {
+        let field = message.get_mut(SIGNATURE).ok_or(SignatureError)?;
         let mut claimed = [0; 16];
         claimed.copy_from_slice(field);
         field.fill(0);
         let computed = self.compute(sender, message, &[]);
         message[SIGNATURE].copy_from_slice(&claimed);
-        constant_time::verify_slices_are_equal(&computed, &claimed).map_err(|_| BadSignature)
+        constant_time::verify_slices_are_equal(&computed, &claimed).map_err(|_| SignatureError)
     }
 
     /// Computes the signature. `first` holds at least the header.
@@ -293,7 +293,7 @@ mod tests {
         );
         assert_eq!(signer.verify_contiguous(Sender::Server, &mut reply), Ok(()));
         reply[70] ^= 1;
-        assert_eq!(signer.verify(Sender::Server, &[&reply]), Err(BadSignature));
+        assert_eq!(signer.verify(Sender::Server, &[&reply]), Err(SignatureError));
     }
 
     /// RFC 4493 4, examples 1 and 4, with the primitive that [`Signer`] streams through.
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn gmac_nonces_tell_ends_and_cancels_apart() {
+    fn gmac_nonces_distinguish_senders_and_cancels() {
         let mut header = [0; 64];
         header[MESSAGE_ID].copy_from_slice(&0x0102_u64.to_le_bytes());
         assert_eq!(
@@ -339,7 +339,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_a_message_is_cut_its_signature_is_the_same(
+        fn the_signature_does_not_depend_on_the_parts(
             mut message in proptest::collection::vec(any::<u8>(), 64..400),
             cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..5),
             key: [u8; 16],
@@ -360,8 +360,8 @@ mod tests {
                 let (index, flip) = &damage;
                 let index = index.index(message.len());
                 message[index] ^= flip | 1;
-                prop_assert_eq!(signer.verify(Sender::Client, &[&message]), Err(BadSignature));
-                prop_assert_eq!(signer.verify_contiguous(Sender::Client, &mut message), Err(BadSignature));
+                prop_assert_eq!(signer.verify(Sender::Client, &[&message]), Err(SignatureError));
+                prop_assert_eq!(signer.verify_contiguous(Sender::Client, &mut message), Err(SignatureError));
             }
         }
 

@@ -1,23 +1,23 @@
-//! What one connection has of a session: its keys ([MS-SMB2] 3.3.1.14).
+//! A channel: the keys of a session on one connection ([MS-SMB2] 3.3.1.14).
 
 use std::sync::Arc;
 
 use crate::crypto::{Cipher, Opener, SealTicket, Sealer, Signer, SigningAlgorithm};
 use crate::secret::Key;
 
-/// Keys of a session on one connection.
+/// The keys of a session on one connection.
 pub(super) struct Channel {
     signer: Option<Arc<Signer>>,
-    /// Unsigned requests are refused.
+    /// Whether unsigned requests are refused.
     pub(super) signing_required: bool,
-    /// Everything has to be sealed.
+    /// Whether every message must be sealed.
     pub(super) sealing_required: bool,
     opener: Option<Opener>,
     sealer: Option<Sealer>,
 }
 
 impl Channel {
-    /// Of nobody or a guest: nothing is signed, nothing sealed.
+    /// Creates the channel of an anonymous or guest session, which neither signs nor seals.
     pub(super) fn unprotected() -> Self {
         Self {
             signer: None,
@@ -28,7 +28,8 @@ impl Channel {
         }
     }
 
-    /// Of a user; `cipher` with its keys from client to server and back; `number` tells the session's channels apart.
+    /// Creates the channel of a user's session. `cipher` comes with its keys from client to server
+    /// and back. `number` is unique among the session's channels.
     pub(super) fn new(
         signing: (SigningAlgorithm, &Key),
         cipher: Option<(Cipher, &Key, &Key)>,
@@ -53,12 +54,13 @@ impl Channel {
         self.opener.as_ref()
     }
 
-    /// The right to seal one message; none without a key, or when its nonces are used up.
+    /// Returns the nonce and key to seal one message. `None` without a key, or when its nonces are
+    /// used up.
     pub(super) fn seal_ticket(&mut self) -> Option<SealTicket> {
         self.sealer.as_mut()?.ticket().ok()
     }
 
-    /// There is a key to seal with.
+    /// Returns whether there is a key to seal with.
     pub(super) fn can_seal(&self) -> bool {
         self.sealer.is_some()
     }

@@ -1,48 +1,64 @@
-//! Requests that come in one frame ([MS-SMB2] 3.3.5.2.7).
+//! Requests that arrive in one frame ([MS-SMB2] 3.3.5.2.7).
 
-use ropeway_smb_wire::{FileId, NtStatus, SessionId, TreeId};
+use ropeway_smb_wire::header::{Header, HeaderFlags};
+use ropeway_smb_wire::{FileId, NtStatus, Reader, SessionId, TreeId};
 
-/// What requests of one compound take over from one another ([MS-SMB2] 3.3.5.2.7.2).
+use super::sessions::Scope;
+
+/// What the requests of a compound inherit from one another ([MS-SMB2] 3.3.5.2.7.2).
 #[derive(Clone, Debug)]
-pub struct Compound {
+pub struct CompoundState {
     /// The session whose key opened the frame.
     pub sealed: Option<SessionId>,
-    /// The file that the request before named or opened.
+    /// The file that the previous request named or opened.
     pub file: Option<FileId>,
-    /// The outcome of the request before.
+    /// The status of the previous request.
     pub status: NtStatus,
-    pub(super) session: SessionId,
-    pub(super) tree: TreeId,
+    pub(super) scope: Scope,
     pub(super) count: usize,
     pub(super) is_lost: bool,
 }
 
-impl Compound {
-    /// Before its first request.
+impl CompoundState {
+    /// Creates the state before the first request.
     pub fn new(sealed: Option<SessionId>) -> Self {
         Self {
             sealed,
             file: None,
             status: NtStatus::SUCCESS,
-            session: SessionId::default(),
-            tree: TreeId::default(),
+            scope: Scope::default(),
             count: 0,
             is_lost: false,
         }
     }
 
-    /// The file that a request means: that of the request before it, whatever a related one names. One that is not related
-    /// has none before it.
+    /// Returns the file of a request: that of the request before it, whatever a related request
+    /// names. An unrelated request inherits no file.
     pub fn file(&self, named: FileId) -> FileId {
         self.file.unwrap_or(named)
     }
 
-    /// The tree that a TREE_CONNECT made, for what follows in the compound.
+    /// Sets the tree that a TREE_CONNECT created, for the rest of the compound.
     pub fn set_tree(&mut self, tree: TreeId) {
-        self.tree = tree;
+        self.scope.tree = tree;
     }
 
-    /// How many requests it had so far.
+    /// Returns the session and the tree that the next message addresses. A malformed message
+    /// addresses none; [`Connection::admit`](super::Connection::admit) rejects it.
+    pub fn scope(&self, message: &[u8]) -> Scope {
+        let header = Header::decode(&mut Reader::new(message, "SMB2 header"));
+        header.map_or(Scope::default(), |header| self.scope_of(&header))
+    }
+
+    pub(super) fn scope_of(&self, header: &Header) -> Scope {
+        let is_related = header.flags.contains(HeaderFlags::RELATED_OPERATIONS);
+        match is_related && self.count > 0 {
+            true => self.scope,
+            false => Scope::of(header),
+        }
+    }
+
+    /// Returns the number of requests so far.
     pub fn count(&self) -> usize {
         self.count
     }

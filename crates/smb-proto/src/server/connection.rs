@@ -1,20 +1,9 @@
-//! One connection: what may be asked on it, by whom, and how the answers are protected ([MS-SMB2] 3.3.1.7, 3.3.5.2).
+//! One connection: which requests are admitted, in which session, and how replies are protected
+//! ([MS-SMB2] 3.3.1.7, 3.3.5.2).
 
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::Arc;
 
-use super::channel::Channel;
-use super::compound::Compound;
-use super::config::Config;
-use super::hub::ConnectionId;
-use super::login::Login;
-use super::negotiate::Negotiated;
-use super::reply::ReplyFrame;
-use super::sessions::{Session, Sessions, Tree};
-use super::window::Window;
-use crate::compression;
-use crate::crypto::{Preauth, Sender, TRANSFORM_HEADER_LEN};
 use ropeway_smb_wire::bare::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse};
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol};
 use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
@@ -22,21 +11,33 @@ use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::transform::TransformHeader;
 use ropeway_smb_wire::{AsyncId, FileTime, MessageId, NtStatus, Reader, SessionId, TreeId};
 
-/// Why a connection ends at once: what came was no SMB 2, or not in order.
+use super::channel::Channel;
+use super::compound::CompoundState;
+use super::config::Config;
+use super::hub::ConnectionId;
+use super::login::Login;
+use super::negotiate::Negotiated;
+use super::reply::ReplyFrame;
+use super::sessions::{Session, SessionSnapshot, Sessions, Tree};
+use super::window::Window;
+use crate::compression;
+use crate::crypto::{Preauth, Sender, TRANSFORM_HEADER_LEN};
+
+/// The client violated the protocol. The connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client sent {0}")]
-pub struct Hangup(pub &'static str);
+pub struct PeerMisbehaved(pub &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     New,
-    /// Answered an SMB 1 NEGOTIATE; one of SMB 2 is to follow.
+    /// An SMB 1 NEGOTIATE was answered; one of SMB 2 must follow.
     Smb1Seen,
     Negotiated,
 }
 
-/// The server's end of one connection. It is told frames and gives frames; what lies between, the operations, is its
-/// owner's.
+/// The server end of one connection. Frames go in and frames come out; the owner executes the
+/// operations in between.
 pub struct Connection {
     pub(super) config: Arc<Config>,
     pub(super) id: ConnectionId,
@@ -46,9 +47,9 @@ pub struct Connection {
     pub(super) window: Window,
     pub(super) channels: HashMap<SessionId, Channel>,
     pub(super) logins: HashMap<SessionId, Login>,
-    /// The session's own key, while a further channel of it is being set up.
+    /// The session's own key, while a further channel is being bound.
     pub(super) binding: Option<(SessionId, Channel)>,
-    /// The login whose hash takes in the next frame as it is sent.
+    /// The login whose preauthentication hash includes the next frame sent.
     pub(super) hash_next: Option<SessionId>,
     async_last: u64,
 }
@@ -56,81 +57,82 @@ pub struct Connection {
 /// A frame whose messages can be read.
 #[derive(Debug)]
 pub struct OpenedFrame {
-    /// Where in the frame they begin.
+    /// Offset of the messages in the frame.
     pub start: usize,
     /// The messages, if the frame was compressed.
     pub decompressed: Option<Vec<u8>>,
     /// The session whose key opened it.
     pub sealed: Option<SessionId>,
-    /// It asks for SMB 1's NEGOTIATE.
+    /// Whether it is an SMB 1 NEGOTIATE.
     pub is_smb1: bool,
 }
 
-/// A request that may be executed, or has to be answered.
+/// A request to execute or to answer.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Its header as received.
+    /// The header as received.
     pub header: Header,
-    /// The session meant.
+    /// The session.
     pub session: SessionId,
-    /// The tree meant; 0 for commands without.
+    /// The tree; 0 for commands without one.
     pub tree: TreeId,
-    /// Whose key signs the reply.
+    /// The session whose key signs the reply.
     pub signer: Option<SessionId>,
-    /// It takes over from the one before.
+    /// Whether it continues the request before it.
     pub related: bool,
-    /// The connection's share of a session-wide number: set once it is answered later.
+    /// The id of a request that is answered later, unique on this connection.
     pub async_id: Option<AsyncId>,
 }
 
-/// What is to become of a message.
+/// What to do with a message.
 #[derive(Debug)]
 pub enum Admitted {
     /// Execute it, in this tree if the command has one.
     Run(Request, Option<Tree>),
     /// Answer with this status.
     Refused(Request, NtStatus),
-    /// Withdraw a request of that session; there is no answer.
+    /// Cancel a request of that session. A CANCEL has no reply.
     Cancel(SessionId, Cancel),
-    /// Do nothing, and do not answer: somebody without the right to it wants a request withdrawn. An answer would bear the
-    /// id of that request, and be taken for its own.
+    /// Do nothing and send no reply: the sender of a CANCEL lacks the right to it. A reply would
+    /// carry the id of the request to cancel, and be taken for its reply.
     Ignored,
 }
 
-/// Which request to withdraw.
+/// The request to cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
-    /// The one that was answered with STATUS_PENDING under this id.
+    /// The request that was answered with STATUS_PENDING and this id.
     Async(AsyncId),
-    /// The one with this message id.
+    /// The request with this message id.
     Sync(MessageId),
 }
 
-/// What the connection did with a request itself.
+/// The outcome of [`Connection::run_connection_command`].
 #[derive(Debug)]
-pub enum Own {
-    /// It is not the connection's: execute it.
-    No,
+pub enum ConnectionOutcome {
+    /// The command is not handled by the connection. Execute it.
+    Execute,
     /// The reply was pushed.
     Replied,
-    /// A login ended well; a session that the client had before is to be ended too, its durable opens kept.
+    /// A login succeeded.
     LoggedIn {
         /// The session.
         session: SessionId,
-        /// The session that it replaces, taken off the table.
+        /// The client's earlier session, already removed from the table. End it and keep its
+        /// durable opens.
         replaced: Option<Box<Session>>,
     },
-    /// To be answered with this status; somebody tried to log in, as this user if one was named, and failed. A failed renewal
-    /// ends the session.
+    /// The login failed. Answer with this status. The session is present if a failed
+    /// reauthentication ended it, the user if the client named one.
     LoginFailed(NtStatus, Option<Box<Session>>, Option<String>),
-    /// To be answered with this status.
+    /// Answer with this status.
     Failed(NtStatus),
-    /// The reply was pushed; the session is off the table, its opens are to be closed.
+    /// The reply was pushed and the session removed from the table. Close its opens.
     LoggedOff(Box<Session>),
 }
 
 impl Connection {
-    /// Before its first frame.
+    /// Creates a connection before its first frame.
     pub fn new(config: Arc<Config>, id: ConnectionId) -> Self {
         let window = Window::new(config.credits_max);
         Self {
@@ -148,28 +150,28 @@ impl Connection {
         }
     }
 
-    /// Its id.
+    /// Returns the id.
     pub fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// What was agreed on, once it was.
+    /// Returns the result of NEGOTIATE.
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.negotiated.as_ref()
     }
 
-    /// The dialect; the oldest before it is agreed on.
+    /// Returns the dialect; the oldest one before the negotiation.
     pub fn dialect(&self) -> Dialect {
         self.negotiated
             .as_ref()
             .map_or(Dialect::Smb202, |negotiated| negotiated.dialect)
     }
 
-    /// The most bytes of a frame that this connection takes: little before anybody has logged in.
+    /// Returns the maximum length of a frame in bytes. It is small until a login succeeds.
     pub fn frame_len_max(&self) -> usize {
-        /// Tokens are no longer than 64 KiB; a NEGOTIATE is much shorter.
+        /// Tokens are at most 64 KiB long. A NEGOTIATE is much shorter.
         const UNKNOWN_MAX: usize = 128 << 10;
-        /// Room for what is not payload: other requests of the compound.
+        /// Allowance for headers and the small requests of a compound.
         const HEADERS_MAX: usize = 1 << 20;
         match &self.negotiated {
             Some(negotiated) if !self.channels.is_empty() => {
@@ -182,15 +184,16 @@ impl Connection {
     /// Decrypts and decompresses a frame, given without its 4 bytes of length.
     ///
     /// # Errors
-    /// It does not open, or is no SMB 2.
-    pub fn open_frame(&self, frame: &mut [u8]) -> Result<OpenedFrame, Hangup> {
+    /// The frame does not decrypt, or is not SMB 2.
+    pub fn open_frame(&self, frame: &mut [u8]) -> Result<OpenedFrame, PeerMisbehaved> {
         let mut opened = OpenedFrame {
             start: 0,
             decompressed: None,
             sealed: None,
             is_smb1: false,
         };
-        let protocol = |bytes: &[u8]| Protocol::of(bytes).map_err(|_| Hangup("no SMB"));
+        let protocol =
+            |bytes: &[u8]| Protocol::of(bytes).map_err(|_| PeerMisbehaved("bytes that are not SMB"));
         let mut kind = protocol(frame)?;
         if kind == Protocol::Transform {
             opened.sealed = Some(self.unseal(frame)?);
@@ -200,11 +203,11 @@ impl Connection {
         if kind == Protocol::Compression {
             let Some((algorithms, chained)) = self.negotiated.as_ref().and_then(|both| both.compression)
             else {
-                return Err(Hangup("a compressed message that was not negotiated"));
+                return Err(PeerMisbehaved("a compressed message, which was not negotiated"));
             };
             let limit = self.frame_len_max();
             let plain = compression::decompress(&frame[opened.start..], algorithms, chained, limit)
-                .map_err(|_| Hangup("a compressed message that does not decompress"))?;
+                .map_err(|_| PeerMisbehaved("a compressed message that does not decompress"))?;
             kind = protocol(&plain)?;
             opened.decompressed = Some(plain);
         }
@@ -214,55 +217,56 @@ impl Connection {
                 opened.is_smb1 = true;
                 Ok(opened)
             }
-            _ => Err(Hangup("a transform within a transform")),
+            _ => Err(PeerMisbehaved("a transform within a transform")),
         }
     }
 
-    fn unseal(&self, frame: &mut [u8]) -> Result<SessionId, Hangup> {
+    fn unseal(&self, frame: &mut [u8]) -> Result<SessionId, PeerMisbehaved> {
         let Some((head, message)) = frame.split_first_chunk_mut::<TRANSFORM_HEADER_LEN>() else {
-            return Err(Hangup("a truncated transform header"));
+            return Err(PeerMisbehaved("a truncated transform header"));
         };
         let header = TransformHeader::decode(&mut Reader::new(head, "SMB2 TRANSFORM_HEADER"))
-            .map_err(|_| Hangup("a malformed transform header"))?;
+            .map_err(|_| PeerMisbehaved("a malformed transform header"))?;
         // [MS-SMB2] 3.3.5.2.1.1.
         let opener = self.channels.get(&header.session_id).and_then(Channel::opener);
-        let opener = opener.ok_or(Hangup("a sealed message of no session"))?;
+        let opener = opener.ok_or(PeerMisbehaved("a sealed message without a session"))?;
         if header.original_message_size as usize != message.len() {
-            return Err(Hangup("a sealed message of another length than it says"));
+            return Err(PeerMisbehaved("a sealed message with a wrong length"));
         }
         opener
             .open(head, message)
-            .map_err(|_| Hangup("a sealed message that does not open"))?;
+            .map_err(|_| PeerMisbehaved("a sealed message that does not decrypt"))?;
         Ok(header.session_id)
     }
 
-    /// The reply to an SMB 1 NEGOTIATE, in SMB 2.
+    /// Answers an SMB 1 NEGOTIATE with an SMB 2 reply.
     ///
     /// # Errors
-    /// It offers no SMB 2, or comes too late.
-    pub fn accept_smb1(&mut self, message: &[u8], now: FileTime) -> Result<Vec<u8>, Hangup> {
-        let frame = self.negotiate_smb1(message, now)?;
+    /// The request does not offer SMB 2, or comes too late.
+    pub fn accept_smb1(&mut self, message: &[u8], wall_time: FileTime) -> Result<Vec<u8>, PeerMisbehaved> {
+        let frame = self.negotiate_smb1(message, wall_time)?;
         self.finish(frame, None)
     }
 
-    /// Whether the next message of a frame may be executed. `message` goes from its header to the next one. The table of
-    /// sessions, which may be a lock that others wait for, is let go before a signature is checked.
+    /// Checks whether the next message of a frame may be executed. `message` extends from its
+    /// header to the next one. `session` is a snapshot of the session and tree that [`Self::scope`]
+    /// returns for the message; `None` if the session does not exist. No lock is needed while the
+    /// signature is checked.
     ///
     /// # Errors
-    /// The connection is to end.
+    /// The connection must end.
     pub fn admit(
         &mut self,
-        compound: &mut Compound,
+        compound: &mut CompoundState,
         message: &[u8],
-        sessions: impl Deref<Target = Sessions>,
-    ) -> Result<Admitted, Hangup> {
+        session: Option<SessionSnapshot>,
+    ) -> Result<Admitted, PeerMisbehaved> {
         let header = Header::decode(&mut Reader::new(message, "SMB2 header"))
-            .map_err(|_| Hangup("no SMB 2 header"))?;
+            .map_err(|_| PeerMisbehaved("a message without an SMB 2 header"))?;
         if header.is_response() {
-            return Err(Hangup("a response"));
+            return Err(PeerMisbehaved("a response"));
         }
         if header.command == Command::Cancel && self.phase == Phase::Negotiated {
-            drop(sessions);
             if !self.may_cancel(compound, &header, message) {
                 return Ok(Admitted::Ignored);
             }
@@ -273,7 +277,7 @@ impl Connection {
             return Ok(Admitted::Cancel(header.session_id, which));
         }
         if self.phase != Phase::Negotiated && header.command != Command::Negotiate {
-            return Err(Hangup("a request before NEGOTIATE"));
+            return Err(PeerMisbehaved("a request before NEGOTIATE"));
         }
         let multi_credit = self
             .negotiated
@@ -282,34 +286,30 @@ impl Connection {
         let charge = if multi_credit { header.credit_charge } else { 1 };
         self.window
             .take(header.message_id.0, charge)
-            .map_err(|_| Hangup("a message id that it was not granted"))?;
+            .map_err(|_| PeerMisbehaved("a message id that it was not granted"))?;
         let related = header.flags.contains(HeaderFlags::RELATED_OPERATIONS);
-        let is_first = compound.count == 0;
-        compound.count += 1;
+        compound.scope = compound.scope_of(&header);
         if !related {
-            compound.session = header.session_id;
-            compound.tree = header.tree_id().unwrap_or_default();
             compound.file = None;
             compound.is_lost = false;
-        }
-        if is_first && related {
-            compound.session = header.session_id;
-            compound.tree = header.tree_id().unwrap_or_default();
+        } else if compound.count == 0 {
             compound.is_lost = true;
         }
+        compound.count += 1;
         let mut request = Request {
-            session: compound.session,
-            tree: compound.tree,
+            session: compound.scope.session,
+            tree: compound.scope.tree,
             signer: None,
             related,
             async_id: None,
             header,
         };
-        // What takes over from nothing, or from one that had no session (smb2.compound.invalid1, invalid2).
+        // A related request without a predecessor, or after one without a session
+        // (smb2.compound.invalid1, invalid2).
         if related && compound.is_lost {
             return Ok(Admitted::Refused(request, NtStatus::INVALID_PARAMETER));
         }
-        Ok(match self.check(compound, &mut request, message, sessions)? {
+        Ok(match self.check(compound, &mut request, message, session)? {
             Ok(tree) => Admitted::Run(request, tree),
             Err(status) => {
                 compound.is_lost = status == NtStatus::USER_SESSION_DELETED;
@@ -319,8 +319,9 @@ impl Connection {
         })
     }
 
-    /// [MS-SMB2] 3.3.5.16, 3.3.5.2.4: a CANCEL is signed or sealed like any other request of its session.
-    fn may_cancel(&self, compound: &Compound, header: &Header, message: &[u8]) -> bool {
+    /// Returns whether a CANCEL is signed or sealed like any other request of its session
+    /// ([MS-SMB2] 3.3.5.16, 3.3.5.2.4).
+    fn may_cancel(&self, compound: &CompoundState, header: &Header, message: &[u8]) -> bool {
         if let Some(sealed) = compound.sealed {
             return sealed == header.session_id;
         }
@@ -337,21 +338,23 @@ impl Connection {
         signer.is_some_and(|signer| signer.verify(Sender::Client, &[message]).is_ok())
     }
 
-    /// Session, signature, encryption, tree ([MS-SMB2] 3.3.5.2.4, .9, .11).
+    /// Checks session, signature, encryption and tree ([MS-SMB2] 3.3.5.2.4, .9, .11).
     fn check(
         &mut self,
-        compound: &Compound,
+        compound: &CompoundState,
         request: &mut Request,
         message: &[u8],
-        sessions: impl Deref<Target = Sessions>,
-    ) -> Result<Result<Option<Tree>, NtStatus>, Hangup> {
+        session: Option<SessionSnapshot>,
+    ) -> Result<Result<Option<Tree>, NtStatus>, PeerMisbehaved> {
         let header = &request.header;
         let command = header.command;
         if compound
             .sealed
             .is_some_and(|sealed| sealed != request.session && !request.related)
         {
-            return Err(Hangup("a message of another session than the one that sealed it"));
+            return Err(PeerMisbehaved(
+                "a message for another session than the one that sealed it",
+            ));
         }
         if matches!(command, Command::Negotiate | Command::SessionSetup) {
             return Ok(Ok(None));
@@ -360,10 +363,13 @@ impl Connection {
             return Ok(Ok(None));
         }
         let sealed = compound.sealed.is_some();
-        let tree = sessions
-            .get(request.session)
-            .map(|session| tree_of(request, session, sealed));
-        drop(sessions);
+        let tree = session.map(|session| {
+            assert_eq!(
+                session.scope, compound.scope,
+                "the snapshot is of the request's session and tree"
+            );
+            tree_of(request, session, sealed)
+        });
         let (Some(channel), Some(tree)) = (self.channels.get(&request.session), tree) else {
             self.channels.remove(&request.session);
             return Ok(Err(NtStatus::USER_SESSION_DELETED));
@@ -384,67 +390,69 @@ impl Connection {
             if channel.sealing_required {
                 return Ok(Err(NtStatus::ACCESS_DENIED));
             }
-            // [MS-SMB2] 3.3.5.7: whoever is in the middle must not choose the share.
+            // [MS-SMB2] 3.3.5.7: a third party must not be able to choose the share.
             let is_protected = signed || channel.signer().is_none();
             if command == Command::TreeConnect && self.dialect() == Dialect::Smb311 && !is_protected {
-                return Err(Hangup("an unsigned TREE_CONNECT"));
+                return Err(PeerMisbehaved("an unsigned TREE_CONNECT"));
             }
         }
         Ok(tree)
     }
 
-    /// Does what is the connection's own: NEGOTIATE, SESSION_SETUP, LOGOFF, ECHO.
+    /// Handles the commands of the connection itself: NEGOTIATE, SESSION_SETUP, LOGOFF, ECHO.
     ///
     /// # Errors
-    /// The connection is to end.
-    pub fn run_own(
+    /// The connection must end.
+    pub fn run_connection_command(
         &mut self,
         request: &mut Request,
         message: &[u8],
         sealed: bool,
         sessions: &mut Sessions,
-        now: FileTime,
+        wall_time: FileTime,
         frame: &mut ReplyFrame,
-    ) -> Result<Own, Hangup> {
+    ) -> Result<ConnectionOutcome, PeerMisbehaved> {
         let body = || Reader::at(message, HEADER_LEN, "SMB2 request");
         Ok(match request.header.command {
-            Command::Negotiate => match self.negotiate(&request.header, message, now, frame)? {
-                Ok(()) => Own::Replied,
-                Err(status) => Own::Failed(status),
+            Command::Negotiate => match self.negotiate(&request.header, message, wall_time, frame)? {
+                Ok(()) => ConnectionOutcome::Replied,
+                Err(status) => ConnectionOutcome::Failed(status),
             },
-            Command::SessionSetup => self.session_setup(request, message, sealed, sessions, now, frame)?,
+            Command::SessionSetup => {
+                self.session_setup(request, message, sealed, sessions, wall_time, frame)?
+            }
             Command::Logoff => {
                 if LogoffRequest::decode(&mut body()).is_err() {
-                    return Ok(Own::Failed(NtStatus::INVALID_PARAMETER));
+                    return Ok(ConnectionOutcome::Failed(NtStatus::INVALID_PARAMETER));
                 }
                 let Some(session) = sessions.remove(request.session) else {
-                    return Ok(Own::Failed(NtStatus::USER_SESSION_DELETED));
+                    return Ok(ConnectionOutcome::Failed(NtStatus::USER_SESSION_DELETED));
                 };
                 let header = self.reply(request, NtStatus::SUCCESS);
                 frame.push(&header, request.signer, |w| LogoffResponse.encode(w));
-                Own::LoggedOff(Box::new(session))
+                ConnectionOutcome::LoggedOff(Box::new(session))
             }
             Command::Echo => {
                 if EchoRequest::decode(&mut body()).is_err() {
-                    return Ok(Own::Failed(NtStatus::INVALID_PARAMETER));
+                    return Ok(ConnectionOutcome::Failed(NtStatus::INVALID_PARAMETER));
                 }
                 let header = self.reply(request, NtStatus::SUCCESS);
                 frame.push(&header, request.signer, |w| EchoResponse.encode(w));
-                Own::Replied
+                ConnectionOutcome::Replied
             }
-            _ => Own::No,
+            _ => ConnectionOutcome::Execute,
         })
     }
 
-    /// The header of a request's reply, with the credits that it grants. A request that was answered with STATUS_PENDING
-    /// got its credits then ([MS-SMB2] 3.3.4.1.2).
+    /// Returns the header of a request's reply, with the credits it grants. A request that was
+    /// answered with STATUS_PENDING received its credits then ([MS-SMB2] 3.3.4.1.2).
     pub fn reply(&mut self, request: &Request, status: NtStatus) -> Header {
         let mut header = request.header.reply(status);
         header.session_id = request.session;
         let is_signed = request.header.flags.contains(HeaderFlags::SIGNED);
         if is_signed && request.signer.is_none() && status.is_error() {
-            // Windows and Samba give a signature that they could not check back: clients want to see one, and do not
-            // look at it where the status says that there is no session.
+            // Windows and Samba return the signature that they could not verify. Clients expect
+            // one, and do not verify it if the status says that there is no session.
             header.flags |= HeaderFlags::SIGNED;
             header.signature = request.header.signature;
         }
@@ -462,7 +470,8 @@ impl Connection {
         header
     }
 
-    /// The interim reply that says that the answer comes later ([MS-SMB2] 3.3.4.2).
+    /// Returns the header of an interim reply, which announces that the final reply comes later
+    /// ([MS-SMB2] 3.3.4.2).
     pub fn interim(&mut self, request: &mut Request) -> Header {
         let credits = self.window.grant(request.header.credits);
         self.async_last += 1;
@@ -472,17 +481,17 @@ impl Connection {
         header
     }
 
-    /// The header of a message that no request asked for: a break.
+    /// Returns the header of a break notification, which answers no request.
     pub fn unsolicited(&self, command: Command) -> Header {
         let mut header = Header::request(command, MessageId::UNSOLICITED).reply(NtStatus::SUCCESS);
         header.credit_charge = 0;
         header
     }
 
-    /// Whether a request may be of `size` bytes, of its own or of its answer ([MS-SMB2] 3.3.5.2.5).
+    /// Checks that a request or its reply may have `size` bytes ([MS-SMB2] 3.3.5.2.5).
     ///
     /// # Errors
-    /// [`NtStatus::INVALID_PARAMETER`]: more than was agreed on, or than was paid for.
+    /// [`NtStatus::INVALID_PARAMETER`]: more than negotiated, or more than the credits cover.
     pub fn check_size(&self, header: &Header, size: usize) -> Result<(), NtStatus> {
         let Some(negotiated) = &self.negotiated else {
             return Err(NtStatus::INVALID_PARAMETER);
@@ -502,7 +511,11 @@ impl Connection {
     ///
     /// # Errors
     /// The key is used up.
-    pub fn finish(&mut self, frame: ReplyFrame, sealed: Option<SessionId>) -> Result<Vec<u8>, Hangup> {
+    pub fn finish(
+        &mut self,
+        frame: ReplyFrame,
+        sealed: Option<SessionId>,
+    ) -> Result<Vec<u8>, PeerMisbehaved> {
         let bound = self.binding.take().map(|(session, channel)| {
             self.channels.insert(session, channel);
             session
@@ -512,7 +525,7 @@ impl Connection {
         if let Some(session) = bound {
             self.channels.remove(&session);
         }
-        let frame = finished.map_err(|_| Hangup("more messages than a key may seal"))?;
+        let frame = finished.map_err(|_| PeerMisbehaved("more messages than a key may seal"))?;
         if let Some(login) = self
             .hash_next
             .take()
@@ -523,44 +536,45 @@ impl Connection {
         Ok(frame)
     }
 
-    /// Whether a session has keys to seal with.
+    /// Returns whether a session has keys to seal with.
     pub fn can_seal(&self, session: SessionId) -> bool {
         self.channels.get(&session).is_some_and(Channel::can_seal)
     }
 
-    /// Whether breaks to a session are sealed: everything of it is.
+    /// Returns whether every message of a session is sealed, break notifications included.
     pub fn seals_everything(&self, session: SessionId) -> bool {
         self.channels
             .get(&session)
             .is_some_and(|channel| channel.sealing_required)
     }
 
-    /// The sessions that have a channel here.
+    /// Returns the sessions that have a channel on this connection.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.channels.keys().copied()
     }
 
-    /// Whether a login under that id is under way here.
+    /// Returns whether a login with that session id is in progress on this connection.
     pub fn is_logging_in(&self, session: SessionId) -> bool {
         self.logins.contains_key(&session)
     }
 
-    /// Forgets a session that ended elsewhere or was logged off; call it once its last reply was finished.
+    /// Forgets a session that ended elsewhere or was logged off. Call it after its last reply is
+    /// finished.
     pub fn forget(&mut self, session: SessionId) {
         self.channels.remove(&session);
     }
 }
 
-/// The tree that a request is for.
-fn tree_of(request: &Request, session: &Session, sealed: bool) -> Result<Option<Tree>, NtStatus> {
+/// Returns the tree of a request.
+fn tree_of(request: &Request, session: SessionSnapshot, sealed: bool) -> Result<Option<Tree>, NtStatus> {
     match request.header.command {
         Command::Logoff | Command::Echo | Command::TreeConnect | Command::OplockBreak => Ok(None),
         _ => {
-            let tree = session.tree(request.tree).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+            let tree = session.tree.ok_or(NtStatus::NETWORK_NAME_DELETED)?;
             if tree.encrypt && !sealed {
                 return Err(NtStatus::ACCESS_DENIED);
             }
-            Ok(Some(tree.clone()))
+            Ok(Some(tree))
         }
     }
 }

@@ -1,18 +1,7 @@
-//! SESSION_SETUP: new sessions, further channels, renewed logins ([MS-SMB2] 3.3.5.5).
+//! SESSION_SETUP: new sessions, further channels, reauthentication ([MS-SMB2] 3.3.5.5).
 
 use std::sync::{Arc, OnceLock};
 
-use super::channel::Channel;
-use super::config::Sealing;
-use super::connection::{Connection, Hangup, Own, Request};
-use super::negotiate::Negotiated;
-use super::reply::ReplyFrame;
-use super::sessions::{NewSession, SecretKeys, Session, Sessions};
-use crate::auth::ntlm::{NtlmServer, nt_hash};
-use crate::auth::spnego::SpnegoServer;
-use crate::auth::{AuthError, Established, Identity, Step};
-use crate::crypto::{KeyContext, Preauth, Sender, SessionKeys, SigningAlgorithm, signing_key};
-use crate::secret::{Key, Password};
 use ropeway_smb_wire::header::{HEADER_LEN, HeaderFlags};
 use ropeway_smb_wire::negotiate::{Dialect, SecurityMode};
 use ropeway_smb_wire::session_setup::{
@@ -20,54 +9,67 @@ use ropeway_smb_wire::session_setup::{
 };
 use ropeway_smb_wire::{FileTime, NtStatus, Reader, SessionId, Text};
 
-/// The most logins under way on one connection. A guess: clients make one after the other.
+use super::channel::Channel;
+use super::config::Sealing;
+use super::connection::{Connection, ConnectionOutcome, PeerMisbehaved, Request};
+use super::negotiate::Negotiated;
+use super::reply::ReplyFrame;
+use super::sessions::{NewSession, SecretKeys, Session, Sessions, same_user};
+use crate::auth::ntlm::{NtlmServer, nt_hash};
+use crate::auth::spnego::SpnegoServer;
+use crate::auth::{AuthError, Established, Identity, Step};
+use crate::crypto::{KeyContext, Preauth, Sender, SessionKeys, SigningAlgorithm, signing_key};
+use crate::secret::{Key, Password};
+
+/// Maximum number of logins in progress on one connection. A guess: clients log in one at a time.
 const LOGINS_MAX: usize = 16;
 
-/// A login under way.
+/// A login in progress.
 pub(super) struct Login {
     spnego: SpnegoServer,
     pub(super) preauth: Preauth,
     kind: Kind,
-    /// As whom, once the client said so.
-    asked: Asked,
+    /// The user name, once the client sent it.
+    requested_user: RequestedUser,
 }
 
-/// Where the mechanism leaves the name that it was told.
-type Asked = Arc<OnceLock<Text>>;
+/// The user name as reported by the NTLM mechanism.
+type RequestedUser = Arc<OnceLock<Text>>;
 
 impl Login {
     fn user(&self) -> Option<String> {
-        self.asked.get().map(Text::to_string_lossy)
+        self.requested_user.get().map(Text::to_string_lossy)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     New,
-    /// A further channel of a session.
+    /// Binds a further channel of a session.
     Bind,
-    /// The same user proves it again.
-    Again,
+    /// Reauthenticates a session.
+    Reauthenticate,
 }
 
 impl Connection {
-    /// The mechanisms that a NEGOTIATE response names.
-    pub(super) fn mechanisms_hint(&self, now: FileTime) -> Vec<u8> {
-        self.spnego(Kind::New, now, Asked::default()).hint()
+    /// Returns the token of a NEGOTIATE response, which names the mechanisms.
+    pub(super) fn mechanisms_hint(&self, wall_time: FileTime) -> Vec<u8> {
+        self.spnego(Kind::New, wall_time, RequestedUser::default()).hint()
     }
 
-    /// What authenticates a client.
-    fn spnego(&self, kind: Kind, now: FileTime, asked: Asked) -> SpnegoServer {
+    /// Creates the authentication of one login.
+    fn spnego(&self, kind: Kind, wall_time: FileTime, requested_user: RequestedUser) -> SpnegoServer {
         let accounts = self.config.accounts.clone();
         let lets_guests = self.config.guest;
         let ntlm = NtlmServer::new(
             self.config.names.clone(),
-            now,
+            wall_time,
             self.config.random(),
-            // Who has logged in may give that up: it opens nothing then that nobody may (smb2.session.reauth2).
-            self.config.anonymous || kind == Kind::Again,
+            // A reauthentication may be anonymous: the session then opens only what anyone may open
+            // (smb2.session.reauth2).
+            self.config.anonymous || kind == Kind::Reauthenticate,
             Box::new(move |user, domain| {
-                _ = asked.set(user.clone());
+                _ = requested_user.set(user.clone());
                 match lets_guests && is_guest_name(user) {
                     true => Some(nt_hash(&Password::from(""))),
                     false => accounts(user, domain),
@@ -88,22 +90,22 @@ impl Connection {
         message: &[u8],
         sealed: bool,
         sessions: &mut Sessions,
-        now: FileTime,
+        wall_time: FileTime,
         frame: &mut ReplyFrame,
-    ) -> Result<Own, Hangup> {
+    ) -> Result<ConnectionOutcome, PeerMisbehaved> {
         let mut reader = Reader::at(message, HEADER_LEN, "SMB2 SESSION_SETUP Request");
         let Ok(setup) = SessionSetupRequest::decode(&mut reader) else {
-            return Ok(Own::Failed(NtStatus::INVALID_PARAMETER));
+            return Ok(ConnectionOutcome::Failed(NtStatus::INVALID_PARAMETER));
         };
         if let Err(status) = self.check_signature(request, message, sealed, sessions) {
-            return Ok(Own::Failed(status));
+            return Ok(ConnectionOutcome::Failed(status));
         }
-        let id = match self.begin(request, &setup, sealed, sessions, now) {
+        let id = match self.begin(request, &setup, sealed, sessions, wall_time) {
             Ok(id) => id,
-            Err(status) => return Ok(Own::Failed(status)),
+            Err(status) => return Ok(ConnectionOutcome::Failed(status)),
         };
         let Some(mut login) = self.logins.remove(&id) else {
-            return Ok(Own::Failed(NtStatus::USER_SESSION_DELETED));
+            return Ok(ConnectionOutcome::Failed(NtStatus::USER_SESSION_DELETED));
         };
         if self.dialect() == Dialect::Smb311 {
             login.preauth.update(&[message]);
@@ -112,15 +114,16 @@ impl Connection {
         match login.spnego.step(setup.security_buffer) {
             Ok(Step::Continue(token)) => {
                 self.answer(request, login, &token, frame);
-                Ok(Own::Replied)
+                Ok(ConnectionOutcome::Replied)
             }
             Ok(Step::Done(established)) => {
                 let outcome = self.establish(request, &setup, &login, &established, sessions);
                 let (flags, replaced) = match outcome {
                     Ok(outcome) => outcome,
-                    Err(status) => return Ok(Own::LoginFailed(status, None, login.user())),
+                    Err(status) => return Ok(ConnectionOutcome::LoginFailed(status, None, login.user())),
                 };
-                // [MS-SMB2] 3.3.5.5.3: with the new key, whether the request was signed or not.
+                // [MS-SMB2] 3.3.5.5.3: signed with the new key, whether the request was signed or
+                // not.
                 request.signer = Some(id);
                 let header = self.reply(request, NtStatus::SUCCESS);
                 let response = SessionSetupResponse {
@@ -128,15 +131,17 @@ impl Connection {
                     security_buffer: established.token.as_deref().unwrap_or_default(),
                 };
                 frame.push(&header, Some(id), |w| response.encode(w));
-                Ok(Own::LoggedIn {
+                Ok(ConnectionOutcome::LoggedIn {
                     session: id,
                     replaced,
                 })
             }
             Err(error) => {
-                // A failed renewal ends the session ([MS-SMB2] 3.3.5.5.3).
-                let ended = (login.kind == Kind::Again).then(|| sessions.remove(id)).flatten();
-                Ok(Own::LoginFailed(
+                // A failed reauthentication ends the session ([MS-SMB2] 3.3.5.5.3).
+                let ended = (login.kind == Kind::Reauthenticate)
+                    .then(|| sessions.remove(id))
+                    .flatten();
+                Ok(ConnectionOutcome::LoginFailed(
                     status_of(&error),
                     ended.map(Box::new),
                     login.user(),
@@ -145,22 +150,23 @@ impl Connection {
         }
     }
 
-    /// Finds or begins the login that a request belongs to.
+    /// Returns the login that a request belongs to, and begins it if necessary.
     fn begin(
         &mut self,
         request: &Request,
         setup: &SessionSetupRequest<'_>,
         sealed: bool,
         sessions: &Sessions,
-        now: FileTime,
+        wall_time: FileTime,
     ) -> Result<SessionId, NtStatus> {
         let id = request.header.session_id;
         let signed = request.signer.is_some();
-        // [MS-SMB2] 3.3.5.2.4, 3.3.5.5: what concerns a session that stands is protected as all of it, in every round.
+        // [MS-SMB2] 3.3.5.2.4, 3.3.5.5: every round on an existing session needs the protection of
+        // that session.
         if let Some(login) = self.logins.get(&id) {
             return match login.kind {
                 Kind::Bind if !signed => Err(NtStatus::INVALID_PARAMETER),
-                Kind::Again => self.may_renew(id, signed, sealed).map(|()| id),
+                Kind::Reauthenticate => self.may_reauthenticate(id, signed, sealed).map(|()| id),
                 _ => Ok(id),
             };
         }
@@ -176,24 +182,25 @@ impl Connection {
             }
             (self.new_id(sessions), Kind::New)
         } else {
-            // [MS-SMB2] 3.3.5.5: one that is known on this connection.
+            // [MS-SMB2] 3.3.5.5: the session must be known on this connection.
             sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
-            self.may_renew(id, signed, sealed)?;
-            (id, Kind::Again)
+            self.may_reauthenticate(id, signed, sealed)?;
+            (id, Kind::Reauthenticate)
         };
-        let asked = Asked::default();
+        let requested_user = RequestedUser::default();
         let login = Login {
-            spnego: self.spnego(kind, now, Arc::clone(&asked)),
+            spnego: self.spnego(kind, wall_time, Arc::clone(&requested_user)),
             preauth: self.preauth.clone(),
             kind,
-            asked,
+            requested_user,
         };
         self.logins.insert(id, login);
         Ok(id)
     }
 
-    /// A login is renewed by whoever has the session's keys, where they are required: it may be another user's then.
-    fn may_renew(&self, id: SessionId, signed: bool, sealed: bool) -> Result<(), NtStatus> {
+    /// Checks that a reauthentication is protected as the session requires. The client has the
+    /// session's keys then, and may log in as another user.
+    fn may_reauthenticate(&self, id: SessionId, signed: bool, sealed: bool) -> Result<(), NtStatus> {
         let channel = self.channels.get(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
         if !sealed && (channel.sealing_required || channel.signing_required && !signed) {
             return Err(NtStatus::ACCESS_DENIED);
@@ -201,8 +208,9 @@ impl Connection {
         Ok(())
     }
 
-    /// [MS-SMB2] 3.3.5.2.4 on SESSION_SETUP, whose session may be on other connections only: then it is signed with the
-    /// session's own key, and so is the reply, whatever it says.
+    /// Verifies the signature of a SESSION_SETUP ([MS-SMB2] 3.3.5.2.4). If the session exists on
+    /// other connections only, the request is signed with the session's own key, and so is the
+    /// reply, whatever its status.
     fn check_signature(
         &mut self,
         request: &mut Request,
@@ -233,10 +241,12 @@ impl Connection {
         Ok(())
     }
 
-    /// [MS-SMB2] 3.3.5.5, step 4 on: who may add this connection to a session. The order is Samba's.
+    /// Checks that this connection may become a channel of a session ([MS-SMB2] 3.3.5.5, from step
+    /// 4). The order is Samba's.
     ///
-    /// Another `ClientGuid` is no reason to refuse: the specification leaves that to the server, the request proves that
-    /// it knows the session's key, and smb2.session.bind_negative_smb3signCtoHd expects the channel.
+    /// A different `ClientGuid` is allowed: the specification leaves it to the server, the request
+    /// proves knowledge of the session's key, and smb2.session.bind_negative_smb3signCtoHd expects
+    /// the channel.
     fn may_bind(&self, request: &Request, sealed: bool, sessions: &Sessions) -> Result<(), NtStatus> {
         let negotiated = self.negotiated.as_ref().ok_or(NtStatus::INVALID_PARAMETER)?;
         let id = request.header.session_id;
@@ -271,7 +281,7 @@ impl Connection {
 
     fn new_id(&self, sessions: &Sessions) -> SessionId {
         loop {
-            // Half of it is used: there are clients that keep only that.
+            // Only half of the id is used: some clients keep no more than that.
             let id = SessionId(u64::from(u32::from_le_bytes(self.config.random())));
             let is_taken = sessions.get(id).is_some() || self.logins.contains_key(&id);
             if id != SessionId::default() && id != SessionId::RELATED && !is_taken {
@@ -280,7 +290,8 @@ impl Connection {
         }
     }
 
-    /// Another round ([MS-SMB2] 3.3.5.5.3, STATUS_MORE_PROCESSING_REQUIRED).
+    /// Sends the reply of a round that is not the last ([MS-SMB2] 3.3.5.5.3,
+    /// STATUS_MORE_PROCESSING_REQUIRED).
     fn answer(&mut self, request: &mut Request, login: Login, token: &[u8], frame: &mut ReplyFrame) {
         let id = request.session;
         let header = self.reply(request, NtStatus::MORE_PROCESSING_REQUIRED);
@@ -295,7 +306,7 @@ impl Connection {
         self.logins.insert(id, login);
     }
 
-    /// The client has proved who it is.
+    /// Completes a successful authentication.
     fn establish(
         &mut self,
         request: &Request,
@@ -313,13 +324,13 @@ impl Connection {
             _ => KeyContext::Smb30,
         };
         match login.kind {
-            Kind::Again => {
-                // A session of nobody has no keys: whoever is a user has to begin one that has.
+            Kind::Reauthenticate => {
+                // A session without keys cannot become a user's. The user must begin a new session.
                 let has_keys = self.channels.get(&id).is_some_and(|one| one.signer().is_some());
                 if !has_keys && !is_guest && identity != Identity::Anonymous {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
-                // It may be somebody else from now on; what is open stays open, and the keys stay.
+                // The user may change. Opens and keys stay.
                 let session = sessions.get_mut(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
                 session.is_guest = is_guest;
                 session.is_anonymous = is_guest || identity == Identity::Anonymous;
@@ -370,7 +381,7 @@ impl Connection {
         Ok((flags_of(session), replaced))
     }
 
-    /// A further channel: signed with a key of its own, sealed with the session's.
+    /// Adds a channel, which signs with its own key and seals with the session's.
     fn bind(
         &mut self,
         id: SessionId,
@@ -402,7 +413,7 @@ impl Connection {
     }
 }
 
-/// What all channels of a new session need.
+/// Returns the keys that all channels of a new session need.
 fn secret_keys(negotiated: &Negotiated, established: &Established, context: KeyContext<'_>) -> SecretKeys {
     if negotiated.dialect >= Dialect::Smb300 {
         let keys = SessionKeys::derive(&established.session_key, context, negotiated.cipher);
@@ -420,7 +431,8 @@ fn secret_keys(negotiated: &Negotiated, established: &Established, context: KeyC
     }
 }
 
-/// [MS-SMB2] 3.3.5.5.3: the session that the client lost with its connection, if it is the same user's.
+/// Removes the session that the client lost with its connection, if it belongs to the same user
+/// ([MS-SMB2] 3.3.5.5.3).
 fn replaced(previous: SessionId, new: &NewSession, sessions: &mut Sessions) -> Option<Box<Session>> {
     let session = sessions.get(previous).filter(|_| previous != new.id)?;
     if !same_user(&session.identity, &new.identity) {
@@ -441,7 +453,7 @@ fn flags_of(session: &Session) -> SessionFlags {
     }
 }
 
-/// The one user without a password.
+/// Returns whether this is the user without a password.
 fn is_guest_name(user: &Text) -> bool {
     ropeway_smb_wire::upcase::equal(user, &Text::from("guest"))
 }
@@ -450,18 +462,8 @@ fn is_guest(identity: &Identity) -> bool {
     matches!(identity, Identity::User { user, .. } if is_guest_name(user))
 }
 
-/// Names are compared without regard to case; the domain is what the client thinks, so it does not count.
-pub(super) fn same_user(a: &Identity, b: &Identity) -> bool {
-    match (a, b) {
-        (Identity::Anonymous, Identity::Anonymous) => true,
-        (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => {
-            ropeway_smb_wire::upcase::equal(a, b)
-        }
-        _ => false,
-    }
-}
-
-/// What a client is told: never which of name and password was wrong.
+/// Returns the status for the client. It does not reveal whether the name or the password was
+/// wrong.
 fn status_of(error: &AuthError) -> NtStatus {
     match error {
         AuthError::Malformed(_) | AuthError::OutOfOrder(_) => NtStatus::INVALID_PARAMETER,

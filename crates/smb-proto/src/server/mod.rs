@@ -1,18 +1,19 @@
-//! The server's end, without I/O.
+//! The server end of an SMB connection, without I/O.
 //!
 //! ```text
 //!            +------------------------- Connection --------------------------+
-//! frame ---> | open (unseal, decompress) -> admit (ids, credits, signature,  | ---> Request: the owner executes it
+//! frame ---> | open (unseal, decompress) -> admit (ids, credits, signature,  | ---> Request
 //!            |                                session, tree)                 |
-//! frame <--- | finish (sign, seal)       <- ReplyFrame                       | <--- its reply
+//! frame <--- | finish (sign, seal)       <- ReplyFrame                       | <--- reply
 //!            +---------------------------------------------------------------+
 //!              Sessions: logins and trees, on all connections
-//!              Hub: opens, share modes, leases, locks, durable handles, changes of folders
+//!              Hub: opens, share modes, leases, locks, durable handles, change notification
 //! ```
 //!
-//! NEGOTIATE, SESSION_SETUP, LOGOFF and ECHO are the connection's own ([`Connection::run_own`]); all else is executed
-//! by the owner, who asks the [`hub`] what others permit. Before anybody has logged in, a connection keeps nothing but
-//! logins under way, and takes short frames only.
+//! The connection handles NEGOTIATE, SESSION_SETUP, LOGOFF and ECHO itself
+//! ([`Connection::run_connection_command`]). The owner executes all other requests and consults the
+//! [`hub`] about conflicts with other opens. Before a login succeeds, a connection keeps nothing
+//! but logins in progress, and accepts short frames only.
 
 mod channel;
 mod compound;
@@ -22,13 +23,14 @@ pub mod hub;
 mod login;
 mod negotiate;
 mod reply;
+pub mod rules;
 mod sessions;
 mod window;
 
-pub use compound::Compound;
+pub use compound::CompoundState;
 pub use config::{Accounts, Config, Mechanisms, Random, Sealing};
-pub use connection::{Admitted, Cancel, Connection, Hangup, OpenedFrame, Own, Request};
+pub use connection::{Admitted, Cancel, Connection, ConnectionOutcome, OpenedFrame, PeerMisbehaved, Request};
 pub use hub::ConnectionId;
 pub use negotiate::Negotiated;
 pub use reply::ReplyFrame;
-pub use sessions::{Session, Sessions, Tree};
+pub use sessions::{Scope, Session, SessionSnapshot, Sessions, Tree};

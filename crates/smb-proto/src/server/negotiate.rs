@@ -1,9 +1,5 @@
-//! NEGOTIATE, of SMB 2 and of SMB 1 ([MS-SMB2] 3.3.5.3, 3.3.5.4).
+//! NEGOTIATE of SMB 2 and of SMB 1 ([MS-SMB2] 3.3.5.3, 3.3.5.4).
 
-use super::connection::{Connection, Hangup, Phase};
-use super::reply::ReplyFrame;
-use crate::compression::Algorithms;
-use crate::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
 use ropeway_smb_wire::negotiate::{
     Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
@@ -12,32 +8,38 @@ use ropeway_smb_wire::negotiate_context::{self as contexts, CompressionFlags, Co
 use ropeway_smb_wire::smb1_negotiate::Smb1NegotiateRequest;
 use ropeway_smb_wire::{FileTime, Guid, MessageId, NtStatus, Reader};
 
-/// Requests and payloads of clients without multi-credit requests ([MS-SMB2] 3.3.5.4).
+use super::connection::{Connection, PeerMisbehaved, Phase};
+use super::reply::ReplyFrame;
+use crate::compression::Algorithms;
+use crate::crypto::{Cipher, SigningAlgorithm};
+
+/// Maximum length of requests and payloads without multi-credit requests, in bytes ([MS-SMB2]
+/// 3.3.5.4).
 const SINGLE_CREDIT_MAX: u32 = 65_536;
 
-/// Dialects that are remembered of a client's list: there are six, and nobody has to be told of what was made up.
+/// Maximum number of dialects kept of a client's list. There are six; the rest is invalid.
 const DIALECTS_MAX: usize = 64;
 
-/// What a connection agreed on.
+/// The result of a negotiation.
 #[derive(Clone, Debug)]
 pub struct Negotiated {
     /// The dialect.
     pub dialect: Dialect,
-    /// The client.
+    /// The client's GUID.
     pub client_guid: Guid,
-    /// What the client said it can do.
+    /// The client's capabilities.
     pub client_capabilities: Capabilities,
-    /// How the client signs.
+    /// The client's signing mode.
     pub client_security_mode: SecurityMode,
-    /// The dialects that the client offered, as it wrote them; for FSCTL_VALIDATE_NEGOTIATE_INFO.
+    /// The dialects that the client offered, in its order, for FSCTL_VALIDATE_NEGOTIATE_INFO.
     pub client_dialects: Vec<Dialect>,
-    /// What we told it we can do.
+    /// The capabilities announced to the client.
     pub capabilities: Capabilities,
-    /// How we sign.
+    /// The signing mode announced to the client.
     pub security_mode: SecurityMode,
-    /// The most bytes of a READ, WRITE or query.
+    /// Maximum length of a READ, WRITE or query in bytes.
     pub io_max: u32,
-    /// Requests may cost more than one credit.
+    /// Whether requests may cost more than one credit.
     pub multi_credit: bool,
     pub(super) signing: SigningAlgorithm,
     pub(super) cipher: Option<Cipher>,
@@ -45,13 +47,17 @@ pub struct Negotiated {
 }
 
 impl Connection {
-    /// A NEGOTIATE of SMB 1 that offers SMB 2 ([MS-SMB2] 3.3.5.3); the reply, in SMB 2.
-    pub(super) fn negotiate_smb1(&mut self, message: &[u8], now: FileTime) -> Result<ReplyFrame, Hangup> {
+    /// Answers an SMB 1 NEGOTIATE that offers SMB 2 ([MS-SMB2] 3.3.5.3) with an SMB 2 reply.
+    pub(super) fn negotiate_smb1(
+        &mut self,
+        message: &[u8],
+        wall_time: FileTime,
+    ) -> Result<ReplyFrame, PeerMisbehaved> {
         if self.phase != Phase::New {
-            return Err(Hangup("a second NEGOTIATE of SMB 1"));
+            return Err(PeerMisbehaved("a second SMB 1 NEGOTIATE"));
         }
-        let request =
-            Smb1NegotiateRequest::decode(message).map_err(|_| Hangup("a malformed NEGOTIATE of SMB 1"))?;
+        let request = Smb1NegotiateRequest::decode(message)
+            .map_err(|_| PeerMisbehaved("a malformed SMB 1 NEGOTIATE"))?;
         let any = request.offers(Smb1NegotiateRequest::SMB_2_WILDCARD);
         let oldest = self.config.dialect_min;
         let revision = if any && self.config.dialect_max > Dialect::Smb202 {
@@ -59,14 +65,15 @@ impl Connection {
         } else if request.offers(Smb1NegotiateRequest::SMB_2_002) && oldest == Dialect::Smb202 {
             DialectRevision::Dialect(Dialect::Smb202)
         } else {
-            return Err(Hangup("a client of SMB 1 only"));
+            return Err(PeerMisbehaved("an SMB 1 NEGOTIATE that does not offer SMB 2"));
         };
         if let DialectRevision::Dialect(dialect) = revision {
             self.settle(Negotiated::plain(dialect));
         } else {
             self.phase = Phase::Smb1Seen;
         }
-        // The NEGOTIATE of SMB 1 took id 0 ([MS-SMB2] 3.3.5.2.3), and the next message takes 1; some clients take 0 again.
+        // The SMB 1 NEGOTIATE used id 0 ([MS-SMB2] 3.3.5.2.3), and the next message uses 1. Some
+        // clients use 0 again.
         let mut header = Header::request(Command::Negotiate, MessageId(0)).reply(NtStatus::SUCCESS);
         header.flags = HeaderFlags::SERVER_TO_REDIR;
         header.credits = 1;
@@ -83,25 +90,25 @@ impl Connection {
             Capabilities::default(),
             io_max,
             Vec::new(),
-            now,
+            wall_time,
         );
         Ok(frame)
     }
 
-    /// A NEGOTIATE of SMB 2; the status if it is refused.
+    /// Handles an SMB 2 NEGOTIATE. The inner error is the status of a refusal.
     pub(super) fn negotiate(
         &mut self,
         header: &Header,
         message: &[u8],
-        now: FileTime,
+        wall_time: FileTime,
         frame: &mut ReplyFrame,
-    ) -> Result<Result<(), NtStatus>, Hangup> {
-        // [MS-SMB2] 3.3.5.4: a second one ends the connection.
+    ) -> Result<Result<(), NtStatus>, PeerMisbehaved> {
+        // [MS-SMB2] 3.3.5.4: a second NEGOTIATE ends the connection.
         if !matches!(self.phase, Phase::New | Phase::Smb1Seen) {
-            return Err(Hangup("a second NEGOTIATE"));
+            return Err(PeerMisbehaved("a second NEGOTIATE"));
         }
         if self.phase == Phase::Smb1Seen && header.message_id == MessageId(1) {
-            // What answered the NEGOTIATE of SMB 1 was its id 0.
+            // Id 0 was used by the SMB 1 NEGOTIATE.
             _ = self.window.take(0, 1);
         }
         let mut reader = Reader::at(message, HEADER_LEN, "SMB2 NEGOTIATE Request");
@@ -129,7 +136,7 @@ impl Connection {
         let (capabilities, io_max) = (negotiated.capabilities, negotiated.io_max);
         self.settle(negotiated);
         let revision = DialectRevision::Dialect(dialect);
-        self.push_negotiate(frame, &reply, revision, capabilities, io_max, replies, now);
+        self.push_negotiate(frame, &reply, revision, capabilities, io_max, replies, wall_time);
         let plain = frame.plain().to_vec();
         self.preauth.update(&[&plain]);
         Ok(Ok(()))
@@ -149,9 +156,9 @@ impl Connection {
         capabilities: Capabilities,
         io_max: u32,
         contexts: Vec<Context<'_>>,
-        now: FileTime,
+        wall_time: FileTime,
     ) {
-        let hint = self.mechanisms_hint(now);
+        let hint = self.mechanisms_hint(wall_time);
         let response = NegotiateResponse {
             security_mode: self.security_mode(),
             dialect,
@@ -160,7 +167,7 @@ impl Connection {
             max_transact_size: io_max,
             max_read_size: io_max,
             max_write_size: io_max,
-            system_time: now,
+            system_time: wall_time,
             server_start_time: FileTime(0),
             security_buffer: &hint,
             contexts,
@@ -176,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// What both can do, and the contexts that say so.
+    /// Chooses what both ends support, and the contexts of the reply.
     fn choose<'a>(
         &self,
         dialect: Dialect,
@@ -230,7 +237,7 @@ impl Connection {
 }
 
 impl Negotiated {
-    /// How answers may be compressed.
+    /// Returns the algorithms for compressing replies.
     pub fn compression(&self) -> Algorithms {
         self.compression
             .map_or(Algorithms::default(), |(algorithms, _)| algorithms)
@@ -254,7 +261,8 @@ impl Negotiated {
     }
 }
 
-/// [MS-SMB2] 3.3.5.4 on contexts: each kind at most once, preauthentication integrity exactly once.
+/// Evaluates the contexts ([MS-SMB2] 3.3.5.4): each kind at most once, preauthentication integrity
+/// exactly once.
 fn choose_contexts<'a>(
     negotiated: &mut Negotiated,
     offered: &[Context<'_>],

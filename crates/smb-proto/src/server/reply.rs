@@ -1,24 +1,27 @@
-//! A frame of replies: encoded in place, then signed, perhaps compressed, and sealed in place.
+//! A frame of replies: encoded in place, then signed, possibly compressed, and sealed in place.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::channel::Channel;
-use crate::compression::{Algorithms, compress_well};
-use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
 use ropeway_smb_wire::error::ErrorResponse;
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header};
 use ropeway_smb_wire::header::{
-    CHAIN_ALIGNMENT, FLAGS_OFFSET, Header, HeaderFlags, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
+    COMPOUND_ALIGNMENT, FLAGS_OFFSET, Header, HeaderFlags, NEXT_COMMAND_OFFSET, SIGNATURE_LEN,
+    SIGNATURE_OFFSET,
 };
 use ropeway_smb_wire::{NtStatus, SessionId, Writer};
 
-/// Replies that travel together. The buffer begins with room for the frame's and, if sealed, the transform's header.
+use super::channel::Channel;
+use crate::compression::{Algorithms, compress_if_worthwhile};
+use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
+
+/// Replies that are sent in one frame. The buffer begins with room for the frame header and, if
+/// sealed, the transform header.
 pub struct ReplyFrame {
     out: Vec<u8>,
     start: usize,
     messages: Vec<Reply>,
-    /// Where the first payload begins that may be compressed.
+    /// Offset of the first payload that may be compressed.
     compress_from: Option<usize>,
 }
 
@@ -28,7 +31,7 @@ struct Reply {
 }
 
 impl ReplyFrame {
-    /// An empty frame in a used buffer; `sealed`: it will be encrypted.
+    /// Creates an empty frame in a reused buffer. `sealed`: the frame will be encrypted.
     pub fn new(mut buffer: Vec<u8>, sealed: bool) -> Self {
         let start = FRAME_HEADER_LEN + if sealed { TRANSFORM_HEADER_LEN } else { 0 };
         buffer.clear();
@@ -41,18 +44,18 @@ impl ReplyFrame {
         }
     }
 
-    /// Whether nothing was pushed.
+    /// Returns whether no reply was pushed.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Bytes so far, headers before the first message included.
+    /// Returns the length in bytes so far, including the headers before the first message.
     pub fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Appends a reply; `body` writes what follows the header. `signer`: the session whose key signs it if the
-    /// frame is not sealed.
+    /// Appends a reply. `body` writes what follows the header. `signer` is the session whose key
+    /// signs the reply, unless the frame is sealed.
     pub fn push(&mut self, header: &Header, signer: Option<SessionId>, body: impl FnOnce(&mut Writer<'_>)) {
         self.begin(header, signer);
         let start = self.messages.last().map_or(self.start, |reply| reply.range.start);
@@ -60,14 +63,14 @@ impl ReplyFrame {
         self.end();
     }
 
-    /// Appends a reply whose body was encoded before.
+    /// Appends a reply with an encoded body.
     pub fn push_bytes(&mut self, header: &Header, signer: Option<SessionId>, body: &[u8]) {
         self.begin(header, signer);
         self.out.extend_from_slice(body);
         self.end();
     }
 
-    /// Appends a reply whose header is encoded as well.
+    /// Appends an encoded reply, including its header.
     pub fn push_message(&mut self, message: &[u8], signer: Option<SessionId>) {
         self.align();
         let start = self.out.len();
@@ -78,7 +81,7 @@ impl ReplyFrame {
         });
     }
 
-    /// The replies so far, as they are before they are signed, each with the session whose key is to sign it.
+    /// Returns the replies before they are signed, each with the session whose key will sign it.
     pub fn replies(&self) -> impl Iterator<Item = (&[u8], Option<SessionId>)> {
         let messages = self.messages.iter();
         messages.map(|reply| (&self.out[reply.range.clone()], reply.signer))
@@ -89,12 +92,13 @@ impl ReplyFrame {
         self.push(header, signer, |w| ErrorResponse::EMPTY.encode(w));
     }
 
-    /// Appends a reply with a payload that is read straight into the frame: `read` fills the buffer of `length_max` bytes
-    /// and says with how many; `fixed` then writes the `fixed_len` bytes between header and payload. Without a payload
-    /// (`None`, or an error) nothing is appended.
+    /// Appends a reply with a payload that is read straight into the frame. `read` fills a buffer
+    /// of `length_max` bytes and returns the number of bytes it filled. `fixed` then writes the
+    /// `fixed_len` bytes between header and payload. Without a payload (`None`, or an error)
+    /// nothing is appended.
     ///
     /// # Errors
-    /// What `read` says.
+    /// The error of `read`.
     pub fn push_payload(
         &mut self,
         header: &Header,
@@ -113,7 +117,8 @@ impl ReplyFrame {
         match read(&mut self.out[payload..]) {
             Ok(Some(count)) => {
                 self.out.truncate(payload + count.min(length_max));
-                // Offsets count from the header, so the fixed part is written behind a header's length of nothing.
+                // Offsets count from the header, so the fixed part is first written after a
+                // placeholder for it.
                 let mut head = vec![0; body - message];
                 fixed(count, &mut Writer::within(&mut head, 0));
                 self.out[body..payload].copy_from_slice(&head[body - message..][..fixed_len]);
@@ -128,8 +133,8 @@ impl ReplyFrame {
         }
     }
 
-    /// The last `length` bytes of the reply appended last may be compressed, if they are `worth` it
-    /// ([MS-SMB2] 3.3.4.1.5); and then all that follows.
+    /// Allows compression of the last `length` bytes of the last reply, if they are `worth` it
+    /// ([MS-SMB2] 3.3.4.1.5), and of everything that follows.
     pub fn compress_payload(&mut self, length: usize, worth: impl FnOnce(&[u8]) -> bool) {
         let at = self.out.len().saturating_sub(length).max(self.start);
         if self.compress_from.is_none() && worth(&self.out[at..]) {
@@ -147,13 +152,13 @@ impl ReplyFrame {
         });
     }
 
-    /// Makes room for one more reply behind the last.
+    /// Pads the last reply to make room for another.
     fn align(&mut self) {
         if let Some(last) = self.messages.last_mut() {
-            let length = (self.out.len() - last.range.start).next_multiple_of(CHAIN_ALIGNMENT);
+            let length = (self.out.len() - last.range.start).next_multiple_of(COMPOUND_ALIGNMENT);
             self.out.resize(last.range.start + length, 0);
             last.range.end = self.out.len();
-            // Bounded by the frame, which is shorter than 16 MiB.
+            // The cast is exact: a frame is shorter than 16 MiB.
             let next = (length as u32).to_le_bytes();
             self.out[last.range.start + NEXT_COMMAND_OFFSET..][..4].copy_from_slice(&next);
         }
@@ -166,16 +171,18 @@ impl ReplyFrame {
         }
     }
 
-    /// The messages as they are, without frame header: for the preauthentication hash, and for tests.
+    /// Returns the messages without frame header, for the preauthentication hash and for tests.
     pub fn plain(&self) -> &[u8] {
         &self.out[self.start..]
     }
 
-    /// Signs what is to be signed, compresses as agreed on what may be, seals the whole for the session `seal`; the
-    /// frame, ready to be sent. Signatures are those of what was compressed ([MS-SMB2] 3.3.4.1).
+    /// Signs the replies, compresses as negotiated, and seals the whole for the session `seal`.
+    /// Returns the frame, ready to be sent. Signatures cover the uncompressed messages ([MS-SMB2]
+    /// 3.3.4.1).
     ///
     /// # Errors
-    /// [`NtStatus::ENCRYPTION_FAILED`] if there is no key, or its nonces are used up: the connection has to end.
+    /// [`NtStatus::ENCRYPTION_FAILED`] without a key, or when its nonces are used up. The
+    /// connection must end.
     pub(super) fn finish(
         mut self,
         channels: &mut HashMap<SessionId, Channel>,
@@ -183,7 +190,7 @@ impl ReplyFrame {
         compression: Option<(Algorithms, bool)>,
     ) -> Result<Vec<u8>, NtStatus> {
         if seal.is_some() {
-            // [MS-SMB2] 3.3.4.1.1: what is sealed has no signature, whatever the request had.
+            // [MS-SMB2] 3.3.4.1.1: a sealed message has no signature, even if the request had one.
             for reply in &self.messages {
                 let signed = HeaderFlags::SIGNED.bits() as u8;
                 self.out[reply.range.start + FLAGS_OFFSET] &= !signed;
@@ -216,15 +223,15 @@ impl ReplyFrame {
             return;
         };
         let messages = &self.out[self.start..];
-        if let Some(compressed) = compress_well(algorithms, chained, from - self.start, messages) {
-            // A copy, but the frame's buffer is used again.
+        if let Some(compressed) = compress_if_worthwhile(algorithms, chained, from - self.start, messages) {
+            // This copies, but keeps the frame's buffer.
             self.out.truncate(self.start);
             self.out.extend_from_slice(&compressed);
         }
     }
 }
 
-/// Signs a message whose signature is zeros so far ([MS-SMB2] 3.1.4.1).
+/// Signs a message whose signature field is zero ([MS-SMB2] 3.1.4.1).
 fn sign(message: &mut [u8], signer: &Signer) {
     let flags = HeaderFlags::SIGNED.bits().to_le_bytes();
     for (byte, flag) in message[FLAGS_OFFSET..].iter_mut().zip(flags) {

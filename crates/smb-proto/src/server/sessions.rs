@@ -2,50 +2,75 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::hub::ConnectionId;
-use super::login::same_user;
-use crate::auth::Identity;
-use crate::crypto::{Cipher, SigningAlgorithm};
-use crate::secret::Key;
+use ropeway_smb_wire::header::Header;
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::{Guid, NtStatus, SessionId, TreeId};
 
-/// The most trees of one session. A guess: a desktop connects to a handful.
+use super::hub::ConnectionId;
+use crate::auth::Identity;
+use crate::crypto::{Cipher, SigningAlgorithm};
+use crate::secret::Key;
+
+/// Maximum number of trees in one session. A guess: a desktop connects to a handful.
 const TREES_MAX: usize = 1024;
 
-/// The most connections of one session, as Windows has it.
+/// Maximum number of connections of one session, as on Windows.
 const CHANNELS_MAX: usize = 32;
 
 /// A tree connect ([MS-SMB2] 3.3.1.9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// Which share, as the owner of the shares counts them.
+    /// The share, numbered by the owner of the shares.
     pub share: u32,
-    /// Requests have to be sealed.
+    /// Whether requests must be sealed.
     pub encrypt: bool,
+}
+
+/// The session and the tree that a request addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    pub(super) session: SessionId,
+    pub(super) tree: TreeId,
+}
+
+impl Scope {
+    pub(super) fn of(header: &Header) -> Self {
+        Self {
+            session: header.session_id,
+            tree: header.tree_id().unwrap_or_default(),
+        }
+    }
+}
+
+/// A copy of what [`Connection::admit`](super::Connection::admit) needs to know of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSnapshot {
+    pub(super) scope: Scope,
+    /// The tree, if the session is connected to it.
+    pub(super) tree: Option<Tree>,
 }
 
 /// A session ([MS-SMB2] 3.3.1.8).
 pub struct Session {
-    /// Its id.
+    /// The id.
     pub id: SessionId,
-    /// Who it is.
+    /// The user.
     pub identity: Identity,
-    /// Nobody, or a guest.
+    /// Whether the session is anonymous or a guest's.
     pub is_anonymous: bool,
-    /// A guest.
+    /// Whether the session is a guest's.
     pub is_guest: bool,
-    /// Requests have to be signed.
+    /// Whether requests must be signed.
     pub signing_required: bool,
-    /// Requests have to be sealed.
+    /// Whether requests must be sealed.
     pub encrypt: bool,
     /// The dialect of all its connections.
     pub dialect: Dialect,
-    /// `ClientGuid` of the connection that it began on.
+    /// `ClientGuid` of its first connection.
     pub client: Guid,
-    /// Listings tell what a Mac wants to know (`SUPPORTS_READ_DIR_ATTR` of `AAPL`).
+    /// Whether listings include Apple's metadata (`SUPPORTS_READ_DIR_ATTR` of `AAPL`).
     pub apple_listings: bool,
-    /// COPYCHUNK without chunks copies whole files (`SUPPORTS_OSX_COPYFILE` of `AAPL`).
+    /// Whether COPYCHUNK without chunks copies whole files (`SUPPORTS_OSX_COPYFILE` of `AAPL`).
     pub apple_copies: bool,
     pub(super) keys: SecretKeys,
     channels: Vec<ConnectionId>,
@@ -54,14 +79,14 @@ pub struct Session {
     tree_last: u32,
 }
 
-/// What further channels need.
+/// The keys that further channels need.
 pub(super) struct SecretKeys {
     pub(super) signing: (SigningAlgorithm, Key),
-    /// Cipher, key from client to server, key back.
+    /// The cipher, its key from client to server, and its key back.
     pub(super) cipher: Option<(Cipher, Key, Key)>,
 }
 
-/// What a new session begins with.
+/// The initial state of a session.
 pub(super) struct NewSession {
     pub(super) id: SessionId,
     pub(super) identity: Identity,
@@ -84,17 +109,17 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// The connections that it is on; never empty but at its end.
+    /// Returns its connections. Empty only at its end.
     pub fn channels(&self) -> &[ConnectionId] {
         &self.channels
     }
 
-    /// The tree of that id.
+    /// Returns the tree with that id.
     pub fn tree(&self, id: TreeId) -> Option<&Tree> {
         self.trees.get(&id)
     }
 
-    /// All trees.
+    /// Returns all trees.
     pub fn trees(&self) -> impl Iterator<Item = (TreeId, &Tree)> {
         self.trees.iter().map(|(id, tree)| (*id, tree))
     }
@@ -117,7 +142,7 @@ impl Session {
         }
     }
 
-    /// Leaves a share.
+    /// Disconnects from a share.
     pub fn disconnect(&mut self, id: TreeId) -> Option<Tree> {
         self.trees.remove(&id)
     }
@@ -131,32 +156,42 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// None.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The session of that id.
+    /// Returns the session with that id.
     pub fn get(&self, id: SessionId) -> Option<&Session> {
         self.sessions.get(&id)
     }
 
-    /// The same, to be changed.
+    /// Returns a copy of the state that the admission of a request needs. `None` if the session
+    /// does not exist.
+    pub fn snapshot(&self, scope: Scope) -> Option<SessionSnapshot> {
+        let session = self.get(scope.session)?;
+        Some(SessionSnapshot {
+            scope,
+            tree: session.tree(scope.tree).cloned(),
+        })
+    }
+
+    /// Returns the session with that id for modification.
     pub fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.sessions.get_mut(&id)
     }
 
-    /// How many there are.
+    /// Returns the number of sessions.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no sessions.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// All of them.
+    /// Returns all sessions.
     pub fn iter(&self) -> impl Iterator<Item = &Session> {
         self.sessions.values()
     }
@@ -183,12 +218,13 @@ impl Sessions {
         self.sessions.insert(new.id, session);
     }
 
-    /// Where the breaks of a client's leases are sent: its oldest connection, as with Samba (smb2.lease.v2_complex1). A
-    /// lease is the client's ([MS-SMB2] 3.3.4.7 finds it by `ClientGuid`, and its break names no session), so its opens may
-    /// be on younger ones.
+    /// Returns the connection for the lease breaks of a client: its oldest one, as with Samba
+    /// (smb2.lease.v2_complex1). A lease belongs to the client ([MS-SMB2] 3.3.4.7 finds it by
+    /// `ClientGuid`, and its break names no session), so its opens may be on younger connections.
     ///
-    /// Anybody can claim a `ClientGuid`: only connections on which the user of `session` is logged in count, in the same
-    /// dialect. What is sealed with a session's keys stays on its connections. `None` without such a session.
+    /// Any client can claim any `ClientGuid`. Only connections on which the user of `session` is
+    /// logged in with the same dialect qualify. A session that seals keeps its breaks on its own
+    /// connections. Returns `None` in that case, and without such a session.
     pub fn break_connection(&self, client: Guid, session: SessionId) -> Option<ConnectionId> {
         let own = self.sessions.get(&session)?;
         if own.encrypt || own.is_anonymous {
@@ -203,7 +239,7 @@ impl Sessions {
             .min()
     }
 
-    /// A further channel; its number, which no other channel of the session had.
+    /// Adds a channel. Returns its number, which no other channel of the session ever had.
     pub(super) fn bind(&mut self, id: SessionId, connection: ConnectionId) -> Option<u16> {
         let session = self.sessions.get_mut(&id)?;
         if session.channels.len() >= CHANNELS_MAX {
@@ -214,7 +250,7 @@ impl Sessions {
         Some(session.channel_number)
     }
 
-    /// Ends a session; its opens are the owner's to close.
+    /// Removes a session. The owner closes its opens.
     pub fn remove(&mut self, id: SessionId) -> Option<Session> {
         let session = self.sessions.remove(&id)?;
         if let Some(of_client) = self.clients.get_mut(&session.client) {
@@ -226,7 +262,8 @@ impl Sessions {
         Some(session)
     }
 
-    /// Takes a lost connection off a session; the session if that was its last one.
+    /// Removes a lost connection from a session. Returns the session if this was its last
+    /// connection.
     pub fn unbind(&mut self, id: SessionId, connection: ConnectionId) -> Option<Session> {
         let session = self.sessions.get_mut(&id)?;
         session.channels.retain(|channel| *channel != connection);
@@ -234,5 +271,17 @@ impl Sessions {
             return self.remove(id);
         }
         None
+    }
+}
+
+/// Returns whether two identities are the same user. Case is ignored. The domain is the client's
+/// assumption and is ignored too.
+pub(super) fn same_user(a: &Identity, b: &Identity) -> bool {
+    match (a, b) {
+        (Identity::Anonymous, Identity::Anonymous) => true,
+        (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => {
+            ropeway_smb_wire::upcase::equal(a, b)
+        }
+        _ => false,
     }
 }

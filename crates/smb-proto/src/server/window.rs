@@ -1,25 +1,25 @@
-//! Message ids and credits of one connection ([MS-SMB2] 3.3.1.1, 3.3.1.2, 3.3.5.2.3).
+//! The message ids and credits of one connection ([MS-SMB2] 3.3.1.1, 3.3.1.2, 3.3.5.2.3).
 
 use std::collections::VecDeque;
 
-/// The message ids that the client may use: granted, and not used yet.
+/// The message ids that were granted to the client.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// The first id that was not used yet.
+    /// The first id not used yet.
     first: u64,
-    /// From `first` on to the last id granted: whether it was used.
+    /// Whether each id was used, from `first` to the last one granted.
     used: VecDeque<bool>,
-    /// Granted and not used.
+    /// Number of ids granted and not used.
     free: u64,
     credits_max: u64,
 }
 
-/// An id that was not granted, or was used before.
+/// The id was not granted, or was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OutOfWindow;
 
 impl Window {
-    /// With the one credit that every connection begins with.
+    /// Creates a window with the one credit of every new connection.
     pub(super) fn new(credits_max: u16) -> Self {
         Self {
             first: 0,
@@ -29,7 +29,7 @@ impl Window {
         }
     }
 
-    /// Takes `charge` ids from `id` on.
+    /// Uses `charge` ids, starting with `id`.
     pub(super) fn take(&mut self, id: u64, charge: u16) -> Result<(), OutOfWindow> {
         let start = id.checked_sub(self.first).ok_or(OutOfWindow)?;
         let start = usize::try_from(start).map_err(|_| OutOfWindow)?;
@@ -49,8 +49,8 @@ impl Window {
         Ok(())
     }
 
-    /// Grants up to `asked` further ids; at least one, if the client would be left without. A client that leaves out an
-    /// id gets no more than two windows beyond it.
+    /// Grants up to `asked` further ids, and at least one if the client would have none. A client
+    /// that skips an id is granted ids within two windows of it.
     pub(super) fn grant(&mut self, asked: u16) -> u16 {
         let room = self.credits_max.saturating_sub(self.free);
         let span = (2 * self.credits_max).saturating_sub(self.used.len() as u64);
@@ -58,7 +58,7 @@ impl Window {
         let granted = u64::from(asked.max(1)).min(room).min(span).max(least);
         self.used.resize(self.used.len() + granted as usize, false);
         self.free += granted;
-        // Not above `asked`, which is 16 bits, or 1.
+        // The cast is exact: the value is at most `asked`, or 1.
         granted as u16
     }
 }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(window.grant(0), 1);
         assert_eq!(window.grant(100), 3);
         assert_eq!(window.grant(100), 0);
-        // Id 1 is left out: ids go on to two windows beyond it.
+        // Id 1 is skipped, so ids are granted up to two windows beyond it.
         for id in 2..8 {
             assert_eq!(window.take(id, 1), Ok(()), "{id}");
             window.grant(1);

@@ -1,6 +1,6 @@
-//! Bytes and chance, by seed.
+//! File content and random numbers, by seed.
 
-/// Bytes whose place can be told: what every file holds, again and again.
+/// The content of every file, repeated: bytes that reveal their offset.
 fn pattern() -> &'static [u8] {
     use std::sync::OnceLock;
     static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
@@ -12,7 +12,7 @@ fn pattern() -> &'static [u8] {
 
 const PATTERN_LEN: usize = 1 << 20;
 
-/// What a file holds from `offset` on.
+/// Returns the content of a file at `offset`.
 pub(crate) fn content(offset: u64, length: usize) -> &'static [u8] {
     let at = (offset as usize) % (PATTERN_LEN / 2);
     &pattern()[at..at + length]

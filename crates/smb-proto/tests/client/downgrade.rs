@@ -1,5 +1,5 @@
-//! Somebody between the ends who weakens what they agree on is found out: by the hash over the negotiation in 3.1.1, by
-//! VALIDATE_NEGOTIATE_INFO below, and by signatures that must be there.
+//! A third party that weakens the negotiation is detected: by the hash over the negotiation in
+//! 3.1.1, by VALIDATE_NEGOTIATE_INFO below, and by mandatory signatures.
 
 use crate::peer::{Setup, Validation};
 use crate::world::{World, config, login};
@@ -8,7 +8,7 @@ use ropeway_smb_proto::crypto::SigningAlgorithm;
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, SecurityMode};
 use ropeway_smb_wire::{Guid, NtStatus};
 
-/// A server that speaks this dialect at most.
+/// Returns a server that supports dialects up to this one.
 fn speaking(dialect: Dialect) -> Setup {
     Setup {
         dialect,
@@ -21,7 +21,7 @@ fn speaking(dialect: Dialect) -> Setup {
     }
 }
 
-/// How a login and the way into a share end.
+/// Logs in and connects to a share. Returns the error, if any.
 fn outcome(world: &mut World) -> Option<PeerMisbehaved> {
     world.client.log_in(login("anna", "secret")).unwrap();
     world.enter();
@@ -33,7 +33,7 @@ fn is_logged_in(world: &World) -> bool {
     world.events.iter().any(stands)
 }
 
-/// The next message of the client goes to the server as it is; the server's answer waits in `to_client`.
+/// Delivers the client's next message to the server. The reply waits in `to_client`.
 fn exchange(world: &mut World) -> bool {
     let mut sent = false;
     while let Some(transmit) = world.client.poll_transmit() {
@@ -46,9 +46,9 @@ fn exchange(world: &mut World) -> bool {
     sent
 }
 
-/// In 3.1.1 whatever byte of the server's NEGOTIATE or SESSION_SETUP is changed, there is no session.
+/// In 3.1.1, no session results if any byte of the server's NEGOTIATE or SESSION_SETUP is changed.
 #[test]
-fn any_changed_byte_of_the_set_up_is_found_out() {
+fn any_changed_byte_of_the_set_up_is_detected() {
     for message in 0..3 {
         let mut at = 0;
         loop {
@@ -61,7 +61,7 @@ fn any_changed_byte_of_the_set_up_is_found_out() {
                 world.take_events();
             }
             assert!(exchange(&mut world));
-            // The frame's length would only make the client wait for more.
+            // A change of the frame length would only make the client wait for more.
             let Some(byte) = world.to_client.get_mut(4 + at) else {
                 break;
             };
@@ -78,15 +78,15 @@ fn any_changed_byte_of_the_set_up_is_found_out() {
             );
             at += 1;
         }
-        // A header, a structure and a security buffer at least.
+        // At least a header, a structure and a security buffer.
         assert!(at > 72, "message {message} has {at} bytes");
     }
 }
 
-/// What the client offered was changed on its way to the server, which hashed something else.
+/// The client's offer was changed in transit, so the server hashed different bytes.
 #[test]
-fn a_changed_offer_is_found_by_the_hash() {
-    // The GUID in the body of NEGOTIATE, which nothing compares.
+fn a_changed_offer_is_detected_by_the_hash() {
+    // The GUID in the body of NEGOTIATE, which nothing else compares.
     for at in 4 + 64 + 12..4 + 64 + 28 {
         let mut world = World::new(config(), speaking(Dialect::Smb311));
         world.client.log_in(login("anna", "secret")).unwrap();
@@ -105,9 +105,10 @@ fn a_changed_offer_is_found_by_the_hash() {
     }
 }
 
-/// Somebody takes the newer dialects, or anything else, out of the offer: below 3.1.1 the validation finds out.
+/// A third party removes the newer dialects, or anything else, from the offer. Below 3.1.1 the
+/// validation detects it.
 #[test]
-fn a_downgrade_below_311_is_found_by_validation() {
+fn a_downgrade_below_311_is_detected_by_validation() {
     let lies: [(fn(&mut _), &str); 4] = [
         (
             |told: &mut ropeway_smb_wire::fsctl::validate_negotiate::ValidateNegotiateResponse| {
@@ -138,16 +139,17 @@ fn a_downgrade_below_311_is_found_by_validation() {
     }
 }
 
-/// Servers that do not know the question say so, signed; any other refusal is no answer.
+/// Servers that do not know the request say so in a signed reply. Any other refusal counts as
+/// tampering.
 #[test]
-fn a_refused_validation_counts_as_found_out() {
+fn a_refused_validation_counts_as_tampering() {
     let refused = |status, forgets_to_sign| {
         let setup = Setup {
             validation: Validation::Refused(status),
             forgets_to_sign,
             ..speaking(Dialect::Smb300)
         };
-        // Signing is not required, so that nothing but the validation minds its absence.
+        // Signing is not required, so only the validation notices its absence.
         let lax = Config {
             signing: Signing::Offered,
             ..config()
@@ -176,9 +178,9 @@ fn a_refused_validation_counts_as_found_out() {
     assert_eq!(replied, 0);
 }
 
-/// A server that does not sign, or whose signatures somebody takes away.
+/// A server that does not sign, or whose signatures a third party removes.
 #[test]
-fn missing_signatures_are_found_out() {
+fn missing_signatures_are_detected() {
     for dialect in Dialect::ALL {
         let setup = Setup {
             forgets_to_sign: true,
@@ -188,8 +190,8 @@ fn missing_signatures_are_found_out() {
         let mut world = World::new(config(), setup.clone());
         assert_eq!(outcome(&mut world), Some(PeerMisbehaved::Unsigned), "{dialect:?}");
         assert!(!is_logged_in(&world) && world.replied == 0, "{dialect:?}");
-        // Offered: 3.1.1 wants the last answer of the login signed in any case ([MS-SMB2] 3.2.5.3.1); below, the validation
-        // is signed.
+        // Offered: 3.1.1 always requires a signed last reply of the login ([MS-SMB2] 3.2.5.3.1);
+        // below, the validation is signed.
         let lax = Config {
             signing: Signing::Offered,
             ..config()

@@ -1,15 +1,17 @@
-//! Servers, and others on the line, that do what they must not: an error each time, never a panic, never wrong data.
+//! Servers and third parties that violate the protocol: each violation is an error, never a panic
+//! or wrong data.
 
 use crate::peer::{self, Setup};
 use crate::sim::ways;
 use crate::world::{Kind, World, anything, config, echo, jobs, login};
 use crate::{Random, content};
-use ropeway_smb_proto::client::{Chain, Config, EndReason, Event, PeerMisbehaved, Signing};
+use ropeway_smb_proto::client::{Compound, Config, EndReason, Event, PeerMisbehaved, Signing};
 use ropeway_smb_wire::header::{Command, Header, HeaderFlags};
 use ropeway_smb_wire::read::ReadResponse;
 use ropeway_smb_wire::{FileId, MessageId, NtStatus, SessionId};
 
-/// Any byte of a protected session changed: the connection ends, and nothing wrong was believed before.
+/// Any byte of a protected session is changed: the connection ends, and no wrong data is accepted
+/// before.
 #[test]
 fn changed_bytes() {
     for seed in 0..30 {
@@ -55,7 +57,7 @@ fn changed_bytes() {
     }
 }
 
-/// Rubbish, and rubbish where a reply should be.
+/// Random bytes, alone and in place of a reply.
 #[test]
 fn any_bytes() {
     for seed in 0..2000 {
@@ -96,7 +98,7 @@ fn any_bytes() {
                 break;
             }
         }
-        // Unsigned data may be wrong; only the books are checked.
+        // Unsigned data may be wrong; only the accounts are checked.
         while let Some(event) = world.client.poll_event() {
             if let Event::Replied { ticket, .. } | Event::Dropped { ticket, .. } = event {
                 assert!(world.open.remove(&ticket).is_some());
@@ -119,7 +121,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A plain session with one READ of 100 bytes in flight, and the READ's id.
+/// Returns an unprotected session with one READ of 100 bytes in flight, and the READ's header.
 fn reading() -> (World, Header) {
     let offered = Config {
         signing: Signing::Offered,
@@ -127,7 +129,7 @@ fn reading() -> (World, Header) {
     };
     let mut world = World::ready(offered, Setup::default());
     let read = world.read(FileId::default(), 0, 100).unwrap();
-    world.submit(Chain::one(read), vec![Kind::Read(0, 100)]);
+    world.submit(Compound::one(read), vec![Kind::Read(0, 100)]);
     let transmit = world.client.poll_transmit().unwrap();
     let bytes = transmit.parts[0].as_slice();
     let header = Header::decode(&mut ropeway_smb_wire::Reader::new(&bytes[4..], "test")).unwrap();
@@ -178,7 +180,7 @@ fn lengths_that_lie() {
 }
 
 #[test]
-fn answers_that_nobody_awaits() {
+fn unsolicited_replies() {
     let (mut world, mut header) = reading();
     header.message_id = MessageId(header.message_id.0 + 1);
     let message = peer::encode(&header, |w| ReadResponse::default().encode(w, b"x"));
@@ -191,7 +193,7 @@ fn answers_that_nobody_awaits() {
     let message = peer::encode(&header, |w| ReadResponse::default().encode(w, content(0, 100)));
     assert_eq!(outcome(&mut world, &message), None);
     assert_eq!(world.replied, 2);
-    // Replayed.
+    // The same reply again.
     assert_eq!(
         outcome(&mut world, &message),
         Some(PeerMisbehaved::Unasked(header.message_id))
@@ -227,7 +229,7 @@ fn unsigned_and_unsealed_answers() {
                 })
                 .unwrap();
             let mut world = World::ready(config, setup);
-            world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+            world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
             let id = MessageId(world.next_id());
             drop(world.client.poll_transmit());
             let mut header = Header::request(Command::Echo, id).reply(status);
@@ -238,11 +240,12 @@ fn unsigned_and_unsealed_answers() {
     }
 }
 
-/// The server forgot the session, as after a restart behind a load balancer: no attack, but the end.
+/// The server no longer knows the session, as after a restart behind a load balancer. This is no
+/// attack, but it ends the connection.
 #[test]
 fn a_deleted_session() {
     let mut world = World::ready(config(), Setup::default());
-    world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+    world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
     let id = MessageId(world.next_id());
     drop(world.client.poll_transmit());
     let header = Header::request(Command::Echo, id).reply(NtStatus::USER_SESSION_DELETED);
@@ -253,7 +256,7 @@ fn a_deleted_session() {
 }
 
 #[test]
-fn no_credits_for_ever() {
+fn no_credits_forever() {
     let mut world = World::new(config(), Setup::default());
     world.client.log_in(login("anna", "secret")).unwrap();
     let transmit = world.client.poll_transmit().unwrap();
@@ -277,7 +280,7 @@ fn silence_ends_the_connection() {
     use std::time::Duration;
     let mut world = World::ready(config(), Setup::default());
     assert_eq!(world.client.deadline(), None, "nothing is owed");
-    world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+    world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
     drop(world.client.poll_transmit());
     let start = world.client.deadline().unwrap() + Duration::from_secs(5);
     world.client.handle_deadline(start);

@@ -1,4 +1,4 @@
-//! Frames that are signed, verified, sealed and opened elsewhere, later and in any order.
+//! Frames that are signed, verified, sealed and opened by jobs, later and in any order.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::peer::Setup;
 use crate::sim::ways;
 use crate::world::{Kind, World, close, config, create, echo, jobs};
 use ropeway_smb_proto::client::{
-    Chain, Config, Encryption, EndReason, Event, Jobs, PeerMisbehaved, Signing, Ticket,
+    Compound, Config, Encryption, EndReason, Event, Jobs, PeerMisbehaved, Signing, Ticket,
 };
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::header::{Command, Header};
@@ -15,7 +15,7 @@ use ropeway_smb_wire::{FileId, MessageId, NtStatus, SessionId};
 
 const LENGTH: usize = 100_000;
 
-/// Every protection there is, once, and whether it is slow.
+/// Returns every kind of protection once, and whether its algorithm is slow.
 fn protections() -> Vec<(Config, Setup, bool)> {
     let mut all = Vec::new();
     let mut add = |dialect, signing, cipher: Option<Cipher>, is_slow| {
@@ -46,7 +46,7 @@ fn protections() -> Vec<(Config, Setup, bool)> {
     all
 }
 
-/// In a share, and from now on no worker has time.
+/// Returns a world connected to a share, whose workers have no time from now on.
 fn idle(config: Config, setup: Setup) -> World {
     let mut world = World::ready(config, setup);
     world.diligence = 0;
@@ -56,22 +56,22 @@ fn idle(config: Config, setup: Setup) -> World {
 fn read(world: &mut World, offset: u64, length: usize) -> Ticket {
     let read = world.read(FileId::default(), offset, length).unwrap();
     let kinds = vec![Kind::Read(offset, length)];
-    world.submit(Chain::one(read), kinds).unwrap()
+    world.submit(Compound::one(read), kinds).unwrap()
 }
 
 fn write(world: &mut World, offset: u64, length: usize) {
     let write = world.write(FileId::default(), offset, length).unwrap();
-    world.submit(Chain::one(write), vec![Kind::Write(offset, length)]);
+    world.submit(Compound::one(write), vec![Kind::Write(offset, length)]);
 }
 
-/// As far as it goes without a worker.
+/// Proceeds as far as possible without a worker.
 fn run_dry(world: &mut World) {
     for _ in 0..20 {
         world.step().unwrap();
     }
 }
 
-/// What the server answers to all that is sent now.
+/// Returns the server's replies to everything sent now.
 fn answers(world: &mut World) -> Vec<u8> {
     while let Some(transmit) = world.client.poll_transmit() {
         transmit
@@ -104,7 +104,7 @@ fn long_frames_of_slow_algorithms_are_left_to_jobs() {
         write(&mut world, 5, 60_000);
         world.settle();
         assert_eq!(world.jobs_run, 0);
-        // Some answers have their data where it cannot be received directly: see the played server.
+        // Some replies have their data where it cannot be received directly; see the played server.
         let mut run = 0;
         for offset in 0..10 {
             read(&mut world, offset, LENGTH);
@@ -121,13 +121,13 @@ fn long_frames_of_slow_algorithms_are_left_to_jobs() {
     }
 }
 
-/// While a frame is with a job, small ones come and go.
+/// While a frame is with a job, small frames are sent and received.
 #[test]
 fn small_requests_overtake() {
     for (config, setup, _) in protections() {
         let mut world = idle(config, setup);
         write(&mut world, 5, LENGTH);
-        let echoed = world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        let echoed = world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         run_dry(&mut world);
         assert!(!world.open.contains_key(&echoed.unwrap()));
         assert_eq!((world.peer.written, world.client.jobs()), (0, 1));
@@ -140,9 +140,9 @@ fn small_requests_overtake() {
     }
 }
 
-/// Nothing is believed before; the credits come with the belief.
+/// No reply takes effect before its job is done, including its credits.
 #[test]
-fn answers_wait_for_their_jobs() {
+fn replies_wait_for_their_jobs() {
     for (config, setup, _) in protections() {
         let mut world = idle(config, setup);
         let ticket = read(&mut world, 5, LENGTH);
@@ -153,9 +153,10 @@ fn answers_wait_for_their_jobs() {
         world.work_once().unwrap();
         world.settle();
         assert_eq!(world.client.credits().in_use, 0);
-        // With nothing awaited the line may be silent for as long as it likes, before the next request, too.
+        // With no reply outstanding the connection may stay silent for any time, also before the
+        // next request.
         assert_eq!(world.client.deadline(), None);
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         drop(world.client.poll_transmit());
         world
             .client
@@ -164,9 +165,9 @@ fn answers_wait_for_their_jobs() {
     }
 }
 
-/// One bit of the data changed on its way.
+/// One bit of the data is changed in transit.
 #[test]
-fn a_job_finds_what_was_changed() {
+fn a_job_detects_changed_data() {
     for (config, setup, _) in protections() {
         let is_sealed = setup.cipher.is_some();
         let mut world = idle(config, setup);
@@ -178,7 +179,7 @@ fn a_job_finds_what_was_changed() {
         world.to_client[LENGTH / 2] ^= 4;
         let outcome = world.deliver(world.to_client.len());
         assert!(outcome.is_ok() && world.client.jobs() >= 4);
-        // Some of those that follow may be opened first, whatever they say.
+        // Some of the following replies may be opened first.
         let found = std::iter::from_fn(|| Some(world.work_once())).find_map(Result::err);
         let expected = match is_sealed {
             true => PeerMisbehaved::Unopenable,
@@ -190,7 +191,7 @@ fn a_job_finds_what_was_changed() {
     }
 }
 
-/// The server answers a READ twice, rightly signed or sealed each time.
+/// The server answers a READ twice, correctly signed or sealed both times.
 #[test]
 fn a_second_answer_to_what_is_with_a_job() {
     for (config, setup, _) in protections() {
@@ -198,7 +199,7 @@ fn a_second_answer_to_what_is_with_a_job() {
             let is_sealed = setup.cipher.is_some();
             let mut world = idle(config.clone(), setup.clone());
             read(&mut world, 5, LENGTH);
-            // A block for the second answer to land in, or none.
+            // With and without a block for the second reply.
             if second {
                 read(&mut world, 6, LENGTH);
             }
@@ -219,7 +220,7 @@ fn a_second_answer_to_what_is_with_a_job() {
     }
 }
 
-/// The server answers what it cannot have seen.
+/// The server answers a request that it cannot have seen.
 #[test]
 fn an_answer_to_a_request_that_is_still_with_a_job() {
     for (config, setup, _) in protections() {
@@ -240,7 +241,8 @@ fn an_answer_to_a_request_that_is_still_with_a_job() {
     }
 }
 
-/// The line is lost with jobs waiting, out, and done but not sent; the world checks that payloads come back as they were.
+/// The connection is lost while jobs wait, are out, and are done but not sent. The world checks
+/// that payloads are restored.
 #[test]
 fn the_end_waits_for_jobs() {
     for (config, setup, _) in protections() {
@@ -275,9 +277,9 @@ fn the_end_waits_for_jobs() {
     }
 }
 
-/// Jobs that nobody has taken are taken back at once.
+/// Jobs that were not taken are taken back at once.
 #[test]
-fn the_end_does_not_wait_for_jobs_that_nobody_took() {
+fn the_end_does_not_wait_for_jobs_not_taken() {
     for (config, setup, _) in protections() {
         let mut world = idle(config, setup);
         write(&mut world, 5, LENGTH);
@@ -289,9 +291,9 @@ fn the_end_does_not_wait_for_jobs_that_nobody_took() {
     }
 }
 
-/// A worker that is too slow does not get everything there is.
+/// A worker that is too slow is not given everything.
 #[test]
-fn answers_do_not_heap_up() {
+fn replies_do_not_pile_up() {
     for (config, setup, _) in protections() {
         let mut world = idle(config, setup);
         for offset in 0..40 {
@@ -316,7 +318,8 @@ fn answers_do_not_heap_up() {
     }
 }
 
-/// Sealed answers in any order, opened in any other: blocks change hands while they are with jobs, nothing is copied.
+/// Sealed replies arrive and are opened in any order. Blocks are swapped while they are with jobs,
+/// and nothing is copied.
 #[test]
 fn sealed_answers_in_each_others_blocks() {
     for (config, setup, _) in protections() {
@@ -341,7 +344,7 @@ fn sealed_answers_in_each_others_blocks() {
                 let operations = vec![create("file"), read, close(FileId::RELATED)];
                 let closed = Kind::Other(Command::Close);
                 let kinds = vec![Kind::Create(true), Kind::Read(offset, LENGTH), closed];
-                world.submit(Chain::related(operations), kinds);
+                world.submit(Compound::related(operations), kinds);
             }
             run_dry(&mut world);
             assert!(world.client.jobs() > 12);
@@ -354,14 +357,15 @@ fn sealed_answers_in_each_others_blocks() {
             assert_eq!(world.replied, 21);
             copied += world.client.bytes_copied() - before;
         }
-        // But for one in 20 whose data is not where it is expected (see the played server), which are copied twice.
+        // Except for one reply in 20 whose data is at another position (see the played server); it
+        // is copied twice.
         assert!(copied <= 6 * 20 * LENGTH as u64 / 5, "{copied}");
     }
 }
 
-/// An error comes while the block is with a job that has another's data.
+/// An error arrives while the block is with a job and holds the data of another READ.
 #[test]
-fn an_answer_waits_for_its_block() {
+fn a_reply_waits_for_its_block() {
     let (config, setup, _) = protections().pop().unwrap();
     for seed in 0..50 {
         let late = Setup {
@@ -386,9 +390,9 @@ fn an_answer_waits_for_its_block() {
     }
 }
 
-/// LOGOFF does not overtake what was to be written before it.
+/// LOGOFF does not overtake earlier writes.
 #[test]
-fn the_farewell_waits_for_what_is_to_be_sent() {
+fn logoff_waits_for_queued_frames() {
     for (config, setup, _) in protections() {
         for waits in [false, true] {
             let mut world = idle(config.clone(), setup.clone());
@@ -405,9 +409,9 @@ fn the_farewell_waits_for_what_is_to_be_sent() {
     }
 }
 
-/// Sessions without keys have nothing to leave to anybody.
+/// Sessions without keys have no work for jobs.
 #[test]
-fn what_is_not_protected_is_no_job() {
+fn unprotected_frames_are_no_jobs() {
     let ways = ways().into_iter();
     for (config, setup) in ways.filter(|(config, setup)| {
         config.signing == Signing::Offered && setup.cipher.is_none() && !setup.signing_required

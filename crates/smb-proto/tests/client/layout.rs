@@ -1,9 +1,9 @@
-//! Where bytes lie: what is sent in one piece, what is received in place, what is copied.
+//! The layout of bytes: what is sent in one piece, received in place, or copied.
 
 use crate::peer::{Grant, Setup};
 use crate::world::{BLOCK, Kind, World, close, config, create, echo};
 use ropeway_smb_proto::client::{
-    Chain, Config, DropReason, Encryption, Event, Misuse, Operation, Part, Signing,
+    Compound, Config, DropReason, Encryption, Event, Misuse, Operation, Part, Signing,
 };
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::header::Command;
@@ -30,7 +30,7 @@ fn a_write_is_one_piece_in_its_block() {
     for (config, setup) in both() {
         let mut world = World::ready(config, setup);
         let write = world.write(FileId::default(), 5, BLOCK).unwrap();
-        world.submit(Chain::one(write), vec![Kind::Write(5, BLOCK)]);
+        world.submit(Compound::one(write), vec![Kind::Write(5, BLOCK)]);
         let transmit = world.client.poll_transmit().unwrap();
         let [Part::Framed(block, head)] = &transmit.parts[..] else {
             panic!("{} parts", transmit.parts.len())
@@ -59,7 +59,7 @@ fn a_small_file_is_one_piece_and_one_frame() {
             Kind::Write(5, 1001),
             Kind::Other(Command::Close),
         ];
-        world.submit(Chain::related(operations), kinds);
+        world.submit(Compound::related(operations), kinds);
         let transmit = world.client.poll_transmit().unwrap();
         assert!(matches!(transmit.parts[..], [Part::Framed(..)]));
         world.peer.feed(transmit.parts[0].as_slice());
@@ -75,7 +75,7 @@ fn a_shared_block_is_sent_beside_its_head_or_copied_to_be_sealed() {
         let mut world = World::ready(config, setup);
         let write = world.write(FileId::default(), 5, 5000).unwrap();
         let held = write.payload.clone();
-        world.submit(Chain::one(write), vec![Kind::Write(5, 5000)]);
+        world.submit(Compound::one(write), vec![Kind::Write(5, 5000)]);
         let transmit = world.client.poll_transmit().unwrap();
         let copied = if world.client.is_encrypted() { 5000 } else { 0 };
         assert_eq!(transmit.parts.len(), if copied > 0 { 1 } else { 2 });
@@ -89,30 +89,30 @@ fn a_shared_block_is_sent_beside_its_head_or_copied_to_be_sealed() {
     }
 }
 
-/// The first bytes come with the head; the rest is received where it belongs.
+/// The first bytes arrive with the header; the rest is received into the block.
 #[test]
-fn reads_land_in_their_blocks() {
+fn reads_are_received_into_their_blocks() {
     for (config, setup) in both() {
         let mut world = World::ready(config, setup);
         for offset in 0..8_u64 {
             let read = world.read(FileId::default(), offset, 200_000).unwrap();
-            world.submit(Chain::one(read), vec![Kind::Read(offset, 200_000)]);
+            world.submit(Compound::one(read), vec![Kind::Read(offset, 200_000)]);
         }
         world.settle();
         assert_eq!(world.replied, 9);
-        // Some answers have their data where it cannot be received directly: see the played server.
+        // Some replies have their data where it cannot be received directly; see the played server.
         let copied = world.client.bytes_copied();
         assert!(copied < 2 * 200_000, "{copied}");
     }
 }
 
-/// So do those of small files, read in one compound each.
+/// The same for small files, each read in one compound.
 #[test]
-fn compounds_land_in_their_blocks() {
+fn reads_in_compounds_are_received_into_their_blocks() {
     for (config, setup) in both() {
         let mut world = World::ready(config, setup);
         for offset in 0..8_u64 {
-            // Of all lengths that padding knows.
+            // All lengths modulo the padding.
             let length = 100_000 + offset as usize;
             let read = world.read(FileId::RELATED, offset, length).unwrap();
             let operations = vec![create("file"), read, close(FileId::RELATED)];
@@ -121,7 +121,7 @@ fn compounds_land_in_their_blocks() {
                 Kind::Read(offset, length),
                 Kind::Other(Command::Close),
             ];
-            world.submit(Chain::related(operations), kinds);
+            world.submit(Compound::related(operations), kinds);
         }
         world.settle();
         assert_eq!(world.replied, 9);
@@ -131,7 +131,7 @@ fn compounds_land_in_their_blocks() {
     }
 }
 
-/// Answers in another order: sealed ones land in each other's blocks, which are swapped.
+/// Sealed replies in another order are received into each other's blocks, which are then swapped.
 #[test]
 fn sealed_reads_in_any_order() {
     let (config, mut setup) = sealed();
@@ -142,20 +142,20 @@ fn sealed_reads_in_any_order() {
         for offset in 0..20_u64 {
             let length = 20_000 + world.random.below(30_000);
             let read = world.read(FileId::default(), offset, length).unwrap();
-            world.submit(Chain::one(read), vec![Kind::Read(offset, length)]);
+            world.submit(Compound::one(read), vec![Kind::Read(offset, length)]);
         }
         world.settle();
         assert_eq!(world.replied, 21);
     }
 }
 
-/// What was sealed in place and then lost comes back as it was (checked by the world).
+/// A payload that was sealed in place and lost is restored; the world checks it.
 #[test]
 fn a_lost_sealed_write_can_be_sent_again() {
     let (config, setup) = sealed();
     let mut world = World::ready(config, setup);
     let write = world.write(FileId::default(), 5, 50_000).unwrap();
-    world.submit(Chain::one(write), vec![Kind::Write(5, 50_000)]);
+    world.submit(Compound::one(write), vec![Kind::Write(5, 50_000)]);
     let small = world.write(FileId::RELATED, 6, 999).unwrap();
     let operations = vec![create("file"), small, close(FileId::RELATED)];
     let kinds = vec![
@@ -163,7 +163,7 @@ fn a_lost_sealed_write_can_be_sent_again() {
         Kind::Write(6, 999),
         Kind::Other(Command::Close),
     ];
-    world.submit(Chain::related(operations), kinds);
+    world.submit(Compound::related(operations), kinds);
     drop(world.client.poll_transmit());
     world.client.closed();
     world.take_events();
@@ -174,7 +174,7 @@ fn a_lost_sealed_write_can_be_sent_again() {
 fn many_small_requests_are_one_part() {
     let mut world = World::ready(config(), Setup::default());
     for _ in 0..50 {
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
     }
     let transmit = world.client.poll_transmit().unwrap();
     assert_eq!(transmit.parts.len(), 1);
@@ -184,24 +184,24 @@ fn many_small_requests_are_one_part() {
 #[test]
 fn misuse_is_refused() {
     let mut world = World::ready(config(), Setup::default());
-    let refused = |world: &mut World, chain: Chain| world.client.submit(chain).unwrap_err().0;
-    assert_eq!(refused(&mut world, Chain::default()), Misuse::ChainLength);
+    let refused = |world: &mut World, compound: Compound| world.client.submit(compound).unwrap_err().0;
+    assert_eq!(refused(&mut world, Compound::default()), Misuse::CompoundLength);
     let own = Operation::new(Command::Negotiate, TreeId(0), vec![0; 36]);
     assert_eq!(
-        refused(&mut world, Chain::one(own)),
+        refused(&mut world, Compound::one(own)),
         Misuse::Command(Command::Negotiate)
     );
     let read = world.read(FileId::default(), 0, BLOCK + 1).unwrap();
-    assert_eq!(refused(&mut world, Chain::one(read)), Misuse::Block);
-    let mut sealed = Chain::one(echo());
+    assert_eq!(refused(&mut world, Compound::one(read)), Misuse::Block);
+    let mut sealed = Compound::one(echo());
     sealed.encrypt = true;
     assert_eq!(refused(&mut world, sealed), Misuse::NoEncryption);
     world.client.closed();
-    assert_eq!(refused(&mut world, Chain::one(echo())), Misuse::Ended);
+    assert_eq!(refused(&mut world, Compound::one(echo())), Misuse::Ended);
 }
 
 #[test]
-fn a_chain_that_costs_too_much_is_dropped_and_others_pass() {
+fn a_compound_that_costs_too_much_is_dropped_and_others_pass() {
     let offered = Config {
         signing: Signing::Offered,
         ..config()
@@ -214,8 +214,8 @@ fn a_chain_that_costs_too_much_is_dropped_and_others_pass() {
     };
     let mut world = World::ready(offered, setup);
     let read = world.read(FileId::default(), 0, 200_000).unwrap();
-    let dear = world.client.submit(Chain::one(read)).unwrap();
-    world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+    let dear = world.client.submit(Compound::one(read)).unwrap();
+    world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
     world.open.insert(dear, vec![Kind::Read(0, 200_000)]);
     world.settle();
     assert_eq!((world.dropped, world.replied), (1, 2));
@@ -225,7 +225,7 @@ fn a_chain_that_costs_too_much_is_dropped_and_others_pass() {
 fn cancelling_before_and_after_sending() {
     let mut world = World::ready(config(), Setup::default());
     let ticket = world
-        .submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)])
+        .submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)])
         .unwrap();
     world.client.cancel(ticket);
     match world.client.poll_event() {
@@ -237,7 +237,7 @@ fn cancelling_before_and_after_sending() {
         other => panic!("{other:?}"),
     }
     let ticket = world
-        .submit(Chain::one(crate::world::watch()), vec![Kind::Watch])
+        .submit(Compound::one(crate::world::watch()), vec![Kind::Watch])
         .unwrap();
     world.settle();
     let year = std::time::Duration::from_secs(365 * 86_400);

@@ -1,4 +1,4 @@
-//! Asking whether the server is there, going in good order, and what a lost channel means for the others.
+//! Keepalive, logoff, and the effect of a lost channel on the others.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::content;
 use crate::peer::{Compounds, Peer, Setup};
 use crate::sim::ways;
 use crate::world::{Kind, World, anything, close, config, create, echo, login, watch};
-use ropeway_smb_proto::client::{Chain, Config, DropReason, Encryption, EndReason, Event, Misuse};
+use ropeway_smb_proto::client::{Compound, Config, DropReason, Encryption, EndReason, Event, Misuse};
 use ropeway_smb_wire::header::{Command, HeaderFlags};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::{FileId, NtStatus, Text};
@@ -17,12 +17,12 @@ fn echos(world: &World) -> usize {
     world.peer.hub.lock().unwrap().count(Command::Echo)
 }
 
-/// The clock goes to the next deadline.
+/// Advances the clock to the next deadline.
 fn next_deadline(world: &mut World) -> Duration {
     loop {
         let at = world.client.deadline().unwrap();
         world.client.handle_deadline(at.max(world.now));
-        // Or else it wanted to be told the time.
+        // Otherwise the connection only needed the time.
         if at > world.now {
             world.now = at;
             return at;
@@ -31,10 +31,10 @@ fn next_deadline(world: &mut World) -> Duration {
 }
 
 #[test]
-fn a_watch_on_a_silent_line_is_asked_after() {
+fn a_silent_connection_with_a_watch_is_probed() {
     for (config, setup) in ways() {
         let mut world = World::ready(config, setup);
-        world.submit(Chain::one(watch()), vec![Kind::Watch]);
+        world.submit(Compound::one(watch()), vec![Kind::Watch]);
         world.settle();
         for asked in 1..5 {
             let before = world.now;
@@ -44,7 +44,7 @@ fn a_watch_on_a_silent_line_is_asked_after() {
             assert_eq!(echos(&world), asked);
             assert_eq!(world.client.ended(), None);
         }
-        // And a line that is dead is found out, though nothing but the watch is under way.
+        // A dead connection is detected, even if only the watch is in flight.
         world.peer.setup.deaf = true;
         next_deadline(&mut world);
         world.settle();
@@ -56,14 +56,14 @@ fn a_watch_on_a_silent_line_is_asked_after() {
 }
 
 #[test]
-fn an_answer_that_takes_long_is_no_silence_while_echos_are_answered() {
+fn a_long_request_is_no_silence_while_echos_are_answered() {
     let setup = Setup {
         compounds: Compounds::FirstOnly,
         ..Setup::default()
     };
     let mut world = World::ready(config(), setup);
     world.peer.swallow = true;
-    world.submit(Chain::one(create("file")), vec![Kind::Create(true)]);
+    world.submit(Compound::one(create("file")), vec![Kind::Create(true)]);
     world.settle();
     for _ in 0..10 {
         next_deadline(&mut world);
@@ -75,7 +75,7 @@ fn an_answer_that_takes_long_is_no_silence_while_echos_are_answered() {
 }
 
 #[test]
-fn nothing_is_asked_while_nothing_is_under_way() {
+fn no_echo_is_sent_while_nothing_is_in_flight() {
     let mut world = World::ready(config(), Setup::default());
     world.client.handle_deadline(100 * SECOND);
     world.settle();
@@ -83,7 +83,8 @@ fn nothing_is_asked_while_nothing_is_under_way() {
     assert_eq!(echos(&world), 0);
 }
 
-/// A server that does the first request of a compound and forgets the others: found out, though it answers all else.
+/// A server that answers the first request of a compound and forgets the rest is detected, even if
+/// it answers everything else.
 #[test]
 fn a_compound_answered_in_part_ends_the_connection() {
     let setup = Setup {
@@ -93,10 +94,10 @@ fn a_compound_answered_in_part_ends_the_connection() {
     let mut world = World::ready(config(), setup);
     let operations = vec![create("file"), close(FileId::RELATED)];
     let kinds = vec![Kind::Create(true), Kind::Other(Command::Close)];
-    world.submit(Chain::related(operations), kinds);
+    world.submit(Compound::related(operations), kinds);
     world.settle();
     for _ in 0..10 {
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         world.settle();
         if world.client.ended().is_some() {
             break;
@@ -110,7 +111,7 @@ fn a_compound_answered_in_part_ends_the_connection() {
 }
 
 #[test]
-fn whoever_goes_says_so_in_one_round_trip() {
+fn logoff_takes_one_round_trip() {
     for (config, setup) in ways() {
         let mut world = World::ready(config, setup);
         for _ in 0..10 {
@@ -119,7 +120,7 @@ fn whoever_goes_says_so_in_one_round_trip() {
         let under_way = world.open.len();
         let before = world.replied + world.dropped;
         world.client.log_off(true);
-        let refused = world.client.submit(Chain::one(echo())).unwrap_err().0;
+        let refused = world.client.submit(Compound::one(echo())).unwrap_err().0;
         assert_eq!(refused, Misuse::Ended);
         world.settle();
         let after = world.replied + world.dropped;
@@ -136,47 +137,47 @@ fn whoever_goes_says_so_in_one_round_trip() {
     }
 }
 
-/// A payload that was sealed in its block comes back unsealed from a connection that ends with it unsent: whoever would
-/// send it lets it go before events are polled.
+/// A payload that was sealed in its block is restored when the connection ends before it was sent.
+/// The owner drops the transmit before it polls events.
 #[test]
-fn what_was_sealed_and_not_sent_comes_back_open() {
+fn a_sealed_payload_that_was_not_sent_is_restored() {
     let (config, setup) = ways()
         .into_iter()
         .find(|(config, setup)| setup.cipher.is_some() && config.encryption == Encryption::Desired)
         .unwrap();
     let mut world = World::ready(config, setup);
     let write = world.write(FileId::default(), 5, 5000).unwrap();
-    world.submit(Chain::one(write), vec![Kind::Write(5, 5000)]);
+    world.submit(Compound::one(write), vec![Kind::Write(5, 5000)]);
     let unsent = world.client.poll_transmit().unwrap();
     while world.client.ended().is_none() {
         next_deadline(&mut world);
     }
     assert_eq!(world.client.ended(), Some(EndReason::Silent));
     drop(unsent);
-    // It checks what comes back.
+    // The world checks the returned payloads.
     world.take_events();
     assert!(world.open.is_empty() && world.dropped == 1);
     assert_eq!(world.pool.available(), world.pool.slots());
 }
 
 #[test]
-fn farewell_is_one_transmit() {
+fn logoff_is_one_transmit() {
     let mut world = World::ready(config(), Setup::default());
     world.client.log_off(true);
     let transmit = world.client.poll_transmit().unwrap();
     assert_eq!(transmit.len(), 2 * (4 + 64 + 4));
     assert!(world.client.poll_transmit().is_none());
-    // A server that does not answer keeps nobody: the owner closes.
+    // The client does not wait forever for a silent server: the owner closes the connection.
     world.client.closed();
     world.take_events();
     assert_eq!(world.client.ended(), Some(EndReason::Closed));
 }
 
 #[test]
-fn in_a_hurry_nothing_owed_is_awaited() {
+fn a_hurried_logoff_does_not_wait_for_owed_replies() {
     for waits in [true, false] {
         let mut world = World::ready(config(), Setup::default());
-        world.client.submit(Chain::one(echo())).unwrap();
+        world.client.submit(Compound::one(echo())).unwrap();
         assert!(world.client.poll_transmit().is_some());
         world.client.log_off(waits);
         assert_eq!(world.client.poll_transmit().is_some(), !waits);
@@ -184,7 +185,7 @@ fn in_a_hurry_nothing_owed_is_awaited() {
 }
 
 #[test]
-fn without_a_session_there_is_nobody_to_take_leave_of() {
+fn without_a_session_logoff_ends_the_connection() {
     let mut world = World::new(config(), Setup::default());
     world.settle();
     world.client.log_off(true);
@@ -212,10 +213,11 @@ const FILE: FileId = FileId {
     volatile: 1,
 };
 
-/// A channel is lost with writes under way. They are replayed on the other one under a new number; one that comes from
-/// before is refused unheard, comes back whole, and is replayed in turn.
+/// A channel is lost with writes in flight. They are replayed on the other channel under a new
+/// number. A request from before the loss is refused unexecuted, returned whole, and replayed in
+/// turn.
 #[test]
-fn a_lost_channel_makes_what_was_sent_before_it_old() {
+fn a_lost_channel_makes_earlier_requests_outdated() {
     for (seed, (config, setup)) in ways().into_iter().enumerate() {
         if setup.dialect < Dialect::Smb300 {
             continue;
@@ -229,26 +231,26 @@ fn a_lost_channel_makes_what_was_sent_before_it_old() {
             ..config
         };
         let (mut first, mut second) = two_channels(&config, &setup);
-        // Sent, and not seen by the server before what comes later.
+        // Sent, but seen by the server after later requests.
         let late = first.write(FILE, 0, 5000).unwrap();
-        second.submit(Chain::one(late), vec![Kind::Write(0, 5000)]);
+        second.submit(Compound::one(late), vec![Kind::Write(0, 5000)]);
         let late = second.client.poll_transmit().unwrap();
         let write = first.write(FILE, 5000, 3000).unwrap();
-        first.submit(Chain::one(write), vec![Kind::Write(5000, 3000)]);
+        first.submit(Compound::one(write), vec![Kind::Write(5000, 3000)]);
         drop(first.client.poll_transmit());
         assert_eq!(config.sequence.current(), 0);
         let mut third = third_channel(&first, &config, &setup);
         first.client.closed();
-        assert_eq!(config.sequence.current(), 1, "lost with a request under way");
+        assert_eq!(config.sequence.current(), 1, "lost with a request in flight");
         let Some(Event::Dropped { mut operations, .. }) = first.client.poll_event() else {
             panic!("the write is given back");
         };
         let mut replay = operations.remove(0);
         replay.flags |= HeaderFlags::REPLAY_OPERATION;
-        third.submit(Chain::one(replay), vec![Kind::Write(5000, 3000)]);
+        third.submit(Compound::one(replay), vec![Kind::Write(5000, 3000)]);
         third.settle();
         assert_eq!(third.peer.written, 3000);
-        // Now the late one arrives.
+        // The delayed request arrives.
         late.parts
             .iter()
             .for_each(|part| second.peer.feed(part.as_slice()));
@@ -273,7 +275,7 @@ fn a_lost_channel_makes_what_was_sent_before_it_old() {
         let mut replay = operations.remove(0);
         assert_eq!(replay.payload.as_ref().unwrap()[..], *content(0, 5000));
         replay.flags |= HeaderFlags::REPLAY_OPERATION;
-        second.submit(Chain::one(replay), vec![Kind::Write(0, 5000)]);
+        second.submit(Compound::one(replay), vec![Kind::Write(0, 5000)]);
         second.settle();
         assert_eq!(second.peer.written, 5000);
         let hub = first.peer.hub.lock().unwrap();
@@ -310,7 +312,7 @@ fn below_3_0_there_are_no_sequences_and_no_replays() {
     let mut world = World::ready(config.clone(), setup);
     let mut write = world.write(FILE, 0, 100).unwrap();
     write.flags |= HeaderFlags::REPLAY_OPERATION;
-    world.submit(Chain::one(write), vec![Kind::Write(0, 100)]);
+    world.submit(Compound::one(write), vec![Kind::Write(0, 100)]);
     drop(world.client.poll_transmit());
     world.client.closed();
     world.take_events();
@@ -323,7 +325,7 @@ fn below_3_0_there_are_no_sequences_and_no_replays() {
     );
 }
 
-/// The sequence wraps, and old is still old.
+/// The sequence wraps, and outdated requests stay outdated.
 #[test]
 fn sequences_wrap() {
     let config = config();
@@ -334,20 +336,20 @@ fn sequences_wrap() {
         }
         let mut world = World::ready(config.clone(), setup.clone());
         let before = config.sequence.current();
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         drop(world.client.poll_transmit());
         world.client.closed();
         assert_eq!(config.sequence.current(), before.wrapping_add(1));
     }
-    // Idle connections that go take nothing with them.
+    // An idle connection that is lost does not count.
     let before = config.sequence.current();
     World::ready(config.clone(), setup).client.closed();
     assert_eq!(config.sequence.current(), before);
 }
 
-/// The name of the host is the user's; a context holds 65,535 bytes.
+/// The user chooses the host name; a context holds 65,535 bytes.
 #[test]
-fn a_host_whose_name_no_context_can_hold_is_no_panic() {
+fn a_host_name_too_long_for_a_context_is_left_out() {
     let long = Config {
         host: Text::from("h".repeat(40_000).as_str()),
         ..config()
@@ -357,7 +359,7 @@ fn a_host_whose_name_no_context_can_hold_is_no_panic() {
 }
 
 #[test]
-fn servers_that_refuse_compounds_say_so_to_each_request() {
+fn a_server_may_refuse_compounds_request_by_request() {
     let setup = Setup {
         compounds: Compounds::Refused(NtStatus::INVALID_PARAMETER),
         ..Setup::default()
@@ -365,7 +367,7 @@ fn servers_that_refuse_compounds_say_so_to_each_request() {
     let mut world = World::ready(config(), setup);
     let operations = vec![create("file"), close(FileId::RELATED)];
     let kinds = vec![Kind::Create(true), Kind::Other(Command::Close)];
-    world.submit(Chain::related(operations), kinds);
+    world.submit(Compound::related(operations), kinds);
     world.settle();
     assert!(world.open.is_empty());
 }

@@ -1,9 +1,9 @@
-//! Negotiations and logins, good and bad.
+//! Negotiations and logins, successful and failed.
 
 use crate::peer::{Peer, Setup};
 use crate::sim::ways;
 use crate::world::{Kind, World, anything, config, echo, login};
-use ropeway_smb_proto::client::{Chain, Config, Encryption, Event, LoginError, PeerMisbehaved, Signing};
+use ropeway_smb_proto::client::{Compound, Config, Encryption, Event, LoginError, PeerMisbehaved, Signing};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::header::Command;
@@ -31,7 +31,8 @@ fn every_dialect_and_protection() {
 #[test]
 fn set_up_takes_three_round_trips() {
     let world = World::ready(config(), Setup::default());
-    // NEGOTIATE, two SESSION_SETUPs, and the TREE_CONNECT that was submitted before there was a connection.
+    // NEGOTIATE, two SESSION_SETUPs, and the TREE_CONNECT that was submitted before the connection
+    // was ready.
     assert_eq!(world.peer.frames, 4);
     let world = World::ready(
         config(),
@@ -57,7 +58,7 @@ fn a_wrong_password() {
 }
 
 #[test]
-fn unprotected_sessions_only_by_name() {
+fn unprotected_sessions_need_permission() {
     for flags in [SessionFlags::IS_GUEST, SessionFlags::IS_NULL] {
         let setup = Setup {
             session_flags: flags,
@@ -90,7 +91,7 @@ fn unprotected_sessions_only_by_name() {
 }
 
 #[test]
-fn encryption_required_and_none_there() {
+fn required_encryption_is_not_available() {
     let config = Config {
         encryption: Encryption::Required,
         ..config()
@@ -109,8 +110,8 @@ fn a_session_is_renewed_and_keeps_its_keys() {
     for (config, setup) in ways() {
         let mut world = World::ready(config, setup);
         world.peer.expire();
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         world.settle();
         let expired = world
             .events
@@ -128,18 +129,19 @@ fn a_session_is_renewed_and_keeps_its_keys() {
     }
 }
 
-/// The login of an expired session takes its time, such as that of a KDC: what is submitted meanwhile waits for it.
+/// The login of an expired session may take time, as with a KDC. Compounds submitted meanwhile wait
+/// for it.
 #[test]
 fn an_expired_session_sends_nothing_until_it_is_renewed() {
     for (config, setup) in ways() {
         let mut world = World::ready(config, setup);
         world.peer.expire();
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         world.settle();
         assert!(matches!(world.events.last(), Some(Event::SessionExpired)));
         let frames = world.peer.frames;
         for _ in 0..3 {
-            world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+            world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         }
         world.settle();
         assert_eq!((world.peer.frames, world.open.len()), (frames, 3));
@@ -183,7 +185,7 @@ fn further_channels() {
 }
 
 #[test]
-fn a_channel_speaks_as_its_session() {
+fn a_channel_needs_the_dialect_of_its_session() {
     let setup = Setup {
         cipher: Some(Cipher::Aes128Gcm),
         ..Setup::default()

@@ -1,4 +1,4 @@
-//! The client's connection against a server that is played in memory.
+//! Tests of the client connection against a server played in memory.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 

@@ -1,5 +1,5 @@
-//! Jobs on threads: a server's signed and sealed answers, computed where they are and by two workers, are the same. With
-//! more than one round it tells whether workers pay:
+//! Jobs on threads: replies that are verified and opened within the calls or by two workers give
+//! the same result. With more than one round, the test shows whether workers pay off:
 //!
 //! ```text
 //! ROPEWAY_SEEDS=24 cargo test --release -p ropeway-smb-proto --test client pays -- --nocapture
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use crate::peer::Setup;
 use crate::world::{Kind, World, config, jobs};
-use ropeway_smb_proto::client::{Chain, Config, CryptoDone, CryptoJob, Encryption};
+use ropeway_smb_proto::client::{Compound, Config, CryptoDone, CryptoJob, Encryption};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::FileId;
 use ropeway_smb_wire::negotiate::Dialect;
 
-/// READs at once, where time is told.
+/// Number of READs in flight when time is measured.
 const READS: usize = 60;
-/// READs at once, where there is one round.
+/// Number of READs in flight in a single round.
 const READS_FEW: usize = 4;
 const WORKERS: usize = 2;
 
@@ -46,7 +46,7 @@ impl Workers {
         Self { jobs, done, out: 0 }
     }
 
-    /// As a driver does: what is done is taken, and as much is given as there are workers.
+    /// Acts as a driver: collects finished jobs, and hands out as many as there are workers.
     fn turn(&mut self, world: &mut World, waits: bool) {
         let first = waits.then(|| self.done.recv().unwrap());
         for done in first.into_iter().chain(self.done.try_iter()) {
@@ -62,12 +62,12 @@ impl Workers {
     }
 }
 
-/// How long it takes to receive the answers to some READs.
+/// Measures the time to receive the replies to some READs.
 fn receive(world: &mut World, (reads, length): (usize, usize), workers: &mut Workers) -> Duration {
     for _ in 0..reads {
         let read = world.read(FileId::default(), 0, length).unwrap();
         world
-            .submit(Chain::one(read), vec![Kind::Read(0, length)])
+            .submit(Compound::one(read), vec![Kind::Read(0, length)])
             .unwrap();
     }
     while let Some(transmit) = world.client.poll_transmit() {

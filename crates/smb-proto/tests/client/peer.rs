@@ -1,4 +1,4 @@
-//! A server: it checks what the client sends to the last bit, and answers in any order it likes.
+//! The played server. It checks every bit the client sends, and answers in any order.
 
 #[path = "peer/account.rs"]
 mod account;
@@ -32,23 +32,23 @@ use ropeway_smb_wire::write::{WriteRequest, WriteResponse};
 use ropeway_smb_wire::{AsyncId, FileId, FileTime, Guid, NtStatus, Reader, SessionId, TreeId, Writer, bare};
 
 pub(crate) const TREE: TreeId = TreeId(7);
-/// Files end here.
+/// The length of every file.
 pub(crate) const END_OF_FILE: u64 = 1 << 40;
-/// What CREATE does not find.
+/// The name that CREATE does not find.
 pub(crate) const MISSING: &str = "missing";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
     AsAsked,
     One,
-    /// None as long as the client has some.
+    /// No credits are granted while the client has some.
     Starving,
 }
 
-/// The server's side of the validation.
+/// How the server answers the validation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Validation {
-    /// The truth, changed by this.
+    /// The true answer, modified by this function.
     Told(fn(&mut ValidateNegotiateResponse)),
     Refused(NtStatus),
 }
@@ -64,29 +64,30 @@ pub(crate) struct Setup {
     pub(crate) large_mtu: bool,
     pub(crate) grant: Grant,
     pub(crate) session_flags: SessionFlags,
-    /// Share in percent of answers that come later, with or without an interim one.
+    /// Share of late replies in percent, with or without an interim reply.
     pub(crate) late: usize,
-    /// Share in percent of compounds answered in several frames.
+    /// Share of compounds answered in several frames, in percent.
     pub(crate) split: usize,
-    /// What becomes of the answer to VALIDATE_NEGOTIATE_INFO.
+    /// How VALIDATE_NEGOTIATE_INFO is answered.
     pub(crate) validation: Validation,
-    /// Answers to signed requests are not signed.
+    /// Replies to signed requests are not signed.
     pub(crate) forgets_to_sign: bool,
-    /// Users come with tickets instead of passwords.
+    /// Users log in with tickets instead of passwords.
     pub(crate) tickets: bool,
-    /// What becomes of compounds.
+    /// How compounds are treated.
     pub(crate) compounds: Compounds,
     /// The share is in DFS.
     pub(crate) dfs: bool,
     /// ECHO is not answered.
     pub(crate) deaf: bool,
-    /// Requests may come in another order than their ids, as those of a client do whose workers sign them.
+    /// Requests may arrive in another order than their ids, as from a client whose workers sign
+    /// them.
     pub(crate) reorders: bool,
-    /// Every name is taken: a renaming that may not replace is refused.
+    /// Every name exists: a rename that may not replace is refused.
     pub(crate) taken: bool,
-    /// There is no room for any content, and what is related to the WRITE that finds out goes on.
+    /// The disk is full, and related requests after the failed WRITE are executed.
     pub(crate) full: bool,
-    /// The size that CLOSE and QUERY_INFO tell, whatever was written.
+    /// The size reported by CLOSE and QUERY_INFO, regardless of what was written.
     pub(crate) keeps: Option<u64>,
     pub(crate) seed: u64,
 }
@@ -148,14 +149,14 @@ pub(crate) struct Peer {
     pub(crate) master: Option<Master>,
     pub(crate) channel: Option<Channel>,
     next_id: u64,
-    /// Ids before the next that have not come: where such a range starts, and where it ends.
+    /// Ids below the next one that have not arrived: the start and end of each range.
     gaps: BTreeMap<u64, u64>,
     pub(crate) balance: u32,
-    /// Credits in requests without answer.
+    /// Credits held by requests without a reply.
     in_use: u32,
     late: Vec<Late>,
     watches: BTreeMap<u64, (Header, bool, bool)>,
-    /// Interim answers to what is never answered.
+    /// Interim replies to requests that are never answered.
     announced: Vec<(Vec<u8>, bool)>,
     files: u64,
     pub(crate) written: u64,
@@ -163,9 +164,9 @@ pub(crate) struct Peer {
     expired: bool,
     pub(crate) frames: u32,
     pub(crate) sealed_frames: u32,
-    /// What all connections of the server know.
+    /// State shared by all connections of the server.
     pub(crate) hub: Arc<Mutex<Hub>>,
-    /// Nothing but ECHO is answered.
+    /// Only ECHO is answered.
     pub(crate) swallow: bool,
     /// The server has closed the connection.
     pub(crate) closed: bool,
@@ -201,7 +202,7 @@ impl Peer {
         self.spnego = Self::mechanisms(&self.setup);
     }
 
-    /// Another mechanism than its setup's.
+    /// Uses another mechanism than that of the setup.
     pub(crate) fn prove_by(&mut self, mechanism: Box<dyn Mechanism>) {
         self.spnego = SpnegoServer::new(vec![mechanism]);
     }
@@ -241,7 +242,7 @@ impl Peer {
         self.next_id
     }
 
-    /// Bytes from the client.
+    /// Receives bytes from the client.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         while let Some(head) = self.input.first_chunk::<4>() {
@@ -257,7 +258,7 @@ impl Peer {
         }
     }
 
-    /// Answers what was put off; which first is chance.
+    /// Sends delayed replies in random order.
     pub(crate) fn work(&mut self) {
         while !self.late.is_empty() && self.random.percent(70) {
             let place = self.random.below(self.late.len());
@@ -326,7 +327,7 @@ impl Peer {
             }
             if header.command == Command::Negotiate {
                 self.preauth.update(&[message]);
-                // The credits are a part of what is hashed.
+                // The hash covers the credits.
                 self.grant_in(&mut replies[0], header.credits);
                 credits[0] = u16::MAX;
                 self.preauth.update(&[&replies[0]]);
@@ -397,7 +398,7 @@ impl Peer {
         self.setup.large_mtu && self.setup.dialect >= Dialect::Smb210 && self.negotiated.is_some()
     }
 
-    /// A late answer, perhaps announced.
+    /// Delays a reply, possibly with an interim reply.
     fn put_off(&mut self, mut late: Late) {
         if late.replies.len() == 1 && self.random.percent(50) {
             let mut header = Header::decode(&mut Reader::new(&late.replies[0], "test")).unwrap();
@@ -471,7 +472,7 @@ impl Peer {
         }
     }
 
-    /// Status and body; an error has an empty one.
+    /// Returns status and body. An error has an empty body.
     fn answer(&mut self, header: &Header, message: &[u8], file: &mut FileId) -> (NtStatus, Vec<u8>) {
         let mut reader = Reader::at(message, HEADER_LEN, "test");
         if self.expired && header.command != Command::SessionSetup {
@@ -544,7 +545,7 @@ impl Peer {
     fn close(&self) -> Vec<u8> {
         body(|w| {
             w.u16(60);
-            // The flag that says that the rest is told.
+            // The flag that marks the attributes as valid.
             w.u16(u16::from(self.setup.keeps.is_some()));
             w.zeros(44);
             w.u64(self.setup.keeps.unwrap_or(0));
@@ -563,7 +564,7 @@ impl Peer {
         let data = content(request.offset, length);
         let mut out = body(|w| ReadResponse::default().encode(w, data));
         if self.random.percent(5) {
-            // Not where it is most convenient.
+            // At an inconvenient offset.
             out[2] += 8;
             out.splice(16..16, [0xEE; 8]);
         }
@@ -571,7 +572,7 @@ impl Peer {
     }
 }
 
-/// A message of a header and what `encode` writes.
+/// Encodes a message of a header and a body.
 pub(crate) fn encode(header: &Header, encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut message = Vec::new();
     let mut w = Writer::new(&mut message);
@@ -580,7 +581,7 @@ pub(crate) fn encode(header: &Header, encode: impl FnOnce(&mut Writer<'_>)) -> V
     message
 }
 
-/// A body, offsets counted from a header before it.
+/// Encodes a body whose offsets include a preceding header.
 pub(crate) fn body(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut message = vec![0; HEADER_LEN];
     encode(&mut Writer::within(&mut message, 0));

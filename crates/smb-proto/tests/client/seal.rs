@@ -3,7 +3,7 @@
 use ropeway_smb_proto::compression::{Algorithms, compress, decompress};
 use ropeway_smb_proto::crypto::{Cipher, Opener, Sealer, Sender, Signer};
 use ropeway_smb_proto::secret::Key;
-use ropeway_smb_wire::header::{Chain, NEXT_COMMAND_OFFSET, SIGNATURE_OFFSET};
+use ropeway_smb_wire::header::{CompoundMessages, NEXT_COMMAND_OFFSET, SIGNATURE_OFFSET};
 use ropeway_smb_wire::{Reader, SessionId, frame, transform::TransformHeader};
 
 /// The keys of a session on one connection of the server.
@@ -24,7 +24,7 @@ impl Channel {
     }
 }
 
-/// The messages in a frame's bytes, and whether they were sealed.
+/// Returns the messages of a frame, and whether they were sealed.
 pub(crate) fn unwrap(
     channel: Option<&Channel>,
     compressed: bool,
@@ -45,7 +45,7 @@ pub(crate) fn unwrap(
         assert!(compressed, "compression was not agreed on");
         bytes = decompress(&bytes, ALGORITHMS, true, 1 << 24).unwrap();
     }
-    let messages = Chain::new(&bytes)
+    let messages = CompoundMessages::new(&bytes)
         .map(|message| message.unwrap().to_vec())
         .collect();
     (messages, sealed)
@@ -57,7 +57,7 @@ pub(crate) const ALGORITHMS: Algorithms = Algorithms {
     pattern_v1: true,
 };
 
-/// One frame of messages.
+/// Builds a frame of messages.
 pub(crate) fn wrap(
     messages: Vec<Vec<u8>>,
     signer: Option<&Signer>,

@@ -1,4 +1,5 @@
-//! Thousands of links, by seed: bytes cut anywhere, answers in any order, credits or none, and the line lost at any point.
+//! Thousands of connections by seed: bytes cut anywhere, replies in any order, credits granted or
+//! not, and the connection lost at any point.
 
 use crate::peer::{Grant, Setup};
 use crate::world::{World, anything, config, jobs, login};
@@ -6,7 +7,7 @@ use ropeway_smb_proto::client::{Config, Encryption, EndReason, Event, Signing};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::negotiate::Dialect;
 
-/// Every dialect with every protection it has.
+/// Returns every dialect with every protection it has.
 pub(crate) fn ways() -> Vec<(Config, Setup)> {
     let mut ways = Vec::new();
     let mut add = |dialect, signing, cipher, encryption, required| {
@@ -68,7 +69,7 @@ pub(crate) fn ways() -> Vec<(Config, Setup)> {
     ways
 }
 
-/// Answered and dropped chains, cancels, jobs.
+/// Returns the numbers of answered compounds, dropped compounds, cancels, and jobs.
 fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32, u32) {
     let mut random = crate::Random::new(seed);
     setup.seed = seed;
@@ -77,7 +78,7 @@ fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32, u32)
     setup.grant = [Grant::AsAsked, Grant::One, Grant::Starving][random.below(3)];
     setup.large_mtu = random.percent(80);
     config.credits_target = [1, 16, 512][random.below(3)];
-    // Two links of three leave their frames to jobs, run when a worker has time, in any order.
+    // Two of three connections use jobs, which are run at random times and in random order.
     config.jobs = [None, jobs(1), jobs(20_000)][random.below(3)];
     let diligence = [10, 50, 100][random.below(3)];
     let mut world = World::new(config, setup);
@@ -99,7 +100,7 @@ fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32, u32)
     }
     if cut.is_none() {
         world.settle();
-        // What only its end ends.
+        // Requests that only the end of the connection ends.
         let open: Vec<_> = world.open.keys().copied().collect();
         for ticket in open {
             world.client.cancel(ticket);
@@ -137,7 +138,7 @@ fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32, u32)
     (world.replied, world.dropped, world.peer.cancels, world.jobs_run)
 }
 
-/// How many seeds: by ROPEWAY_SEEDS, or as many as usual.
+/// Returns the number of seeds: ROPEWAY_SEEDS, or the default.
 pub(crate) fn seeds(usual: u64) -> u64 {
     std::env::var("ROPEWAY_SEEDS")
         .ok()

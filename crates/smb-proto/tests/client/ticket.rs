@@ -1,9 +1,9 @@
-//! A mechanism as Kerberos is one: its first token is made before there is a connection.
+//! A mechanism like Kerberos: its first token is ready before there is a connection.
 
 use ropeway_smb_proto::auth::{AuthError, Established, Mechanism, Oid, Result, Step};
 use ropeway_smb_proto::secret::SessionKey;
 
-/// Both ends of it: `AP-REQ` goes, `AP-REP` comes, and the key has 32 bytes.
+/// Both ends of it: `AP-REQ` is sent, `AP-REP` returned, and the key has 32 bytes.
 pub(crate) struct Ticket {
     oids: Vec<Oid>,
     reply: &'static [u8],

@@ -1,4 +1,5 @@
-//! Logins by ticket: a mechanism as Kerberos is one, whose first token is made before there is a connection.
+//! Logins by ticket, with a mechanism like Kerberos whose first token is ready before there is a
+//! connection.
 
 use crate::peer::{Peer, Setup};
 use crate::sim::ways;
@@ -6,7 +7,7 @@ use crate::ticket::Ticket;
 use crate::world::{Kind, World, anything, echo};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::auth::{AuthError, Oid};
-use ropeway_smb_proto::client::{Chain, Event, LoginError};
+use ropeway_smb_proto::client::{Compound, Event, LoginError};
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::negotiate::Dialect;
 
@@ -50,11 +51,11 @@ fn channels_are_bound_and_sessions_renewed() {
         first.client.log_in(login()).unwrap();
         first.settle();
         first.peer.expire();
-        first.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        first.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         first.settle();
         assert!(matches!(first.events.last(), Some(Event::SessionExpired)));
         first.client.log_in(login()).unwrap();
-        first.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        first.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         first.settle();
         assert!(matches!(first.events.last(), Some(Event::Authenticated { .. })));
         if setup.dialect < Dialect::Smb300 {
@@ -65,14 +66,15 @@ fn channels_are_bound_and_sessions_renewed() {
         second.peer.master = first.peer.master.clone();
         let session = first.client.session().unwrap();
         second.client.bind(&session, login()).unwrap();
-        second.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        second.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         second.settle();
         assert!(matches!(second.events.last(), Some(Event::Authenticated { .. })));
         assert!(second.open.is_empty());
     }
 }
 
-/// The session may be signed rightly and the server still be somebody else: its own proof counts too.
+/// The session may be signed correctly although the server is an impostor, so its own proof is
+/// required too.
 #[test]
 fn a_server_that_proves_nothing_is_refused() {
     let (config, setup) = ways().pop().unwrap();
@@ -92,7 +94,7 @@ fn a_server_that_proves_nothing_is_refused() {
 }
 
 #[test]
-fn both_names_of_kerberos_are_taken() {
+fn both_oids_of_kerberos_are_accepted() {
     for oid in [Oid::KERBEROS, Oid::MS_KERBEROS] {
         let (config, setup) = ways().pop().unwrap();
         let mut world = World::new(config, ticketed(setup));
@@ -103,7 +105,7 @@ fn both_names_of_kerberos_are_taken() {
     }
 }
 
-/// Somebody took Kerberos out of what the server offers: there is nothing to fall back to.
+/// A third party removes Kerberos from the server's list: the client does not fall back.
 #[test]
 fn a_server_without_kerberos_gets_no_ticket() {
     let mut world = World::new(crate::world::config(), Setup::default());

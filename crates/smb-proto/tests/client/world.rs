@@ -1,4 +1,4 @@
-//! Client, server, and the line between them, which cuts bytes wherever it likes.
+//! Client, server, and the line between them, which cuts bytes anywhere.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use ropeway_block::{Block, Pool};
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{
-    Chain, Config, Connection, CryptoJob, Event, Jobs, Operation, PeerMisbehaved, Reply, Ticket,
+    Compound, Config, Connection, CryptoJob, Event, Jobs, Operation, PeerMisbehaved, Reply, Ticket,
 };
 use ropeway_smb_proto::secret::Password;
 use ropeway_smb_wire::close::{CloseFlags, CloseRequest};
@@ -24,7 +24,7 @@ use ropeway_smb_wire::{FileId, FileTime, Guid, NtStatus, Text, TreeId, bare};
 
 pub(crate) const BLOCK: usize = 256 * 1024;
 
-/// What an operation should come to.
+/// The expected outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read(u64, usize),
@@ -45,13 +45,13 @@ pub(crate) struct World {
     pub(crate) replied: u32,
     pub(crate) dropped: u32,
     pub(crate) events: Vec<Event>,
-    /// Most bytes that the line moves at once.
+    /// Maximum number of bytes that the line moves at once.
     pub(crate) chunk: usize,
     pub(crate) now: Duration,
-    /// Jobs that wait for a worker.
+    /// Jobs waiting for a worker.
     pub(crate) jobs: Vec<CryptoJob>,
     pub(crate) jobs_run: u32,
-    /// Share in percent of moments at which a worker has time.
+    /// Share of moments at which a worker has time, in percent.
     pub(crate) diligence: usize,
     workers: Random,
 }
@@ -63,7 +63,7 @@ pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
         Credentials::with_password("", user, &Password::from(password))
     };
     let entropy = NtlmEntropy {
-        now: FileTime(7),
+        wall_time: FileTime(7),
         client_challenge: [1; 8],
         session_key: [2; 16].into(),
     };
@@ -75,7 +75,7 @@ pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
     ))])
 }
 
-/// Every frame of so many bytes is left to a job, whatever the algorithm.
+/// Turns every frame of at least `from` bytes into a job, whatever the algorithm.
 pub(crate) fn jobs(from: usize) -> Option<Jobs> {
     Some(Jobs { from, fast_too: true })
 }
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// Logged in, in a share.
+    /// Returns a world that is logged in and connected to a share.
     pub(crate) fn ready(config: Config, setup: Setup) -> Self {
         let mut world = Self::new(config, setup);
         world.client.log_in(login("anna", "secret")).unwrap();
@@ -124,8 +124,8 @@ impl World {
         world
     }
 
-    pub(crate) fn submit(&mut self, chain: Chain, kinds: Vec<Kind>) -> Option<Ticket> {
-        match self.client.submit(chain) {
+    pub(crate) fn submit(&mut self, compound: Compound, kinds: Vec<Kind>) -> Option<Ticket> {
+        match self.client.submit(compound) {
             Ok(ticket) => {
                 assert!(self.open.insert(ticket, kinds).is_none(), "tickets are unique");
                 Some(ticket)
@@ -140,10 +140,10 @@ impl World {
             path: Text::from("\\\\peer\\share"),
         };
         let operation = Operation::encoded(Command::TreeConnect, TreeId(0), |w| request.encode(w));
-        self.submit(Chain::one(operation), vec![Kind::Other(Command::TreeConnect)]);
+        self.submit(Compound::one(operation), vec![Kind::Other(Command::TreeConnect)]);
     }
 
-    /// Runs jobs as long as a worker has time, any of them first.
+    /// Runs jobs in random order while a worker has time.
     pub(crate) fn work(&mut self) -> Result<(), PeerMisbehaved> {
         self.jobs.extend(std::iter::from_fn(|| self.client.poll_job()));
         while !self.jobs.is_empty() && self.workers.percent(self.diligence) {
@@ -152,7 +152,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs one of the jobs.
+    /// Runs one job.
     pub(crate) fn work_once(&mut self) -> Result<(), PeerMisbehaved> {
         let place = self.workers.below(self.jobs.len());
         let done = self.jobs.swap_remove(place).run();
@@ -163,7 +163,7 @@ impl World {
         outcome
     }
 
-    /// Moves some bytes each way.
+    /// Moves some bytes in each direction.
     pub(crate) fn step(&mut self) -> Result<(), PeerMisbehaved> {
         self.work()?;
         while let Some(transmit) = self.client.poll_transmit() {
@@ -190,7 +190,7 @@ impl World {
         (1 + self.random.below(self.chunk)).min(length)
     }
 
-    /// Gives the client the first `count` bytes that are on their way.
+    /// Delivers the first `count` bytes in transit to the client.
     pub(crate) fn deliver(&mut self, mut count: usize) -> Result<(), PeerMisbehaved> {
         while count > 0 {
             let receive = self.client.receive();
@@ -213,7 +213,7 @@ impl World {
         Ok(())
     }
 
-    /// Until nothing moves.
+    /// Runs until nothing moves.
     pub(crate) fn settle(&mut self) {
         for _ in 0..200_000 {
             self.step().expect("the server behaves");
@@ -256,7 +256,7 @@ impl World {
                     let kinds = self.open.remove(&ticket).expect("a ticket is dropped once");
                     self.dropped += 1;
                     if operations.is_empty() {
-                        // A TREE_CONNECT that was held.
+                        // A TREE_CONNECT whose reply was withheld.
                         continue;
                     }
                     assert_eq!(kinds.len(), operations.len());
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// A block as the file holds it at `offset`.
+    /// Returns a block with the content of a file at `offset`.
     pub(crate) fn block(&self, offset: u64, length: usize) -> Option<Block> {
         let mut block = self.pool.try_get()?;
         block.capacity_mut()[..length].copy_from_slice(content(offset, length));
@@ -332,7 +332,7 @@ pub(crate) fn echo() -> Operation {
     Operation::encoded(Command::Echo, TreeId(0), |w| bare::EchoRequest.encode(w))
 }
 
-/// The played server looks at nothing of it.
+/// The played server ignores its fields.
 pub(crate) fn watch() -> Operation {
     Operation::new(
         Command::ChangeNotify,
@@ -381,7 +381,7 @@ fn check(kind: &Kind, reply: &Reply) {
     }
 }
 
-/// Blocks come back, whatever became of the request, as they were.
+/// Checks that blocks are returned unchanged, whatever the outcome.
 fn check_returned(kind: &Kind, operation: &Operation) {
     match kind {
         Kind::Read(..) => assert!(operation.receive.is_some()),
@@ -390,7 +390,7 @@ fn check_returned(kind: &Kind, operation: &Operation) {
     assert!(!operation.body.is_empty());
 }
 
-/// A WRITE's block comes back from what failed, and is not sealed any more.
+/// Checks that the block of a failed WRITE is returned unsealed.
 fn check_payload(kind: &Kind, payload: Option<&Block>, has_failed: bool) {
     match (kind, payload) {
         (Kind::Write(offset, length), Some(payload)) if has_failed => {
@@ -401,25 +401,25 @@ fn check_payload(kind: &Kind, payload: Option<&Block>, has_failed: bool) {
     }
 }
 
-/// One thing among those a client does.
+/// Does one random thing that a client may do.
 pub(crate) fn anything(world: &mut World) {
     if world.random.percent(8) {
-        let ticket = world.submit(Chain::one(watch()), vec![Kind::Watch]);
+        let ticket = world.submit(Compound::one(watch()), vec![Kind::Watch]);
         if let Some(ticket) = ticket.filter(|_| world.random.percent(40)) {
             world.client.cancel(ticket);
         }
         return;
     }
-    // None: no block is free.
-    let Some((mut chain, kinds)) = some_chain(world) else {
+    // `None` if no block is free.
+    let Some((mut compound, kinds)) = some_compound(world) else {
         return;
     };
     let negotiated = world.client.negotiated();
     let can_seal = negotiated.is_some_and(|negotiated| negotiated.cipher.is_some());
-    chain.encrypt = can_seal && world.random.percent(10);
-    // Somebody else holds the block sometimes, for a while or for good.
+    compound.encrypt = can_seal && world.random.percent(10);
+    // Another handle to the block sometimes exists, for a while or forever.
     let held: Vec<Block> = if world.random.percent(20) {
-        let payloads = chain
+        let payloads = compound
             .operations
             .iter()
             .filter_map(|operation| operation.payload.clone());
@@ -427,14 +427,14 @@ pub(crate) fn anything(world: &mut World) {
     } else {
         Vec::new()
     };
-    world.submit(chain, kinds);
+    world.submit(compound, kinds);
     if world.random.percent(50) {
         let _ = world.step();
     }
     drop(held);
 }
 
-fn some_chain(world: &mut World) -> Option<(Chain, Vec<Kind>)> {
+fn some_compound(world: &mut World) -> Option<(Compound, Vec<Kind>)> {
     let file = FileId {
         persistent: 1,
         volatile: 1,
@@ -453,41 +453,41 @@ fn some_chain(world: &mut World) -> Option<(Chain, Vec<Kind>)> {
     Some(match world.random.below(11) {
         0..=2 => {
             let read = world.read(file, offset, length)?;
-            (Chain::one(read), vec![Kind::Read(offset, length)])
+            (Compound::one(read), vec![Kind::Read(offset, length)])
         }
         3..=4 => {
             let write = world.write(file, offset, length)?;
-            (Chain::one(write), vec![Kind::Write(offset, length)])
+            (Compound::one(write), vec![Kind::Write(offset, length)])
         }
         5 => {
             let read = world.read(file, END_OF_FILE, length)?;
-            (Chain::one(read), vec![Kind::Read(END_OF_FILE, length)])
+            (Compound::one(read), vec![Kind::Read(END_OF_FILE, length)])
         }
         6 | 7 => {
             let write = world.write(FileId::RELATED, offset, length)?;
             let operations = vec![create(name), write, close(FileId::RELATED)];
             let kinds = vec![Kind::Create(found), Kind::Write(offset, length), closed];
-            (Chain::related(operations), kinds)
+            (Compound::related(operations), kinds)
         }
         8 | 9 => {
             let read = world.read(FileId::RELATED, offset, length)?;
             let operations = vec![create(name), read, close(FileId::RELATED)];
             let kinds = vec![Kind::Create(found), Kind::Read(offset, length), closed];
-            (Chain::related(operations), kinds)
+            (Compound::related(operations), kinds)
         }
         _ => {
-            let chain = Chain {
+            let compound = Compound {
                 operations: vec![echo(), create("a"), echo()],
-                ..Chain::default()
+                ..Compound::default()
             };
             let echo = Kind::Other(Command::Echo);
-            (chain, vec![echo.clone(), Kind::Create(true), echo])
+            (compound, vec![echo.clone(), Kind::Create(true), echo])
         }
     })
 }
 
 impl World {
-    /// The id of the next request.
+    /// Returns the id of the next request.
     pub(crate) fn next_id(&self) -> u64 {
         self.peer.next_id()
     }

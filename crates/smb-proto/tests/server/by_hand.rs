@@ -1,4 +1,4 @@
-//! What no client of ours would send.
+//! Requests that our own client would never send.
 
 use crate::line::Line;
 use crate::world::server_config;
@@ -79,7 +79,8 @@ fn negotiate_contexts() {
     assert_eq!(negotiate(&mut line, old, vec![]), Some(NtStatus::NOT_SUPPORTED));
 }
 
-/// Behind a NEGOTIATE of SMB 1 the next message has id 1 ([MS-SMB2] 3.3.5.2.3; impacket), or 0 with some.
+/// After an SMB 1 NEGOTIATE the next message has id 1 ([MS-SMB2] 3.3.5.2.3; impacket), or 0 with
+/// some clients.
 #[test]
 fn after_smb1_ids_go_on_from_either() {
     for first in [0, 1] {
@@ -103,7 +104,7 @@ fn after_smb1_ids_go_on_from_either() {
     }
 }
 
-/// Bytes of a NEGOTIATE cut and changed anywhere.
+/// A NEGOTIATE cut and changed anywhere.
 #[test]
 fn negotiations_of_any_form() {
     let request = NegotiateRequest {
@@ -132,7 +133,7 @@ fn negotiations_of_any_form() {
     }
 }
 
-/// Answers grant no more than was agreed on, whatever is asked for.
+/// Replies grant no more than the maximum, whatever is asked for.
 #[test]
 fn credits() {
     let mut line = Line::new(server_config());
@@ -142,13 +143,13 @@ fn credits() {
         assert_eq!(line.ask(Command::Echo, |w| w.u32(4)), Some(NtStatus::SUCCESS));
         assert!((1..=512).contains(&line.credits), "{}", line.credits);
     }
-    // Asking for none leaves one at the least.
+    // A request for no credits leaves at least one.
     line.asks = 0;
     for _ in 0..2000 {
         assert_eq!(line.ask(Command::Echo, |w| w.u32(4)), Some(NtStatus::SUCCESS));
         assert!((1..=512).contains(&line.credits), "{}", line.credits);
     }
-    // Ids left out, and used out of order.
+    // Ids skipped, and used out of order.
     line.asks = 512;
     line.next_id += 1;
     let mut refused = false;
@@ -179,13 +180,13 @@ fn ids_used_twice_or_not_granted() {
     }
 }
 
-/// Logins that are begun and never ended.
+/// Logins that are begun and never completed.
 #[test]
-fn logins_under_way_are_bounded() {
+fn logins_in_progress_are_bounded() {
     let mut line = Line::new(server_config());
     line.asks = 512;
     negotiate(&mut line, vec![Dialect::Smb210], vec![]);
-    // NTLMSSP NEGOTIATE as such.
+    // NTLMSSP NEGOTIATE without SPNEGO.
     let token = [
         b"NTLMSSP\0\x01\0\0\0".as_slice(),
         &0x6209_8235_u32.to_le_bytes(),
@@ -211,7 +212,7 @@ fn logins_under_way_are_bounded() {
     assert_eq!(line.served.protocol.frame_len_max(), 128 << 10);
 }
 
-/// Only NEGOTIATE has no id of a session, nothing else is done.
+/// Only NEGOTIATE has no session id; no other command is executed.
 #[test]
 fn frames_before_a_login_are_short() {
     let mut line = Line::new(server_config());

@@ -1,9 +1,9 @@
-//! Answers that are compressed: signed or sealed, alone or in compounds.
+//! Compressed replies: signed or sealed, alone or in compounds.
 
 use std::sync::Arc;
 
 use ropeway_block::{Block, Pool};
-use ropeway_smb_proto::client::{self, Chain, Encryption, Operation};
+use ropeway_smb_proto::client::{self, Compound, Encryption, Operation};
 use ropeway_smb_proto::compression::Algorithms;
 use ropeway_smb_proto::server::{Config, Sessions};
 use ropeway_smb_wire::header::Command;
@@ -12,7 +12,7 @@ use ropeway_smb_wire::{FileId, NtStatus, TreeId};
 
 use crate::world::{World, client_config, echo, server_config, tree};
 
-/// Every second page is noise, of the offset.
+/// Fills every second page with noise that depends on the offset.
 fn half(offset: u64, buffer: &mut [u8]) {
     let mut state = offset | 1;
     for (page, bytes) in buffer.chunks_mut(4096).enumerate() {
@@ -44,7 +44,7 @@ fn world(compression: bool, encryption: Encryption, config: Config) -> (World, S
     let mut sessions = Sessions::default();
     let mut world = World::ready(client, &Arc::new(config), &mut sessions);
     assert!(world.is_logged_in());
-    let ticket = world.client.submit(Chain::one(tree())).unwrap();
+    let ticket = world.client.submit(Compound::one(tree())).unwrap();
     assert!(world.settle(&mut sessions));
     let tree = world.replies.remove(&ticket).unwrap()[0]
         .header
@@ -69,10 +69,10 @@ fn read(tree: TreeId, offset: u64, length: u32) -> Operation {
     operation
 }
 
-/// What is read, and in how many bytes it came.
-fn fetch(world: &mut World, sessions: &mut Sessions, chain: Chain) -> (Vec<Block>, usize) {
+/// Returns the data read, and the number of bytes received for it.
+fn fetch(world: &mut World, sessions: &mut Sessions, compound: Compound) -> (Vec<Block>, usize) {
     let before = world.received;
-    let ticket = world.client.submit(chain).unwrap();
+    let ticket = world.client.submit(compound).unwrap();
     assert!(world.settle(sessions), "{:?}", world.events);
     let replies = world.replies.remove(&ticket).unwrap();
     let of_read = |reply: &client::Reply| reply.header.command == Command::Read;
@@ -90,7 +90,7 @@ fn expected(content: fn(u64, &mut [u8]), offset: u64, length: usize) -> Vec<u8> 
 }
 
 #[test]
-fn what_is_read_comes_compressed_where_both_want_it() {
+fn reads_are_compressed_if_both_ends_support_it() {
     const LENGTH: usize = 1 << 18;
     let without = Config {
         compression: Algorithms::default(),
@@ -104,8 +104,8 @@ fn what_is_read_comes_compressed_where_both_want_it() {
         ] {
             let (mut world, mut sessions, tree) = world(wants, encryption, config);
             for offset in [0, 77] {
-                let chain = Chain::one(read(tree, offset, LENGTH as u32));
-                let (blocks, received) = fetch(&mut world, &mut sessions, chain);
+                let compound = Compound::one(read(tree, offset, LENGTH as u32));
+                let (blocks, received) = fetch(&mut world, &mut sessions, compound);
                 assert_eq!(blocks[0][..], expected(half, offset, LENGTH));
                 let bound = LENGTH * 5 / 8;
                 assert_eq!(received < bound, is_shorter, "{received} {encryption:?} {wants}");
@@ -114,17 +114,17 @@ fn what_is_read_comes_compressed_where_both_want_it() {
     }
 }
 
-/// As whole small files come: the READ in the middle, other answers around it.
+/// Compounds that read whole small files: the READ in the middle, other replies around it.
 #[test]
 fn compounds_are_compressed_too() {
     for encryption in [Encryption::Off, Encryption::Required] {
         let (mut world, mut sessions, tree) = world(true, encryption, server_config());
         let operations = vec![echo(), read(tree, 3, 50_000), read(tree, 9, 70_001), echo()];
-        let chain = Chain {
+        let compound = Compound {
             operations,
-            ..Chain::one(echo())
+            ..Compound::one(echo())
         };
-        let (blocks, received) = fetch(&mut world, &mut sessions, chain);
+        let (blocks, received) = fetch(&mut world, &mut sessions, compound);
         assert_eq!(blocks[0][..], expected(half, 3, 50_000));
         assert_eq!(blocks[1][..], expected(half, 9, 70_001));
         assert!(received < 75_000, "{received}");
@@ -132,23 +132,27 @@ fn compounds_are_compressed_too() {
 }
 
 #[test]
-fn noise_and_what_is_short_come_as_they_are() {
+fn noise_and_short_reads_are_not_compressed() {
     let (mut world, mut sessions, tree) = world(true, Encryption::Off, server_config());
     world.served.content = noise;
     for (offset, length) in [(0, 1 << 18), (1, 100), (5, 5000)] {
-        let chain = Chain::one(read(tree, offset, length));
-        let (blocks, received) = fetch(&mut world, &mut sessions, chain);
+        let compound = Compound::one(read(tree, offset, length));
+        let (blocks, received) = fetch(&mut world, &mut sessions, compound);
         assert_eq!(blocks[0][..], expected(noise, offset, length as usize));
         assert_eq!(received, length as usize + 4 + 80);
     }
 }
 
-/// A byte changed on the way: the signature is of what was compressed, so nothing of it is believed.
+/// A byte is changed in transit: the signature covers the uncompressed message, so nothing of it is
+/// accepted.
 #[test]
-fn what_was_changed_on_the_way_ends_the_connection() {
+fn a_changed_compressed_reply_ends_the_connection() {
     for at in [9, 40, 100, 1000, 30_000] {
         let (mut world, mut sessions, tree) = world(true, Encryption::Off, server_config());
-        world.client.submit(Chain::one(read(tree, 0, 1 << 16))).unwrap();
+        world
+            .client
+            .submit(Compound::one(read(tree, 0, 1 << 16)))
+            .unwrap();
         world.tampers = match at {
             9 => |to_server, _, frame| frame[9] ^= u8::from(!to_server) * 0x55,
             40 => |to_server, _, frame| frame[40] ^= u8::from(!to_server) * 0x55,

@@ -1,20 +1,20 @@
-//! Requests made by hand, in memory.
+//! Hand-made requests, in memory.
 
 use std::sync::Arc;
 
 use crate::world::Served;
 use ropeway_smb_proto::server::{Config, Sessions};
-use ropeway_smb_wire::header::{Chain, Command, HEADER_LEN, Header};
+use ropeway_smb_wire::header::{Command, CompoundMessages, HEADER_LEN, Header};
 use ropeway_smb_wire::{MessageId, NtStatus, Reader, SessionId, Writer};
 
-/// A connection and what it would answer.
+/// A connection and its replies.
 pub(crate) struct Line {
     pub(crate) served: Served,
     pub(crate) sessions: Sessions,
     pub(crate) next_id: u64,
     pub(crate) session: SessionId,
     pub(crate) asks: u16,
-    /// Credits held, as the server says.
+    /// Credits held, according to the server.
     pub(crate) credits: i64,
 }
 
@@ -44,11 +44,11 @@ impl Line {
         out
     }
 
-    /// The headers of the answers.
+    /// Sends a frame. Returns the headers and bodies of the replies.
     pub(crate) fn send(&mut self, frame: &[u8]) -> Vec<(Header, Vec<u8>)> {
         let mut all = Vec::new();
         for answer in self.served.feed(frame, &mut self.sessions) {
-            for message in Chain::new(&answer[4..]) {
+            for message in CompoundMessages::new(&answer[4..]) {
                 let message = message.unwrap();
                 let header = Header::decode(&mut Reader::new(message, "header")).unwrap();
                 self.credits += i64::from(header.credits);
@@ -58,7 +58,8 @@ impl Line {
         all
     }
 
-    /// The status of the one answer; none if the server hung up.
+    /// Sends a request. Returns the status of its reply, or `None` if the server closed the
+    /// connection.
     pub(crate) fn ask(&mut self, command: Command, body: impl FnOnce(&mut Writer<'_>)) -> Option<NtStatus> {
         let message = self.message(command, body);
         let answers = self.send(&message);

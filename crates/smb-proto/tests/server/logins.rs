@@ -1,9 +1,9 @@
-//! Logins, good and bad; further channels; sessions that come back.
+//! Logins, successful and failed; further channels; sessions that are replaced.
 
 use std::sync::Arc;
 
 use crate::world::{World, client_config, login, server_config, tree};
-use ropeway_smb_proto::client::{self, Chain, Encryption, Event, LoginError};
+use ropeway_smb_proto::client::{self, Compound, Encryption, Event, LoginError};
 use ropeway_smb_proto::server::{Config, Sessions};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::{Guid, NtStatus};
@@ -16,7 +16,7 @@ fn failed(world: &World, status: NtStatus) -> bool {
 }
 
 #[test]
-fn nobody_is_told_what_was_wrong() {
+fn a_refused_login_does_not_reveal_the_reason() {
     let server = Arc::new(server_config());
     for (user, password) in [("anna", "wrong"), ("carl", "secret"), ("anna", ""), ("", "")] {
         let mut sessions = Sessions::new();
@@ -34,7 +34,7 @@ fn nobody_is_told_what_was_wrong() {
             world.events
         );
         assert!(sessions.is_empty() && world.served.hung_up.is_none());
-        // And may try again.
+        // The client may try again.
         world.client.log_in(login("anna", "secret")).unwrap();
         world.settle(&mut sessions);
         assert!(world.is_logged_in());
@@ -67,7 +67,8 @@ fn anonymous_where_it_is_allowed() {
     assert_eq!(world.echo(&mut sessions), [NtStatus::SUCCESS]);
 }
 
-/// A guest is let in only where that is asked for, and never with a password or instead of somebody else.
+/// A guest is admitted only if the configuration says so, and never with a password or in place of
+/// another user.
 #[test]
 fn guests_where_they_are_allowed() {
     for (guest, user, password, is_in) in [
@@ -126,9 +127,12 @@ fn channels() {
             assert_eq!(sessions.iter().next().unwrap().channels().len(), 2);
             for world in [&mut first, &mut second] {
                 assert_eq!(world.echo(&mut sessions), [NtStatus::SUCCESS]);
-                assert_eq!(world.ask(Chain::one(tree()), &mut sessions), [NtStatus::SUCCESS]);
+                assert_eq!(
+                    world.ask(Compound::one(tree()), &mut sessions),
+                    [NtStatus::SUCCESS]
+                );
             }
-            // Another user's password does not do.
+            // The password of another user does not suffice.
             let mut third = World::new(config.clone(), &server, 3);
             third.client.bind(&secret, login("bert", "secret")).unwrap();
             third.settle(&mut sessions);
@@ -148,8 +152,8 @@ fn channels() {
     }
 }
 
-/// The key and the password prove who it is; another `ClientGuid` is no reason to refuse ([MS-SMB2] 3.3.5.5: the server
-/// may; smb2.session.bind_negative_smb3signCtoHd).
+/// The key and the password prove the identity, so another `ClientGuid` is allowed ([MS-SMB2]
+/// 3.3.5.5 leaves it to the server; smb2.session.bind_negative_smb3signCtoHd).
 #[test]
 fn a_channel_with_another_client_guid() {
     for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
@@ -165,7 +169,7 @@ fn a_channel_with_another_client_guid() {
         };
         let mut first = World::ready(config, &server, &mut sessions);
         let secret = first.client.session().unwrap();
-        // Not with another user's password.
+        // Not with the password of another user.
         let mut second = World::new(other.clone(), &server, 2);
         second.client.bind(&secret, login("bert", "secret")).unwrap();
         second.settle(&mut sessions);
@@ -209,7 +213,7 @@ fn a_channel_needs_the_sessions_key() {
         assert_eq!(sessions.iter().next().unwrap().channels().len(), 1);
         second = World::new(client_config(), &server, 3);
     }
-    // Unsigned, later.
+    // Unsigned, in a later round.
     let mut second = World::new(client_config(), &server, 4);
     second.tampers = |up, frame, bytes| {
         if up && frame == 3 {
@@ -244,7 +248,7 @@ fn a_session_that_was_lost_is_replaced() {
     assert!(second.is_logged_in() && sessions.get(previous).is_none());
 }
 
-/// Whoever is in the middle changes what is agreed on: nobody logs in.
+/// A third party changes the negotiation: the login fails.
 #[test]
 fn tampered_negotiations() {
     let server = Arc::new(server_config());
@@ -283,7 +287,7 @@ fn tampered_negotiations() {
     }
 }
 
-/// Traffic that is changed on its way is not executed.
+/// Requests changed in transit are not executed.
 #[test]
 fn tampered_requests() {
     for encryption in [Encryption::Off, Encryption::Desired] {
@@ -323,7 +327,7 @@ fn tampered_requests() {
                     }
                 },
             };
-            let statuses = world.ask(Chain::one(tree()), &mut sessions);
+            let statuses = world.ask(Compound::one(tree()), &mut sessions);
             assert_ne!(statuses, [NtStatus::SUCCESS]);
             assert!(world.served.executed.is_empty(), "{encryption:?} {at}");
         }

@@ -1,4 +1,5 @@
-//! The server's connection against our own client's, in memory, and against messages made by hand.
+//! Tests of the server connection against our own client, in memory, and against hand-made
+//! messages.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 

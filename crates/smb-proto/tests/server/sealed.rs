@@ -1,4 +1,4 @@
-//! Several sessions on one connection, each with keys of its own.
+//! Several sessions on one connection, each with its own keys.
 
 use crate::line::Line;
 use crate::world::{login, server_config};
@@ -10,7 +10,7 @@ use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, Secur
 use ropeway_smb_wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
 use ropeway_smb_wire::{Guid, NtStatus, Reader, SessionId};
 
-/// 3.0.2 with encryption: its keys hang on nothing but the session's.
+/// Dialect 3.0.2 with encryption: its keys depend on nothing but the session key.
 fn line(config: Config) -> Line {
     let mut line = Line::new(config);
     line.asks = 64;
@@ -26,13 +26,13 @@ fn line(config: Config) -> Line {
     line
 }
 
-/// A login; the session with what seals its requests, or the status.
+/// Logs in. Returns the session and the sealer of its requests, or the status.
 fn log_in(line: &mut Line, user: &str) -> Result<(SessionId, Sealer), NtStatus> {
     let (session, keys) = log_in_keys(line, user)?;
     Ok((session, Sealer::new(Cipher::Aes128Ccm, &keys.client_to_server, 0)))
 }
 
-/// A login; the session and its keys, or the status.
+/// Logs in. Returns the session and its keys, or the status.
 fn log_in_keys(line: &mut Line, user: &str) -> Result<(SessionId, SessionKeys), NtStatus> {
     let mut spnego = login(user, "secret");
     let mut token = spnego.start(&[]).unwrap();
@@ -64,7 +64,7 @@ fn log_in_keys(line: &mut Line, user: &str) -> Result<(SessionId, SessionKeys), 
     }
 }
 
-/// An ECHO of one session, sealed by a key, as another session's.
+/// Returns an ECHO of `session`, sealed with `sealer`, whose transform header names `says`.
 fn sealed(line: &mut Line, session: SessionId, sealer: &mut Sealer, says: SessionId) -> Vec<u8> {
     line.session = session;
     let mut message = line.message(Command::Echo, |w| w.u32(4));
@@ -75,7 +75,7 @@ fn sealed(line: &mut Line, session: SessionId, sealer: &mut Sealer, says: Sessio
 /// [MS-SMB2] 3.3.5.2.1.1, 3.3.5.2.1.
 #[test]
 fn a_session_is_sealed_with_its_own_key() {
-    // Which of the two sessions: the message's, the key's, the transform header's.
+    // The session named by the message, by the key, and by the transform header.
     for (message, key, says) in [(0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (0, 0, 1), (1, 1, 0)] {
         let mut line = line(server_config());
         let mut both = [
@@ -94,9 +94,10 @@ fn a_session_is_sealed_with_its_own_key() {
     }
 }
 
-/// [MS-SMB2] 3.3.4.1.1: what is sealed has no signature. Found by `cargo xtask attack server`: a request's own came back.
+/// [MS-SMB2] 3.3.4.1.1: a sealed message has no signature. Found by `cargo xtask attack server`:
+/// the request's own signature was returned.
 #[test]
-fn a_sealed_answer_has_no_signature() {
+fn a_sealed_reply_has_no_signature() {
     let mut line = line(server_config());
     let (session, keys) = log_in_keys(&mut line, "anna").unwrap();
     let cipher = Cipher::Aes128Ccm;
@@ -122,7 +123,8 @@ fn a_sealed_answer_has_no_signature() {
     assert_eq!(header.signature, [0; 16]);
 }
 
-/// [MS-SMB2] 3.3.4.1.1. Found by `cargo xtask attack server`: a request's own signature came back.
+/// [MS-SMB2] 3.3.4.1.1. Found by `cargo xtask attack server`: the request's own signature was
+/// returned.
 #[test]
 fn an_echo_without_a_session_is_answered_without_a_signature() {
     let mut line = line(server_config());
@@ -136,7 +138,7 @@ fn an_echo_without_a_session_is_answered_without_a_signature() {
 }
 
 #[test]
-fn plain_where_all_is_sealed() {
+fn a_plain_request_in_a_sealed_session_is_refused() {
     let mut line = line(Config {
         sealing: Sealing::Required,
         signing_required: false,
@@ -158,7 +160,7 @@ fn plain_where_all_is_sealed() {
 }
 
 #[test]
-fn only_so_many_sessions_on_one_connection() {
+fn sessions_on_one_connection_are_bounded() {
     let mut line = line(server_config());
     for number in 0..10 {
         let outcome = log_in(&mut line, "anna").map(|_| ());

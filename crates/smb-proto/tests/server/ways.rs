@@ -1,9 +1,9 @@
-//! Every dialect with every protection that it has.
+//! Every dialect with every protection it has.
 
 use std::sync::Arc;
 
 use crate::world::{World, client_config, echo, login, server_config, tree};
-use ropeway_smb_proto::client::{self, Chain, Encryption, Signing};
+use ropeway_smb_proto::client::{self, Compound, Encryption, Signing};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_proto::server::{Config, Sealing, Sessions};
 use ropeway_smb_wire::NtStatus;
@@ -103,18 +103,22 @@ fn every_dialect_and_protection() {
         }
         assert_eq!(world.echo(&mut sessions), [NtStatus::SUCCESS], "{what}");
         assert_eq!(
-            world.ask(Chain::one(tree()), &mut sessions),
+            world.ask(Compound::one(tree()), &mut sessions),
             [NtStatus::SUCCESS],
             "{what}"
         );
-        let chain = Chain {
+        let compound = Compound {
             operations: vec![echo(), echo(), echo()],
-            ..Chain::default()
+            ..Compound::default()
         };
-        assert_eq!(world.ask(chain, &mut sessions), [NtStatus::SUCCESS; 3], "{what}");
+        assert_eq!(
+            world.ask(compound, &mut sessions),
+            [NtStatus::SUCCESS; 3],
+            "{what}"
+        );
         assert_eq!(world.served.sealed > 0, sealed, "{what}");
         assert_eq!(sessions.len(), 1);
-        // Its end.
+        // The end of the session.
         world.client.log_off(true);
         world.settle(&mut sessions);
         assert!(
@@ -126,9 +130,9 @@ fn every_dialect_and_protection() {
     assert!(seen > 100, "{seen}");
 }
 
-/// A share that is sealed, on a session that is not.
+/// A sealed share in a session that is not sealed.
 #[test]
-fn a_sealed_tree_takes_nothing_plain() {
+fn a_sealed_tree_refuses_plain_requests() {
     let server = Arc::new(server_config());
     let client = client::Config {
         encryption: Encryption::Desired,
@@ -139,6 +143,9 @@ fn a_sealed_tree_takes_nothing_plain() {
     world.served.encrypted_trees = true;
     world.client.log_in(login("anna", "secret")).unwrap();
     world.settle(&mut sessions);
-    assert_eq!(world.ask(Chain::one(tree()), &mut sessions), [NtStatus::SUCCESS]);
+    assert_eq!(
+        world.ask(Compound::one(tree()), &mut sessions),
+        [NtStatus::SUCCESS]
+    );
     assert!(world.served.sealed > 0);
 }

@@ -1,4 +1,4 @@
-//! A server without files, and clients of it.
+//! A server without files, and its clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use std::time::Duration;
 
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy, ServerNames, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{self, Chain as Requests, Event, Operation, Reply, Ticket};
-use ropeway_smb_proto::compression::{Algorithms, Gauge};
+use ropeway_smb_proto::client::{self, Compound as Requests, Event, Operation, Reply, Ticket};
+use ropeway_smb_proto::compression::{Algorithms, CompressionSampler};
 use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_proto::server::{
-    Accounts, Admitted, Compound, Config, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
-    Sealing, Sessions, Tree,
+    Accounts, Admitted, CompoundState, Config, Connection, ConnectionId, ConnectionOutcome, PeerMisbehaved,
+    ReplyFrame, Request, Sealing, Sessions, Tree,
 };
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_len};
 use ropeway_smb_wire::fsctl::validate_negotiate::ValidateNegotiateResponse;
-use ropeway_smb_wire::header::{Chain, Command, HEADER_LEN, Target};
+use ropeway_smb_wire::header::{Command, CompoundMessages, HEADER_LEN, Target};
 use ropeway_smb_wire::ioctl::{IoctlRequest, IoctlResponse};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, ReadResponse};
 use ropeway_smb_wire::tree_connect::{ShareType, TreeConnectRequest, TreeConnectResponse};
 use ropeway_smb_wire::{FileTime, Guid, NtStatus, Reader, SessionId, Text, TreeId, Writer, bare};
 
-/// The user anna (`secret`), everything on offer.
+/// Returns a configuration with all features, and the user anna (`secret`).
 pub(crate) fn server_config() -> Config {
     let hash = *nt_hash(&Password::from("secret")).expose();
     let accounts: Accounts = Arc::new(move |user: &Text, _: &Text| {
@@ -84,9 +84,9 @@ pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
         _ => Credentials::with_password("", user, &Password::from(password)),
     };
     let entropy = NtlmEntropy {
-        now: FileTime(7),
+        wall_time: FileTime(7),
         client_challenge: [1; 8],
-        // The session's key is the client's choice: each user's is another.
+        // The client chooses the session key, so each user has another.
         session_key: [user.len() as u8 + user.as_bytes().first().copied().unwrap_or(0); 16].into(),
     };
     SpnegoClient::new(vec![Box::new(NtlmClient::new(
@@ -97,19 +97,19 @@ pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
     ))])
 }
 
-/// One end of one connection, with an owner that knows of trees only.
+/// One end of one connection, whose owner only knows trees.
 pub(crate) struct Served {
     pub(crate) protocol: Connection,
-    /// Frames that came sealed.
+    /// Number of sealed frames received.
     pub(crate) sealed: u32,
-    /// Trees that want encryption.
+    /// Whether trees demand encryption.
     pub(crate) encrypted_trees: bool,
-    /// Requests that were executed.
+    /// The requests executed.
     pub(crate) executed: Vec<Command>,
-    pub(crate) hung_up: Option<Hangup>,
-    /// What is read from an offset.
+    pub(crate) hung_up: Option<PeerMisbehaved>,
+    /// Fills a buffer with the content at an offset.
     pub(crate) content: fn(u64, &mut [u8]),
-    gauge: Gauge,
+    sampler: CompressionSampler,
 }
 
 impl Served {
@@ -121,11 +121,11 @@ impl Served {
             executed: Vec::new(),
             hung_up: None,
             content: |_, _| {},
-            gauge: Gauge::default(),
+            sampler: CompressionSampler::default(),
         }
     }
 
-    /// Answers to a frame, given without its length.
+    /// Returns the replies to a frame, which comes without its length.
     pub(crate) fn feed(&mut self, frame: &[u8], sessions: &mut Sessions) -> Vec<Vec<u8>> {
         if self.hung_up.is_some() {
             return Vec::new();
@@ -137,10 +137,10 @@ impl Served {
         })
     }
 
-    fn take(&mut self, frame: &[u8], sessions: &mut Sessions) -> Result<Vec<Vec<u8>>, Hangup> {
+    fn take(&mut self, frame: &[u8], sessions: &mut Sessions) -> Result<Vec<Vec<u8>>, PeerMisbehaved> {
         let now = FileTime(1);
         if frame.len() > self.protocol.frame_len_max() {
-            return Err(Hangup("a frame that is too long"));
+            return Err(PeerMisbehaved("a frame that is too long"));
         }
         let mut frame = frame.to_vec();
         let opened = self.protocol.open_frame(&mut frame)?;
@@ -150,16 +150,17 @@ impl Served {
         let sealed = opened.sealed;
         self.sealed += u32::from(sealed.is_some());
         let messages = opened.decompressed.as_deref().unwrap_or(&frame[opened.start..]);
-        let mut compound = Compound::new(sealed);
+        let mut compound = CompoundState::new(sealed);
         let mut out = ReplyFrame::new(Vec::new(), sealed.is_some());
         let mut forgets = None;
-        for message in Chain::new(messages) {
-            let message = message.map_err(|_| Hangup("a malformed compound"))?;
-            match self.protocol.admit(&mut compound, message, &*sessions)? {
+        for message in CompoundMessages::new(messages) {
+            let message = message.map_err(|_| PeerMisbehaved("a malformed compound"))?;
+            let session = sessions.snapshot(compound.scope(message));
+            match self.protocol.admit(&mut compound, message, session)? {
                 Admitted::Cancel(..) | Admitted::Ignored => {}
                 Admitted::Refused(request, status) => self.refuse(&request, status, &mut out),
                 Admitted::Run(mut request, _) => {
-                    let own = self.protocol.run_own(
+                    let own = self.protocol.run_connection_command(
                         &mut request,
                         message,
                         sealed.is_some(),
@@ -168,14 +169,16 @@ impl Served {
                         &mut out,
                     )?;
                     match own {
-                        Own::No => self.execute(&request, message, &mut compound, sessions, &mut out),
-                        Own::Replied | Own::LoggedIn { .. } => {}
-                        Own::LoggedOff(session) => forgets = Some(session.id),
-                        Own::LoginFailed(status, ended, _) => {
+                        ConnectionOutcome::Execute => {
+                            self.execute(&request, message, &mut compound, sessions, &mut out)
+                        }
+                        ConnectionOutcome::Replied | ConnectionOutcome::LoggedIn { .. } => {}
+                        ConnectionOutcome::LoggedOff(session) => forgets = Some(session.id),
+                        ConnectionOutcome::LoginFailed(status, ended, _) => {
                             self.refuse(&request, status, &mut out);
                             forgets = ended.map(|session| session.id);
                         }
-                        Own::Failed(status) => self.refuse(&request, status, &mut out),
+                        ConnectionOutcome::Failed(status) => self.refuse(&request, status, &mut out),
                     }
                 }
             }
@@ -199,7 +202,7 @@ impl Served {
         &mut self,
         request: &Request,
         message: &[u8],
-        compound: &mut Compound,
+        compound: &mut CompoundState,
         sessions: &mut Sessions,
         out: &mut ReplyFrame,
     ) {
@@ -262,7 +265,7 @@ impl Served {
                 .unwrap();
                 if read.flags.contains(ReadFlags::REQUEST_COMPRESSED) {
                     let algorithms = self.protocol.negotiated().unwrap().compression();
-                    out.compress_payload(count, |data| self.gauge.is_worth(algorithms, data));
+                    out.compress_payload(count, |data| self.sampler.is_worthwhile(algorithms, data));
                 }
             }
             _ => self.refuse(request, NtStatus::NOT_SUPPORTED, out),
@@ -276,9 +279,9 @@ pub(crate) struct World {
     pub(crate) served: Served,
     pub(crate) events: Vec<Event>,
     pub(crate) replies: BTreeMap<Ticket, Vec<Reply>>,
-    /// Changes the frames on their way: to the server (`true`) or from it.
+    /// Changes frames in transit: to the server (`true`) or from it.
     pub(crate) tampers: fn(bool, u32, &mut Vec<u8>),
-    /// Bytes from the server.
+    /// Number of bytes received from the server.
     pub(crate) received: usize,
     frames: u32,
     now: Duration,
@@ -298,7 +301,7 @@ impl World {
         }
     }
 
-    /// Logged in as anna.
+    /// Returns a world logged in as anna.
     pub(crate) fn ready(client: client::Config, server: &Arc<Config>, sessions: &mut Sessions) -> Self {
         let mut world = Self::new(client, server, 1);
         world.client.log_in(login("anna", "secret")).unwrap();
@@ -306,7 +309,7 @@ impl World {
         world
     }
 
-    /// Until nothing moves. Whether the client had nothing to say against the server.
+    /// Runs until nothing moves. Returns whether the client found no fault with the server.
     pub(crate) fn settle(&mut self, sessions: &mut Sessions) -> bool {
         let mut line = Vec::new();
         loop {
@@ -371,7 +374,7 @@ impl World {
         }
     }
 
-    /// Submits requests; the statuses of their answers.
+    /// Submits requests. Returns the statuses of their replies.
     pub(crate) fn ask(&mut self, requests: Requests, sessions: &mut Sessions) -> Vec<NtStatus> {
         let ticket = self.client.submit(requests).unwrap();
         self.settle(sessions);

@@ -6,7 +6,7 @@ use super::context::{Context, Outcome};
 
 pub(super) fn acknowledge(context: &mut Context<'_>) -> Outcome {
     let acknowledgment = context.decode(BreakAcknowledgment::decode)?;
-    let now = context.shared.now_ms();
+    let now = context.shared.uptime();
     match acknowledgment {
         BreakAcknowledgment::Oplock(ack) => {
             let open = context.open(ack.file_id)?;

@@ -48,7 +48,7 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
     let closed = context
         .shared
         .hub()
-        .close(context.shared.now_ms(), open_id(&request, context)?);
+        .close(context.shared.uptime(), open_id(&request, context)?);
     if let Some(closed) = closed {
         if let Handle::File(open) = &handle {
             posix::release(context.shared, open);

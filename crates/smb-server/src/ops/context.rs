@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{OpenId, Ticket, WaiterId};
-use ropeway_smb_proto::server::{Compound, Connection, ReplyFrame, Request, Tree};
+use ropeway_smb_proto::server::hub::{CountedRequest, OpenId, WaiterId};
+use ropeway_smb_proto::server::{CompoundState, Connection, ReplyFrame, Request, Tree};
 use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::{FileId, Guid, NtStatus, Reader, SessionId, TreeId, Writer};
@@ -27,7 +27,7 @@ pub(crate) struct Context<'a> {
     pub(crate) tree: Option<&'a Tree>,
     /// The message, from its header on.
     pub(crate) message: &'a [u8],
-    pub(crate) compound: &'a mut Compound,
+    pub(crate) compound: &'a mut CompoundState,
     pub(crate) frame: &'a mut ReplyFrame,
     /// What the hub knows the request by.
     pub(crate) waiter: WaiterId,
@@ -38,7 +38,7 @@ pub(crate) struct Context<'a> {
     /// It has waited, and is executed again.
     pub(crate) again: bool,
     /// That it is under way, as the hub counts it.
-    pub(crate) ticket: Option<Ticket>,
+    pub(crate) ticket: Option<CountedRequest>,
 }
 
 /// Work for the pool: fills the frame with the reply that has this header.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::Touch;
+use ropeway_smb_proto::server::hub::BreakTrigger;
 use ropeway_smb_wire::change_notify::CompletionFilter;
 use ropeway_smb_wire::error::{ErrorContext, ErrorId, ErrorResponse};
 use ropeway_smb_wire::negotiate::Dialect;
@@ -28,10 +28,7 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     let open = match handle {
         Handle::File(open) => open,
         Handle::Pipe(pipe) => {
-            let server = pipe
-                .server
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let server = pipe.server.lock();
             let (status, output) = match request.info_type {
                 InfoType::File => server.query(request.info_class, length)?,
                 _ => return Err(NtStatus::NOT_SUPPORTED),
@@ -125,12 +122,12 @@ fn set_file(context: &mut Context<'_>, open: &Arc<Open>, request: &SetInfoReques
 
 fn apply(context: &Context<'_>, open: &Arc<Open>, set: &SetFile) -> Result<(), NtStatus> {
     if let SetFile::EndOfFile(_) | SetFile::Allocation(_) = set {
-        let now = context.shared.now_ms();
+        let now = context.shared.uptime();
         let id = Some(open.hub_id());
         context
             .shared
             .hub()
-            .touch(now, id, &open.file, Touch::Write, context.waiter);
+            .break_caching(now, id, &open.file, BreakTrigger::Write, context.waiter);
     }
     set.apply(open)?;
     let filter = match set {

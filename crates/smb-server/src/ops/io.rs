@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ropeway_smb_proto::compression::Algorithms;
 use ropeway_smb_proto::server::ReplyFrame;
-use ropeway_smb_proto::server::hub::Touch;
+use ropeway_smb_proto::server::hub::BreakTrigger;
 use ropeway_smb_wire::create::{AccessMask, CreateOptions};
 use ropeway_smb_wire::flush::{FlushRequest, FlushResponse};
 use ropeway_smb_wire::header::Header;
@@ -124,7 +124,7 @@ fn compress(frame: &mut ReplyFrame, open: &Open, compression: Algorithms, count:
     if count > 0 && !compression.is_empty() {
         // No more than a frame holds.
         frame.compress_payload(count as usize, |data| {
-            open.state.gauge.is_worth(compression, data)
+            open.state.sampler.is_worthwhile(compression, data)
         });
     }
 }
@@ -230,11 +230,11 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     check_locks(context.shared, &open, request.offset, length as u64, true)?;
-    context.shared.hub().touch(
-        context.shared.now_ms(),
+    context.shared.hub().break_caching(
+        context.shared.uptime(),
         Some(open.hub_id()),
         &open.file,
-        Touch::Write,
+        BreakTrigger::Write,
         context.waiter,
     );
     if length == 0 {

@@ -1,9 +1,9 @@
 //! IOCTL ([MS-SMB2] 3.3.5.15), and pipes' READ and WRITE.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
-use ropeway_smb_proto::server::hub::{OpenId, Touch, TouchOutcome};
+use ropeway_smb_proto::server::hub::{BreakOutcome, BreakTrigger, OpenId};
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
 use ropeway_smb_wire::ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
@@ -46,16 +46,16 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
             if request.ctl_code != CtlCode::PIPE_TRANSCEIVE {
                 return Err(NtStatus::INVALID_DEVICE_REQUEST);
             }
-            let mut server = pipe.server.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut server = pipe.server.lock();
             server.transceive(request.input, output_max)?
         }
         Handle::File(open) => {
             if request.ctl_code == CtlCode::SET_REPARSE_POINT {
-                let now = context.shared.now_ms();
+                let now = context.shared.uptime();
                 let id = Some(open.hub_id());
                 let mut hub = context.shared.hub();
-                let outcome = hub.touch(now, id, &open.file, Touch::Delete, context.waiter);
-                if outcome == TouchOutcome::Wait {
+                let outcome = hub.break_caching(now, id, &open.file, BreakTrigger::Delete, context.waiter);
+                if outcome == BreakOutcome::Wait {
                     return Ok(super::Done::Wait);
                 }
             }
@@ -118,11 +118,11 @@ fn control(
             | CtlCode::DUPLICATE_EXTENTS_TO_FILE
     );
     if changes {
-        let now = shared.now_ms();
+        let now = shared.uptime();
         let id = Some(open.hub_id());
         shared
             .hub()
-            .touch(now, id, &open.file, Touch::Write, context.waiter);
+            .break_caching(now, id, &open.file, BreakTrigger::Write, context.waiter);
     }
     let apple = shared
         .sessions()
@@ -210,7 +210,7 @@ fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
 
 pub(super) fn read_pipe(context: &mut Context<'_>, pipe: &PipeOpen, request: &ReadRequest) -> Outcome {
     let (status, data) = {
-        let mut server = pipe.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut server = pipe.server.lock();
         server.read(request.length as usize)?
     };
     context.reply_with(status, |w| ReadResponse::default().encode(w, &data))
@@ -218,7 +218,7 @@ pub(super) fn read_pipe(context: &mut Context<'_>, pipe: &PipeOpen, request: &Re
 
 pub(super) fn write_pipe(context: &mut Context<'_>, pipe: &PipeOpen, data: &[u8]) -> Outcome {
     {
-        let mut server = pipe.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut server = pipe.server.lock();
         server.write(data)?;
     }
     let count = data.len() as u32;

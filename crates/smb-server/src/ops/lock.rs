@@ -1,9 +1,9 @@
 //! LOCK ([MS-SMB2] 3.3.5.14).
 
 use ropeway_smb_proto::server::hub::{LockOutcome, LockWish};
+use ropeway_smb_proto::server::rules::lock::verifies_sequence;
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::lock::{LockRequest, LockResponse};
-use ropeway_smb_wire::negotiate::Dialect;
 
 use super::context::{Context, Done, Outcome};
 use crate::posix;
@@ -27,10 +27,8 @@ pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let id = open.hub_id();
-    let dialect = context.protocol.dialect();
-    // [MS-SMB2] 3.3.5.14: repetitions are told from new requests where a channel may be lost.
-    let verifies =
-        dialect >= Dialect::Smb300 || (dialect == Dialect::Smb210 && context.shared.hub().is_durable(id));
+    let is_durable = context.shared.hub().is_durable(id);
+    let verifies = verifies_sequence(context.protocol.dialect(), is_durable);
     let wish = LockWish {
         now_ms: context.shared.now_ms(),
         open: id,

@@ -1,14 +1,17 @@
 //! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19), and telling of changes.
 
 use ropeway_smb_proto::server::hub::{FileKey, WatchOutcome};
+use ropeway_smb_proto::server::rules::notify::Changed;
 use ropeway_smb_proto::server::{Connection, ReplyFrame, Request};
 use ropeway_smb_wire::change_notify::{
-    Action, ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, CompletionFilter,
-    FileNotifyInformation, encode_changes,
+    ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, CompletionFilter, FileNotifyInformation,
+    encode_changes,
 };
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::header::HEADER_LEN;
 use ropeway_smb_wire::{NtStatus, Reader, Text, Writer};
+
+use ropeway_vfs::Name;
 
 use super::context::{Context, Done, Outcome};
 use super::name;
@@ -91,26 +94,16 @@ fn place(shared: &Shared, open: &Open) -> Option<(u32, Text)> {
 }
 
 /// An entry came or went.
-pub(super) fn entry(shared: &Shared, open: &Open, action: Action) {
+pub(super) fn entry(shared: &Shared, open: &Open, added: bool) {
     let Some((share, path)) = place(shared, open) else {
         return;
     };
+    let (action, filter) = kind(open).entry(added);
     if let Some(stream) = &open.stream {
-        let stream_path = Text::from(format!("{path}:{stream}:$DATA").as_str());
-        let action = if action == Action::ADDED {
-            Action::ADDED_STREAM
-        } else {
-            Action::REMOVED_STREAM
-        };
-        let mut hub = shared.hub();
-        hub.changed(share, &stream_path, action, CompletionFilter::STREAM_NAME);
+        let path = stream_path(&path, stream);
+        shared.hub().changed(share, &path, action, filter);
         return;
     }
-    let filter = if open.directory {
-        CompletionFilter::DIR_NAME
-    } else {
-        CompletionFilter::FILE_NAME
-    };
     let has_leases = {
         let mut hub = shared.hub();
         hub.changed(share, &path, action, filter);
@@ -118,8 +111,10 @@ pub(super) fn entry(shared: &Shared, open: &Open, action: Action) {
     };
     // Without leases nobody has to be told of the folder. Else it is opened to be known by; never with the hub locked.
     if let Some(parent) = has_leases.then(|| parent_key(open)).flatten() {
-        let now = shared.now_ms();
-        shared.hub().touch_folder(now, Some(open.hub_id()), &parent);
+        let now = shared.uptime();
+        shared
+            .hub()
+            .break_folder_leases(now, Some(open.hub_id()), &parent);
     }
 }
 
@@ -131,26 +126,32 @@ fn parent_key(open: &Open) -> Option<FileKey> {
     Some(super::create::key_of(&opened.stat, None))
 }
 
-/// Content or length changed.
+/// Reports a change of content or length.
 pub(super) fn written(shared: &Shared, open: &Open) {
-    let filter = match open.stream {
-        None => CompletionFilter::SIZE | CompletionFilter::LAST_WRITE,
-        Some(_) => CompletionFilter::STREAM_SIZE | CompletionFilter::STREAM_WRITE,
-    };
-    changed(shared, open, filter);
+    changed(shared, open, kind(open).written());
 }
 
-/// Attributes, times, security or extended attributes changed.
+/// Reports a change of attributes, times, security or extended attributes.
 pub(super) fn changed(shared: &Shared, open: &Open, filter: CompletionFilter) {
     let Some((share, path)) = place(shared, open) else {
         return;
     };
-    let (action, path) = match &open.stream {
-        None => (Action::MODIFIED, path),
-        Some(stream) => (
-            Action::MODIFIED_STREAM,
-            Text::from(format!("{path}:{stream}:$DATA").as_str()),
-        ),
+    let path = match &open.stream {
+        None => path,
+        Some(stream) => stream_path(&path, stream),
     };
-    shared.hub().changed(share, &path, action, filter);
+    shared.hub().changed(share, &path, kind(open).modified(), filter);
+}
+
+fn kind(open: &Open) -> Changed {
+    match (&open.stream, open.directory) {
+        (Some(_), _) => Changed::Stream,
+        (None, true) => Changed::Directory,
+        (None, false) => Changed::File,
+    }
+}
+
+/// The path of a stream as CHANGE_NOTIFY reports it.
+fn stream_path(path: &Text, stream: &Name) -> Text {
+    Text::from(format!("{path}:{stream}:$DATA").as_str())
 }

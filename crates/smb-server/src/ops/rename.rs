@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{OpenId, Touch, TouchOutcome};
+use ropeway_smb_proto::server::hub::{BreakOutcome, BreakTrigger, OpenId};
 use ropeway_smb_wire::change_notify::{Action, CompletionFilter};
 use ropeway_smb_wire::create::{AccessMask, ShareAccess};
 use ropeway_smb_wire::info::{DispositionFlags, RenameFlags};
@@ -21,35 +21,36 @@ use crate::{attributes, links, security, status};
 type Step = Result<Option<Done>, NtStatus>;
 
 /// Waits if others have to make room first.
-fn make_room(context: &Context<'_>, open: &Open, why: Touch) -> Step {
-    let now = context.shared.now_ms();
-    let outcome = context
-        .shared
-        .hub()
-        .touch(now, Some(open.hub_id()), &open.file, why, context.waiter);
+fn make_room(context: &Context<'_>, open: &Open, why: BreakTrigger) -> Step {
+    let now = context.shared.uptime();
+    let outcome =
+        context
+            .shared
+            .hub()
+            .break_caching(now, Some(open.hub_id()), &open.file, why, context.waiter);
     step_of(outcome)
 }
 
-fn step_of(outcome: TouchOutcome) -> Step {
+fn step_of(outcome: BreakOutcome) -> Step {
     match outcome {
-        TouchOutcome::Ready => Ok(None),
-        TouchOutcome::Wait => Ok(Some(Done::Wait)),
-        TouchOutcome::Refused(status) => Err(status),
+        BreakOutcome::Ready => Ok(None),
+        BreakOutcome::Wait => Ok(Some(Done::Wait)),
+        BreakOutcome::Refused(status) => Err(status),
     }
 }
 
 /// The same before a renaming, of all that a folder holds too.
 fn make_room_beneath(context: &Context<'_>, open: &Open, share_id: u32, path: &Text) -> Step {
     if !open.directory {
-        return make_room(context, open, Touch::Rename);
+        return make_room(context, open, BreakTrigger::Rename);
     }
-    let now = context.shared.now_ms();
+    let now = context.shared.uptime();
     let outcome = {
         let mut hub = context.shared.hub();
-        hub.touch_beneath(now, Some(open.hub_id()), share_id, path, context.waiter)
+        hub.break_beneath(now, Some(open.hub_id()), share_id, path, context.waiter)
     };
     match step_of(outcome)? {
-        None => make_room(context, open, Touch::Rename),
+        None => make_room(context, open, BreakTrigger::Rename),
         waits => Ok(waits),
     }
 }
@@ -78,7 +79,7 @@ pub(super) fn dispose(context: &Context<'_>, open: &Open, flags: DispositionFlag
             let checked = open.share.store.check_remove(&open.path());
             checked.map_err(|error| status::of(&error))?;
         }
-        if let Some(waits) = make_room(context, open, Touch::Delete)? {
+        if let Some(waits) = make_room(context, open, BreakTrigger::Delete)? {
             return Ok(Some(waits));
         }
     }
@@ -218,10 +219,16 @@ fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, real: &RelPa
         return Err(NtStatus::ACCESS_DENIED);
     }
     let key = key_of(&target.stat, None);
-    let now = context.shared.now_ms();
+    let now = context.shared.uptime();
     let outcome = {
         let mut hub = context.shared.hub();
-        hub.touch(now, Some(open.hub_id()), &key, Touch::Replace, context.waiter)
+        hub.break_caching(
+            now,
+            Some(open.hub_id()),
+            &key,
+            BreakTrigger::Replace,
+            context.waiter,
+        )
     };
     if let Some(waits) = step_of(outcome)? {
         return Ok(Some(waits));
@@ -289,7 +296,7 @@ fn rename_stream(context: &Context<'_>, open: &Open, to: &Text, replace: bool) -
     let Some(new) = target.stream else {
         return Err(NtStatus::INVALID_PARAMETER);
     };
-    if let Some(waits) = make_room(context, open, Touch::Rename)? {
+    if let Some(waits) = make_room(context, open, BreakTrigger::Rename)? {
         return Ok(Some(waits));
     }
     let rename = |stream: &Name, new: &Name| base.rename_stream(stream, new, replace);
@@ -310,7 +317,7 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
     links::check_move(&open.share, &from, &to)?;
     let token = context.token()?;
     security::check_adding(&open.share, &token, &to, false)?;
-    if let Some(waits) = make_room(context, open, Touch::Rename)? {
+    if let Some(waits) = make_room(context, open, BreakTrigger::Rename)? {
         return Ok(Some(waits));
     }
     let real = real_path(open, &to)?;

@@ -57,7 +57,7 @@ fn user_of(session: &Session) -> Option<String> {
 /// A session is off the table; its client may come back for durable handles.
 pub(crate) fn ended(shared: &Arc<Shared>, session: &Session) {
     let closed = {
-        let now = shared.now_ms();
+        let now = shared.uptime();
         shared.hub().end_session(now, session.id)
     };
     close_handles(shared, &closed);
@@ -87,7 +87,7 @@ pub(crate) fn connection_lost(shared: &Arc<Shared>, connection: ConnectionId, se
         }
     }
     let closed = {
-        let now = shared.now_ms();
+        let now = shared.uptime();
         shared.hub().disconnect(now, connection, &moved)
     };
     close_handles(shared, &closed);

@@ -7,7 +7,7 @@ use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::tree_connect::{
     ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,
 };
-use ropeway_smb_wire::unc::{PathFault, SharePath};
+use ropeway_smb_wire::unc::{PathError, SharePath};
 
 use super::context::{Context, Outcome};
 use super::session::close_handles;
@@ -18,7 +18,7 @@ pub(crate) const IPC: u32 = u32::MAX;
 pub(super) fn connect(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(TreeConnectRequest::decode)?;
     let path = SharePath::parse(&request.path).map_err(|fault| match fault {
-        PathFault::TooLong => NtStatus::BAD_NETWORK_NAME,
+        PathError::TooLong => NtStatus::BAD_NETWORK_NAME,
         _ => NtStatus::INVALID_PARAMETER,
     });
     let path = path?;
@@ -100,7 +100,7 @@ pub(super) fn disconnect(context: &mut Context<'_>) -> Outcome {
     let closed = context
         .shared
         .hub()
-        .end_tree(context.shared.now_ms(), session, tree);
+        .end_tree(context.shared.uptime(), session, tree);
     close_handles(context.shared, &closed);
     context.shared.drop_pipes(session.0, Some(tree.0));
     context.reply(|w| TreeDisconnectResponse.encode(w))

@@ -21,7 +21,7 @@ use ropeway_smb_wire::rpc::{
     BindAckResult, Body, FRAGMENT_LEN_MAX, Fragments, Pdu, Reassembly, SyntaxId, lsa as lsarpc,
     response_fragments, samr as sam, srvsvc, wkssvc,
 };
-use ropeway_smb_wire::{Malformed, NtStatus, Text};
+use ropeway_smb_wire::{DecodeError, NtStatus, Text};
 
 use super::answer::{self, Answer};
 use lsa::Lsa;
@@ -88,7 +88,7 @@ impl Service {
 }
 
 /// A call, or the fault that says that it is none of the interface's.
-fn understood<T>(call: Result<Option<T>, Malformed>) -> Result<T, u32> {
+fn understood<T>(call: Result<Option<T>, DecodeError>) -> Result<T, u32> {
     match call {
         Err(_) => Err(server::FAULT_BAD_STUB),
         Ok(None) => Err(server::FAULT_OP_RANGE),

@@ -1,5 +1,6 @@
 //! Whether a descriptor allows something ([MS-DTYP] 2.5.3.2).
 
+use ropeway_smb_proto::server::rules::create::generic_to_specific;
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::security::{Ace, AceFlags, AceKind, Acl, SecurityDescriptor, Sid};
@@ -68,22 +69,6 @@ pub(crate) fn allowed(
 pub(crate) fn without_writing(allowed: AccessMask) -> AccessMask {
     let writing = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::DELETE_CHILD;
     allowed.difference(writing)
-}
-
-/// Specific rights for generic ones ([MS-DTYP] 2.4.3, as files have them); the rest stays.
-pub(crate) fn generic_to_specific(mask: AccessMask) -> AccessMask {
-    let mut specific = mask;
-    for (generic, rights) in [
-        (AccessMask::GENERIC_ALL, AccessMask::FILE_ALL),
-        (AccessMask::GENERIC_READ, AccessMask::FILE_GENERIC_READ),
-        (AccessMask::GENERIC_WRITE, AccessMask::FILE_GENERIC_WRITE),
-        (AccessMask::GENERIC_EXECUTE, AccessMask::FILE_GENERIC_EXECUTE),
-    ] {
-        if mask.contains(generic) {
-            specific = specific.difference(generic) | rights;
-        }
-    }
-    specific
 }
 
 /// The rights that a CREATE gets.

@@ -1,5 +1,6 @@
 //! The descriptor of a new file ([MS-DTYP] 2.5.3.4).
 
+use ropeway_smb_proto::server::rules::create::generic_to_specific;
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::security::{Ace, AceFlags, Acl, ControlFlags, SecurityDescriptor, Sid};
@@ -8,7 +9,6 @@ use ropeway_vfs::Kind;
 use ropeway_vfs::store::NodeStat;
 
 use super::super::share::Token;
-use super::access::generic_to_specific;
 use super::{LEN_MAX, dacl_control, posix, sacl_control, sid};
 
 /// A descriptor that comes with a CREATE ([MS-SMB2] 2.2.13.2.2).

@@ -11,7 +11,7 @@ mod posix;
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::query_info::SecurityInformation;
 use ropeway_smb_wire::security::{Acl, ControlFlags, SecurityDescriptor, Sid};
-use ropeway_smb_wire::{Malformed, NtStatus};
+use ropeway_smb_wire::{DecodeError, NtStatus};
 use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat};
 use ropeway_vfs::{ErrorKind, RelPath};
 
@@ -20,8 +20,7 @@ use super::share::{Share, Token};
 use super::status;
 
 pub(crate) use access::{
-    ParentGrants, access_check, allowed, generic_to_specific, granted, maximal_access, unguarded,
-    without_writing,
+    ParentGrants, access_check, allowed, granted, maximal_access, unguarded, without_writing,
 };
 pub(crate) use inherit::{explicit, for_new};
 pub(crate) use posix::{group_sid, of_mode, owner_sid};
@@ -254,7 +253,7 @@ pub(crate) fn set(
     if bytes.len() > LEN_MAX {
         return Err(NtStatus::INVALID_SECURITY_DESCR);
     }
-    let new = SecurityDescriptor::decode(bytes).map_err(|_: Malformed| NtStatus::INVALID_SECURITY_DESCR)?;
+    let new = SecurityDescriptor::decode(bytes).map_err(|_: DecodeError| NtStatus::INVALID_SECURITY_DESCR)?;
     let stat = open.node.stat().map_err(|error| status::of(&error))?;
     let old = descriptor(&*open.node, &stat)?;
     store(&*open.node, &merged(old, new, parts, token)?)

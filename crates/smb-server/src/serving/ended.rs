@@ -1,11 +1,11 @@
 //! How serving a connection ends.
 
-use ropeway_smb_proto::server::Hangup;
+use ropeway_smb_proto::server::PeerMisbehaved;
 
 /// Why serving ended.
 pub(super) enum Ended {
     Lost(std::io::Error),
-    Hangup(Hangup),
+    Hangup(PeerMisbehaved),
     Panicked,
 }
 
@@ -15,8 +15,8 @@ impl From<std::io::Error> for Ended {
     }
 }
 
-impl From<Hangup> for Ended {
-    fn from(fault: Hangup) -> Self {
+impl From<PeerMisbehaved> for Ended {
+    fn from(fault: PeerMisbehaved) -> Self {
         Self::Hangup(fault)
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{Ticket, WaiterId};
-use ropeway_smb_proto::server::{Compound, Hangup, ReplyFrame, Request, Tree};
+use ropeway_smb_proto::server::hub::{CountedRequest, WaiterId};
+use ropeway_smb_proto::server::{CompoundState, PeerMisbehaved, ReplyFrame, Request, Tree};
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::header::{Command, Header};
 
@@ -31,7 +31,7 @@ pub(super) struct Step<'a> {
     pub(super) message: &'a [u8],
     /// What comes after it in its compound.
     pub(super) rest: &'a [u8],
-    pub(super) compound: &'a mut Compound,
+    pub(super) compound: &'a mut CompoundState,
     pub(super) frame: &'a mut ReplyFrame,
     /// The number of one that has waited.
     pub(super) again: Option<u64>,
@@ -60,7 +60,7 @@ impl Serving {
                 self.have_written_later(&request, &step, number, job);
                 return Ok(true);
             }
-            Ok(Done::Hangup(fault)) => return Err(Hangup(fault).into()),
+            Ok(Done::Hangup(fault)) => return Err(PeerMisbehaved(fault).into()),
             Err(status) => self.refuse(status, &request, step.compound, step.frame),
         }
         self.shared.deliver();
@@ -186,7 +186,7 @@ fn paid(request: &Request) -> usize {
 }
 
 /// A request that the hub counts until this goes.
-struct UnderWay(Arc<Shared>, Option<Ticket>);
+struct UnderWay(Arc<Shared>, Option<CountedRequest>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {

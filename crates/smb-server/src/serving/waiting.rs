@@ -1,7 +1,7 @@
 //! What waits for others, and what comes after it.
 
 use ropeway_smb_proto::server::hub::WaiterId;
-use ropeway_smb_proto::server::{Cancel, Compound, Request};
+use ropeway_smb_proto::server::{Cancel, CompoundState, Request};
 use ropeway_smb_wire::change_notify::FileNotifyInformation;
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::{NtStatus, SessionId};
@@ -20,7 +20,7 @@ pub(super) struct Parked {
     pub(super) request: Request,
     pub(super) message: Vec<u8>,
     pub(super) rest: Vec<u8>,
-    pub(super) compound: Compound,
+    pub(super) compound: CompoundState,
     pub(super) session: SessionId,
 }
 
@@ -39,7 +39,7 @@ impl Serving {
 
     /// The rest of a compound goes on when nothing else is under way: not at once, because it may end what waits, whose
     /// rest goes on then.
-    fn go_on_with(&mut self, rest: Vec<u8>, compound: Compound) {
+    fn go_on_with(&mut self, rest: Vec<u8>, compound: CompoundState) {
         if !rest.is_empty() {
             self.rests.push_back((rest, compound));
         }

@@ -7,8 +7,9 @@
 mod node;
 mod state;
 
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropeway_smb_proto::server::hub::FileKey;
 use ropeway_smb_wire::create::{AccessMask, CreateAction, CreateOptions};
@@ -174,7 +175,7 @@ fn fail<T>(path: &RelPath, kind: ErrorKind) -> Result<T> {
 
 impl MemoryStore {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn node(&self, index: u64, access: Access) -> Arc<MemoryNode> {

@@ -1,7 +1,8 @@
 //! Open nodes of the store in memory.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ropeway_vfs::outside::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, StreamInfo, StreamOpen};
@@ -22,7 +23,7 @@ fn error(kind: ErrorKind) -> Error {
 
 impl MemoryNode {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Reads the content.
@@ -245,7 +246,7 @@ struct MemoryEntries {
 
 impl Entries for MemoryEntries {
     fn next(&mut self) -> Result<Option<(Name, NodeStat)>> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         for name in self.names.by_ref() {
             let index = state
                 .entries(self.folder)

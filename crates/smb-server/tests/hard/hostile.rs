@@ -455,7 +455,7 @@ fn a_related_request_means_the_file_of_its_chain() {
         let frame = raw.compound(messages, true);
         raw.send(&frame);
         let answer = raw.receive().unwrap();
-        let statuses: Vec<_> = ropeway_smb_wire::header::Chain::new(&answer)
+        let statuses: Vec<_> = ropeway_smb_wire::header::CompoundMessages::new(&answer)
             .map(|message| {
                 Header::decode(&mut Reader::new(message.unwrap(), "header"))
                     .unwrap()

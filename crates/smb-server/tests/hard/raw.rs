@@ -384,7 +384,7 @@ pub(crate) fn spnego(user: &str, password: &str) -> SpnegoClient {
         _ => Credentials::with_password("", user, &Password::from(password)),
     };
     let entropy = NtlmEntropy {
-        now: FileTime(7),
+        wall_time: FileTime(7),
         client_challenge: [1; 8],
         session_key: [2; 16].into(),
     };
@@ -403,7 +403,7 @@ impl Raw {
         let mut headers = Vec::new();
         loop {
             let answer = self.receive()?;
-            for message in ropeway_smb_wire::header::Chain::new(&answer) {
+            for message in ropeway_smb_wire::header::CompoundMessages::new(&answer) {
                 headers.push(Header::decode(&mut Reader::new(message.unwrap(), "header")).unwrap());
             }
             if headers.last().is_some_and(|header| header.message_id.0 == last) {

@@ -1,7 +1,8 @@
 //! What the server tells: of this machine, and of what clients do.
 
+use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ropeway_smb_proto::auth::ntlm::nt_hash;
 use ropeway_smb_proto::secret::{NtHash, Password};
@@ -57,7 +58,7 @@ impl Audit for Changes {
         }
         let texts = [Some(record.action), record.user, record.path, record.target];
         let texts: Vec<_> = texts.into_iter().flatten().collect();
-        let mut all = self.0.lock().unwrap();
+        let mut all = self.0.lock();
         all.push((texts.join(" "), record.status));
     }
 }
@@ -113,7 +114,7 @@ fn the_audit_is_told_who_changed_what() {
         ("reparse alice pointer", NtStatus::SUCCESS),
         ("security alice other", NtStatus::SUCCESS),
     ];
-    let told = changes.0.lock().unwrap();
+    let told = changes.0.lock();
     let told: Vec<_> = told
         .iter()
         .map(|(text, status)| (text.as_str(), *status))

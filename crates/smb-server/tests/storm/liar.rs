@@ -1,7 +1,7 @@
 //! Hostile answers: a server of ours whose answers are changed before they are signed, compressed and sealed.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_smb_server::fuzzing::{Liar, Outgoing};
@@ -92,7 +92,7 @@ impl Fabulist {
 
     /// Whether a signature of it was wrong.
     pub(crate) fn has_forged(&self) -> bool {
-        self.state.lock().unwrap().has_forged
+        self.state.lock().has_forged
     }
 }
 
@@ -120,7 +120,7 @@ impl Liar for Fabulist {
         for (message, _) in &mut replies {
             message[NEXT_COMMAND_OFFSET..][..4].fill(0);
         }
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let login = replies.iter().any(|(message, _)| is_login(message));
         self.told.fetch_add(u64::from(!login), Ordering::Relaxed);
         let lies = state.random.percent(self.habits.lies);
@@ -141,7 +141,7 @@ impl Liar for Fabulist {
     }
 
     fn damage(&self, frame: &mut Vec<u8>) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let State {
             random, has_forged, ..
         } = &mut *state;

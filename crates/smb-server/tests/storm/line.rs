@@ -12,8 +12,8 @@ use ropeway_smb_proto::secret::SessionKey;
 use ropeway_smb_server::fuzzing::{FrameHost, FrameServer};
 use ropeway_smb_wire::frame::FRAME_HEADER_LEN;
 use ropeway_smb_wire::header::{
-    Chain, Command, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, NEXT_COMMAND_OFFSET, SIGNATURE_LEN,
-    SIGNATURE_OFFSET, Target,
+    Command, CompoundMessages, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, NEXT_COMMAND_OFFSET,
+    SIGNATURE_LEN, SIGNATURE_OFFSET, Target,
 };
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
 use ropeway_smb_wire::negotiate_context::{CompressionFlags, Context, HashAlgorithm};
@@ -133,7 +133,7 @@ impl Line {
 
     /// Notes what is asked, so that answers are recognised: the messages as the server will find them.
     pub(crate) fn note(&mut self, plain: &[u8]) {
-        for message in Chain::new(plain).map_while(Result::ok) {
+        for message in CompoundMessages::new(plain).map_while(Result::ok) {
             let Ok(header) = Header::decode(&mut Reader::new(message, "header")) else {
                 continue;
             };
@@ -219,7 +219,7 @@ impl Line {
             bytes = decompress(&bytes, algorithms, chained, 1 << 24)
                 .map_err(|error| format!("an answer that does not decompress: {error:?}"))?;
         }
-        for message in Chain::new(&bytes) {
+        for message in CompoundMessages::new(&bytes) {
             let message = message.map_err(|error| format!("an answer that is no chain: {error}"))?;
             let header = Header::decode(&mut Reader::new(message, "header"))
                 .map_err(|error| format!("an answer without header: {error}"))?;

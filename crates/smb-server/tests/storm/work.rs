@@ -1,10 +1,11 @@
 //! Sessions in several threads, what they count, and what the process may cost.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::Plan;
@@ -148,7 +149,7 @@ pub(crate) fn storm(
                 while !over.load(Ordering::Relaxed) {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let outcome = one(plan, number, thread, &folder, play);
-                    let mut total = total.lock().unwrap();
+                    let mut total = total.lock();
                     match outcome {
                         Ok(counts) => {
                             let before = total.reached / PROGRESS;
@@ -162,7 +163,7 @@ pub(crate) fn storm(
                             }
                         }
                         Err(fault) => {
-                            *failed.lock().unwrap() = Some((number, fault));
+                            *failed.lock() = Some((number, fault));
                             over.store(true, Ordering::Relaxed);
                         }
                     }
@@ -176,8 +177,8 @@ pub(crate) fn storm(
         }
         scope.spawn(|| watch(&most));
     });
-    let (counts, sessions) = (total.into_inner().unwrap(), next.into_inner() - plan.session);
-    if let Some((number, fault)) = failed.into_inner().unwrap() {
+    let (counts, sessions) = (total.into_inner(), next.into_inner() - plan.session);
+    if let Some((number, fault)) = failed.into_inner() {
         let seed = plan.seed;
         return Err(format!(
             "{fault}\nplay it again: --seed {seed} --session {number} --frames 1"

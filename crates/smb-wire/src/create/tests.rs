@@ -57,7 +57,7 @@ proptest! {
     }
 }
 
-/// [MS-SMB2] 2.2.13: name at 120, contexts 8-byte aligned behind it.
+/// [MS-SMB2] 2.2.13: the name is at offset 120, contexts follow at a multiple of 8.
 #[test]
 fn a_request_is_laid_out_as_specified() {
     let request = request([2, 2, 3, 4], "abc".into(), vec![RequestContext::QueryOnDiskId]);
@@ -72,16 +72,16 @@ fn a_request_is_laid_out_as_specified() {
 #[test]
 fn values_without_meaning_are_refused() {
     let good = message(|w| request([0, 1, 2, 3], Text::default(), Vec::new()).encode(w));
-    for (at, value, fault) in [
-        (67, 2, Fault::Value),
-        (64 + 36, 6, Fault::Value),
-        (64, 56, Fault::Signature),
+    for (at, value, kind) in [
+        (67, 2, DecodeErrorKind::Value),
+        (64 + 36, 6, DecodeErrorKind::Value),
+        (64, 56, DecodeErrorKind::Signature),
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
         assert_eq!(
-            CreateRequest::decode(&mut body(&bytes)).unwrap_err().fault,
-            fault,
+            CreateRequest::decode(&mut body(&bytes)).unwrap_err().kind,
+            kind,
             "byte {at}"
         );
     }
@@ -89,8 +89,8 @@ fn values_without_meaning_are_refused() {
     let mut bytes = message(|w| request([0, 1, 2, 3], "ab".into(), Vec::new()).encode(w));
     bytes[110] = 3;
     assert_eq!(
-        CreateRequest::decode(&mut body(&bytes)).unwrap_err().fault,
-        Fault::Value
+        CreateRequest::decode(&mut body(&bytes)).unwrap_err().kind,
+        DecodeErrorKind::Value
     );
 }
 

@@ -1,39 +1,39 @@
-//! `AAPL`: what a server can do for a Mac, and what a Mac says it is.
+//! `AAPL`: the context in which a Mac and a server exchange their capabilities.
 //!
-//! Apple documents the context only in source (`smb2_aapl` in its open SMB client): a command, a reserved word, a map
-//! of the questions, then the answers in the map's order. Other commands than the server query (file id to path) stay
-//! opaque.
+//! Apple documents the context only in source (`smb2_aapl` in its open SMB client): a command, a
+//! reserved word, a bit map of the questions, then the answers in the map's order. The server query
+//! is decoded. Other commands (file id to path) stay opaque.
 
 use crate::lengths::{len_u32, place};
-use crate::{Fault, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 /// `kAAPL_SERVER_QUERY`.
 const SERVER_QUERY: u32 = 1;
 
 bitflags! {
-    /// Which questions are asked or answered.
+    /// Bit map of the questions or answers.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct AppleReplyMap: u64 {
-        /// What the server can do.
+        /// Capabilities of the server.
         const SERVER_CAPS = 0x1;
-        /// What the volume can do.
+        /// Capabilities of the volume.
         const VOLUME_CAPS = 0x2;
-        /// What machine it is.
+        /// Model of the machine.
         const MODEL_INFO = 0x4;
         const _ = !0;
     }
 }
 
 bitflags! {
-    /// What client or server can do.
+    /// Capabilities of a client or server.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct AppleServerCaps: u64 {
         /// Directory entries carry Mac metadata.
         const SUPPORTS_READ_DIR_ATTR = 0x1;
-        /// `copyfile` on the server.
+        /// `copyfile` runs on the server.
         const SUPPORTS_OSX_COPYFILE = 0x2;
-        /// It is a Unix.
+        /// The system is a Unix.
         const UNIX_BASED = 0x4;
         /// NFS permissions in access control entries.
         const SUPPORTS_NFS_ACE = 0x8;
@@ -42,12 +42,12 @@ bitflags! {
 }
 
 bitflags! {
-    /// What the volume can do.
+    /// Capabilities of a volume.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct AppleVolumeCaps: u64 {
         /// File ids can be resolved to paths.
         const SUPPORT_RESOLVE_ID = 0x1;
-        /// Names differ by case.
+        /// Names are case-sensitive.
         const CASE_SENSITIVE = 0x2;
         /// FLUSH reaches the medium (`F_FULLFSYNC`).
         const SUPPORTS_FULL_SYNC = 0x4;
@@ -58,14 +58,14 @@ bitflags! {
 /// The server query of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppleServerQuery {
-    /// What is asked.
+    /// Questions.
     pub request_map: AppleReplyMap,
-    /// What the client can do.
+    /// Capabilities of the client.
     pub client_caps: AppleServerCaps,
 }
 
 impl AppleServerQuery {
-    /// `None` for other commands.
+    /// Decodes the query. Returns `None` for other commands.
     pub(super) fn decode(data: &[u8]) -> Result<Option<Self>> {
         let mut reader = Reader::new(data, "AAPL request");
         if reader.u32()? != SERVER_QUERY {
@@ -86,19 +86,19 @@ impl AppleServerQuery {
     }
 }
 
-/// The server query's answer; what was not answered is `None`.
+/// Response to the server query. Fields without an answer are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppleReply {
-    /// What the server can do.
+    /// Capabilities of the server.
     pub server_caps: Option<AppleServerCaps>,
-    /// What the volume can do.
+    /// Capabilities of the volume.
     pub volume_caps: Option<AppleVolumeCaps>,
-    /// What machine it is, such as `MacSamba`.
+    /// Model of the machine, such as `MacSamba`.
     pub model: Option<Text>,
 }
 
 impl AppleReply {
-    /// `None` for other commands.
+    /// Decodes the response. Returns `None` for other commands.
     pub(super) fn decode(data: &[u8]) -> Result<Option<Self>> {
         let mut reader = Reader::new(data, "AAPL response");
         if reader.u32()? != SERVER_QUERY {
@@ -117,7 +117,7 @@ impl AppleReply {
             reader.skip(4)?;
             let length = place(reader.u32()?);
             let model = reader.bytes(length)?;
-            reply.model = Some(Text::from_le_bytes(model).ok_or(reader.fault(Fault::Value))?);
+            reply.model = Some(Text::from_le_bytes(model).ok_or(reader.error(DecodeErrorKind::Value))?);
         }
         Ok(Some(reply))
     }

@@ -1,22 +1,23 @@
-//! Opens that survive a lost connection ([MS-SMB2] 2.2.13.2.3, .4, .11, .12; 2.2.14.2.3, .12).
+//! Durable handles: opens that survive a lost connection ([MS-SMB2] 2.2.13.2.3, .4, .11, .12;
+//! 2.2.14.2.3, .12).
 
 use crate::{FileId, Guid, Reader, Result, Writer};
 use bitflags::bitflags;
 
 bitflags! {
-    /// `Flags` of the second version ([MS-SMB2] 2.2.13.2.11).
+    /// `Flags` of a durable handle v2 ([MS-SMB2] 2.2.13.2.11).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct DurableHandleV2Flags: u32 {
-        /// The open is to survive even a restart of the server.
+        /// The open should survive even a restart of the server.
         const PERSISTENT = 0x0000_0002;
         const _ = !0;
     }
 }
 
-/// `DHnC`: the open that survived ([MS-SMB2] 2.2.13.2.4).
+/// `DHnC`: reconnects to a durable open ([MS-SMB2] 2.2.13.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurableReconnect {
-    /// As it was before the connection was lost.
+    /// File id from before the connection was lost.
     pub file_id: FileId,
 }
 
@@ -32,14 +33,14 @@ impl DurableReconnect {
     }
 }
 
-/// `DH2Q` of a request ([MS-SMB2] 2.2.13.2.11).
+/// `DH2Q` of a request: asks for a durable handle v2 ([MS-SMB2] 2.2.13.2.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurableRequestV2 {
-    /// How long the server is to wait for a reconnect, in milliseconds; 0: the server decides.
+    /// Time in milliseconds that the server should wait for a reconnect; 0 leaves it to the server.
     pub timeout_ms: u32,
-    /// How durable.
+    /// Flags.
     pub flags: DurableHandleV2Flags,
-    /// The client's name for this open; a repeated CREATE with it finds the same open.
+    /// Client's identifier of this open. A repeated CREATE with it finds the same open.
     pub create_guid: Guid,
 }
 
@@ -65,14 +66,14 @@ impl DurableRequestV2 {
     }
 }
 
-/// `DH2C`: the open that survived ([MS-SMB2] 2.2.13.2.12).
+/// `DH2C`: reconnects to a durable open v2 ([MS-SMB2] 2.2.13.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurableReconnectV2 {
-    /// As it was before the connection was lost.
+    /// File id from before the connection was lost.
     pub file_id: FileId,
-    /// As it was when the open was made.
+    /// Identifier from the CREATE that opened the file.
     pub create_guid: Guid,
-    /// As granted.
+    /// Flags as the server granted them.
     pub flags: DurableHandleV2Flags,
 }
 
@@ -93,12 +94,12 @@ impl DurableReconnectV2 {
     }
 }
 
-/// `DH2Q` of a response ([MS-SMB2] 2.2.14.2.12).
+/// `DH2Q` of a response: grants a durable handle v2 ([MS-SMB2] 2.2.14.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurableResponseV2 {
-    /// How long the server will wait for a reconnect, in milliseconds.
+    /// Time in milliseconds that the server will wait for a reconnect.
     pub timeout_ms: u32,
-    /// How durable.
+    /// Flags.
     pub flags: DurableHandleV2Flags,
 }
 

@@ -1,18 +1,18 @@
-//! Leases: what a client may cache, by file rather than by open ([MS-SMB2] 2.2.13.2.8, .10; 2.2.14.2.10, .11). Requests
-//! and responses have the same form.
+//! Leases: caching rights of a client for a file rather than for an open ([MS-SMB2] 2.2.13.2.8,
+//! .10; 2.2.14.2.10, .11). Requests and responses have the same form.
 
 use crate::{LeaseKey, Reader, Result, Writer};
 use bitflags::bitflags;
 
 bitflags! {
-    /// What may be cached ([MS-SMB2] 2.2.13.2.8 `LeaseState`).
+    /// Caching rights ([MS-SMB2] 2.2.13.2.8 `LeaseState`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct LeaseState: u32 {
-        /// Reads.
+        /// The client may cache reads.
         const READ_CACHING = 0x0000_0001;
-        /// The open itself.
+        /// The client may cache the open itself.
         const HANDLE_CACHING = 0x0000_0002;
-        /// Writes.
+        /// The client may cache writes.
         const WRITE_CACHING = 0x0000_0004;
         const _ = !0;
     }
@@ -22,27 +22,27 @@ bitflags! {
     /// `LeaseFlags` ([MS-SMB2] 2.2.13.2.10, 2.2.14.2.10).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct LeaseFlags: u32 {
-        /// In a response: the lease is being broken.
+        /// Of a response: the lease is being broken.
         const BREAK_IN_PROGRESS = 0x0000_0002;
-        /// The parent's key holds (second version).
+        /// The parent's key is valid (version 2).
         const PARENT_LEASE_KEY_SET = 0x0000_0004;
         const _ = !0;
     }
 }
 
-/// `RqLs`, first version ([MS-SMB2] 2.2.13.2.8); 2.1 and later.
+/// `RqLs` version 1 ([MS-SMB2] 2.2.13.2.8); SMB 2.1 and later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The client's name for the lease.
+    /// Client's identifier of the lease.
     pub lease_key: LeaseKey,
-    /// What is asked for, or granted.
+    /// Requested or granted rights.
     pub lease_state: LeaseState,
     /// 0 in a request.
     pub lease_flags: LeaseFlags,
 }
 
 impl Lease {
-    /// Bytes of the context's data.
+    /// Length of the context's data in bytes.
     pub const LEN: usize = 32;
 
     pub(super) fn decode(data: &[u8]) -> Result<Self> {
@@ -68,19 +68,19 @@ impl Lease {
     }
 }
 
-/// `RqLs`, second version ([MS-SMB2] 2.2.13.2.10); 3.x. Also for directories.
+/// `RqLs` version 2 ([MS-SMB2] 2.2.13.2.10); SMB 3.x. Directories can have it, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseV2 {
-    /// What both versions have.
+    /// Fields of version 1.
     pub lease: Lease,
-    /// The lease of the directory the file is in; holds with `PARENT_LEASE_KEY_SET`.
+    /// Lease of the file's directory; valid with `PARENT_LEASE_KEY_SET`.
     pub parent_lease_key: LeaseKey,
-    /// Counts changes of the lease's state.
+    /// Counter of the lease's state changes.
     pub epoch: u16,
 }
 
 impl LeaseV2 {
-    /// Bytes of the context's data.
+    /// Length of the context's data in bytes.
     pub const LEN: usize = 52;
 
     pub(super) fn decode(data: &[u8]) -> Result<Self> {

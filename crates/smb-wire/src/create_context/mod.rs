@@ -1,11 +1,11 @@
-//! Create contexts: what extends CREATE ([MS-SMB2] 2.2.13.2, 2.2.14.2).
+//! Create contexts: extensions of CREATE ([MS-SMB2] 2.2.13.2, 2.2.14.2).
 //!
-//! A chain of named blobs, 8-byte aligned. Requests and responses use the same names for different contents, so there
-//! are two enums. A name that is not known here stays as it is, in `Unknown`; a known name with contents that do not
-//! fit it is a fault of the whole message, as on Windows.
+//! A list of named blobs, 8-byte aligned. Requests and responses use the same names for different
+//! contents, so there are two enums. A context with an unknown name is kept as it is, in `Unknown`.
+//! A known name with malformed contents makes the whole message malformed, as on Windows.
 //!
-//! Invariant: a context's name and data lie inside its own link of the chain; a chain has at most
-//! [`CONTEXTS_MAX`] links.
+//! Invariant: the name and data of a context lie inside its own entry, and a list has at most
+//! [`CONTEXTS_MAX`] entries.
 
 mod apple;
 mod durable;
@@ -24,15 +24,15 @@ pub use posix::PosixResponse;
 pub use query::{MaximalAccess, OnDiskId};
 
 use super::lengths::{len_u16, len_u32, place};
-use super::{Fault, FileTime, Reader, Result, Writer};
+use super::{DecodeErrorKind, FileTime, Reader, Result, Writer};
 
-/// Most links of a chain that are followed: a guess, thrice the number of contexts there are.
+/// Most contexts of one message. A guess: three times the number of contexts that exist.
 pub const CONTEXTS_MAX: usize = 64;
 
-/// Bytes of a link before its name.
-const LINK_FIXED_LEN: usize = 16;
+/// Length in bytes of what precedes a context's name.
+const ENTRY_FIXED_LEN: usize = 16;
 
-/// Names, links and data are aligned to this ([MS-SMB2] 2.2.13.2).
+/// Alignment of entries, names and data ([MS-SMB2] 2.2.13.2).
 const ALIGNMENT: usize = 8;
 
 /// Names of contexts ([MS-SMB2] 2.2.13.2).
@@ -61,58 +61,59 @@ pub mod name {
     pub const REQUEST_LEASE: &[u8] = b"RqLs";
     /// Apple's extensions.
     pub const APPLE: &[u8] = b"AAPL";
-    /// SMB2_CREATE_POSIX: the bytes of 5025AD93-B49C-E711-B423-83DE968BCD7C as the POSIX extensions write them.
+    /// SMB2_CREATE_POSIX: the bytes of 5025AD93-B49C-E711-B423-83DE968BCD7C as the POSIX extensions
+    /// write them.
     pub const POSIX: &[u8] = b"\x93\xAD\x25\x50\x9C\xB4\x11\xE7\xB4\x23\x83\xDE\x96\x8B\xCD\x7C";
 }
 
 /// A context of a request ([MS-SMB2] 2.2.13.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestContext<'a> {
-    /// `ExtA`: extended attributes of a file that is made, a list of FILE_FULL_EA_INFORMATION.
+    /// `ExtA`: extended attributes of a created file, a list of FILE_FULL_EA_INFORMATION.
     EaBuffer(&'a [u8]),
-    /// `SecD`: the security descriptor of a file that is made.
+    /// `SecD`: security descriptor of a created file.
     SecurityDescriptor(&'a [u8]),
-    /// `DHnQ`: the open is to survive a lost connection.
+    /// `DHnQ`: asks for a durable handle.
     DurableRequest,
-    /// `DHnC`: the open that survived.
+    /// `DHnC`: reconnects to a durable handle.
     DurableReconnect(DurableReconnect),
-    /// `DH2Q`: the open is to survive a lost connection (3.x).
+    /// `DH2Q`: asks for a durable handle v2 (3.x).
     DurableRequestV2(DurableRequestV2),
-    /// `DH2C`: the open that survived (3.x).
+    /// `DH2C`: reconnects to a durable handle v2 (3.x).
     DurableReconnectV2(DurableReconnectV2),
-    /// `MxAc`: what the user may do; with a time, only if the file changed since.
+    /// `MxAc`: asks for the user's maximal access; with a time, only if the file changed since.
     QueryMaximalAccess(Option<FileTime>),
-    /// `AlSi`: bytes to set aside for a file that is made.
+    /// `AlSi`: bytes to allocate for a created file.
     AllocationSize(u64),
-    /// `TWrp`: the file as it was then.
+    /// `TWrp`: opens the file as it was at this time.
     TimewarpToken(FileTime),
-    /// `QFid`: which file it is.
+    /// `QFid`: asks for the file's id on disk.
     QueryOnDiskId,
-    /// `RqLs` of 32 bytes: a lease (2.1).
+    /// `RqLs` of 32 bytes: asks for a lease (2.1).
     Lease(Lease),
-    /// `RqLs` of 52 bytes: a lease with a parent (3.x).
+    /// `RqLs` of 52 bytes: asks for a lease with a parent (3.x).
     LeaseV2(LeaseV2),
-    /// `AAPL`: what the server can do for a Mac.
+    /// `AAPL`: asks for the server's capabilities for Macs.
     Apple(AppleServerQuery),
-    /// The POSIX extensions: permissions of a file that is made.
+    /// POSIX extensions: permissions of a created file.
     Posix {
         /// Permission bits.
         mode: u32,
     },
-    /// Any other.
+    /// Any other context.
     Unknown {
-        /// Its name, of any length.
+        /// Name, of any length.
         name: &'a [u8],
-        /// What it holds.
+        /// Data.
         data: &'a [u8],
     },
 }
 
 impl<'a> RequestContext<'a> {
-    /// From name and data.
+    /// Decodes a context from its name and data.
     ///
     /// # Errors
-    /// Data that do not fit a known name.
+    /// The data does not fit a known name.
     pub fn parse(name: &'a [u8], data: &'a [u8]) -> Result<Self> {
         Ok(match name {
             name::EA_BUFFER => Self::EaBuffer(data),
@@ -147,7 +148,7 @@ impl<'a> RequestContext<'a> {
         })
     }
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub fn name(&self) -> &'a [u8] {
         match self {
             Self::EaBuffer(_) => name::EA_BUFFER,
@@ -191,39 +192,39 @@ impl<'a> RequestContext<'a> {
 /// A context of a response ([MS-SMB2] 2.2.14.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResponseContext<'a> {
-    /// `DHnQ`: the open will survive a lost connection.
+    /// `DHnQ`: the handle is durable.
     Durable,
-    /// `DH2Q`: the open will survive a lost connection (3.x).
+    /// `DH2Q`: the handle is durable, version 2 (3.x).
     DurableV2(DurableResponseV2),
-    /// `MxAc`: what the user may do.
+    /// `MxAc`: the user's maximal access.
     MaximalAccess(MaximalAccess),
-    /// `QFid`: which file it is.
+    /// `QFid`: the file's id on disk.
     OnDiskId(OnDiskId),
-    /// `RqLs` of 32 bytes: the lease granted.
+    /// `RqLs` of 32 bytes: granted lease.
     Lease(Lease),
-    /// `RqLs` of 52 bytes: the lease granted.
+    /// `RqLs` of 52 bytes: granted lease (3.x).
     LeaseV2(LeaseV2),
-    /// `AAPL`: what the server can do for a Mac.
+    /// `AAPL`: the server's capabilities for Macs.
     Apple(AppleReply),
-    /// The POSIX extensions: what the file is.
+    /// POSIX extensions: the file's POSIX attributes.
     Posix(PosixResponse<'a>),
-    /// Any other.
+    /// Any other context.
     Unknown {
-        /// Its name, of any length.
+        /// Name, of any length.
         name: &'a [u8],
-        /// What it holds.
+        /// Data.
         data: &'a [u8],
     },
 }
 
 impl<'a> ResponseContext<'a> {
-    /// From name and data.
+    /// Decodes a context from its name and data.
     ///
     /// # Errors
-    /// Data that do not fit a known name.
+    /// The data does not fit a known name.
     pub fn parse(name: &'a [u8], data: &'a [u8]) -> Result<Self> {
         Ok(match name {
-            // 8 reserved bytes, of which nothing depends.
+            // 8 reserved bytes, which are ignored.
             name::DURABLE_HANDLE_REQUEST => Self::Durable,
             name::DURABLE_HANDLE_REQUEST_V2 => Self::DurableV2(DurableResponseV2::decode(data)?),
             name::QUERY_MAXIMAL_ACCESS => Self::MaximalAccess(MaximalAccess::decode(data)?),
@@ -239,7 +240,7 @@ impl<'a> ResponseContext<'a> {
         })
     }
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub fn name(&self) -> &'a [u8] {
         match self {
             Self::Durable => name::DURABLE_HANDLE_REQUEST,
@@ -269,17 +270,18 @@ impl<'a> ResponseContext<'a> {
     }
 }
 
-/// 8 bytes that are all of a context.
+/// Decodes data that is a single number of 8 bytes.
 fn number(data: &[u8], structure: &'static str) -> Result<u64> {
     Reader::new(data, structure).u64()
 }
 
-/// Reads a chain from `reader`'s position to its message's end, `parse` taking name and data of each link.
+/// Decodes the contexts from `reader`'s position to its message's end. `parse` gets name and data
+/// of each.
 ///
 /// # Errors
-/// A link that is truncated, misaligned, or does not move forward; a name or data outside its link; more than
-/// [`CONTEXTS_MAX`] links; what `parse` refuses.
-pub fn decode_chain<'a, T>(
+/// An entry that is truncated, misaligned, or does not lie forward; a name or data outside its
+/// entry; more than [`CONTEXTS_MAX`] entries; an error of `parse`.
+pub fn decode_list<'a, T>(
     mut reader: Reader<'a>,
     parse: impl Fn(&'a [u8], &'a [u8]) -> Result<T>,
 ) -> Result<Vec<T>> {
@@ -292,19 +294,19 @@ pub fn decode_chain<'a, T>(
         reader.skip(2)?;
         let data_offset = usize::from(reader.u16()?);
         let data_length = place(reader.u32()?);
-        let chain_fault = reader.fault(Fault::Chain);
-        let target = start.checked_add(next).ok_or(chain_fault)?;
-        if next != 0 && (next < LINK_FIXED_LEN || !next.is_multiple_of(ALIGNMENT)) {
-            return Err(chain_fault);
+        let next_error = reader.error(DecodeErrorKind::NextEntry);
+        let target = start.checked_add(next).ok_or(next_error)?;
+        if next != 0 && (next < ENTRY_FIXED_LEN || !next.is_multiple_of(ALIGNMENT)) {
+            return Err(next_error);
         }
         let end = if next == 0 { reader.message().len() } else { target };
-        let message = reader.message().get(..end).ok_or(chain_fault)?;
-        let link = Reader::at(message, reader.position(), "SMB2_CREATE_CONTEXT");
+        let message = reader.message().get(..end).ok_or(next_error)?;
+        let entry = Reader::at(message, reader.position(), "SMB2_CREATE_CONTEXT");
         // `start` is inside the message and offsets have 16 bits, so the sums cannot overflow.
-        let name = link.slice(start + name_offset, name_length)?;
-        let data = link.slice(start + data_offset, data_length)?;
+        let name = entry.slice(start + name_offset, name_length)?;
+        let data = entry.slice(start + data_offset, data_length)?;
         if contexts.len() == CONTEXTS_MAX {
-            return Err(chain_fault);
+            return Err(next_error);
         }
         contexts.push(parse(name, data)?);
         if next == 0 {
@@ -314,22 +316,23 @@ pub fn decode_chain<'a, T>(
     }
 }
 
-/// Appends a chain; `w`'s position must be a multiple of 8 from the header.
+/// Encodes contexts. `w`'s position must be a multiple of 8 from the header.
 ///
 /// # Panics
-/// If a name is longer than some 65500 bytes, or there are more than [`CONTEXTS_MAX`] contexts.
-pub fn encode_chain<'a, T>(
+/// Panics if a name is longer than some 65,500 bytes, or there are more than [`CONTEXTS_MAX`]
+/// contexts.
+pub fn encode_list<'a, T>(
     w: &mut Writer<'_>,
     contexts: impl ExactSizeIterator<Item = (&'a [u8], T)>,
     encode_data: impl Fn(T, &mut Writer<'_>),
 ) {
     let count = contexts.len();
     assert!(count <= CONTEXTS_MAX, "the caller keeps the bound");
-    assert!(w.position().is_multiple_of(ALIGNMENT), "a chain is aligned");
+    assert!(w.position().is_multiple_of(ALIGNMENT), "a list is aligned");
     for (number, (name, context)) in contexts.enumerate() {
         let start = w.position();
         w.u32(0);
-        w.u16(len_u16(LINK_FIXED_LEN));
+        w.u16(len_u16(ENTRY_FIXED_LEN));
         w.u16(len_u16(name.len()));
         w.u16(0);
         w.u16(0);

@@ -1,19 +1,20 @@
-//! The POSIX extensions' answer: what the file is, as POSIX has it (SMB3 POSIX Extensions, 2.2.14.2.16).
+//! The response context of the POSIX extensions: a file's POSIX attributes (SMB3 POSIX Extensions,
+//! 2.2.14.2.16).
 
 use crate::{Reader, Result, Writer};
 
-/// What the file is. The owner's and group's SIDs are kept as they are on the wire ([MS-DTYP] 2.4.2.2).
+/// POSIX attributes of a file. Both SIDs stay encoded ([MS-DTYP] 2.4.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PosixResponse<'a> {
-    /// Hard links.
+    /// Number of hard links.
     pub hard_links: u32,
-    /// The reparse tag, or 0.
+    /// Reparse tag, or 0.
     pub reparse_tag: u32,
     /// Permission bits.
     pub mode: u32,
-    /// The owner's SID.
+    /// SID of the owner.
     pub owner_sid: &'a [u8],
-    /// The group's SID.
+    /// SID of the group.
     pub group_sid: &'a [u8],
 }
 
@@ -38,7 +39,8 @@ impl<'a> PosixResponse<'a> {
     }
 }
 
-/// A SID's bytes: revision, count, authority, and as many 32-bit sub-authorities as counted ([MS-DTYP] 2.4.2.2).
+/// Reads a SID's bytes: revision, count, authority, and the counted 32-bit sub-authorities
+/// ([MS-DTYP] 2.4.2.2).
 fn sid<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
     let mut ahead = *reader;
     ahead.skip(1)?;

@@ -1,14 +1,14 @@
-//! Answers to what a CREATE asks along the way ([MS-SMB2] 2.2.14.2.5, 2.2.14.2.9).
+//! Answers to the queries in a CREATE ([MS-SMB2] 2.2.14.2.5, 2.2.14.2.9).
 
 use crate::create::AccessMask;
 use crate::{NtStatus, Reader, Result, Writer};
 
-/// `MxAc` of a response: what the user may do ([MS-SMB2] 2.2.14.2.5).
+/// `MxAc` of a response: the user's maximal access ([MS-SMB2] 2.2.14.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaximalAccess {
-    /// Outcome of the question; only with success `maximal_access` holds.
+    /// Status of the query. `maximal_access` is valid only on success.
     pub query_status: NtStatus,
-    /// All that the user may.
+    /// All rights of the user.
     pub maximal_access: AccessMask,
 }
 
@@ -27,14 +27,14 @@ impl MaximalAccess {
     }
 }
 
-/// `QFid` of a response: which file it is ([MS-SMB2] 2.2.14.2.9).
+/// `QFid` of a response: the file's id on disk ([MS-SMB2] 2.2.14.2.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnDiskId {
-    /// The file in its volume.
+    /// Id of the file in its volume.
     pub disk_file_id: u64,
-    /// The volume.
+    /// Id of the volume.
     pub volume_id: u64,
-    /// Reserved, and kept because servers with 128-bit ids use it.
+    /// Reserved. Kept because servers with 128-bit ids use it.
     pub reserved: [u8; 16],
 }
 

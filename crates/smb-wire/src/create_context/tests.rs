@@ -5,28 +5,28 @@ use crate::{FileId, Guid, LeaseKey, NtStatus, Text};
 use proptest::prelude::*;
 
 fn decode_requests(bytes: &[u8]) -> Result<Vec<RequestContext<'_>>> {
-    decode_chain(Reader::new(bytes, "test"), RequestContext::parse)
+    decode_list(Reader::new(bytes, "test"), RequestContext::parse)
 }
 
 fn decode_responses(bytes: &[u8]) -> Result<Vec<ResponseContext<'_>>> {
-    decode_chain(Reader::new(bytes, "test"), ResponseContext::parse)
+    decode_list(Reader::new(bytes, "test"), ResponseContext::parse)
 }
 
 fn encode_requests(contexts: &[RequestContext<'_>]) -> Vec<u8> {
     structure(|w| {
-        let chain = contexts.iter().map(|context| (context.name(), context));
-        encode_chain(w, chain, |context, w| context.encode_data(w));
+        let list = contexts.iter().map(|context| (context.name(), context));
+        encode_list(w, list, |context, w| context.encode_data(w));
     })
 }
 
 fn encode_responses(contexts: &[ResponseContext<'_>]) -> Vec<u8> {
     structure(|w| {
-        let chain = contexts.iter().map(|context| (context.name(), context));
-        encode_chain(w, chain, |context, w| context.encode_data(w));
+        let list = contexts.iter().map(|context| (context.name(), context));
+        encode_list(w, list, |context, w| context.encode_data(w));
     })
 }
 
-/// One of every kind, filled from numbers.
+/// One context of every kind, filled from numbers.
 pub(crate) fn requests(numbers: [u64; 4], bytes: &[u8]) -> Vec<RequestContext<'_>> {
     let file_id = FileId {
         persistent: numbers[0],
@@ -79,7 +79,7 @@ pub(crate) fn requests(numbers: [u64; 4], bytes: &[u8]) -> Vec<RequestContext<'_
     ]
 }
 
-/// One of every kind, filled from numbers.
+/// One context of every kind, filled from numbers.
 pub(crate) fn responses(numbers: [u64; 4], bytes: &[u8]) -> Vec<ResponseContext<'_>> {
     let key = (u128::from(numbers[2]) << 64 | u128::from(numbers[3])).to_le_bytes();
     let lease = Lease {
@@ -133,13 +133,13 @@ proptest! {
         let mut sent = requests(numbers, &bytes);
         let pivot = order as usize % sent.len();
         sent.rotate_left(pivot);
-        let chain = encode_requests(&sent);
-        prop_assert_eq!(decode_requests(&chain), Ok(sent));
+        let encoded = encode_requests(&sent);
+        prop_assert_eq!(decode_requests(&encoded), Ok(sent));
         let mut sent = responses(numbers, &bytes);
         let pivot = order as usize % sent.len();
         sent.rotate_left(pivot);
-        let chain = encode_responses(&sent);
-        prop_assert_eq!(decode_responses(&chain), Ok(sent));
+        let encoded = encode_responses(&sent);
+        prop_assert_eq!(decode_responses(&encoded), Ok(sent));
     }
 
     #[test]
@@ -150,14 +150,14 @@ proptest! {
         ),
     ) {
         let sent: Vec<_> = pairs.iter().map(|(name, data)| RequestContext::Unknown { name, data }).collect();
-        let chain = encode_requests(&sent);
-        prop_assert_eq!(decode_requests(&chain), Ok(sent));
+        let encoded = encode_requests(&sent);
+        prop_assert_eq!(decode_requests(&encoded), Ok(sent));
     }
 }
 
-/// Layout by [MS-SMB2] 2.2.13.2: a chain of `MxAc` (no data) and `QFid` as Windows sends it.
+/// Layout by [MS-SMB2] 2.2.13.2: `MxAc` (no data) and `QFid` as Windows sends them.
 #[test]
-fn a_chain_is_laid_out_as_specified() {
+fn a_list_has_the_specified_layout() {
     let bytes = encode_requests(&[
         RequestContext::QueryMaximalAccess(None),
         RequestContext::QueryOnDiskId,
@@ -172,35 +172,35 @@ fn a_chain_is_laid_out_as_specified() {
 }
 
 #[test]
-fn links_keep_to_themselves_and_move_forward() {
+fn entries_stay_in_bounds_and_move_forward() {
     let contexts = [
         RequestContext::AllocationSize(1),
         RequestContext::AllocationSize(2),
     ];
     let good = encode_requests(&contexts);
     assert_eq!(good[0], 32);
-    for (at, value, fault) in [
-        (0, 8, Fault::Chain),
-        (0, 33, Fault::Chain),
-        (0, 200, Fault::Chain),
-        (0, 64, Fault::Truncated),
-        (10, 32, Fault::Bounds),
-        (10, 8, Fault::Bounds),
-        (4, 0, Fault::Bounds),
-        (6, 40, Fault::Bounds),
+    for (at, value, kind) in [
+        (0, 8, DecodeErrorKind::NextEntry),
+        (0, 33, DecodeErrorKind::NextEntry),
+        (0, 200, DecodeErrorKind::NextEntry),
+        (0, 64, DecodeErrorKind::Truncated),
+        (10, 32, DecodeErrorKind::Bounds),
+        (10, 8, DecodeErrorKind::Bounds),
+        (4, 0, DecodeErrorKind::Bounds),
+        (6, 40, DecodeErrorKind::Bounds),
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
         assert_eq!(
-            decode_requests(&bytes).unwrap_err().fault,
-            fault,
+            decode_requests(&bytes).unwrap_err().kind,
+            kind,
             "byte {at} = {value}"
         );
     }
 }
 
 #[test]
-fn a_chain_has_an_end() {
+fn the_length_of_a_list_is_limited() {
     let contexts = vec![RequestContext::QueryOnDiskId; CONTEXTS_MAX];
     let mut bytes = encode_requests(&contexts);
     assert_eq!(decode_requests(&bytes).unwrap().len(), CONTEXTS_MAX);
@@ -209,7 +209,10 @@ fn a_chain_has_an_end() {
     bytes.extend_from_within(last..);
     let end = bytes.len() - 24;
     bytes[end] = 0;
-    assert_eq!(decode_requests(&bytes).unwrap_err().fault, Fault::Chain);
+    assert_eq!(
+        decode_requests(&bytes).unwrap_err().kind,
+        DecodeErrorKind::NextEntry
+    );
 }
 
 #[test]

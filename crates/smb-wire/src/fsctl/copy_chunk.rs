@@ -1,21 +1,21 @@
-//! Copies inside the server ([MS-SMB2] 2.2.31.1, 2.2.32.1, 2.2.32.3).
+//! Server-side copies ([MS-SMB2] 2.2.31.1, 2.2.32.1, 2.2.32.3).
 
 use crate::lengths::{len_u32, place};
-use crate::{Fault, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Writer};
 
-/// What the server calls an open that is the source of copies; its content is the server's affair.
+/// Server's opaque identifier of an open that is the source of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumeKey(pub [u8; 24]);
 
 /// SRV_REQUEST_RESUME_KEY Response ([MS-SMB2] 2.2.32.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumeKeyResponse {
-    /// The key of the open that was asked.
+    /// Key of the open.
     pub resume_key: ResumeKey,
 }
 
 impl ResumeKeyResponse {
-    /// Reads the IOCTL's output. `ContextLength` is to be ignored and so is the context.
+    /// Reads the IOCTL's output. `ContextLength` and the context are ignored, as specified.
     ///
     /// # Errors
     /// Truncation.
@@ -25,7 +25,8 @@ impl ResumeKeyResponse {
         Ok(Self { resume_key })
     }
 
-    /// Appends the IOCTL's output: key, `ContextLength` of 0, and 4 bytes that Windows servers send too.
+    /// Appends the IOCTL's output: the key, a `ContextLength` of 0, and 4 bytes that Windows
+    /// servers also send.
     pub fn encode(&self, w: &mut Writer<'_>) {
         w.bytes(&self.resume_key.0);
         w.zeros(8);
@@ -39,19 +40,20 @@ pub struct Chunk {
     pub source_offset: u64,
     /// First byte in the target.
     pub target_offset: u64,
-    /// Bytes; more than 0.
+    /// Length in bytes; more than 0.
     pub length: u32,
 }
 
-/// Bytes of one chunk.
+/// Length of one chunk in bytes.
 const CHUNK_LEN: usize = 24;
 
 /// SRV_COPYCHUNK_COPY ([MS-SMB2] 2.2.31.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyChunkRequest {
-    /// Whence.
+    /// Key of the source.
     pub source_key: ResumeKey,
-    /// What, whither. Servers bound their number and size; the response to a request beyond tells the bounds.
+    /// Ranges to copy. Servers limit their number and size, and return the limits in the response
+    /// to a larger request.
     pub chunks: Vec<Chunk>,
 }
 
@@ -66,7 +68,7 @@ impl CopyChunkRequest {
         let count = place(reader.u32()?);
         reader.skip(4)?;
         if reader.remaining() / CHUNK_LEN < count {
-            return Err(reader.fault(Fault::Truncated));
+            return Err(reader.error(DecodeErrorKind::Truncated));
         }
         let chunks = (0..count)
             .map(|_| {
@@ -96,15 +98,15 @@ impl CopyChunkRequest {
     }
 }
 
-/// SRV_COPYCHUNK_RESPONSE ([MS-SMB2] 2.2.32.1). With STATUS_INVALID_PARAMETER the same three fields are the server's
-/// bounds: chunks, bytes of a chunk, bytes of a request.
+/// SRV_COPYCHUNK_RESPONSE ([MS-SMB2] 2.2.32.1). With STATUS_INVALID_PARAMETER the three fields are
+/// the server's limits instead: chunks, bytes of a chunk, bytes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyChunkResponse {
-    /// Chunks written whole; or the most chunks of a request.
+    /// Number of chunks written completely; or the most chunks of a request.
     pub chunks_written: u32,
-    /// Bytes written of a chunk that was not written whole; or the most bytes of a chunk.
+    /// Bytes written of an incomplete chunk; or the most bytes of a chunk.
     pub chunk_bytes_written: u32,
-    /// Bytes written in all; or the most bytes of a request.
+    /// Total bytes written; or the most bytes of a request.
     pub total_bytes_written: u32,
 }
 

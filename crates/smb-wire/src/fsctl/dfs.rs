@@ -1,32 +1,32 @@
-//! Where a DFS path leads ([MS-DFSC] 2.2.2, 2.2.4, 2.2.5).
+//! DFS referrals: the targets of a DFS path ([MS-DFSC] 2.2.2, 2.2.4, 2.2.5).
 //!
-//! Entries come one after another, each with its own size; the strings follow them, and entries point at them by
-//! offset, several at the same one. A hostile server could therefore make a small answer into a large one: entries,
-//! names and lengths have bounds.
+//! Entries follow each other, each with its own size. The strings follow the entries, which point
+//! to them by offset; several may point to the same string. A hostile server could use this to
+//! inflate a small response, so the number of entries, names and units is limited.
 
 use super::{terminated, write_terminated};
 use crate::lengths::len_u16;
-use crate::{Fault, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 #[cfg(test)]
 mod tests;
 
-/// Most referrals of an answer that are read: a guess; servers send tens.
+/// Most referrals of a response that are read. A guess; servers send tens.
 pub const REFERRALS_MAX: usize = 256;
 
-/// Most expanded names of one referral that are read: a guess; one is a domain controller.
+/// Most expanded names of a referral that are read. A guess; each one is a domain controller.
 pub const EXPANDED_NAMES_MAX: usize = 256;
 
-/// Most units of one path that are read: a guess, far more than any server takes.
+/// Longest path that is read, in units. A guess, far more than any server accepts.
 pub const PATH_UNITS_MAX: usize = 4_096;
 
 /// REQ_GET_DFS_REFERRAL ([MS-DFSC] 2.2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DfsReferralRequest {
-    /// The highest version of referrals that the client understands: 1 to 4.
+    /// Highest referral version that the client understands: 1 to 4.
     pub max_referral_level: u16,
-    /// The path, beginning with one `\`; empty for the domains.
+    /// Path with one leading `\`; empty to ask for the domains.
     pub request_file_name: Text,
 }
 
@@ -34,7 +34,7 @@ impl DfsReferralRequest {
     /// Reads the IOCTL's input.
     ///
     /// # Errors
-    /// Truncation, a path that is far too long.
+    /// Truncation, a path that is too long.
     pub fn decode(input: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(input, "REQ_GET_DFS_REFERRAL");
         Ok(Self {
@@ -46,7 +46,7 @@ impl DfsReferralRequest {
     /// Appends the IOCTL's input.
     ///
     /// # Panics
-    /// If the path holds a unit of 0.
+    /// Panics if the path contains a unit of 0.
     pub fn encode(&self, w: &mut Writer<'_>) {
         w.u16(self.max_referral_level);
         write_terminated(&self.request_file_name, w);
@@ -57,11 +57,11 @@ bitflags! {
     /// `ReferralHeaderFlags` ([MS-DFSC] 2.2.4).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct ReferralHeaderFlags: u32 {
-        /// The targets can refer further.
+        /// The targets can answer further referral requests.
         const REFERRAL_SERVERS = 0x0000_0001;
         /// The targets hold the files.
         const STORAGE_SERVERS = 0x0000_0002;
-        /// A target that is back is to be used again.
+        /// Clients should return to a better target when it is available again.
         const TARGET_FAILBACK = 0x0000_0004;
         const _ = !0;
     }
@@ -73,7 +73,7 @@ bitflags! {
     pub struct ReferralEntryFlags: u16 {
         /// The entry is a name with a list of names (versions 3 and 4).
         const NAME_LIST_REFERRAL = 0x0002;
-        /// The first of targets that cost the same (version 4).
+        /// The first of several targets of equal cost (version 4).
         const TARGET_SET_BOUNDARY = 0x0004;
         const _ = !0;
     }
@@ -82,75 +82,76 @@ bitflags! {
 /// RESP_GET_DFS_REFERRAL ([MS-DFSC] 2.2.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DfsReferralResponse {
-    /// Bytes (not units) of the request's path that the referral replaces.
+    /// Number of bytes (not units) of the request's path that the referral replaces.
     pub path_consumed: u16,
-    /// What the targets are.
+    /// Properties of the targets.
     pub flags: ReferralHeaderFlags,
-    /// The targets, best first.
+    /// Targets, best first.
     pub referrals: Vec<Referral>,
 }
 
 /// One entry ([MS-DFSC] 2.2.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Referral {
-    /// The entry's form: 1 to 4.
+    /// Version of the entry's form: 1 to 4.
     pub version: u16,
     /// Whether the target is a root.
     pub is_root: bool,
-    /// What the entry is.
+    /// Flags.
     pub flags: ReferralEntryFlags,
-    /// How long it may be remembered, in seconds; version 1 does not say, so 0.
+    /// Lifetime in a cache, in seconds; 0 in version 1, which has none.
     pub time_to_live_s: u32,
-    /// Where it leads.
+    /// Target.
     pub target: Target,
 }
 
-/// Where an entry leads.
+/// Target of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To a share or a path in it.
+    /// A share, or a path in it.
     Path {
-        /// The DFS root or link; empty in version 1.
+        /// DFS root or link; empty in version 1.
         dfs_path: Text,
-        /// The same with names of 8 and 3 units; empty in version 1.
+        /// DFS root or link in 8.3 names; empty in version 1.
         dfs_alternate_path: Text,
-        /// The target, `\server\share\path`.
+        /// Target, `\server\share\path`.
         network_address: Text,
     },
-    /// To a domain or its controllers (versions 3 and 4 with `NAME_LIST_REFERRAL`).
+    /// A domain or its controllers (versions 3 and 4 with `NAME_LIST_REFERRAL`).
     Names {
-        /// The domain.
+        /// Name of the domain.
         special_name: Text,
-        /// Its controllers; none for a domain referral.
+        /// Domain controllers; none in a domain referral.
         expanded_names: Vec<Text>,
     },
 }
 
-/// Bytes that every entry has.
+/// Length in bytes of the part that all entries share.
 const ENTRY_COMMON_LEN: usize = 8;
 
-/// Bytes of an entry of version 2 ([MS-DFSC] 2.2.5.2).
+/// Length in bytes of an entry of version 2 ([MS-DFSC] 2.2.5.2).
 const ENTRY_V2_LEN: usize = 22;
 
-/// Bytes of an entry of versions 3 and 4 that are read; 16 of GUID or padding may follow ([MS-DFSC] 2.2.5.3).
+/// Length in bytes of the part of a version 3 or 4 entry that is read; 16 bytes of GUID or padding
+/// may follow ([MS-DFSC] 2.2.5.3).
 const ENTRY_V3_READ_LEN: usize = 18;
 
-/// Bytes of an entry of versions 3 and 4 as it is written.
+/// Length in bytes of a version 3 or 4 entry when written.
 const ENTRY_V3_LEN: usize = 34;
 
 impl DfsReferralResponse {
     /// Reads the IOCTL's output.
     ///
     /// # Errors
-    /// Truncation, sizes that do not fit the version, versions the specification does not have, strings outside the
-    /// output, too many entries, names or units.
+    /// Truncation, sizes that do not fit the version, versions that the specification does not
+    /// have, strings outside the output, too many entries, names or units.
     pub fn decode(output: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(output, "RESP_GET_DFS_REFERRAL");
         let path_consumed = reader.u16()?;
         let count = usize::from(reader.u16()?);
         let flags = ReferralHeaderFlags::from_bits_retain(reader.u32()?);
         if count > REFERRALS_MAX {
-            return Err(reader.fault(Fault::Chain));
+            return Err(reader.error(DecodeErrorKind::NextEntry));
         }
         let referrals = (0..count)
             .map(|_| Referral::decode(&mut reader))
@@ -165,8 +166,8 @@ impl DfsReferralResponse {
     /// Appends the IOCTL's output: header, entries, strings.
     ///
     /// # Panics
-    /// If a version is not 1 to 4 or has a target that it cannot express, a string holds a unit of 0, or a string lies
-    /// beyond what 16 bits can point at.
+    /// Panics if a version is not 1 to 4 or cannot express its target, a string contains a unit of
+    /// 0, or 16 bits cannot hold a string's offset.
     pub fn encode(&self, w: &mut Writer<'_>) {
         w.u16(self.path_consumed);
         w.u16(len_u16(self.referrals.len()));
@@ -187,7 +188,7 @@ impl DfsReferralResponse {
 }
 
 impl Referral {
-    /// Whether a version's entry has places for a list of names.
+    /// Returns whether an entry of this version and flags has a list of names.
     fn is_name_list(version: u16, flags: ReferralEntryFlags) -> bool {
         version >= 3 && flags.contains(ReferralEntryFlags::NAME_LIST_REFERRAL)
     }
@@ -202,11 +203,11 @@ impl Referral {
             1 => ENTRY_COMMON_LEN,
             2 => ENTRY_V2_LEN,
             3 | 4 => ENTRY_V3_READ_LEN,
-            _ => return Err(reader.fault(Fault::Value)),
+            _ => return Err(reader.error(DecodeErrorKind::Value)),
         };
         // [MS-DFSC] 2.2.5: the size leads to the next entry.
         if size < size_min {
-            return Err(reader.fault(Fault::Chain));
+            return Err(reader.error(DecodeErrorKind::NextEntry));
         }
         let mut entry = *reader;
         if version == 2 {
@@ -247,7 +248,7 @@ impl Referral {
         let special_name = string(entry, start, special_offset, size_min)?;
         let mut expanded_names = Vec::new();
         if count > EXPANDED_NAMES_MAX {
-            return Err(entry.fault(Fault::Chain));
+            return Err(entry.error(DecodeErrorKind::NextEntry));
         }
         if count > 0 {
             let mut names = string_reader(entry, start, expanded_offset, size_min)?;
@@ -261,7 +262,7 @@ impl Referral {
         })
     }
 
-    /// Appends the entry; offsets stay 0.
+    /// Appends the entry with offsets of 0.
     fn encode_entry(&self, w: &mut Writer<'_>) {
         let start = w.position();
         let is_names = matches!(self.target, Target::Names { .. });
@@ -290,7 +291,7 @@ impl Referral {
         w.patch_u16(start + 2, len_u16(w.position() - start));
     }
 
-    /// Appends the strings of the entry at `start` and patches their offsets in.
+    /// Appends the strings of the entry at `start` and patches their offsets into it.
     fn encode_strings(&self, start: usize, w: &mut Writer<'_>) {
         let offsets = start + if self.version == 2 { 16 } else { 12 };
         match &self.target {
@@ -324,7 +325,8 @@ impl Referral {
     }
 }
 
-/// The string at `offset` of the entry at `start`; empty if the offset is 0, which some servers leave.
+/// Reads the string at `offset` of the entry at `start`. Empty if the offset is 0, as some servers
+/// send it.
 fn string(entry: &Reader<'_>, start: usize, offset: u16, size_min: usize) -> Result<Text> {
     if offset == 0 {
         return Ok(Text::default());
@@ -335,11 +337,12 @@ fn string(entry: &Reader<'_>, start: usize, offset: u16, size_min: usize) -> Res
     )
 }
 
-/// A reader at `offset` of the entry at `start`, behind the entry's fixed part.
+/// Returns a reader at `offset` of the entry at `start`, which must lie after the entry's fixed
+/// part.
 fn string_reader<'a>(entry: &Reader<'a>, start: usize, offset: u16, size_min: usize) -> Result<Reader<'a>> {
     let offset = usize::from(offset);
     if offset < size_min {
-        return Err(entry.fault(Fault::Bounds));
+        return Err(entry.error(DecodeErrorKind::Bounds));
     }
     let mut reader = *entry;
     reader.seek(start + offset)?;

@@ -1,19 +1,20 @@
-//! The server's network interfaces, for more channels to it ([MS-SMB2] 2.2.32.5).
+//! The server's network interfaces, for multichannel ([MS-SMB2] 2.2.32.5).
 
-// Addresses are only values: `core`, not the sockets of `std`.
+// Addresses are plain values here: `core::net` has no sockets, unlike `std::net`.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::lengths::{len_u32, place};
-use crate::{Fault, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Writer};
 use bitflags::bitflags;
 
 bitflags! {
-    /// What an interface can do ([MS-SMB2] 2.2.32.5 `Capability`).
+    /// Capabilities of an interface ([MS-SMB2] 2.2.32.5 `Capability`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct InterfaceCapability: u32 {
-        /// Spreads connections over processors: several channels to it are of use.
+        /// Receive-side scaling: spreads connections over processors, so several channels to it are
+        /// useful.
         const RSS_CAPABLE = 0x0000_0001;
-        /// RDMA.
+        /// RDMA capable.
         const RDMA_CAPABLE = 0x0000_0002;
         const _ = !0;
     }
@@ -22,20 +23,20 @@ bitflags! {
 /// NETWORK_INTERFACE_INFO ([MS-SMB2] 2.2.32.5): one address of one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkInterfaceInfo {
-    /// The interface; several addresses may have the same.
+    /// Index of the interface; several addresses may share it.
     pub if_index: u32,
-    /// What it can do.
+    /// Capabilities.
     pub capability: InterfaceCapability,
-    /// Bits per second.
+    /// Link speed in bits per second.
     pub link_speed_bps: u64,
-    /// The address; `None` if it is of a family that the specification does not have.
+    /// Address; `None` if the specification does not have its family.
     pub address: Option<IpAddr>,
 }
 
-/// Bytes of one entry: 24, and 128 of SockAddr_Storage.
+/// Length of one entry in bytes: 24, and 128 of SockAddr_Storage.
 const ENTRY_LEN: usize = 152;
 
-/// Bytes of SockAddr_Storage.
+/// Length of SockAddr_Storage in bytes.
 const SOCK_ADDR_LEN: usize = 128;
 
 /// `Family` of SOCKADDR_IN ([MS-SMB2] 2.2.32.5.1).
@@ -47,10 +48,10 @@ const FAMILY_IPV6: u16 = 0x0017;
 /// Entries are 8-byte aligned ([MS-SMB2] 2.2.32.5).
 const ALIGNMENT: usize = 8;
 
-/// Reads the IOCTL's output. Each entry takes 152 bytes, so the list is bounded by its bytes.
+/// Reads the IOCTL's output. Each entry takes 152 bytes, so the bytes bound the list.
 ///
 /// # Errors
-/// Truncation, a chain that does not move forward or is misaligned.
+/// Truncation, an entry that does not lie forward or is misaligned.
 pub fn decode_interfaces(output: &[u8]) -> Result<Vec<NetworkInterfaceInfo>> {
     let mut interfaces = Vec::new();
     let mut reader = Reader::new(output, "NETWORK_INTERFACE_INFO");
@@ -72,15 +73,17 @@ pub fn decode_interfaces(output: &[u8]) -> Result<Vec<NetworkInterfaceInfo>> {
             break;
         }
         if next < ENTRY_LEN || !next.is_multiple_of(ALIGNMENT) {
-            return Err(reader.fault(Fault::Chain));
+            return Err(reader.error(DecodeErrorKind::NextEntry));
         }
-        let target = start.checked_add(next).ok_or(reader.fault(Fault::Chain))?;
+        let target = start
+            .checked_add(next)
+            .ok_or(reader.error(DecodeErrorKind::NextEntry))?;
         reader.seek(target)?;
     }
     Ok(interfaces)
 }
 
-/// The address in a SockAddr_Storage. Ports, flow and scope are to be ignored.
+/// Reads the address in a SockAddr_Storage. Ports, flow and scope are ignored, as specified.
 fn address(bytes: &[u8]) -> Result<Option<IpAddr>> {
     let mut reader = Reader::new(bytes, "SockAddr_Storage");
     Ok(match reader.u16()? {
@@ -163,6 +166,9 @@ mod tests {
         assert_eq!(bytes[28..32], [192, 0, 2, 1]);
         attack(&bytes, 0, |bytes| decode_interfaces(bytes).is_ok());
         bytes[0] = 8;
-        assert_eq!(decode_interfaces(&bytes).unwrap_err().fault, Fault::Chain);
+        assert_eq!(
+            decode_interfaces(&bytes).unwrap_err().kind,
+            DecodeErrorKind::NextEntry
+        );
     }
 }

@@ -1,15 +1,16 @@
-//! Named pipes ([MS-FSCC] 2.3.49). PIPE_TRANSCEIVE has no structure: its input is written to the pipe, its output is
-//! what was read.
+//! Named pipes ([MS-FSCC] 2.3.49). PIPE_TRANSCEIVE has no structure: its input is written to the
+//! pipe, and its output is what was read from the pipe.
 
 use crate::lengths::{len_u32, place};
-use crate::{Fault, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Text, Writer};
 
-/// FSCTL_PIPE_WAIT Request ([MS-FSCC] 2.3.49): until the pipe can be opened.
+/// FSCTL_PIPE_WAIT Request ([MS-FSCC] 2.3.49): waits until the pipe can be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipeWait {
-    /// How long, in the wire's units (the specification says 100 milliseconds); `None`: for ever.
+    /// Longest wait in the wire's units (100 milliseconds by the specification); `None` waits
+    /// without limit.
     pub timeout: Option<i64>,
-    /// The pipe, without `\pipe\`.
+    /// Name of the pipe without `\pipe\`.
     pub name: Text,
 }
 
@@ -27,7 +28,7 @@ impl PipeWait {
         let name = reader.bytes(name_length)?;
         Ok(Self {
             timeout: specified.then_some(timeout),
-            name: Text::from_le_bytes(name).ok_or(reader.fault(Fault::Value))?,
+            name: Text::from_le_bytes(name).ok_or(reader.error(DecodeErrorKind::Value))?,
         })
     }
 

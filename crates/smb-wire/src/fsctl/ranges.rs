@@ -1,16 +1,17 @@
-//! Ranges of files: sparse, zeroed, allocated, shared ([MS-FSCC] 2.3.7, 2.3.51, 2.3.52, 2.3.83, 2.3.85).
+//! Ranges of files: sparse, zeroed, allocated and shared ones ([MS-FSCC] 2.3.7, 2.3.51, 2.3.52,
+//! 2.3.83, 2.3.85).
 
-use crate::{Fault, FileId, Reader, Result, Writer};
+use crate::{DecodeErrorKind, FileId, Reader, Result, Writer};
 
 /// FSCTL_SET_SPARSE Request ([MS-FSCC] 2.3.83).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetSparse {
-    /// Sparse from now on, or not.
+    /// Whether the file becomes sparse.
     pub set_sparse: bool,
 }
 
 impl SetSparse {
-    /// Reads the IOCTL's input; none means yes.
+    /// Reads the IOCTL's input. Empty input means yes.
     pub fn decode(input: &[u8]) -> Self {
         Self {
             set_sparse: input.first().is_none_or(|byte| *byte != 0),
@@ -26,9 +27,9 @@ impl SetSparse {
 /// FSCTL_SET_ZERO_DATA Request ([MS-FSCC] 2.3.85).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetZeroData {
-    /// First byte to become 0.
+    /// First byte to zero.
     pub file_offset: u64,
-    /// First byte behind that stays.
+    /// End of the range: the first byte after it that stays.
     pub beyond_final_zero: u64,
 }
 
@@ -52,20 +53,21 @@ impl SetZeroData {
     }
 }
 
-/// FILE_ALLOCATED_RANGE_BUFFER ([MS-FSCC] 2.3.52): FSCTL_QUERY_ALLOCATED_RANGES asks about one and answers with a list.
+/// FILE_ALLOCATED_RANGE_BUFFER ([MS-FSCC] 2.3.52). FSCTL_QUERY_ALLOCATED_RANGES takes one range and
+/// returns a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocatedRange {
     /// First byte in the file.
     pub file_offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// Bytes of one range.
+/// Length of one range in bytes.
 const RANGE_LEN: usize = 16;
 
 impl AllocatedRange {
-    /// Reads the IOCTL's input: the range that is asked about.
+    /// Reads the IOCTL's input: the range to query.
     ///
     /// # Errors
     /// Truncation.
@@ -86,14 +88,14 @@ impl AllocatedRange {
         w.u64(self.length);
     }
 
-    /// Reads the IOCTL's output: the allocated ranges. Whether they ascend is for the caller to check.
+    /// Reads the IOCTL's output: the allocated ranges. The caller must check whether they ascend.
     ///
     /// # Errors
-    /// Bytes that are not a whole number of ranges.
+    /// The output is not a whole number of ranges.
     pub fn decode_list(output: &[u8]) -> Result<Vec<Self>> {
         let mut reader = Reader::new(output, "FSCTL_QUERY_ALLOCATED_RANGES Reply");
         if !output.len().is_multiple_of(RANGE_LEN) {
-            return Err(reader.fault(Fault::Truncated));
+            return Err(reader.error(DecodeErrorKind::Truncated));
         }
         (0..output.len() / RANGE_LEN)
             .map(|_| Self::read(&mut reader))
@@ -104,13 +106,13 @@ impl AllocatedRange {
 /// FSCTL_DUPLICATE_EXTENTS_TO_FILE Request ([MS-FSCC] 2.3.7), sent to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DuplicateExtents {
-    /// The open of the source.
+    /// Open of the source.
     pub source: FileId,
     /// First byte in the source; a multiple of the cluster size.
     pub source_file_offset: u64,
     /// First byte in the target; a multiple of the cluster size.
     pub target_file_offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub byte_count: u64,
 }
 
@@ -138,13 +140,14 @@ impl DuplicateExtents {
     }
 }
 
-/// FSCTL_GET_INTEGRITY_INFORMATION's answer and FSCTL_SET_INTEGRITY_INFORMATION's question ([MS-FSCC] 2.3.24, 2.3.79): how
-/// content is checked (ReFS). What the answer has behind is the volume's affair.
+/// Output of FSCTL_GET_INTEGRITY_INFORMATION and input of FSCTL_SET_INTEGRITY_INFORMATION
+/// ([MS-FSCC] 2.3.24, 2.3.79): how ReFS checks content. Further output fields describe the volume
+/// and are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Integrity {
-    /// The algorithm: 0 for none.
+    /// Checksum algorithm; 0 for none.
     pub checksum_algorithm: u16,
-    /// `CHECKSUM_ENFORCEMENT_OFF` (1) lets damaged content be read.
+    /// `CHECKSUM_ENFORCEMENT_OFF` (1) allows reading damaged content.
     pub flags: u32,
 }
 

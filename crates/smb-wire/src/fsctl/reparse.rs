@@ -1,18 +1,19 @@
-//! Reparse points: symbolic links and other things that are more than a file ([MS-FSCC] 2.1.2).
+//! Reparse points: symbolic links, mount points and other special files ([MS-FSCC] 2.1.2).
 
 use crate::codes::codes;
 use crate::lengths::len_u16;
-use crate::{Fault, Guid, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Guid, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 #[cfg(test)]
 mod tests;
 
-/// The most bytes of a reparse point, header included ([MS-FSCC] 2.1.2.2, `MAXIMUM_REPARSE_DATA_BUFFER_SIZE`).
+/// Longest reparse point in bytes, header included ([MS-FSCC] 2.1.2.2,
+/// `MAXIMUM_REPARSE_DATA_BUFFER_SIZE`).
 pub const REPARSE_BUFFER_MAX: u32 = 16 * 1024;
 
 codes! {
-    /// What kind of reparse point ([MS-FSCC] 2.1.2.1).
+    /// Type of a reparse point ([MS-FSCC] 2.1.2.1).
     pub struct ReparseTag(u32) {
         /// A mounted volume or a junction.
         MOUNT_POINT = 0xA000_0003;
@@ -22,7 +23,7 @@ codes! {
         DEDUP = 0x8000_0013;
         /// A special file of the NFS server.
         NFS = 0x8000_0014;
-        /// A cloud file; `0x9000_?01A` are its kin.
+        /// A cloud file; tags `0x9000_?01A` are variants.
         CLOUD = 0x9000_001A;
         /// A link of the Windows Subsystem for Linux.
         LX_SYMLINK = 0xA000_001D;
@@ -38,12 +39,12 @@ codes! {
 }
 
 impl ReparseTag {
-    /// The high bit: Microsoft's, whose data have no GUID.
+    /// Returns whether the tag is Microsoft's (the high bit). Such data has no GUID.
     pub const fn is_microsoft(self) -> bool {
         self.0 & 0x8000_0000 != 0
     }
 
-    /// Whether the file stands for another one.
+    /// Returns whether the file stands for another one.
     pub const fn is_name_surrogate(self) -> bool {
         self.0 & 0x2000_0000 != 0
     }
@@ -59,19 +60,20 @@ bitflags! {
     }
 }
 
-/// Where a symbolic link leads ([MS-FSCC] 2.1.2.4).
+/// A symbolic link ([MS-FSCC] 2.1.2.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symlink {
-    /// The target, as the system follows it: relative, or a path such as `\??\C:\folder`.
+    /// Target for the system: relative, or a path such as `\??\C:\folder`.
     pub substitute_name: Text,
-    /// The target, as people see it.
+    /// Target as shown to users.
     pub print_name: Text,
     /// Whether the target is relative.
     pub flags: SymlinkFlags,
 }
 
 impl Symlink {
-    /// Reads what follows the reparse header; also what follows it in a symbolic link error ([MS-SMB2] 2.2.2.2.1).
+    /// Decodes the part after the reparse header. Also decodes that part of a symbolic link error
+    /// ([MS-SMB2] 2.2.2.2.1).
     ///
     /// # Errors
     /// Truncation, names outside the data or with half a unit.
@@ -87,10 +89,10 @@ impl Symlink {
         })
     }
 
-    /// Appends what follows the reparse header.
+    /// Appends the part after the reparse header.
     ///
     /// # Panics
-    /// If the names are longer than 65535 bytes.
+    /// Panics if the names are longer than 65,535 bytes.
     pub fn encode_data(&self, w: &mut Writer<'_>) {
         NamePlaces::write(&self.substitute_name, &self.print_name, 0, w);
         w.u32(self.flags.bits());
@@ -99,12 +101,12 @@ impl Symlink {
     }
 }
 
-/// Where a mount point or junction leads ([MS-FSCC] 2.1.2.5).
+/// A mount point or junction ([MS-FSCC] 2.1.2.5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountPoint {
-    /// The target, as the system follows it; absolute.
+    /// Target for the system; absolute.
     pub substitute_name: Text,
-    /// The target, as people see it.
+    /// Target as shown to users.
     pub print_name: Text,
 }
 
@@ -120,7 +122,7 @@ impl MountPoint {
     }
 
     fn encode_data(&self, w: &mut Writer<'_>) {
-        // Windows refuses a mount point whose names are not each followed by a 0 that is not counted.
+        // Windows rejects a mount point unless each name is followed by an uncounted unit of 0.
         NamePlaces::write(&self.substitute_name, &self.print_name, 2, w);
         self.substitute_name.write(w);
         w.u16(0);
@@ -129,7 +131,7 @@ impl MountPoint {
     }
 }
 
-/// Offsets and lengths of the two names, in bytes from where the names begin.
+/// Offsets and lengths of the two names, in bytes from the start of the names.
 struct NamePlaces {
     substitute: (u16, u16),
     print: (u16, u16),
@@ -143,7 +145,7 @@ impl NamePlaces {
         })
     }
 
-    /// The substitute name first, `gap` bytes, the print name.
+    /// Writes the fields for: substitute name, `gap` bytes, print name.
     fn write(substitute: &Text, print: &Text, gap: usize, w: &mut Writer<'_>) {
         w.u16(0);
         w.u16(len_u16(substitute.wire_len()));
@@ -151,21 +153,21 @@ impl NamePlaces {
         w.u16(len_u16(print.wire_len()));
     }
 
-    /// Both names; `reader` stands where they begin.
+    /// Reads both names. `reader` stands where they begin.
     fn names(&self, reader: &Reader<'_>) -> Result<(Text, Text)> {
         let name = |(offset, length): (u16, u16)| {
             let start = reader.position() + usize::from(offset);
             let bytes = reader.slice(start, usize::from(length))?;
-            Text::from_le_bytes(bytes).ok_or(reader.fault(Fault::Value))
+            Text::from_le_bytes(bytes).ok_or(reader.error(DecodeErrorKind::Value))
         };
         Ok((name(self.substitute)?, name(self.print)?))
     }
 }
 
-/// A special file as the NFS server keeps it ([MS-FSCC] 2.1.2.6).
+/// A special file of the NFS server ([MS-FSCC] 2.1.2.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NfsSpecial {
-    /// A symbolic link; the target as UTF-16.
+    /// A symbolic link with its target.
     Symlink(Text),
     /// A character device.
     CharacterDevice {
@@ -199,12 +201,12 @@ const NFS_SPECFILE_FIFO: u64 = 0x0000_0000_4F46_4946;
 const NFS_SPECFILE_SOCK: u64 = 0x0000_0000_4B43_4F53;
 
 impl NfsSpecial {
-    /// `None` for types the specification does not have.
+    /// Decodes the data. Returns `None` for types that the specification does not have.
     fn decode_data(data: &[u8]) -> Result<Option<Self>> {
         let mut reader = Reader::new(data, "Network File System Reparse Data Buffer");
         Ok(Some(match reader.u64()? {
             NFS_SPECFILE_LNK => {
-                Self::Symlink(Text::from_le_bytes(reader.rest()).ok_or(reader.fault(Fault::Value))?)
+                Self::Symlink(Text::from_le_bytes(reader.rest()).ok_or(reader.error(DecodeErrorKind::Value))?)
             }
             NFS_SPECFILE_CHR => Self::CharacterDevice {
                 major: reader.u32()?,
@@ -242,11 +244,11 @@ impl NfsSpecial {
     }
 }
 
-/// `Version` in the data of a link of the Windows Subsystem for Linux; the only one there is.
+/// Only existing `Version` of a Windows Subsystem for Linux link's data.
 const LX_SYMLINK_VERSION: u32 = 2;
 
-/// REPARSE_DATA_BUFFER or REPARSE_GUID_DATA_BUFFER ([MS-FSCC] 2.1.2.2, 2.1.2.3): what GET_REPARSE_POINT gives and
-/// SET_REPARSE_POINT takes.
+/// REPARSE_DATA_BUFFER or REPARSE_GUID_DATA_BUFFER ([MS-FSCC] 2.1.2.2, 2.1.2.3): output of
+/// GET_REPARSE_POINT and input of SET_REPARSE_POINT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReparseData<'a> {
     /// A symbolic link.
@@ -255,15 +257,15 @@ pub enum ReparseData<'a> {
     MountPoint(MountPoint),
     /// A special file of the NFS server.
     Nfs(NfsSpecial),
-    /// A link of the Windows Subsystem for Linux; the target as UTF-8, though nobody checked.
+    /// A link of the Windows Subsystem for Linux. The target should be UTF-8, but is not checked.
     LxSymlink(&'a [u8]),
-    /// Any other.
+    /// Any other reparse point.
     Other {
-        /// What it is.
+        /// Type.
         tag: ReparseTag,
-        /// Whose it is; exactly if the tag is not Microsoft's.
+        /// Owner of the type; present exactly if the tag is not Microsoft's.
         guid: Option<Guid>,
-        /// What it holds.
+        /// Data.
         data: &'a [u8],
     },
 }
@@ -300,7 +302,7 @@ impl<'a> ReparseData<'a> {
         })
     }
 
-    /// The tag on the wire.
+    /// Returns the tag on the wire.
     pub fn tag(&self) -> ReparseTag {
         match self {
             Self::Symlink(_) => ReparseTag::SYMLINK,
@@ -314,7 +316,7 @@ impl<'a> ReparseData<'a> {
     /// Appends the IOCTL's data.
     ///
     /// # Panics
-    /// If they are longer than 65535 bytes, or a GUID is missing or too many.
+    /// Panics if the data is longer than 65,535 bytes, or a GUID is missing or superfluous.
     pub fn encode(&self, w: &mut Writer<'_>) {
         let tag = self.tag();
         let start = w.position();

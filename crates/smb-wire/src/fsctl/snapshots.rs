@@ -1,26 +1,27 @@
-//! Earlier states of a file: "previous versions" ([MS-SMB2] 2.2.32.2). A token such as `@GMT-2018.06.30-19.34.17` names
-//! one; opening the file as it was then takes its time in a timewarp context ([MS-SMB2] 2.2.13.2.7).
+//! Snapshots: earlier states of a file, "previous versions" ([MS-SMB2] 2.2.32.2). A token such as
+//! `@GMT-2018.06.30-19.34.17` names a snapshot. To open the file as it was then, CREATE carries its
+//! time in a timewarp context ([MS-SMB2] 2.2.13.2.7).
 
 use super::{terminated, write_terminated};
 use crate::lengths::{len_u32, place};
-use crate::{Fault, FileTime, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, FileTime, Reader, Result, Text, Writer};
 
-/// Most units of a token: a guess; tokens have 24.
+/// Longest token in units. A guess; tokens have 24.
 const TOKEN_UNITS_MAX: usize = 255;
 
 /// SRV_SNAPSHOT_ARRAY ([MS-SMB2] 2.2.32.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotArray {
-    /// How many there are.
+    /// Number of existing snapshots.
     pub number_of_snapshots: u32,
-    /// Bytes that the tokens of all of them take; ask again with 12 more.
+    /// Bytes that all tokens take. Ask again with 12 more than this.
     pub snapshot_array_size: u32,
-    /// The tokens; none if they did not all fit.
+    /// Tokens; none if they did not all fit.
     pub snapshots: Vec<Text>,
 }
 
 impl SnapshotArray {
-    /// All tokens.
+    /// Creates an array of all tokens.
     pub fn all(snapshots: Vec<Text>) -> Self {
         let bytes: usize = snapshots.iter().map(|token| token.wire_len() + 2).sum();
         Self {
@@ -30,7 +31,7 @@ impl SnapshotArray {
         }
     }
 
-    /// The same without tokens, for an answer that may not be that long ([MS-SMB2] 3.3.5.15.1).
+    /// Removes the tokens, for a response that may not be that long ([MS-SMB2] 3.3.5.15.1).
     #[must_use]
     pub fn without_tokens(self) -> Self {
         Self {
@@ -42,7 +43,7 @@ impl SnapshotArray {
     /// Reads the IOCTL's output.
     ///
     /// # Errors
-    /// Truncation, fewer tokens than announced, a token that is far too long.
+    /// Truncation, fewer tokens than announced, a token that is too long.
     pub fn decode(output: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(output, "SRV_SNAPSHOT_ARRAY");
         let number_of_snapshots = reader.u32()?;
@@ -53,7 +54,7 @@ impl SnapshotArray {
         while snapshots.len() < returned {
             let token = terminated(&mut reader, TOKEN_UNITS_MAX)?;
             if token.is_empty() {
-                return Err(reader.fault(Fault::Value));
+                return Err(reader.error(DecodeErrorKind::Value));
             }
             snapshots.push(token);
         }
@@ -67,7 +68,7 @@ impl SnapshotArray {
     /// Appends the IOCTL's output.
     ///
     /// # Panics
-    /// If a token is empty or holds a unit of 0.
+    /// Panics if a token is empty or contains a unit of 0.
     pub fn encode(&self, w: &mut Writer<'_>) {
         w.u32(self.number_of_snapshots);
         w.u32(len_u32(self.snapshots.len()));
@@ -77,7 +78,7 @@ impl SnapshotArray {
             write_terminated(token, w);
         }
         w.u16(0);
-        // Windows' answers have 16 bytes at least, and clients of it ask for no less.
+        // Responses of Windows have at least 16 bytes, and its clients ask for no less.
         if self.snapshots.is_empty() {
             w.u16(0);
         }
@@ -90,7 +91,7 @@ const TICKS_PER_SECOND: u64 = 10_000_000;
 /// Days from 0000-03-01 to 1601-01-01 in the proleptic Gregorian calendar.
 const DAYS_TO_1601: u64 = 584_694;
 
-/// The time that a token names; `None` if it is not a token.
+/// Returns the time that a token names, or `None` if the text is not a token.
 pub fn token_time(token: &Text) -> Option<FileTime> {
     let text: Vec<u8> = token
         .units()
@@ -131,7 +132,7 @@ pub fn token_time(token: &Text) -> Option<FileTime> {
     Some(FileTime(seconds * TICKS_PER_SECOND))
 }
 
-/// The token of a time, to the second; `None` beyond the year 9999.
+/// Returns the token of a time, to the second, or `None` after the year 9999.
 pub fn token(time: FileTime) -> Option<Text> {
     let seconds = time.0 / TICKS_PER_SECOND;
     let (year, month, day) = date_from_march(seconds / 86_400 + DAYS_TO_1601);
@@ -143,8 +144,9 @@ pub fn token(time: FileTime) -> Option<Text> {
     Some(Text::from(token.as_str()))
 }
 
-/// Days since 0000-03-01. With years that begin in March the leap day comes last, and a month's first day is linear in
-/// its number (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Returns the days since 0000-03-01. If years begin in March, the leap day comes last, and a
+/// month's first day is linear in its number (Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms").
 fn days_from_march(year: u64, month: u64, day: u64) -> u64 {
     let (year, month) = if month > 2 {
         (year, month - 3)
@@ -154,7 +156,7 @@ fn days_from_march(year: u64, month: u64, day: u64) -> u64 {
     year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1
 }
 
-/// The inverse of [`days_from_march`].
+/// Inverse of [`days_from_march`].
 fn date_from_march(days: u64) -> (u64, u64, u64) {
     let era = days / 146_097;
     let day_of_era = days % 146_097;
@@ -207,7 +209,7 @@ mod tests {
     #[test]
     fn known_tokens() {
         assert_eq!(token_time(&"@GMT-1601.01.01-00.00.00".into()), Some(FileTime(0)));
-        // The Unix epoch ([MS-DTYP] 2.3.3 and every converter's constant).
+        // The Unix epoch ([MS-DTYP] 2.3.3 and the constant of all converters).
         let epoch = FileTime(116_444_736_000_000_000);
         assert_eq!(token_time(&"@GMT-1970.01.01-00.00.00".into()), Some(epoch));
         assert_eq!(token(epoch), Some("@GMT-1970.01.01-00.00.00".into()));

@@ -1,22 +1,22 @@
-//! Was the negotiation tampered with? ([MS-SMB2] 2.2.31.4, 2.2.32.6). Only in 3.0 and 3.0.2; 3.1.1 hashes the whole
-//! negotiation instead.
+//! VALIDATE_NEGOTIATE_INFO: detects a manipulated negotiation ([MS-SMB2] 2.2.31.4, 2.2.32.6). Only
+//! in 3.0 and 3.0.2; 3.1.1 hashes the whole negotiation instead.
 //!
-//! Dialects stay numbers: what is compared is exactly what was sent.
+//! Dialects stay plain numbers, so that the comparison covers exactly what was sent.
 
 use crate::lengths::len_u16;
 use crate::negotiate::{Capabilities, SecurityMode};
-use crate::{Fault, Guid, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Guid, Reader, Result, Writer};
 
-/// VALIDATE_NEGOTIATE_INFO Request ([MS-SMB2] 2.2.31.4): what the client sent in NEGOTIATE.
+/// VALIDATE_NEGOTIATE_INFO Request ([MS-SMB2] 2.2.31.4): the values of the client's NEGOTIATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidateNegotiateRequest {
     /// The client's capabilities.
     pub capabilities: Capabilities,
-    /// The client.
+    /// GUID of the client.
     pub guid: Guid,
     /// The client's security mode.
     pub security_mode: SecurityMode,
-    /// Numbers of the dialects offered.
+    /// Numbers of the offered dialects.
     pub dialects: Vec<u16>,
 }
 
@@ -32,7 +32,7 @@ impl ValidateNegotiateRequest {
         let security_mode = SecurityMode::from_bits_retain(reader.u16()?);
         let count = usize::from(reader.u16()?);
         if reader.remaining() / 2 < count {
-            return Err(reader.fault(Fault::Truncated));
+            return Err(reader.error(DecodeErrorKind::Truncated));
         }
         let dialects = (0..count).map(|_| reader.u16()).collect::<Result<_>>()?;
         Ok(Self {
@@ -55,16 +55,17 @@ impl ValidateNegotiateRequest {
     }
 }
 
-/// VALIDATE_NEGOTIATE_INFO Response ([MS-SMB2] 2.2.32.6): what the server answered in NEGOTIATE.
+/// VALIDATE_NEGOTIATE_INFO Response ([MS-SMB2] 2.2.32.6): the values of the server's NEGOTIATE
+/// response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValidateNegotiateResponse {
     /// The server's capabilities.
     pub capabilities: Capabilities,
-    /// The server.
+    /// GUID of the server.
     pub guid: Guid,
     /// The server's security mode.
     pub security_mode: SecurityMode,
-    /// Number of the dialect chosen.
+    /// Number of the chosen dialect.
     pub dialect: u16,
 }
 

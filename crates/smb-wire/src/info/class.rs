@@ -1,6 +1,6 @@
-//! The numbers of the information classes.
+//! Numbers of the information classes.
 
-/// Makes an enum of one-byte numbers and the way back.
+/// Makes an enum of one-byte numbers and the conversions to and from the wire.
 macro_rules! classes {
     ($(#[$outer:meta])* pub enum $name:ident { $($(#[$inner:meta])* $class:ident = $number:expr,)* }) => {
         $(#[$outer])*
@@ -10,7 +10,7 @@ macro_rules! classes {
         pub enum $name { $($(#[$inner])* $class = $number,)* }
 
         impl $name {
-            /// From the number on the wire; `None` for one not listed here.
+            /// Converts the number on the wire. Returns `None` for one not listed here.
             pub const fn from_u8(number: u8) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$class),)*
@@ -18,7 +18,7 @@ macro_rules! classes {
                 }
             }
 
-            /// The number on the wire.
+            /// Returns the number on the wire.
             pub const fn to_u8(self) -> u8 {
                 self as u8
             }
@@ -27,14 +27,14 @@ macro_rules! classes {
 }
 
 classes! {
-    /// Information about a file ([MS-FSCC] 2.4): `FileInfoClass` of QUERY_INFO and SET_INFO with `SMB2_0_INFO_FILE`,
-    /// and `FileInformationClass` of QUERY_DIRECTORY.
+    /// Information about a file ([MS-FSCC] 2.4): `FileInfoClass` of QUERY_INFO and SET_INFO with
+    /// `SMB2_0_INFO_FILE`, and `FileInformationClass` of QUERY_DIRECTORY.
     pub enum FileInfoClass {
-        /// `FileDirectoryInformation`, of a directory's records.
+        /// `FileDirectoryInformation`, a class of directory records.
         Directory = 1,
-        /// `FileFullDirectoryInformation`, of a directory's records.
+        /// `FileFullDirectoryInformation`, a class of directory records.
         FullDirectory = 2,
-        /// `FileBothDirectoryInformation`, of a directory's records.
+        /// `FileBothDirectoryInformation`, a class of directory records.
         BothDirectory = 3,
         /// `FileBasicInformation`.
         Basic = 4,
@@ -52,7 +52,7 @@ classes! {
         Rename = 10,
         /// `FileLinkInformation`.
         Link = 11,
-        /// `FileNamesInformation`, of a directory's records.
+        /// `FileNamesInformation`, a class of directory records.
         Names = 12,
         /// `FileDispositionInformation`.
         Disposition = 13,
@@ -70,7 +70,7 @@ classes! {
         Allocation = 19,
         /// `FileEndOfFileInformation`.
         EndOfFile = 20,
-        /// `FileAlternateNameInformation`: the 8.3 name; laid out as `FileNameInformation`.
+        /// `FileAlternateNameInformation`: the 8.3 name in the layout of `FileNameInformation`.
         AlternateName = 21,
         /// `FileStreamInformation`.
         Stream = 22,
@@ -90,9 +90,9 @@ classes! {
         NetworkOpen = 34,
         /// `FileAttributeTagInformation`.
         AttributeTag = 35,
-        /// `FileIdBothDirectoryInformation`, of a directory's records.
+        /// `FileIdBothDirectoryInformation`, a class of directory records.
         IdBothDirectory = 37,
-        /// `FileIdFullDirectoryInformation`, of a directory's records.
+        /// `FileIdFullDirectoryInformation`, a class of directory records.
         IdFullDirectory = 38,
         /// `FileValidDataLengthInformation`.
         ValidDataLength = 39,
@@ -102,7 +102,7 @@ classes! {
         NormalizedName = 48,
         /// `FileIdInformation`.
         Id = 59,
-        /// `FileIdExtdDirectoryInformation`, of a directory's records.
+        /// `FileIdExtdDirectoryInformation`, a class of directory records.
         IdExtdDirectory = 60,
         /// `FileDispositionInformationEx`.
         DispositionEx = 64,
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_round_trip() {
         let files: Vec<_> = (0..=u8::MAX).filter_map(FileInfoClass::from_u8).collect();
         assert_eq!(files.len(), 39);
         assert!(

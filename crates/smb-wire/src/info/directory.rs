@@ -1,4 +1,4 @@
-//! Records of a directory: seven layouts of one thing ([MS-FSCC] 2.4).
+//! Records of a directory in seven layouts ([MS-FSCC] 2.4).
 //!
 //! ```text
 //! all          NextEntryOffset u32 | FileIndex u32
@@ -12,30 +12,31 @@
 //! ```
 
 use super::FileInfoClass;
-use super::list::{Chain, Entries};
-use crate::{Fault, FileAttributes, FileTime, Malformed, Reader, Result, Text, Writer};
+use super::list::{Entries, ListWriter};
+use crate::{DecodeError, DecodeErrorKind, FileAttributes, FileTime, Reader, Result, Text, Writer};
 
-/// The layout of a directory's records.
+/// Layout of a directory's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DirectoryClass {
     /// `FileDirectoryInformation` ([MS-FSCC] 2.4.10).
     Directory,
-    /// `FileFullDirectoryInformation` ([MS-FSCC] 2.4.19): and the size of extended attributes.
+    /// `FileFullDirectoryInformation` ([MS-FSCC] 2.4.19): adds the size of the extended attributes.
     FullDirectory,
-    /// `FileBothDirectoryInformation` ([MS-FSCC] 2.4.8): and the short name.
+    /// `FileBothDirectoryInformation` ([MS-FSCC] 2.4.8): adds the short name.
     BothDirectory,
-    /// `FileIdFullDirectoryInformation` ([MS-FSCC] 2.4.23): full, and the file's number.
+    /// `FileIdFullDirectoryInformation` ([MS-FSCC] 2.4.23): full, plus the file id.
     IdFullDirectory,
-    /// `FileIdBothDirectoryInformation` ([MS-FSCC] 2.4.22): both, and the file's number.
+    /// `FileIdBothDirectoryInformation` ([MS-FSCC] 2.4.22): both, plus the file id.
     IdBothDirectory,
-    /// `FileNamesInformation` ([MS-FSCC] 2.4.33): names alone.
+    /// `FileNamesInformation` ([MS-FSCC] 2.4.33): names only.
     Names,
-    /// `FileIdExtdDirectoryInformation` ([MS-FSCC] 2.4.21): full, and the reparse tag and a number of 128 bits.
+    /// `FileIdExtdDirectoryInformation` ([MS-FSCC] 2.4.21): full, plus the reparse tag and a
+    /// 128-bit file id.
     IdExtdDirectory,
 }
 
 impl DirectoryClass {
-    /// From the number on the wire; `None` if it is none of these.
+    /// Converts the number on the wire. Returns `None` if it is not a directory class.
     pub fn from_u8(number: u8) -> Option<Self> {
         Some(match FileInfoClass::from_u8(number)? {
             FileInfoClass::Directory => Self::Directory,
@@ -49,7 +50,7 @@ impl DirectoryClass {
         })
     }
 
-    /// As a class of information, whose number is on the wire.
+    /// Returns the information class, whose number is on the wire.
     pub fn info_class(self) -> FileInfoClass {
         match self {
             Self::Directory => FileInfoClass::Directory,
@@ -62,7 +63,7 @@ impl DirectoryClass {
         }
     }
 
-    /// Bytes of a record before its name.
+    /// Returns the length in bytes of what precedes a record's name.
     pub fn fixed_len(self) -> usize {
         match self {
             Self::Directory => 64,
@@ -96,9 +97,10 @@ impl DirectoryClass {
     }
 }
 
-/// What a Mac's listings tell of a file, so that the Finder need not open it: in place of the extended attributes' size and
-/// the short name of `IdBothDirectory`, on connections that agreed on `SUPPORTS_READ_DIR_ATTR`. Documented only in source,
-/// Apple's and Samba's.
+/// Mac metadata in a directory record, so that the Finder need not open the file.
+///
+/// On connections that negotiated `SUPPORTS_READ_DIR_ATTR` it replaces the extended attributes'
+/// size and the short name of `IdBothDirectory`. Documented only in Apple's and Samba's source.
 ///
 /// ```text
 /// EaSize        rights u32
@@ -107,18 +109,19 @@ impl DirectoryClass {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AppleRecord {
-    /// All rights that the user has.
+    /// All rights of the user.
     pub max_access: u32,
-    /// Bytes of the resource fork.
+    /// Length of the resource fork in bytes.
     pub resource_fork_len: u64,
-    /// Type and creator (of files), flags, extended flags, and when it was added, in seconds since 2000, big endian.
+    /// Type and creator (of files), flags, extended flags, and the time of addition in seconds
+    /// since 2000; big-endian.
     pub finder_info: [u8; 16],
-    /// Kind and permissions as `st_mode` has them.
+    /// File type and permissions as in `st_mode`.
     pub mode: u16,
 }
 
 impl AppleRecord {
-    /// From the fields that it lies in.
+    /// Reads the metadata from the fields that hold it.
     fn read(max_access: u32, short_name: &[u8; SHORT_NAME_LEN], mode: u16) -> Self {
         let (fork, finder) = short_name.split_at(8);
         let mut record = Self {
@@ -134,41 +137,43 @@ impl AppleRecord {
     }
 }
 
-/// A file in a directory. What a class does not carry is 0 or empty when decoded and left out when encoded.
+/// A file in a directory. Fields that a class does not carry are 0 or empty after decoding, and
+/// omitted when encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryRecord {
-    /// Place in the directory, if the file system has such; most say 0.
+    /// Position in the directory on file systems that have one; most send 0.
     pub file_index: u32,
-    /// When the file was made.
+    /// Time of creation.
     pub creation_time: FileTime,
-    /// When it was last read or written.
+    /// Time of the last read or write.
     pub last_access_time: FileTime,
-    /// When its content last changed.
+    /// Time of the last change of content.
     pub last_write_time: FileTime,
-    /// When content or metadata last changed.
+    /// Time of the last change of content or metadata.
     pub change_time: FileTime,
-    /// Bytes of content. May lag behind the file's own word while it is being written.
+    /// Length of the content in bytes. It may lag behind while the file is being written.
     pub end_of_file: u64,
     /// Bytes allocated on the volume.
     pub allocation_size: u64,
     /// Attributes.
     pub attributes: FileAttributes,
-    /// Bytes of extended attributes; but see [`DirectoryRecord::reparse_tag`].
+    /// Bytes of extended attributes, or a reparse tag: see [`DirectoryRecord::reparse_tag`].
     pub ea_size: u32,
-    /// Kind of reparse point; only `IdExtdDirectory` has this field.
+    /// Reparse tag of `IdExtdDirectory`; the other classes do not have this field.
     pub extd_reparse_tag: u32,
-    /// The file's number; 64 bits in all classes but `IdExtdDirectory`. 0: it has none.
+    /// File id, 64 bits in all classes except `IdExtdDirectory`; 0 if the file has none.
     pub file_id: u128,
-    /// 8.3 name, at most 12 units; empty if there is none.
+    /// 8.3 name of at most 12 units; empty if the file has none.
     pub short_name: Text,
-    /// In `IdBothDirectory`, instead of `ea_size` and `short_name`.
+    /// Mac metadata; in `IdBothDirectory` it replaces `ea_size` and `short_name`.
     pub apple: Option<AppleRecord>,
-    /// Name. `.` and `..` are records too.
+    /// Name. Directories also list `.` and `..`.
     pub name: Text,
 }
 
 impl DirectoryRecord {
-    /// The reparse tag, if it is a reparse point. [MS-FSCC] 2.4.8 and others: `EaSize` of a reparse point is its tag.
+    /// Returns the reparse tag, if the file is a reparse point. [MS-FSCC] 2.4.8 and others:
+    /// `EaSize` of a reparse point is its tag.
     pub fn reparse_tag(&self) -> Option<u32> {
         if !self.attributes.contains(FileAttributes::REPARSE_POINT) {
             return None;
@@ -179,12 +184,12 @@ impl DirectoryRecord {
         })
     }
 
-    /// The reader is past `NextEntryOffset`.
+    /// Reads a record. The reader stands after `NextEntryOffset`.
     fn read(
         reader: &mut Reader<'_>,
         class: DirectoryClass,
         apple: bool,
-    ) -> std::result::Result<Self, ListFault> {
+    ) -> std::result::Result<Self, ListError> {
         let mut record = Self {
             file_index: reader.u32()?,
             ..Self::default()
@@ -199,7 +204,7 @@ impl DirectoryRecord {
             record.attributes = FileAttributes::from_bits_retain(reader.u32()?);
         }
         let name_len = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
-        let mut fault = None;
+        let mut error = None;
         if class.has_ea_size() {
             record.ea_size = reader.u32()?;
         }
@@ -211,7 +216,7 @@ impl DirectoryRecord {
         } else if class.has_short_name() {
             match read_short_name(reader)? {
                 Ok(name) => record.short_name = name,
-                Err(malformed) => fault = Some(malformed),
+                Err(malformed) => error = Some(malformed),
             }
         }
         match class {
@@ -233,19 +238,19 @@ impl DirectoryRecord {
             }
             _ => {}
         }
-        let (rest, odd) = (*reader, reader.fault(Fault::Value));
+        let (rest, odd) = (*reader, reader.error(DecodeErrorKind::Value));
         let name = reader.bytes(name_len);
         match name.and_then(|bytes| Text::from_le_bytes(bytes).ok_or(odd)) {
             Ok(name) => record.name = name,
-            Err(malformed) => fault = Some(malformed),
+            Err(malformed) => error = Some(malformed),
         }
-        match fault {
+        match error {
             None => Ok(record),
-            Some(malformed) => Err(ListFault::Record(BadRecord::new(rest, name_len, malformed))),
+            Some(malformed) => Err(ListError::Record(BadRecord::new(rest, name_len, malformed))),
         }
     }
 
-    /// What follows `NextEntryOffset`.
+    /// Writes what follows `NextEntryOffset`.
     fn write(&self, writer: &mut Writer<'_>, class: DirectoryClass) {
         writer.u32(self.file_index);
         if class != DirectoryClass::Names {
@@ -292,39 +297,40 @@ impl DirectoryRecord {
         self.name.write(writer);
     }
 
-    /// [MS-FSCC] 2.1.9: a number that does not fit 64 bits is told as -1.
+    /// Returns the file id, or -1 if it does not fit 64 bits ([MS-FSCC] 2.1.9).
     fn file_id_64(&self) -> u64 {
         u64::try_from(self.file_id).unwrap_or(u64::MAX)
     }
 }
 
-/// Bytes of the short name's field.
+/// Length of the short name's field in bytes.
 const SHORT_NAME_LEN: usize = 24;
 
-/// The inner result is what the field holds; the outer one fails where the field is not there.
+/// Reads the short name. The inner result is the field's content; the outer one fails if the field
+/// is missing.
 fn read_short_name(reader: &mut Reader<'_>) -> Result<Result<Text>> {
-    let fault = reader.fault(Fault::Value);
+    let error = reader.error(DecodeErrorKind::Value);
     let length = usize::from(reader.u8()?);
     reader.skip(1)?;
     let field = reader.bytes(SHORT_NAME_LEN)?;
-    Ok(field.get(..length).and_then(Text::from_le_bytes).ok_or(fault))
+    Ok(field.get(..length).and_then(Text::from_le_bytes).ok_or(error))
 }
 
-/// Longest name that [`BadRecord`] shows, in UTF-16 units. No file system has names of more.
+/// Longest name that [`BadRecord`] shows, in UTF-16 units. No file system has longer names.
 const SHOWN_UNITS_MAX: usize = 255;
 
-/// A record whose place in the list is sound and whose name or short name cannot be read.
+/// A malformed record at a valid place in the list: its name or short name cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRecord {
-    /// What can be shown of the name. It need not be the name of any file.
+    /// The part of the name that can be shown. A file of this name may not exist.
     pub shown: Text,
-    /// The fault.
-    pub malformed: Malformed,
+    /// The error.
+    pub malformed: DecodeError,
 }
 
 impl BadRecord {
-    /// From a reader at the name: what is shown are whole units within the record.
-    fn new(mut name: Reader<'_>, name_len: usize, malformed: Malformed) -> Self {
+    /// Creates the value from a reader at the name. It shows the whole units inside the record.
+    fn new(mut name: Reader<'_>, name_len: usize, malformed: DecodeError) -> Self {
         let bytes = name.rest();
         let length = bytes.len().min(name_len).min(2 * SHOWN_UNITS_MAX) & !1;
         let shown = Text::from_le_bytes(&bytes[..length]).unwrap_or_default();
@@ -332,18 +338,20 @@ impl BadRecord {
     }
 }
 
-/// What is wrong with a list of records.
+/// Errors in a list of records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ListFault {
-    /// One record; those after it can be read.
+pub enum ListError {
+    /// One record is malformed. The records after it can be read.
     #[error("{}", .0.malformed)]
     Record(BadRecord),
-    /// The list itself: where a record begins or ends. Nothing after it can be read.
+    /// The list is malformed: a record begins or ends at an invalid place. Nothing after it can be
+    /// read.
     #[error("{0}")]
-    List(#[from] Malformed),
+    List(#[from] DecodeError),
 }
 
-/// The records in a QUERY_DIRECTORY response's buffer, in the server's order. Ends after a [`ListFault::List`].
+/// Iterator over the records in a QUERY_DIRECTORY response's buffer, in the server's order. Ends
+/// after a [`ListError::List`].
 #[derive(Clone, Debug)]
 pub struct DirectoryRecords<'a> {
     entries: Entries<'a>,
@@ -352,7 +360,7 @@ pub struct DirectoryRecords<'a> {
 }
 
 impl<'a> DirectoryRecords<'a> {
-    /// Records of a class in a buffer.
+    /// Iterates over records of a class.
     pub fn new(buffer: &'a [u8], class: DirectoryClass) -> Self {
         Self {
             entries: Entries::new(buffer, class.fixed_len(), class.structure()),
@@ -361,7 +369,7 @@ impl<'a> DirectoryRecords<'a> {
         }
     }
 
-    /// Records with [`AppleRecord`]s.
+    /// Iterates over records with [`AppleRecord`]s.
     pub fn apple(buffer: &'a [u8]) -> Self {
         Self {
             apple: true,
@@ -371,48 +379,49 @@ impl<'a> DirectoryRecords<'a> {
 }
 
 impl Iterator for DirectoryRecords<'_> {
-    type Item = std::result::Result<DirectoryRecord, ListFault>;
+    type Item = std::result::Result<DirectoryRecord, ListError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let record = self
             .entries
             .next()?
-            .map_err(ListFault::List)
+            .map_err(ListError::List)
             .and_then(|mut reader| DirectoryRecord::read(&mut reader, self.class, self.apple));
-        if matches!(record, Err(ListFault::List(_))) {
+        if matches!(record, Err(ListError::List(_))) {
             self.entries.stop();
         }
         Some(record)
     }
 }
 
-/// Fills a QUERY_DIRECTORY response's buffer up to the client's `OutputBufferLength`.
+/// Fills the buffer of a QUERY_DIRECTORY response up to the client's `OutputBufferLength`.
 #[derive(Debug)]
 pub struct DirectoryWriter {
     class: DirectoryClass,
-    chain: Chain,
+    list: ListWriter,
     length_max: usize,
 }
 
 impl DirectoryWriter {
-    /// Begins a list at the writer's position, of at most `length_max` bytes.
+    /// Begins a list of at most `length_max` bytes at the writer's position.
     pub fn new(writer: &Writer<'_>, class: DirectoryClass, length_max: usize) -> Self {
         Self {
             class,
-            chain: Chain::new(writer, 8),
+            list: ListWriter::new(writer, 8),
             length_max,
         }
     }
 
-    /// Appends a record; `false`, and nothing is written, if it does not fit any more. A first record that does not fit
-    /// is answered with STATUS_BUFFER_OVERFLOW or STATUS_INFO_LENGTH_MISMATCH ([MS-SMB2] 3.3.5.18).
+    /// Appends a record. Returns `false` and writes nothing if it does not fit. If the first record
+    /// does not fit, the response is STATUS_BUFFER_OVERFLOW or STATUS_INFO_LENGTH_MISMATCH
+    /// ([MS-SMB2] 3.3.5.18).
     #[must_use]
     pub fn push(&mut self, writer: &mut Writer<'_>, record: &DirectoryRecord) -> bool {
-        let end = self.chain.next_at(writer) + self.class.fixed_len() + record.name.wire_len();
+        let end = self.list.next_at(writer) + self.class.fixed_len() + record.name.wire_len();
         if end > self.length_max {
             return false;
         }
-        self.chain.begin(writer);
+        self.list.begin(writer);
         record.write(writer, self.class);
         true
     }

@@ -1,4 +1,4 @@
-//! Structures of fixed size, written down once for both directions.
+//! Macros that define a structure of fixed size once for both directions.
 
 use crate::create::AccessMask;
 use crate::{FileAttributes, FileTime, Reader, Result, Writer};
@@ -45,7 +45,7 @@ impl Field for u64 {
     }
 }
 
-/// BOOLEAN: one byte, everything but 0 is true ([MS-DTYP] 2.2.4).
+/// BOOLEAN: one byte; any value other than 0 is true ([MS-DTYP] 2.2.4).
 impl Field for bool {
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
         Ok(reader.u8()? != 0)
@@ -73,7 +73,7 @@ impl Field for FileTime {
     }
 }
 
-/// For flags in 32 bits.
+/// Implements [`Field`] for flags of 32 bits.
 macro_rules! flag_fields {
     ($($flags:ty),*) => { $(
         impl $crate::info::field::Field for $flags {
@@ -90,7 +90,8 @@ pub(super) use flag_fields;
 
 flag_fields!(FileAttributes, AccessMask);
 
-/// Makes a structure of fields in wire order, and `reserved` bytes after them, an [`Information`](super::Information).
+/// Makes a structure of fields in wire order with `reserved` bytes after them, and its
+/// [`Information`](super::Information).
 macro_rules! information {
     ($(#[$outer:meta])* pub struct $name:ident: $class_trait:ident = $class_type:ident::$class:ident, reserved $reserved:literal {
         $($(#[$inner:meta])* $field:ident: $type:ty,)*

@@ -2,13 +2,13 @@
 
 use super::field::{flag_fields, information};
 use super::{FsInfoClass, FsInformation, Information};
-use crate::{Fault, FileTime, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, FileTime, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 /// `FileFsVolumeInformation` ([MS-FSCC] 2.5.9).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileFsVolumeInformation {
-    /// When the volume was made.
+    /// Creation time of the volume.
     pub volume_creation_time: FileTime,
     /// Serial number.
     pub volume_serial_number: u32,
@@ -27,8 +27,8 @@ impl Information for FileFsVolumeInformation {
         let length = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
         let supports_objects = reader.u8()? != 0;
         reader.skip(1)?;
-        let fault = reader.fault(Fault::Value);
-        let volume_label = Text::from_le_bytes(reader.bytes(length)?).ok_or(fault)?;
+        let error = reader.error(DecodeErrorKind::Value);
+        let volume_label = Text::from_le_bytes(reader.bytes(length)?).ok_or(error)?;
         Ok(Self {
             volume_creation_time,
             volume_serial_number,
@@ -54,13 +54,13 @@ impl FsInformation for FileFsVolumeInformation {
 information! {
     /// `FileFsSizeInformation` ([MS-FSCC] 2.5.8).
     pub struct FileFsSizeInformation: FsInformation = FsInfoClass::Size, reserved 0 {
-        /// Allocation units that this user could have, all in all.
+        /// Total allocation units available to this user.
         total_allocation_units: u64,
-        /// Allocation units that this user can still have.
+        /// Free allocation units available to this user.
         available_allocation_units: u64,
-        /// Sectors in an allocation unit.
+        /// Sectors per allocation unit.
         sectors_per_allocation_unit: u32,
-        /// Bytes in a sector.
+        /// Bytes per sector.
         bytes_per_sector: u32,
     }
 }
@@ -68,21 +68,22 @@ information! {
 information! {
     /// `FileFsFullSizeInformation` ([MS-FSCC] 2.5.4).
     pub struct FileFsFullSizeInformation: FsInformation = FsInfoClass::FullSize, reserved 0 {
-        /// Allocation units that this user could have, all in all.
+        /// Total allocation units available to this user.
         total_allocation_units: u64,
-        /// Allocation units that this user can still have (quotas count).
+        /// Free allocation units available to this user, with quotas.
         caller_available_allocation_units: u64,
-        /// Allocation units that are free.
+        /// Free allocation units of the volume.
         actual_available_allocation_units: u64,
-        /// Sectors in an allocation unit.
+        /// Sectors per allocation unit.
         sectors_per_allocation_unit: u32,
-        /// Bytes in a sector.
+        /// Bytes per sector.
         bytes_per_sector: u32,
     }
 }
 
 impl FileFsFullSizeInformation {
-    /// Bytes in an allocation unit. The peer's numbers may be absurd: `None` rather than more than 64 bits hold, or 0.
+    /// Returns the size of an allocation unit in bytes, or `None` if it is 0 or the peer's numbers
+    /// overflow 64 bits.
     pub fn unit_bytes(&self) -> Option<u64> {
         u64::from(self.sectors_per_allocation_unit)
             .checked_mul(u64::from(self.bytes_per_sector))
@@ -90,7 +91,7 @@ impl FileFsFullSizeInformation {
     }
 }
 
-/// What kind of device ([MS-FSCC] 2.5.10).
+/// Type of the device ([MS-FSCC] 2.5.10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FsDeviceType(pub u32);
 
@@ -99,29 +100,29 @@ impl FsDeviceType {
     pub const CD_ROM: Self = Self(0x2);
     /// `FILE_DEVICE_DISK`.
     pub const DISK: Self = Self(0x7);
-    /// `FILE_DEVICE_NAMED_PIPE`, which `IPC$` is.
+    /// `FILE_DEVICE_NAMED_PIPE`, the type of `IPC$`.
     pub const NAMED_PIPE: Self = Self(0x11);
 }
 
 bitflags! {
-    /// Of a volume's device ([MS-FSCC] 2.5.10).
+    /// Characteristics of a volume's device ([MS-FSCC] 2.5.10).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct FsDeviceCharacteristics: u32 {
-        /// Media can be taken out.
+        /// The medium is removable.
         const REMOVABLE_MEDIA = 0x0000_0001;
-        /// Media cannot be written.
+        /// The medium is read-only.
         const READ_ONLY_DEVICE = 0x0000_0002;
         /// A floppy disk.
         const FLOPPY_DISKETTE = 0x0000_0004;
-        /// Media can be written once.
+        /// The medium can be written once.
         const WRITE_ONCE_MEDIA = 0x0000_0008;
-        /// Across a network.
+        /// The device is remote.
         const REMOTE_DEVICE = 0x0000_0010;
         /// Mounted.
         const DEVICE_IS_MOUNTED = 0x0000_0020;
-        /// No media.
+        /// The volume has no medium.
         const VIRTUAL_VOLUME = 0x0000_0040;
-        /// Plug and play; named so by the specification.
+        /// The device is plug and play (the specification's name for it).
         const SECURE_OPEN = 0x0000_0100;
         /// A terminal-services device.
         const TS_DEVICE = 0x0000_1000;
@@ -134,16 +135,16 @@ bitflags! {
 }
 
 bitflags! {
-    /// What the file system can do ([MS-FSCC] 2.5.1).
+    /// Features of a file system ([MS-FSCC] 2.5.1).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct FsAttributes: u32 {
-        /// Names that differ in case only can be looked up apart.
+        /// Lookups can distinguish names that differ in case only.
         const CASE_SENSITIVE_SEARCH = 0x0000_0001;
         /// Names keep their case.
         const CASE_PRESERVED_NAMES = 0x0000_0002;
         /// Names are Unicode.
         const UNICODE_ON_DISK = 0x0000_0004;
-        /// Access control lists are kept and obeyed.
+        /// Access control lists are stored and enforced.
         const PERSISTENT_ACLS = 0x0000_0008;
         /// Files can be compressed.
         const FILE_COMPRESSION = 0x0000_0010;
@@ -155,21 +156,21 @@ bitflags! {
         const SUPPORTS_REPARSE_POINTS = 0x0000_0080;
         /// Remote storage.
         const SUPPORTS_REMOTE_STORAGE = 0x0000_0100;
-        /// After a clean-up, more than the handle's name is told.
+        /// Cleanup operations return information about additional actions.
         const RETURNS_CLEANUP_RESULT_INFO = 0x0000_0200;
-        /// Deletion and renaming with POSIX semantics.
+        /// Deletion and renaming can have POSIX semantics.
         const SUPPORTS_POSIX_UNLINK_RENAME = 0x0000_0400;
         /// The volume itself is compressed.
         const VOLUME_IS_COMPRESSED = 0x0000_8000;
         /// Object ids.
         const SUPPORTS_OBJECT_IDS = 0x0001_0000;
-        /// Encrypting file system.
+        /// Encryption of files (EFS).
         const SUPPORTS_ENCRYPTION = 0x0002_0000;
         /// Named streams.
         const NAMED_STREAMS = 0x0004_0000;
         /// Read-only.
         const READ_ONLY_VOLUME = 0x0008_0000;
-        /// Can be written once.
+        /// Write once.
         const SEQUENTIAL_WRITE_ONCE = 0x0010_0000;
         /// Transactions.
         const SUPPORTS_TRANSACTIONS = 0x0020_0000;
@@ -177,7 +178,7 @@ bitflags! {
         const SUPPORTS_HARD_LINKS = 0x0040_0000;
         /// Extended attributes.
         const SUPPORTS_EXTENDED_ATTRIBUTES = 0x0080_0000;
-        /// Files can be opened by number.
+        /// Files can be opened by id.
         const SUPPORTS_OPEN_BY_FILE_ID = 0x0100_0000;
         /// Update sequence number journals.
         const SUPPORTS_USN_JOURNAL = 0x0200_0000;
@@ -185,7 +186,7 @@ bitflags! {
         const SUPPORTS_INTEGRITY_STREAMS = 0x0400_0000;
         /// Ranges can be cloned (`FSCTL_DUPLICATE_EXTENTS_TO_FILE`).
         const SUPPORTS_BLOCK_REFCOUNTING = 0x0800_0000;
-        /// Which ranges of a sparse file hold valid data is tracked.
+        /// The valid data ranges of sparse files are tracked.
         const SUPPORTS_SPARSE_VDL = 0x1000_0000;
         /// Direct access (persistent memory).
         const DAX_VOLUME = 0x2000_0000;
@@ -196,16 +197,16 @@ bitflags! {
 }
 
 bitflags! {
-    /// Of a volume's sectors ([MS-FSCC] 2.5.7).
+    /// Properties of a volume's sectors ([MS-FSCC] 2.5.7).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct SectorFlags: u32 {
-        /// The first physical sector begins where a logical one does.
+        /// The first physical sector is aligned with a logical one.
         const ALIGNED_DEVICE = 0x0000_0001;
-        /// The partition begins at a physical sector.
+        /// The partition is aligned with a physical sector.
         const PARTITION_ALIGNED_ON_DEVICE = 0x0000_0002;
-        /// Seeking costs nothing.
+        /// Seeks have no cost.
         const NO_SEEK_PENALTY = 0x0000_0004;
-        /// TRIM.
+        /// TRIM is enabled.
         const TRIM_ENABLED = 0x0000_0008;
         const _ = !0;
     }
@@ -225,9 +226,9 @@ impl super::field::Field for FsDeviceType {
 information! {
     /// `FileFsDeviceInformation` ([MS-FSCC] 2.5.10).
     pub struct FileFsDeviceInformation: FsInformation = FsInfoClass::Device, reserved 0 {
-        /// What kind of device.
+        /// Type of the device.
         device_type: FsDeviceType,
-        /// Its characteristics.
+        /// Characteristics of the device.
         characteristics: FsDeviceCharacteristics,
     }
 }
@@ -235,11 +236,12 @@ information! {
 /// `FileFsAttributeInformation` ([MS-FSCC] 2.5.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileFsAttributeInformation {
-    /// What the file system can do.
+    /// Features of the file system.
     pub attributes: FsAttributes,
-    /// Longest name of a file, in UTF-16 units (bytes, says the specification; Windows and Samba send 255).
+    /// Longest file name in UTF-16 units (bytes by the specification, but Windows and Samba send
+    /// 255).
     pub maximum_component_name_length: u32,
-    /// Name of the file system: `NTFS`, also from Samba; clients act on it.
+    /// Name of the file system. Samba, too, sends `NTFS`, because clients depend on it.
     pub file_system_name: Text,
 }
 
@@ -250,8 +252,8 @@ impl Information for FileFsAttributeInformation {
         let attributes = FsAttributes::from_bits_retain(reader.u32()?);
         let maximum_component_name_length = reader.u32()?;
         let length = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
-        let fault = reader.fault(Fault::Value);
-        let file_system_name = Text::from_le_bytes(reader.bytes(length)?).ok_or(fault)?;
+        let error = reader.error(DecodeErrorKind::Value);
+        let file_system_name = Text::from_le_bytes(reader.bytes(length)?).ok_or(error)?;
         Ok(Self {
             attributes,
             maximum_component_name_length,
@@ -274,9 +276,9 @@ impl FsInformation for FileFsAttributeInformation {
 /// `FileFsObjectIdInformation` ([MS-FSCC] 2.5.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileFsObjectIdInformation {
-    /// GUID of the volume, as on the wire.
+    /// GUID of the volume in wire order.
     pub object_id: [u8; 16],
-    /// More about it, in the server's own way.
+    /// Additional data in the server's own format.
     pub extended_info: [u8; 48],
 }
 
@@ -303,19 +305,19 @@ impl FsInformation for FileFsObjectIdInformation {
 information! {
     /// `FileFsSectorSizeInformation` ([MS-FSCC] 2.5.7).
     pub struct FileFsSectorSizeInformation: FsInformation = FsInfoClass::SectorSize, reserved 0 {
-        /// Bytes in a logical sector.
+        /// Bytes per logical sector.
         logical_bytes_per_sector: u32,
-        /// Bytes that the device writes at once without breaking.
+        /// Bytes that the device writes atomically.
         physical_bytes_per_sector_for_atomicity: u32,
-        /// Bytes that it writes at once without a read.
+        /// Bytes that the device writes without reading first.
         physical_bytes_per_sector_for_performance: u32,
-        /// The smaller of what device and file system write at once without breaking.
+        /// Bytes that device and file system both write atomically: the smaller of the two.
         file_system_effective_physical_bytes_per_sector_for_atomicity: u32,
-        /// Of the sectors.
+        /// Properties of the sectors.
         flags: SectorFlags,
-        /// Where logical sector 0 lies in its physical sector, in bytes; `u32::MAX`: not known.
+        /// Offset of logical sector 0 in its physical sector, in bytes; `u32::MAX` if unknown.
         byte_offset_for_sector_alignment: u32,
-        /// Where the partition begins in its physical sector, in bytes; `u32::MAX`: not known.
+        /// Offset of the partition in its physical sector, in bytes; `u32::MAX` if unknown.
         byte_offset_for_partition_alignment: u32,
     }
 }

@@ -1,25 +1,27 @@
-//! Lists in one buffer: each entry says how far away the next one is.
+//! Lists in one buffer, in which each entry has the distance to the next one.
 
 use super::{FileInfoClass, FileInformation, Information};
-use crate::{Fault, Malformed, Reader, Result, Text, Writer};
+use crate::{DecodeError, DecodeErrorKind, Reader, Result, Text, Writer};
 
-/// Walks a list whose entries begin with `NextEntryOffset`: gives the place and the bytes of each, so that nothing of
-/// one entry can reach into the next.
+/// Iterates over a list whose entries begin with `NextEntryOffset`. Returns the position and a
+/// reader of each entry, so that nothing in one entry can reach into the next.
 ///
-/// Forward only: an offset must pass the entry's fixed part, so the buffer's length bounds the number of entries. That
-/// offsets are aligned is not asked of peers. Ends after the first fault.
+/// The iteration only moves forward: an offset must lead past the entry's fixed part, so the
+/// buffer's length bounds the number of entries. Offsets of peers need not be aligned. The
+/// iteration ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     buffer: &'a [u8],
-    /// Where the next entry begins; `None` after the last.
+    /// Start of the next entry; `None` after the last.
     next: Option<usize>,
-    /// Bytes of an entry's fixed part.
+    /// Length of an entry's fixed part in bytes.
     fixed: usize,
     structure: &'static str,
 }
 
 impl<'a> Entries<'a> {
-    /// Entries of at least `fixed` bytes; an empty buffer has none. Faults will name `structure`.
+    /// Iterates over entries of at least `fixed` bytes. An empty buffer has none. Errors will name
+    /// `structure`.
     pub fn new(buffer: &'a [u8], fixed: usize, structure: &'static str) -> Self {
         assert!(fixed >= 4, "an entry begins with its offset");
         Self {
@@ -30,28 +32,28 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// A reader over the buffer up to the entry's end, past `NextEntryOffset`.
+    /// Returns a reader at the entry's content after `NextEntryOffset`, limited to the entry.
     fn entry(&mut self, at: usize) -> Result<Reader<'a>> {
         let mut reader = Reader::at(self.buffer, at, self.structure);
-        let chain = reader.fault(Fault::Chain);
+        let error = reader.error(DecodeErrorKind::NextEntry);
         let offset = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
         let end = match offset {
             0 => self.buffer.len(),
-            _ if offset < self.fixed => return Err(chain),
-            _ => at.checked_add(offset).ok_or(chain)?,
+            _ if offset < self.fixed => return Err(error),
+            _ => at.checked_add(offset).ok_or(error)?,
         };
-        // What follows must be there: at least its own offset.
-        let bytes = self.buffer.get(..end).ok_or(chain)?;
+        // The next entry must have at least its own offset.
+        let bytes = self.buffer.get(..end).ok_or(error)?;
         if offset != 0 {
             if end == self.buffer.len() {
-                return Err(chain);
+                return Err(error);
             }
             self.next = Some(end);
         }
         Ok(Reader::at(bytes, at + 4, self.structure))
     }
 
-    /// Gives no more entries: one was not what it should be.
+    /// Ends the iteration after a malformed entry.
     pub(super) fn stop(&mut self) {
         self.next = None;
     }
@@ -66,16 +68,16 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Appends entries of a list, each aligned, and links them.
+/// Writes entries of a list: aligns each and links it to the one before.
 #[derive(Debug)]
-pub(super) struct Chain {
-    /// The list's and the last entry's start in the writer.
+pub(super) struct ListWriter {
+    /// Start of the list and of the last entry, in the writer.
     start: usize,
     last: Option<usize>,
     alignment: usize,
 }
 
-impl Chain {
+impl ListWriter {
     pub(super) fn new(writer: &Writer<'_>, alignment: usize) -> Self {
         Self {
             start: writer.position(),
@@ -84,12 +86,13 @@ impl Chain {
         }
     }
 
-    /// Bytes since the list's start that the next entry begins at.
+    /// Returns the distance in bytes from the list's start to the next entry.
     pub(super) fn next_at(&self, writer: &Writer<'_>) -> usize {
         (writer.position() - self.start).next_multiple_of(self.alignment)
     }
 
-    /// Aligns, links the entry before, and writes the new entry's `NextEntryOffset` of 0.
+    /// Begins an entry: aligns it, links the one before to it, and writes its `NextEntryOffset` of
+    /// 0.
     pub(super) fn begin(&mut self, writer: &mut Writer<'_>) {
         let entry = self.start + self.next_at(writer);
         writer.zeros(entry - writer.position());
@@ -100,12 +103,12 @@ impl Chain {
     }
 }
 
-/// One stream of a file.
+/// A stream of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamEntry {
-    /// As the wire has it: `::$DATA` is the content, `:name:$DATA` a named stream.
+    /// Name as on the wire: `::$DATA` is the content, `:name:$DATA` a named stream.
     pub name: Text,
-    /// Bytes of content.
+    /// Length of the content in bytes.
     pub size: u64,
     /// Bytes allocated on the volume.
     pub allocation_size: u64,
@@ -114,7 +117,7 @@ pub struct StreamEntry {
 /// `FileStreamInformation` ([MS-FSCC] 2.4.49): all streams of a file. Directories may have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileStreamInformation {
-    /// In the server's order.
+    /// Streams, in the server's order.
     pub streams: Vec<StreamEntry>,
 }
 
@@ -128,8 +131,8 @@ impl Information for FileStreamInformation {
                 let length = usize::try_from(entry.u32()?).unwrap_or(usize::MAX);
                 let size = entry.u64()?;
                 let allocation_size = entry.u64()?;
-                let fault = entry.fault(Fault::Value);
-                let name = Text::from_le_bytes(entry.bytes(length)?).ok_or(fault)?;
+                let error = entry.error(DecodeErrorKind::Value);
+                let name = Text::from_le_bytes(entry.bytes(length)?).ok_or(error)?;
                 Ok(StreamEntry {
                     name,
                     size,
@@ -141,9 +144,9 @@ impl Information for FileStreamInformation {
     }
 
     fn encode(&self, writer: &mut Writer<'_>) {
-        let mut chain = Chain::new(writer, 8);
+        let mut list = ListWriter::new(writer, 8);
         for stream in &self.streams {
-            chain.begin(writer);
+            list.begin(writer);
             writer.u32(u32::try_from(stream.name.wire_len()).expect("names are short"));
             writer.u64(stream.size);
             writer.u64(stream.allocation_size);
@@ -156,21 +159,22 @@ impl FileInformation for FileStreamInformation {
     const CLASS: FileInfoClass = FileInfoClass::Stream;
 }
 
-/// One extended attribute.
+/// An extended attribute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FullEa {
-    /// Whether the file is of no use to who does not understand this attribute (`FILE_NEED_EA`).
+    /// Whether programs that do not understand the attribute must not use the file
+    /// (`FILE_NEED_EA`).
     pub need_ea: bool,
-    /// The name: 1 to 254 bytes of ASCII without NUL ([MS-FSCC] 2.4.16).
+    /// Name: 1 to 254 bytes of ASCII without NUL ([MS-FSCC] 2.4.16).
     pub name: Vec<u8>,
-    /// The value, at most 65,535 bytes; to set an empty one deletes the attribute.
+    /// Value of at most 65,535 bytes. Setting an empty value deletes the attribute.
     pub value: Vec<u8>,
 }
 
-/// `FileFullEaInformation` ([MS-FSCC] 2.4.16): extended attributes, to ask and to set.
+/// `FileFullEaInformation` ([MS-FSCC] 2.4.16): extended attributes, to query and to set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileFullEaInformation {
-    /// In the server's order.
+    /// Attributes, in the server's order.
     pub attributes: Vec<FullEa>,
 }
 
@@ -181,10 +185,10 @@ fn read_ea(mut entry: Reader<'_>) -> Result<FullEa> {
     let flags = entry.u8()?;
     let name_length = usize::from(entry.u8()?);
     let value_length = usize::from(entry.u16()?);
-    let fault: Malformed = entry.fault(Fault::Value);
+    let error: DecodeError = entry.error(DecodeErrorKind::Value);
     let name = entry.bytes(name_length)?;
     if entry.u8()? != 0 || name.contains(&0) {
-        return Err(fault);
+        return Err(error);
     }
     // Copied: attributes are small and outlive the message.
     Ok(FullEa {
@@ -205,13 +209,13 @@ impl Information for FileFullEaInformation {
     }
 
     fn encode(&self, writer: &mut Writer<'_>) {
-        let mut chain = Chain::new(writer, 4);
+        let mut list = ListWriter::new(writer, 4);
         for attribute in &self.attributes {
             assert!(
                 !attribute.name.contains(&0),
                 "names of extended attributes hold no NUL"
             );
-            chain.begin(writer);
+            list.begin(writer);
             writer.u8(if attribute.need_ea { NEED_EA } else { 0 });
             writer.u8(u8::try_from(attribute.name.len()).expect("at most 255 bytes"));
             writer.u16(u16::try_from(attribute.value.len()).expect("at most 65,535 bytes"));

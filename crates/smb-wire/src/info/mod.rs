@@ -1,15 +1,17 @@
-//! Information classes: what QUERY_INFO, SET_INFO and QUERY_DIRECTORY carry ([MS-FSCC] 2.4 and 2.5).
+//! Information classes: the data of QUERY_INFO, SET_INFO and QUERY_DIRECTORY ([MS-FSCC] 2.4 and
+//! 2.5).
 //!
-//! An information structure fills a buffer of its own inside a message, so offsets, alignment and the places named in
-//! [`Malformed`](super::Malformed) count from that buffer's start, and `decode` gets the buffer. Bytes after a structure's end are
-//! ignored: servers pad.
+//! An information structure fills its own buffer inside a message. Offsets, alignment and the
+//! positions in [`DecodeError`](super::DecodeError) count from that buffer's start, and `decode`
+//! gets the buffer. Bytes after a structure's end are ignored, because servers pad.
 //!
 //! ```text
 //! Information (trait)      one structure <-> one buffer
 //!   file.rs, name.rs       of an open file
-//!   list.rs                lists in one buffer (streams, extended attributes); Entries walks NextEntryOffset
+//!   list.rs                lists in one buffer (streams, extended attributes); Entries walks
+//!   NextEntryOffset
 //!   fs.rs                  of a volume
-//! directory.rs             records of a directory, seven layouts of one thing
+//! directory.rs             records of a directory in seven layouts
 //! ```
 
 mod class;
@@ -24,7 +26,7 @@ mod tests;
 
 pub use class::{FileInfoClass, FsInfoClass};
 pub use directory::{
-    AppleRecord, BadRecord, DirectoryClass, DirectoryRecord, DirectoryRecords, DirectoryWriter, ListFault,
+    AppleRecord, BadRecord, DirectoryClass, DirectoryRecord, DirectoryRecords, DirectoryWriter, ListError,
 };
 pub use file::{
     DispositionFlags, FileAccessInformation, FileAlignmentInformation, FileAllocationInformation,
@@ -46,21 +48,21 @@ pub use name::{
 
 use super::{Reader, Result, Writer};
 
-/// One structure that fills one information buffer.
+/// A structure that fills one information buffer.
 pub trait Information: Sized {
-    /// Its name in the specification, as faults give it.
+    /// Name in the specification, for errors.
     const NAME: &'static str;
 
-    /// Reads it; the reader stands at its start and is left at its end.
+    /// Reads the structure and leaves the reader at its end.
     ///
     /// # Errors
     /// The bytes are not this structure.
     fn read(reader: &mut Reader<'_>) -> Result<Self>;
 
-    /// Appends it.
+    /// Appends the structure.
     fn encode(&self, writer: &mut Writer<'_>);
 
-    /// From an information buffer.
+    /// Decodes an information buffer.
     ///
     /// # Errors
     /// The bytes are not this structure.
@@ -68,7 +70,7 @@ pub trait Information: Sized {
         Self::read(&mut Reader::new(buffer, Self::NAME))
     }
 
-    /// As a new buffer; for requests that carry one by reference.
+    /// Returns the structure in a new buffer, for requests that borrow one.
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut Writer::new(&mut out));
@@ -76,13 +78,13 @@ pub trait Information: Sized {
     }
 }
 
-/// [`Information`] about a file, with its number.
+/// [`Information`] about a file, with the number of its class.
 pub trait FileInformation: Information {
     /// `FileInfoClass` on the wire.
     const CLASS: FileInfoClass;
 }
 
-/// [`Information`] about a volume, with its number.
+/// [`Information`] about a volume, with the number of its class.
 pub trait FsInformation: Information {
     /// `FsInfoClass` on the wire.
     const CLASS: FsInfoClass;

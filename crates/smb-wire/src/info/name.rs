@@ -1,20 +1,20 @@
-//! Information that holds a name ([MS-FSCC] 2.4), and `FileAllInformation`, which ends in one.
+//! Information that contains a name ([MS-FSCC] 2.4), and `FileAllInformation`, which ends with one.
 
 use super::{
     FileAccessInformation, FileAlignmentInformation, FileBasicInformation, FileEaInformation, FileInfoClass,
     FileInformation, FileInternalInformation, FileModeInformation, FilePositionInformation,
     FileStandardInformation, Information,
 };
-use crate::{Fault, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 /// Reads a length in bytes and that much text.
 fn read_name(reader: &mut Reader<'_>) -> Result<Text> {
     let length = reader.u32()?;
-    let fault = reader.fault(Fault::Value);
+    let error = reader.error(DecodeErrorKind::Value);
     // A length that does not fit usize does not fit the message either.
     let bytes = reader.bytes(usize::try_from(length).unwrap_or(usize::MAX))?;
-    Text::from_le_bytes(bytes).ok_or(fault)
+    Text::from_le_bytes(bytes).ok_or(error)
 }
 
 fn write_name(name: &Text, writer: &mut Writer<'_>) {
@@ -26,8 +26,8 @@ fn name_len(name: &Text) -> u32 {
     u32::try_from(name.wire_len()).expect("names are short")
 }
 
-/// `FileNameInformation` ([MS-FSCC] 2.1.7): the path from the share's root, beginning with a backslash. Also the layout
-/// of `FileAlternateNameInformation` (one 8.3 name).
+/// `FileNameInformation` ([MS-FSCC] 2.1.7): the path from the share's root, with a leading
+/// backslash. `FileAlternateNameInformation` (one 8.3 name) has the same layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileNameInformation {
     /// The name.
@@ -50,7 +50,8 @@ impl FileInformation for FileNameInformation {
     const CLASS: FileInfoClass = FileInfoClass::Name;
 }
 
-/// `FileNormalizedNameInformation` ([MS-FSCC] 2.4.36): the path from the share's root without short names.
+/// `FileNormalizedNameInformation` ([MS-FSCC] 2.4.36): the path from the share's root without short
+/// names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileNormalizedNameInformation {
     /// The name.
@@ -73,8 +74,8 @@ impl FileInformation for FileNormalizedNameInformation {
     const CLASS: FileInfoClass = FileInfoClass::NormalizedName;
 }
 
-/// `FileAllInformation` ([MS-FSCC] 2.4.2): nine classes at once. The name is often long: a reply cut short by a small
-/// buffer (STATUS_BUFFER_OVERFLOW) does not decode.
+/// `FileAllInformation` ([MS-FSCC] 2.4.2): nine classes at once. The name is often long. A response
+/// truncated to a small buffer (STATUS_BUFFER_OVERFLOW) does not decode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is documented at its type")]
 pub struct FileAllInformation {
@@ -123,16 +124,17 @@ impl FileInformation for FileAllInformation {
     const CLASS: FileInfoClass = FileInfoClass::All;
 }
 
-/// Bytes of a rename's or link's fixed part with the padding of the C structure: Windows refuses shorter buffers, so
-/// names of one character are padded.
+/// Shortest rename or link information in bytes: the fixed part with the padding of the C
+/// structure. Windows rejects shorter buffers, so short names are padded.
 const RENAME_LEN_MIN: usize = 24;
 
-/// Everything after the first eight bytes: `RootDirectory` (0 in SMB), `FileNameLength`, `FileName`.
+/// Reads what follows the first eight bytes: `RootDirectory` (0 in SMB), `FileNameLength`,
+/// `FileName`.
 fn read_target(reader: &mut Reader<'_>) -> Result<Text> {
     // [MS-SMB2] 3.3.5.21.1: a root directory other than 0 is an error.
-    let fault = reader.fault(Fault::Value);
+    let error = reader.error(DecodeErrorKind::Value);
     if reader.u64()? != 0 {
-        return Err(fault);
+        return Err(error);
     }
     read_name(reader)
 }
@@ -140,11 +142,11 @@ fn read_target(reader: &mut Reader<'_>) -> Result<Text> {
 fn write_target(name: &Text, writer: &mut Writer<'_>) {
     writer.u64(0);
     write_name(name, writer);
-    // Fixed part up to the name: 20 bytes.
+    // The fixed part before the name has 20 bytes.
     writer.zeros(RENAME_LEN_MIN.saturating_sub(20 + name.wire_len()));
 }
 
-/// What renaming and linking share: whether to replace, and the target.
+/// Reads the common part of renames and links: whether to replace, and the target.
 fn read_flagged_target(reader: &mut Reader<'_>) -> Result<(bool, Text)> {
     let replace_if_exists = reader.u8()? != 0;
     reader.skip(7)?;
@@ -157,12 +159,13 @@ fn write_flagged_target(replace_if_exists: bool, name: &Text, writer: &mut Write
     write_target(name, writer);
 }
 
-/// `FileRenameInformation` as SMB 2 lays it out (`FileRenameInformationType2`, [MS-FSCC] 2.4.42.2), to set.
+/// `FileRenameInformation` in SMB 2's layout (`FileRenameInformationType2`, [MS-FSCC] 2.4.42.2), to
+/// set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileRenameInformation {
-    /// Whether a file of the new name is replaced.
+    /// Whether an existing file of the new name is replaced.
     pub replace_if_exists: bool,
-    /// The new path from the share's root, without a backslash at its start.
+    /// New path from the share's root, without a leading backslash.
     pub name: Text,
 }
 
@@ -186,12 +189,13 @@ impl FileInformation for FileRenameInformation {
     const CLASS: FileInfoClass = FileInfoClass::Rename;
 }
 
-/// `FileLinkInformation` as SMB 2 lays it out (`FileLinkInformationType2`, [MS-FSCC] 2.4.28.2), to set: a hard link.
+/// `FileLinkInformation` in SMB 2's layout (`FileLinkInformationType2`, [MS-FSCC] 2.4.28.2), to
+/// set: creates a hard link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileLinkInformation {
-    /// Whether a file of the new name is replaced.
+    /// Whether an existing file of the new name is replaced.
     pub replace_if_exists: bool,
-    /// The new path from the share's root, without a backslash at its start.
+    /// New path from the share's root, without a leading backslash.
     pub name: Text,
 }
 
@@ -219,9 +223,9 @@ bitflags! {
     /// How to rename ([MS-FSCC] 2.4.43).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct RenameFlags: u32 {
-        /// A file of the new name is replaced.
+        /// An existing file of the new name is replaced.
         const REPLACE_IF_EXISTS = 0x0000_0001;
-        /// Replaced even if it is open: its opens live on without a name.
+        /// An open file is replaced, too: its opens stay valid without a name.
         const POSIX_SEMANTICS = 0x0000_0002;
         /// The pin state is not inherited from the new directory.
         const SUPPRESS_PIN_STATE_INHERITANCE = 0x0000_0004;
@@ -231,11 +235,11 @@ bitflags! {
         const NO_INCREASE_AVAILABLE_SPACE = 0x0000_0010;
         /// Fails if it would decrease the volume's free space.
         const NO_DECREASE_AVAILABLE_SPACE = 0x0000_0020;
-        /// A read-only file of the new name is replaced too.
+        /// A read-only file of the new name is replaced, too.
         const IGNORE_READONLY_ATTRIBUTE = 0x0000_0040;
-        /// The new place's storage reserve is resized.
+        /// The storage reserve of the new place is resized.
         const FORCE_RESIZE_TARGET_SR = 0x0000_0080;
-        /// The old place's storage reserve is resized.
+        /// The storage reserve of the old place is resized.
         const FORCE_RESIZE_SOURCE_SR = 0x0000_0100;
         const _ = !0;
     }
@@ -244,9 +248,9 @@ bitflags! {
 /// `FileRenameInformationEx` ([MS-FSCC] 2.4.43), to set; Windows 10 1709 and later, NTFS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileRenameInformationEx {
-    /// How.
+    /// How to rename.
     pub flags: RenameFlags,
-    /// The new path from the share's root, without a backslash at its start.
+    /// New path from the share's root, without a leading backslash.
     pub name: Text,
 }
 

@@ -6,13 +6,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Fault, FileAttributes, FileTime, Text, Writer, hostile};
+use crate::{DecodeErrorKind, FileAttributes, FileTime, Text, Writer, hostile};
 
 fn texts(units_max: usize) -> impl Strategy<Value = Text> {
     vec(any::<u16>(), 0..=units_max).prop_map(Text::from_units)
 }
 
-/// Encodes at an odd place of a bigger buffer: nothing may depend on where a structure stands.
+/// Encodes at an odd position of a larger buffer: the result must not depend on the position.
 fn round_trip<T: Information + PartialEq + Debug>(value: &T) {
     let bytes = value.to_bytes();
     assert_eq!(&T::decode(&bytes).unwrap(), value);
@@ -24,20 +24,21 @@ fn round_trip<T: Information + PartialEq + Debug>(value: &T) {
     }
 }
 
-/// Any bytes as a structure of fixed size, and back: encoding and decoding agree on every bit but reserved ones.
+/// Decodes any bytes as a structure of fixed size and encodes them again: all bits but reserved
+/// ones must agree.
 fn fixed<T: Information + PartialEq + Debug>(bytes: &[u8], length: usize) {
     let value = T::decode(bytes).unwrap();
     assert_eq!(value.to_bytes().len(), length, "{}", T::NAME);
     round_trip(&value);
     assert_eq!(T::decode(&bytes[..length]).unwrap(), value);
     assert_eq!(
-        T::decode(&bytes[..length - 1]).unwrap_err().fault,
-        Fault::Truncated
+        T::decode(&bytes[..length - 1]).unwrap_err().kind,
+        DecodeErrorKind::Truncated
     );
     assert_eq!(T::decode(&bytes[..length - 1]).unwrap_err().structure, T::NAME);
 }
 
-/// [MS-FSCC] gives these lengths.
+/// Lengths from [MS-FSCC].
 fn all_fixed(bytes: &[u8]) {
     fixed::<FileBasicInformation>(bytes, 40);
     fixed::<FileStandardInformation>(bytes, 24);
@@ -63,7 +64,7 @@ fn all_fixed(bytes: &[u8]) {
     fixed::<FileFsSectorSizeInformation>(bytes, 28);
 }
 
-/// Decodes as everything.
+/// Decodes the bytes as every structure.
 fn decode_all(bytes: &[u8]) {
     fn decode<T: Information + PartialEq + Debug>(bytes: &[u8]) {
         if let Ok(value) = T::decode(bytes) {
@@ -124,7 +125,7 @@ fn records() -> impl Strategy<Value = DirectoryRecord> {
         })
 }
 
-/// The record without what the class does not carry.
+/// Returns the record without the fields that the class does not carry.
 fn carried(mut record: DirectoryRecord, class: DirectoryClass) -> DirectoryRecord {
     use DirectoryClass::*;
     if class == Names {
@@ -188,7 +189,7 @@ fn a_known_directory_record() {
 }
 
 #[test]
-fn chains_go_forward() {
+fn lists_must_move_forward() {
     let names = |next: u32| {
         let mut bytes = vec![0; 32];
         bytes[..4].copy_from_slice(&next.to_le_bytes());
@@ -196,22 +197,26 @@ fn chains_go_forward() {
     };
     assert_eq!(names(0).len(), 1);
     assert_eq!(names(16).len(), 2);
-    // Unaligned, but in order.
+    // Not aligned, but in order.
     assert_eq!(names(13).len(), 2);
     for bad in [1, 11, 32, 33, u32::MAX] {
-        assert_eq!(list_fault(&names(bad)[0]), Some(Fault::Chain), "{bad}");
+        assert_eq!(
+            list_fault(&names(bad)[0]),
+            Some(DecodeErrorKind::NextEntry),
+            "{bad}"
+        );
         assert_eq!(names(bad).len(), 1);
     }
     // The second entry does not fit.
     let second = names(24);
     assert_eq!(second.len(), 2);
-    assert_eq!(list_fault(&second[1]), Some(Fault::Truncated));
+    assert_eq!(list_fault(&second[1]), Some(DecodeErrorKind::Truncated));
 }
 
-/// The fault of a list that cannot be read on.
-fn list_fault(record: &std::result::Result<DirectoryRecord, ListFault>) -> Option<Fault> {
+/// Returns the error of a list that cannot be read further.
+fn list_fault(record: &std::result::Result<DirectoryRecord, ListError>) -> Option<DecodeErrorKind> {
     match record {
-        Err(ListFault::List(malformed)) => Some(malformed.fault),
+        Err(ListError::List(malformed)) => Some(malformed.kind),
         _ => None,
     }
 }
@@ -222,15 +227,15 @@ fn a_name_cannot_reach_into_the_next_record() {
     bytes[0] = 16;
     bytes[8] = 6;
     let records: Vec<_> = DirectoryRecords::new(&bytes, DirectoryClass::Names).collect();
-    let Err(ListFault::Record(bad)) = &records[0] else {
+    let Err(ListError::Record(bad)) = &records[0] else {
         panic!("{records:?}");
     };
-    assert_eq!(bad.malformed.fault, Fault::Truncated);
+    assert_eq!(bad.malformed.kind, DecodeErrorKind::Truncated);
     assert_eq!(bad.shown.wire_len(), 4, "what the record has of it");
     assert_eq!(records[1], Ok(DirectoryRecord::default()));
 }
 
-/// One such record failed its whole folder.
+/// A single such record once made its whole directory fail.
 #[test]
 fn a_bad_record_leaves_the_others() {
     let class = DirectoryClass::IdBothDirectory;
@@ -250,7 +255,8 @@ fn a_bad_record_leaves_the_others() {
             at
         })
         .collect();
-    // The name's length is odd; it is longer than the record; than any list; the short name's is odd, or too long.
+    // The name's length is odd; longer than the record; longer than any list; the short name's is
+    // odd, or too long.
     for (field, bytes) in [
         (60, [11, 0, 0, 0]),
         (60, [90, 0, 0, 0]),
@@ -266,13 +272,13 @@ fn a_bad_record_leaves_the_others() {
             for (at, (record, name)) in records.iter().zip(names).enumerate() {
                 match record {
                     Ok(record) => assert!(at != bad && record.name == Text::from(name), "{bytes:?}"),
-                    Err(ListFault::Record(record)) => {
+                    Err(ListError::Record(record)) => {
                         assert!(
                             at == bad && record.shown.to_string().starts_with(&name[..5]),
                             "{record:?}"
                         );
                     }
-                    Err(ListFault::List(fault)) => panic!("{bytes:?}: {fault}"),
+                    Err(ListError::List(error)) => panic!("{bytes:?}: {error}"),
                 }
             }
         }
@@ -280,7 +286,7 @@ fn a_bad_record_leaves_the_others() {
 }
 
 #[test]
-fn renames_are_never_shorter_than_windows_wants() {
+fn renames_have_the_length_windows_requires() {
     let rename = FileRenameInformation {
         replace_if_exists: true,
         name: "x".into(),
@@ -292,8 +298,8 @@ fn renames_are_never_shorter_than_windows_wants() {
     let mut with_root = bytes;
     with_root[8] = 1;
     assert_eq!(
-        FileRenameInformation::decode(&with_root).unwrap_err().fault,
-        Fault::Value
+        FileRenameInformation::decode(&with_root).unwrap_err().kind,
+        DecodeErrorKind::Value
     );
 }
 
@@ -316,7 +322,7 @@ fn a_reparse_points_tag() {
 }
 
 #[test]
-fn absurd_units_are_none() {
+fn overflowing_unit_sizes_are_none() {
     let mut size = FileFsFullSizeInformation {
         sectors_per_allocation_unit: 8,
         bytes_per_sector: 512,
@@ -395,7 +401,7 @@ proptest! {
     }
 
     #[test]
-    fn spoilt_records_never_panic(
+    fn damaged_records_never_panic(
         records in vec(records(), 1..4), class in directory_classes(),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..5), length in any::<prop::sample::Index>(),
     ) {
@@ -414,7 +420,7 @@ proptest! {
 }
 
 #[test]
-fn records_for_a_mac_lie_where_others_have_short_names() {
+fn mac_metadata_replaces_the_short_name() {
     let apple = AppleRecord {
         max_access: 0x001F_01FF,
         resource_fork_len: 0x1122_3344_5566,

@@ -18,7 +18,7 @@ const BYTES: &[&[u8]] = &[
     b"\xC3",
     b"\xA9",
 ];
-/// Characters that encode those bytes, and the UTF-8 bytes of U+EF80.
+/// Characters that escape those bytes, and the UTF-8 bytes of U+EF80.
 const CHARS: &[u32] = &[0xEFED, 0xEFA0, 0xEF80, 0xEFB0, 0xEFC3, 0xEFA9, 0xEFEE, 0xEFBE];
 
 /// Generates bytes that often look like the mapping of others.
@@ -31,7 +31,7 @@ fn names() -> impl Strategy<Value = Vec<u8>> {
         (0xF000..=0xF02A_u32).prop_map(utf8),
         prop::sample::select(&b"\"*:<>?\\|. \x01\x1Fa"[..]).prop_map(|byte| vec![byte]),
         any::<char>().prop_map(|c| utf8(u32::from(c))),
-        spelled(),
+        escaped(),
     ];
     vec(pieces, 0..12).prop_map(|pieces| pieces.concat())
 }
@@ -42,8 +42,8 @@ fn utf8(c: u32) -> Vec<u8> {
     out
 }
 
-/// Items as such, spelled up to three times.
-fn spelled() -> impl Strategy<Value = Vec<u8>> {
+/// Items as such, escaped up to three times.
+fn escaped() -> impl Strategy<Value = Vec<u8>> {
     let tokens = prop_oneof![
         (0x80..=0xFF_u8).prop_map(Token::Byte),
         (0x80..0xFFFF_u32).prop_map(Token::Char),
@@ -53,7 +53,7 @@ fn spelled() -> impl Strategy<Value = Vec<u8>> {
     (0..=3_usize, tokens).prop_map(|(times, token)| Item { times, token }.bytes())
 }
 
-/// Units that are likely to be taken for something else.
+/// Generates units that often look like a mapping.
 fn units() -> impl Strategy<Value = Vec<u16>> {
     let pieces = prop_oneof![
         names().prop_map(|name| wire(&name, NameMapping::None)),
@@ -74,7 +74,7 @@ fn ordinary_names_are_unicode() {
 }
 
 #[test]
-fn bytes_and_surrogates() {
+fn raw_bytes_and_surrogates_are_mapped() {
     let none = NameMapping::None;
     assert_eq!(wire(b"a\xFFb", none), [0x61, 0xEFFF, 0x62]);
     assert_eq!(wire(b"\xED\xA0\x80a", none), [0xD800, 0x61]);
@@ -82,15 +82,15 @@ fn bytes_and_surrogates() {
     let pair = b"\xED\xA0\x80\xED\xB0\x80";
     assert_eq!(wire(pair, none), [0xEFED, 0xEFA0, 0xEF80, 0xEFED, 0xEFB0, 0xEF80]);
     assert_eq!(wire("\u{10000}".as_bytes(), none), [0xD800, 0xDC00]);
-    // What looks like a mapped byte is not taken for one.
+    // A character that looks like a mapped byte stays distinct from one.
     assert_eq!(wire("\u{EF80}".as_bytes(), none), [0xEFEE, 0xEFBE, 0xEF80]);
-    // What is not taken for a byte, as `é` is never mapped, stays.
+    // `é` is never mapped to bytes, so characters that would escape it stay unchanged.
     assert_eq!(wire("\u{EFC3}\u{EFA9}".as_bytes(), none), [0xEFC3, 0xEFA9]);
 }
 
 /// Linux `fs/smb/client` names: `SFM_DOUBLEQUOTE` to `SFM_PERIOD`.
 #[test]
-fn services_for_macintosh() {
+fn sfm_maps_forbidden_characters() {
     let sfm = NameMapping::Sfm;
     assert_eq!(
         wire(b"\"*:<>?\\|", sfm),
@@ -106,7 +106,7 @@ fn services_for_macintosh() {
 
 /// A server cannot make a name that steps out of its directory from characters that look harmless.
 #[test]
-fn dots_stay() {
+fn dot_names_stay_unchanged() {
     for name in [".", "..", "\u{F029}", ".\u{F029}", "\u{EFEF}\u{EF80}\u{EFA9}"] {
         for mapping in BOTH {
             let text = Text::from(name);
@@ -117,22 +117,22 @@ fn dots_stay() {
 }
 
 #[test]
-fn windows_rules() {
-    let fault = |name: &str| check(&Text::from(name)).err();
-    assert_eq!(fault("a b.c"), None);
-    assert_eq!(fault(""), Some(NameFault::NotAName));
-    assert_eq!(fault(".."), Some(NameFault::NotAName));
-    assert_eq!(fault("a/b"), Some(NameFault::Character('/')));
-    assert_eq!(fault("a\0"), Some(NameFault::Character('\0')));
-    assert_eq!(fault("a\\b"), Some(NameFault::Character('\\')));
-    assert_eq!(fault("a:b"), Some(NameFault::Character(':')));
-    assert_eq!(fault("..."), Some(NameFault::Ending));
-    assert_eq!(fault("a "), Some(NameFault::Ending));
+fn names_that_windows_forbids_are_reported() {
+    let error = |name: &str| check(&Text::from(name)).err();
+    assert_eq!(error("a b.c"), None);
+    assert_eq!(error(""), Some(NameError::NotAName));
+    assert_eq!(error(".."), Some(NameError::NotAName));
+    assert_eq!(error("a/b"), Some(NameError::Character('/')));
+    assert_eq!(error("a\0"), Some(NameError::Character('\0')));
+    assert_eq!(error("a\\b"), Some(NameError::Character('\\')));
+    assert_eq!(error("a:b"), Some(NameError::Character(':')));
+    assert_eq!(error("..."), Some(NameError::Ending));
+    assert_eq!(error("a "), Some(NameError::Ending));
     for device in ["con", "NUL.txt", "Com1", "lpt² .a.b", "CONIN$"] {
-        assert_eq!(fault(device), Some(NameFault::Device), "{device}");
+        assert_eq!(error(device), Some(NameError::Device), "{device}");
     }
     for fine in ["console", "com", "com0", "com12", "nul1", "xcon"] {
-        assert_eq!(fault(fine), None, "{fine}");
+        assert_eq!(error(fine), None, "{fine}");
     }
     assert_eq!(check(&to_wire(b"a:?\x01.", NameMapping::Sfm)), Ok(()));
 }
@@ -141,14 +141,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn every_linux_name_comes_back(name in names()) {
+    fn every_linux_name_round_trips(name in names()) {
         for mapping in BOTH {
             prop_assert_eq!(&from_wire(&to_wire(&name, mapping), mapping), &name, "{:?}", mapping);
         }
     }
 
     #[test]
-    fn every_server_name_comes_back(units in units()) {
+    fn every_server_name_round_trips(units in units()) {
         let text = Text::from_units(units);
         prop_assert_eq!(&to_wire(&from_wire(&text, NameMapping::None), NameMapping::None), &text);
         let last = text.units().last().copied().unwrap_or_default();
@@ -162,12 +162,12 @@ proptest! {
 
     #[test]
     fn mapped_names_are_allowed(name in names()) {
-        let fault = check(&to_wire(&name, NameMapping::Sfm));
+        let error = check(&to_wire(&name, NameMapping::Sfm));
         let is_reported = matches!(
-            fault,
-            Ok(()) | Err(NameFault::NotAName | NameFault::Device | NameFault::Character('/' | '\0'))
+            error,
+            Ok(()) | Err(NameError::NotAName | NameError::Device | NameError::Character('/' | '\0'))
         );
-        prop_assert!(is_reported, "{:?}", fault);
+        prop_assert!(is_reported, "{:?}", error);
     }
 
     #[test]

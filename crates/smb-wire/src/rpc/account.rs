@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handles_are_bounded_and_not_given_twice() {
+    fn handles_are_limited_and_unique() {
         let mut handles = Handles::default();
         let all: Vec<_> = (0..Handles::<usize>::OPEN_MAX)
             .map(|number| handles.open(number).unwrap())

@@ -13,7 +13,7 @@ use super::srvsvc::{
     self, ERROR_MORE_DATA, LENGTH_ANY, ShareEnumRequest, ShareEnumResponse, ShareInfo, ShareLevel,
 };
 use super::{Body, Fragments, Pdu, Reassembly, SyntaxId, pdu, request_fragments};
-use crate::{Malformed, Text};
+use crate::{DecodeError, Text};
 
 /// Number of the only presentation context that the client proposes.
 const CONTEXT_ID: u16 = 0;
@@ -27,12 +27,12 @@ const ROUNDS_MAX: u32 = 64;
 pub enum RpcError {
     /// The peer's bytes are not valid RPC.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] DecodeError),
     /// The peer sent a PDU that was not awaited, or one of another call.
-    #[error("the server answered with something else than what was asked for")]
+    #[error("the server sent an unexpected answer")]
     Unexpected,
     /// The peer does not support the interface or the transfer syntax.
-    #[error("the server refused the interface (result {result}, reason {reason})")]
+    #[error("the server rejected the interface (result {result}, reason {reason})")]
     BindRefused {
         /// `result` of bind_ack; 2 for bind_nak.
         result: u16,
@@ -46,7 +46,7 @@ pub enum RpcError {
         status: u32,
     },
     /// The procedure returned an error.
-    #[error("the server refused with error {status}")]
+    #[error("the server returned error {status}")]
     Refused {
         /// A Win32 code; 5 is ERROR_ACCESS_DENIED.
         status: u32,

@@ -8,7 +8,7 @@ use super::SyntaxId;
 use super::account::{Account, ContextHandle, Domain, SidKind};
 use super::ndr::{NdrReader, NdrWriter};
 use crate::security::Sid;
-use crate::{Fault, NtStatus, Result, Text};
+use crate::{DecodeErrorKind, NtStatus, Result, Text};
 
 /// Interface ([MS-LSAD] 1.9).
 pub const INTERFACE: SyntaxId = SyntaxId::new(0x12345778_1234_abcd_ef00_0123456789ab, 0, 0);
@@ -29,7 +29,7 @@ pub enum Form {
     First,
     /// LsarLookupSids2, LsarLookupNames2: with flags.
     Second,
-    /// LsarLookupNames3: whole SIDs in place of relative ids.
+    /// LsarLookupNames3: whole SIDs instead of relative ids.
     Third,
 }
 
@@ -125,29 +125,29 @@ impl Call {
 }
 
 fn read_names(ndr: &mut NdrReader<'_>) -> Result<Vec<Text>> {
-    let fault = ndr.fault(Fault::Value);
+    let error = ndr.error(DecodeErrorKind::Value);
     let count = ndr.u32()?;
     let length = ndr.count(8)?;
     if usize::try_from(count) != Ok(length) || length > NAMES_MAX {
-        return Err(fault);
+        return Err(error);
     }
     let heads: Vec<_> = (0..length).map(|_| ndr.unicode_head()).collect::<Result<_>>()?;
     heads.into_iter().map(|points| ndr.deferred(points)).collect()
 }
 
 fn read_sids(ndr: &mut NdrReader<'_>) -> Result<Vec<Sid>> {
-    let fault = ndr.fault(Fault::Value);
+    let error = ndr.error(DecodeErrorKind::Value);
     let entries = ndr.u32()?;
     if !ndr.pointer()? {
-        return if entries == 0 { Ok(Vec::new()) } else { Err(fault) };
+        return if entries == 0 { Ok(Vec::new()) } else { Err(error) };
     }
     let length = ndr.count(4)?;
     if usize::try_from(entries) != Ok(length) || length > SIDS_MAX {
-        return Err(fault);
+        return Err(error);
     }
     for _ in 0..length {
         if !ndr.pointer()? {
-            return Err(fault);
+            return Err(error);
         }
     }
     (0..length).map(|_| ndr.sid()).collect()
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_is_told_as_unknown() {
+    fn unknown_sids_are_answered_as_unknown() {
         let sids: Vec<Sid> = ["S-1-1-0", "S-1-22-1-77"]
             .map(|sid| sid.parse().unwrap())
             .to_vec();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_bounded_by_what_has_come() {
+    fn counts_are_bounded_by_the_received_bytes() {
         let sid: Sid = "S-1-1-0".parse().unwrap();
         let mut stub = write_sids(ContextHandle::default(), &[sid]);
         for count in [2_u32, 20_481, u32::MAX] {

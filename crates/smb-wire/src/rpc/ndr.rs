@@ -6,7 +6,7 @@
 
 use super::account::ContextHandle;
 use crate::security::Sid;
-use crate::{Fault, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Text, Writer};
 
 /// Longest string accepted, in units. A guess: share names end at 80, remarks at 256.
 const STRING_UNITS_MAX: usize = 4096;
@@ -24,8 +24,8 @@ impl<'a> NdrReader<'a> {
         }
     }
 
-    pub(super) fn fault(&self, fault: Fault) -> crate::Malformed {
-        self.reader.fault(fault)
+    pub(super) fn error(&self, kind: DecodeErrorKind) -> crate::DecodeError {
+        self.reader.error(kind)
     }
 
     fn align(&mut self, alignment: usize) -> Result<()> {
@@ -51,21 +51,21 @@ impl<'a> NdrReader<'a> {
     /// Reads the number of an array's elements, each of at least `element_len` bytes. Fails if the
     /// stub has too few bytes left for them, so that callers never allocate for a false number.
     pub(super) fn count(&mut self, element_len: usize) -> Result<usize> {
-        let fault = self.fault(Fault::Value);
+        let error = self.error(DecodeErrorKind::Value);
         let count = usize::try_from(self.u32()?).unwrap_or(usize::MAX);
         match count.checked_mul(element_len) {
             Some(length) if length <= self.reader.remaining() => Ok(count),
-            _ => Err(fault),
+            _ => Err(error),
         }
     }
 
     /// Reads an RPC_SID ([MS-DTYP] 2.4.2.3). The number of sub-authorities precedes it a second
     /// time.
     pub(super) fn sid(&mut self) -> Result<Sid> {
-        let fault = self.fault(Fault::Value);
+        let error = self.error(DecodeErrorKind::Value);
         let count = self.count(4)?;
         let sid = Sid::read(&mut self.reader)?;
-        (sid.sub_authorities().len() == count).then_some(sid).ok_or(fault)
+        (sid.sub_authorities().len() == count).then_some(sid).ok_or(error)
     }
 
     /// Reads the fixed part of an RPC_UNICODE_STRING ([MS-DTYP] 2.3.10). Returns whether its text
@@ -90,25 +90,25 @@ impl<'a> NdrReader<'a> {
 
     /// Reads a number. Fails if it is not `expected`.
     pub(super) fn expect(&mut self, expected: u32) -> Result<()> {
-        let fault = self.fault(Fault::Value);
+        let error = self.error(DecodeErrorKind::Value);
         if self.u32()? == expected {
             Ok(())
         } else {
-            Err(fault)
+            Err(error)
         }
     }
 
     /// Reads a conformant and varying string of 16-bit units. The result ends before its NUL.
     pub(super) fn string(&mut self) -> Result<Text> {
-        let fault = self.fault(Fault::Value);
+        let error = self.error(DecodeErrorKind::Value);
         let max = self.u32()?;
         self.expect(0)?;
         let count = self.u32()?;
         let count_usize = usize::try_from(count).unwrap_or(usize::MAX);
         if count > max || count_usize > STRING_UNITS_MAX {
-            return Err(fault);
+            return Err(error);
         }
-        let text = Text::from_le_bytes(self.reader.bytes(count_usize * 2)?).ok_or(fault)?;
+        let text = Text::from_le_bytes(self.reader.bytes(count_usize * 2)?).ok_or(error)?;
         let end = text.units().iter().position(|unit| *unit == 0);
         Ok(match end {
             Some(end) => Text::from_units(text.units()[..end].to_vec()),

@@ -3,7 +3,7 @@
 //! Each PDU is one fragment. Its header has 16 bytes: version 5.0, type, flags, data representation
 //! (`10 00 00 00`: little-endian, ASCII, IEEE), `frag_length`, `auth_length` (0 here), `call_id`.
 
-use crate::{Fault, Malformed, Reader, Result, Writer};
+use crate::{DecodeError, DecodeErrorKind, Reader, Result, Writer};
 use bitflags::bitflags;
 
 /// Length of the common header in bytes.
@@ -200,7 +200,7 @@ impl<'a> Pdu<'a> {
             return Ok(None);
         }
         let mut reader = Reader::new(bytes, "RPC header");
-        let signature = reader.fault(Fault::Signature);
+        let signature = reader.error(DecodeErrorKind::Signature);
         let version = reader.array()?;
         reader.skip(2)?;
         // The low half of the first byte is the character set. Nothing here depends on it, nor on
@@ -209,7 +209,7 @@ impl<'a> Pdu<'a> {
         if version != [5, 0] || representation[0] & 0xF0 != DATA_REPRESENTATION[0] {
             return Err(signature);
         }
-        let value = reader.fault(Fault::Value);
+        let value = reader.error(DecodeErrorKind::Value);
         let length = reader.u16()?;
         if length > FRAGMENT_LEN_MAX || usize::from(length) < HEADER_LEN {
             return Err(value);
@@ -231,14 +231,14 @@ impl<'a> Pdu<'a> {
     /// # Errors
     /// The fragment is malformed, of an unknown type, or authenticated.
     pub fn decode(bytes: &'a [u8]) -> Result<Self> {
-        let truncated = Reader::new(bytes, "RPC fragment").fault(Fault::Truncated);
+        let truncated = Reader::new(bytes, "RPC fragment").error(DecodeErrorKind::Truncated);
         let length = Self::length(bytes)?.ok_or(truncated)?;
         let mut reader = Reader::new(bytes.get(..length).ok_or(truncated)?, "RPC fragment");
         reader.skip(2)?;
         let packet_type = reader.u8()?;
         let flags = PacketFlags::from_bits_retain(reader.u8()?);
         reader.skip(6)?;
-        let value = reader.fault(Fault::Value);
+        let value = reader.error(DecodeErrorKind::Value);
         if reader.u16()? != 0 {
             return Err(value);
         }
@@ -553,18 +553,18 @@ impl Reassembly {
     /// # Errors
     /// Fragments are out of order, or the stub is too long.
     pub fn push(&mut self, flags: PacketFlags, stub: &[u8]) -> Result<Option<Vec<u8>>> {
-        let fault = |fault| {
-            Err(Malformed {
+        let error = |kind| {
+            Err(DecodeError {
                 structure: "RPC fragments",
-                fault,
+                kind,
                 at: 0,
             })
         };
         if flags.contains(PacketFlags::FIRST_FRAG) == self.is_begun {
-            return fault(Fault::Chain);
+            return error(DecodeErrorKind::NextEntry);
         }
         if stub.len() > STUB_LEN_MAX - self.stub.len() {
-            return fault(Fault::Value);
+            return error(DecodeErrorKind::Value);
         }
         self.is_begun = true;
         self.stub.extend_from_slice(stub);

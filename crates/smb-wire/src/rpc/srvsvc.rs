@@ -2,7 +2,7 @@
 
 use super::SyntaxId;
 use super::ndr::{NdrReader, NdrWriter};
-use crate::{Fault, Malformed, Result, Text};
+use crate::{DecodeError, DecodeErrorKind, Result, Text};
 
 /// Interface ([MS-SRVS] 1.9).
 pub const INTERFACE: SyntaxId = SyntaxId::new(0x4b324fc8_1670_01d3_1278_5a47bf6ee188, 3, 0);
@@ -63,7 +63,7 @@ pub struct ShareInfo {
 /// Information level of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShareLevel {
-    /// Its name.
+    /// Name.
     Name,
     /// Name, kind and remark.
     Info,
@@ -78,11 +78,11 @@ impl ShareLevel {
     }
 
     fn read(ndr: &mut NdrReader<'_>) -> Result<Self> {
-        let fault = ndr.fault(Fault::Value);
+        let error = ndr.error(DecodeErrorKind::Value);
         match ndr.u32()? {
             0 => Ok(Self::Name),
             1 => Ok(Self::Info),
-            _ => Err(fault),
+            _ => Err(error),
         }
     }
 }
@@ -107,7 +107,8 @@ impl ShareEnumRequest {
     /// Decodes the stub.
     ///
     /// # Errors
-    /// The stub is malformed, or asks for a level other than 0 and 1 (answer [`ERROR_INVALID_LEVEL`]).
+    /// The stub is malformed, or asks for a level other than 0 and 1 (answer
+    /// [`ERROR_INVALID_LEVEL`]).
     pub fn decode(stub: &[u8]) -> Result<Self> {
         let mut ndr = NdrReader::new(stub, "NetrShareEnum request");
         let server_name = ndr.unique_string()?;
@@ -388,7 +389,7 @@ impl ServerGetInfoResponse {
     ///
     /// # Errors
     /// The stub is malformed.
-    pub fn decode(stub: &[u8]) -> std::result::Result<Self, Malformed> {
+    pub fn decode(stub: &[u8]) -> std::result::Result<Self, DecodeError> {
         let mut ndr = NdrReader::new(stub, "NetrServerGetInfo response");
         ndr.expect(SERVER_LEVEL)?;
         let mut server = None;

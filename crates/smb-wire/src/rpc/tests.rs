@@ -7,7 +7,7 @@ use super::client::{RpcError, ShareEnum, Step};
 use super::srvsvc::*;
 use super::wkssvc::{WkstaGetInfoRequest, WkstaGetInfoResponse, WkstaInfo};
 use super::*;
-use crate::{Fault, Text};
+use crate::{DecodeErrorKind, Text};
 
 fn texts() -> impl Strategy<Value = Text> {
     vec(1..=u16::MAX, 0..12).prop_map(Text::from_units)
@@ -113,7 +113,8 @@ fn a_known_request_and_response() {
     };
     assert_eq!(
         words(&request.to_stub()),
-        // Pointer, max, offset, count, "a\0"; level twice; container: pointer, count, no array; length; handle.
+        // Pointer, max, offset, count, "a\0"; level twice; container: pointer, count, no array;
+        // length; handle.
         [0x20000, 2, 0, 2, 0x61, 1, 1, 0x20004, 0, 0, u32::MAX, 0x20008, 0]
     );
     let response = ShareEnumResponse {
@@ -262,7 +263,7 @@ fn shares_are_listed_over_many_fragments_and_rounds() {
 }
 
 #[test]
-fn refusals_are_told() {
+fn refusals_become_errors() {
     let answer = |body| ShareEnum::new("nas").handle_input(&Pdu::whole(1, body).to_bytes());
     let nak = Body::BindNak { reject_reason: 4 };
     assert_eq!(answer(nak), Err(RpcError::BindRefused { result: 2, reason: 4 }));
@@ -289,16 +290,22 @@ fn refusals_are_told() {
 }
 
 #[test]
-fn stubs_have_a_bound_and_an_order() {
+fn reassembly_checks_order_and_length() {
     let mut reassembly = Reassembly::default();
     let first = PacketFlags::FIRST_FRAG;
     let none = PacketFlags::default();
-    assert_eq!(reassembly.push(none, b"a").unwrap_err().fault, Fault::Chain);
-    assert_eq!(reassembly.push(first, b"a"), Ok(None));
-    assert_eq!(reassembly.push(first, b"a").unwrap_err().fault, Fault::Chain);
     assert_eq!(
-        reassembly.push(none, &vec![0; STUB_LEN_MAX]).unwrap_err().fault,
-        Fault::Value
+        reassembly.push(none, b"a").unwrap_err().kind,
+        DecodeErrorKind::NextEntry
+    );
+    assert_eq!(reassembly.push(first, b"a"), Ok(None));
+    assert_eq!(
+        reassembly.push(first, b"a").unwrap_err().kind,
+        DecodeErrorKind::NextEntry
+    );
+    assert_eq!(
+        reassembly.push(none, &vec![0; STUB_LEN_MAX]).unwrap_err().kind,
+        DecodeErrorKind::Value
     );
     assert_eq!(
         reassembly.push(PacketFlags::LAST_FRAG, b"b"),
@@ -307,22 +314,22 @@ fn stubs_have_a_bound_and_an_order() {
 }
 
 #[test]
-fn foreign_headers_are_faults() {
+fn foreign_headers_are_rejected() {
     let bytes = Pdu::whole(1, Body::BindNak { reject_reason: 0 }).to_bytes();
-    let fault = |at: usize, byte: u8| {
+    let error = |at: usize, byte: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = byte;
         Pdu::decode(&bytes)
             .map(|pdu| pdu.call_id)
-            .map_err(|malformed| malformed.fault)
+            .map_err(|malformed| malformed.kind)
     };
-    assert_eq!(fault(0, 4), Err(Fault::Signature));
-    assert_eq!(fault(4, 0), Err(Fault::Signature), "big-endian");
-    assert_eq!(fault(2, 99), Err(Fault::Value));
-    assert_eq!(fault(8, 15), Err(Fault::Value));
-    assert_eq!(fault(9, 0xFF), Err(Fault::Value));
-    assert_eq!(fault(8, 19), Err(Fault::Truncated));
-    assert_eq!(fault(10, 1), Err(Fault::Value), "authenticated");
+    assert_eq!(error(0, 4), Err(DecodeErrorKind::Signature));
+    assert_eq!(error(4, 0), Err(DecodeErrorKind::Signature), "big-endian");
+    assert_eq!(error(2, 99), Err(DecodeErrorKind::Value));
+    assert_eq!(error(8, 15), Err(DecodeErrorKind::Value));
+    assert_eq!(error(9, 0xFF), Err(DecodeErrorKind::Value));
+    assert_eq!(error(8, 19), Err(DecodeErrorKind::Truncated));
+    assert_eq!(error(10, 1), Err(DecodeErrorKind::Value), "authenticated");
 }
 
 fn decode_all(bytes: &[u8]) {
@@ -431,7 +438,7 @@ proptest! {
     }
 
     #[test]
-    fn spoilt_calls_never_panic(
+    fn damaged_calls_never_panic(
         some in vec(shares(), 0..4), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
         length in any::<prop::sample::Index>(),
     ) {

@@ -1,19 +1,19 @@
 //! Access control lists and their entries ([MS-DTYP] 2.4.4 and 2.4.5).
 
 use super::{AccessMask, Sid};
-use crate::{Fault, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Writer};
 use bitflags::bitflags;
 
 /// `ACL_REVISION`: lists without object entries.
 const REVISION: u8 = 2;
 /// `ACL_REVISION_DS`: lists with object entries.
 const REVISION_DS: u8 = 4;
-/// Bytes before an entry's body, of which `AceSize` is the last two.
+/// Length of an entry's header in bytes. `AceSize` is the last two of them.
 const ACE_HEADER_LEN: usize = 4;
-/// Bytes before a list's first entry.
+/// Length of a list's header in bytes.
 const ACL_HEADER_LEN: usize = 8;
 
-/// What an entry that is fully understood does.
+/// Type of an entry that is decoded completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AceKind {
     /// `ACCESS_ALLOWED_ACE`.
@@ -44,22 +44,22 @@ impl AceKind {
 }
 
 bitflags! {
-    /// How an entry is passed on, and when it audits ([MS-DTYP] 2.4.4.1).
+    /// How an entry is inherited, and when it audits ([MS-DTYP] 2.4.4.1).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct AceFlags: u8 {
         /// Files in a directory inherit it.
         const OBJECT_INHERIT = 0x01;
         /// Directories in a directory inherit it.
         const CONTAINER_INHERIT = 0x02;
-        /// What inherits it does not pass it on.
+        /// Children that inherit the entry do not pass it on.
         const NO_PROPAGATE_INHERIT = 0x04;
-        /// Only to be inherited: says nothing about the directory itself.
+        /// The entry is for inheritance only and has no effect on the directory itself.
         const INHERIT_ONLY = 0x08;
-        /// Was inherited.
+        /// The entry was inherited.
         const INHERITED = 0x10;
-        /// Audits access that is granted.
+        /// Audits granted access.
         const SUCCESSFUL_ACCESS = 0x40;
-        /// Audits access that is refused.
+        /// Audits denied access.
         const FAILED_ACCESS = 0x80;
         const _ = !0;
     }
@@ -68,30 +68,31 @@ bitflags! {
 /// An entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ace {
-    /// Rights of a user or group.
+    /// An entry with rights of a user or group.
     Basic {
-        /// What it does.
+        /// Type.
         kind: AceKind,
-        /// How it is passed on.
+        /// Inheritance.
         flags: AceFlags,
-        /// The rights.
+        /// Rights.
         mask: AccessMask,
-        /// Whose.
+        /// User or group.
         sid: Sid,
     },
-    /// An entry kept as it is: of a type not known here (object, callback, label, …), or with bytes after its SID.
+    /// An entry that is kept undecoded: of an unknown type (object, callback, label, …), or with
+    /// bytes after its SID.
     Opaque {
         /// `AceType`.
         ace_type: u8,
-        /// How it is passed on.
+        /// Inheritance.
         flags: AceFlags,
-        /// What follows the header.
+        /// Bytes after the header.
         body: Vec<u8>,
     },
 }
 
 impl Ace {
-    /// Bytes on the wire.
+    /// Returns the length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
         ACE_HEADER_LEN
             + match self {
@@ -103,9 +104,9 @@ impl Ace {
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
         let ace_type = reader.u8()?;
         let flags = AceFlags::from_bits_retain(reader.u8()?);
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         let length = usize::from(reader.u16()?);
-        let body = reader.bytes(length.checked_sub(ACE_HEADER_LEN).ok_or(fault)?)?;
+        let body = reader.bytes(length.checked_sub(ACE_HEADER_LEN).ok_or(error)?)?;
         if let Some(kind) = AceKind::from_u8(ace_type) {
             let mut fields = Reader::new(body, "ACE");
             let mask = AccessMask::from_bits_retain(fields.u32()?);
@@ -150,7 +151,7 @@ impl Ace {
 pub struct Acl {
     /// `AclRevision`: 2, or 4 with object entries.
     pub revision: u8,
-    /// The entries.
+    /// Entries.
     pub aces: Vec<Ace>,
 }
 
@@ -161,10 +162,10 @@ impl Default for Acl {
 }
 
 impl Acl {
-    /// The longest list, in bytes: `AclSize` has 16 bits.
+    /// Longest list in bytes: `AclSize` has 16 bits.
     pub const WIRE_LEN_MAX: usize = u16::MAX as usize;
 
-    /// A list of entries, of the revision that they need.
+    /// Creates a list of the revision that its entries need.
     pub fn new(aces: Vec<Ace>) -> Self {
         // [MS-DTYP] 2.4.5: object entries (types 5 to 8 and 11 to 16) need revision 4.
         let has_object = aces
@@ -176,24 +177,24 @@ impl Acl {
         }
     }
 
-    /// Bytes on the wire.
+    /// Returns the length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
         ACL_HEADER_LEN + self.aces.iter().map(Ace::wire_len).sum::<usize>()
     }
 
-    /// Reads it at the reader's position. Bytes of the list after its last entry are ignored.
+    /// Reads a list. Bytes of the list after its last entry are ignored.
     ///
     /// # Errors
     /// The bytes are not `AceCount` entries inside `AclSize` bytes.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self> {
-        let signature = reader.fault(Fault::Signature);
+        let signature = reader.error(DecodeErrorKind::Signature);
         let start = reader.position();
         let revision = reader.u8()?;
         if !matches!(revision, REVISION..=REVISION_DS) {
             return Err(signature);
         }
         reader.skip(1)?;
-        let bounds = reader.fault(Fault::Bounds);
+        let bounds = reader.error(DecodeErrorKind::Bounds);
         let end = start + usize::from(reader.u16()?);
         let list = reader.message().get(..end).ok_or(bounds)?;
         let count = reader.u16()?;
@@ -207,10 +208,10 @@ impl Acl {
         Ok(Self { revision, aces })
     }
 
-    /// Appends it.
+    /// Appends the list.
     ///
     /// # Panics
-    /// It is longer than [`Acl::WIRE_LEN_MAX`].
+    /// Panics if it is longer than [`Acl::WIRE_LEN_MAX`].
     pub fn encode(&self, writer: &mut Writer<'_>) {
         let length = u16::try_from(self.wire_len()).expect("a list has at most 65,535 bytes");
         writer.u8(self.revision);

@@ -1,51 +1,52 @@
 //! SECURITY_DESCRIPTOR in its self-relative form ([MS-DTYP] 2.4.6).
 //!
 //! ```text
-//! Revision 1 | Sbz1 | Control u16 | OffsetOwner | OffsetGroup | OffsetSacl | OffsetDacl | SIDs and lists, anywhere
+//! Revision 1 | Sbz1 | Control u16 | OffsetOwner | OffsetGroup | OffsetSacl | OffsetDacl |
+//! SIDs and lists, anywhere
 //! ```
 
 use super::{Acl, Sid};
-use crate::{Fault, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Writer};
 use bitflags::bitflags;
 
-/// Bytes of the fixed part.
+/// Length of the fixed part in bytes.
 const HEADER_LEN: usize = 20;
 
 bitflags! {
     /// `Control` of a security descriptor ([MS-DTYP] 2.4.6).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct ControlFlags: u16 {
-        /// The owner was not chosen by anyone.
+        /// The owner is a default.
         const OWNER_DEFAULTED = 0x0001;
-        /// The group was not chosen by anyone.
+        /// The group is a default.
         const GROUP_DEFAULTED = 0x0002;
         /// There is a DACL.
         const DACL_PRESENT = 0x0004;
-        /// The DACL was not chosen by anyone.
+        /// The DACL is a default.
         const DACL_DEFAULTED = 0x0008;
         /// There is a SACL.
         const SACL_PRESENT = 0x0010;
-        /// The SACL was not chosen by anyone.
+        /// The SACL is a default.
         const SACL_DEFAULTED = 0x0020;
         /// The DACL is trusted (`DT`).
         const DACL_TRUSTED = 0x0040;
-        /// The server makes the DACL from a compound one (`SS`).
+        /// The server derives the DACL from a compound one (`SS`).
         const SERVER_SECURITY = 0x0080;
-        /// To set: children are to inherit the DACL.
+        /// When set: children should inherit the DACL.
         const DACL_AUTO_INHERIT_REQ = 0x0100;
-        /// To set: children are to inherit the SACL.
+        /// When set: children should inherit the SACL.
         const SACL_AUTO_INHERIT_REQ = 0x0200;
-        /// The DACL holds what was inherited.
+        /// The DACL contains inherited entries.
         const DACL_AUTO_INHERITED = 0x0400;
-        /// The SACL holds what was inherited.
+        /// The SACL contains inherited entries.
         const SACL_AUTO_INHERITED = 0x0800;
-        /// The DACL does not inherit.
+        /// The DACL does not inherit entries.
         const DACL_PROTECTED = 0x1000;
-        /// The SACL does not inherit.
+        /// The SACL does not inherit entries.
         const SACL_PROTECTED = 0x2000;
-        /// `Sbz1` means something to a resource manager.
+        /// `Sbz1` has a meaning for a resource manager.
         const RM_CONTROL_VALID = 0x4000;
-        /// Offsets, not pointers: always, on the wire.
+        /// The descriptor has offsets instead of pointers. Always set on the wire.
         const SELF_RELATIVE = 0x8000;
         const _ = !0;
     }
@@ -53,39 +54,40 @@ bitflags! {
 
 /// A security descriptor.
 ///
-/// A list can be in three states, all of which differ: absent (its `PRESENT` flag is not set), present without a list
-/// (`None`, a NULL DACL: everything is allowed), and present with entries, perhaps none (nothing is allowed).
+/// A list has three distinct states: absent (its `PRESENT` flag is not set), present and NULL
+/// (`None`; a NULL DACL allows everything), and present with entries, possibly none (an empty DACL
+/// allows nothing).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecurityDescriptor {
-    /// `Control`; encoding adds `SELF_RELATIVE`, and `PRESENT` for a list that is there.
+    /// `Control`. Encoding adds `SELF_RELATIVE`, and `PRESENT` for each list that is `Some`.
     pub control: ControlFlags,
     /// `Sbz1`, for resource managers.
     pub rm_control: u8,
     /// Owner.
     pub owner: Option<Sid>,
-    /// Primary group; Windows keeps it and makes no use of it.
+    /// Primary group. Windows stores it and makes no use of it.
     pub group: Option<Sid>,
-    /// What is audited (system list).
+    /// System list: what to audit.
     pub sacl: Option<Acl>,
-    /// Who may do what (discretionary list).
+    /// Discretionary list: the rights of users and groups.
     pub dacl: Option<Acl>,
 }
 
 impl SecurityDescriptor {
-    /// From the bytes of a whole descriptor.
+    /// Decodes a whole descriptor.
     ///
     /// # Errors
-    /// They are not a self-relative descriptor.
+    /// The bytes are not a self-relative descriptor.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "SECURITY_DESCRIPTOR");
-        let signature = reader.fault(Fault::Signature);
+        let signature = reader.error(DecodeErrorKind::Signature);
         if reader.u8()? != 1 {
             return Err(signature);
         }
         let rm_control = reader.u8()?;
         let control = ControlFlags::from_bits_retain(reader.u16()?);
         if !control.contains(ControlFlags::SELF_RELATIVE) {
-            return Err(reader.fault(Fault::Value));
+            return Err(reader.error(DecodeErrorKind::Value));
         }
         let [owner, group, sacl, dacl] = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
         let sid = |offset| part(bytes, offset, "SID", Sid::read);
@@ -103,7 +105,7 @@ impl SecurityDescriptor {
         })
     }
 
-    /// Appends it. Its offsets count from the writer's present position.
+    /// Appends the descriptor. Its offsets count from the writer's current position.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         let start = writer.position();
         writer.u8(1);
@@ -132,14 +134,14 @@ impl SecurityDescriptor {
         }
     }
 
-    /// As new bytes.
+    /// Returns the descriptor in a new vector.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut Writer::new(&mut out));
         out
     }
 
-    /// `Control` as it goes to the wire.
+    /// Returns `Control` as it goes to the wire.
     pub fn full_control(&self) -> ControlFlags {
         let mut control = self.control | ControlFlags::SELF_RELATIVE;
         if self.sacl.is_some() {
@@ -152,7 +154,7 @@ impl SecurityDescriptor {
     }
 }
 
-/// What stands at an offset; nothing, if that is 0.
+/// Reads the part at an offset; `None` if the offset is 0.
 fn part<'a, T>(
     bytes: &'a [u8],
     offset: u32,
@@ -165,7 +167,7 @@ fn part<'a, T>(
     let at = usize::try_from(offset).unwrap_or(usize::MAX);
     let mut reader = Reader::at(bytes, at, structure);
     if at < HEADER_LEN || at >= bytes.len() {
-        return Err(reader.fault(Fault::Bounds));
+        return Err(reader.error(DecodeErrorKind::Bounds));
     }
     read(&mut reader).map(Some)
 }

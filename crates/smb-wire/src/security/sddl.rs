@@ -1,55 +1,57 @@
 //! Security descriptors as text: the Security Descriptor Definition Language ([MS-DTYP] 2.5.1).
 //!
-//! `O:BAG:SYD:PAI(A;OICI;FA;;;SY)(A;;0x1200a9;;;BU)`: owner, group, DACL with flags, entries of
-//! type; flags; rights; two GUIDs of object entries (none here); SID. Text leaves out what the language has no words for:
-//! the `DEFAULTED`, `SERVER_SECURITY`, `DACL_TRUSTED` and resource manager bits, and a revision higher than the entries
-//! need. Opaque entries cannot be said, and aliases that depend on a domain (`DA`, `LA`, …) cannot be understood,
-//! as no domain is known here: both are errors rather than a descriptor that means something else.
+//! `O:BAG:SYD:PAI(A;OICI;FA;;;SY)(A;;0x1200a9;;;BU)`: owner, group, DACL with flags and entries. An
+//! entry has the fields type; flags; rights; two GUIDs of object entries (none here); SID. The text
+//! omits what the language cannot express: the `DEFAULTED`, `SERVER_SECURITY`, `DACL_TRUSTED` and
+//! resource manager bits, and a revision higher than the entries need. Opaque entries cannot be
+//! printed, and aliases that depend on a domain (`DA`, `LA`, …) cannot be parsed, because no domain
+//! is known here. Both are errors, to avoid a descriptor with another meaning.
 
 use std::fmt::Write as _;
 
 use super::{AccessMask, Ace, AceFlags, AceKind, Acl, ControlFlags, SecurityDescriptor, Sid};
 
-/// Why a descriptor and its text do not correspond.
+/// Kinds of conversion errors between a descriptor and its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SddlFault {
-    /// Neither owner, group nor list begins here, or one comes twice.
+pub enum SddlErrorKind {
+    /// No owner, group or list begins here, or one occurs twice.
     #[error("expected O:, G:, D: or S:, each once")]
     Section,
     /// Not a SID or an alias.
     #[error("not a security identifier, nor an alias that needs no domain")]
     Sid,
-    /// An entry's type is none of `A`, `D` and `AU`.
+    /// The type of an entry is none of `A`, `D` and `AU`.
     #[error("an entry of a type that is not supported")]
     AceType,
-    /// Unknown flags of a list or an entry.
+    /// A flag of a list or an entry is unknown.
     #[error("unknown flags")]
     Flags,
-    /// Rights that are neither letters nor a number.
+    /// Rights that are neither names nor a number.
     #[error("unknown rights")]
     Rights,
-    /// An entry is not six fields between parentheses.
-    #[error("an entry is not of the form (type;flags;rights;;;sid)")]
+    /// An entry is not six fields in parentheses.
+    #[error("an entry does not have the form (type;flags;rights;;;sid)")]
     Entry,
     /// A list would be longer than 65,535 bytes.
     #[error("the list is too long")]
     TooLong,
 }
 
-/// A fault and its place.
+/// Error: a descriptor and its text cannot be converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{fault} (at byte {at})")]
+#[error("{kind} (at byte {at})")]
 pub struct SddlError {
-    /// What is wrong.
-    pub fault: SddlFault,
-    /// Where in the text, in bytes; when printing, where the text would have gone on.
+    /// Kind of the error.
+    pub kind: SddlErrorKind,
+    /// Position in the text in bytes; when printing, the length of the text so far.
     pub at: usize,
 }
 
 type Result<T> = std::result::Result<T, SddlError>;
 
-/// Well-known SIDs ([MS-DTYP] 2.4.2.4) whose aliases need no domain: alias, authority, sub-authorities.
+/// Aliases of well-known SIDs ([MS-DTYP] 2.4.2.4) that need no domain: alias, authority,
+/// sub-authorities.
 const ALIASES: &[(&str, u64, &[u32])] = &[
     ("WD", 1, &[0]),
     ("CO", 3, &[0]),
@@ -100,7 +102,7 @@ const ALIASES: &[(&str, u64, &[u32])] = &[
     ("SI", 16, &[16384]),
 ];
 
-/// Rights of files that have a word of their own; printed if they are all of the mask.
+/// Names of combined file rights; printed if the mask is exactly one of these.
 const FILE_RIGHTS: &[(&str, AccessMask)] = &[
     ("FA", AccessMask::FILE_ALL),
     ("FR", AccessMask::FILE_GENERIC_READ),
@@ -108,7 +110,7 @@ const FILE_RIGHTS: &[(&str, AccessMask)] = &[
     ("FX", AccessMask::FILE_GENERIC_EXECUTE),
 ];
 
-/// Rights of registry keys: understood, never printed.
+/// Names of registry key rights: parsed, never printed.
 const KEY_RIGHTS: &[(&str, AccessMask)] = &[
     ("KA", AccessMask::from_bits_retain(0x000F_003F)),
     ("KR", AccessMask::from_bits_retain(0x0002_0019)),
@@ -116,7 +118,8 @@ const KEY_RIGHTS: &[(&str, AccessMask)] = &[
     ("KX", AccessMask::from_bits_retain(0x0002_0019)),
 ];
 
-/// Single rights, in the order in which Windows prints them; the low ones bear directory-service names.
+/// Names of single rights, in the order in which Windows prints them. The low ones have the
+/// directory service's names.
 const RIGHTS: &[(&str, AccessMask)] = &[
     ("CC", AccessMask::from_bits_retain(0x0000_0001)),
     ("DC", AccessMask::from_bits_retain(0x0000_0002)),
@@ -153,10 +156,10 @@ const ACE_KINDS: &[(&str, AceKind)] = &[
     ("AU", AceKind::Audit),
 ];
 
-/// A list that is there and NULL, as Windows writes it.
+/// Text of a list that is present and NULL, as Windows writes it.
 const NULL_LIST: &str = "NO_ACCESS_CONTROL";
 
-/// The bits of `Control` that speak of one list.
+/// The bits of `Control` that belong to one list.
 struct ListControl {
     present: ControlFlags,
     flags: [(&'static str, ControlFlags); 3],
@@ -181,10 +184,10 @@ const SACL: ListControl = ListControl {
 };
 
 impl SecurityDescriptor {
-    /// As SDDL text, as Windows prints it.
+    /// Prints the descriptor as SDDL, as Windows does.
     ///
     /// # Errors
-    /// An entry is opaque or has a flag without a word.
+    /// An entry is opaque or has a flag without a name.
     pub fn to_sddl(&self) -> Result<String> {
         let mut out = String::new();
         if let Some(owner) = &self.owner {
@@ -207,10 +210,10 @@ impl SecurityDescriptor {
         Ok(out)
     }
 
-    /// From SDDL text.
+    /// Parses SDDL.
     ///
     /// # Errors
-    /// It is not SDDL, or says what is not supported here.
+    /// The text is not SDDL, or uses what is not supported here.
     pub fn from_sddl(text: &str) -> Result<Self> {
         let mut parser = Parser { text, rest: text };
         let mut descriptor = Self {
@@ -218,7 +221,7 @@ impl SecurityDescriptor {
             ..Self::default()
         };
         while !parser.rest.is_empty() {
-            let fault = parser.fault(SddlFault::Section);
+            let error = parser.error(SddlErrorKind::Section);
             let control = descriptor.control;
             if parser.take("O:") && descriptor.owner.is_none() {
                 descriptor.owner = Some(parser.sid()?);
@@ -229,7 +232,7 @@ impl SecurityDescriptor {
             } else if parser.take("S:") && !control.contains(SACL.present) {
                 descriptor.sacl = parser.list(&mut descriptor.control, &SACL)?;
             } else {
-                return Err(fault);
+                return Err(error);
             }
         }
         Ok(descriptor)
@@ -272,8 +275,8 @@ fn print_ace(out: &mut String, ace: &Ace) -> Result<()> {
         sid,
     } = ace
     else {
-        let fault = SddlFault::AceType;
-        return Err(SddlError { fault, at });
+        let kind = SddlErrorKind::AceType;
+        return Err(SddlError { kind, at });
     };
     out.push('(');
     out.extend(
@@ -291,8 +294,8 @@ fn print_ace(out: &mut String, ace: &Ace) -> Result<()> {
         }
     }
     if !unsaid.is_empty() {
-        let fault = SddlFault::Flags;
-        return Err(SddlError { fault, at });
+        let kind = SddlErrorKind::Flags;
+        return Err(SddlError { kind, at });
     }
     out.push(';');
     print_rights(out, *mask);
@@ -322,19 +325,19 @@ fn print_rights(out: &mut String, mask: AccessMask) {
     );
 }
 
-/// What is left of a text.
+/// Unparsed rest of a text.
 struct Parser<'a> {
     text: &'a str,
     rest: &'a str,
 }
 
 impl<'a> Parser<'a> {
-    fn fault(&self, fault: SddlFault) -> SddlError {
+    fn error(&self, kind: SddlErrorKind) -> SddlError {
         let at = self.text.len() - self.rest.len();
-        SddlError { fault, at }
+        SddlError { kind, at }
     }
 
-    /// Takes a word off the front, if it is there.
+    /// Removes a word from the front. Returns whether it was there.
     fn take(&mut self, word: &str) -> bool {
         match self.rest.strip_prefix(word) {
             Some(rest) => {
@@ -346,22 +349,22 @@ impl<'a> Parser<'a> {
     }
 
     fn sid(&mut self) -> Result<Sid> {
-        let fault = self.fault(SddlFault::Sid);
+        let error = self.error(SddlErrorKind::Sid);
         if let Some((sid, rest)) = Sid::parse_prefix(self.rest) {
             self.rest = rest;
             return Ok(sid);
         }
         for (alias, authority, numbers) in ALIASES {
             if self.take(alias) {
-                return Sid::new(*authority, numbers).ok_or(fault);
+                return Sid::new(*authority, numbers).ok_or(error);
             }
         }
-        Err(fault)
+        Err(error)
     }
 
     fn list(&mut self, control: &mut ControlFlags, list: &ListControl) -> Result<Option<Acl>> {
         *control |= list.present;
-        // `NO_ACCESS_CONTROL` stands among the flags.
+        // `NO_ACCESS_CONTROL` occurs among the flags.
         let mut is_null = false;
         loop {
             if self.take(NULL_LIST) {
@@ -373,7 +376,7 @@ impl<'a> Parser<'a> {
             }
         }
         let mut aces = Vec::new();
-        let too_long = self.fault(SddlFault::TooLong);
+        let too_long = self.error(SddlErrorKind::TooLong);
         let mut length = Acl::default().wire_len();
         while self.rest.starts_with('(') {
             let ace = self.ace()?;
@@ -385,30 +388,30 @@ impl<'a> Parser<'a> {
         }
         match is_null {
             true if aces.is_empty() => Ok(None),
-            true => Err(self.fault(SddlFault::Entry)),
+            true => Err(self.error(SddlErrorKind::Entry)),
             false => Ok(Some(Acl::new(aces))),
         }
     }
 
     fn ace(&mut self) -> Result<Ace> {
         self.take("(");
-        let at = self.fault(SddlFault::AceType);
+        let at = self.error(SddlErrorKind::AceType);
         let word = self.field()?;
         let (_, kind) = *ACE_KINDS.iter().find(|(known, _)| *known == word).ok_or(at)?;
-        let at = self.fault(SddlFault::Flags);
+        let at = self.error(SddlErrorKind::Flags);
         let flags = words(self.field()?, ACE_FLAGS, |all: AceFlags, flag| all | flag).ok_or(at)?;
-        let at = self.fault(SddlFault::Rights);
+        let at = self.error(SddlErrorKind::Rights);
         let mask = rights(self.field()?).ok_or(at)?;
         // Two GUIDs, which only object entries have.
         for _ in 0..2 {
-            let at = self.fault(SddlFault::AceType);
+            let at = self.error(SddlErrorKind::AceType);
             if !self.field()?.is_empty() {
                 return Err(at);
             }
         }
         let sid = self.sid()?;
         if !self.take(")") {
-            return Err(self.fault(SddlFault::Entry));
+            return Err(self.error(SddlErrorKind::Entry));
         }
         Ok(Ace::Basic {
             kind,
@@ -418,15 +421,18 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Up to the next semicolon.
+    /// Returns the text up to the next semicolon.
     fn field(&mut self) -> Result<&'a str> {
-        let (field, rest) = self.rest.split_once(';').ok_or(self.fault(SddlFault::Entry))?;
+        let (field, rest) = self
+            .rest
+            .split_once(';')
+            .ok_or(self.error(SddlErrorKind::Entry))?;
         self.rest = rest;
         Ok(field)
     }
 }
 
-/// Words of two letters, one after the other.
+/// Parses a sequence of two-letter names.
 fn words<F: Copy + Default>(mut text: &str, known: &[(&str, F)], join: impl Fn(F, F) -> F) -> Option<F> {
     let mut all = F::default();
     while !text.is_empty() {
@@ -439,7 +445,7 @@ fn words<F: Copy + Default>(mut text: &str, known: &[(&str, F)], join: impl Fn(F
     Some(all)
 }
 
-/// Rights as words, or as a number (hexadecimal after `0x`, else decimal).
+/// Parses rights: names, or a number (hexadecimal after `0x`, else decimal).
 fn rights(text: &str) -> Option<AccessMask> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let is_number = text.starts_with(|c: char| c.is_ascii_digit());

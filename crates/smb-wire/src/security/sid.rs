@@ -1,29 +1,30 @@
-//! Security identifiers: names of users and groups.
+//! Security identifiers of users and groups.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Fault, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Writer};
 
-/// [MS-DTYP] 2.4.2.2: at most 15 sub-authorities.
+/// Most sub-authorities ([MS-DTYP] 2.4.2.2).
 const SUB_AUTHORITIES_MAX: usize = 15;
-/// The authority has 48 bits.
+/// Highest authority: it has 48 bits.
 const AUTHORITY_MAX: u64 = (1 << 48) - 1;
 
-/// A security identifier ([MS-DTYP] 2.4.2), `S-1-5-21-…` as text.
+/// A security identifier ([MS-DTYP] 2.4.2), as text `S-1-5-21-…`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sid {
     authority: u64,
     sub_authorities: Vec<u32>,
 }
 
-/// Text that is no SID.
+/// Error: the text is not a SID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a security identifier of the form S-1-<authority>-<number>…")]
 pub struct SidTextError;
 
 impl Sid {
-    /// From its parts; `None` if the authority has more than 48 bits or there are more than 15 sub-authorities.
+    /// Creates a SID. Returns `None` if the authority has more than 48 bits or there are more than
+    /// 15 sub-authorities.
     pub fn new(authority: u64, sub_authorities: &[u32]) -> Option<Self> {
         (authority <= AUTHORITY_MAX && sub_authorities.len() <= SUB_AUTHORITIES_MAX).then(|| Self {
             authority,
@@ -31,36 +32,37 @@ impl Sid {
         })
     }
 
-    /// Who issued it: 5 is Windows (NT), 22 Samba's way to name Unix users and groups.
+    /// Returns the issuer: 5 is Windows (NT), 22 is Samba's authority for Unix users and groups.
     pub fn authority(&self) -> u64 {
         self.authority
     }
 
-    /// The numbers after the authority; the last one is the user's or group's in its domain (RID).
+    /// Returns the numbers after the authority. The last one is the user's or group's relative id
+    /// in its domain (RID).
     pub fn sub_authorities(&self) -> &[u32] {
         &self.sub_authorities
     }
 
-    /// Bytes on the wire.
+    /// Returns the length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
         8 + 4 * self.sub_authorities.len()
     }
 
-    /// Reads it at the reader's position.
+    /// Reads a SID.
     ///
     /// # Errors
-    /// The bytes are no SID of revision 1 with at most 15 sub-authorities.
+    /// The bytes are not a SID of revision 1 with at most 15 sub-authorities.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self> {
-        let signature = reader.fault(Fault::Signature);
+        let signature = reader.error(DecodeErrorKind::Signature);
         if reader.u8()? != 1 {
             return Err(signature);
         }
-        let value = reader.fault(Fault::Value);
+        let value = reader.error(DecodeErrorKind::Value);
         let count = usize::from(reader.u8()?);
         if count > SUB_AUTHORITIES_MAX {
             return Err(value);
         }
-        // The authority alone is big-endian.
+        // Only the authority is big-endian.
         let mut authority = [0; 8];
         authority[2..].copy_from_slice(reader.bytes(6)?);
         let sub_authorities = (0..count).map(|_| reader.u32()).collect::<Result<_>>()?;
@@ -70,7 +72,7 @@ impl Sid {
         })
     }
 
-    /// Appends it.
+    /// Appends the SID.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         writer.u8(1);
         writer.u8(u8::try_from(self.sub_authorities.len()).expect("at most 15"));
@@ -80,15 +82,15 @@ impl Sid {
         }
     }
 
-    /// The SID at the start of `text` and the rest; text like `S-1-5-32-544D:` has both.
+    /// Parses the SID at the start of `text` and returns the rest, too: `S-1-5-32-544D:` has both.
     pub(super) fn parse_prefix(text: &str) -> Option<(Self, &str)> {
         let mut rest = text.strip_prefix("S-1-")?;
         let authority = match rest.strip_prefix("0x") {
-            // [MS-DTYP] 2.4.2.1: exactly 12 hexadecimal digits, so what follows cannot be taken for one.
+            // [MS-DTYP] 2.4.2.1: exactly 12 hexadecimal digits, so the end is unambiguous.
             Some(hex) => {
                 let (digits, after) = hex.split_at_checked(12)?;
                 rest = after;
-                // `from_str_radix` takes a sign.
+                // `from_str_radix` accepts a sign.
                 if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                     return None;
                 }
@@ -108,7 +110,7 @@ impl Sid {
     }
 }
 
-/// Takes decimal digits off the front.
+/// Removes decimal digits from the front.
 fn number(text: &mut &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, rest) = text.split_at_checked(digits)?;
@@ -117,7 +119,7 @@ fn number(text: &mut &str) -> Option<u64> {
 }
 
 impl fmt::Display for Sid {
-    /// [MS-DTYP] 2.4.2.1: authorities of 2^32 and more are hexadecimal.
+    /// Formats the SID. [MS-DTYP] 2.4.2.1: authorities of 2^32 and more are hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.authority > u64::from(u32::MAX) {
             write!(f, "S-1-0x{:012x}", self.authority)?;

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Fault, Reader, Writer};
+use crate::{DecodeErrorKind, Reader, Writer};
 
 fn sids() -> impl Strategy<Value = Sid> {
     let alias = prop_oneof![
@@ -29,7 +29,7 @@ fn masks() -> impl Strategy<Value = AccessMask> {
     ]
 }
 
-/// Entries that SDDL has words for.
+/// Entries that SDDL can express.
 fn basic_aces() -> impl Strategy<Value = Ace> {
     let kinds = prop_oneof![
         Just(AceKind::Allowed),
@@ -80,7 +80,7 @@ fn descriptors(
         })
 }
 
-/// Bits that SDDL has words for; those of lists only where the list is.
+/// Keeps the bits that SDDL can express; those of a list only if the list is present.
 fn sayable(mut descriptor: SecurityDescriptor) -> SecurityDescriptor {
     if !descriptor.control.contains(ControlFlags::DACL_PRESENT) {
         descriptor.control = descriptor
@@ -96,7 +96,7 @@ fn sayable(mut descriptor: SecurityDescriptor) -> SecurityDescriptor {
 }
 
 #[test]
-fn sids_as_text() {
+fn sids_parse_and_print() {
     for text in [
         "S-1-0-0",
         "S-1-5-18",
@@ -125,7 +125,7 @@ fn sids_as_text() {
     }
 }
 
-/// [MS-DTYP] 2.4.2.2's layout: the authority is big-endian, the rest little-endian.
+/// Layout by [MS-DTYP] 2.4.2.2: the authority is big-endian, the rest little-endian.
 #[test]
 fn a_sid_on_the_wire() {
     let bytes = [1, 2, 0, 0, 0, 0, 0, 5, 32, 0, 0, 0, 0x20, 2, 0, 0];
@@ -164,7 +164,7 @@ fn rights_as_words_and_numbers() {
             Ace::Basic { mask, .. } => Ok(mask.bits()),
             Ace::Opaque { .. } => unreachable!(),
         },
-        Err(error) => Err(error.fault),
+        Err(error) => Err(error.kind),
     };
     assert_eq!(mask("FRFX"), Ok(0x0012_00A9));
     assert_eq!(mask("0x1200A9"), Ok(0x0012_00A9));
@@ -172,30 +172,30 @@ fn rights_as_words_and_numbers() {
     assert_eq!(mask("KA"), Ok(0xF003F));
     assert_eq!(mask(""), Ok(0));
     for bad in ["0x", "0x+1", "0x100000000", "F", "FAX", "1x"] {
-        assert_eq!(mask(bad), Err(SddlFault::Rights), "{bad}");
+        assert_eq!(mask(bad), Err(SddlErrorKind::Rights), "{bad}");
     }
 }
 
 #[test]
-fn what_text_cannot_say_is_an_error() {
-    let fault = |text| SecurityDescriptor::from_sddl(text).unwrap_err().fault;
-    assert_eq!(fault("O:DA"), SddlFault::Sid);
-    assert_eq!(fault("O:BAO:BA"), SddlFault::Section);
-    assert_eq!(fault("D:S:D:"), SddlFault::Section);
+fn descriptors_that_sddl_cannot_express_are_errors() {
+    let error = |text| SecurityDescriptor::from_sddl(text).unwrap_err().kind;
+    assert_eq!(error("O:DA"), SddlErrorKind::Sid);
+    assert_eq!(error("O:BAO:BA"), SddlErrorKind::Section);
+    assert_eq!(error("D:S:D:"), SddlErrorKind::Section);
     assert_eq!(
-        fault("D:(OA;;CC;bf967aba-0de6-11d0-a285-00aa003049e2;;WD)"),
-        SddlFault::AceType
+        error("D:(OA;;CC;bf967aba-0de6-11d0-a285-00aa003049e2;;WD)"),
+        SddlErrorKind::AceType
     );
     assert_eq!(
-        fault("D:(A;;CC;bf967aba-0de6-11d0-a285-00aa003049e2;;WD)"),
-        SddlFault::AceType
+        error("D:(A;;CC;bf967aba-0de6-11d0-a285-00aa003049e2;;WD)"),
+        SddlErrorKind::AceType
     );
-    assert_eq!(fault("D:(A;XX;FA;;;WD)"), SddlFault::Flags);
-    assert_eq!(fault("D:(A;;FA;;;WD"), SddlFault::Entry);
-    assert_eq!(fault("D:NO_ACCESS_CONTROL(A;;FA;;;WD)"), SddlFault::Entry);
+    assert_eq!(error("D:(A;XX;FA;;;WD)"), SddlErrorKind::Flags);
+    assert_eq!(error("D:(A;;FA;;;WD"), SddlErrorKind::Entry);
+    assert_eq!(error("D:NO_ACCESS_CONTROL(A;;FA;;;WD)"), SddlErrorKind::Entry);
     assert_eq!(
-        fault(&format!("D:{}", "(A;;FA;;;WD)".repeat(4000))),
-        SddlFault::TooLong
+        error(&format!("D:{}", "(A;;FA;;;WD)".repeat(4000))),
+        SddlErrorKind::TooLong
     );
     let opaque = Ace::Opaque {
         ace_type: 5,
@@ -207,7 +207,7 @@ fn what_text_cannot_say_is_an_error() {
         ..SecurityDescriptor::default()
     };
     assert_eq!(descriptor.dacl.as_ref().unwrap().revision, 4);
-    assert_eq!(descriptor.to_sddl().unwrap_err().fault, SddlFault::AceType);
+    assert_eq!(descriptor.to_sddl().unwrap_err().kind, SddlErrorKind::AceType);
 }
 
 #[test]
@@ -226,13 +226,13 @@ fn a_null_list_is_not_an_empty_one() {
 }
 
 #[test]
-fn offsets_into_the_header_or_out_of_the_bytes_are_faults() {
+fn offsets_into_the_header_or_past_the_end_are_errors() {
     let mut bytes = SecurityDescriptor::from_sddl("O:BA").unwrap().to_bytes();
     for offset in [1, 19, bytes.len() as u32, u32::MAX] {
         bytes[4..8].copy_from_slice(&offset.to_le_bytes());
         assert_eq!(
-            SecurityDescriptor::decode(&bytes).unwrap_err().fault,
-            Fault::Bounds
+            SecurityDescriptor::decode(&bytes).unwrap_err().kind,
+            DecodeErrorKind::Bounds
         );
     }
 }
@@ -259,7 +259,7 @@ proptest! {
     }
 
     #[test]
-    fn spoilt_descriptors_never_panic(
+    fn damaged_descriptors_never_panic(
         descriptor in descriptors(aces().boxed(), 0xFFFF), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..5),
         length in any::<prop::sample::Index>(),
     ) {

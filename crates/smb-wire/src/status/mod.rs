@@ -1,7 +1,8 @@
-//! NTSTATUS, the outcome of a request ([MS-ERREF] 2.3), with a name for logs and plain words for users.
+//! NTSTATUS, the outcome of a request ([MS-ERREF] 2.3), with its name for logs and an explanation
+//! for users.
 //!
-//! All of it comes from one table, so a status that has a name has a sentence. A server may send any number: unknown
-//! ones are kept and shown in hexadecimal.
+//! Both come from one table, so every status with a name has an explanation. A server may send any
+//! number; unknown ones are kept and shown in hexadecimal.
 
 mod table;
 
@@ -9,25 +10,25 @@ use std::fmt;
 
 use table::Entry;
 
-/// The outcome of a request as the server reports it ([MS-ERREF] 2.3).
+/// Outcome of a request as the server reports it ([MS-ERREF] 2.3).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NtStatus(pub u32);
 
-/// How bad a status is: its two topmost bits ([MS-ERREF] 2.3).
+/// Severity of a status: its two highest bits ([MS-ERREF] 2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// Done.
+    /// The request succeeded.
     Success,
-    /// Done, or on its way, with something to know.
+    /// The request succeeded or is in progress, with additional information.
     Informational,
-    /// Done in part.
+    /// The request succeeded in part.
     Warning,
-    /// Not done.
+    /// The request failed.
     Error,
 }
 
 impl NtStatus {
-    /// How bad it is.
+    /// Returns the severity.
     pub const fn severity(self) -> Severity {
         match self.0 >> 30 {
             0 => Severity::Success,
@@ -37,28 +38,28 @@ impl NtStatus {
         }
     }
 
-    /// Whether the request failed.
+    /// Returns whether the request failed.
     pub const fn is_error(self) -> bool {
         matches!(self.severity(), Severity::Error)
     }
 
-    /// Whether the request was carried out in part ([`Self::BUFFER_OVERFLOW`]) or reached an end
+    /// Returns whether the request succeeded in part ([`Self::BUFFER_OVERFLOW`]) or reached an end
     /// ([`Self::NO_MORE_FILES`]).
     pub const fn is_warning(self) -> bool {
         matches!(self.severity(), Severity::Warning)
     }
 
-    /// Whether the request was carried out, or ([`Self::PENDING`]) is on its way.
+    /// Returns whether the request succeeded or is in progress ([`Self::PENDING`]).
     pub const fn is_success(self) -> bool {
         matches!(self.severity(), Severity::Success | Severity::Informational)
     }
 
-    /// The name in [MS-ERREF], such as `STATUS_ACCESS_DENIED`.
+    /// Returns the name in [MS-ERREF], such as `STATUS_ACCESS_DENIED`.
     pub fn name(self) -> Option<&'static str> {
         self.entry().map(|entry| entry.name)
     }
 
-    /// What happened, as a clause for users: "the server denies access".
+    /// Returns the explanation for users, as a clause: "the server denies access".
     pub fn sentence(self) -> &'static str {
         match self.entry() {
             Some(entry) => entry.sentence,
@@ -67,13 +68,13 @@ impl NtStatus {
         }
     }
 
-    /// What the user can do about it, if anything is known to help.
+    /// Returns advice for the user, if any is known.
     pub fn hint(self) -> Option<&'static str> {
         self.entry().and_then(|entry| entry.hint)
     }
 
-    /// Whether it says that this user, with this proof, from here and now, may not log in: another attempt at once ends
-    /// the same, and counts towards a lock of the account.
+    /// Returns whether the status rejects this user with these credentials from here at this time.
+    /// An immediate retry has the same result, and counts towards an account lockout.
     pub const fn refuses_login(self) -> bool {
         matches!(
             self,
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(NtStatus(0x4000_0000).severity(), Severity::Informational);
     }
 
-    /// Whoever is not let in learns why, and what to do about it.
+    /// Every rejected user gets the reason and advice.
     #[test]
     fn refused_logins_have_hints() {
         let refusals: Vec<_> = table::ALL
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_users_read_is_a_clause() {
+    fn explanations_and_advice_are_clauses() {
         let texts = table::ALL
             .iter()
             .flat_map(|status| [Some(status.sentence()), status.hint()])
@@ -160,7 +161,7 @@ mod tests {
         for text in texts {
             assert!(!text.is_empty() && !text.ends_with('.'), "{text}");
             assert!(!text.contains("STATUS_"), "{text}");
-            // "SMB" and "DFS" may begin a clause, other words begin small.
+            // A clause may begin with "SMB" or "DFS", otherwise with a lower-case letter.
             let first = text.split(' ').next().unwrap();
             assert!(
                 first.starts_with(char::is_lowercase) || first.chars().all(char::is_uppercase),

@@ -1,8 +1,8 @@
-//! AV pairs: what server and client tell each other under the proof ([MS-NLMP] 2.2.2.1).
+//! AV pairs: attributes that server and client exchange, covered by the proof ([MS-NLMP] 2.2.2.1).
 
-use ropeway_smb_wire::{Fault, Reader, Result, Text};
+use ropeway_smb_wire::{DecodeErrorKind, Reader, Result, Text};
 
-/// What a pair is about.
+/// The kind of an AV pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvId(pub u16);
 
@@ -11,42 +11,42 @@ impl AvId {
     pub const EOL: Self = Self(0);
     /// The server's NetBIOS name.
     pub const NB_COMPUTER_NAME: Self = Self(1);
-    /// Its domain's NetBIOS name.
+    /// The NetBIOS name of the server's domain.
     pub const NB_DOMAIN_NAME: Self = Self(2);
-    /// Its DNS name.
+    /// The server's DNS name.
     pub const DNS_COMPUTER_NAME: Self = Self(3);
-    /// Its domain's DNS name.
+    /// The DNS name of the server's domain.
     pub const DNS_DOMAIN_NAME: Self = Self(4);
-    /// Its forest's DNS name.
+    /// The DNS name of the server's forest.
     pub const DNS_TREE_NAME: Self = Self(5);
-    /// 32 bits; [`AvPairs::FLAG_MIC`].
+    /// 32 flag bits; see [`AvPairs::FLAG_MIC`].
     pub const FLAGS: Self = Self(6);
-    /// The server's time, 100 ns since 1601-01-01 UTC.
+    /// The server's time, in units of 100 ns since 1601-01-01 UTC.
     pub const TIMESTAMP: Self = Self(7);
-    /// What the client's machine is.
+    /// Data about the client's machine.
     pub const SINGLE_HOST: Self = Self(8);
-    /// The name of the service that the client wants, such as `cifs/server`.
+    /// The name of the service that the client addresses, such as `cifs/server`.
     pub const TARGET_NAME: Self = Self(9);
-    /// MD5 of the channel's binding, zeros if there is none.
+    /// MD5 of the channel binding; zeros if there is none.
     pub const CHANNEL_BINDINGS: Self = Self(10);
 }
 
-/// A list of pairs, in order, without its end.
+/// A list of pairs, in order, without its terminator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AvPairs<'a>(Vec<(AvId, std::borrow::Cow<'a, [u8]>)>);
 
 impl<'a> AvPairs<'a> {
-    /// In [`AvId::FLAGS`]: AUTHENTICATE carries a MIC.
+    /// Flag in [`AvId::FLAGS`]: AUTHENTICATE carries a MIC.
     pub const FLAG_MIC: u32 = 2;
 
-    /// Reads until the end's mark, which must be there; what follows it is left.
+    /// Decodes the pairs up to the terminator, which must be present. Bytes after it are ignored.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn decode(bytes: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "AV_PAIR");
         let mut pairs = Vec::new();
-        // Every pair takes at least 4 bytes, so the list is bound by the message.
+        // Every pair takes at least 4 bytes, so the message bounds the list.
         loop {
             let id = AvId(reader.u16()?);
             let length = usize::from(reader.u16()?);
@@ -58,7 +58,7 @@ impl<'a> AvPairs<'a> {
         }
     }
 
-    /// The bytes, with the end's mark.
+    /// Returns the encoded pairs with the terminator.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (id, value) in &self.0 {
@@ -71,12 +71,12 @@ impl<'a> AvPairs<'a> {
         bytes
     }
 
-    /// The first value of that id.
+    /// Returns the first value with that id.
     pub fn get(&self, id: AvId) -> Option<&[u8]> {
         self.0.iter().find(|pair| pair.0 == id).map(|pair| &*pair.1)
     }
 
-    /// Replaces the pairs of that id, or adds one at the end.
+    /// Replaces the value of that id, or appends a pair.
     pub fn set(&mut self, id: AvId, value: Vec<u8>) {
         match self.0.iter().position(|pair| pair.0 == id) {
             Some(at) => self.0[at].1 = value.into(),
@@ -84,7 +84,7 @@ impl<'a> AvPairs<'a> {
         }
     }
 
-    /// [`set`](Self::set) to text.
+    /// Sets a value to text; see [`set`](Self::set).
     pub fn set_text(&mut self, id: AvId, text: &Text) {
         self.set(
             id,
@@ -92,19 +92,19 @@ impl<'a> AvPairs<'a> {
         );
     }
 
-    /// [`AvId::TIMESTAMP`], 100 ns since 1601-01-01 UTC.
+    /// Returns [`AvId::TIMESTAMP`], in units of 100 ns since 1601-01-01 UTC.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], [`Fault::Value`] if it is there and has not 8 bytes.
+    /// [`DecodeErrorKind::Truncated`], [`DecodeErrorKind::Value`] if its length is not 8 bytes.
     pub fn timestamp(&self) -> Result<Option<u64>> {
         self.number(AvId::TIMESTAMP)
             .map(|time| time.map(u64::from_le_bytes))
     }
 
-    /// [`AvId::FLAGS`]; 0 if there is none.
+    /// Returns [`AvId::FLAGS`]; 0 if absent.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], [`Fault::Value`] if it is there and has not 4 bytes.
+    /// [`DecodeErrorKind::Truncated`], [`DecodeErrorKind::Value`] if its length is not 4 bytes.
     pub fn flags(&self) -> Result<u32> {
         self.number(AvId::FLAGS)
             .map(|flags| flags.map_or(0, u32::from_le_bytes))
@@ -117,7 +117,7 @@ impl<'a> AvPairs<'a> {
         let mut reader = Reader::new(value, "AV_PAIR");
         let number = reader.array()?;
         if reader.remaining() > 0 {
-            return Err(reader.fault(Fault::Value));
+            return Err(reader.error(DecodeErrorKind::Value));
         }
         Ok(Some(number))
     }

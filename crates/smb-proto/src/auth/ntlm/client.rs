@@ -1,5 +1,6 @@
-//! The client's end.
+//! The client end of NTLM.
 
+use ropeway_smb_wire::{FileTime, Text};
 use zeroize::Zeroizing;
 
 use super::keys::{self, Direction, Key16};
@@ -7,24 +8,24 @@ use super::message::{Authenticate, Challenge, MIC_AT, Negotiate, NegotiateFlags,
 use super::{AvId, AvPairs, OIDS, check_flags};
 use crate::auth::{AuthError, Established, Mechanism, Oid, Result, Step};
 use crate::secret::{NtHash, Password, SessionKey};
-use ropeway_smb_wire::{FileTime, Text};
 
-/// Who we say we are, and how we prove it.
+/// A user's name and proof.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     domain: Text,
     user: Text,
-    /// `None`: anonymous.
+    /// `None` for an anonymous login.
     hash: Option<NtHash>,
 }
 
 impl Credentials {
-    /// A user by password. `domain` may be empty; with a user of the form `user@domain` it is.
+    /// Creates the credentials of a user with a password. `domain` may be empty, and must be if the
+    /// user has the form `user@domain`.
     pub fn with_password(domain: &str, user: &str, password: &Password) -> Self {
         Self::with_hash(domain, user, keys::nt_hash(password))
     }
 
-    /// A user by the password's hash.
+    /// Creates the credentials of a user with the hash of the password.
     pub fn with_hash(domain: &str, user: &str, hash: NtHash) -> Self {
         Self {
             domain: domain.into(),
@@ -33,7 +34,7 @@ impl Credentials {
         }
     }
 
-    /// A null session.
+    /// Creates the credentials of a null session.
     pub fn anonymous() -> Self {
         Self {
             domain: Text::default(),
@@ -43,18 +44,18 @@ impl Credentials {
     }
 }
 
-/// What one authentication needs from outside.
+/// The time and the random numbers of one authentication.
 #[derive(Clone)]
 pub struct NtlmEntropy {
-    /// The present time; used if the server tells none.
-    pub now: FileTime,
-    /// Random.
+    /// The present time, used if the server does not send its own.
+    pub wall_time: FileTime,
+    /// Random bytes.
     pub client_challenge: [u8; 8],
-    /// Random, and secret: becomes the session key.
+    /// Random, secret bytes that become the session key.
     pub session_key: Zeroizing<[u8; 16]>,
 }
 
-/// The client's end of one NTLMv2 authentication.
+/// The client end of one NTLMv2 authentication.
 pub struct NtlmClient {
     credentials: Credentials,
     workstation: Text,
@@ -65,16 +66,17 @@ pub struct NtlmClient {
 
 enum State {
     Start,
-    /// Awaits CHALLENGE; has NEGOTIATE for the MIC.
+    /// Awaits CHALLENGE. Keeps NEGOTIATE for the MIC.
     Negotiated(Vec<u8>),
     Done(Box<keys::Session>),
     Failed,
 }
 
-/// Length in bytes that fits NTLM's 16-bit lengths with room to spare; no directory has names as long.
+/// Maximum length of a name in bytes. It leaves ample room within NTLM's 16-bit lengths; no
+/// directory has names that long.
 const NAME_LEN_MAX: usize = 4096;
 
-/// What we can do; also what we say with NEGOTIATE.
+/// The features of this client, as sent in NEGOTIATE.
 const CAPABLE: NegotiateFlags = NegotiateFlags::UNICODE
     .union(NegotiateFlags::REQUEST_TARGET)
     .union(NegotiateFlags::SIGN)
@@ -88,8 +90,9 @@ const CAPABLE: NegotiateFlags = NegotiateFlags::UNICODE
     .union(NegotiateFlags::KEY_56);
 
 impl NtlmClient {
-    /// `workstation` is what we call our machine (may be empty); `target` is the service we mean to reach, such as
-    /// `cifs/server`, which a server that checks it compares with its own names.
+    /// Creates the client end. `workstation` is the name of this machine and may be empty. `target`
+    /// is the addressed service, such as `cifs/server`, which a server may compare with its own
+    /// names.
     pub fn new(
         credentials: Credentials,
         workstation: Text,
@@ -105,14 +108,14 @@ impl NtlmClient {
         }
     }
 
-    /// The first message.
+    /// Returns the NEGOTIATE message.
     pub fn negotiate(&mut self) -> Vec<u8> {
         let message = Negotiate { flags: CAPABLE }.encode();
         self.state = State::Negotiated(message.clone());
         message
     }
 
-    /// The answer to the server's CHALLENGE, and the exported session key.
+    /// Returns the AUTHENTICATE message that answers a CHALLENGE, and the exported session key.
     ///
     /// # Errors
     /// [`AuthError::Malformed`], [`AuthError::Unsupported`], [`AuthError::OutOfOrder`].
@@ -130,7 +133,9 @@ impl NtlmClient {
             .chain(&self.target)
             .any(|name| name.wire_len() > NAME_LEN_MAX)
         {
-            return Err(AuthError::Unsupported("room for such long names"));
+            return Err(AuthError::Unsupported(
+                "support for names longer than 4,096 bytes",
+            ));
         }
         let decoded = Challenge::decode(challenge)?;
         check_flags(decoded.flags)?;
@@ -172,7 +177,7 @@ impl NtlmClient {
         Ok((message, session_key))
     }
 
-    /// [MS-NLMP] 3.1.5.1.2 and 3.3.2.
+    /// Computes the response ([MS-NLMP] 3.1.5.1.2 and 3.3.2).
     fn respond(&self, challenge: &Challenge<'_>) -> Result<Response> {
         let Some(hash) = &self.credentials.hash else {
             return Ok(Response {
@@ -189,11 +194,12 @@ impl NtlmClient {
         };
         let timestamp = pairs.timestamp()?;
         let ntowf = keys::ntowf_v2(hash, &self.credentials.user, &self.credentials.domain);
-        // A server that tells its time knows of the MIC and of the pairs added here; others get theirs back as they are.
+        // A server that sends its time supports the MIC and the pairs added here. Other servers get
+        // their pairs back unchanged.
         let lm = if timestamp.is_some() {
             let with_mic = pairs.flags()? | AvPairs::FLAG_MIC;
             pairs.set(AvId::FLAGS, with_mic.to_le_bytes().to_vec());
-            // No channel outside SMB binds this authentication.
+            // No channel outside SMB is bound to this authentication.
             pairs.set(AvId::CHANNEL_BINDINGS, vec![0; 16]);
             if let Some(target) = &self.target {
                 pairs.set_text(AvId::TARGET_NAME, target);
@@ -202,12 +208,12 @@ impl NtlmClient {
         } else {
             keys::lm_v2(&ntowf, challenge.server_challenge, self.entropy.client_challenge)
         };
-        let time = timestamp.unwrap_or(self.entropy.now.0);
+        let time = timestamp.unwrap_or(self.entropy.wall_time.0);
         let part = keys::client_part(time, self.entropy.client_challenge, &pairs.encode());
         let (proof, base_key) = keys::prove(&ntowf, challenge.server_challenge, &part);
         let nt = [&proof[..], &part].concat();
         if nt.len() > usize::from(u16::MAX) {
-            return Err(AuthError::Unsupported("a CHALLENGE of reasonable length"));
+            return Err(AuthError::Unsupported("a CHALLENGE short enough to answer"));
         }
         Ok(Response {
             lm: lm.to_vec(),
@@ -244,7 +250,7 @@ impl Mechanism for NtlmClient {
         }
     }
 
-    /// A null session's key is known to everybody, and servers do not sign with it.
+    /// The key of a null session is public, and servers do not sign with it.
     fn has_mic(&self) -> bool {
         self.credentials.hash.is_some()
     }

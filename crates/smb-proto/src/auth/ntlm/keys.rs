@@ -3,15 +3,16 @@
 use hmac::{Hmac, KeyInit, Mac};
 use md4::Digest;
 use rc4::StreamCipher;
+use ropeway_smb_wire::Text;
 use zeroize::Zeroize;
 
 use crate::auth::{AuthError, Result};
 use crate::secret::{NtHash, Password};
-use ropeway_smb_wire::Text;
 
-/// NTOWFv1: MD4 of the password in UTF-16.
+/// Returns NTOWFv1: MD4 of the password in UTF-16.
 pub fn nt_hash(password: &Password) -> NtHash {
-    // Never grows, so no copy of it is left behind: UTF-16 takes at most twice the bytes of UTF-8.
+    // UTF-16 takes at most twice the bytes of UTF-8, so the buffer never grows and leaves no copy
+    // behind.
     let mut units: Vec<u8> = Vec::with_capacity(2 * password.expose().len());
     units.extend(password.expose().encode_utf16().flat_map(u16::to_le_bytes));
     let hash = NtHash::from_bytes(md4::Md4::digest(&units).into());
@@ -19,7 +20,7 @@ pub fn nt_hash(password: &Password) -> NtHash {
     hash
 }
 
-/// 16 bytes that are secret and wiped when dropped.
+/// 16 secret bytes, wiped when dropped.
 pub(super) type Key16 = zeroize::Zeroizing<[u8; 16]>;
 
 pub(super) fn hmac_md5(key: &[u8; 16], parts: &[&[u8]]) -> Key16 {
@@ -38,7 +39,7 @@ fn md5(parts: &[&[u8]]) -> Key16 {
     Key16::new(md5.finalize().into())
 }
 
-/// NTOWFv2: the hash bound to user, in upper case, and domain, as it is.
+/// Returns NTOWFv2: the hash bound to the user in upper case and to the domain as it is.
 pub(super) fn ntowf_v2(hash: &NtHash, user: &Text, domain: &Text) -> Key16 {
     let name: Vec<u8> = user
         .units()
@@ -50,7 +51,8 @@ pub(super) fn ntowf_v2(hash: &NtHash, user: &Text, domain: &Text) -> Key16 {
     hmac_md5(hash.expose(), &[&name])
 }
 
-/// Windows maps unit by unit: what has no single upper-case unit stays.
+/// Maps one UTF-16 unit to upper case, as Windows does. A unit without a single upper-case unit
+/// stays.
 fn upper(unit: u16) -> u16 {
     let Some(character) = char::from_u32(u32::from(unit)) else {
         return unit;
@@ -62,7 +64,8 @@ fn upper(unit: u16) -> u16 {
     }
 }
 
-/// The client's part of the response (`temp`, `NTLMv2_CLIENT_CHALLENGE`, [MS-NLMP] 2.2.2.7).
+/// Returns the client's part of the response (`temp`, `NTLMv2_CLIENT_CHALLENGE`, [MS-NLMP]
+/// 2.2.2.7).
 pub(super) fn client_part(time: u64, client_challenge: [u8; 8], av_pairs: &[u8]) -> Vec<u8> {
     let mut temp = Vec::with_capacity(32 + av_pairs.len());
     temp.extend([1, 1, 0, 0, 0, 0, 0, 0]);
@@ -74,14 +77,14 @@ pub(super) fn client_part(time: u64, client_challenge: [u8; 8], av_pairs: &[u8])
     temp
 }
 
-/// `NTProofStr` and `SessionBaseKey`, which NTLMv2 also has as `KeyExchangeKey`.
+/// Returns `NTProofStr` and `SessionBaseKey`, which is also the `KeyExchangeKey` of NTLMv2.
 pub(super) fn prove(ntowf: &[u8; 16], server_challenge: [u8; 8], client_part: &[u8]) -> ([u8; 16], Key16) {
     let proof = hmac_md5(ntowf, &[&server_challenge, client_part]);
     let base_key = hmac_md5(ntowf, &[&*proof]);
     (*proof, base_key)
 }
 
-/// LMv2, for servers that send no time.
+/// Returns the LMv2 response, for servers that send no time.
 pub(super) fn lm_v2(ntowf: &[u8; 16], server_challenge: [u8; 8], client_challenge: [u8; 8]) -> [u8; 24] {
     let mut response = [0; 24];
     response[..16].copy_from_slice(&*hmac_md5(ntowf, &[&server_challenge, &client_challenge]));
@@ -89,7 +92,7 @@ pub(super) fn lm_v2(ntowf: &[u8; 16], server_challenge: [u8; 8], client_challeng
     response
 }
 
-/// RC4 under a 16-byte key, in place: how the exported session key travels.
+/// Applies RC4 with a 16-byte key, in place. It encrypts the exported session key.
 pub(super) fn rc4_once(key: &[u8; 16], bytes: &mut [u8]) {
     rc4_with(key).apply_keystream(bytes);
 }
@@ -98,7 +101,8 @@ fn rc4_with(key: &[u8; 16]) -> rc4::Rc4 {
     rc4::Rc4::new_from_slice(key).expect("RC4 takes keys of 16 bytes")
 }
 
-/// The MIC over the three messages, the third with zeros in its place ([MS-NLMP] 3.1.5.1.2).
+/// Returns the MIC over the three messages, with zeros at its own position in the third ([MS-NLMP]
+/// 3.1.5.1.2).
 pub(super) fn mic(
     exported: &[u8; 16],
     negotiate: &[u8],
@@ -109,14 +113,14 @@ pub(super) fn mic(
     hmac_md5(exported, &[negotiate, challenge, before, &[0; 16], after])
 }
 
-/// The signatures of both directions, from one end.
+/// The signatures of both directions at one end.
 pub(super) struct Session {
     ours: Signatures,
     theirs: Signatures,
 }
 
 impl Session {
-    /// `ours` is the direction we sign for.
+    /// Creates the signatures. `ours` is the direction we sign.
     pub(super) fn new(exported: &[u8; 16], key_exchange: bool, ours: Direction) -> Box<Self> {
         let theirs = match ours {
             Direction::ToServer => Direction::ToClient,
@@ -137,18 +141,18 @@ impl Session {
     }
 }
 
-/// Which way a signature goes.
+/// The direction of a signed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     ToServer,
     ToClient,
 }
 
-/// Signatures of one direction with extended session security ([MS-NLMP] 3.4.4.2). SMB needs them for SPNEGO's list
-/// of mechanisms only.
+/// The signatures of one direction with extended session security ([MS-NLMP] 3.4.4.2). SMB uses
+/// them only for SPNEGO's list of mechanisms.
 pub(super) struct Signatures {
     sign_key: Key16,
-    /// With key exchange, checksums are encrypted.
+    /// Encrypts the checksums, with key exchange.
     seal: Option<rc4::Rc4>,
     sequence: u32,
 }
@@ -165,7 +169,8 @@ impl Signatures {
                 b"session key to server-to-client sealing key magic constant\0",
             ),
         };
-        // Sealing keys of 128 bits are cut from the whole exported key; others are refused (`check_flags`).
+        // 128-bit sealing keys derive from the whole exported key. Shorter ones are refused by
+        // `check_flags`.
         let seal_key = md5(&[exported, seal]);
         Self {
             sign_key: md5(&[exported, sign]),
@@ -174,7 +179,7 @@ impl Signatures {
         }
     }
 
-    /// `NTLMSSP_MESSAGE_SIGNATURE` ([MS-NLMP] 2.2.2.9.2) of the next message.
+    /// Returns the `NTLMSSP_MESSAGE_SIGNATURE` ([MS-NLMP] 2.2.2.9.2) of the next message.
     pub(super) fn sign(&mut self, message: &[u8]) -> [u8; 16] {
         let sequence = self.sequence.to_le_bytes();
         let checksum = hmac_md5(&self.sign_key, &[&sequence, message]);
@@ -193,7 +198,7 @@ impl Signatures {
         same(&self.sign(message), signature)
     }
 
-    /// Encrypts a message, which comes before its signature in the stream.
+    /// Encrypts a message, which precedes its signature in the RC4 stream.
     #[cfg(test)]
     pub(super) fn encrypt(&mut self, message: &mut [u8]) {
         self.seal.as_mut().unwrap().apply_keystream(message);

@@ -1,10 +1,10 @@
-//! The three messages of NTLM ([MS-NLMP] 2.2.1), both sides.
+//! The three messages of NTLM ([MS-NLMP] 2.2.1), encoded and decoded.
 
 use bitflags::bitflags;
-use ropeway_smb_wire::{Fault, Reader, Result, Text, Writer};
+use ropeway_smb_wire::{DecodeErrorKind, Reader, Result, Text, Writer};
 
 bitflags! {
-    /// What both ends can do ([MS-NLMP] 2.2.2.5).
+    /// The features of an end ([MS-NLMP] 2.2.2.5).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct NegotiateFlags: u32 {
         /// Text is UTF-16.
@@ -13,44 +13,44 @@ bitflags! {
         const OEM = 0x2;
         /// CHALLENGE must name the server.
         const REQUEST_TARGET = 0x4;
-        /// Signatures.
+        /// Signatures are supported.
         const SIGN = 0x10;
-        /// Encryption.
+        /// Encryption is supported.
         const SEAL = 0x20;
-        /// NTLMv1's weaker key; not ours.
+        /// The weaker session key of NTLMv1. Not supported here.
         const LM_KEY = 0x80;
-        /// NTLM, of whatever version.
+        /// NTLM of any version.
         const NTLM = 0x200;
-        /// The client has no name.
+        /// The client is anonymous.
         const ANONYMOUS = 0x800;
         /// NEGOTIATE names a domain.
         const OEM_DOMAIN_SUPPLIED = 0x1000;
         /// NEGOTIATE names a workstation.
         const OEM_WORKSTATION_SUPPLIED = 0x2000;
-        /// Signatures even if the caller asked for none.
+        /// Messages are signed even if the caller did not ask for it.
         const ALWAYS_SIGN = 0x8000;
-        /// The server's name is that of a domain.
+        /// The target name is that of a domain.
         const TARGET_TYPE_DOMAIN = 0x1_0000;
-        /// The server's name is that of a server.
+        /// The target name is that of a server.
         const TARGET_TYPE_SERVER = 0x2_0000;
-        /// Keys and signatures as NTLMv2 needs them.
+        /// Extended session security: the keys and signatures of NTLMv2.
         const EXTENDED_SESSION_SECURITY = 0x8_0000;
-        /// CHALLENGE has AV pairs.
+        /// CHALLENGE carries AV pairs.
         const TARGET_INFO = 0x80_0000;
-        /// Messages have a version.
+        /// Messages carry a version.
         const VERSION = 0x200_0000;
-        /// Keys of 128 bits.
+        /// 128-bit keys.
         const KEY_128 = 0x2000_0000;
         /// The client chooses the session key.
         const KEY_EXCHANGE = 0x4000_0000;
-        /// Keys of 56 bits, overruled by 128.
+        /// 56-bit keys; overridden by 128-bit keys.
         const KEY_56 = 0x8000_0000;
         const _ = !0;
     }
 }
 
 const SIGNATURE: [u8; 8] = *b"NTLMSSP\0";
-/// Where AUTHENTICATE has its MIC, if it has one.
+/// Position of the MIC in AUTHENTICATE, if present.
 pub(super) const MIC_AT: std::ops::Range<usize> = 72..88;
 
 /// The sender's version, for diagnosis only ([MS-NLMP] 2.2.2.10).
@@ -58,20 +58,21 @@ pub(super) const MIC_AT: std::ops::Range<usize> = 72..88;
 pub struct Version(pub [u8; 8]);
 
 impl Version {
-    /// What we say: 10.0 with revision 15 of NTLM. No build number, since we are no build of Windows.
+    /// Our version: 10.0 with NTLM revision 15. There is no build number, since this is not
+    /// Windows.
     pub const OURS: Self = Self([10, 0, 0, 0, 0, 0, 0, 15]);
 }
 
-/// NEGOTIATE_MESSAGE ([MS-NLMP] 2.2.1.1). The names it may carry are in the machine's code page and mean nothing: they
-/// are neither read nor sent.
+/// NEGOTIATE_MESSAGE ([MS-NLMP] 2.2.1.1). The names it may carry are in the machine's code page and
+/// have no meaning; they are neither read nor sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiate {
-    /// What the client can do.
+    /// The client's features.
     pub flags: NegotiateFlags,
 }
 
 impl Negotiate {
-    /// Reads the message.
+    /// Decodes the message.
     ///
     /// # Errors
     /// Any fault of its fixed part.
@@ -81,7 +82,7 @@ impl Negotiate {
         Ok(Self { flags })
     }
 
-    /// Its bytes.
+    /// Returns the encoded message.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(40);
         let mut writer = begin(&mut out, 1);
@@ -95,23 +96,23 @@ impl Negotiate {
 /// CHALLENGE_MESSAGE ([MS-NLMP] 2.2.1.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge<'a> {
-    /// The server's or its domain's name.
+    /// The name of the server or its domain.
     pub target_name: Text,
-    /// What the server makes of the client's.
+    /// The features that the server accepts.
     pub flags: NegotiateFlags,
-    /// What the client must prove over.
+    /// The challenge that the client's proof must include.
     pub server_challenge: [u8; 8],
-    /// AV pairs; empty if there are none.
+    /// The AV pairs; empty if there are none.
     pub target_info: &'a [u8],
-    /// The server's version; zeros if it says none.
+    /// The server's version; zeros if absent.
     pub version: Version,
 }
 
 impl<'a> Challenge<'a> {
-    /// Reads the message.
+    /// Decodes the message.
     ///
     /// # Errors
-    /// Any fault; the AV pairs are not looked into.
+    /// Any fault. The AV pairs are not decoded.
     pub fn decode(message: &'a [u8]) -> Result<Self> {
         let mut reader = start(message, 2, "CHALLENGE_MESSAGE")?;
         let target_name = Field::decode(&mut reader)?;
@@ -133,7 +134,7 @@ impl<'a> Challenge<'a> {
         })
     }
 
-    /// Its bytes.
+    /// Returns the encoded message.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(56 + self.target_name.wire_len() + self.target_info.len());
         let mut writer = begin(&mut out, 2);
@@ -153,32 +154,32 @@ impl<'a> Challenge<'a> {
 /// AUTHENTICATE_MESSAGE ([MS-NLMP] 2.2.1.3).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Authenticate<'a> {
-    /// The LM response: zeros or LMv2, of no use to anyone.
+    /// The LM response: zeros or LMv2. No longer of any use.
     pub lm_response: &'a [u8],
-    /// The NT response: 16 bytes of proof, then the client's part; empty if anonymous.
+    /// The NT response: 16 bytes of proof, then the client's part. Empty if anonymous.
     pub nt_response: &'a [u8],
-    /// Of the user.
+    /// The user's domain.
     pub domain: Text,
-    /// Empty if anonymous.
+    /// The user; empty if anonymous.
     pub user: Text,
     /// The client's machine.
     pub workstation: Text,
-    /// The session key, encrypted; empty without [`NegotiateFlags::KEY_EXCHANGE`].
+    /// The encrypted session key; empty without [`NegotiateFlags::KEY_EXCHANGE`].
     pub encrypted_key: &'a [u8],
-    /// What was agreed.
+    /// The negotiated features.
     pub flags: NegotiateFlags,
     /// The client's version.
     pub version: Version,
-    /// What is in the MIC's place, if the message has one; whether it means something is said by
-    /// [`AvPairs::FLAG_MIC`](super::AvPairs::FLAG_MIC).
+    /// The bytes at the position of the MIC, if the message is long enough.
+    /// [`AvPairs::FLAG_MIC`](super::AvPairs::FLAG_MIC) tells whether they are a MIC.
     pub mic: Option<[u8; 16]>,
 }
 
 impl<'a> Authenticate<'a> {
-    /// Reads the message.
+    /// Decodes the message.
     ///
     /// # Errors
-    /// Any fault; the responses are not looked into.
+    /// Any fault. The responses are not decoded.
     pub fn decode(message: &'a [u8]) -> Result<Self> {
         let mut reader = start(message, 3, "AUTHENTICATE_MESSAGE")?;
         let mut fields = [Field::default(); 6];
@@ -186,7 +187,8 @@ impl<'a> Authenticate<'a> {
             *field = Field::decode(&mut reader)?;
         }
         let flags = NegotiateFlags::from_bits_retain(reader.u32()?);
-        // Version and MIC came later than the message: they are there if the payload leaves room.
+        // Version and MIC were added to the message later. They are present if the payload leaves
+        // room.
         let payload_at = fields
             .iter()
             .filter(|field| field.length > 0)
@@ -204,7 +206,7 @@ impl<'a> Authenticate<'a> {
             None
         };
         if !flags.contains(NegotiateFlags::UNICODE) {
-            return Err(reader.fault(Fault::Value));
+            return Err(reader.error(DecodeErrorKind::Value));
         }
         let [lm, nt, domain, user, workstation, key] = fields;
         Ok(Self {
@@ -220,7 +222,7 @@ impl<'a> Authenticate<'a> {
         })
     }
 
-    /// Its bytes. Every part is shorter than 64 KiB.
+    /// Returns the encoded message. Every part is shorter than 64 KiB.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256 + self.nt_response.len());
         let mut writer = begin(&mut out, 3);
@@ -229,7 +231,7 @@ impl<'a> Authenticate<'a> {
         } else {
             MIC_AT.start
         };
-        // The fields' order is not that of the payload, which is Windows's.
+        // The payload is in the order of Windows, which differs from that of the fields.
         let lengths = [
             self.domain.wire_len(),
             self.user.wire_len(),
@@ -262,7 +264,7 @@ impl<'a> Authenticate<'a> {
     }
 }
 
-/// Responses are as good as a password to guess against: only their lengths are shown.
+/// A response allows guessing the password offline, so only its length is shown.
 impl std::fmt::Debug for Authenticate<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authenticate")
@@ -278,7 +280,7 @@ impl std::fmt::Debug for Authenticate<'_> {
 
 fn start<'a>(message: &'a [u8], kind: u32, structure: &'static str) -> Result<Reader<'a>> {
     let mut reader = Reader::new(message, structure);
-    let fault = reader.fault(Fault::Signature);
+    let fault = reader.error(DecodeErrorKind::Signature);
     if reader.array()? != SIGNATURE || reader.u32()? != kind {
         return Err(fault);
     }
@@ -292,7 +294,7 @@ fn begin(out: &mut Vec<u8>, kind: u32) -> Writer<'_> {
     writer
 }
 
-/// Length and place of a part of the payload.
+/// Length and offset of a part of the payload.
 #[derive(Clone, Copy, Default)]
 struct Field {
     length: usize,
@@ -302,7 +304,7 @@ struct Field {
 impl Field {
     fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let length = usize::from(reader.u16()?);
-        // The room the sender had for it; ignored ([MS-NLMP] 2.2.1.3).
+        // The sender's buffer size; ignored ([MS-NLMP] 2.2.1.3).
         reader.skip(2)?;
         let offset = reader.u32()? as usize;
         Ok(Self { length, offset })
@@ -321,6 +323,6 @@ impl Field {
     }
 
     fn text(self, reader: &Reader<'_>) -> Result<Text> {
-        Text::from_le_bytes(self.bytes(reader)?).ok_or(reader.fault(Fault::Value))
+        Text::from_le_bytes(self.bytes(reader)?).ok_or(reader.error(DecodeErrorKind::Value))
     }
 }

@@ -1,16 +1,16 @@
-//! NTLM, version 2 of its response only ([MS-NLMP]).
+//! NTLM with version 2 of its response only ([MS-NLMP]).
 //!
 //! ```text
 //! client                         server
 //!   NEGOTIATE  --------------->          flags
 //!              <--------------- CHALLENGE flags, server challenge, AV pairs (names, time)
-//!   AUTHENTICATE ------------->          proof of the password over both challenges and the AV pairs,
-//!                                        the session key encrypted with what only both can compute, a MIC over all
+//!   AUTHENTICATE ------------->   proof of the password over both challenges and AV pairs,
+//!                                 the encrypted session key, a MIC over all three messages
 //! ```
 //!
-//! NTLMv1, LM and keys of less than 128 bits are refused in both roles; extended session security, Unicode and 128-bit
-//! keys are required. MD4, MD5 and RC4 are the protocol's and as weak as they are known to be: what protects an SMB
-//! session is derived anew from the exported session key.
+//! Both roles refuse NTLMv1, LM and keys shorter than 128 bits, and require extended session
+//! security, Unicode and 128-bit keys. MD4, MD5 and RC4 are part of the protocol and known to be
+//! weak. An SMB session is protected by keys newly derived from the exported session key.
 
 mod av;
 mod client;
@@ -28,7 +28,8 @@ use crate::auth::{AuthError, Oid, Result};
 
 const OIDS: &[Oid] = &[Oid::NTLMSSP];
 
-/// What both roles require of the other's flags: without them there is no NTLMv2 session security.
+/// Checks the flags that both roles require of the peer. Without them there is no NTLMv2 session
+/// security.
 fn check_flags(flags: NegotiateFlags) -> Result<()> {
     for (flag, name) in [
         (NegotiateFlags::UNICODE, "Unicode"),

@@ -1,18 +1,19 @@
-//! The server's end.
+//! The server end of NTLM.
+
+use ropeway_smb_wire::{DecodeErrorKind, FileTime, Reader, Text};
 
 use super::keys::{self, Direction, Key16};
 use super::message::{Authenticate, Challenge, MIC_AT, Negotiate, NegotiateFlags, Version};
 use super::{AvId, AvPairs, OIDS, check_flags};
 use crate::auth::{AuthError, Established, Identity, Mechanism, Oid, Refusal, Result, Step};
 use crate::secret::{NtHash, SessionKey};
-use ropeway_smb_wire::{Fault, FileTime, Reader, Text};
 
-/// What the server calls itself.
+/// The names of the server.
 #[derive(Clone, Debug)]
 pub struct ServerNames {
     /// NetBIOS name of the machine, at most 15 upper-case letters.
     pub netbios_computer: Text,
-    /// NetBIOS name of its domain; the machine's own without one.
+    /// NetBIOS name of its domain; the machine's own name without a domain.
     pub netbios_domain: Text,
     /// DNS name of the machine.
     pub dns_computer: Text,
@@ -20,13 +21,13 @@ pub struct ServerNames {
     pub dns_domain: Text,
 }
 
-/// Finds a user's hash by name and domain, as the client wrote them.
+/// Looks up a user's hash by name and domain, as the client wrote them.
 pub type NtHashLookup = Box<dyn FnMut(&Text, &Text) -> Option<NtHash> + Send>;
 
-/// The server's end of one NTLMv2 authentication.
+/// The server end of one NTLMv2 authentication.
 pub struct NtlmServer {
     names: ServerNames,
-    /// What CHALLENGE tells; a client that does not give it back was told something else.
+    /// The time sent in CHALLENGE. A client that does not return it received a forged one.
     pub(super) time: Option<u64>,
     server_challenge: [u8; 8],
     anonymous_allowed: bool,
@@ -37,7 +38,7 @@ pub struct NtlmServer {
 enum State {
     /// Awaits NEGOTIATE.
     Start,
-    /// Awaits AUTHENTICATE; has the first two messages for the MIC.
+    /// Awaits AUTHENTICATE. Keeps the first two messages for the MIC.
     Challenged {
         negotiate: Vec<u8>,
         challenge: Vec<u8>,
@@ -46,11 +47,12 @@ enum State {
     Failed,
 }
 
-/// What of the client's flags we agree to.
+/// The features accepted from the client's offer.
 const CAPABLE: NegotiateFlags = NegotiateFlags::UNICODE
     .union(NegotiateFlags::REQUEST_TARGET)
     .union(NegotiateFlags::SIGN)
-    // Nothing is sealed by NTLM here; but a client that encrypts with SMB insists (smbclient), and Windows agrees.
+    // Nothing here is sealed by NTLM, but a client that encrypts with SMB insists on the flag
+    // (smbclient), and Windows accepts it.
     .union(NegotiateFlags::SEAL)
     .union(NegotiateFlags::NTLM)
     .union(NegotiateFlags::ALWAYS_SIGN)
@@ -59,25 +61,25 @@ const CAPABLE: NegotiateFlags = NegotiateFlags::UNICODE
     .union(NegotiateFlags::KEY_128)
     .union(NegotiateFlags::KEY_EXCHANGE)
     .union(NegotiateFlags::KEY_56);
-/// And what we add.
+/// The features added to the client's offer.
 const ADDED: NegotiateFlags = NegotiateFlags::TARGET_TYPE_SERVER.union(NegotiateFlags::TARGET_INFO);
 
-/// The longest NEGOTIATE that is kept until AUTHENTICATE: for everybody who has not logged in. A guess: it has 40 bytes, a
-/// domain and a computer's name.
+/// Longest NEGOTIATE that is kept until AUTHENTICATE, in bytes, since unauthenticated clients can
+/// send it. A guess: it holds 40 bytes and the names of a domain and a computer.
 const NEGOTIATE_LEN_MAX: usize = 2048;
 
 impl NtlmServer {
-    /// `server_challenge` is random, and new every time.
+    /// Creates the server end. `server_challenge` must be random and new each time.
     pub fn new(
         names: ServerNames,
-        now: FileTime,
+        wall_time: FileTime,
         server_challenge: [u8; 8],
         anonymous_allowed: bool,
         lookup: NtHashLookup,
     ) -> Self {
         Self {
             names,
-            time: Some(now.0),
+            time: Some(wall_time.0),
             server_challenge,
             anonymous_allowed,
             lookup,
@@ -85,7 +87,7 @@ impl NtlmServer {
         }
     }
 
-    /// The answer to the client's NEGOTIATE.
+    /// Returns the CHALLENGE message that answers a NEGOTIATE.
     ///
     /// # Errors
     /// [`AuthError::Malformed`], [`AuthError::Unsupported`], [`AuthError::OutOfOrder`].
@@ -94,11 +96,11 @@ impl NtlmServer {
             return Err(AuthError::OutOfOrder("NTLM NEGOTIATE"));
         };
         if negotiate.len() > NEGOTIATE_LEN_MAX {
-            return Err(AuthError::Unsupported("a NEGOTIATE as short as its two names"));
+            return Err(AuthError::Unsupported("a NEGOTIATE of at most 2,048 bytes"));
         }
         let flags = Negotiate::decode(negotiate)?.flags;
-        // Who comes without a name may do so without what protects passwords and messages (smbclient); whoever names a
-        // user is asked for it in AUTHENTICATE.
+        // An anonymous client may lack the features that protect passwords and messages
+        // (smbclient). If it names a user, AUTHENTICATE checks them.
         if !self.anonymous_allowed {
             check_flags(flags)?;
         }
@@ -125,10 +127,11 @@ impl NtlmServer {
         Ok(challenge)
     }
 
-    /// Who the client is, and the exported session key.
+    /// Checks an AUTHENTICATE. Returns the client's identity and the exported session key.
     ///
     /// # Errors
-    /// [`AuthError::Refused`] if it proves nothing; [`AuthError::BadMic`] if a message was changed on its way; others.
+    /// [`AuthError::Refused`] if the proof fails; [`AuthError::BadMic`] if a message was tampered
+    /// with; others.
     pub fn authenticate(&mut self, message: &[u8]) -> Result<(Identity, SessionKey)> {
         let State::Challenged { negotiate, challenge } = std::mem::replace(&mut self.state, State::Failed)
         else {
@@ -143,7 +146,7 @@ impl NtlmServer {
         let key_exchange = decoded.flags.contains(NegotiateFlags::KEY_EXCHANGE);
         let mut exported = base_key.clone();
         if key_exchange {
-            let malformed = Reader::new(message, "AUTHENTICATE_MESSAGE").fault(Fault::Bounds);
+            let malformed = Reader::new(message, "AUTHENTICATE_MESSAGE").error(DecodeErrorKind::Bounds);
             *exported = decoded.encrypted_key.try_into().map_err(|_| malformed)?;
             keys::rc4_once(&base_key, &mut *exported);
         }
@@ -157,8 +160,8 @@ impl NtlmServer {
         Ok((identity, SessionKey::new(exported.to_vec())))
     }
 
-    /// Checks the proof: identity, session base key, and whether there must be a MIC. The same is computed for a user that
-    /// does not exist, so that time does not tell.
+    /// Checks the proof. Returns the identity, the session base key, and whether there must be a
+    /// MIC. An unknown user takes the same computations, so that timing reveals nothing.
     fn verify(&mut self, message: &Authenticate<'_>) -> Result<(Identity, Key16, bool)> {
         if is_anonymous(message) {
             return if self.anonymous_allowed {
@@ -168,14 +171,14 @@ impl NtlmServer {
             };
         }
         let mut reader = Reader::new(message.nt_response, "NTLMv2_RESPONSE");
-        // NTLMv1's has 24 bytes and no such header.
+        // The response of NTLMv1 has 24 bytes and no such header.
         if message.nt_response.len() < 16 + 28 + 4 {
             return Err(AuthError::Unsupported("NTLMv2"));
         }
         let proof = reader.array::<16>()?;
         let mut after_proof = reader;
         if reader.u16()? != 0x0101 {
-            return Err(reader.fault(Fault::Signature).into());
+            return Err(reader.error(DecodeErrorKind::Signature).into());
         }
         reader.skip(26)?;
         let pairs = AvPairs::decode(reader.rest())?;
@@ -193,8 +196,8 @@ impl NtlmServer {
         if let Some(refusal) = refusal.or((!proven).then_some(Refusal::WrongPassword)) {
             return Err(AuthError::Refused(refusal));
         }
-        // Hiding the time from a client makes it leave out the MIC ([MS-NLMP] 3.1.5.1.2): pairs are under the proof, and
-        // clients give the server's back.
+        // A client that sees no time leaves out the MIC ([MS-NLMP] 3.1.5.1.2). The proof covers the
+        // pairs, and clients return the server's, so a removed time is detected here.
         if self.time.is_some() && time != self.time {
             return Err(AuthError::BadMic);
         }
@@ -207,7 +210,7 @@ impl NtlmServer {
     }
 }
 
-/// [MS-NLMP] 3.2.5.1.2: no user, no proof.
+/// Returns whether the message has neither user nor proof ([MS-NLMP] 3.2.5.1.2).
 fn is_anonymous(message: &Authenticate<'_>) -> bool {
     message.user.is_empty() && message.nt_response.is_empty() && message.lm_response.len() <= 1
 }

@@ -26,7 +26,7 @@ fn credentials() -> Credentials {
 
 fn entropy() -> NtlmEntropy {
     NtlmEntropy {
-        now: FileTime(0),
+        wall_time: FileTime(0),
         client_challenge: [0xAA; 8],
         session_key: [0x55; 16].into(),
     }
@@ -122,7 +122,7 @@ fn messages_of_the_specification() {
     assert_eq!(authenticate.encode(), bytes);
 }
 
-/// Everything of [MS-NLMP] 4.2.4 but the flags, which are our own, and the version.
+/// Everything of [MS-NLMP] 4.2.4 except the flags and the version, which are ours.
 #[test]
 fn the_client_answers_as_in_the_specification() {
     let mut client = client(credentials());
@@ -217,7 +217,7 @@ fn wrong_passwords_and_unknown_users_look_alike() {
 }
 
 #[test]
-fn null_sessions_are_the_servers_choice() {
+fn null_sessions_need_the_servers_permission() {
     for allowed in [true, false] {
         let (mut client, mut server) = (client(Credentials::anonymous()), server(allowed));
         let challenge = server.challenge(&client.negotiate()).unwrap();
@@ -233,14 +233,14 @@ fn null_sessions_are_the_servers_choice() {
 }
 
 #[test]
-fn who_names_a_user_is_strong_even_where_nobody_need_be() {
-    // As smbclient's null sessions come: without extended session security.
+fn a_user_needs_strong_flags_even_if_anonymous_clients_do_not() {
+    // The flags of smbclient's null sessions: no extended session security.
     let flags =
         NegotiateFlags::from_bits_retain(0xE288_8233).difference(NegotiateFlags::EXTENDED_SESSION_SECURITY);
     let mut strict = server(false);
     assert!(strict.challenge(&Negotiate { flags }.encode()).is_err());
     let weaken = |mut message: Vec<u8>| {
-        // The flags are at 60 ([MS-NLMP] 2.2.1.3).
+        // The flags are at offset 60 ([MS-NLMP] 2.2.1.3).
         message[60..64].copy_from_slice(&flags.bits().to_le_bytes());
         message
     };
@@ -254,8 +254,8 @@ fn who_names_a_user_is_strong_even_where_nobody_need_be() {
 }
 
 #[test]
-fn a_client_that_seals_is_told_that_it_may() {
-    // smbclient insists before it encrypts with SMB.
+fn the_seal_flag_is_accepted_from_a_client() {
+    // smbclient requires the flag before it encrypts with SMB.
     let flags = NegotiateFlags::from_bits_retain(0xE288_8233).union(NegotiateFlags::SEAL);
     let challenge = server(false).challenge(&Negotiate { flags }.encode()).unwrap();
     let challenge = Challenge::decode(&challenge).unwrap();
@@ -284,7 +284,7 @@ fn weak_peers_are_refused() {
         client.negotiate();
         assert!(client.authenticate(&challenge).is_err());
     }
-    // NTLMv1: a response of 24 bytes.
+    // An NTLMv1 response of 24 bytes.
     let mut server = server(false);
     server
         .challenge(
@@ -306,7 +306,7 @@ fn weak_peers_are_refused() {
     );
 }
 
-/// A conversation with Windows: its MICs over SPNEGO's list verify.
+/// In a published conversation with Windows, the MICs over SPNEGO's list verify.
 #[test]
 fn the_published_conversation_verifies() {
     let key = hex(anatomy::SESSION_KEY).try_into().unwrap();
@@ -367,7 +367,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_conversation_is_found_out(which in 0..3, at: proptest::sample::Index, flip in 1..=255_u8) {
+    fn a_changed_conversation_is_detected(which in 0..3, at: proptest::sample::Index, flip in 1..=255_u8) {
         let (mut client, mut server) = (client(credentials()), server(false));
         let damage = |number, mut message: Vec<u8>| {
             if number == which {

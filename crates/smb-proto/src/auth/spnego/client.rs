@@ -1,15 +1,16 @@
-//! The client's end.
+//! The client end of SPNEGO.
 
 use super::token::{MechTypes, NegState, NegTokenInit, NegTokenResp};
 use crate::auth::{AuthError, Established, Mechanism, Oid, Result, Step};
 
 /// Negotiates a mechanism and carries its tokens.
 pub struct SpnegoClient {
-    /// In order of preference; those the server lacks are removed by [`start`](Self::start).
+    /// The mechanisms in order of preference. [`start`](Self::start) removes those that the server
+    /// lacks.
     mechanisms: Vec<Box<dyn Mechanism>>,
-    /// The index of the one in use.
+    /// Index of the mechanism in use.
     chosen: usize,
-    /// What we sent: DER, as MICs need it.
+    /// The list sent, in the DER encoding that the MICs cover.
     mech_types: Vec<u8>,
     state: State,
 }
@@ -23,17 +24,17 @@ enum State {
     Ended,
 }
 
-/// How far things are on this end.
+/// The progress of this end.
 #[derive(Default)]
 struct Progress {
-    /// The mechanism is done; its last token has been or is being sent.
+    /// Set when the mechanism is done and its last token is sent.
     established: Option<Established>,
     mic_sent: bool,
     mic_verified: bool,
 }
 
 impl SpnegoClient {
-    /// With the mechanisms we can do, the best first.
+    /// Creates the client end. The best mechanism comes first.
     pub fn new(mechanisms: Vec<Box<dyn Mechanism>>) -> Self {
         Self {
             mechanisms,
@@ -43,13 +44,14 @@ impl SpnegoClient {
         }
     }
 
-    /// The first token. `hint` is the security buffer of NEGOTIATE's reply; it may be empty.
+    /// Returns the first token. `hint` is the security buffer of the NEGOTIATE reply and may be
+    /// empty.
     ///
     /// # Errors
-    /// [`AuthError::NoCommonMechanism`], [`AuthError::Malformed`], the mechanism's.
+    /// [`AuthError::NoCommonMechanism`], [`AuthError::Malformed`], errors of the mechanism.
     pub fn start(&mut self, hint: &[u8]) -> Result<Vec<u8>> {
         let State::Start = std::mem::replace(&mut self.state, State::Ended) else {
-            return Err(AuthError::OutOfOrder("SPNEGO was started before"));
+            return Err(AuthError::OutOfOrder("SPNEGO has already started"));
         };
         let offered = if hint.is_empty() {
             None
@@ -71,19 +73,19 @@ impl SpnegoClient {
         Ok(NegTokenInit::encode(&self.mech_types, token.as_deref()))
     }
 
-    /// What follows from the server's token, the security buffer of SESSION_SETUP's reply. [`Step::Done`] without a token
-    /// means that the negotiation is complete on both ends.
+    /// Processes the server's token, the security buffer of a SESSION_SETUP reply. [`Step::Done`]
+    /// without a token means that both ends are done.
     ///
     /// # Errors
-    /// [`AuthError::PeerRefused`], [`AuthError::BadMic`], [`AuthError::OutOfOrder`], [`AuthError::Malformed`], the
-    /// mechanism's. The negotiation is over then.
+    /// [`AuthError::PeerRefused`], [`AuthError::BadMic`], [`AuthError::OutOfOrder`],
+    /// [`AuthError::Malformed`], errors of the mechanism. Any error ends the negotiation.
     pub fn step(&mut self, token: &[u8]) -> Result<Step> {
         let (first, mut progress) = match std::mem::replace(&mut self.state, State::Ended) {
             State::Offered(progress) => (true, progress),
             State::Chosen(progress) => (false, progress),
-            State::Start | State::Ended => return Err(AuthError::OutOfOrder("SPNEGO is not under way")),
+            State::Start | State::Ended => return Err(AuthError::OutOfOrder("SPNEGO is not in progress")),
         };
-        // Servers may have nothing to say at the end.
+        // A server may omit the last token.
         let reply = if token.is_empty() {
             NegTokenResp {
                 state: Some(NegState::AcceptCompleted),
@@ -97,9 +99,11 @@ impl SpnegoClient {
         }
         let mut ours = None;
         if first && self.follow_choice(reply.mechanism)? {
-            // What the first mechanism had to say is void; the chosen one begins.
+            // The first mechanism's token is void. Start the chosen mechanism.
             if reply.token.is_some() {
-                return Err(AuthError::OutOfOrder("a token for a mechanism not begun"));
+                return Err(AuthError::OutOfOrder(
+                    "a token for a mechanism that has not started",
+                ));
             }
             progress = Progress::default();
             ours = progress.take(self.mechanisms[self.chosen].step(None)?);
@@ -114,7 +118,7 @@ impl SpnegoClient {
         self.conclude(progress, &reply, ours)
     }
 
-    /// Goes over to the server's choice; whether that is another mechanism than the one begun.
+    /// Switches to the server's choice. Returns whether it differs from the mechanism in use.
     fn follow_choice(&mut self, choice: Option<&[u8]>) -> Result<bool> {
         let Some(choice) = choice else { return Ok(false) };
         let chosen = self
@@ -125,7 +129,7 @@ impl SpnegoClient {
         Ok(std::mem::replace(&mut self.chosen, chosen) != chosen)
     }
 
-    /// MICs, and whether this is the end.
+    /// Exchanges MICs and determines whether the negotiation is complete.
     fn conclude(
         &mut self,
         mut progress: Progress,
@@ -148,9 +152,9 @@ impl SpnegoClient {
             }
         }
         if completed && token.is_none() {
-            let established = progress
-                .established
-                .ok_or(AuthError::OutOfOrder("the server is done and we are not"))?;
+            let established = progress.established.ok_or(AuthError::OutOfOrder(
+                "the server is done, but the mechanism is not",
+            ))?;
             // RFC 4178 5: unless the choice was our first, the list must be protected.
             if self.chosen != 0 && !progress.mic_verified {
                 return Err(AuthError::BadMic);
@@ -161,7 +165,9 @@ impl SpnegoClient {
             }));
         }
         if token.is_none() && mic.is_none() {
-            return Err(AuthError::OutOfOrder("the server awaits what we do not have"));
+            return Err(AuthError::OutOfOrder(
+                "the server expects another token, but the mechanism is done",
+            ));
         }
         self.state = State::Chosen(progress);
         let resp = NegTokenResp {
@@ -175,7 +181,7 @@ impl SpnegoClient {
 }
 
 impl Progress {
-    /// Keeps what the mechanism has established; the token it wants sent.
+    /// Stores the result of a finished mechanism. Returns the token to send.
     fn take(&mut self, step: Step) -> Option<Vec<u8>> {
         match step {
             Step::Continue(token) => Some(token),

@@ -1,23 +1,23 @@
-//! The little of DER (X.690) that SPNEGO needs.
+//! The subset of DER (X.690) that SPNEGO needs.
 
-use ropeway_smb_wire::{Fault, Malformed, Reader, Result};
+use ropeway_smb_wire::{DecodeError, DecodeErrorKind, Reader, Result};
 
-/// Identifier octets: class, whether constructed, number.
+/// Identifier octets: class, constructed bit, number.
 pub(super) mod tag {
     pub(crate) const OCTET_STRING: u8 = 0x04;
     pub(crate) const OID: u8 = 0x06;
     pub(crate) const ENUMERATED: u8 = 0x0A;
     pub(crate) const GENERAL_STRING: u8 = 0x1B;
     pub(crate) const SEQUENCE: u8 = 0x30;
-    /// GSS-API's frame of a first token (RFC 2743 3.1).
+    /// The GSS-API frame of a first token (RFC 2743 3.1).
     pub(crate) const APPLICATION_0: u8 = 0x60;
-    /// `[n]`, explicit; `n` below 31.
+    /// Returns the explicit tag `[n]`, with `n` below 31.
     pub(crate) const fn context(n: u8) -> u8 {
         0xA0 | n
     }
 }
 
-/// Elements one after the other.
+/// A sequence of elements.
 #[derive(Clone, Copy)]
 pub(super) struct Der<'a>(Reader<'a>);
 
@@ -26,8 +26,8 @@ impl<'a> Der<'a> {
         Self(Reader::new(bytes, structure))
     }
 
-    pub(super) fn fault(&self, fault: Fault) -> Malformed {
-        self.0.fault(fault)
+    pub(super) fn error(&self, kind: DecodeErrorKind) -> DecodeError {
+        self.0.error(kind)
     }
 
     #[cfg(test)]
@@ -35,22 +35,22 @@ impl<'a> Der<'a> {
         self.0.remaining() == 0
     }
 
-    /// The next element's tag, not consumed.
+    /// Returns the next element's tag without consuming it.
     pub(super) fn peek(&self) -> Option<u8> {
         let mut ahead = self.0;
         ahead.u8().ok()
     }
 
-    /// The next element, tag and contents.
+    /// Returns the next element: its tag and contents.
     pub(super) fn any(&mut self) -> Result<(u8, &'a [u8])> {
         let tag = self.0.u8()?;
-        // Numbers above 30 take more octets; SPNEGO has none.
+        // Numbers above 30 take more octets. SPNEGO has none.
         if tag & 0x1F == 0x1F {
-            return Err(self.0.fault(Fault::Value));
+            return Err(self.0.error(DecodeErrorKind::Value));
         }
         let length = match self.0.u8()? {
             short @ 0..=0x7F => usize::from(short),
-            // Lengths that could be shorter are taken as they are: peers exist that are no stricter than BER.
+            // Lengths need not be in shortest form: some peers encode BER.
             long @ 0x81..=0x84 => {
                 let mut length = 0;
                 for _ in 0..long - 0x80 {
@@ -58,26 +58,26 @@ impl<'a> Der<'a> {
                 }
                 length
             }
-            _ => return Err(self.0.fault(Fault::Value)),
+            _ => return Err(self.0.error(DecodeErrorKind::Value)),
         };
         Ok((tag, self.0.bytes(length)?))
     }
 
-    /// The contents of the next element, which must have that tag.
+    /// Returns the contents of the next element, which must have that tag.
     pub(super) fn expect(&mut self, tag: u8) -> Result<&'a [u8]> {
-        let fault = self.0.fault(Fault::Signature);
+        let fault = self.0.error(DecodeErrorKind::Signature);
         match self.any()? {
             (found, contents) if found == tag => Ok(contents),
             _ => Err(fault),
         }
     }
 
-    /// The elements within the next one, which must have that tag.
+    /// Returns the elements within the next one, which must have that tag.
     pub(super) fn within(&mut self, tag: u8, structure: &'static str) -> Result<Self> {
         Ok(Self::new(self.expect(tag)?, structure))
     }
 
-    /// What `[n]` holds, if that is next.
+    /// Returns the elements in `[n]`, if it comes next.
     pub(super) fn optional(&mut self, n: u8, structure: &'static str) -> Result<Option<Self>> {
         if self.peek() == Some(tag::context(n)) {
             self.within(tag::context(n), structure).map(Some)
@@ -87,7 +87,7 @@ impl<'a> Der<'a> {
     }
 }
 
-/// An element of that tag around the contents.
+/// Encodes an element with that tag and contents.
 pub(super) fn element(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
     let length: usize = contents.iter().map(|part| part.len()).sum();
     let mut out = Vec::with_capacity(length + 6);
@@ -106,7 +106,7 @@ pub(super) fn element(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// `[n]` around an element, or nothing.
+/// Encodes `[n]` around an element, or nothing.
 pub(super) fn optional(n: u8, inner: u8, contents: Option<&[u8]>) -> Vec<u8> {
     contents.map_or_else(Vec::new, |contents| {
         element(tag::context(n), &[&element(inner, &[contents])])

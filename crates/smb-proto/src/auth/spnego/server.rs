@@ -1,10 +1,10 @@
-//! The server's end.
+//! The server end of SPNEGO.
 
 use super::client::answers_to;
 use super::token::{MechTypes, NegState, NegTokenInit, NegTokenResp};
 use crate::auth::{AuthError, Established, Mechanism, Oid, Result, Step};
 
-/// Takes the best mechanism of the client's list and carries its tokens.
+/// Chooses the best mechanism of the client's list and carries its tokens.
 pub struct SpnegoServer {
     mechanisms: Vec<Box<dyn Mechanism>>,
     state: State,
@@ -13,29 +13,29 @@ pub struct SpnegoServer {
 enum State {
     Start,
     Negotiating(Negotiation),
-    /// The client speaks NTLM without wrapping ([MS-SMB2] 3.3.5.5.3 lets it).
+    /// The client sends NTLM messages without SPNEGO, which [MS-SMB2] 3.3.5.5.3 allows.
     Raw(usize),
     Ended,
 }
 
 struct Negotiation {
-    /// The index of the mechanism in use.
+    /// Index of the mechanism in use.
     chosen: usize,
-    /// The client's list: DER, as MICs need it.
+    /// The client's list, in the DER encoding that the MICs cover.
     mech_types: Vec<u8>,
-    /// The choice was not the client's first.
+    /// Set if the choice was not the client's first.
     mic_required: bool,
     established: Option<Established>,
     mic_verified: bool,
     mic_sent: bool,
 }
 
-/// The longest list of mechanisms that is kept for somebody who has not logged in, in DER. A guess: Windows offers four of
-/// some 11 bytes.
+/// Longest list of mechanisms kept for an unauthenticated client, in bytes of DER. A guess: Windows
+/// offers four of some 11 bytes.
 const MECH_TYPES_LEN_MAX: usize = 1024;
 
 impl SpnegoServer {
-    /// With the mechanisms we can do, the best first.
+    /// Creates the server end. The best mechanism comes first.
     pub fn new(mechanisms: Vec<Box<dyn Mechanism>>) -> Self {
         Self {
             mechanisms,
@@ -43,7 +43,7 @@ impl SpnegoServer {
         }
     }
 
-    /// What NEGOTIATE's reply tells the client.
+    /// Returns the token for the NEGOTIATE reply.
     pub fn hint(&self) -> Vec<u8> {
         let oids = self
             .mechanisms
@@ -52,11 +52,11 @@ impl SpnegoServer {
         NegTokenInit::encode_hint(&MechTypes::encode(oids))
     }
 
-    /// What follows from the client's token, the security buffer of its SESSION_SETUP.
+    /// Processes the client's token, the security buffer of a SESSION_SETUP.
     ///
     /// # Errors
-    /// [`AuthError::NoCommonMechanism`], [`AuthError::BadMic`], [`AuthError::OutOfOrder`], [`AuthError::Malformed`], the
-    /// mechanism's. The negotiation is over then.
+    /// [`AuthError::NoCommonMechanism`], [`AuthError::BadMic`], [`AuthError::OutOfOrder`],
+    /// [`AuthError::Malformed`], errors of the mechanism. Any error ends the negotiation.
     pub fn step(&mut self, token: &[u8]) -> Result<Step> {
         match std::mem::replace(&mut self.state, State::Ended) {
             State::Start if token.starts_with(b"NTLMSSP\0") => {
@@ -76,7 +76,7 @@ impl SpnegoServer {
                 }
                 self.advance(negotiation, None, resp.token, resp.mech_list_mic)
             }
-            State::Ended => Err(AuthError::OutOfOrder("SPNEGO is over")),
+            State::Ended => Err(AuthError::OutOfOrder("SPNEGO has ended")),
         }
     }
 
@@ -91,9 +91,9 @@ impl SpnegoServer {
     fn begin(&mut self, token: &[u8]) -> Result<Step> {
         let init = NegTokenInit::decode(token)?;
         if init.mech_types.0.len() > MECH_TYPES_LEN_MAX {
-            return Err(AuthError::Unsupported("a list of a few mechanisms"));
+            return Err(AuthError::Unsupported("a mechanism list of at most 1,024 bytes"));
         }
-        // The client's order counts.
+        // The client's order decides.
         let (rank, chosen, oid) = init
             .mech_types
             .iter()
@@ -115,7 +115,8 @@ impl SpnegoServer {
             mic_sent: false,
         };
         if rank > 0 || init.mech_token.is_none() {
-            // The token is another mechanism's, or there is none: the client begins anew with our choice.
+            // The token is for another mechanism, or missing. The client starts again with our
+            // choice.
             self.state = State::Negotiating(negotiation);
             let resp = NegTokenResp {
                 state: Some(if rank > 0 {
@@ -131,7 +132,7 @@ impl SpnegoServer {
         self.advance(negotiation, Some(oid), init.mech_token, init.mech_list_mic)
     }
 
-    /// Takes a token and a MIC further; `choice` is told if it was not before.
+    /// Processes a token and a MIC. `choice` is sent if the client does not know it yet.
     fn advance(
         &mut self,
         mut negotiation: Negotiation,

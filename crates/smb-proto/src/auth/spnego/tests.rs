@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 fn ntlm_client(credentials: Credentials) -> Box<dyn Mechanism> {
     let entropy = NtlmEntropy {
-        now: ropeway_smb_wire::FileTime(5),
+        wall_time: ropeway_smb_wire::FileTime(5),
         client_challenge: [1; 8],
         session_key: [2; 16].into(),
     };
@@ -38,7 +38,7 @@ fn ntlm_server() -> Box<dyn Mechanism> {
     ))
 }
 
-/// A conversation of `messages` messages, each of which is its number.
+/// A conversation of `messages` messages. Each message is its number.
 struct Toy {
     oids: &'static [Oid],
     messages: u8,
@@ -89,7 +89,8 @@ impl Mechanism for Toy {
     }
 }
 
-/// Both ends to the end: the session keys and how many messages the client sent.
+/// Runs both ends to completion. Returns their session keys and the number of messages that the
+/// client sent.
 fn converse(
     client: &mut SpnegoClient,
     server: &mut SpnegoServer,
@@ -123,12 +124,12 @@ fn ntlm_takes_two_round_trips() {
 }
 
 #[test]
-fn the_published_tokens_are_ours() {
+fn our_tokens_equal_the_published_ones() {
     let mut client = SpnegoClient::new(vec![ntlm_client(user())]);
     let reply = hex(anatomy::NEGOTIATE_RESPONSE);
     let first = client.start(&reply[0x80..0x1C0]).unwrap();
     let published = &hex(anatomy::SETUP_REQUEST_1)[0x58..];
-    // The flags and the version are not those of Windows; the wrapping is.
+    // The wrapping equals that of Windows; flags and version do not.
     assert_eq!(first.len(), published.len());
     assert_eq!(first[..46], published[..46]);
     let challenge = &hex(anatomy::SETUP_RESPONSE_1)[0x48..];
@@ -150,11 +151,11 @@ fn wrong_passwords_are_refused() {
     let mut server = SpnegoServer::new(vec![ntlm_server()]);
     let error = converse(&mut client, &mut server, &[]).unwrap_err();
     assert!(matches!(error, AuthError::Refused(_)));
-    assert!(server.step(&[]).is_err(), "it is over");
+    assert!(server.step(&[]).is_err(), "SPNEGO has ended");
 }
 
 #[test]
-fn the_hint_selects() {
+fn the_servers_hint_selects_the_mechanism() {
     let kerberos: &[Oid] = &[Oid::KERBEROS, Oid::MS_KERBEROS];
     let both = || vec![Toy::boxed(kerberos, 2), ntlm_client(user())];
     let mut server = SpnegoServer::new(vec![ntlm_server()]);
@@ -182,8 +183,8 @@ fn without_a_hint_the_server_chooses_and_the_list_is_protected() {
 }
 
 #[test]
-fn a_shortened_list_is_found_out() {
-    // Somebody in the middle takes Kerberos out of the client's list, so that the server chooses NTLM.
+fn a_shortened_mechanism_list_is_detected() {
+    // A third party removes Kerberos from the client's list so that the server chooses NTLM.
     let mut client = SpnegoClient::new(vec![Toy::boxed(&[Oid::KERBEROS], 2), ntlm_client(user())]);
     let mut server = SpnegoServer::new(vec![Toy::boxed(&[Oid::KERBEROS], 2), ntlm_server()]);
     client.start(&[]).unwrap();
@@ -191,10 +192,11 @@ fn a_shortened_list_is_found_out() {
     let Step::Continue(reply) = server.step(&shortened.start(&[]).unwrap()).unwrap() else {
         panic!()
     };
-    // The client sees that its first choice was not taken, begins anew, and finds a token it did not ask for.
+    // The client starts again because its first choice was rejected, and receives an unexpected
+    // token.
     assert!(client.step(&reply).is_err());
 
-    // Even if the one in the middle lets the client begin anew, the MICs are over different lists.
+    // Even if the third party lets the client start again, the MICs cover different lists.
     let mut client = SpnegoClient::new(vec![Toy::boxed(&[Oid::KERBEROS], 2), ntlm_client(user())]);
     let mut server = SpnegoServer::new(vec![Toy::boxed(&[Oid::KERBEROS], 2), ntlm_server()]);
     client.start(&[]).unwrap();
@@ -231,7 +233,7 @@ fn mechanisms_of_any_number_of_rounds_fit() {
 }
 
 #[test]
-fn bare_ntlm_is_understood() {
+fn ntlm_without_spnego_is_accepted() {
     let mut client = ntlm_client(user());
     let mut server = SpnegoServer::new(vec![ntlm_server()]);
     let Step::Continue(negotiate) = client.step(None).unwrap() else {

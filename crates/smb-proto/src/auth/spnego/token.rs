@@ -1,15 +1,17 @@
-//! SPNEGO's tokens (RFC 4178 4.2, [MS-SPNG] 2.2.1), both sides.
+//! The tokens of SPNEGO (RFC 4178 4.2, [MS-SPNG] 2.2.1), encoded and decoded.
+
+use ropeway_smb_wire::{DecodeErrorKind, Result};
 
 use super::der::{Der, element, optional, tag};
 use crate::auth::Oid;
-use ropeway_smb_wire::{Fault, Result};
 
-/// `MechTypeList` as its sender encoded it: MICs are over these bytes.
+/// A `MechTypeList` as its sender encoded it. MICs cover these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MechTypes<'a>(pub(super) &'a [u8]);
 
 impl<'a> MechTypes<'a> {
-    /// Contents of the object identifiers, in order; stops at the first that is none.
+    /// Returns the contents of the object identifiers in order, up to the first element of another
+    /// type.
     pub(super) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
         let mut list = Der::new(self.0, "MechTypeList")
             .within(tag::SEQUENCE, "MechTypeList")
@@ -17,44 +19,44 @@ impl<'a> MechTypes<'a> {
         std::iter::from_fn(move || list.as_mut()?.expect(tag::OID).ok())
     }
 
-    /// The list's bytes.
+    /// Returns the encoded list.
     pub(super) fn encode(oids: impl Iterator<Item = Oid>) -> Vec<u8> {
         let oids: Vec<_> = oids.map(|oid| element(tag::OID, &[oid.0])).collect();
         element(tag::SEQUENCE, &[&oids.concat()])
     }
 }
 
-/// `NegTokenInit`, and `NegTokenInit2` of servers that speak first.
+/// `NegTokenInit`, and the `NegTokenInit2` of servers that speak first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NegTokenInit<'a> {
     pub(super) mech_types: MechTypes<'a>,
-    /// The first mechanism's first token.
+    /// The first token of the first mechanism.
     pub(super) mech_token: Option<&'a [u8]>,
     pub(super) mech_list_mic: Option<&'a [u8]>,
 }
 
-/// What servers put where a hint could be ([MS-SPNG] 2.2.1).
+/// The placeholder that servers send as a hint ([MS-SPNG] 2.2.1).
 const HINT_NAME: &[u8] = b"not_defined_in_RFC4178@please_ignore";
 
 impl<'a> NegTokenInit<'a> {
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self> {
         const NAME: &str = "NegTokenInit";
         let mut outer = Der::new(bytes, NAME);
-        // GSS-API's frame; some leave it out.
+        // Some clients omit the GSS-API frame.
         if outer.peek() == Some(tag::APPLICATION_0) {
             outer = outer.within(tag::APPLICATION_0, NAME)?;
             let oid = outer.expect(tag::OID)?;
             if oid != Oid::SPNEGO.0 {
-                return Err(outer.fault(Fault::Signature));
+                return Err(outer.error(DecodeErrorKind::Signature));
             }
         }
         let mut token = outer.within(tag::context(0), NAME)?.within(tag::SEQUENCE, NAME)?;
         let list = token.expect(tag::context(0))?;
         Der::new(list, NAME).expect(tag::SEQUENCE)?;
-        // reqFlags: deprecated (RFC 4178 4.2.1).
+        // reqFlags, deprecated (RFC 4178 4.2.1).
         token.optional(1, NAME)?;
         let mech_token = octets(token.optional(2, NAME)?)?;
-        // [3] is the MIC, or NegTokenInit2's hints with the MIC in [4].
+        // [3] is the MIC, or the hints of NegTokenInit2, whose MIC is in [4].
         let mut mech_list_mic = None;
         if let Some(mut third) = token.optional(3, NAME)? {
             if third.peek() == Some(tag::OCTET_STRING) {
@@ -71,7 +73,7 @@ impl<'a> NegTokenInit<'a> {
         })
     }
 
-    /// The client's first token; never with a MIC, since no mechanism is done yet.
+    /// Encodes the client's first token. It has no MIC, since no mechanism is done yet.
     pub(super) fn encode(mech_types: &[u8], mech_token: Option<&[u8]>) -> Vec<u8> {
         frame(&[
             &element(tag::context(0), &[mech_types]),
@@ -79,7 +81,7 @@ impl<'a> NegTokenInit<'a> {
         ])
     }
 
-    /// The server's, when it speaks first ([MS-SPNG] 3.2.5.2).
+    /// Encodes the token of a server that speaks first ([MS-SPNG] 3.2.5.2).
     pub(super) fn encode_hint(mech_types: &[u8]) -> Vec<u8> {
         let hint = element(tag::context(0), &[&element(tag::GENERAL_STRING, &[HINT_NAME])]);
         frame(&[
@@ -101,7 +103,7 @@ fn octets(field: Option<Der<'_>>) -> Result<Option<&[u8]>> {
     field.map(|mut field| field.expect(tag::OCTET_STRING)).transpose()
 }
 
-/// Where the negotiation stands, in its sender's eyes.
+/// The state of the negotiation as its sender sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NegState {
     AcceptCompleted = 0,
@@ -133,7 +135,7 @@ impl<'a> NegTokenResp<'a> {
                 [1] => NegState::AcceptIncomplete,
                 [2] => NegState::Reject,
                 [3] => NegState::RequestMic,
-                _ => return Err(field.fault(Fault::Value)),
+                _ => return Err(field.error(DecodeErrorKind::Value)),
             }),
         };
         let mechanism = match token.optional(1, NAME)? {
@@ -166,7 +168,7 @@ mod tests {
     use crate::testing::{anatomy, hex};
     use proptest::prelude::*;
 
-    /// Tokens of Windows, as they lie in the published conversation.
+    /// Tokens of Windows from the published conversation.
     #[test]
     fn published_tokens() {
         let message = hex(anatomy::NEGOTIATE_RESPONSE);

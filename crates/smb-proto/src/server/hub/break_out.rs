@@ -1,20 +1,23 @@
-//! Breaks on their way out, and what becomes of them ([MS-SMB2] 3.3.4.6, 3.3.4.7, 3.3.6.1, 3.3.6.3).
+//! Oplock and lease breaks: sending them, and handling their end ([MS-SMB2] 3.3.4.6, 3.3.4.7,
+//! 3.3.6.1, 3.3.6.3).
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::caching::{H, Notice, R, level_of};
-use super::event::{BreakOrder, Event};
-use super::ids::{FileKey, Holder, LeaseName};
-use super::{Hub, Timer};
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_smb_wire::oplock_break::{
     BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak,
 };
 
+use super::caching::{BreakNotice, H, R, level_of};
+use super::event::{BreakOrder, Event};
+use super::ids::{FileKey, Holder, LeaseName};
+use super::{Hub, Timer};
+
 impl Hub {
-    /// Takes from a holder all but `keep`, and tells it.
-    pub(super) fn take_back(&mut self, now_ms: u64, holder: Holder, keep: LeaseState) {
-        // There is nothing between an exclusive oplock and level II.
+    /// Starts a break that leaves the holder at most `keep`, and notifies it.
+    pub(super) fn start_break(&mut self, now: Duration, holder: Holder, keep: LeaseState) {
+        // An exclusive oplock can only break to level II or to none.
         let keep = match holder {
             Holder::Oplock(_) => keep & R,
             Holder::Lease(_) => keep,
@@ -26,52 +29,52 @@ impl Hub {
             if let Holder::Lease(name) = holder
                 && let Some(held) = self.leases.get_mut(name)
             {
-                // A chain of breaks is one change (smb2.lease.v2_breaking3).
+                // A chain of breaks counts as one change (smb2.lease.v2_breaking3).
                 held.epoch = held.epoch.map(|epoch| epoch.wrapping_add(1));
             }
-            self.tell(now_ms, holder, notice);
+            self.send_break(now, holder, notice);
         }
-        self.recount(holder);
+        self.update_caching(holder);
     }
 
-    /// An acknowledgment was taken: the next break of the chain, or the end of it.
-    pub(super) fn acknowledged(&mut self, now_ms: u64, holder: Holder, next: Option<Notice>) {
+    /// Handles an accepted acknowledgment: sends the next break of the chain, or ends the break.
+    pub(super) fn break_acknowledged(&mut self, now: Duration, holder: Holder, next: Option<BreakNotice>) {
         self.clear_timer(Timer::Break(holder));
         if let Some(notice) = next {
-            self.tell(now_ms, holder, notice);
+            self.send_break(now, holder, notice);
         }
-        self.settled(now_ms, holder);
+        self.break_ended(now, holder);
     }
 
-    /// Time is up.
-    pub(super) fn revoke(&mut self, now_ms: u64, holder: Holder) {
+    /// Ends a break whose acknowledgment did not arrive in time.
+    pub(super) fn revoke(&mut self, now: Duration, holder: Holder) {
         if let Some(caching) = self.caching_mut(holder) {
             caching.revoke();
         }
-        self.settled(now_ms, holder);
+        self.break_ended(now, holder);
     }
 
-    /// If the holder is not breaking any more, whoever waited for that goes on.
-    pub(super) fn settled(&mut self, now_ms: u64, holder: Holder) {
-        self.recount(holder);
+    /// Wakes the requests that wait for the holder, if its break has ended.
+    pub(super) fn break_ended(&mut self, now: Duration, holder: Holder) {
+        self.update_caching(holder);
         if !self.is_breaking(holder) {
             self.clear_timer(Timer::Break(holder));
         }
         let base = match holder {
             Holder::Oplock(open) => self.info(open).map(|info| info.file.base()),
             Holder::Lease(name) => {
-                self.release_absent(now_ms, name);
+                self.release_absent(now, name);
                 self.leases.get(name).map(|held| held.file.base())
             }
         };
         if let Some(base) = base {
-            self.wake_settled(base);
+            self.wake_after_breaks(base);
         }
     }
 
-    /// Without handle caching, opens of the lease whose connection is lost are not waited for any longer, though the
-    /// lease has others.
-    fn release_absent(&mut self, now_ms: u64, name: LeaseName) {
+    /// Closes the opens of a lease that have no connection once the lease has no handle caching,
+    /// even if the lease has other opens.
+    fn release_absent(&mut self, now: Duration, name: LeaseName) {
         let held = self
             .leases
             .get(name)
@@ -81,7 +84,7 @@ impl Hub {
             .filter(|open| self.info(*open).is_some_and(|info| info.connection.is_none()))
             .collect();
         for open in absent {
-            self.give_up(now_ms, open);
+            self.close_absent(now, open);
         }
     }
 
@@ -90,17 +93,17 @@ impl Hub {
             .is_some_and(|caching| caching.breaking.is_some())
     }
 
-    fn tell(&mut self, now_ms: u64, holder: Holder, notice: Notice) {
+    fn send_break(&mut self, now: Duration, holder: Holder, notice: BreakNotice) {
         if notice.ack {
-            let due = now_ms.saturating_add(self.limits.break_timeout_ms);
+            let due = now.saturating_add(Duration::from_millis(self.limits.break_timeout_ms));
             self.set_timer(due, Timer::Break(holder));
         }
-        if let Some(order) = self.order(holder, notice) {
+        if let Some(order) = self.break_order(holder, notice) {
             self.events.push_back(Event::Break(order));
         }
     }
 
-    fn order(&self, holder: Holder, notice: Notice) -> Option<BreakOrder> {
+    fn break_order(&self, holder: Holder, notice: BreakNotice) -> Option<BreakOrder> {
         let (opens, notification) = match holder {
             Holder::Oplock(open) => (
                 vec![open],
@@ -147,9 +150,10 @@ impl Hub {
         })
     }
 
-    /// Readers that something is about to fool lose what they cached, and nobody waits for them: level II oplocks (also
-    /// of who does it: smb2.oplock.levelii500) and the leases of others ([MS-FSA] 2.1.4.12).
-    pub(super) fn disappoint_readers(&mut self, now_ms: u64, actor: Option<Holder>, file: &FileKey) {
+    /// Breaks the read caching that an operation invalidates, without waiting: level II oplocks,
+    /// including the actor's own (smb2.oplock.levelii500), and the leases of others ([MS-FSA]
+    /// 2.1.4.12).
+    pub(super) fn break_read_caching(&mut self, now: Duration, actor: Option<Holder>, file: &FileKey) {
         for holder in self.holders(file, R, None) {
             let state = self
                 .caching(holder)
@@ -159,8 +163,8 @@ impl Hub {
                 Holder::Lease(_) => Some(holder) != actor,
                 Holder::Oplock(_) => Some(holder) != actor || state == R,
             };
-            if breaks && !self.purge_absent(now_ms, holder) {
-                self.take_back(now_ms, holder, LeaseState::from_bits_retain(0));
+            if breaks && !self.purge_absent(now, holder) {
+                self.start_break(now, holder, LeaseState::from_bits_retain(0));
             }
         }
     }

@@ -1,13 +1,14 @@
-//! One right to cache and its way down: what oplocks and leases have in common ([MS-FSA] 2.1.4.12).
+//! The state of one oplock or lease, and its breaks ([MS-FSA] 2.1.4.12).
 //!
-//! An oplock is seen as the lease state it amounts to: level II is R, exclusive is RW, batch is RWH.
+//! An oplock is represented by the equivalent lease state: level II is R, exclusive is RW, batch is
+//! RWH.
 //!
 //! ```text
-//! RWH ──break to RH──▶ breaking ──ack RH──▶ RH ──chained break to R──▶ breaking ──ack R──▶ R ──▶ none (no ack)
-//!                         └── time is up ──▶ none
+//! RWH -break to RH-> breaking -ack RH-> RH -chained break to R-> breaking -ack R-> R -> none
+//!                       \-timeout-> none
 //! ```
-//! While a break is under way the state is what it was before. Whatever else must go meanwhile is remembered and follows
-//! the acknowledgment.
+//! During a break the state is the one before it. Caching that must also go meanwhile is recorded,
+//! and breaks after the acknowledgment.
 
 use ropeway_smb_wire::create::OplockLevel;
 use ropeway_smb_wire::create_context::LeaseState;
@@ -18,46 +19,47 @@ pub(super) const R: LeaseState = LeaseState::READ_CACHING;
 pub(super) const H: LeaseState = LeaseState::HANDLE_CACHING;
 /// Write caching.
 pub(super) const W: LeaseState = LeaseState::WRITE_CACHING;
-/// Nothing.
+/// No caching.
 pub(super) const NONE: LeaseState = LeaseState::from_bits_retain(0);
 
-/// What is held, and what is asked back.
+/// The caching a client holds, and the break in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Caching {
-    /// What the client may do now.
+    /// What the client may cache now.
     pub(super) state: LeaseState,
-    /// A break without an acknowledgment yet.
+    /// A break without its acknowledgment.
     pub(super) breaking: Option<Breaking>,
 }
 
 /// A break that awaits its acknowledgment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Breaking {
-    /// What the client was told to keep at most.
+    /// The state that the notification asked for.
     pub(super) requested: LeaseState,
-    /// What it may keep in the end.
+    /// The state that all breaks requested so far lead to.
     pub(super) required: LeaseState,
 }
 
-/// What to tell the client.
+/// A break notification for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Notice {
+pub(super) struct BreakNotice {
     pub(super) from: LeaseState,
     pub(super) to: LeaseState,
-    /// It has to answer: it held more than read caching ([MS-SMB2] 3.3.4.7).
+    /// Whether an acknowledgment is required: the client held more than read caching ([MS-SMB2]
+    /// 3.3.4.7).
     pub(super) ack: bool,
 }
 
-/// Why an acknowledgment is refused.
+/// Why an acknowledgment is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AckFault {
+pub(super) enum AckError {
     NotBreaking,
     KeepsTooMuch,
 }
 
 impl Caching {
-    /// Takes back all but `keep`; `None` if there is nothing to say (now).
-    pub(super) fn break_to(&mut self, keep: LeaseState) -> Option<Notice> {
+    /// Breaks to at most `keep`. Returns `None` if there is nothing to send now.
+    pub(super) fn break_to(&mut self, keep: LeaseState) -> Option<BreakNotice> {
         if let Some(breaking) = &mut self.breaking {
             breaking.required = valid(breaking.required & keep);
             return None;
@@ -66,16 +68,16 @@ impl Caching {
         self.start(to, to)
     }
 
-    /// The client keeps `kept`; the answer is the next break, if more must go.
-    pub(super) fn acknowledge(&mut self, kept: LeaseState) -> Result<Option<Notice>, AckFault> {
-        let breaking = self.breaking.ok_or(AckFault::NotBreaking)?;
+    /// Accepts that the client keeps `kept`. Returns the next break if more caching must go.
+    pub(super) fn acknowledge(&mut self, kept: LeaseState) -> Result<Option<BreakNotice>, AckError> {
+        let breaking = self.breaking.ok_or(AckError::NotBreaking)?;
         if !breaking.requested.contains(kept) {
-            return Err(AckFault::KeepsTooMuch);
+            return Err(AckError::KeepsTooMuch);
         }
         self.breaking = None;
         self.state = valid(kept);
         let required = valid(self.state & breaking.required);
-        // Windows gives handle caching up before read caching, one break for each (smb2.lease.breaking3).
+        // Windows breaks handle caching before read caching, in two breaks (smb2.lease.breaking3).
         let next = if self.state.contains(H) && !required.contains(R) {
             R
         } else {
@@ -84,11 +86,11 @@ impl Caching {
         Ok(self.start(next, required))
     }
 
-    fn start(&mut self, to: LeaseState, required: LeaseState) -> Option<Notice> {
+    fn start(&mut self, to: LeaseState, required: LeaseState) -> Option<BreakNotice> {
         if to == self.state {
             return None;
         }
-        let notice = Notice {
+        let notice = BreakNotice {
             from: self.state,
             to,
             ack: self.state.intersects(H | W),
@@ -104,13 +106,14 @@ impl Caching {
         Some(notice)
     }
 
-    /// Nobody answered ([MS-SMB2] 3.3.6.1, 3.3.6.3), or nobody can.
+    /// Drops all caching: no acknowledgment came ([MS-SMB2] 3.3.6.1, 3.3.6.3), or none can come.
     pub(super) fn revoke(&mut self) {
         *self = Self::default();
     }
 }
 
-/// The combinations there are ([MS-SMB2] 3.3.1.12): without R nothing is cached.
+/// Returns the valid lease state within `state` ([MS-SMB2] 3.3.1.12): without R there is no
+/// caching.
 pub(super) fn valid(state: LeaseState) -> LeaseState {
     if state.contains(R) {
         state & (R | W | H)
@@ -119,7 +122,7 @@ pub(super) fn valid(state: LeaseState) -> LeaseState {
     }
 }
 
-/// What an oplock amounts to.
+/// Returns the lease state equivalent to an oplock.
 pub(super) fn state_of(level: OplockLevel) -> LeaseState {
     match level {
         OplockLevel::None | OplockLevel::Lease => NONE,
@@ -129,7 +132,7 @@ pub(super) fn state_of(level: OplockLevel) -> LeaseState {
     }
 }
 
-/// The oplock that amounts to at most `state`; there is none for RH.
+/// Returns the highest oplock within `state`. None corresponds to RH.
 pub(super) fn level_of(state: LeaseState) -> OplockLevel {
     if state.contains(R | W | H) {
         OplockLevel::Batch

@@ -1,32 +1,35 @@
-//! Closing, and what goes with the last close ([MS-SMB2] 3.3.4.17, 3.3.5.10; [MS-FSA] 2.1.5.5).
+//! CLOSE, and the effects of a file's last close ([MS-SMB2] 3.3.4.17, 3.3.5.10; [MS-FSA] 2.1.5.5).
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use ropeway_smb_wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_wire::{NtStatus, SessionId, TreeId};
 
 use super::caching::NONE;
 use super::event::{Closed, Deletion, Event};
 use super::ids::{BaseKey, FileKey, Holder, OpenId};
-use super::share_mode::{Mode, is_oplock_stat};
-use super::table::{Doomed, Open};
+use super::share_mode::{ShareMode, is_oplock_stat};
+use super::table::{Open, PendingDeletion};
 use super::{Hub, Timer};
-use ropeway_smb_wire::create::{AccessMask, ShareAccess};
-use ropeway_smb_wire::{NtStatus, SessionId, TreeId};
 
 impl Hub {
-    /// Closes; `None` if there is no such open.
-    pub fn close(&mut self, now_ms: u64, id: OpenId) -> Option<Closed> {
+    /// Closes an open. Returns `None` if it does not exist.
+    pub fn close(&mut self, now: Duration, id: OpenId) -> Option<Closed> {
         let open = self.tables.opens.get(&id)?;
         if open.info.delete_on_close {
             let (own, file) = (Self::holder(open), open.info.file.clone());
             let is_first = !self.delete_pending(&file);
-            self.doom(id);
+            self.mark_for_deletion(id);
             if is_first {
-                // Nobody can open it any more, so others need not keep it open (smb2.lease.initial_delete_tdis).
-                self.demand_unheard(now_ms, own, &file);
+                // The file cannot be opened any more, so other clients need not cache its handle
+                // (smb2.lease.initial_delete_tdis).
+                self.break_without_waiting(now, own, &file);
             }
         }
         self.end_watch(id, NtStatus::NOTIFY_CLEANUP);
-        // Before the open goes, as those who wait are found by it.
-        self.wake_lockers(id);
+        // Must precede the removal: the waiting requests are found through the open.
+        self.wake_own_lock_waiters(id);
         let open = self.tables.remove(id)?;
         self.creates.closed(id);
         self.clear_timer(Timer::Durable(id));
@@ -39,7 +42,7 @@ impl Hub {
             self.clear_timer(Timer::Break(holder));
         }
         let delete = self.leave_file(&open, gone);
-        self.wake_settled(open.info.file.base());
+        self.wake_after_breaks(open.info.file.base());
         self.drop_idle_base(open.info.file.base());
         Some(Closed {
             open: id,
@@ -51,55 +54,56 @@ impl Hub {
         })
     }
 
-    /// A tree is disconnected: its opens close, durable or not ([MS-SMB2] 3.3.5.8).
-    pub fn end_tree(&mut self, now_ms: u64, session: SessionId, tree: TreeId) -> Vec<Closed> {
+    /// Closes all opens of a disconnected tree, durable or not ([MS-SMB2] 3.3.5.8).
+    pub fn end_tree(&mut self, now: Duration, session: SessionId, tree: TreeId) -> Vec<Closed> {
         let opens = self.tables.of_session(session).into_iter();
         let of_tree: Vec<_> = opens
             .filter(|open| self.info(*open).is_some_and(|info| info.tree == tree))
             .collect();
         of_tree
             .into_iter()
-            .filter_map(|open| self.close(now_ms, open))
+            .filter_map(|open| self.close(now, open))
             .collect()
     }
 
-    /// Takes an open out of its stream, with its locks, and, if its holder is `gone`, with what that cached.
+    /// Removes an open and its locks from its stream. If its holder is `gone`, removes the holder's
+    /// caching too.
     fn leave_file(&mut self, open: &Open, gone: bool) -> Option<Deletion> {
         let file = &open.info.file;
         let locks = &mut self.tables.lock_count;
         *locks = locks.saturating_sub(open.lock_count as usize);
         let base = self.tables.bases.get_mut(&file.base())?;
         let stream = base.stream_mut(file.stream.as_ref())?;
-        stream.crowd.remove(open);
+        stream.summary.remove(open);
         if gone {
-            stream.crowd.set_caching(Self::holder(open), NONE);
+            stream.summary.set_caching(Self::holder(open), NONE);
         }
         if open.lock_count > 0 {
             stream.locks.retain(|lock| lock.open != open.info.id);
         }
-        if !stream.crowd.is_empty() {
+        if !stream.summary.is_empty() {
             if open.lock_count > 0 {
                 self.wake_lock_waiters(file);
             }
             return None;
         }
-        let doomed_stream = stream.pending.take();
+        let stream_deletion = stream.pending.take();
         base.streams.retain(|stream| stream.name != file.stream);
-        let doomed = if base.streams.is_empty() {
-            base.pending.take().map(|doomed| (None, doomed))
+        let deletion = if base.streams.is_empty() {
+            base.pending.take().map(|deletion| (None, deletion))
         } else {
             None
         };
-        let doomed = doomed.or(doomed_stream.map(|doomed| (file.stream.clone(), doomed)));
-        doomed.map(|(stream, doomed)| Deletion {
+        let deletion = deletion.or(stream_deletion.map(|deletion| (file.stream.clone(), deletion)));
+        deletion.map(|(stream, deletion)| Deletion {
             file: FileKey {
                 stream,
                 ..file.clone()
             },
-            share_id: doomed.share_id,
-            path: doomed.path,
-            directory: doomed.directory,
-            user: doomed.user,
+            share_id: deletion.share_id,
+            path: deletion.path,
+            directory: deletion.directory,
+            user: deletion.user,
         })
     }
 
@@ -110,15 +114,16 @@ impl Hub {
         }
     }
 
-    /// Sets or clears what FileDispositionInformation says ([MS-FSA] 2.1.5.15.3). Whether the file can be deleted at
-    /// all (rights, attributes, an empty folder) is the caller's to know, and to have called [`Self::touch`].
+    /// Sets or clears the delete-pending state ([MS-FSA] 2.1.5.15.3, FileDispositionInformation).
+    /// The caller has checked that the file may be deleted (rights, attributes, an empty folder),
+    /// and has called [`Self::break_caching`].
     ///
     /// # Errors
     /// `STATUS_FILE_CLOSED` without such an open.
     pub fn set_delete_pending(&mut self, open: OpenId, delete: bool) -> Result<(), NtStatus> {
         let info = self.info(open).ok_or(NtStatus::FILE_CLOSED)?;
         if delete {
-            self.doom(open);
+            self.mark_for_deletion(open);
             return Ok(());
         }
         let file = info.file.clone();
@@ -128,7 +133,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Whether it is to be deleted with its last close: it cannot be opened any more.
+    /// Returns whether the file is deleted at its last close. It cannot be opened any more.
     pub fn delete_pending(&self, file: &FileKey) -> bool {
         let Some(base) = self.tables.bases.get(&file.base()) else {
             return false;
@@ -137,15 +142,17 @@ impl Hub {
         base.pending.is_some() || stream.is_some_and(|stream| stream.pending.is_some())
     }
 
-    /// Whether `by` may rename something into a folder, in view of who has that open: Windows opens the folder to add to it,
-    /// sharing reading and writing but not deletion (smb2.rename.no_share_delete_but_delete_access, smb2.oplock.batch20).
+    /// Checks whether `by` may rename an entry into a folder, given the other opens of that folder.
+    /// Windows opens the folder to add to it, sharing read and write access but not deletion
+    /// (smb2.rename.no_share_delete_but_delete_access, smb2.oplock.batch20).
     ///
-    /// Another client that watches the folder is no obstacle (smb2.notify-inotify.inotify-rename): it wants to hear of
-    /// renamings, and may have the right to delete the folder only because it asked for all. Samba sees no opens of other
-    /// clients at all.
+    /// An open through which another client watches the folder does not count
+    /// (smb2.notify-inotify.inotify-rename): that client wants to learn of renames, and may hold
+    /// the delete right only because it asked for every right. Samba ignores the opens of other
+    /// clients altogether.
     ///
     /// # Errors
-    /// `STATUS_SHARING_VIOLATION`, and `STATUS_FILE_CLOSED` without `by`.
+    /// `STATUS_SHARING_VIOLATION`; `STATUS_FILE_CLOSED` without `by`.
     pub fn check_renaming_into(
         &self,
         by: OpenId,
@@ -154,8 +161,8 @@ impl Hub {
         share: ShareAccess,
     ) -> Result<(), NtStatus> {
         let by = self.info(by).ok_or(NtStatus::FILE_CLOSED)?;
-        let mode = Mode { access, share };
-        // All opens together are asked first: there may be many, and most of the time none is in the way.
+        let mode = ShareMode { access, share };
+        // Consult the summary first: there may be many opens, and usually none conflicts.
         if !self.is_denied(folder, mode) {
             return Ok(());
         }
@@ -170,12 +177,13 @@ impl Hub {
         }
     }
 
-    /// Marks what is open as to be deleted; who watches it hears of that at once (smb2.notify.rmdir1).
-    fn doom(&mut self, id: OpenId) {
+    /// Marks an open file for deletion. Watchers of a marked folder are notified at once
+    /// (smb2.notify.rmdir1).
+    fn mark_for_deletion(&mut self, id: OpenId) {
         let Some(info) = self.info(id) else {
             return;
         };
-        let doomed = Doomed {
+        let deletion = PendingDeletion {
             share_id: info.share_id,
             path: info.path.clone(),
             directory: info.directory,
@@ -183,7 +191,7 @@ impl Hub {
         };
         let (file, directory) = (info.file.clone(), info.directory);
         if let Some(pending) = self.pending_mut(&file) {
-            pending.get_or_insert(doomed);
+            pending.get_or_insert(deletion);
         }
         if directory {
             let opens: Vec<_> = self.tables.opens_of(&file).map(|open| open.info.id).collect();
@@ -193,7 +201,7 @@ impl Hub {
         }
     }
 
-    fn pending_mut(&mut self, file: &FileKey) -> Option<&mut Option<Doomed>> {
+    fn pending_mut(&mut self, file: &FileKey) -> Option<&mut Option<PendingDeletion>> {
         let base = self.tables.bases.get_mut(&file.base())?;
         match &file.stream {
             None => Some(&mut base.pending),
@@ -203,9 +211,9 @@ impl Hub {
         }
     }
 
-    /// Closes an open that has no client, and says so; whether something is to be deleted.
-    pub(super) fn give_up(&mut self, now_ms: u64, open: OpenId) -> bool {
-        let Some(closed) = self.close(now_ms, open) else {
+    /// Closes an open that has no client, and reports it. Returns whether a file is to be deleted.
+    pub(super) fn close_absent(&mut self, now: Duration, open: OpenId) -> bool {
+        let Some(closed) = self.close(now, open) else {
             return false;
         };
         let deleted = closed.delete.is_some();
@@ -213,13 +221,13 @@ impl Hub {
         deleted
     }
 
-    /// Closes the holder's opens, if it has no client that could be asked.
-    pub(super) fn purge_absent(&mut self, now_ms: u64, holder: Holder) -> bool {
+    /// Closes the opens of a holder if none of them has a connection.
+    pub(super) fn purge_absent(&mut self, now: Duration, holder: Holder) -> bool {
         let Some(opens) = self.absent(holder) else {
             return false;
         };
         for open in opens {
-            self.give_up(now_ms, open);
+            self.close_absent(now, open);
         }
         true
     }

@@ -1,72 +1,34 @@
-//! Opens that survive a lost connection ([MS-SMB2] 3.3.5.9.6, .7, .10, .12; 3.3.7.1).
+//! Durable opens, which survive the loss of their connection ([MS-SMB2] 3.3.5.9.6, .7, .10, .12;
+//! 3.3.7.1).
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use ropeway_smb_wire::create::OplockLevel;
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::upcase;
+use ropeway_smb_wire::{FileId, Guid, NtStatus, SessionId, Text, TreeId};
 
 use super::caching::{H, W, level_of};
+use super::durability::{Durability, DurableGrant, DurableOpenRequest};
 use super::event::Closed;
 use super::ids::{ConnectionId, LeaseName, OpenId};
 use super::lease::LeaseRequest;
 use super::open::{Granted, OpenRequest};
 use super::table::Open;
 use super::{Hub, Timer};
-use ropeway_smb_wire::create::OplockLevel;
-use ropeway_smb_wire::create_context::{DurableHandleV2Flags, DurableResponseV2, LeaseState};
-use ropeway_smb_wire::upcase;
-use ropeway_smb_wire::{FileId, Guid, NtStatus, SessionId, Text, TreeId};
 
-/// A durable open as a client asks for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DurableWish {
-    /// `DHnQ`.
-    V1,
-    /// `DH2Q`. Persistent opens, which survive a restart of the server, are granted as durable ones.
-    V2 {
-        /// The client's name for the open.
-        create_guid: Guid,
-        /// How long to wait for the client; 0: the server decides.
-        timeout_ms: u32,
-    },
-}
-
-/// The response's context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DurableGrant {
-    /// `DHnQ`.
-    V1,
-    /// `DH2Q`.
-    V2(DurableResponseV2),
-}
-
-/// A durable open's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Durability {
-    /// Second version.
-    create_guid: Option<Guid>,
-    timeout_ms: u32,
-}
-
-impl Durability {
-    pub(super) fn grant(&self) -> DurableGrant {
-        match self.create_guid {
-            None => DurableGrant::V1,
-            Some(_) => DurableGrant::V2(DurableResponseV2 {
-                timeout_ms: self.timeout_ms,
-                flags: DurableHandleV2Flags::default(),
-            }),
-        }
-    }
-}
-
-/// `DHnC` or `DH2C`: a client is back for its open. All else that the CREATE says is ignored.
+/// A request to reconnect to a durable open (`DHnC`, `DH2C`). The remaining fields of its CREATE
+/// are ignored.
 #[derive(Clone, Debug)]
 pub struct ReconnectRequest {
-    /// The open; its persistent half counts.
+    /// The open. Only the persistent half is used.
     pub file_id: FileId,
-    /// Of the second version.
+    /// The create guid, in version 2.
     pub create_guid: Option<Guid>,
-    /// The lease context, if there is one.
+    /// The lease context, if present.
     pub lease: Option<LeaseRequest>,
-    /// The name, which has to be the file's if there is a lease.
+    /// The path. It must match the open's if there is a lease.
     pub path: Text,
     /// The share.
     pub share_id: u32,
@@ -78,14 +40,14 @@ pub struct ReconnectRequest {
     pub tree: TreeId,
     /// The connection's `ClientGuid`.
     pub client: Guid,
-    /// Who asks; must be who opened.
+    /// The user, who must be the one who opened the file.
     pub user: Arc<str>,
     /// `ChannelSequence`; 0 before 3.0.
     pub channel_sequence: u16,
 }
 
 impl Hub {
-    /// Durability is for files whose handles the client may cache ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10).
+    /// Makes an open durable, if the client may cache its handle ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10).
     pub(super) fn make_durable(&mut self, id: OpenId, request: &OpenRequest) -> Option<DurableGrant> {
         let wish = request.durable?;
         let open = self.tables.opens.get(&id)?;
@@ -93,11 +55,11 @@ impl Hub {
             return None;
         }
         let durability = match wish {
-            DurableWish::V1 => Durability {
+            DurableOpenRequest::V1 => Durability {
                 create_guid: None,
                 timeout_ms: self.limits.durable_timeout_ms,
             },
-            DurableWish::V2 {
+            DurableOpenRequest::V2 {
                 create_guid,
                 timeout_ms,
             } => Durability {
@@ -117,8 +79,9 @@ impl Hub {
         caching.is_some_and(|caching| caching.state.contains(what))
     }
 
-    /// Whether a lost connection leaves the open: it is durable, may still cache its handle, no break is under way,
-    /// nobody deletes it, and with locks it may cache writes (smb2.durable-open.lock-noW-lease).
+    /// Returns whether an open survives the loss of its connection: it is durable, caches its
+    /// handle, no break is in progress, no deletion is pending, and if it has locks it caches
+    /// writes (smb2.durable-open.lock-noW-lease).
     fn survives(&self, open: &Open) -> bool {
         open.durable.is_some()
             && self.holds(open, H)
@@ -127,12 +90,13 @@ impl Hub {
             && (open.lock_count == 0 || self.holds(open, W))
     }
 
-    /// A connection is lost ([MS-SMB2] 3.3.7.1). Opens of sessions that have another channel (`moved` says which) go on
-    /// there; of the others, those that are durable wait for their clients, and the rest is closed. Requests that came on it are
-    /// forgotten; but a create that waits, and may be repeated on another channel, is one under way until its wait ends.
+    /// Handles the loss of a connection ([MS-SMB2] 3.3.7.1). `moved` lists the sessions that have
+    /// another channel; their opens continue there. Of the other opens, durable ones wait for their
+    /// clients and the rest is closed. Requests of the connection are dropped, except for a waiting
+    /// create that may be replayed on another channel: it stays pending until its wait ends.
     pub fn disconnect(
         &mut self,
-        now_ms: u64,
+        now: Duration,
         connection: ConnectionId,
         moved: &[(SessionId, ConnectionId)],
     ) -> Vec<Closed> {
@@ -144,24 +108,25 @@ impl Hub {
             };
             match moved.iter().find(|(moved, _)| *moved == session) {
                 Some((_, to)) => self.reattach(id, *to),
-                None => closed.extend(self.abandon(now_ms, id)),
+                None => closed.extend(self.detach_or_close(now, id)),
             }
         }
         closed
     }
 
-    /// A session ends, by LOGOFF or because a new one replaces it ([MS-SMB2] 3.3.5.6, 3.3.5.5.3): its opens are treated
-    /// as if all its connections were lost (smb2.durable-open.reopen4).
-    pub fn end_session(&mut self, now_ms: u64, session: SessionId) -> Vec<Closed> {
+    /// Ends a session, after LOGOFF or because a new session replaces it ([MS-SMB2] 3.3.5.6,
+    /// 3.3.5.5.3). Its opens are treated as if all its connections were lost
+    /// (smb2.durable-open.reopen4).
+    pub fn end_session(&mut self, now: Duration, session: SessionId) -> Vec<Closed> {
         let opens = self.tables.of_session(session).into_iter();
-        opens.filter_map(|open| self.abandon(now_ms, open)).collect()
+        opens.filter_map(|open| self.detach_or_close(now, open)).collect()
     }
 
-    /// The open has no client any more: it waits for it, or is closed.
-    fn abandon(&mut self, now_ms: u64, id: OpenId) -> Option<Closed> {
+    /// Detaches an open from its client, or closes it if it does not survive that.
+    fn detach_or_close(&mut self, now: Duration, id: OpenId) -> Option<Closed> {
         let open = self.tables.opens.get(&id)?;
         let Some(durable) = open.durable.filter(|_| self.survives(open)) else {
-            return self.close(now_ms, id);
+            return self.close(now, id);
         };
         let info = open.info.clone();
         self.tables.detach(&info);
@@ -169,15 +134,15 @@ impl Hub {
             open.info.connection = None;
         }
         if let Some(stream) = self.tables.stream_mut(&info.file) {
-            stream.crowd.set_absent(id, true);
+            stream.summary.set_absent(id, true);
         }
-        self.wake_lockers(id);
-        let due = now_ms.saturating_add(u64::from(durable.timeout_ms));
+        self.wake_own_lock_waiters(id);
+        let due = now.saturating_add(Duration::from_millis(durable.timeout_ms.into()));
         self.set_timer(due, Timer::Durable(id));
         None
     }
 
-    /// The open goes on on another connection of its session.
+    /// Moves an open to another connection of its session.
     fn reattach(&mut self, id: OpenId, connection: ConnectionId) {
         let Some(open) = self.tables.opens.get(&id) else {
             return;
@@ -190,8 +155,8 @@ impl Hub {
         }
     }
 
-    /// The open has a client again.
-    pub(super) fn adopt(
+    /// Attaches an open to a client.
+    pub(super) fn attach_client(
         &mut self,
         id: OpenId,
         connection: ConnectionId,
@@ -208,22 +173,23 @@ impl Hub {
             let file = open.info.file.clone();
             self.tables.attach(id, connection, session);
             if let Some(stream) = self.tables.stream_mut(&file) {
-                stream.crowd.set_absent(id, false);
+                stream.summary.set_absent(id, false);
             }
         }
     }
 
-    /// Nobody came back.
-    pub(super) fn expire(&mut self, now_ms: u64, open: OpenId) {
-        self.give_up(now_ms, open);
+    /// Closes a durable open whose client did not return in time.
+    pub(super) fn expire(&mut self, now: Duration, open: OpenId) {
+        self.close_absent(now, open);
     }
 
-    /// A client is back ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12). The response has no durable context.
+    /// Reconnects a client to its durable open ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12). The response has
+    /// no durable context.
     ///
     /// # Errors
-    /// `STATUS_OBJECT_NAME_NOT_FOUND` if there is no such open, it still has a client, or guid or lease differ;
-    /// `STATUS_INVALID_PARAMETER` if the name does; `STATUS_ACCESS_DENIED` for another user;
-    /// `STATUS_TOO_MANY_OPENED_FILES`.
+    /// `STATUS_OBJECT_NAME_NOT_FOUND` if there is no such open, it still has a client, or guid or
+    /// lease differ; `STATUS_INVALID_PARAMETER` if the name differs; `STATUS_ACCESS_DENIED` for
+    /// another user; `STATUS_TOO_MANY_OPENED_FILES`.
     pub fn reconnect(&mut self, request: &ReconnectRequest) -> Result<Granted, NtStatus> {
         let id = OpenId::from_persistent(request.file_id);
         let open = self
@@ -237,9 +203,10 @@ impl Hub {
         }
         let (lease, oplock) = (open.lease, level_of(open.oplock.state));
         let (connection, session) = (request.connection, request.session);
-        self.adopt(id, connection, session, request.tree, request.client);
+        self.attach_client(id, connection, session, request.tree, request.client);
         if let Some(open) = self.tables.opens.get_mut(&id) {
-            // What came on the lost connection may be under way still, and is not to undo what comes now.
+            // Requests of the lost connection may still be executing. They must not undo later
+            // requests.
             open.sequence.advance(request.channel_sequence);
         }
         Ok(Granted {
@@ -260,8 +227,8 @@ impl Hub {
         let Some(durable) = open.durable.filter(|_| open.info.connection.is_none()) else {
             return missing;
         };
-        // The first version finds opens of the second too (smb2.durable-v2-open.reopen2b).
-        // and the second those of the first by no guid (smb2.durable-open.reopen2-lease).
+        // Version 1 also finds opens of version 2 (smb2.durable-v2-open.reopen2b), and version 2
+        // with a zero guid finds those of version 1 (smb2.durable-open.reopen2-lease).
         let guid = durable.create_guid.unwrap_or_default();
         if request.create_guid.is_some_and(|named| named != guid) {
             return missing;

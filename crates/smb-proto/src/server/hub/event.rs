@@ -1,76 +1,81 @@
-//! What the hub has to say to its owner.
+//! The events that the hub reports to its owner.
 
 use std::sync::Arc;
 
-use super::ids::{ConnectionId, FileKey, OpenId, WaiterId};
 use ropeway_smb_wire::change_notify::FileNotifyInformation;
 use ropeway_smb_wire::oplock_break::BreakNotification;
 use ropeway_smb_wire::{Guid, NtStatus, SessionId, Text};
 
-/// Something to do, in order. A call queues at most one event for each waiter, lease and open it touches, so an owner
-/// who drains the queue after each call bounds it.
+use super::ids::{ConnectionId, FileKey, OpenId, WaiterId};
+
+/// Something to do, in order. One call queues at most one event for each waiter, lease and open it
+/// affects. Draining the queue after each call therefore bounds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The request may be executed again, as a whole, under the same [`WaiterId`]. Said once.
+    /// Execute the request again, as a whole, under the same [`WaiterId`]. Reported once.
     Wake(WaiterId),
-    /// A CHANGE_NOTIFY request is answered ([MS-SMB2] 3.3.4.4); `changes` only with `STATUS_SUCCESS`.
+    /// Answer a CHANGE_NOTIFY request ([MS-SMB2] 3.3.4.4). `changes` are present only with
+    /// `STATUS_SUCCESS`.
     NotifyReady {
         /// The request.
         waiter: WaiterId,
-        /// Its status.
+        /// The status of the response.
         status: NtStatus,
-        /// What changed.
+        /// The changes.
         changes: Vec<FileNotifyInformation>,
     },
-    /// A right to cache is called back ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+    /// Send an oplock or lease break ([MS-SMB2] 3.3.4.6, 3.3.4.7).
     Break(BreakOrder),
-    /// A durable open that nobody came back for is closed, or one that stood in another's way, or whose application has
-    /// moved to another client. A [`Self::Wake`] that depends on it comes later.
+    /// A durable open was closed: its client did not return in time, it was in the way of another
+    /// open, or its application has moved to another client. A [`Self::Wake`] that depends on the
+    /// close follows it.
     Expired(Closed),
 }
 
-/// A notification to send.
+/// A break notification to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakOrder {
-    /// Connections of the holder, the first one first; of a lease, those of all its opens. Where none can send, nothing
-    /// is to be done: their loss is reported by `disconnect`, and there is a time limit.
+    /// Connections of the holder, oldest open first; for a lease, those of all its opens. If none
+    /// of them can send, do nothing: their loss is reported by `disconnect`, and the break has a
+    /// timeout.
     pub connections: Vec<ConnectionId>,
-    /// Of a lease, the client that holds it: see [`Sessions::break_connection`](super::super::Sessions::break_connection).
+    /// For a lease, the client that holds it: see
+    /// [`Sessions::break_connection`](super::super::Sessions::break_connection).
     pub client: Option<Guid>,
-    /// The session, for signing and sealing; its other channels serve as well.
+    /// The session that signs and seals the message. Its other channels may send it as well.
     pub session: SessionId,
-    /// What to say.
+    /// The message.
     pub notification: BreakNotification,
 }
 
-/// An open that is no more.
+/// An open that was closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Its number.
+    /// Its id.
     pub open: OpenId,
-    /// What was open.
+    /// The file.
     pub file: FileKey,
-    /// Its share.
+    /// The share.
     pub share_id: u32,
-    /// Its path, without the stream.
+    /// The path, without the stream.
     pub path: Text,
-    /// It was a folder.
+    /// Whether it is a folder.
     pub directory: bool,
-    /// It was the last one, and this is to be deleted now.
+    /// What to delete now, if this was the last open of a file marked for deletion.
     pub delete: Option<Deletion>,
 }
 
-/// What the last close deletes ([MS-FSA] 2.1.5.5).
+/// The file to delete at its last close ([MS-FSA] 2.1.5.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// The stream, or with `stream` of `None` the file or folder.
+    /// The stream; with `stream` of `None`, the whole file or folder.
     pub file: FileKey,
-    /// The share it was marked in.
+    /// The share through which it was marked.
     pub share_id: u32,
-    /// Its path, without the stream.
+    /// The path, without the stream.
     pub path: Text,
-    /// A folder.
+    /// Whether it is a folder.
     pub directory: bool,
-    /// Who wanted it gone, whoever has closed it last.
+    /// The user who marked it, regardless of who closed it last.
     pub user: Arc<str>,
 }

@@ -1,27 +1,32 @@
-//! How much caching an open gets ([MS-SMB2] 3.3.5.9, 3.3.5.9.8; [MS-FSA] 2.1.5.18).
+//! The caching granted to an open ([MS-SMB2] 3.3.5.9, 3.3.5.9.8; [MS-FSA] 2.1.5.18).
+
+use ropeway_smb_wire::create_context::LeaseState;
 
 use super::Hub;
 use super::caching::{H, NONE, R, W, state_of, valid};
 use super::ids::{Holder, LeaseName};
 use super::open::OpenRequest;
-use ropeway_smb_wire::create_context::LeaseState;
 
 impl Hub {
-    /// What it asks for, as far as there is such a thing: no oplocks on folders.
-    pub(super) fn wanted(&self, request: &OpenRequest) -> LeaseState {
+    /// Returns the caching that the request asks for, as far as it exists: folders have no oplocks.
+    pub(super) fn requested_caching(&self, request: &OpenRequest) -> LeaseState {
         match &request.lease {
-            Some(lease) => lease.sane(request.directory).unwrap_or(NONE),
+            Some(lease) => lease.supported_state(request.directory).unwrap_or(NONE),
             None if request.directory => NONE,
             None => state_of(request.oplock),
         }
     }
 
-    /// What of it can be had beside what others have, who have been asked to give way already.
+    /// Returns the part of `wanted` that can be granted. Conflicting holders have been asked to
+    /// break already.
     ///
-    /// * Write caching is for the only one who reads or writes; opens of the same lease are one.
-    /// * Beside write caching that nobody had to give up (this open takes no notice of it) there is nothing.
-    /// * Handle caching does not go with oplocks, nor oplocks with the handle caching of a lease (smb2.lease.oplock).
-    /// * Beside locked bytes nothing is cached.
+    /// * Write caching requires that no other open reads or writes. Opens of the same lease count
+    ///   as one.
+    /// * Nothing is granted while another holder keeps write caching, which happens if this open
+    ///   did not break it.
+    /// * Handle caching excludes oplocks of others, and an oplock excludes handle leases of others
+    ///   (smb2.lease.oplock).
+    /// * Nothing is granted over locked bytes.
     pub(super) fn grantable(
         &self,
         request: &OpenRequest,
@@ -34,21 +39,21 @@ impl Hub {
         let own_lease = own.and_then(|name| self.leases.get(name));
         let own = own.map(Holder::Lease);
         let mut can = wanted;
-        if let Some(crowd) = self.tables.stream(&request.file).map(|stream| &stream.crowd) {
-            if crowd.is_written_by_others(own) {
+        if let Some(summary) = self.tables.stream(&request.file).map(|stream| &stream.summary) {
+            if summary.is_written_by_others(own) {
                 return NONE;
             }
-            let solid = crowd.solid() - own_lease.map_or(0, |held| held.solid);
-            if solid > 0 || crowd.is_cached_by_others(own) {
+            let non_stat = summary.non_stat() - own_lease.map_or(0, |held| held.non_stat);
+            if non_stat > 0 || summary.is_cached_by_others(own) {
                 can = can.difference(W);
             }
             match own {
-                Some(_) if crowd.has_oplock() => can = can.difference(H),
-                None if crowd.has_handle_lease() => return NONE,
+                Some(_) if summary.has_oplock() => can = can.difference(H),
+                None if summary.has_handle_lease() => return NONE,
                 _ => {}
             }
         }
-        // Without W, a batch oplock is level II, not RH.
+        // Without W, a batch oplock falls to level II, not to RH.
         if own.is_none() && !can.contains(W) {
             can &= R;
         }

@@ -1,24 +1,24 @@
-//! Names of what the hub keeps.
+//! Identifiers of the objects in the hub.
 
 use std::fmt;
 
 use ropeway_smb_wire::{FileId, Guid, LeaseKey, Text};
 
-/// A transport connection, numbered by the owner of the hub; never reused.
+/// A transport connection, numbered by the hub's owner. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ConnectionId(pub u64);
 
-/// An open ([MS-SMB2] 3.3.1.10), never reused; not 0.
+/// An open ([MS-SMB2] 3.3.1.10). Never reused, never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct OpenId(pub(super) u64);
 
 impl OpenId {
-    /// From [`Self::get`]'s number.
+    /// CreateReplays an id from the number that [`Self::get`] returns.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// As it is on the wire: both halves are the number.
+    /// Returns the id on the wire. Both halves hold the number.
     pub fn file_id(self) -> FileId {
         FileId {
             persistent: self.0,
@@ -26,40 +26,41 @@ impl OpenId {
         }
     }
 
-    /// Back from the wire; `None` if the halves differ, or for the id of a related request.
+    /// Parses an id from the wire. Returns `None` if the halves differ, or for the id of a related
+    /// request.
     pub fn from_file_id(id: FileId) -> Option<Self> {
         let known = id.persistent == id.volatile && id.persistent != 0 && id != FileId::RELATED;
         known.then_some(Self(id.persistent))
     }
 
-    /// From the half that survives a reconnect ([MS-SMB2] 3.3.5.9.7).
+    /// CreateReplays an id from the half that survives a reconnect ([MS-SMB2] 3.3.5.9.7).
     pub(super) fn from_persistent(id: FileId) -> Self {
         Self(id.persistent)
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> u64 {
         self.0
     }
 }
 
-/// A request that waits; its owner says which.
+/// A request that may wait, identified by the hub's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct WaiterId {
-    /// The connection it came on.
+    /// The connection it arrived on.
     pub connection: ConnectionId,
-    /// Its number there.
+    /// Its number on that connection.
     pub request: u64,
 }
 
-/// A file's or folder's content, or a named stream of one.
+/// The content of a file or folder, or a named stream of it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKey {
-    /// The volume: two shares of one folder have the same.
+    /// The volume. Two shares of one folder have the same.
     pub share_volume: u64,
-    /// The file on it, whatever its names.
+    /// The file on the volume, independent of its names.
     pub index: u64,
-    /// The stream's name in upper case; `None` for the unnamed one.
+    /// The stream's name in upper case; `None` for the unnamed stream.
     pub stream: Option<Text>,
 }
 
@@ -89,14 +90,14 @@ pub(super) struct BaseKey {
     pub(super) index: u64,
 }
 
-/// A lease, by its client and the client's name for it ([MS-SMB2] 3.3.1.11, 3.3.1.12).
+/// A lease: its client and the client's key for it ([MS-SMB2] 3.3.1.11, 3.3.1.12).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) struct LeaseName {
     pub(super) client: Guid,
     pub(super) key: LeaseKey,
 }
 
-/// Who caches: a lease, shared by opens, or the oplock of one open.
+/// The holder of caching: a lease, shared by opens, or the oplock of one open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) enum Holder {
     Oplock(OpenId),

@@ -2,30 +2,29 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::Hub;
-use super::caching::{AckFault, Caching, H, R, valid};
-use super::ids::{FileKey, Holder, LeaseName, OpenId};
+use ropeway_smb_wire::LeaseKey;
 use ropeway_smb_wire::create_context::{Lease, LeaseFlags, LeaseState, LeaseV2};
-use ropeway_smb_wire::oplock_break::LeaseBreak;
-use ropeway_smb_wire::{Guid, LeaseKey, NtStatus};
 
-/// A lease as a client asks for it, in either version.
+use super::caching::{Caching, H, R, valid};
+use super::ids::{FileKey, LeaseName, OpenId};
+
+/// A client's request for a lease, in either version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRequest {
-    /// The client's name for it.
+    /// The client's key for the lease.
     pub key: LeaseKey,
-    /// What is asked for.
+    /// The caching asked for.
     pub state: LeaseState,
-    /// What the second version adds.
+    /// The fields of version 2.
     pub v2: Option<LeaseRequestV2>,
 }
 
-/// What the second version of a lease request adds ([MS-SMB2] 2.2.13.2.10).
+/// The fields that version 2 adds to a lease request ([MS-SMB2] 2.2.13.2.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRequestV2 {
-    /// The lease of the folder the file is in, if the client says so.
+    /// The lease on the parent folder, if the client names it.
     pub parent: Option<LeaseKey>,
-    /// Where to count from.
+    /// The initial epoch.
     pub epoch: u16,
 }
 
@@ -52,37 +51,37 @@ impl From<&LeaseV2> for LeaseRequest {
     }
 }
 
-/// The context of the response, of the version that the lease has had from its first request on.
+/// The lease context of the response, in the version of the lease's first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantedLease {
-    /// First version.
+    /// Version 1.
     V1(Lease),
-    /// Second version.
+    /// Version 2.
     V2(LeaseV2),
 }
 
 /// A lease.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct LeaseEntry {
     pub(super) file: FileKey,
     pub(super) caching: Caching,
-    /// Counts changes; `None` in the first version.
+    /// Number of state changes; `None` in version 1.
     pub(super) epoch: Option<u16>,
     pub(super) opens: BTreeSet<OpenId>,
-    /// Those of them that do more than look at attributes.
-    pub(super) solid: usize,
+    /// Number of its opens with more than stat access.
+    pub(super) non_stat: usize,
 }
 
 /// All leases.
 #[derive(Debug, Default)]
-pub(super) struct Leases(HashMap<LeaseName, Held>);
+pub(super) struct Leases(pub(super) HashMap<LeaseName, LeaseEntry>);
 
 impl Leases {
-    pub(super) fn get(&self, name: LeaseName) -> Option<&Held> {
+    pub(super) fn get(&self, name: LeaseName) -> Option<&LeaseEntry> {
         self.0.get(&name)
     }
 
-    pub(super) fn get_mut(&mut self, name: LeaseName) -> Option<&mut Held> {
+    pub(super) fn get_mut(&mut self, name: LeaseName) -> Option<&mut LeaseEntry> {
         self.0.get_mut(&name)
     }
 
@@ -91,29 +90,31 @@ impl Leases {
         self.0.len()
     }
 
-    /// Makes a lease for an open (`solid`: it does more than look at attributes), or adds to it what can be had: all that is asked for, if that is more than is held
-    /// (smb2.lease.upgrade2, upgrade3).
+    /// Adds an open to a lease, creating the lease if needed. An existing lease is upgraded to
+    /// `can` if that is all that was asked for and more than it holds (smb2.lease.upgrade2,
+    /// upgrade3). `non_stat`: the open has more than stat access.
     pub(super) fn join(
         &mut self,
         name: LeaseName,
-        (open, solid): (OpenId, bool),
+        (open, non_stat): (OpenId, bool),
         file: &FileKey,
         ask: &LeaseRequest,
         can: LeaseState,
     ) {
-        let held = self.0.entry(name).or_insert_with(|| Held {
+        let held = self.0.entry(name).or_insert_with(|| LeaseEntry {
             file: file.clone(),
             caching: Caching {
                 state: can,
                 breaking: None,
             },
-            // The first grant is the first change (smb2.lease.v2_epoch1), if it is one (smb2.lease.lease-epoch).
+            // The first grant counts as a change (smb2.lease.v2_epoch1), unless nothing was granted
+            // (smb2.lease.lease-epoch).
             epoch: ask.v2.map(|v2| v2.epoch.wrapping_add(u16::from(!can.is_empty()))),
             opens: BTreeSet::new(),
-            solid: 0,
+            non_stat: 0,
         });
         if held.opens.insert(open) {
-            held.solid += usize::from(solid);
+            held.non_stat += usize::from(non_stat);
         }
         let state = held.caching.state;
         let wanted = valid(ask.state);
@@ -124,13 +125,13 @@ impl Leases {
         }
     }
 
-    /// The open has no part in it any more; the lease goes with its last one. Says whether it went.
-    pub(super) fn leave(&mut self, name: LeaseName, (open, solid): (OpenId, bool)) -> bool {
+    /// Removes an open from a lease. Returns whether the lease went with its last open.
+    pub(super) fn leave(&mut self, name: LeaseName, (open, non_stat): (OpenId, bool)) -> bool {
         let Some(held) = self.0.get_mut(&name) else {
             return false;
         };
         if held.opens.remove(&open) {
-            held.solid -= usize::from(solid);
+            held.non_stat -= usize::from(non_stat);
         }
         let gone = held.opens.is_empty();
         if gone {
@@ -139,7 +140,7 @@ impl Leases {
         gone
     }
 
-    /// The response's context.
+    /// Returns the lease context of the response.
     pub(super) fn granted(&self, name: LeaseName, ask: Option<&LeaseRequest>) -> Option<GrantedLease> {
         let held = self.0.get(&name)?;
         let mut flags = LeaseFlags::default();
@@ -167,60 +168,13 @@ impl Leases {
 }
 
 impl LeaseRequest {
-    /// What can be asked for at all: R, RH, RW or RWH; of a folder R or RH, and only in the second version
-    /// ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11). `None` is no lease.
-    pub(super) fn sane(&self, directory: bool) -> Option<LeaseState> {
+    /// Returns the valid part of the requested state: R, RH, RW or RWH; for a folder R or RH, and
+    /// only in version 2 ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11). `None` means no lease.
+    pub(super) fn supported_state(&self, directory: bool) -> Option<LeaseState> {
         match (directory, self.v2) {
             (false, _) => Some(valid(self.state)),
             (true, Some(_)) => Some(valid(self.state & (R | H))),
             (true, None) => None,
         }
-    }
-}
-
-impl Hub {
-    /// Whether anybody holds a lease on anything.
-    pub fn has_leases(&self) -> bool {
-        !self.leases.0.is_empty()
-    }
-
-    /// Whether a client's lease key stands for another file already ([MS-SMB2] 3.3.5.9.8).
-    pub fn is_leased_elsewhere(&self, client: Guid, key: LeaseKey, file: &FileKey) -> bool {
-        !self.lease_key_fits(LeaseName { client, key }, file)
-    }
-
-    /// Handles the acknowledgment of a lease's break ([MS-SMB2] 3.3.5.22.2); the answer is the response.
-    ///
-    /// # Errors
-    /// `STATUS_OBJECT_NAME_NOT_FOUND` without such a lease, `STATUS_UNSUCCESSFUL` if nothing was asked,
-    /// `STATUS_REQUEST_NOT_ACCEPTED` if more is kept than was left.
-    pub fn lease_break_ack(
-        &mut self,
-        now_ms: u64,
-        client: Guid,
-        ack: &LeaseBreak,
-    ) -> Result<LeaseBreak, NtStatus> {
-        let name = LeaseName {
-            client,
-            key: ack.lease_key,
-        };
-        let held = self.leases.get_mut(name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-        let next = held
-            .caching
-            .acknowledge(ack.lease_state)
-            .map_err(|fault| match fault {
-                AckFault::NotBreaking => NtStatus::UNSUCCESSFUL,
-                AckFault::KeepsTooMuch => NtStatus::REQUEST_NOT_ACCEPTED,
-            })?;
-        self.acknowledged(now_ms, Holder::Lease(name), next);
-        Ok(LeaseBreak {
-            lease_key: ack.lease_key,
-            lease_state: valid(ack.lease_state),
-        })
-    }
-
-    /// A lease's key names one file ([MS-SMB2] 3.3.5.9.8).
-    pub(super) fn lease_key_fits(&self, name: LeaseName, file: &FileKey) -> bool {
-        self.leases.get(name).is_none_or(|held| held.file == *file)
     }
 }

@@ -1,75 +1,80 @@
 //! Byte-range locks ([MS-SMB2] 3.3.5.14; [MS-FSA] 2.1.4.10, 2.1.5.8, 2.1.5.9).
 
-use super::Hub;
-use super::ids::{FileKey, OpenId, WaiterId};
-use super::range::{Lock, Range};
-use super::wait::Wait;
+use std::time::Duration;
+
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::lock::{LockElement, LockFlags, LockSequence};
 
-/// A bucket of `LockSequenceArray` that knows no number; numbers have 4 bits.
-pub(super) const UNSEEN: u8 = 0xFF;
+use super::Hub;
+use super::ids::{FileKey, OpenId, WaiterId};
+use super::range::{Lock, Range};
+use super::wait_queue::Wait;
 
-/// What becomes of a LOCK.
+/// Marks a bucket of `LockSequenceArray` without a number. Numbers have 4 bits.
+pub(super) const UNKNOWN_SEQUENCE: u8 = 0xFF;
+
+/// The outcome of a LOCK request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOutcome {
-    /// Locked, or unlocked.
+    /// The ranges were locked or unlocked.
     Granted,
-    /// It fails.
+    /// The request fails.
     Refused(NtStatus),
-    /// The range is locked; the request is executed again after [`super::Event::Wake`].
+    /// The range is locked by another open. Execute the request again after [`super::Event::Wake`].
     Wait,
 }
 
 /// A LOCK request ([MS-SMB2] 2.2.26).
 #[derive(Clone, Copy, Debug)]
-pub struct LockWish<'a> {
-    /// Milliseconds of the hub's clock.
-    pub now_ms: u64,
-    /// Who locks.
+pub struct RangeLockRequest<'a> {
+    /// The time.
+    pub now: Duration,
+    /// The open.
     pub open: OpenId,
-    /// What.
+    /// The ranges.
     pub elements: &'a [LockElement],
-    /// Given where it is to be verified: for durable and resilient opens, and for all opens of 3.x with multichannel.
+    /// The lock sequence, if it is to be verified: for durable and resilient opens, and for all
+    /// opens of 3.x with multichannel.
     pub sequence: Option<LockSequence>,
-    /// What the request is known by while it waits.
+    /// Identifies the request while it waits.
     pub waiter: WaiterId,
 }
 
-impl LockWish<'_> {
-    /// Others than 1 to 64 are not verified.
+impl RangeLockRequest<'_> {
+    /// Returns the lock sequence if it is to be verified, which requires an index of 1 to 64.
     pub(super) fn verified_sequence(&self) -> Option<LockSequence> {
         self.sequence
             .filter(|sequence| (1..=64).contains(&sequence.index()))
     }
 
-    /// The first element says so for all.
+    /// Returns whether the request unlocks. The first element decides for all.
     pub(super) fn unlocks(&self) -> bool {
         let first = self.elements.first();
         first.is_some_and(|element| element.flags.contains(LockFlags::UNLOCK))
     }
 }
 
-/// One lock that is asked for.
+/// A lock asked for by a request.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct RequestedLock {
     pub(super) lock: Lock,
     pub(super) waits: bool,
 }
 
-/// The most ranges of one request. A guess: Windows sends one, and others wait for as long as they are compared.
+/// Maximum number of ranges in one request. A guess: Windows sends one, and other requests wait
+/// while the ranges are compared.
 pub(super) const ELEMENTS_MAX: usize = 1024;
 
 impl Hub {
-    /// Locks or unlocks ([MS-SMB2] 3.3.5.14).
-    pub fn lock(&mut self, request: &LockWish<'_>) -> LockOutcome {
-        let &LockWish { open, elements, .. } = request;
-        self.unwait(request.waiter);
+    /// Locks or unlocks ranges ([MS-SMB2] 3.3.5.14).
+    pub fn lock(&mut self, request: &RangeLockRequest<'_>) -> LockOutcome {
+        let &RangeLockRequest { open, elements, .. } = request;
+        self.stop_waiting(request.waiter);
         let Some(file) = self.info(open).map(|info| info.file.clone()) else {
             return LockOutcome::Refused(NtStatus::FILE_CLOSED);
         };
         let sequence = request.verified_sequence();
-        if sequence.is_some_and(|sequence| self.is_seen(open, sequence)) {
+        if sequence.is_some_and(|sequence| self.is_replayed_lock(open, sequence)) {
             return LockOutcome::Granted;
         }
         let outcome = match elements.len() {
@@ -78,7 +83,7 @@ impl Hub {
         };
         match outcome {
             Ok(true) => {
-                self.see(open, sequence);
+                self.note_sequence(open, sequence);
                 LockOutcome::Granted
             }
             Ok(false) => LockOutcome::Wait,
@@ -86,7 +91,8 @@ impl Hub {
         }
     }
 
-    /// Whether the open may read, or write, that range ([MS-FSA] 2.1.4.10); nothing is locked for reading nothing.
+    /// Checks whether the open may read or write a range ([MS-FSA] 2.1.4.10). An empty range
+    /// conflicts with no lock.
     ///
     /// # Errors
     /// `STATUS_FILE_CLOSED` without such an open, `STATUS_FILE_LOCK_CONFLICT`.
@@ -101,13 +107,14 @@ impl Hub {
         }
         let length = length.min((u64::MAX - offset).saturating_add(1));
         let range = Range { offset, length };
-        match locks.iter().any(|lock| lock.bars(open, range, write)) {
+        match locks.iter().any(|lock| lock.denies_io(open, range, write)) {
             true => Err(NtStatus::FILE_LOCK_CONFLICT),
             false => Ok(()),
         }
     }
 
-    /// [MS-SMB2] 3.3.5.14.1: one after the other; what was unlocked before one that fails stays so.
+    /// Unlocks one range after the other ([MS-SMB2] 3.3.5.14.1). Ranges before one that fails stay
+    /// unlocked.
     fn unlock_all(
         &mut self,
         open: OpenId,
@@ -140,10 +147,11 @@ impl Hub {
         Ok(true)
     }
 
-    /// [MS-SMB2] 3.3.5.14.2: all or none; only a single lock may wait. `Ok(false)` waits.
-    fn lock_all(&mut self, request: &LockWish<'_>, file: &FileKey) -> Result<bool, NtStatus> {
+    /// Locks all ranges or none ([MS-SMB2] 3.3.5.14.2). Only a single lock may wait, which
+    /// `Ok(false)` reports.
+    fn lock_all(&mut self, request: &RangeLockRequest<'_>, file: &FileKey) -> Result<bool, NtStatus> {
         let open = request.open;
-        let (wanted, held) = self.judge(open, file, request.elements)?;
+        let (wanted, held) = self.check_locks(open, file, request.elements)?;
         if let Some(one) = held {
             if !one.waits {
                 return Err(NtStatus::LOCK_NOT_GRANTED);
@@ -159,19 +167,21 @@ impl Hub {
         self.tables.lock_count += wanted.len();
         let held = self.tables.opens.get_mut(&open).ok_or(NtStatus::FILE_CLOSED)?;
         held.lock_count += count;
-        // [MS-FSA] 2.1.4.12: whoever reads from its cache would not notice (smb2.oplock.brl1, smb2.lease.lock1).
+        // [MS-FSA] 2.1.4.12: a client that reads from its cache would not notice the lock
+        // (smb2.oplock.brl1, smb2.lease.lock1).
         let actor = Self::holder(held);
-        self.disappoint_readers(request.now_ms, Some(actor), file);
+        self.break_read_caching(request.now, Some(actor), file);
         Ok(true)
     }
 
-    /// What is asked for, and the first of it that cannot be granted, because of locks that are held or asked for before it.
-    pub(super) fn judge(
+    /// Returns the requested locks and the first that cannot be granted. Locks that are held and
+    /// locks earlier in the request conflict.
+    pub(super) fn check_locks(
         &self,
         open: OpenId,
         file: &FileKey,
         elements: &[LockElement],
-    ) -> Result<(Vec<Wanted>, Option<Wanted>), NtStatus> {
+    ) -> Result<(Vec<RequestedLock>, Option<RequestedLock>), NtStatus> {
         if elements.len() > ELEMENTS_MAX {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
@@ -184,16 +194,18 @@ impl Hub {
         }
         self.check_room(open, file, wanted.len())?;
         let held = &self.tables.stream(file).ok_or(NtStatus::FILE_CLOSED)?.locks;
-        let is_refused = |(place, one): (usize, &Wanted)| {
+        let is_refused = |(place, one): (usize, &RequestedLock)| {
             let before = wanted[..place].iter().map(|other| &other.lock);
-            held.iter().chain(before).any(|lock| lock.refuses(&one.lock))
+            held.iter()
+                .chain(before)
+                .any(|lock| lock.conflicts_with(&one.lock))
         };
         let refused = wanted.iter().enumerate().find(|one| is_refused(*one));
         let refused = refused.map(|(_, one)| *one);
         Ok((wanted, refused))
     }
 
-    /// Whether so many locks may come: known before any is compared with what is there.
+    /// Checks that `count` more locks are within the limits, before any lock is compared.
     fn check_room(&self, open: OpenId, file: &FileKey, count: usize) -> Result<(), NtStatus> {
         let held = self.tables.opens.get(&open).ok_or(NtStatus::FILE_CLOSED)?;
         let stream = self.tables.stream(file).ok_or(NtStatus::FILE_CLOSED)?;
@@ -204,13 +216,13 @@ impl Hub {
         fits.then_some(()).ok_or(NtStatus::INSUFFICIENT_RESOURCES)
     }
 
-    /// Wakes those whose lock is in nobody's way now, first come first.
+    /// Wakes the requests whose lock is free now, oldest first.
     pub(super) fn wake_lock_waiters(&mut self, file: &FileKey) {
         let Some(stream) = self.tables.stream(file) else {
             return;
         };
         let free = |waiter: &&WaiterId| match self.waits.get(**waiter) {
-            Some(Wait::Lock(wanted)) => !stream.locks.iter().any(|lock| lock.refuses(wanted)),
+            Some(Wait::Lock(wanted)) => !stream.locks.iter().any(|lock| lock.conflicts_with(wanted)),
             _ => true,
         };
         let ready: Vec<_> = stream.lock_waiters.iter().filter(free).copied().collect();
@@ -219,12 +231,12 @@ impl Hub {
         }
     }
 
-    /// Wakes those who wait for a lock by this open, which is about to go.
-    pub(super) fn wake_lockers(&mut self, open: OpenId) {
+    /// Wakes the requests that wait for a lock of this open, before the open is closed.
+    pub(super) fn wake_own_lock_waiters(&mut self, open: OpenId) {
         let stream = self.info(open).and_then(|info| self.tables.stream(&info.file));
         let waiters = stream.map_or(&[][..], |stream| &stream.lock_waiters);
         let own = |waiter: &&WaiterId| match self.waits.get(**waiter) {
-            Some(Wait::Lock(lock) | Wait::Outside(lock)) => lock.open == open,
+            Some(Wait::Lock(lock) | Wait::LocalLock(lock)) => lock.open == open,
             _ => false,
         };
         let ready: Vec<_> = waiters.iter().filter(own).copied().collect();
@@ -233,9 +245,9 @@ impl Hub {
         }
     }
 
-    /// A sequence number seen before is that of a request that was carried out. Another one makes its bucket unknown
-    /// until it is carried out.
-    pub(super) fn is_seen(&mut self, open: OpenId, sequence: LockSequence) -> bool {
+    /// Returns whether the request with this lock sequence was carried out before. If not, marks
+    /// its bucket as unknown until it is.
+    pub(super) fn is_replayed_lock(&mut self, open: OpenId, sequence: LockSequence) -> bool {
         let open = self.tables.opens.get_mut(&open);
         let Some(bucket) = open.and_then(|open| open.lock_sequences.as_mut()?.get_mut(bucket_of(sequence)))
         else {
@@ -243,31 +255,33 @@ impl Hub {
         };
         let seen = *bucket == sequence.number();
         if !seen {
-            *bucket = UNSEEN;
+            *bucket = UNKNOWN_SEQUENCE;
         }
         seen
     }
 
-    /// As [`Self::is_seen`], changing nothing.
-    pub(super) fn has_seen(&self, open: OpenId, sequence: LockSequence) -> bool {
+    /// Returns the same as [`Self::is_replayed_lock`] without changing anything.
+    pub(super) fn was_carried_out(&self, open: OpenId, sequence: LockSequence) -> bool {
         let open = self.tables.opens.get(&open);
         let bucket = open.and_then(|open| open.lock_sequences.as_ref()?.get(bucket_of(sequence)));
         bucket == Some(&sequence.number())
     }
 
-    fn see(&mut self, open: OpenId, sequence: Option<LockSequence>) {
+    fn note_sequence(&mut self, open: OpenId, sequence: Option<LockSequence>) {
         let (Some(sequence), Some(open)) = (sequence, self.tables.opens.get_mut(&open)) else {
             return;
         };
-        let buckets = open.lock_sequences.get_or_insert_with(|| Box::new([UNSEEN; 64]));
+        let buckets = open
+            .lock_sequences
+            .get_or_insert_with(|| Box::new([UNKNOWN_SEQUENCE; 64]));
         if let Some(bucket) = buckets.get_mut(bucket_of(sequence)) {
             *bucket = sequence.number();
         }
     }
 }
 
-/// The place of the lock that an element unlocks: a range exactly as it was locked; exclusive ones go first
-/// (smb2.lock.unlock).
+/// Returns the position of the lock that an element unlocks. The range must match exactly;
+/// exclusive locks go first (smb2.lock.unlock).
 pub(super) fn unlocked_by(locks: &[Lock], open: OpenId, element: &LockElement) -> Option<usize> {
     let range = Range {
         offset: element.offset,
@@ -282,7 +296,7 @@ fn bucket_of(sequence: LockSequence) -> usize {
     sequence.index() as usize - 1
 }
 
-fn parse(open: OpenId, element: &LockElement, single: bool) -> Result<Wanted, NtStatus> {
+fn parse(open: OpenId, element: &LockElement, single: bool) -> Result<RequestedLock, NtStatus> {
     let flags = element.flags;
     let fails = flags.contains(LockFlags::FAIL_IMMEDIATELY);
     let exclusive = match flags.difference(LockFlags::FAIL_IMMEDIATELY) {
@@ -294,7 +308,7 @@ fn parse(open: OpenId, element: &LockElement, single: bool) -> Result<Wanted, Nt
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let range = Range::new(element.offset, element.length).ok_or(NtStatus::INVALID_LOCK_RANGE)?;
-    Ok(Wanted {
+    Ok(RequestedLock {
         lock: Lock {
             open,
             range,

@@ -1,32 +1,37 @@
-//! The global tables of the server: what spans connections ([MS-SMB2] 3.3.1).
+//! The server's global tables, which span connections ([MS-SMB2] 3.3.1).
 //!
 //! ```text
-//! files ──┬─ streams ──┬─ opens ── oplock, or a share in a lease ── durable? ── watch?
-//!         │            ├─ byte-range locks, requests that wait for one
-//!         │            └─ to be deleted?
-//!         ├─ to be deleted?
-//!         └─ requests that wait for breaks
+//! file --+-- streams --+-- opens: oplock or lease, durable state, watch
+//!        |             +-- byte-range locks, and requests that wait for one
+//!        |             +-- pending deletion
+//!        +-- pending deletion
+//!        +-- requests that wait for breaks
 //! ```
-//! [`Hub`] neither reads a clock nor sends: times are milliseconds of one clock that its owner keeps, and what there is to say is
-//! polled as [`Event`]s after each call. A request that has to wait is told so and put aside by its owner, who executes
-//! it again *as a whole* when [`Event::Wake`] comes; [`Hub::forget`] ends the wait (CANCEL). Its open may have been closed
-//! meanwhile: a LOCK request then fails with `STATUS_RANGE_NOT_LOCKED` (smb2.lock.cancel), others with
-//! `STATUS_FILE_CLOSED`.
+//! [`Hub`] performs no I/O and reads no clock. Times are passed in, counted from a start that the
+//! owner chooses; results are polled as [`Event`]s after each call. A request that must wait is put
+//! aside by its owner, who executes it again *as a whole* after [`Event::Wake`]. [`Hub::forget`]
+//! ends the wait (CANCEL). The request's open may have been closed meanwhile: LOCK then fails with
+//! `STATUS_RANGE_NOT_LOCKED` (smb2.lock.cancel), other requests with `STATUS_FILE_CLOSED`.
 //!
-//! Invariants, kept by the model test:
-//! * no two opens of a stream deny each other ([MS-FSA] 2.1.5.1.2.2);
-//! * only one open, or the opens of one lease, may cache writes while other opens read or write;
-//! * no lock overlaps another that excludes it;
-//! * whoever waits, waits for a break under way or a lock held, and is woken once when it is gone (for a local program's
-//!   lock: woken by a timer, to look);
-//! * with its last open a file, its locks, leases and waiters are gone from the tables.
+//! Invariants, checked by the model test:
+//! * No two opens of a stream deny each other ([MS-FSA] 2.1.5.1.2.2).
+//! * While other opens read or write, only one open or the opens of one lease may cache writes.
+//! * No lock overlaps another that excludes it.
+//! * A waiting request waits for a break in progress or a lock that is held, and is woken once when
+//!   it ends. A request that waits for the lock of a local process is woken by a timer instead, to
+//!   try again.
+//! * When a file's last open is closed, its locks, leases and waiters leave the tables.
 //!
-//! Behaviour that the specifications leave open is Windows', as smbtorture's tests show it; the test's name stands beside it.
+//! Where the specifications are silent, the behaviour is that of Windows as the tests of smbtorture
+//! show it. The comments name the test.
 
+mod break_ack;
 mod break_out;
+mod break_trigger;
 mod caching;
 mod close;
-mod crowd;
+mod create_replays;
+mod durability;
 mod durable;
 mod event;
 mod grant;
@@ -35,72 +40,76 @@ mod lease;
 mod locks;
 mod notify;
 mod open;
-mod oplock;
 mod paths;
 mod posix;
 mod range;
 mod replay;
 mod sequence;
 mod share_mode;
+mod summary;
 mod table;
 #[cfg(test)]
 mod tests;
-mod touch;
 mod wait;
+mod wait_queue;
+mod watches;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
 
-pub use durable::{DurableGrant, DurableWish, ReconnectRequest};
+pub use break_trigger::{BreakOutcome, BreakTrigger};
+pub use durability::{DurableGrant, DurableOpenRequest};
+pub use durable::ReconnectRequest;
 pub use event::{BreakOrder, Closed, Deletion, Event};
 pub use ids::{ConnectionId, FileKey, OpenId, WaiterId};
 pub use lease::{GrantedLease, LeaseRequest, LeaseRequestV2};
-pub use locks::{LockOutcome, LockWish};
+pub use locks::{LockOutcome, RangeLockRequest};
 pub use notify::WatchOutcome;
 pub use open::{Granted, OpenOutcome, OpenRequest};
 pub use posix::{PosixLock, PosixPlan, PosixStep};
-pub use sequence::Ticket;
+pub use replay::CountedRequest;
 pub use table::OpenInfo;
-pub use touch::{Touch, TouchOutcome};
 
+use create_replays::CreateReplays;
 use ids::Holder;
 use lease::Leases;
-use notify::Watches;
-use replay::Creates;
-use table::{Open, Tables};
-use wait::Waits;
-
 use ropeway_smb_wire::SessionId;
 use ropeway_smb_wire::create_context::LeaseState;
+use table::{Open, Tables};
+use wait_queue::WaitQueue;
+use watches::Watches;
 
-/// Bounds of the tables. All are guesses but those that name a source.
+/// Limits of the tables. All are guesses unless they name a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubLimits {
-    /// Opens in all.
+    /// Number of opens.
     pub opens_max: usize,
-    /// Opens of one session.
+    /// Number of opens of one session.
     pub opens_per_session_max: usize,
-    /// Byte-range locks of one open.
+    /// Number of byte-range locks of one open.
     pub locks_per_open_max: u32,
-    /// Byte-range locks of one file or stream: each new one is compared with all of them.
+    /// Number of byte-range locks of one file or stream. Every new lock is compared with all of
+    /// them.
     pub locks_per_file_max: usize,
-    /// Byte-range locks in all.
+    /// Number of byte-range locks.
     pub locks_max: usize,
-    /// Requests that wait, in all.
+    /// Number of waiting requests.
     pub waiters_max: usize,
-    /// Bytes of changes kept for one watched folder, as they would be on the wire.
+    /// Length of the changes kept for one watched folder, in bytes on the wire.
     pub watch_bytes_max: u32,
-    /// How long a break may go unanswered: 35 s on Windows ([MS-SMB2] 3.3.2.1, note).
+    /// How long a break waits for its acknowledgment: 35 s on Windows ([MS-SMB2] 3.3.2.1, note).
     pub break_timeout_ms: u64,
-    /// How long a durable open waits for its client if that does not say: 60 s ([MS-SMB2] 3.3.5.9.10).
+    /// How long a durable open waits for its client if the client does not say: 60 s ([MS-SMB2]
+    /// 3.3.5.9.10).
     pub durable_timeout_ms: u32,
-    /// The longest it waits: 300 s (smb2.durable-v2-open.create-blob).
+    /// The longest time that a client may ask for: 300 s (smb2.durable-v2-open.create-blob).
     pub durable_timeout_max_ms: u32,
 }
 
 impl Default for HubLimits {
     fn default() -> Self {
         Self {
-            // 100,000 and head-room; an idle open takes some 2 KB.
+            // 100,000 and a reserve. An idle open takes about 2 KB.
             opens_max: 131_072,
             opens_per_session_max: 65_536,
             locks_per_open_max: 10_000,
@@ -115,14 +124,14 @@ impl Default for HubLimits {
     }
 }
 
-/// What is to happen at a time.
+/// An action at a given time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 enum Timer {
-    /// A break is not waited for any longer.
+    /// Ends a break that was not acknowledged.
     Break(Holder),
-    /// A durable open is given up.
+    /// Closes a durable open whose client did not return.
     Durable(OpenId),
-    /// A lock is tried again that a local program was in the way of.
+    /// Retries a lock that a local process held.
     Lock(WaiterId),
 }
 
@@ -133,16 +142,16 @@ pub struct Hub {
     last_open: u64,
     tables: Tables,
     leases: Leases,
-    creates: Creates,
+    creates: CreateReplays,
     watches: Watches,
-    waits: Waits,
-    due: HashMap<Timer, u64>,
-    timers: BTreeSet<(u64, Timer)>,
+    waits: WaitQueue,
+    due: HashMap<Timer, Duration>,
+    timers: BTreeSet<(Duration, Timer)>,
     events: VecDeque<Event>,
 }
 
 impl Hub {
-    /// Empty tables.
+    /// CreateReplays empty tables.
     pub fn new(limits: HubLimits) -> Self {
         Self {
             limits,
@@ -150,65 +159,65 @@ impl Hub {
         }
     }
 
-    /// What is known of an open.
+    /// Returns the description of an open.
     pub fn info(&self, open: OpenId) -> Option<&OpenInfo> {
         self.tables.opens.get(&open).map(|open| &open.info)
     }
 
-    /// Whether the open is to survive a lost connection, for the lock sequence ([MS-SMB2] 3.3.5.14).
+    /// Returns whether the open is durable; it then verifies lock sequences ([MS-SMB2] 3.3.5.14).
     pub fn is_durable(&self, open: OpenId) -> bool {
         let open = self.tables.opens.get(&open);
         open.is_some_and(|open| open.durable.is_some())
     }
 
-    /// Opens of a stream.
+    /// Returns the opens of a stream.
     pub fn opens_of<'a>(&'a self, file: &FileKey) -> impl Iterator<Item = &'a OpenInfo> + use<'a> {
         self.tables.opens_of(file).map(|open| &open.info)
     }
 
-    /// Number of opens.
+    /// Returns the number of opens.
     pub fn open_count(&self) -> usize {
         self.tables.opens.len()
     }
 
-    /// Number of a session's opens.
+    /// Returns the number of opens of a session.
     pub fn session_open_count(&self, session: SessionId) -> usize {
         self.tables.sessions.get(&session).map_or(0, BTreeSet::len)
     }
 
-    /// Number of requests that wait.
+    /// Returns the number of waiting requests.
     pub fn waiter_count(&self) -> usize {
         self.waits.len()
     }
 
-    /// What there is to do next.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] is to be called, in milliseconds of the clock.
-    pub fn poll_timeout(&self) -> Option<u64> {
+    /// Returns when to call [`Self::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Duration> {
         self.timers.first().map(|(due, _)| *due)
     }
 
-    /// Does what is due.
-    pub fn handle_timeout(&mut self, now_ms: u64) {
+    /// Performs the actions that are due.
+    pub fn handle_timeout(&mut self, now: Duration) {
         while let Some((due, timer)) = self.timers.first().copied()
-            && due <= now_ms
+            && due <= now
         {
             self.clear_timer(timer);
             match timer {
-                Timer::Break(holder) => self.revoke(now_ms, holder),
-                Timer::Durable(open) => self.expire(now_ms, open),
+                Timer::Break(holder) => self.revoke(now, holder),
+                Timer::Durable(open) => self.expire(now, open),
                 Timer::Lock(waiter) => self.wake(waiter),
             }
         }
     }
 
-    fn set_timer(&mut self, due_ms: u64, timer: Timer) {
+    fn set_timer(&mut self, due: Duration, timer: Timer) {
         self.clear_timer(timer);
-        self.due.insert(timer, due_ms);
-        self.timers.insert((due_ms, timer));
+        self.due.insert(timer, due);
+        self.timers.insert((due, timer));
     }
 
     fn clear_timer(&mut self, timer: Timer) {
@@ -217,7 +226,7 @@ impl Hub {
         }
     }
 
-    /// Who holds the right to cache of this open: its lease, or itself.
+    /// Returns the holder of an open's caching: its lease, or its own oplock.
     fn holder(open: &Open) -> Holder {
         match open.lease {
             Some(name) => Holder::Lease(name),
@@ -225,7 +234,7 @@ impl Hub {
         }
     }
 
-    /// The right to cache of a holder.
+    /// Returns the caching of a holder.
     fn caching(&self, holder: Holder) -> Option<&caching::Caching> {
         match holder {
             Holder::Oplock(open) => self.tables.opens.get(&open).map(|open| &open.oplock),
@@ -240,8 +249,8 @@ impl Hub {
         }
     }
 
-    /// The holder's right to cache has changed, or may have.
-    fn recount(&mut self, holder: Holder) {
+    /// Updates the stream's summary after the caching of a holder may have changed.
+    fn update_caching(&mut self, holder: Holder) {
         let Some(state) = self.caching(holder).map(|caching| caching.state) else {
             return;
         };
@@ -253,15 +262,15 @@ impl Hub {
             return;
         };
         if let Some(stream) = self.tables.stream_mut(&file) {
-            stream.crowd.set_caching(holder, state);
+            stream.summary.set_caching(holder, state);
         }
     }
 
-    /// Who holds any of `what` (W, H, or R for any caching at all) of a stream: each holder once, except `but`, in the order
-    /// of their first opens.
+    /// Returns the holders of any of `what` for a stream (W, H, or R for any caching), without
+    /// `but`, ordered by their oldest opens.
     fn holders(&self, file: &FileKey, what: LeaseState, but: Option<Holder>) -> Vec<Holder> {
         let stream = self.tables.stream(file);
-        let mut holders = stream.map_or_else(Vec::new, |stream| stream.crowd.holding(what));
+        let mut holders = stream.map_or_else(Vec::new, |stream| stream.summary.holding(what));
         holders.retain(|holder| Some(*holder) != but);
         holders.sort_by_key(|holder| match holder {
             Holder::Oplock(open) => Some(*open),

@@ -1,129 +1,40 @@
 //! Change notification ([MS-SMB2] 3.3.5.19; [MS-FSA] 2.1.5.10).
 //!
-//! An open folder's first CHANGE_NOTIFY says for good what is watched and how many bytes of changes are kept
-//! (smb2.notify.mask-change, valid-req). From then on changes are kept between requests. Each request that waits is
-//! answered with the next change, first come first.
+//! The first CHANGE_NOTIFY on an open folder fixes what is watched and how many bytes of changes
+//! are kept (smb2.notify.mask-change, valid-req). From then on changes between requests are kept.
+//! Each waiting request is answered with the next change, oldest request first.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use super::Hub;
-use super::event::Event;
-use super::ids::{OpenId, WaiterId};
-use super::wait::Wait;
 use ropeway_smb_wire::change_notify::{Action, CompletionFilter, FileNotifyInformation};
 use ropeway_smb_wire::upcase::fold;
 use ropeway_smb_wire::{NtStatus, Text};
 
-/// What becomes of a CHANGE_NOTIFY.
+use super::Hub;
+use super::event::Event;
+use super::ids::{OpenId, WaiterId};
+use super::wait_queue::Wait;
+use super::watches::Watch;
+
+/// The outcome of a CHANGE_NOTIFY request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchOutcome {
-    /// Something happened before.
+    /// Changes were kept since the last request.
     Ready {
         /// `STATUS_SUCCESS` or `STATUS_NOTIFY_ENUM_DIR`.
         status: NtStatus,
-        /// What.
+        /// The changes.
         changes: Vec<FileNotifyInformation>,
     },
-    /// [`Event::NotifyReady`] will answer it.
+    /// [`Event::NotifyReady`] will answer the request.
     Wait,
-    /// It fails.
+    /// The request fails.
     Refused(NtStatus),
 }
 
-/// A watched folder of one open.
-#[derive(Debug)]
-struct Watch {
-    place: (u32, Text),
-    filter: CompletionFilter,
-    recursive: bool,
-    bytes_max: usize,
-    changes: Vec<FileNotifyInformation>,
-    bytes: usize,
-    overflown: bool,
-    waiters: VecDeque<(WaiterId, usize)>,
-}
-
-/// All watched folders, by open and by share and path in upper case.
-#[derive(Debug, Default)]
-pub(super) struct Watches {
-    watches: HashMap<OpenId, Watch>,
-    places: HashMap<(u32, Text), BTreeSet<OpenId>>,
-}
-
-impl Watches {
-    pub(super) fn unwait(&mut self, open: OpenId, waiter: WaiterId) {
-        if let Some(watch) = self.watches.get_mut(&open) {
-            watch.waiters.retain(|(other, _)| *other != waiter);
-        }
-    }
-
-    fn insert(&mut self, open: OpenId, watch: Watch) {
-        self.places.entry(watch.place.clone()).or_default().insert(open);
-        self.watches.insert(open, watch);
-    }
-
-    fn remove(&mut self, open: OpenId) -> Option<Watch> {
-        let watch = self.watches.remove(&open)?;
-        if let Some(opens) = self.places.get_mut(&watch.place) {
-            opens.remove(&open);
-            if opens.is_empty() {
-                self.places.remove(&watch.place);
-            }
-        }
-        Some(watch)
-    }
-
-    /// The open's folder is called otherwise now.
-    pub(super) fn set_path(&mut self, open: OpenId, path: &Text) {
-        if let Some(mut watch) = self.remove(open) {
-            watch.place.1 = fold(path);
-            self.insert(open, watch);
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.watches.is_empty() && self.places.is_empty()
-    }
-}
-
-impl Watch {
-    /// What there is, for a response of that many bytes; `None` if there is nothing.
-    fn take(&mut self, output_max: usize) -> Option<(NtStatus, Vec<FileNotifyInformation>)> {
-        if self.changes.is_empty() && !self.overflown {
-            return None;
-        }
-        let changes = std::mem::take(&mut self.changes);
-        let bytes = std::mem::take(&mut self.bytes);
-        if std::mem::take(&mut self.overflown) || bytes > output_max.min(self.bytes_max) {
-            return Some((NtStatus::NOTIFY_ENUM_DIR, Vec::new()));
-        }
-        Some((NtStatus::SUCCESS, changes))
-    }
-
-    fn keep(&mut self, change: FileNotifyInformation, bytes_max: usize) {
-        self.bytes += wire_len(&change);
-        if self.overflown || self.bytes > bytes_max {
-            self.overflow();
-        } else {
-            self.changes.push(change);
-        }
-    }
-
-    fn overflow(&mut self) {
-        self.overflown = true;
-        self.changes = Vec::new();
-        self.bytes = 0;
-    }
-}
-
-/// Bytes of FILE_NOTIFY_INFORMATION with its padding ([MS-FSCC] 2.7.1).
-fn wire_len(change: &FileNotifyInformation) -> usize {
-    (12 + change.file_name.wire_len()).next_multiple_of(4)
-}
-
 impl Hub {
-    /// Asks for changes in an open folder. That it is one, and may be listed, the caller has checked.
+    /// Watches an open folder for changes. The caller has checked that it is a folder and that it
+    /// may be listed.
     pub fn watch(
         &mut self,
         open: OpenId,
@@ -132,7 +43,7 @@ impl Hub {
         output_max: u32,
         waiter: WaiterId,
     ) -> WatchOutcome {
-        self.unwait(waiter);
+        self.stop_waiting(waiter);
         let Some(info) = self.info(open) else {
             return WatchOutcome::Refused(NtStatus::FILE_CLOSED);
         };
@@ -169,14 +80,14 @@ impl Hub {
         WatchOutcome::Wait
     }
 
-    /// Something happened to an entry: `path` from the share's root, `\` between names. `filter` names the aspects of
-    /// it; who watches for any of them hears of it.
+    /// Reports a change of an entry. `path` is relative to the share, with `\` between names.
+    /// `filter` names the changed aspects; watches for any of them are notified.
     pub fn changed(&mut self, share_id: u32, path: &Text, action: Action, filter: CompletionFilter) {
         self.announce(share_id, &[(action, path)], filter);
     }
 
-    /// An entry was renamed: within its folder that is one change with two names, else it goes here and appears there
-    /// (smb2.notify.rec). `filter` is FILE_NAME or DIR_NAME.
+    /// Reports the rename of an entry. Within one folder it is one change with two names, otherwise
+    /// a removal and an addition (smb2.notify.rec). `filter` is FILE_NAME or DIR_NAME.
     pub fn changed_name(&mut self, share_id: u32, old: &Text, new: &Text, filter: CompletionFilter) {
         if fold(&parent(old)) == fold(&parent(new)) {
             let both = [(Action::RENAMED_OLD_NAME, old), (Action::RENAMED_NEW_NAME, new)];
@@ -187,12 +98,13 @@ impl Hub {
         }
     }
 
-    /// Whether an open watches its folder.
+    /// Returns whether an open watches its folder.
     pub(super) fn is_watched_by(&self, open: OpenId) -> bool {
         self.watches.watches.contains_key(&open)
     }
 
-    /// More happened in a share than is known: all who watch there have to look themselves.
+    /// Reports that changes in a share were missed. All watches there must list their folders
+    /// again.
     pub fn changes_lost(&mut self, share_id: u32) {
         let watches = self.watches.watches.iter();
         let there = watches.filter(|(_, watch)| watch.place.0 == share_id);
@@ -207,7 +119,7 @@ impl Hub {
         }
     }
 
-    /// Tells all watchers of the folder the entries are in, and of those above.
+    /// Notifies the watches of the folder that contains the entries, and those of its ancestors.
     fn announce(&mut self, share_id: u32, entries: &[(Action, &Text)], filter: CompletionFilter) {
         let Some((_, path)) = entries.first() else {
             return;
@@ -258,7 +170,7 @@ impl Hub {
         self.answer_next(open);
     }
 
-    /// Answers the first who waits at an open with what there is.
+    /// Answers the oldest waiting request of an open with the kept changes.
     fn answer_next(&mut self, open: OpenId) {
         let Some(watch) = self.watches.watches.get_mut(&open) else {
             return;
@@ -280,7 +192,7 @@ impl Hub {
         });
     }
 
-    /// Answers all requests that wait at an open.
+    /// Answers all waiting requests of an open.
     pub(super) fn answer_watchers(&mut self, open: OpenId, status: NtStatus) {
         let watch = self.watches.watches.get_mut(&open);
         let waiters = watch
@@ -291,14 +203,14 @@ impl Hub {
         }
     }
 
-    /// The open goes.
+    /// Ends the watch of an open.
     pub(super) fn end_watch(&mut self, open: OpenId, status: NtStatus) {
         self.answer_watchers(open, status);
         self.watches.remove(open);
     }
 }
 
-/// The folder that holds `path`; the root holds itself.
+/// Returns the folder that contains `path`. The root contains itself.
 fn parent(path: &Text) -> Text {
     let units = path.units();
     let end = units

@@ -1,117 +1,119 @@
-//! Opening ([MS-SMB2] 3.3.5.9; [MS-FSA] 2.1.5.1).
+//! CREATE on the global tables ([MS-SMB2] 3.3.5.9; [MS-FSA] 2.1.5.1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::Hub;
-use super::caching::{Caching, H, NONE, R, W, level_of, valid};
-use super::durable::{DurableGrant, DurableWish};
-use super::event::Event;
-use super::ids::{ConnectionId, FileKey, Holder, LeaseName, OpenId, WaiterId};
-use super::lease::{GrantedLease, LeaseRequest};
-use super::sequence::Sequence;
-use super::share_mode::{Mode, is_lease_stat, is_oplock_stat};
-use super::table::{Open, OpenInfo};
-use super::wait::Wait;
 use ropeway_smb_wire::create::{AccessMask, OplockLevel, ShareAccess};
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_smb_wire::{Guid, LeaseKey, NtStatus, SessionId, Text, TreeId};
 
-/// A CREATE, after its name was found and its rights were checked, and before the file is emptied or anything else is
-/// done to it. A file that does not exist yet is made first.
+use super::Hub;
+use super::caching::{Caching, H, NONE, R, W, level_of, valid};
+use super::durability::{DurableGrant, DurableOpenRequest};
+use super::event::Event;
+use super::ids::{ConnectionId, FileKey, Holder, LeaseName, OpenId, WaiterId};
+use super::lease::{GrantedLease, LeaseRequest};
+use super::sequence::Sequence;
+use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
+use super::table::{Open, OpenInfo};
+use super::wait_queue::Wait;
+
+/// A CREATE after its name was found and its rights were checked, and before it changes the file. A
+/// file that does not exist is created first.
 #[derive(Clone, Debug)]
 pub struct OpenRequest {
-    /// What to open.
+    /// The file.
     pub file: FileKey,
-    /// Its path without the stream.
+    /// The path, without the stream.
     pub path: Text,
-    /// Its share.
+    /// The share.
     pub share_id: u32,
-    /// It is a folder.
+    /// Whether it is a folder.
     pub directory: bool,
-    /// It was there before this request.
+    /// Whether the file existed before this request.
     pub existed: bool,
-    /// Its length now: locks beyond it do not keep anybody from caching (smb2.lease.lock2).
+    /// The current length in bytes. Locks beyond it do not prevent caching (smb2.lease.lock2).
     pub size: u64,
-    /// It will be emptied.
+    /// Whether the file will be truncated.
     pub overwrites: bool,
-    /// Rights that will be granted, none of them generic.
+    /// The rights to be granted, without generic rights.
     pub access: AccessMask,
-    /// What others may do meanwhile.
+    /// The access that other opens may have.
     pub share_access: ShareAccess,
-    /// It goes when this open closes.
+    /// Whether the file is deleted when this open closes.
     pub delete_on_close: bool,
-    /// The oplock asked for; not looked at with a lease.
+    /// The requested oplock. Ignored if there is a lease.
     pub oplock: OplockLevel,
-    /// The lease asked for (`oplock_level` said so, and the dialect has it).
+    /// The requested lease, if `oplock_level` says so and the dialect supports it.
     pub lease: Option<LeaseRequest>,
-    /// Whether it is to survive a lost connection.
-    pub durable: Option<DurableWish>,
+    /// The request for durability.
+    pub durable: Option<DurableOpenRequest>,
     /// `AppInstanceId` ([MS-SMB2] 2.2.13.2.13).
     pub app_instance: Option<Guid>,
-    /// `SMB2_FLAGS_REPLAY_OPERATION` is set.
+    /// Whether `SMB2_FLAGS_REPLAY_OPERATION` is set.
     pub replay: bool,
     /// `ChannelSequence`; 0 before 3.0.
     pub channel_sequence: u16,
-    /// Its connection.
+    /// The connection.
     pub connection: ConnectionId,
-    /// Its session.
+    /// The session.
     pub session: SessionId,
-    /// Its tree.
+    /// The tree.
     pub tree: TreeId,
     /// The connection's `ClientGuid`.
     pub client: Guid,
-    /// Who asks; compared only.
+    /// The user. Only compared.
     pub user: Arc<str>,
-    /// The request.
+    /// Identifies the request.
     pub waiter: WaiterId,
 }
 
-/// An open that was made, found, or found again.
+/// An open that was created, replayed or reconnected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Its number.
+    /// Its id.
     pub open: OpenId,
-    /// For the response; `Lease` with a lease.
+    /// The oplock level for the response; `Lease` with a lease.
     pub oplock: OplockLevel,
-    /// For the response.
+    /// The lease context for the response.
     pub lease: Option<GrantedLease>,
-    /// For the response.
+    /// The durable context for the response.
     pub durable: Option<DurableGrant>,
-    /// It was made by an earlier request, which this one repeats ([MS-SMB2] 3.3.5.9.10): nothing is to be done to the
-    /// file.
+    /// An earlier request created the open, and this one replays it ([MS-SMB2] 3.3.5.9.10). Do not
+    /// touch the file.
     pub replayed: bool,
 }
 
-/// What becomes of a CREATE.
+/// The outcome of a CREATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenOutcome {
-    /// It is open.
+    /// The file is open.
     Granted(Granted),
-    /// It fails.
+    /// The request fails.
     Refused(NtStatus),
-    /// Others have been told to make room; the whole request is executed again after [`Event::Wake`]. If that comes to an
-    /// end without another [`Hub::open`], the waiter is to be forgotten.
+    /// Other holders must break first. Execute the whole request again after [`Event::Wake`]. If
+    /// that ends without another [`Hub::open`], call [`Hub::forget`].
     Wait,
 }
 
-/// What stands in the way of an open.
+/// The conflicts of a CREATE with existing opens.
 #[derive(Debug, Default)]
-struct Obstacles {
-    /// Somebody denies it.
+struct Conflicts {
+    /// Whether the share modes conflict.
     violation: bool,
-    /// Who has to give up what, and keeps what.
+    /// Holders that must break, and what they keep.
     breaks: Vec<(Holder, LeaseState)>,
-    /// Those of them that have to answer first.
+    /// Holders whose acknowledgment must come first.
     waits: Vec<Holder>,
-    /// Opens whose client is away.
+    /// Conflicting opens without a connection.
     absent: BTreeSet<OpenId>,
 }
 
 impl OpenRequest {
     fn lease_name(&self) -> Option<LeaseName> {
         let lease = self.lease.as_ref()?;
-        lease.sane(self.directory)?;
+        lease.supported_state(self.directory)?;
         Some(LeaseName {
             client: self.client,
             key: lease.key,
@@ -122,20 +124,21 @@ impl OpenRequest {
         self.overwrites && self.existed
     }
 
-    /// What it does to others: emptying is writing.
-    fn mode(&self) -> Mode {
+    /// Returns the share mode. Truncation counts as writing.
+    fn mode(&self) -> ShareMode {
         let mut access = self.access;
         if self.empties() {
             access |= AccessMask::WRITE_DATA;
         }
-        Mode {
+        ShareMode {
             access,
             share: self.share_access,
         }
     }
 
-    /// It takes no notice of what that holder caches, and the holder none of it ([MS-FSA] 2.1.4.12).
-    fn passes_by(&self, holder: Holder) -> bool {
+    /// Returns whether this open and the caching of that holder do not affect each other ([MS-FSA]
+    /// 2.1.4.12).
+    fn ignores_caching_of(&self, holder: Holder) -> bool {
         !self.empties()
             && match holder {
                 Holder::Lease(_) => is_lease_stat(self.access),
@@ -145,23 +148,24 @@ impl OpenRequest {
 
     fn create_key(&self) -> Option<(Guid, Guid)> {
         match self.durable {
-            Some(DurableWish::V2 { create_guid, .. }) => Some((self.client, create_guid)),
+            Some(DurableOpenRequest::V2 { create_guid, .. }) => Some((self.client, create_guid)),
             _ => None,
         }
     }
 }
 
 impl Hub {
-    /// Opens. A repetition of the same request after [`Event::Wake`] bears the same waiter.
-    pub fn open(&mut self, now_ms: u64, request: &OpenRequest) -> OpenOutcome {
-        self.unwait(request.waiter);
+    /// Opens a file. The same request, executed again after [`Event::Wake`], carries the same
+    /// waiter.
+    pub fn open(&mut self, now: Duration, request: &OpenRequest) -> OpenOutcome {
+        self.stop_waiting(request.waiter);
         let create = request.create_key();
         if let Some(key) = create
-            && let Some(outcome) = self.open_again(request, key)
+            && let Some(outcome) = self.replay_create(request, key)
         {
             return outcome;
         }
-        let outcome = self.open_new(now_ms, request);
+        let outcome = self.open_new(now, request);
         match (&outcome, create) {
             (OpenOutcome::Wait, Some(key)) => self.creates.wait(key, request.session, request.waiter),
             (OpenOutcome::Granted(granted), Some(key)) => {
@@ -172,7 +176,7 @@ impl Hub {
         outcome
     }
 
-    fn open_new(&mut self, now_ms: u64, request: &OpenRequest) -> OpenOutcome {
+    fn open_new(&mut self, now: Duration, request: &OpenRequest) -> OpenOutcome {
         if self.tables.opens.len() >= self.limits.opens_max {
             return OpenOutcome::Refused(NtStatus::INSUFFICIENT_RESOURCES);
         }
@@ -185,29 +189,29 @@ impl Hub {
             return OpenOutcome::Refused(NtStatus::INVALID_PARAMETER);
         }
         let mut in_the_way = self.predecessors(request);
-        // Each round but the last closes an open.
+        // Every pass but the last closes an open.
         loop {
             let mut deleted = false;
             for open in in_the_way {
-                deleted |= self.give_up(now_ms, open);
+                deleted |= self.close_absent(now, open);
             }
             if deleted {
-                // The file goes first, then the request sees what there is.
+                // The file must be deleted before the request is executed again.
                 self.events.push_back(Event::Wake(request.waiter));
                 return OpenOutcome::Wait;
             }
             if self.delete_pending(&request.file) {
                 return OpenOutcome::Refused(NtStatus::DELETE_PENDING);
             }
-            let obstacles = self.obstacles(request);
-            if obstacles.absent.is_empty() {
-                return self.pass(now_ms, request, &obstacles);
+            let conflicts = self.conflicts(request);
+            if conflicts.absent.is_empty() {
+                return self.resolve(now, request, &conflicts);
             }
-            in_the_way = obstacles.absent;
+            in_the_way = conflicts.absent;
         }
     }
 
-    /// Opens of the same application that has moved to another client ([MS-SMB2] 3.3.5.9.13).
+    /// Returns the opens of the same application instance on another client ([MS-SMB2] 3.3.5.9.13).
     fn predecessors(&self, request: &OpenRequest) -> BTreeSet<OpenId> {
         if request.app_instance.is_none() {
             return BTreeSet::new();
@@ -219,103 +223,105 @@ impl Hub {
         elsewhere.map(|info| info.id).collect()
     }
 
-    fn pass(&mut self, now_ms: u64, request: &OpenRequest, obstacles: &Obstacles) -> OpenOutcome {
-        for (holder, keep) in &obstacles.breaks {
-            self.take_back(now_ms, *holder, *keep);
+    fn resolve(&mut self, now: Duration, request: &OpenRequest, conflicts: &Conflicts) -> OpenOutcome {
+        for (holder, keep) in &conflicts.breaks {
+            self.start_break(now, *holder, *keep);
         }
-        if !obstacles.waits.is_empty() {
+        if !conflicts.waits.is_empty() {
             let wait = Wait::Breaks {
                 base: request.file.base(),
-                holders: obstacles.waits.clone(),
+                holders: conflicts.waits.clone(),
             };
             return match self.wait(request.waiter, wait) {
                 true => OpenOutcome::Wait,
                 false => OpenOutcome::Refused(NtStatus::INSUFFICIENT_RESOURCES),
             };
         }
-        if obstacles.violation {
+        if conflicts.violation {
             return OpenOutcome::Refused(NtStatus::SHARING_VIOLATION);
         }
-        OpenOutcome::Granted(self.admit(request))
+        OpenOutcome::Granted(self.insert_open(request))
     }
 
-    /// [MS-FSA] 2.1.5.1.2: if somebody denies the open, handle caching is called back, for its holder may not need the
-    /// file any more; else write caching, and all caching of a file that is emptied.
-    fn obstacles(&self, request: &OpenRequest) -> Obstacles {
-        let mut obstacles = Obstacles::default();
+    /// Determines the conflicts of a request ([MS-FSA] 2.1.5.1.2). On a share mode conflict handle
+    /// caching breaks, as its holder may no longer need the file; otherwise write caching breaks.
+    /// Truncation breaks all caching.
+    fn conflicts(&self, request: &OpenRequest) -> Conflicts {
+        let mut conflicts = Conflicts::default();
         let own = request.lease_name().map(Holder::Lease);
-        obstacles.violation = self.is_denied(&request.file, request.mode());
-        let demanded = if obstacles.violation { H } else { W };
-        // Emptying takes all there is.
+        conflicts.violation = self.is_denied(&request.file, request.mode());
+        let demanded = if conflicts.violation { H } else { W };
+        // Truncation affects every holder.
         let concerned = if request.empties() { R } else { demanded };
         let mut holders = self.holders(&request.file, concerned, own);
-        if obstacles.violation {
-            obstacles.absent.extend(self.absent_deniers(request));
+        if conflicts.violation {
+            conflicts.absent.extend(self.absent_deniers(request));
             holders.extend(self.handles_across(request));
         }
         for holder in holders {
             let state = self.caching(holder).map_or(NONE, |caching| caching.state);
-            let keep = if request.empties() && !obstacles.violation {
+            let keep = if request.empties() && !conflicts.violation {
                 NONE
             } else {
                 valid(state.difference(demanded))
             };
-            if keep == state || request.passes_by(holder) {
+            if keep == state || request.ignores_caching_of(holder) {
                 continue;
             }
             match self.absent(holder) {
-                Some(opens) => obstacles.absent.extend(opens),
+                Some(opens) => conflicts.absent.extend(opens),
                 None => {
-                    obstacles.breaks.push((holder, keep));
+                    conflicts.breaks.push((holder, keep));
                     if state.intersects(demanded) {
-                        obstacles.waits.push(holder);
+                        conflicts.waits.push(holder);
                     }
                 }
             }
         }
-        obstacles
+        conflicts
     }
 
-    /// Whether any open denies an open of that file in that mode.
-    pub(super) fn is_denied(&self, file: &FileKey, mode: Mode) -> bool {
+    /// Returns whether an existing open conflicts with one of that file in that mode.
+    pub(super) fn is_denied(&self, file: &FileKey, mode: ShareMode) -> bool {
         let streams = self.tables.bases.get(&file.base()).map(|base| &base.streams);
         let mut streams = streams.into_iter().flatten();
         streams.any(|stream| match (&file.stream, &stream.name) {
-            (one, two) if one == two => stream.crowd.denies(mode),
-            (None, Some(_)) => stream.crowd.denies_base(mode),
-            (Some(_), None) => stream.crowd.denies_stream(mode),
+            (one, two) if one == two => stream.summary.denies(mode),
+            (None, Some(_)) => stream.summary.denies_base(mode),
+            (Some(_), None) => stream.summary.denies_stream(mode),
             _ => false,
         })
     }
 
-    fn is_denied_by(file: &FileKey, mode: Mode, open: &Open) -> bool {
+    fn is_denied_by(file: &FileKey, mode: ShareMode, open: &Open) -> bool {
         let other = open.mode();
         match (&file.stream, &open.info.file.stream) {
             (one, two) if one == two => mode.conflicts(other),
-            (None, Some(_)) => Mode::conflicts_across(mode, other),
-            (Some(_), None) => Mode::conflicts_across(other, mode),
+            (None, Some(_)) => ShareMode::conflicts_across(mode, other),
+            (Some(_), None) => ShareMode::conflicts_across(other, mode),
             _ => false,
         }
     }
 
-    /// Opens without a client that deny the request.
+    /// Returns the opens without a connection that conflict with the request.
     fn absent_deniers(&self, request: &OpenRequest) -> Vec<OpenId> {
         let base = self.tables.bases.get(&request.file.base());
         let streams = base.map_or(&[][..], |base| &base.streams).iter();
         streams
-            .flat_map(|stream| stream.crowd.absent())
+            .flat_map(|stream| stream.summary.absent())
             .filter_map(|id| self.tables.opens.get(&id))
             .filter(|open| Self::is_denied_by(&request.file, request.mode(), open))
             .map(|open| open.info.id)
             .collect()
     }
 
-    /// Who caches handles of the file's other streams, and denies the request.
+    /// Returns the holders of handle caching on other streams of the file that conflict with the
+    /// request.
     fn handles_across(&self, request: &OpenRequest) -> Vec<Holder> {
         let base = self.tables.bases.get(&request.file.base());
         let streams = base.map_or(&[][..], |base| &base.streams).iter();
         let others = streams.filter(|stream| stream.name != request.file.stream);
-        let holders = others.flat_map(|stream| stream.crowd.holding(H));
+        let holders = others.flat_map(|stream| stream.summary.holding(H));
         let denies = |open: &OpenId| {
             let open = self.tables.opens.get(open);
             open.is_some_and(|open| Self::is_denied_by(&request.file, request.mode(), open))
@@ -331,7 +337,7 @@ impl Hub {
             .collect()
     }
 
-    /// The holder's opens, if none of them has a connection.
+    /// Returns the opens of a holder if none of them has a connection.
     pub(super) fn absent(&self, holder: Holder) -> Option<Vec<OpenId>> {
         let is_absent = |open: OpenId| self.info(open).is_none_or(|info| info.connection.is_none());
         match holder {
@@ -344,10 +350,10 @@ impl Hub {
         }
     }
 
-    /// Nothing stands in the way.
-    fn admit(&mut self, request: &OpenRequest) -> Granted {
+    /// Adds the open to the tables and grants its caching. All conflicts have been resolved.
+    fn insert_open(&mut self, request: &OpenRequest) -> Granted {
         let name = request.lease_name();
-        let wanted = self.wanted(request);
+        let wanted = self.requested_caching(request);
         let can = self.grantable(request, name, wanted);
         self.last_open += 1;
         let id = OpenId(self.last_open);
@@ -368,10 +374,10 @@ impl Hub {
             lock_sequences: None,
         });
         if let (Some(name), Some(ask)) = (name, &request.lease) {
-            let solid = !is_oplock_stat(request.access);
-            self.leases.join(name, (id, solid), &request.file, ask, can);
+            let non_stat = !is_oplock_stat(request.access);
+            self.leases.join(name, (id, non_stat), &request.file, ask, can);
         }
-        self.recount(name.map_or(Holder::Oplock(id), Holder::Lease));
+        self.update_caching(name.map_or(Holder::Oplock(id), Holder::Lease));
         let durable = self.make_durable(id, request);
         Granted {
             open: id,

@@ -1,14 +1,16 @@
-//! Opens by path: what renaming and deleting folders has to know.
+//! Opens by path, for renaming and deleting folders.
+
+use ropeway_smb_wire::Text;
+use ropeway_smb_wire::upcase::{equal, fold};
 
 use super::Hub;
 use super::ids::OpenId;
 use super::table::OpenInfo;
-use ropeway_smb_wire::Text;
-use ropeway_smb_wire::upcase::{equal, fold};
 
 impl Hub {
-    /// Opens beneath a folder, itself excluded: while there are any, it cannot be renamed (`STATUS_ACCESS_DENIED`:
-    /// smb2.rename.rename_dir_openfile). Opens whose client is away count.
+    /// Returns the opens beneath a folder, without those of the folder itself. While there are any,
+    /// it cannot be renamed (`STATUS_ACCESS_DENIED`: smb2.rename.rename_dir_openfile). Opens
+    /// without a connection count.
     pub fn opens_beneath<'a>(
         &'a self,
         share_id: u32,
@@ -18,8 +20,8 @@ impl Hub {
         opens.filter_map(|open| self.info(open))
     }
 
-    /// A file or folder is called otherwise now: so are its opens, those beneath it, and what is watched by them. Opens
-    /// by another of its hard links are not concerned. Says which opens are.
+    /// Applies a rename to the opens of a file or folder, to those beneath it, and to their
+    /// watches. Opens by another hard link are not affected. Returns the affected opens.
     pub fn renamed(&mut self, share_id: u32, old: &Text, new: &Text) -> Vec<OpenId> {
         let folded = fold(old);
         let own = self.tables.paths.get(&(share_id, folded.clone()));
@@ -39,9 +41,9 @@ impl Hub {
                     .streams
                     .iter_mut()
                     .filter_map(|stream| stream.pending.as_mut());
-                for doomed in base.pending.iter_mut().chain(streams) {
-                    if doomed.share_id == share_id && equal(&doomed.path, &before) {
-                        doomed.path = path.clone();
+                for deletion in base.pending.iter_mut().chain(streams) {
+                    if deletion.share_id == share_id && equal(&deletion.path, &before) {
+                        deletion.path = path.clone();
                     }
                 }
             }

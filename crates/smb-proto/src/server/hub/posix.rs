@@ -1,72 +1,77 @@
-//! Byte-range locks as local programs see them: what the POSIX locks of an open are to be.
+//! Byte-range locks for local processes: the POSIX locks that mirror the SMB locks of an open.
 //!
-//! A byte of a file has at most one POSIX lock of one open, while SMB's locks of an open stack. The rule is: a byte is
-//! locked for writing where any exclusive lock of the open covers it, else for reading where a shared one does. A lock
-//! or unlock changes only the bytes for which that gives something else, so that nothing is given up that another lock
-//! of the same open still covers.
+//! Each byte of a file has at most one POSIX lock per open, while SMB locks of one open stack. The
+//! rule: a byte has a write lock if any exclusive lock of the open covers it, otherwise a read lock
+//! if a shared lock covers it. A LOCK request changes only the bytes for which the rule yields a
+//! different result, so a byte that another lock of the same open still covers stays locked.
 //!
-//! Lengths of files are signed, and so are POSIX ranges: what lies beyond 2^63 - 1, and locks of no bytes, only clients
-//! see.
+//! File lengths are signed, and so are POSIX ranges. Locks beyond 2^63 - 1 and locks of zero bytes
+//! are visible to SMB clients only.
 
-use super::ids::OpenId;
-use super::locks::{ELEMENTS_MAX, LockOutcome, LockWish, unlocked_by};
-use super::range::Lock;
-use super::wait::Wait;
-use super::{Hub, Timer};
+use std::time::Duration;
+
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_smb_wire::lock::{LockElement, LockFlags};
 
+use super::ids::OpenId;
+use super::locks::{ELEMENTS_MAX, LockOutcome, RangeLockRequest, unlocked_by};
+use super::range::Lock;
+use super::wait_queue::Wait;
+use super::{Hub, Timer};
+
 /// The highest offset of a POSIX lock.
 const LAST: u64 = i64::MAX as u64;
 
-/// A request that a local program is in the way of is tried again after so long: nothing tells when that lock goes. A
-/// guess: people do not notice it.
-const RETRY_MS: u64 = 100;
-/// With many such requests each waits longer, so that all together are tried so often: one in so many milliseconds.
-const RETRY_EACH_MS: u64 = 1;
+/// Interval between attempts at a lock that a local process holds. The kernel does
+/// not report its release. A guess: too short for a user to notice.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval per waiting request. With many requests the interval grows, so that all
+/// together are retried once per this time.
+const RETRY_INTERVAL_EACH: Duration = Duration::from_millis(1);
 
-/// What a byte is locked for.
+/// The POSIX lock of a byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PosixLock {
-    /// Not at all.
+    /// No lock.
     #[default]
     None,
     /// Others may read it (`F_RDLCK`).
     Read,
-    /// Nobody else may have it (`F_WRLCK`).
+    /// Others may not access it (`F_WRLCK`).
     Write,
 }
 
-/// A range of bytes for which an open's POSIX lock becomes another one.
+/// A range of bytes whose POSIX lock changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PosixStep {
     /// The first byte.
     pub first: u64,
     /// The last byte, at most 2^63 - 1.
     pub last: u64,
-    /// The lock that there is.
+    /// The current lock.
     pub before: PosixLock,
-    /// The lock that there is to be.
+    /// The new lock.
     pub after: PosixLock,
 }
 
-/// What a LOCK request means for local programs.
+/// The changes that a LOCK request makes to the POSIX locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PosixPlan {
-    /// The changes, by offset; none if the hub is going to refuse the request, or to have it wait.
+    /// The changes, by offset. Empty if the hub will refuse the request or let it wait.
     pub steps: Vec<PosixStep>,
-    /// The request unlocks: the steps come after [`Hub::lock`], otherwise before it.
+    /// Whether the request unlocks. The steps then follow [`Hub::lock`]; otherwise they precede it.
     pub unlocks: bool,
 }
 
 impl Hub {
-    /// What there is to be done for local programs if [`Self::lock`] is called with the same request next. The caller sees
-    /// to it that no other lock of the file is granted or given up in between; opens may close.
+    /// Returns the changes to make if [`Self::lock`] is called with the same request next. The
+    /// caller ensures that no other lock of the file is granted or released in between. Opens may
+    /// close.
     ///
     /// # Errors
-    /// `STATUS_INSUFFICIENT_RESOURCES`: a lock of too many pieces.
-    pub fn posix_plan(&self, request: &LockWish<'_>) -> Result<PosixPlan, NtStatus> {
+    /// `STATUS_INSUFFICIENT_RESOURCES`: the lock consists of too many pieces.
+    pub fn posix_plan(&self, request: &RangeLockRequest<'_>) -> Result<PosixPlan, NtStatus> {
         let elements = request.elements;
         let nothing = PosixPlan::default();
         let Some(file) = self.info(request.open).map(|info| &info.file) else {
@@ -74,7 +79,7 @@ impl Hub {
         };
         if request
             .verified_sequence()
-            .is_some_and(|sequence| self.has_seen(request.open, sequence))
+            .is_some_and(|sequence| self.was_carried_out(request.open, sequence))
         {
             return Ok(nothing);
         }
@@ -94,49 +99,47 @@ impl Hub {
         if unlocks {
             unlock(&mut after, request.open, elements);
         } else {
-            match self.judge(request.open, file, elements) {
+            match self.check_locks(request.open, file, elements) {
                 Ok((wanted, None)) => after.extend(wanted.iter().map(|one| one.lock)),
                 Ok((_, Some(_))) | Err(_) => return Ok(nothing),
             }
         }
         let steps = steps(&before, &after);
-        // As many as if each was asked for. Those of an unlock were all asked for before.
+        // The limit for locks requested one by one. The pieces of an unlock were all requested
+        // before.
         if !unlocks && steps.len() > ELEMENTS_MAX {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         Ok(PosixPlan { steps, unlocks })
     }
 
-    /// A local program is in the way of a request that [`Self::lock`] would have granted: it is refused, or waits and is
-    /// tried again, as [`Self::poll_timeout`] says.
-    pub fn lock_held_outside(&mut self, request: &LockWish<'_>) -> LockOutcome {
-        self.unwait(request.waiter);
+    /// Handles a request that [`Self::lock`] would grant but for the lock of a local process. The
+    /// request is refused, or it waits and is retried when [`Self::poll_timeout`] says.
+    pub fn lock_held_locally(&mut self, request: &RangeLockRequest<'_>) -> LockOutcome {
+        self.stop_waiting(request.waiter);
         let Some(file) = self.info(request.open).map(|info| info.file.clone()) else {
             return LockOutcome::Refused(NtStatus::FILE_CLOSED);
         };
         if let Some(sequence) = request.verified_sequence() {
-            self.is_seen(request.open, sequence);
+            self.is_replayed_lock(request.open, sequence);
         }
-        let wanted = match self.judge(request.open, &file, request.elements) {
+        let wanted = match self.check_locks(request.open, &file, request.elements) {
             Ok((wanted, _)) => wanted,
             Err(status) => return LockOutcome::Refused(status),
         };
         let Some(one) = wanted.first().filter(|one| one.waits) else {
             return LockOutcome::Refused(NtStatus::LOCK_NOT_GRANTED);
         };
-        if !self.wait(request.waiter, Wait::Outside(one.lock)) {
+        if !self.wait(request.waiter, Wait::LocalLock(one.lock)) {
             return LockOutcome::Refused(NtStatus::INSUFFICIENT_RESOURCES);
         }
-        let others = u64::try_from(self.waits.outside()).unwrap_or(u64::MAX);
-        let patience = RETRY_MS.max(others.saturating_mul(RETRY_EACH_MS));
-        self.set_timer(
-            request.now_ms.saturating_add(patience),
-            Timer::Lock(request.waiter),
-        );
+        let others = u32::try_from(self.waits.local_locks()).unwrap_or(u32::MAX);
+        let interval = RETRY_INTERVAL.max(RETRY_INTERVAL_EACH.saturating_mul(others));
+        self.set_timer(request.now.saturating_add(interval), Timer::Lock(request.waiter));
         LockOutcome::Wait
     }
 
-    /// Number of locks that an open holds.
+    /// Returns the number of locks that an open holds.
     pub fn lock_count(&self, open: OpenId) -> usize {
         self.tables
             .opens
@@ -144,7 +147,8 @@ impl Hub {
             .map_or(0, |open| open.lock_count as usize)
     }
 
-    /// Whether the open's client may keep what it reads, or writes, to itself: it looks after its locks by itself, too.
+    /// Returns whether the open's client may cache reads, or writes. It then checks its locks
+    /// itself.
     pub fn caches(&self, open: OpenId, write: bool) -> bool {
         let what = match write {
             true => LeaseState::WRITE_CACHING,
@@ -156,7 +160,7 @@ impl Hub {
     }
 }
 
-/// The first and the last byte that elements name.
+/// Returns the first and the last byte that the elements cover.
 fn hull(elements: &[LockElement]) -> Option<(u64, u64)> {
     let first = elements.iter().map(|element| element.offset).min()?;
     let last = elements
@@ -165,12 +169,12 @@ fn hull(elements: &[LockElement]) -> Option<(u64, u64)> {
     Some((first, last.max()?))
 }
 
-/// The last byte of a range; of an empty one, its offset.
+/// Returns the last byte of a range; for an empty range, its offset.
 fn last_of(offset: u64, length: u64) -> u64 {
     offset.saturating_add(length.saturating_sub(1))
 }
 
-/// Takes out what unlocking takes out, up to the first element that fails.
+/// Removes the locks that the elements unlock, up to the first element that fails.
 fn unlock(locks: &mut Vec<Lock>, open: OpenId, elements: &[LockElement]) {
     for element in elements {
         let place = match element.flags == LockFlags::UNLOCK {
@@ -184,7 +188,7 @@ fn unlock(locks: &mut Vec<Lock>, open: OpenId, elements: &[LockElement]) {
     }
 }
 
-/// Number of locks over a place, exclusive ones and all.
+/// Number of locks that cover a position.
 #[derive(Clone, Copy, Default)]
 struct Depth {
     exclusive: usize,
@@ -212,9 +216,10 @@ impl Depth {
     }
 }
 
-/// Where the locks of one open give something else after a change than before, in order and as few as can be.
+/// Returns where the locks of one open yield a different POSIX lock after a change than before it,
+/// in order and in as few steps as possible.
 fn steps(before: &[Lock], after: &[Lock]) -> Vec<PosixStep> {
-    // Ends of ranges, by offset: of what was, or of what is to be; those that begin, and those that have ended before.
+    // The ends of all ranges, by offset: whether the range is new, and whether this is its start.
     let mut ends = Vec::with_capacity(2 * (before.len() + after.len()));
     for (is_new, locks) in [(false, before), (true, after)] {
         for lock in locks {
@@ -226,7 +231,7 @@ fn steps(before: &[Lock], after: &[Lock]) -> Vec<PosixStep> {
             ends.push((last + 1, is_new, false, lock));
         }
     }
-    // What begins is counted first, so that no count falls below zero.
+    // Starts come first, so that no count drops below zero.
     ends.sort_by_key(|&(at, _, begins, _)| (at, !begins));
     let mut steps: Vec<PosixStep> = Vec::new();
     let mut depths = [Depth::default(); 2];

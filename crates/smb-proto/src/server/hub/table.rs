@@ -1,56 +1,57 @@
-//! The tables: opens, files with their streams, and the indices over them.
+//! The tables of opens and of files with their streams, and their indices.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::caching::Caching;
-use super::crowd::Crowd;
-use super::durable::Durability;
-use super::ids::{BaseKey, ConnectionId, FileKey, LeaseName, OpenId, WaiterId};
-use super::range::Lock;
-use super::sequence::Sequence;
-use super::share_mode::Mode;
 use ropeway_smb_wire::create::{AccessMask, ShareAccess};
 use ropeway_smb_wire::upcase::fold;
 use ropeway_smb_wire::{Guid, LeaseKey, SessionId, Text, TreeId};
 
-/// What is known of an open ([MS-SMB2] 3.3.1.10).
+use super::caching::Caching;
+use super::durability::Durability;
+use super::ids::{BaseKey, ConnectionId, FileKey, LeaseName, OpenId, WaiterId};
+use super::range::Lock;
+use super::sequence::Sequence;
+use super::share_mode::ShareMode;
+use super::summary::OpenSummary;
+
+/// The description of an open ([MS-SMB2] 3.3.1.10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenInfo {
-    /// Its number.
+    /// Its id.
     pub id: OpenId,
-    /// What is open.
+    /// The file.
     pub file: FileKey,
-    /// The connection it was made or reconnected on; `None` while nobody holds the durable open.
+    /// The connection it was created or reconnected on; `None` while a durable open has no client.
     pub connection: Option<ConnectionId>,
-    /// Its session; of no meaning without a connection.
+    /// The session. Meaningless without a connection.
     pub session: SessionId,
-    /// Its tree; of no meaning without a connection.
+    /// The tree. Meaningless without a connection.
     pub tree: TreeId,
-    /// The client that made it, or came back for it.
+    /// The client that created it or reconnected to it.
     pub client: Guid,
-    /// The user who made it.
+    /// The user who created it.
     pub user: Arc<str>,
-    /// Its share.
+    /// The share.
     pub share_id: u32,
-    /// Granted rights.
+    /// The granted rights.
     pub access: AccessMask,
-    /// What others may do meanwhile.
+    /// The access that other opens may have.
     pub share_access: ShareAccess,
-    /// A folder.
+    /// Whether it is a folder.
     pub directory: bool,
-    /// It was opened to be deleted when it closes.
+    /// Whether the file is deleted when this open closes.
     pub delete_on_close: bool,
-    /// Its path without the stream; renames change it.
+    /// The path, without the stream. Renames change it.
     pub path: Text,
-    /// The lease of the folder it is in, as the client calls it.
+    /// The lease key that the client has for the parent folder.
     pub parent_lease: Option<LeaseKey>,
     /// `AppInstanceId`.
     pub app_instance: Option<Guid>,
 }
 
-/// An open with all that hangs on it.
+/// An open with all its state.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) info: OpenInfo,
@@ -59,51 +60,52 @@ pub(super) struct Open {
     pub(super) lease: Option<LeaseName>,
     pub(super) durable: Option<Durability>,
     pub(super) sequence: Sequence,
-    /// Locks it holds, to be quick where there are none.
+    /// Number of its locks. Speeds up the case without locks.
     pub(super) lock_count: u32,
-    /// `LockSequenceArray` ([MS-SMB2] 3.3.1.10): the last number seen in each bucket, [`super::locks::UNSEEN`] if none.
+    /// `LockSequenceArray` ([MS-SMB2] 3.3.1.10): the last number in each bucket, or
+    /// [`super::locks::UNKNOWN_SEQUENCE`].
     pub(super) lock_sequences: Option<Box<[u8; 64]>>,
 }
 
 impl Open {
-    pub(super) fn mode(&self) -> Mode {
-        Mode {
+    pub(super) fn mode(&self) -> ShareMode {
+        ShareMode {
             access: self.info.access,
             share: self.info.share_access,
         }
     }
 }
 
-/// A file or folder that is open in some way.
+/// A file or folder with at least one open.
 #[derive(Debug, Default)]
 pub(super) struct Base {
-    /// Streams that are open, in no order; few.
+    /// Its open streams, unordered and few.
     pub(super) streams: Vec<Stream>,
-    /// The file is to be deleted with its last close; how it was called by whoever decided that.
-    pub(super) pending: Option<Doomed>,
-    /// Requests that wait for breaks here.
+    /// Set if the file is deleted at its last close, with the name under which it was marked.
+    pub(super) pending: Option<PendingDeletion>,
+    /// Requests that wait for breaks of this file.
     pub(super) waiters: BTreeSet<WaiterId>,
 }
 
-/// A stream that is open.
+/// An open stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) name: Option<Text>,
-    pub(super) crowd: Crowd,
+    pub(super) summary: OpenSummary,
     pub(super) locks: Vec<Lock>,
-    /// LOCK requests that wait, first come first.
+    /// Waiting LOCK requests, oldest first.
     pub(super) lock_waiters: Vec<WaiterId>,
-    /// This named stream alone is to be deleted.
-    pub(super) pending: Option<Doomed>,
+    /// Set if only this named stream is to be deleted.
+    pub(super) pending: Option<PendingDeletion>,
 }
 
-/// Where that which is to be deleted lies.
+/// The location of a file marked for deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Doomed {
+pub(super) struct PendingDeletion {
     pub(super) share_id: u32,
     pub(super) path: Text,
     pub(super) directory: bool,
-    /// Who decided it.
+    /// The user who marked it.
     pub(super) user: Arc<str>,
 }
 
@@ -119,16 +121,16 @@ impl Base {
     }
 }
 
-/// Opens, files, and who has which.
+/// Opens, files, and the indices over them.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) opens: HashMap<OpenId, Open>,
     pub(super) bases: HashMap<BaseKey, Base>,
     pub(super) sessions: HashMap<SessionId, BTreeSet<OpenId>>,
-    /// Byte-range locks of all opens.
+    /// Number of byte-range locks of all opens.
     pub(super) lock_count: usize,
     pub(super) connections: BTreeSet<(ConnectionId, OpenId)>,
-    /// By share and path in upper case.
+    /// By share and upper-case path.
     pub(super) paths: BTreeMap<(u32, Text), BTreeSet<OpenId>>,
 }
 
@@ -141,9 +143,9 @@ impl Tables {
         self.bases.get_mut(&file.base())?.stream_mut(file.stream.as_ref())
     }
 
-    /// Opens of one stream.
+    /// Returns the opens of one stream.
     pub(super) fn opens_of<'a>(&'a self, file: &FileKey) -> impl Iterator<Item = &'a Open> + use<'a> {
-        let ids = self.stream(file).map(|stream| stream.crowd.opens());
+        let ids = self.stream(file).map(|stream| stream.summary.opens());
         ids.into_iter().flatten().filter_map(|id| self.opens.get(&id))
     }
 
@@ -151,13 +153,13 @@ impl Tables {
         let info = &open.info;
         let base = self.bases.entry(info.file.base()).or_default();
         match base.stream_mut(info.file.stream.as_ref()) {
-            Some(stream) => stream.crowd.add(&open),
+            Some(stream) => stream.summary.add(&open),
             None => {
-                let mut crowd = Crowd::default();
-                crowd.add(&open);
+                let mut summary = OpenSummary::default();
+                summary.add(&open);
                 base.streams.push(Stream {
                     name: info.file.stream.clone(),
-                    crowd,
+                    summary,
                     locks: Vec::new(),
                     lock_waiters: Vec::new(),
                     pending: None,
@@ -172,7 +174,7 @@ impl Tables {
         self.opens.insert(open.info.id, open);
     }
 
-    /// Takes the open out of everything but its file's streams.
+    /// Removes the open from all tables except its file's streams.
     pub(super) fn remove(&mut self, id: OpenId) -> Option<Open> {
         let open = self.opens.remove(&id)?;
         self.detach(&open.info);
@@ -186,13 +188,13 @@ impl Tables {
         Some(open)
     }
 
-    /// The session has the open, on that connection.
+    /// Attaches the open to a session and a connection.
     pub(super) fn attach(&mut self, id: OpenId, connection: ConnectionId, session: SessionId) {
         self.connections.insert((connection, id));
         self.sessions.entry(session).or_default().insert(id);
     }
 
-    /// Nobody has the open.
+    /// Detaches the open from its session and connection.
     pub(super) fn detach(&mut self, info: &OpenInfo) {
         let Some(connection) = info.connection else {
             return;
@@ -216,7 +218,7 @@ impl Tables {
         set.map(|set| set.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Opens whose path, in upper case, lies beneath the folder's.
+    /// Returns the opens whose upper-case path lies beneath the folder's.
     pub(super) fn beneath<'a>(
         &'a self,
         share_id: u32,
@@ -227,7 +229,7 @@ impl Tables {
         range.flat_map(|(_, set)| set.iter().copied())
     }
 
-    /// Gives the open another path.
+    /// Changes the path of an open.
     pub(super) fn set_path(&mut self, id: OpenId, path: Text) {
         let Some(open) = self.opens.get_mut(&id) else {
             return;
@@ -250,7 +252,8 @@ impl Tables {
 
 const SEPARATOR: u16 = b'\\' as u16;
 
-/// What lies strictly between is beneath the folder (the root is the empty path, and beneath itself is nothing).
+/// Returns the exclusive bounds of the paths beneath a folder. The root is the empty path, and not
+/// beneath itself.
 fn beneath_bounds(share_id: u32, folder: &Text) -> ((u32, Text), (u32, Text)) {
     if folder.is_empty() {
         return (

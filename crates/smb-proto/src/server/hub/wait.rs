@@ -1,90 +1,34 @@
-//! Requests that wait, and their waking.
+//! Waiting requests, and waking them.
 
-use std::collections::BTreeMap;
-
-use super::event::Event;
-use super::ids::{BaseKey, ConnectionId, Holder, OpenId, WaiterId};
-use super::range::Lock;
-use super::{Hub, Timer};
 use ropeway_smb_wire::SessionId;
 
-/// What a request waits for.
-#[derive(Debug)]
-pub(super) enum Wait {
-    /// The end of breaks, at one file.
-    Breaks { base: BaseKey, holders: Vec<Holder> },
-    /// Locks to go, for one of its own.
-    Lock(Lock),
-    /// Locks of local programs to go, for one of its own; a timer has it tried again.
-    Outside(Lock),
-    /// Changes, in the folder that is open.
-    Changes(OpenId),
-}
-
-/// All that wait.
-#[derive(Debug, Default)]
-pub(super) struct Waits {
-    all: BTreeMap<WaiterId, Wait>,
-    /// Of these, for local programs.
-    outside: usize,
-}
-
-impl Waits {
-    pub(super) fn len(&self) -> usize {
-        self.all.len()
-    }
-
-    /// Number of those that wait for local programs.
-    pub(super) fn outside(&self) -> usize {
-        self.outside
-    }
-
-    pub(super) fn get(&self, waiter: WaiterId) -> Option<&Wait> {
-        self.all.get(&waiter)
-    }
-
-    pub(super) fn insert(&mut self, waiter: WaiterId, wait: Wait) {
-        self.remove(waiter);
-        self.outside += usize::from(matches!(wait, Wait::Outside(_)));
-        self.all.insert(waiter, wait);
-    }
-
-    pub(super) fn remove(&mut self, waiter: WaiterId) -> Option<Wait> {
-        let wait = self.all.remove(&waiter);
-        self.outside -= usize::from(matches!(wait, Some(Wait::Outside(_))));
-        wait
-    }
-
-    fn of_connection(&self, connection: ConnectionId) -> Vec<WaiterId> {
-        let at = |request| WaiterId { connection, request };
-        self.all
-            .range(at(0)..=at(u64::MAX))
-            .map(|(waiter, _)| *waiter)
-            .collect()
-    }
-}
+use super::event::Event;
+use super::ids::{BaseKey, ConnectionId, WaiterId};
+use super::wait_queue::Wait;
+use super::{Hub, Timer};
 
 impl Hub {
-    /// The request waits no more: it was cancelled, answered, or its connection is lost. It will not be woken.
+    /// Ends the wait of a request that was cancelled, answered, or lost with its connection. It
+    /// will not be woken.
     pub fn forget(&mut self, waiter: WaiterId) {
         if self.creates.is_orphan(waiter) {
-            // Its connection's loss has been dealt with.
+            // The loss of its connection has been handled.
             return;
         }
-        self.unwait(waiter);
+        self.stop_waiting(waiter);
         self.creates.done(waiter);
-        self.unsay(|other| other == waiter);
+        self.retract_events(|other| other == waiter);
     }
 
-    /// Takes back what was not polled yet.
-    fn unsay(&mut self, whose: impl Fn(WaiterId) -> bool) {
+    /// Removes events that were not polled yet.
+    fn retract_events(&mut self, whose: impl Fn(WaiterId) -> bool) {
         self.events.retain(|event| match event {
             Event::Wake(waiter) | Event::NotifyReady { waiter, .. } => !whose(*waiter),
             Event::Break(_) | Event::Expired(_) => true,
         });
     }
 
-    /// No request of the connection waits any more.
+    /// Ends the waits of all requests of a connection.
     pub(super) fn forget_connection(
         &mut self,
         connection: ConnectionId,
@@ -93,16 +37,16 @@ impl Hub {
         for waiter in self.waits.of_connection(connection) {
             let lives_on = |session| moved.iter().any(|(moved, _)| *moved == session);
             if !self.creates.orphan(waiter, lives_on) {
-                self.unwait(waiter);
+                self.stop_waiting(waiter);
             }
         }
         self.creates.done_connection(connection);
-        self.unsay(|waiter| waiter.connection == connection);
+        self.retract_events(|waiter| waiter.connection == connection);
     }
 
-    /// Puts the request among those that wait; `false` if there are too many.
+    /// Lets the request wait. Returns `false` if too many wait already.
     pub(super) fn wait(&mut self, waiter: WaiterId, wait: Wait) -> bool {
-        self.unwait(waiter);
+        self.stop_waiting(waiter);
         if self.waits.len() >= self.limits.waiters_max {
             return false;
         }
@@ -113,7 +57,7 @@ impl Hub {
                 };
                 base.waiters.insert(waiter);
             }
-            Wait::Lock(lock) | Wait::Outside(lock) => {
+            Wait::Lock(lock) | Wait::LocalLock(lock) => {
                 let Some(file) = self.info(lock.open).map(|info| info.file.clone()) else {
                     return false;
                 };
@@ -127,9 +71,9 @@ impl Hub {
         true
     }
 
-    pub(super) fn unwait(&mut self, waiter: WaiterId) {
+    pub(super) fn stop_waiting(&mut self, waiter: WaiterId) {
         let wait = self.waits.remove(waiter);
-        if matches!(wait, Some(Wait::Outside(_))) {
+        if matches!(wait, Some(Wait::LocalLock(_))) {
             self.clear_timer(Timer::Lock(waiter));
         }
         match wait {
@@ -138,7 +82,7 @@ impl Hub {
                     base.waiters.remove(&waiter);
                 }
             }
-            Some(Wait::Lock(lock) | Wait::Outside(lock)) => {
+            Some(Wait::Lock(lock) | Wait::LocalLock(lock)) => {
                 let Some(file) = self.info(lock.open).map(|info| info.file.clone()) else {
                     return;
                 };
@@ -146,23 +90,23 @@ impl Hub {
                     stream.lock_waiters.retain(|other| *other != waiter);
                 }
             }
-            Some(Wait::Changes(open)) => self.watches.unwait(open, waiter),
+            Some(Wait::Changes(open)) => self.watches.stop_waiting(open, waiter),
             None => {}
         }
     }
 
     pub(super) fn wake(&mut self, waiter: WaiterId) {
-        self.unwait(waiter);
+        self.stop_waiting(waiter);
         if self.creates.is_orphan(waiter) {
-            // Nobody is there to go on with it. Who repeats it begins anew.
+            // The create has no connection. A replay of it starts anew.
             self.creates.done(waiter);
         } else {
             self.events.push_back(Event::Wake(waiter));
         }
     }
 
-    /// Wakes those at the file whose breaks have all ended.
-    pub(super) fn wake_settled(&mut self, base: BaseKey) {
+    /// Wakes the requests of a file whose breaks have all ended.
+    pub(super) fn wake_after_breaks(&mut self, base: BaseKey) {
         let Some(waiters) = self.tables.bases.get(&base).map(|base| &base.waiters) else {
             return;
         };

@@ -1,7 +1,8 @@
-//! Credits and message ids, as the played server counts them.
+//! Credits and message ids as counted by the played server.
+
+use ropeway_smb_wire::header::Header;
 
 use super::{Grant, Peer};
-use ropeway_smb_wire::header::Header;
 
 impl Peer {
     pub(super) fn check_account(&mut self, header: &Header) {
@@ -19,7 +20,7 @@ impl Peer {
         assert!(header.credits >= charge, "at least its own charge is asked for");
     }
 
-    /// [MS-SMB2] 3.3.5.2.3: every id comes once.
+    /// [MS-SMB2] 3.3.5.2.3: every id arrives once.
     fn take_id(&mut self, id: u64, charge: u64) {
         if !self.setup.reorders {
             assert_eq!(id, self.next_id, "ids are consecutive");
@@ -46,7 +47,7 @@ impl Peer {
         }
     }
 
-    /// Whether all ids before the next have come.
+    /// Returns whether all ids below the next one have arrived.
     pub(crate) fn has_all_ids(&self) -> bool {
         self.gaps.is_empty()
     }

@@ -1,4 +1,4 @@
-//! How the played server negotiates and lets clients in.
+//! Negotiation and login of the played server.
 
 use super::{GUID, Master, Peer, body};
 use crate::seal::{self, Channel};
@@ -121,7 +121,7 @@ impl Peer {
         body(|w| response.encode(w))
     }
 
-    /// A signed request without a channel is one to be bound to a session that another connection made.
+    /// A signed request without a channel binds to a session created on another connection.
     pub(super) fn take_session(&mut self, header: &Header) {
         let signed = header.flags.contains(HeaderFlags::SIGNED);
         if signed && self.channel.is_none() && self.master.is_none() {
@@ -202,7 +202,7 @@ impl Peer {
         });
     }
 
-    /// Signs and hashes the answer to SESSION_SETUP as its kind demands.
+    /// Signs and hashes the SESSION_SETUP reply as required by the kind of login.
     pub(super) fn finish_setup(&mut self, status: NtStatus, request: &[u8], replies: &mut [Vec<u8>]) {
         let header = Header::decode(&mut Reader::new(request, "test")).unwrap();
         let reply = &mut replies[0];

@@ -1,6 +1,5 @@
-//! What a played server knows beyond one connection, and requests that its clients can be told by.
+//! State of the played server beyond one connection, and a log of its clients' requests.
 
-use super::{Master, Peer, body, encode};
 use ropeway_smb_wire::create::{
     CreateAction, CreateRequest, CreateResponse, CreateResponseFlags, OplockLevel,
 };
@@ -18,21 +17,23 @@ use ropeway_smb_wire::query_info::{InfoType, QueryInfoRequest, QueryInfoResponse
 use ropeway_smb_wire::set_info::{SetInfoRequest, SetInfoResponse};
 use ropeway_smb_wire::{AsyncId, FileId, FileTime, Guid, NtStatus, Reader, Text, Writer};
 
-/// What a server makes of compounds.
+use super::{Master, Peer, body, encode};
+
+/// How a server treats compounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Compounds {
-    /// It does them.
+    /// It executes them.
     #[default]
     Taken,
-    /// What is related, or not the first, is refused with this status.
+    /// It refuses every related or later request with this status.
     Refused(NtStatus),
     /// It closes the connection.
     Closed,
-    /// It does the first request, and says nothing of the others.
+    /// It executes the first request and does not answer the others.
     FirstOnly,
 }
 
-/// A request that a client sent.
+/// A logged request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) command: Command,
@@ -46,36 +47,37 @@ pub(crate) struct Seen {
     pub(crate) acknowledged: Option<BreakAcknowledgment>,
 }
 
-/// What all connections of a server share.
+/// State shared by all connections of a server.
 #[derive(Default)]
 pub(crate) struct Hub {
-    /// The last session that was made, for further channels.
+    /// The most recent session, for further channels.
     pub(super) master: Option<Master>,
-    /// Frames with several requests.
+    /// Number of frames with several requests.
     pub(crate) compounds: u32,
-    /// Nothing but ECHO is answered.
+    /// Only ECHO is answered.
     pub(crate) mute: bool,
-    /// What is not answered is announced, again with each request, and never signed.
+    /// Unanswered requests get an unsigned interim reply, again with each later request.
     pub(crate) announces: bool,
     /// Nothing is signed any more.
     pub(crate) forged: bool,
-    /// The next request of this kind closes its connection, unanswered.
+    /// The next request with this command closes its connection without a reply.
     pub(crate) fatal: Option<Command>,
-    /// The request of this kind with this number, from 1 on, is done, and its connection closed without an answer.
+    /// The request with this command and this number, counted from 1, is executed, and its
+    /// connection closed without a reply.
     pub(crate) fatal_at: Option<(Command, usize)>,
-    /// Names in each folder, and how far the one listing is that there may be.
+    /// Number of names in each folder, and the progress of the only listing.
     pub(crate) names: u32,
     listed: u32,
-    /// A listing gives its last name again and again.
+    /// A listing repeats its last name forever.
     pub(crate) repeats: bool,
-    /// The next request of this kind is refused.
+    /// The next request with this command is refused.
     pub(crate) refused: Option<(Command, NtStatus)>,
     pub(crate) seen: Vec<Seen>,
-    /// The newest `Open.ChannelSequence`; the played files have one in common.
+    /// The newest `Open.ChannelSequence`, shared by all played files.
     pub(crate) sequence: u16,
-    /// Requests refused since their sequence was old.
+    /// Number of requests refused as outdated.
     pub(crate) outdated: u32,
-    /// Renamings done, and whether each might replace.
+    /// The renames, and whether each may replace.
     pub(crate) renamings: Vec<bool>,
     /// Files marked for deletion.
     pub(crate) deletions: u32,
@@ -105,14 +107,14 @@ impl Peer {
         (NtStatus::SUCCESS, body(|w| SetInfoResponse.encode(w)))
     }
 
-    /// Whether a frame of so many requests is taken at all.
+    /// Returns whether a frame with `count` requests is accepted.
     pub(super) fn takes(&mut self, count: usize) -> bool {
         self.hub.lock().unwrap().compounds += u32::from(count > 1);
         self.closed |= count > 1 && self.setup.compounds == Compounds::Closed;
         !self.closed
     }
 
-    /// Whether a request is done and its answer forgotten.
+    /// Returns whether a request is executed without a reply.
     pub(super) fn is_swallowed(&self, header: &Header, place: usize) -> bool {
         match header.command {
             Command::Echo if self.setup.deaf => true,
@@ -122,7 +124,7 @@ impl Peer {
         }
     }
 
-    /// Says, unsigned, that all that is asked and not answered will be.
+    /// Sends an unsigned interim reply to every unanswered request.
     pub(super) fn announce_for_ever(&mut self, header: &Header, sealed: bool) {
         let announces = self.hub.lock().unwrap().announces;
         let Some(session_id) = self
@@ -143,7 +145,7 @@ impl Peer {
         self.announced.push((message, sealed));
     }
 
-    /// Says it again, without credits.
+    /// Sends the interim replies again, without credits.
     pub(super) fn announce_again(&mut self) {
         for (mut message, sealed) in self.announced.clone() {
             message[14..16].fill(0);
@@ -151,8 +153,8 @@ impl Peer {
         }
     }
 
-    /// Notes a request; a status if it is to be refused, also since its channel's sequence is outdated ([MS-SMB2]
-    /// 3.3.5.2.10).
+    /// Logs a request. Returns a status if it is refused, also because its channel sequence is
+    /// outdated ([MS-SMB2] 3.3.5.2.10).
     pub(super) fn note(&mut self, header: &Header, message: &[u8]) -> Option<NtStatus> {
         let mut reader = Reader::at(message, HEADER_LEN, "test");
         let hub = std::sync::Arc::clone(&self.hub);
@@ -205,7 +207,7 @@ impl Peer {
         None
     }
 
-    /// Every folder has as many names as the hub says, each a batch of its own.
+    /// Lists a folder: as many names as configured, one per batch.
     pub(super) fn list(&mut self, reader: &mut Reader<'_>) -> (NtStatus, Vec<u8>) {
         let request = QueryDirectoryRequest::decode(reader).unwrap();
         let mut hub = self.hub.lock().unwrap();
@@ -232,7 +234,7 @@ impl Peer {
     }
 }
 
-/// Of files, everything is 0; of volumes, what fits any of them.
+/// File information is all zeros; volume information fits every class.
 pub(super) fn query_info(reader: &mut Reader<'_>, keeps: Option<u64>) -> (NtStatus, Vec<u8>) {
     let request = QueryInfoRequest::decode(reader).unwrap();
     let output = match request.info_type {
@@ -248,7 +250,7 @@ pub(super) fn query_info(reader: &mut Reader<'_>, keeps: Option<u64>) -> (NtStat
     (NtStatus::SUCCESS, body(|w| response.encode(w)))
 }
 
-/// What every open tells of its file.
+/// The attributes in every CREATE reply.
 pub(super) fn created(file_id: FileId) -> CreateResponse<'static> {
     CreateResponse {
         oplock_level: OplockLevel::None,

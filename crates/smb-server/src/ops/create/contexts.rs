@@ -2,7 +2,7 @@
 
 use ropeway_smb_proto::server::Connection;
 use ropeway_smb_proto::server::hub::{
-    DurableGrant, DurableWish, FileKey, Granted, GrantedLease, LeaseRequest,
+    DurableGrant, DurableOpenRequest, FileKey, Granted, GrantedLease, LeaseRequest,
 };
 use ropeway_smb_wire::create::{AccessMask, CreateRequest, OplockLevel};
 use ropeway_smb_wire::create_context::{
@@ -27,7 +27,7 @@ const APP_INSTANCE_ID: &[u8] = b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x4
 pub(super) struct Asked<'a> {
     pub(super) eas: Vec<FullEa>,
     descriptor: Option<&'a [u8]>,
-    durable: Option<DurableWish>,
+    durable: Option<DurableOpenRequest>,
     pub(super) reconnect: Option<DurableReconnect>,
     pub(super) reconnect_v2: Option<DurableReconnectV2>,
     maximal_access: Option<Option<FileTime>>,
@@ -52,11 +52,11 @@ impl<'a> Asked<'a> {
                 }
                 RequestContext::SecurityDescriptor(bytes) => asked.descriptor = Some(bytes),
                 RequestContext::DurableRequest => {
-                    asked.durable.get_or_insert(DurableWish::V1);
+                    asked.durable.get_or_insert(DurableOpenRequest::V1);
                 }
                 RequestContext::DurableReconnect(reconnect) => asked.reconnect = Some(*reconnect),
                 RequestContext::DurableRequestV2(wish) if dialect >= Dialect::Smb300 => {
-                    asked.durable = Some(DurableWish::V2 {
+                    asked.durable = Some(DurableOpenRequest::V2 {
                         create_guid: wish.create_guid,
                         timeout_ms: wish.timeout_ms,
                     });
@@ -105,7 +105,7 @@ impl<'a> Asked<'a> {
         self.reconnect.is_some() || self.reconnect_v2.is_some()
     }
 
-    pub(super) fn durable(&self) -> Option<DurableWish> {
+    pub(super) fn durable(&self) -> Option<DurableOpenRequest> {
         self.durable
     }
 

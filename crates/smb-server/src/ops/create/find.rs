@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ropeway_smb_proto::server::rules::create::{CreateIntent, Existing};
 use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequest};
 use ropeway_smb_wire::security::SecurityDescriptor;
 use ropeway_smb_wire::{FileAttributes, NtStatus};
@@ -9,7 +10,6 @@ use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, Opened, Removal, Reso
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
 use super::super::name::{Target, fold_stream};
-use super::check::Wish;
 use super::contexts::Asked;
 use super::wants_content;
 use crate::share::{Share, Token};
@@ -56,24 +56,24 @@ pub(super) fn find(
     share: &Arc<Share>,
     token: &Token,
     request: &CreateRequest<'_>,
-    wish: &Wish,
+    intent: &CreateIntent,
     asked: &Asked<'_>,
     target: &Target,
     waking: Waking<'_>,
 ) -> Result<Found, Missing> {
-    if target.names_stream && wish.options.contains(CreateOptions::DIRECTORY_FILE) {
+    if target.names_stream && intent.options.contains(CreateOptions::DIRECTORY_FILE) {
         return Err(NtStatus::NOT_A_DIRECTORY.into());
     }
     let read_only = !share.access().contains(AccessMask::WRITE_DATA);
-    let how = how(wish, target, read_only);
+    let how = how(intent, target, read_only);
     let mut tries = 1;
     let (path, opened) = loop {
         match look(share, target, &how, waking)? {
             (path, Some(opened)) => break (path, opened),
-            (path, None) => match make(share, token, request, wish, asked, target, path, read_only) {
+            (path, None) => match make(share, token, request, intent, asked, target, path, read_only) {
                 // Somebody was faster: then it is there to be opened (smb2.create.mkdir-dup).
                 Err(NtStatus::OBJECT_NAME_COLLISION)
-                    if wish.disposition != CreateDisposition::Create && tries < RACE_TRIES =>
+                    if intent.disposition != CreateDisposition::Create && tries < RACE_TRIES =>
                 {
                     tries += 1;
                 }
@@ -91,27 +91,31 @@ pub(super) fn find(
         access: AccessMask::default(),
     };
     let found = match &target.stream {
-        Some(stream) => open_stream(found, stream, wish, read_only)?,
+        Some(stream) => open_stream(found, stream, intent, read_only)?,
         None => {
-            check_kind(&found.stat, request, wish, target)?;
+            intent.check_existing(Existing {
+                directory: found.stat.kind == Kind::Directory,
+                attributes: attributes::of(&found.stat, false),
+                names_stream: target.names_stream,
+            })?;
             found
         }
     };
-    grant(share, token, request, wish, found).map_err(Missing::Status)
+    grant(share, token, request, intent, found).map_err(Missing::Status)
 }
 
 /// What the store is to open it for.
-fn how(wish: &Wish, target: &Target, read_only: bool) -> NodeOpen {
-    let writes = wish
+fn how(intent: &CreateIntent, target: &Target, read_only: bool) -> NodeOpen {
+    let writes = intent
         .access
         .intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA)
-        || wish.overwrites();
-    let maximal = wish.access.contains(AccessMask::MAXIMUM_ALLOWED);
+        || intent.overwrites();
+    let maximal = intent.access.contains(AccessMask::MAXIMUM_ALLOWED);
     let access = if target.stream.is_some() {
         Access::Attributes
     } else if (writes || maximal) && !read_only {
         Access::Write
-    } else if wants_content(wish.access) || maximal {
+    } else if wants_content(intent.access) || maximal {
         Access::Read
     } else {
         Access::Attributes
@@ -121,7 +125,7 @@ fn how(wish: &Wish, target: &Target, read_only: bool) -> NodeOpen {
         less_will_do: maximal && !writes,
         create: None,
         exclusive: false,
-        link_itself: wish.options.contains(CreateOptions::OPEN_REPARSE_POINT),
+        link_itself: intent.options.contains(CreateOptions::OPEN_REPARSE_POINT),
     }
 }
 
@@ -215,27 +219,17 @@ fn make(
     share: &Arc<Share>,
     token: &Token,
     request: &CreateRequest<'_>,
-    wish: &Wish,
+    intent: &CreateIntent,
     asked: &Asked<'_>,
     target: &Target,
     path: RelPath,
     read_only: bool,
 ) -> Result<Found, NtStatus> {
-    if !wish.creates() {
-        return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
-    }
-    if read_only {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    intent.check_missing(read_only)?;
     if path.is_root() {
         return Err(NtStatus::OBJECT_NAME_INVALID);
     }
-    let directory = wish.options.contains(CreateOptions::DIRECTORY_FILE);
-    if wish.options.contains(CreateOptions::DELETE_ON_CLOSE)
-        && request.file_attributes.contains(FileAttributes::READONLY)
-    {
-        return Err(NtStatus::CANNOT_DELETE);
-    }
+    let directory = intent.options.contains(CreateOptions::DIRECTORY_FILE);
     let parent = security::check_adding(share, token, &path, directory)?;
     let new = attributes::new_node(directory, request.file_attributes);
     let how = NodeOpen {
@@ -253,7 +247,7 @@ fn make(
         opened,
         path,
         token,
-        wish,
+        intent,
         asked,
         target,
         parent.as_ref(),
@@ -277,7 +271,7 @@ fn furnish(
     opened: Opened,
     path: RelPath,
     token: &Token,
-    wish: &Wish,
+    intent: &CreateIntent,
     asked: &Asked<'_>,
     target: &Target,
     parent: Option<&SecurityDescriptor>,
@@ -298,10 +292,10 @@ fn furnish(
         access: AccessMask::default(),
     };
     // Who makes a file gets what it asked for, whatever is to apply from then on.
-    found.access = full(wish.access);
+    found.access = full(intent.access);
     match &target.stream {
         Some(stream) => {
-            let mut found = open_stream(found, stream, wish, read_only)?;
+            let mut found = open_stream(found, stream, intent, read_only)?;
             found.created = true;
             Ok(found)
         }
@@ -319,11 +313,16 @@ fn full(access: AccessMask) -> AccessMask {
     }
 }
 
-fn open_stream(found: Found, stream: &Name, wish: &Wish, read_only: bool) -> Result<Found, NtStatus> {
+fn open_stream(
+    found: Found,
+    stream: &Name,
+    intent: &CreateIntent,
+    read_only: bool,
+) -> Result<Found, NtStatus> {
     let base = found.node;
     let how = StreamOpen {
-        create: wish.creates() && !read_only,
-        exclusive: wish.disposition == CreateDisposition::Create,
+        create: intent.creates() && !read_only,
+        exclusive: intent.disposition == CreateDisposition::Create,
     };
     let (node, created) = base
         .open_stream(stream, &how)
@@ -356,45 +355,12 @@ fn kept_name(base: &dyn Node, asked: &Name) -> Name {
     kept.next().unwrap_or_else(|| asked.clone())
 }
 
-/// Whether it is what the request wants, and may be replaced if it wants that.
-fn check_kind(
-    stat: &NodeStat,
-    request: &CreateRequest<'_>,
-    wish: &Wish,
-    target: &Target,
-) -> Result<(), NtStatus> {
-    if wish.disposition == CreateDisposition::Create {
-        return Err(NtStatus::OBJECT_NAME_COLLISION);
-    }
-    let directory = stat.kind == Kind::Directory;
-    if directory && (wish.options.contains(CreateOptions::NON_DIRECTORY_FILE) || target.names_stream) {
-        return Err(NtStatus::FILE_IS_A_DIRECTORY);
-    }
-    if !directory && wish.options.contains(CreateOptions::DIRECTORY_FILE) {
-        return Err(NtStatus::NOT_A_DIRECTORY);
-    }
-    if !wish.overwrites() {
-        return Ok(());
-    }
-    if directory {
-        return Err(NtStatus::FILE_IS_A_DIRECTORY);
-    }
-    // [MS-FSA] 2.1.5.1.2.1: hidden and system files are not replaced unawares.
-    let kept = attributes::of(stat, false);
-    for guarded in [FileAttributes::HIDDEN, FileAttributes::SYSTEM] {
-        if kept.contains(guarded) && !request.file_attributes.contains(guarded) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-    }
-    Ok(())
-}
-
 /// What of the rights asked for is granted on a file that was there ([MS-FSA] 2.1.5.1.2.1).
 fn grant(
     share: &Arc<Share>,
     token: &Token,
     request: &CreateRequest<'_>,
-    wish: &Wish,
+    intent: &CreateIntent,
     mut found: Found,
 ) -> Result<Found, NtStatus> {
     let kept = attributes::of(&found.stat, false);
@@ -417,13 +383,15 @@ fn grant(
     if kept.contains(FileAttributes::READONLY) && is_file {
         allowed = security::without_writing(allowed);
     }
-    let mut needed = wish.access;
-    if wish.overwrites() {
+    let mut needed = intent.access;
+    if intent.overwrites() {
         needed |= AccessMask::WRITE_DATA;
     }
     security::granted(allowed, needed)?;
-    found.access = security::granted(allowed, wish.access)?;
-    if kept.contains(FileAttributes::READONLY) && is_file && wish.access.contains(AccessMask::MAXIMUM_ALLOWED)
+    found.access = security::granted(allowed, intent.access)?;
+    if kept.contains(FileAttributes::READONLY)
+        && is_file
+        && intent.access.contains(AccessMask::MAXIMUM_ALLOWED)
     {
         found.access = found
             .access

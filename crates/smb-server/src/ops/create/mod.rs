@@ -6,28 +6,27 @@
 //! ```
 //! A file is opened before anybody is asked: opening changes nothing, and the descriptor says for certain which file it is.
 
-mod check;
 mod contexts;
 mod find;
 mod pipe;
 mod reconnect;
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex};
 
 use ropeway_smb_proto::server::hub::{FileKey, Granted, OpenOutcome, OpenRequest};
+use ropeway_smb_proto::server::rules::create::CreateIntent;
+use ropeway_smb_wire::FileAttributes;
 use ropeway_smb_wire::create::{
-    AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
-    CreateResponseFlags, OplockLevel,
+    AccessMask, CreateAction, CreateOptions, CreateRequest, CreateResponse, CreateResponseFlags, OplockLevel,
 };
 use ropeway_smb_wire::create_context::{LeaseState, RequestContext};
 use ropeway_smb_wire::header::HEADER_LEN;
-use ropeway_smb_wire::{FileAttributes, change_notify::Action};
 use ropeway_smb_wire::{NtStatus, Reader};
 use ropeway_vfs::store::{NodeStat, Task};
 use ropeway_vfs::{Kind, Name};
 
-use self::check::Wish;
 use self::contexts::Asked;
 use self::find::{Found, Missing, Waking};
 use super::context::{Context, Outcome};
@@ -74,9 +73,9 @@ pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     if asked.is_reconnect() {
         return reconnect::reconnect(context, &request, &asked, &share, share_id);
     }
-    let wish = Wish::check(&request)?;
+    let intent = CreateIntent::new(&request)?;
     let target = name::parse(&request.name)?;
-    let outcome = open(context, &request, &asked, &wish, &target, &share, share_id);
+    let outcome = open(context, &request, &asked, &intent, &target, &share, share_id);
     if let Err(status) = &outcome {
         context.record("open", Some(&share.name), Some(&target.path), None, *status);
     }
@@ -88,18 +87,18 @@ fn open(
     context: &mut Context<'_>,
     request: &CreateRequest<'_>,
     asked: &Asked<'_>,
-    wish: &Wish,
+    intent: &CreateIntent,
     target: &Target,
     share: &Arc<Share>,
     share_id: u32,
 ) -> Outcome {
     let token = context.token()?;
-    let found = match look(context, share, &token, request, wish, asked, target) {
+    let found = match look(context, share, &token, request, intent, asked, target) {
         Ok(found) => found,
         Err(outcome) => return outcome,
     };
     let directory = found.stat.kind == Kind::Directory && found.stream.is_none();
-    let overwrites = !found.created && wish.overwrites();
+    let overwrites = !found.created && intent.overwrites();
     let file = key_of(&found.stat, found.stream.as_ref());
     let path = name::to_wire(&found.path);
     if asked.clashes(context, &file) {
@@ -134,7 +133,7 @@ fn open(
         waiter: context.waiter,
     };
     let guard = cacheable(context, &mut hub_request, &found);
-    let outcome = context.shared.hub().open(context.shared.now_ms(), &hub_request);
+    let outcome = context.shared.hub().open(context.shared.uptime(), &hub_request);
     let granted = match outcome {
         OpenOutcome::Granted(granted) => granted,
         OpenOutcome::Refused(status) => return Err(status),
@@ -150,7 +149,7 @@ fn open(
     let is_gone =
         hub_request.existed && found.stream.is_none() && found.node.stat().is_ok_and(|stat| stat.links == 0);
     if is_gone {
-        let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
+        let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
         if let Some(closed) = closed {
             // It is logged; the answer is another.
             _ = close::remove_deleted(context.shared, &closed, None);
@@ -160,7 +159,7 @@ fn open(
     // What a lease does not allow now it may allow later.
     let guard = guard.filter(|_| granted.lease.is_some() || granted.oplock != OplockLevel::None);
     finish(
-        context, request, asked, wish, found, file, share, granted, overwrites, guard,
+        context, request, asked, intent, found, file, share, granted, overwrites, guard,
     )
 }
 
@@ -171,7 +170,7 @@ fn look(
     share: &Arc<Share>,
     token: &Token,
     request: &CreateRequest<'_>,
-    wish: &Wish,
+    intent: &CreateIntent,
     asked: &Asked<'_>,
     target: &Target,
 ) -> Result<Found, Outcome> {
@@ -185,7 +184,7 @@ fn look(
     };
     // One that has waited is not put off again: others may change the folder faster than it is read.
     let waking: Waking<'_> = if context.again { None } else { Some(&waking) };
-    find::find(share, token, request, wish, asked, target, waking).map_err(|missing| match missing {
+    find::find(share, token, request, intent, asked, target, waking).map_err(|missing| match missing {
         Missing::Status(status) => Err(status),
         Missing::UnderWay => Ok(super::Done::Wait),
         Missing::After(task) => {
@@ -229,7 +228,7 @@ fn finish(
     context: &mut Context<'_>,
     request: &CreateRequest<'_>,
     asked: &Asked<'_>,
-    wish: &Wish,
+    intent: &CreateIntent,
     found: Found,
     file: FileKey,
     share: &Arc<Share>,
@@ -243,19 +242,14 @@ fn finish(
             // What a failed CREATE has made goes with it. That it cannot is not this request's outcome.
             _ = context.shared.hub().set_delete_pending(granted.open, true);
         }
-        let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
+        let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
         if let Some(closed) = closed {
             // It is logged; the answer is another.
             _ = close::remove_deleted(context.shared, &closed, None);
         }
         return Err(status);
     }
-    let action = match (found.created, overwrites, wish.disposition) {
-        (true, ..) => CreateAction::CREATED,
-        (false, true, CreateDisposition::Supersede) => CreateAction::SUPERSEDED,
-        (false, true, _) => CreateAction::OVERWRITTEN,
-        _ => CreateAction::OPENED,
-    };
+    let action = intent.action(found.created);
     let open = Arc::new(Open {
         id: granted.open.get(),
         session: AtomicU64::new(context.session().0),
@@ -284,7 +278,7 @@ fn finish(
         .shared
         .add_handle(open.id, Handle::File(Arc::clone(&open)));
     if found.created {
-        notify::entry(context.shared, &open, Action::ADDED);
+        notify::entry(context.shared, &open, true);
     } else if overwrites {
         notify::written(context.shared, &open);
     }

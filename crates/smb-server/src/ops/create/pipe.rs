@@ -1,6 +1,7 @@
 //! CREATE in IPC$: named pipes.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use ropeway_smb_proto::server::hub::{FileKey, OpenOutcome, OpenRequest};
 use ropeway_smb_wire::create::{
@@ -47,7 +48,7 @@ pub(super) fn open(context: &mut Context<'_>, request: &CreateRequest<'_>) -> Ou
         user: Arc::from(token.name.as_str()),
         waiter: context.waiter,
     };
-    let outcome = context.shared.hub().open(context.shared.now_ms(), &hub_request);
+    let outcome = context.shared.hub().open(context.shared.uptime(), &hub_request);
     let granted = match outcome {
         OpenOutcome::Granted(granted) => granted,
         OpenOutcome::Refused(status) => return Err(status),

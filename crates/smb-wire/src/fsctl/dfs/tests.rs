@@ -80,7 +80,7 @@ fn response(version: u16) -> DfsReferralResponse {
     }
 }
 
-/// Layout by [MS-DFSC] 2.2.5.3: entries of 34 bytes, strings behind them.
+/// Layout by [MS-DFSC] 2.2.5.3: entries of 34 bytes, then the strings.
 #[test]
 fn version_3_is_laid_out_as_specified() {
     let bytes = structure(|w| response(3).encode(w));
@@ -114,29 +114,29 @@ fn entries_without_a_guid_are_read() {
 #[test]
 fn offsets_and_sizes_are_checked() {
     let good = structure(|w| response(3).encode(w));
-    for (at, value, fault) in [
-        (10, 17, Fault::Chain),
-        (10, 255, Fault::Bounds),
-        (20, 17, Fault::Bounds),
-        (21, 0xFF, Fault::Bounds),
-        (8, 5, Fault::Value),
-        (8, 0, Fault::Value),
-        (3, 2, Fault::Chain),
-        (2, 9, Fault::Value),
+    for (at, value, kind) in [
+        (10, 17, DecodeErrorKind::NextEntry),
+        (10, 255, DecodeErrorKind::Bounds),
+        (20, 17, DecodeErrorKind::Bounds),
+        (21, 0xFF, DecodeErrorKind::Bounds),
+        (8, 5, DecodeErrorKind::Value),
+        (8, 0, DecodeErrorKind::Value),
+        (3, 2, DecodeErrorKind::NextEntry),
+        (2, 9, DecodeErrorKind::Value),
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
         assert_eq!(
-            DfsReferralResponse::decode(&bytes).unwrap_err().fault,
-            fault,
+            DfsReferralResponse::decode(&bytes).unwrap_err().kind,
+            kind,
             "byte {at} = {value}"
         );
     }
     let mut endless = good;
     endless.truncate(endless.len() - 2);
     assert_eq!(
-        DfsReferralResponse::decode(&endless).unwrap_err().fault,
-        Fault::Truncated
+        DfsReferralResponse::decode(&endless).unwrap_err().kind,
+        DecodeErrorKind::Truncated
     );
 }
 

@@ -57,32 +57,32 @@ fn a_symlink_is_laid_out_as_specified() {
     expected.extend(b".\0.\0\\\0a\0.\0.\0\\\0a\0");
     assert_eq!(structure(|w| link.encode(w)), expected);
     assert!(link.tag().is_name_surrogate());
-    // Print name first, as others write it, and names that overlap: both are fine.
+    // A print name in front, as other programs write it, and overlapping names are both valid.
     expected[8] = 8;
     expected[12] = 0;
     assert_eq!(ReparseData::decode(&expected), Ok(link));
 }
 
 #[test]
-fn names_stay_inside() {
+fn names_stay_inside_the_data() {
     let link = Symlink {
         substitute_name: "abc".into(),
         print_name: "abc".into(),
         flags: SymlinkFlags::default(),
     };
     let good = structure(|w| ReparseData::Symlink(link).encode(w));
-    for (at, value, fault) in [
-        (8, 8, Fault::Bounds),
-        (10, 14, Fault::Bounds),
-        (10, 5, Fault::Value),
-        (13, 0xFF, Fault::Bounds),
-        (4, 200, Fault::Truncated),
+    for (at, value, kind) in [
+        (8, 8, DecodeErrorKind::Bounds),
+        (10, 14, DecodeErrorKind::Bounds),
+        (10, 5, DecodeErrorKind::Value),
+        (13, 0xFF, DecodeErrorKind::Bounds),
+        (4, 200, DecodeErrorKind::Truncated),
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
         assert_eq!(
-            ReparseData::decode(&bytes).unwrap_err().fault,
-            fault,
+            ReparseData::decode(&bytes).unwrap_err().kind,
+            kind,
             "byte {at} = {value}"
         );
     }

@@ -14,7 +14,7 @@ use super::SyntaxId;
 use super::account::ContextHandle;
 use super::ndr::NdrReader;
 use crate::security::Sid;
-use crate::{Fault, Result, Text};
+use crate::{DecodeErrorKind, Result, Text};
 
 /// Interface ([MS-SAMR] 1.9).
 pub const INTERFACE: SyntaxId = SyntaxId::new(0x12345778_1234_abcd_ef00_0123456789ac, 1, 0);
@@ -126,18 +126,18 @@ impl Call {
 
 /// Reads a SAMPR_PSID_ARRAY ([MS-SAMR] 2.2.7.5).
 fn read_sids(ndr: &mut NdrReader<'_>) -> Result<Vec<Sid>> {
-    let fault = ndr.fault(Fault::Value);
+    let error = ndr.error(DecodeErrorKind::Value);
     let count = ndr.u32()?;
     if !ndr.pointer()? {
-        return if count == 0 { Ok(Vec::new()) } else { Err(fault) };
+        return if count == 0 { Ok(Vec::new()) } else { Err(error) };
     }
     let length = ndr.count(4)?;
     if usize::try_from(count) != Ok(length) || length > COUNT_MAX {
-        return Err(fault);
+        return Err(error);
     }
     for _ in 0..length {
         if !ndr.pointer()? {
-            return Err(fault);
+            return Err(error);
         }
     }
     (0..length).map(|_| ndr.sid()).collect()
@@ -146,14 +146,14 @@ fn read_sids(ndr: &mut NdrReader<'_>) -> Result<Vec<Sid>> {
 /// Reads the head of a `size_is(1000), length_is(Count)` array. Returns the number of its elements,
 /// each of at least `element_len` bytes.
 fn varying_count(ndr: &mut NdrReader<'_>, element_len: usize) -> Result<usize> {
-    let fault = ndr.fault(Fault::Value);
+    let error = ndr.error(DecodeErrorKind::Value);
     let count = ndr.u32()?;
     // The array's capacity at the client, and the index of its first element.
     ndr.u32()?;
     ndr.expect(0)?;
     let length = ndr.count(element_len)?;
     let is_fine = usize::try_from(count) == Ok(length) && length <= COUNT_MAX;
-    is_fine.then_some(length).ok_or(fault)
+    is_fine.then_some(length).ok_or(error)
 }
 
 fn read_names(ndr: &mut NdrReader<'_>) -> Result<Vec<Text>> {

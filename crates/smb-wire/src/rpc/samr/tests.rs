@@ -20,7 +20,7 @@ fn user(name: &str) -> User {
 }
 
 #[test]
-fn levels_that_are_not_known_are_refused() {
+fn unknown_levels_are_rejected() {
     let ann = user("ann");
     for class in 0..32 {
         let known = matches!(class, 1 | 6..=9 | 16 | 21);
@@ -45,7 +45,7 @@ fn levels_that_are_not_known_are_refused() {
 }
 
 #[test]
-fn pages_end_and_say_so() {
+fn pages_are_limited_and_report_more_entries() {
     let users: Vec<User> = (0..5).map(|_| user("x")).collect();
     assert_eq!(status(&display_users(1, &users, 0, 3)), NtStatus::MORE_ENTRIES.0);
     assert_eq!(status(&display_users(1, &users, 3, 3)), 0);

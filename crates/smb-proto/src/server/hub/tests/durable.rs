@@ -1,18 +1,19 @@
-//! Durable opens ([MS-SMB2] 3.3.5.9.6 to 3.3.5.9.12), as smb2.durable-open and durable-v2-open have them.
+//! Durable opens ([MS-SMB2] 3.3.5.9.6 to 3.3.5.9.12), after smb2.durable-open and durable-v2-open.
 
-use super::*;
 use ropeway_smb_wire::create_context::{DurableHandleV2Flags, DurableResponseV2};
 use ropeway_smb_wire::lock::{LockElement, LockFlags};
 
-fn v2(guid: u8) -> DurableWish {
-    DurableWish::V2 {
+use super::*;
+
+fn v2(guid: u8) -> DurableOpenRequest {
+    DurableOpenRequest::V2 {
         create_guid: client(guid),
         timeout_ms: u32::MAX,
     }
 }
 
 impl World {
-    /// A batch oplock, durable in the second version.
+    /// Returns a request for a batch oplock, durable in version 2.
     pub(super) fn durable(&mut self, guid: u8) -> OpenRequest {
         OpenRequest {
             durable: Some(v2(guid)),
@@ -20,7 +21,7 @@ impl World {
         }
     }
 
-    /// A request of another client.
+    /// Returns a request of another client.
     pub(super) fn stranger(&mut self) -> OpenRequest {
         OpenRequest {
             connection: ConnectionId(2),
@@ -31,11 +32,11 @@ impl World {
     }
 
     pub(super) fn lose(&mut self) -> Vec<Closed> {
-        self.hub.disconnect(self.now_ms, ConnectionId(1), &[])
+        self.hub.disconnect(self.now, ConnectionId(1), &[])
     }
 }
 
-/// The client comes back on another connection.
+/// Returns the reconnect of the client on another connection.
 fn back(open: OpenId, guid: Option<u8>) -> ReconnectRequest {
     ReconnectRequest {
         file_id: open.file_id(),
@@ -56,7 +57,7 @@ const MISSING: Result<Granted, NtStatus> = Err(NtStatus::OBJECT_NAME_NOT_FOUND);
 
 /// smb2.durable-open.open-oplock, open-lease, smb2.durable-v2-open.create-blob.
 #[test]
-fn what_is_durable() {
+fn handle_caching_makes_an_open_durable() {
     for (level, asked, directory, expected) in [
         (OplockLevel::Batch, None, false, true),
         (OplockLevel::Exclusive, None, false, false),
@@ -69,7 +70,7 @@ fn what_is_durable() {
     ] {
         let mut world = world();
         for (wish, grant) in [
-            (DurableWish::V1, DurableGrant::V1),
+            (DurableOpenRequest::V1, DurableGrant::V1),
             (
                 v2(7),
                 DurableGrant::V2(DurableResponseV2 {
@@ -94,7 +95,7 @@ fn what_is_durable() {
 
 /// smb2.durable-v2-open.reopen1, reopen2, reopen2b, reopen2c.
 #[test]
-fn coming_back() {
+fn reconnects_check_user_guid_and_lease() {
     let mut world = world();
     let request = world.durable(7);
     let open = world.open(&request).open;
@@ -112,7 +113,7 @@ fn coming_back() {
         ..back(open, Some(7))
     };
     assert_eq!(world.hub.reconnect(&leased), MISSING);
-    // For oplocks the client's guid and the name do not matter; the first version will do.
+    // With an oplock, the client's guid and the name do not matter, and version 1 suffices.
     let request = ReconnectRequest {
         client: client(9),
         path: "".into(),
@@ -126,11 +127,11 @@ fn coming_back() {
     let info = world.hub.info(open).unwrap();
     assert_eq!((info.session, info.client), (SessionId(3), client(9)));
     assert_eq!(world.hub.poll_timeout(), None);
-    assert_eq!(world.hub.disconnect(0, ConnectionId(3), &[]), []);
+    assert_eq!(world.hub.disconnect(Duration::ZERO, ConnectionId(3), &[]), []);
     world.hub.reconnect(&back(open, Some(7))).unwrap();
     world.close(open);
     let v1 = OpenRequest {
-        durable: Some(DurableWish::V1),
+        durable: Some(DurableOpenRequest::V1),
         ..world.oplocked(OplockLevel::Batch)
     };
     let open = world.open(&v1).open;
@@ -141,9 +142,9 @@ fn coming_back() {
     world.assert_empty();
 }
 
-/// A write that came on the lost connection, and is under way still, is not to undo its own repetition.
+/// A write of the lost connection that is still executing must not undo its own replay.
 #[test]
-fn what_is_under_way_when_the_client_comes_back() {
+fn requests_of_the_lost_connection_count_after_a_reconnect() {
     for number in [0, 1] {
         let mut world = world();
         let request = world.durable(7);
@@ -157,7 +158,7 @@ fn what_is_under_way_when_the_client_comes_back() {
         world.hub.reconnect(&request).unwrap();
         let too_early = world.hub.check_sequence(open, number, true, true);
         assert_eq!(too_early, Err(NtStatus::FILE_NOT_AVAILABLE), "{number}");
-        // Others of the new connection leave that as it is.
+        // Other requests of the new connection do not change that.
         let other = world.hub.check_sequence(open, number, true, false).unwrap();
         world.hub.end_request(other);
         let too_early = world.hub.check_sequence(open, number, true, true);
@@ -172,7 +173,7 @@ fn what_is_under_way_when_the_client_comes_back() {
 
 /// smb2.durable-v2-open.reopen2-lease, reopen1a-lease.
 #[test]
-fn coming_back_for_a_lease() {
+fn reconnects_with_a_lease_check_client_and_name() {
     let mut world = world();
     let request = OpenRequest {
         lease: Some(lease_v2(1, RWH, 5)),
@@ -202,9 +203,9 @@ fn coming_back_for_a_lease() {
     world.assert_empty();
 }
 
-/// Time is up ([MS-SMB2] 3.3.6.2), and what was to be deleted is.
+/// After the timeout ([MS-SMB2] 3.3.6.2) the open is closed, and a pending deletion is carried out.
 #[test]
-fn staying_away() {
+fn durable_opens_expire() {
     let mut world = world();
     let request = OpenRequest {
         delete_on_close: true,
@@ -212,8 +213,8 @@ fn staying_away() {
     };
     let open = world.open(&request).open;
     world.lose();
-    assert_eq!(world.hub.poll_timeout(), Some(world.now_ms + 300_000));
-    world.hub.handle_timeout(world.now_ms + 300_000);
+    assert_eq!(world.hub.poll_timeout(), Some(world.now + ms(300_000)));
+    world.hub.handle_timeout(world.now + ms(300_000));
     let [Event::Expired(closed)] = &world.events()[..] else {
         panic!();
     };
@@ -222,9 +223,9 @@ fn staying_away() {
     world.assert_empty();
 }
 
-/// smb2.durable-open.delete_on_close1: who finds it in the way has it deleted first.
+/// smb2.durable-open.delete_on_close1: a conflicting open has the file deleted first.
 #[test]
-fn the_way_is_cleared() {
+fn a_conflicting_open_deletes_what_was_to_be_deleted_on_close() {
     let mut world = world();
     let request = OpenRequest {
         delete_on_close: true,
@@ -246,7 +247,7 @@ fn the_way_is_cleared() {
 
 /// smb2.durable-v2-open.keep-disconnected-*, purge-disconnected-*.
 #[test]
-fn what_stands_in_the_way_goes() {
+fn conflicting_opens_close_durable_opens_without_a_client() {
     for (held, asked, access, share_access, overwrites, stays) in [
         (RH, None, STAT, ALL, false, true),
         (RH, Some(RH), READ, ALL, false, true),
@@ -280,15 +281,15 @@ fn what_stands_in_the_way_goes() {
         assert_eq!(
             world.events().len(),
             usize::from(!stays),
-            "told if it goes, nothing else"
+            "only its close is reported"
         );
     }
 }
 
 /// smb2.durable-v2-open.purge-disconnected-rh-with-write, -rename.
 #[test]
-fn what_is_written_or_renamed_goes() {
-    for why in [Touch::Write, Touch::Rename] {
+fn writes_and_renames_close_durable_opens_without_a_client() {
+    for why in [BreakTrigger::Write, BreakTrigger::Rename] {
         let mut world = world();
         let request = OpenRequest {
             lease: Some(lease(1, RH)),
@@ -299,14 +300,17 @@ fn what_is_written_or_renamed_goes() {
         let other = world.open(&other).open;
         world.lose();
         let waiter = world.waiter();
-        let outcome = world.hub.touch(0, Some(other), &file(1), why, waiter);
-        assert_eq!((outcome, world.hub.info(open)), (TouchOutcome::Ready, None));
+        let outcome = world
+            .hub
+            .break_caching(Duration::ZERO, Some(other), &file(1), why, waiter);
+        assert_eq!((outcome, world.hub.info(open)), (BreakOutcome::Ready, None));
     }
 }
 
-/// An open whose client is away goes too when its lease loses handle caching through another open of it.
+/// An open without a client is closed when its lease loses handle caching, even if the lease has
+/// another open.
 #[test]
-fn what_loses_handle_caching_goes() {
+fn losing_handle_caching_closes_durable_opens_without_a_client() {
     let mut world = world();
     let request = OpenRequest {
         lease: Some(lease(1, RH)),
@@ -330,9 +334,10 @@ fn what_loses_handle_caching_goes() {
     assert!(world.hub.info(away).is_none() && world.hub.info(stays).is_some());
 }
 
-/// smb2.durable-open.lock-oplock, lock-noW-lease; and breaks under way, deletion pending, oplocks lost.
+/// smb2.durable-open.lock-oplock, lock-noW-lease; also breaks in progress, pending deletions, lost
+/// oplocks.
 #[test]
-fn what_does_not_survive() {
+fn locks_breaks_and_deletions_decide_what_survives() {
     let lock = LockElement {
         offset: 0,
         length: 1,
@@ -355,7 +360,7 @@ fn what_does_not_survive() {
         if locks {
             let waiter = world.waiter();
             assert_eq!(
-                world.hub.lock_by(0, open, &[lock], None, waiter),
+                world.hub.lock_by(Duration::ZERO, open, &[lock], None, waiter),
                 LockOutcome::Granted
             );
         }
@@ -385,21 +390,27 @@ fn trees_sessions_and_channels() {
     let request = world.durable(7);
     let open = world.open(&request).open;
     assert_eq!(
-        world
-            .hub
-            .disconnect(0, ConnectionId(1), &[(SessionId(1), ConnectionId(4))]),
+        world.hub.disconnect(
+            Duration::ZERO,
+            ConnectionId(1),
+            &[(SessionId(1), ConnectionId(4))]
+        ),
         []
     );
     assert_eq!(world.hub.info(open).unwrap().connection, Some(ConnectionId(4)));
-    assert_eq!(world.hub.end_session(0, SessionId(1)), []);
+    assert_eq!(world.hub.end_session(Duration::ZERO, SessionId(1)), []);
     world.hub.reconnect(&back(open, Some(7))).unwrap();
-    assert_eq!(world.hub.end_tree(0, SessionId(3), TreeId(3)).len(), 1);
+    assert_eq!(
+        world.hub.end_tree(Duration::ZERO, SessionId(3), TreeId(3)).len(),
+        1
+    );
     world.assert_empty();
 }
 
-/// smb2.durable-v2-open.app-instance ([MS-SMB2] 3.3.5.9.13): the application runs elsewhere now.
+/// smb2.durable-v2-open.app-instance ([MS-SMB2] 3.3.5.9.13): the application has moved to another
+/// client.
 #[test]
-fn applications_move() {
+fn an_application_that_moves_closes_its_old_opens() {
     let mut world = world();
     let request = OpenRequest {
         app_instance: Some(client(9)),
@@ -414,7 +425,7 @@ fn applications_move() {
     world.waits(&same_client);
     world
         .hub
-        .oplock_break_ack(0, first, OplockLevel::LevelII)
+        .oplock_break_ack(Duration::ZERO, first, OplockLevel::LevelII)
         .unwrap();
     world.events();
     let moved = OpenRequest {

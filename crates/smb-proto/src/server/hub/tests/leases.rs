@@ -1,13 +1,14 @@
-//! Leases ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11, 3.3.5.22.2), as smb2.lease has them.
+//! Leases ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11, 3.3.5.22.2), after smb2.lease.
+
+use ropeway_smb_wire::create_context::LeaseFlags;
 
 use super::*;
-use ropeway_smb_wire::create_context::LeaseFlags;
 
 const BREAKING: u32 = LeaseFlags::BREAK_IN_PROGRESS.bits();
 
 /// smb2.lease.request.
 #[test]
-fn what_can_be_asked_for() {
+fn invalid_lease_states_are_reduced() {
     let mut world = world();
     for (asked, granted) in [(0, 0), (1, 1), (2, 0), (4, 0), (3, 3), (5, 5), (6, 0), (7, 7)] {
         let request = world.leased(1, LeaseState::from_bits_retain(asked));
@@ -18,7 +19,7 @@ fn what_can_be_asked_for() {
         );
         world.close(open.open);
     }
-    // Folders: in the second version only, and never W.
+    // Folders: in version 2 only, and never W.
     let folder = OpenRequest {
         directory: true,
         ..world.leased(1, RWH)
@@ -38,9 +39,9 @@ fn what_can_be_asked_for() {
     world.assert_empty();
 }
 
-/// smb2.lease.upgrade2: only to more, and only to what was asked for.
+/// smb2.lease.upgrade2: upgraded only to more, and only to what was requested.
 #[test]
-fn upgrades_alone() {
+fn leases_upgrade_to_more() {
     for held in [NONE, R, RH, RW, RWH] {
         for asked in [NONE, R, RH, RW, RWH] {
             let mut world = world();
@@ -54,9 +55,10 @@ fn upgrades_alone() {
     }
 }
 
-/// smb2.lease.upgrade3: beside another lease only as far as they go together, or not at all.
+/// smb2.lease.upgrade3: next to another lease, upgraded only as far as both are compatible, or not
+/// at all.
 #[test]
-fn upgrades_beside_another() {
+fn leases_upgrade_only_as_far_as_compatible() {
     for (one, two, asked, expected) in [
         (R, R, RW, R),
         (R, R, RH, RH),
@@ -77,7 +79,7 @@ fn upgrades_beside_another() {
     }
 }
 
-/// smb2.lease.break: who holds what, who asks for what, what is left, what is granted.
+/// smb2.lease.break: the state held, the state requested, the state left, the state granted.
 #[test]
 fn breaks() {
     for (held, asked, left, granted) in [
@@ -141,14 +143,14 @@ fn leases_and_oplocks() {
             if level != LevelII {
                 world.waits(&request);
                 assert_eq!(world.oplock_breaks(), [(first, LevelII)]);
-                world.hub.oplock_break_ack(world.now_ms, first, LevelII).unwrap();
+                world.hub.oplock_break_ack(world.now, first, LevelII).unwrap();
             }
             assert_eq!(state(&world.open(&request)), R);
         }
     }
 }
 
-/// smb2.lease.nobreakself, complex1: a writer breaks all other leases, and does not wait.
+/// smb2.lease.nobreakself, complex1: a write breaks all other leases and does not wait.
 #[test]
 fn writing_breaks_readers() {
     let mut world = world();
@@ -166,18 +168,20 @@ fn writing_breaks_readers() {
     assert_eq!(world.breaks(), [], "it is breaking");
     assert_eq!(world.ack(1, NONE), Ok(NONE));
     assert_eq!(world.ack(1, NONE), Err(NtStatus::UNSUCCESSFUL));
-    // A local program writes.
+    // A local process writes.
     let request = world.leased(2, R);
     world.open(&request);
     let waiter = world.waiter();
     assert_eq!(
-        world.hub.touch(0, None, &file(1), Touch::Write, waiter),
-        TouchOutcome::Ready
+        world
+            .hub
+            .break_caching(Duration::ZERO, None, &file(1), BreakTrigger::Write, waiter),
+        BreakOutcome::Ready
     );
     assert_eq!(world.breaks(), [(2, R, NONE, 0)]);
 }
 
-/// smb2.lease.statopen4: who only looks breaks nothing; one lease goes on beside stat opens.
+/// smb2.lease.statopen4: a stat open breaks nothing, and does not affect a single lease.
 #[test]
 fn stat_opens() {
     for (access, is_stat) in [
@@ -214,7 +218,7 @@ fn stat_opens() {
     world.open(&request);
     let request = world.leased(1, RWH);
     assert_eq!(state(&world.open(&request)), RWH);
-    // Nonstat-and-lease: READ_CONTROL keeps others from write caching.
+    // Nonstat-and-lease: READ_CONTROL prevents write caching by others.
     let mut world = super::world();
     let request = OpenRequest {
         access: AccessMask::READ_CONTROL,
@@ -225,7 +229,7 @@ fn stat_opens() {
     assert_eq!(state(&world.open(&request)), RH);
 }
 
-/// smb2.lease.breaking1, breaking2: while a break is under way.
+/// smb2.lease.breaking1, breaking2: during a break.
 #[test]
 fn acknowledgments_are_checked() {
     let mut world = world();
@@ -255,7 +259,8 @@ fn acknowledgments_are_checked() {
     assert_eq!((state(&again), flags(&again)), (NONE, 0));
 }
 
-/// smb2.lease.v2_breaking3: what more is demanded during a break follows its acknowledgment, step by step.
+/// smb2.lease.v2_breaking3: further breaks demanded during a break follow its acknowledgment, step
+/// by step.
 #[test]
 fn breaks_are_chained() {
     let mut world = world();
@@ -292,9 +297,10 @@ fn breaks_are_chained() {
     assert_eq!(world.breaks(), []);
 }
 
-/// smb2.lease.breaking4: nobody waits for read and handle caching to go, unless it is in the way.
+/// smb2.lease.breaking4: read and handle caching break without a wait, unless handle caching
+/// conflicts.
 #[test]
-fn emptying_does_not_wait_for_readers() {
+fn truncation_does_not_wait_for_readers() {
     let mut world = world();
     let holder = world.leased(1, RH);
     world.open(&holder);
@@ -314,7 +320,7 @@ fn emptying_does_not_wait_for_readers() {
     assert_eq!(world.breaks(), []);
 }
 
-/// smb2.lease.break_twice, sharing_violation: a denied open takes handle caching first.
+/// smb2.lease.break_twice, sharing_violation: a denied open breaks handle caching first.
 #[test]
 fn denied_opens_break_handle_caching() {
     let mut world = world();
@@ -345,7 +351,7 @@ fn denied_opens_break_handle_caching() {
     assert_eq!((state(&open), epoch(&open)), (RH, 0x23));
 }
 
-/// A close answers as well as an acknowledgment.
+/// A close ends a break like an acknowledgment.
 #[test]
 fn closing_ends_a_break() {
     let mut world = world();
@@ -374,8 +380,8 @@ fn unanswered_breaks_end() {
     world.waits(&other);
     assert_eq!(world.breaks().len(), 1);
     let due = world.hub.poll_timeout().unwrap();
-    assert_eq!(due, world.now_ms + 35_000);
-    world.hub.handle_timeout(due - 1);
+    assert_eq!(due, world.now + ms(35_000));
+    world.hub.handle_timeout(due - ms(1));
     assert_eq!(world.woken(), []);
     world.hub.handle_timeout(due);
     assert_eq!(world.woken(), [other.waiter]);
@@ -396,10 +402,11 @@ fn unanswered_breaks_end() {
     }
 }
 
-/// smb2.lease.rename_wait, unlink: renaming and deleting take handle caching from others, and wait.
+/// smb2.lease.rename_wait, unlink: rename and deletion break the handle caching of others, and
+/// wait.
 #[test]
 fn renaming_breaks_handle_caching() {
-    for why in [Touch::Rename, Touch::Delete, Touch::Replace] {
+    for why in [BreakTrigger::Rename, BreakTrigger::Delete, BreakTrigger::Replace] {
         let mut world = world();
         let [one, _] = [1, 2].map(|number| {
             let request = world.leased(number, RH);
@@ -407,20 +414,25 @@ fn renaming_breaks_handle_caching() {
         });
         let waiter = world.waiter();
         assert_eq!(
-            world.hub.touch(0, Some(one), &file(1), why, waiter),
-            TouchOutcome::Wait
+            world
+                .hub
+                .break_caching(Duration::ZERO, Some(one), &file(1), why, waiter),
+            BreakOutcome::Wait
         );
         assert_eq!(world.breaks(), [(2, RH, R, 0)]);
         assert_eq!(world.ack(2, R), Ok(R));
         assert_eq!(world.woken(), [waiter]);
         assert_eq!(
-            world.hub.touch(0, Some(one), &file(1), why, waiter),
-            TouchOutcome::Ready
+            world
+                .hub
+                .break_caching(Duration::ZERO, Some(one), &file(1), why, waiter),
+            BreakOutcome::Ready
         );
     }
 }
 
-/// smb2.lease.duplicate_open: a key is for one file; of another client it is another lease.
+/// smb2.lease.duplicate_open: a key is for one file. The same key of another client is another
+/// lease.
 #[test]
 fn a_key_is_for_one_file() {
     let mut world = world();
@@ -441,7 +453,7 @@ fn a_key_is_for_one_file() {
     world.assert_empty();
 }
 
-/// smb2.lease.v2_epoch2, v2_epoch3: the version is that of the first request.
+/// smb2.lease.v2_epoch2, v2_epoch3: the first request decides the version.
 #[test]
 fn versions_and_epochs() {
     let mut world = world();
@@ -470,7 +482,7 @@ fn versions_and_epochs() {
     let other = world.request();
     world.waits(&other);
     assert_eq!(world.breaks(), [(1, RWH, RH, 0x4715)]);
-    // The first version stays the first.
+    // A lease of version 1 stays one.
     let request = OpenRequest {
         file: file(2),
         ..world.leased(2, R)
@@ -483,7 +495,8 @@ fn versions_and_epochs() {
     assert!(matches!(world.open(&request).lease, Some(GrantedLease::V1(_))));
 }
 
-/// Leases on folders break when entries change, but for the lease that the changing open calls its parent's.
+/// A lease on a folder breaks when an entry changes, unless the changing open named it as its
+/// parent's lease.
 #[test]
 fn folder_leases() {
     let mut world = world();
@@ -507,8 +520,10 @@ fn folder_leases() {
         ..world.request()
     };
     let entry = world.open(&entry).open;
-    world.hub.touch_folder(0, Some(entry), &file(9));
+    world
+        .hub
+        .break_folder_leases(Duration::ZERO, Some(entry), &file(9));
     assert_eq!(world.breaks(), [(2, RH, NONE, 2)]);
-    world.hub.touch_folder(0, None, &file(9));
+    world.hub.break_folder_leases(Duration::ZERO, None, &file(9));
     assert_eq!(world.breaks(), [(1, RH, NONE, 2)]);
 }

@@ -1,7 +1,8 @@
-//! Byte-range locks ([MS-SMB2] 3.3.5.14), as smb2.lock has them.
+//! Byte-range locks ([MS-SMB2] 3.3.5.14), after smb2.lock.
+
+use ropeway_smb_wire::lock::{LockElement, LockFlags, LockSequence};
 
 use super::*;
-use ropeway_smb_wire::lock::{LockElement, LockFlags, LockSequence};
 
 const EXCLUSIVE: u32 = LockFlags::EXCLUSIVE_LOCK.bits() | LockFlags::FAIL_IMMEDIATELY.bits();
 const SHARED: u32 = LockFlags::SHARED_LOCK.bits() | LockFlags::FAIL_IMMEDIATELY.bits();
@@ -24,7 +25,7 @@ impl World {
     fn lock_all(&mut self, open: OpenId, elements: &[(u64, u64, u32)]) -> LockOutcome {
         let elements: Vec<_> = elements.iter().copied().map(element).collect();
         let waiter = self.waiter();
-        self.hub.lock_by(self.now_ms, open, &elements, None, waiter)
+        self.hub.lock_by(self.now, open, &elements, None, waiter)
     }
 
     fn lock(&mut self, open: OpenId, offset: u64, length: u64, flags: u32) -> LockOutcome {
@@ -129,7 +130,7 @@ fn stacking() {
     assert_eq!(world.lock(one, 10, 10, EXCLUSIVE), TAKEN);
     assert_eq!(world.lock(one, 10, 10, SHARED), GRANTED);
     assert_eq!(world.lock(two, 5, 10, SHARED), TAKEN);
-    // The exclusive one goes first.
+    // The exclusive lock is unlocked first.
     assert_eq!(world.lock(one, 10, 10, UNLOCK), GRANTED);
     assert_eq!(world.lock(two, 5, 10, EXCLUSIVE), TAKEN);
     assert_eq!(world.lock(two, 5, 10, SHARED), GRANTED);
@@ -194,9 +195,13 @@ fn waiting_for_a_lock() {
     world.lock(one, 20, 10, EXCLUSIVE);
     let pend = |world: &mut World, open, offset| {
         let waiter = world.waiter();
-        let outcome = world
-            .hub
-            .lock_by(0, open, &[element((offset, 10, WAITS))], None, waiter);
+        let outcome = world.hub.lock_by(
+            Duration::ZERO,
+            open,
+            &[element((offset, 10, WAITS))],
+            None,
+            waiter,
+        );
         assert_eq!(outcome, LockOutcome::Wait);
         waiter
     };
@@ -204,14 +209,18 @@ fn waiting_for_a_lock() {
     world.lock(one, 0, 10, UNLOCK);
     assert_eq!(world.woken(), [first, third]);
     assert_eq!(
-        world.hub.lock_by(0, two, &[element((0, 10, WAITS))], None, first),
+        world
+            .hub
+            .lock_by(Duration::ZERO, two, &[element((0, 10, WAITS))], None, first),
         GRANTED
     );
-    let again = world.hub.lock_by(0, two, &[element((0, 10, WAITS))], None, third);
+    let again = world
+        .hub
+        .lock_by(Duration::ZERO, two, &[element((0, 10, WAITS))], None, third);
     assert_eq!(again, LockOutcome::Wait);
     world.hub.forget(third);
     assert_eq!(world.hub.waiter_count(), 1);
-    // The open that waits goes: it is woken to learn that.
+    // The open of the waiting request closes: the request is woken to notice that.
     world.close(two);
     assert_eq!(world.woken(), [second]);
     let request = world.request();
@@ -230,9 +239,13 @@ fn repeated_locks() {
     let mut lock = |index, number, flags| {
         let waiter = world.waiter();
         let sequence = Some(LockSequence::new(number, index));
-        world
-            .hub
-            .lock_by(0, one, &[element((100, 100, flags))], sequence, waiter)
+        world.hub.lock_by(
+            Duration::ZERO,
+            one,
+            &[element((100, 100, flags))],
+            sequence,
+            waiter,
+        )
     };
     for index in [0, 65] {
         assert_eq!(lock(index, 1, EXCLUSIVE), GRANTED);
@@ -251,7 +264,8 @@ fn repeated_locks() {
     assert_eq!(lock(64, 3, UNLOCK), UNKNOWN);
 }
 
-/// smb2.oplock.brl1, brl2, smb2.lease.lock1: who reads from a cache has to know.
+/// smb2.oplock.brl1, brl2, smb2.lease.lock1: a client that reads from its cache must learn of the
+/// lock.
 #[test]
 fn locking_breaks_readers() {
     let mut world = world();
@@ -262,7 +276,10 @@ fn locking_breaks_readers() {
     world.lock(one, 0, 4, UNLOCK);
     let other = world.request();
     world.waits(&other);
-    world.hub.oplock_break_ack(0, one, OplockLevel::LevelII).unwrap();
+    world
+        .hub
+        .oplock_break_ack(Duration::ZERO, one, OplockLevel::LevelII)
+        .unwrap();
     world.open(&other);
     world.events();
     assert_eq!(world.lock(one, 0, 4, EXCLUSIVE), GRANTED);
@@ -278,7 +295,7 @@ fn locking_breaks_readers() {
     assert_eq!(world.breaks(), [(2, RH, NONE, 0), (3, RH, NONE, 0)]);
 }
 
-/// smb2.lease.lock2, lock3: beside locked bytes nothing is cached, if the file has such bytes.
+/// smb2.lease.lock2, lock3: a file with locked bytes is not cached, if it has those bytes.
 #[test]
 fn locked_bytes_are_not_cached() {
     for (size, overwrites, granted) in [(0, false, RH), (1, false, NONE), (1, true, RH)] {
@@ -293,7 +310,7 @@ fn locked_bytes_are_not_cached() {
         };
         assert_eq!(state(&world.open(&request)), granted);
     }
-    // smb2.lease.lease-epoch: no grant, no change.
+    // smb2.lease.lease-epoch: the epoch does not change without a grant.
     let mut world = super::world();
     let request = world.request();
     let one = world.open(&request).open;

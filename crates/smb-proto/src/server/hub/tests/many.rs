@@ -1,5 +1,5 @@
-//! Very many opens of one file: no request looks at all of them. Were it so, the steps below would take some 10^9 looks and
-//! minutes in a debug build; as it is, they take seconds.
+//! Twenty thousand opens of one file: no request scans all of them. With such scans the steps below
+//! would take some 10^9 comparisons and minutes in a debug build; they take seconds.
 
 use super::*;
 
@@ -28,11 +28,11 @@ fn opens_of_one_file() {
         match world.outcome(&request) {
             OpenOutcome::Granted(granted) => opens.push(granted.open),
             OpenOutcome::Wait => {
-                // The first has all caching until the second comes.
+                // The first open has all caching until the second is created.
                 let batch = opens[0];
                 world
                     .hub
-                    .oplock_break_ack(0, batch, OplockLevel::LevelII)
+                    .oplock_break_ack(Duration::ZERO, batch, OplockLevel::LevelII)
                     .unwrap();
                 opens.push(world.open(&request).open);
             }
@@ -62,7 +62,7 @@ fn opens_of_one_file() {
     world.assert_empty();
 }
 
-/// Each holds a lease of its own, and loses it to the first that writes.
+/// Each open has its own lease and loses it to the first writer.
 #[test]
 fn leases_on_one_file() {
     let mut world = world();
@@ -75,10 +75,10 @@ fn leases_on_one_file() {
         opens.push(world.open(&request).open);
     }
     assert_eq!(world.events(), []);
-    world.hub.changed_outside(world.now_ms, 1, 1);
+    world.hub.changed_locally(world.now, 1, 1);
     assert_eq!(world.events().len() as u64, MANY);
     for open in opens {
-        world.hub.changed_outside(world.now_ms, 1, 2);
+        world.hub.changed_locally(world.now, 1, 2);
         world.close(open);
     }
     world.assert_empty();

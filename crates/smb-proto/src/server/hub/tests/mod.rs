@@ -1,4 +1,4 @@
-//! The hub by its rules, and against a naive model.
+//! Tests of the hub: by its rules, and against a naive model.
 
 mod durable;
 mod leases;
@@ -15,12 +15,13 @@ mod stories;
 
 use std::sync::Arc;
 
-use super::*;
 use ropeway_smb_wire::create::{AccessMask, OplockLevel, ShareAccess};
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_smb_wire::lock::{LockElement, LockSequence};
 use ropeway_smb_wire::oplock_break::{BreakNotification, LeaseBreak};
 use ropeway_smb_wire::{Guid, LeaseKey, NtStatus, SessionId, TreeId};
+
+use super::*;
 
 const R: LeaseState = LeaseState::from_bits_retain(1);
 const RH: LeaseState = LeaseState::from_bits_retain(3);
@@ -32,24 +33,24 @@ const ALONE: ShareAccess = ShareAccess::from_bits_retain(0);
 const READ: AccessMask = AccessMask::READ_DATA;
 const STAT: AccessMask = AccessMask::READ_ATTRIBUTES;
 
-/// A hub and the number of the next request.
+/// A hub, its time, and the number of the last request.
 struct World {
     hub: Hub,
-    now_ms: u64,
+    now: Duration,
     requests: u64,
 }
 
 impl Hub {
     fn lock_by(
         &mut self,
-        now_ms: u64,
+        now: Duration,
         open: OpenId,
         elements: &[LockElement],
         sequence: Option<LockSequence>,
         waiter: WaiterId,
     ) -> LockOutcome {
-        self.lock(&LockWish {
-            now_ms,
+        self.lock(&RangeLockRequest {
+            now,
             open,
             elements,
             sequence,
@@ -58,10 +59,15 @@ impl Hub {
     }
 }
 
+/// Returns a time of the hub's clock in milliseconds.
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
 fn world() -> World {
     World {
         hub: Hub::new(HubLimits::default()),
-        now_ms: 1000,
+        now: ms(1000),
         requests: 0,
     }
 }
@@ -105,7 +111,7 @@ fn lease_v2(number: u8, state: LeaseState, epoch: u16) -> LeaseRequest {
 }
 
 impl World {
-    /// A request of client 1: everything, shared with everybody, of file 1.
+    /// Returns a request of client 1 for file 1 with all rights, sharing all access.
     fn request(&mut self) -> OpenRequest {
         self.requests += 1;
         OpenRequest {
@@ -137,7 +143,7 @@ impl World {
         }
     }
 
-    /// A request with a lease.
+    /// Returns a request with a lease.
     fn leased(&mut self, number: u8, state: LeaseState) -> OpenRequest {
         OpenRequest {
             lease: Some(lease(number, state)),
@@ -145,7 +151,7 @@ impl World {
         }
     }
 
-    /// A request with an oplock.
+    /// Returns a request with an oplock.
     fn oplocked(&mut self, level: OplockLevel) -> OpenRequest {
         OpenRequest {
             oplock: level,
@@ -158,7 +164,7 @@ impl World {
     }
 
     fn outcome(&mut self, request: &OpenRequest) -> OpenOutcome {
-        self.hub.open(self.now_ms, request)
+        self.hub.open(self.now, request)
     }
 
     #[track_caller]
@@ -183,14 +189,15 @@ impl World {
     }
 
     fn close(&mut self, open: OpenId) -> Closed {
-        self.hub.close(self.now_ms, open).unwrap()
+        self.hub.close(self.now, open).unwrap()
     }
 
     fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.hub.poll_event()).collect()
     }
 
-    /// The lease breaks among the events: key, from, to, epoch. Everything else is an error.
+    /// Returns the lease breaks in the event queue: key, from, to, epoch. Panics on any other
+    /// event.
     #[track_caller]
     fn breaks(&mut self) -> Vec<(u8, LeaseState, LeaseState, u16)> {
         let breaks = self.events().into_iter().map(|event| match event {
@@ -208,7 +215,7 @@ impl World {
         breaks.collect()
     }
 
-    /// The oplock breaks among the events.
+    /// Returns the oplock breaks in the event queue.
     #[track_caller]
     fn oplock_breaks(&mut self) -> Vec<(OpenId, OplockLevel)> {
         let breaks = self.events().into_iter().map(|event| match event {
@@ -235,7 +242,7 @@ impl World {
             lease_key: key(number),
             lease_state: state,
         };
-        let outcome = self.hub.lease_break_ack(self.now_ms, client(1), &ack);
+        let outcome = self.hub.lease_break_ack(self.now, client(1), &ack);
         outcome.map(|response| response.lease_state)
     }
 
@@ -245,11 +252,11 @@ impl World {
         let file = self.hub.info(open).unwrap().file.clone();
         let outcome = self
             .hub
-            .touch(self.now_ms, Some(open), &file, Touch::Write, waiter);
-        assert_eq!(outcome, TouchOutcome::Ready);
+            .break_caching(self.now, Some(open), &file, BreakTrigger::Write, waiter);
+        assert_eq!(outcome, BreakOutcome::Ready);
     }
 
-    /// Nothing is left.
+    /// Asserts that the tables are empty.
     #[track_caller]
     fn assert_empty(&self) {
         let hub = &self.hub;
@@ -289,7 +296,7 @@ fn epoch(granted: &Granted) -> u16 {
 }
 
 #[test]
-fn file_ids_come_back_as_they_went() {
+fn file_ids_round_trip() {
     let id = OpenId(5);
     assert_eq!(OpenId::from_file_id(id.file_id()), Some(id));
     let mut wrong = id.file_id();
@@ -299,7 +306,7 @@ fn file_ids_come_back_as_they_went() {
     assert_eq!(OpenId::from_file_id(ropeway_smb_wire::FileId::default()), None);
 }
 
-/// [MS-SMB2] 3.3.5.2.10, as smb2.replay.channel-sequence has it.
+/// [MS-SMB2] 3.3.5.2.10, smb2.replay.channel-sequence.
 #[test]
 fn late_requests_do_not_modify() {
     let mut world = world();
@@ -338,7 +345,7 @@ fn late_requests_do_not_modify() {
             world.hub.end_request(read);
         }
     }
-    // The first is under way still, on a channel that failed: its repetition has to wait.
+    // The original is still executing on a failed channel, so its replay must wait.
     let first = world.hub.check_sequence(open, 0, true, false).unwrap();
     assert_eq!(
         world.hub.check_sequence(open, 1, true, true),
@@ -373,8 +380,14 @@ fn limits_hold() {
     world.close(first);
     world.open(&other);
     assert_eq!(world.hub.session_open_count(SessionId(2)), 2);
-    assert_eq!(world.hub.end_tree(0, SessionId(2), TreeId(2)).len(), 0);
-    assert_eq!(world.hub.end_tree(0, SessionId(2), TreeId(1)).len(), 2);
-    assert_eq!(world.hub.end_session(0, SessionId(1)).len(), 1);
+    assert_eq!(
+        world.hub.end_tree(Duration::ZERO, SessionId(2), TreeId(2)).len(),
+        0
+    );
+    assert_eq!(
+        world.hub.end_tree(Duration::ZERO, SessionId(2), TreeId(1)).len(),
+        2
+    );
+    assert_eq!(world.hub.end_session(Duration::ZERO, SessionId(1)).len(), 1);
     world.assert_empty();
 }

@@ -1,27 +1,27 @@
-//! Random use against what is plain to see: a list of opens and a list of locks.
+//! Random operations, checked against a model: a list of opens and a list of locks.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use ropeway_smb_wire::lock::{LockElement, LockFlags};
 
 use super::steps::{Step, step};
 use super::*;
 use crate::server::hub::caching::{H, W};
-use crate::server::hub::crowd::Crowd;
 use crate::server::hub::share_mode::is_oplock_stat;
-use crate::server::hub::wait::Wait;
-use ropeway_smb_wire::lock::{LockElement, LockFlags};
+use crate::server::hub::summary::OpenSummary;
+use crate::server::hub::wait_queue::Wait;
 
-/// A request put aside.
+/// A waiting request.
 #[derive(Clone, Debug)]
 enum Parked {
     Open(Box<OpenRequest>),
     Lock(OpenId, LockElement),
-    Touch(OpenId, FileKey, Touch),
+    BreakTrigger(OpenId, FileKey, BreakTrigger),
     Beneath(OpenId),
 }
 
-/// What is plain to see.
+/// The hub and the model.
 struct Model {
     world: World,
     opens: BTreeMap<OpenId, OpenInfo>,
@@ -97,8 +97,8 @@ impl Model {
             lease: leased.map(|state| lease(number, *state)),
             durable: match durable {
                 0 => None,
-                1 => Some(DurableWish::V1),
-                _ => Some(DurableWish::V2 {
+                1 => Some(DurableOpenRequest::V1),
+                _ => Some(DurableOpenRequest::V2 {
                     create_guid: Guid(u128::from(base.waiter.request).to_le_bytes()),
                     timeout_ms: 5000,
                 }),
@@ -123,7 +123,7 @@ impl Model {
             let (one, two) = (needs(access), needs(other));
             one != 0 && two != 0 && (one & !shares.bits() != 0 || two & !share.bits() != 0)
         };
-        // Those that made way are gone, though that was not said yet.
+        // Opens closed to make way are gone, although their events were not polled yet.
         let hub = &self.world.hub;
         let same = self
             .opens
@@ -147,7 +147,7 @@ impl Model {
                 let other = self.opens.values().any(|info| {
                     info.file.index == request.file.index && info.file.stream != request.file.stream
                 });
-                assert!(self.denied(&request) || other, "nobody denies {request:?}");
+                assert!(self.denied(&request) || other, "no open denies {request:?}");
             }
             OpenOutcome::Refused(status) => panic!("{status}"),
             OpenOutcome::Wait => {
@@ -161,7 +161,7 @@ impl Model {
         match self
             .world
             .hub
-            .lock_by(self.world.now_ms, open, &[element], None, waiter)
+            .lock_by(self.world.now, open, &[element], None, waiter)
         {
             LockOutcome::Granted => self.locks.push((open, element)),
             LockOutcome::Wait => {
@@ -176,24 +176,24 @@ impl Model {
         }
     }
 
-    fn run_touch(&mut self, open: OpenId, file: FileKey, why: Touch, waiter: WaiterId) {
+    fn run_touch(&mut self, open: OpenId, file: FileKey, why: BreakTrigger, waiter: WaiterId) {
         let outcome = self
             .world
             .hub
-            .touch(self.world.now_ms, Some(open), &file, why, waiter);
-        if outcome == TouchOutcome::Wait {
-            self.parked.insert(waiter, Parked::Touch(open, file, why));
+            .break_caching(self.world.now, Some(open), &file, why, waiter);
+        if outcome == BreakOutcome::Wait {
+            self.parked.insert(waiter, Parked::BreakTrigger(open, file, why));
         }
     }
 
     fn run_beneath(&mut self, open: OpenId, waiter: WaiterId) {
-        let now = self.world.now_ms;
+        let now = self.world.now;
         match self
             .world
             .hub
-            .touch_beneath(now, Some(open), 1, &"".into(), waiter)
+            .break_beneath(now, Some(open), 1, &"".into(), waiter)
         {
-            TouchOutcome::Ready => {
+            BreakOutcome::Ready => {
                 let hub = &self.world.hub;
                 assert!(
                     self.opens
@@ -201,10 +201,10 @@ impl Model {
                         .all(|other| *other == open || hub.info(*other).is_none())
                 );
             }
-            TouchOutcome::Wait => {
+            BreakOutcome::Wait => {
                 self.parked.insert(waiter, Parked::Beneath(open));
             }
-            TouchOutcome::Refused(status) => assert_eq!(status, NtStatus::ACCESS_DENIED),
+            BreakOutcome::Refused(status) => assert_eq!(status, NtStatus::ACCESS_DENIED),
         }
     }
 
@@ -264,7 +264,7 @@ impl Model {
             }
             Step::Unlock(which) => self.unlock(which),
             Step::Acknowledge { which, kept } => self.acknowledge(which, LeaseState::from_bits_retain(kept)),
-            Step::Touch { open, why } => self.touch(open, usize::from(why)),
+            Step::BreakTrigger { open, why } => self.break_caching(open, usize::from(why)),
             Step::Delete(which) => {
                 if let Some(open) = self.nth(which) {
                     self.world.hub.set_delete_pending(open, which % 2 == 0).unwrap();
@@ -280,23 +280,23 @@ impl Model {
                 }
             }
             Step::Pass(time) => {
-                self.world.now_ms += u64::from(time);
-                self.world.hub.handle_timeout(self.world.now_ms);
+                self.world.now += ms(time.into());
+                self.world.hub.handle_timeout(self.world.now);
             }
         }
         self.settle();
     }
 
-    fn touch(&mut self, open: u8, why: usize) {
+    fn break_caching(&mut self, open: u8, why: usize) {
         let Some(open) = self.nth(open) else {
             return;
         };
         let whys = [
-            Touch::Read,
-            Touch::Write,
-            Touch::Rename,
-            Touch::Delete,
-            Touch::Replace,
+            BreakTrigger::Read,
+            BreakTrigger::Write,
+            BreakTrigger::Rename,
+            BreakTrigger::Delete,
+            BreakTrigger::Replace,
         ];
         let file = self.opens[&open].file.clone();
         let waiter = self.waiter_of(open);
@@ -311,7 +311,7 @@ impl Model {
             return;
         }
         let (open, held) = self.locks[usize::from(which) % self.locks.len()];
-        // Of equal ranges the exclusive one goes first.
+        // Of equal ranges, the exclusive lock is unlocked first.
         let same = |(other, lock): &(OpenId, LockElement)| {
             *other == open && (lock.offset, lock.length) == (held.offset, held.length)
         };
@@ -326,7 +326,9 @@ impl Model {
         let waiter = self.world.waiter();
         let unlock = element(held.offset, held.length, LockFlags::UNLOCK);
         assert_eq!(
-            self.world.hub.lock_by(0, open, &[unlock], None, waiter),
+            self.world
+                .hub
+                .lock_by(Duration::ZERO, open, &[unlock], None, waiter),
             LockOutcome::Granted
         );
     }
@@ -336,7 +338,7 @@ impl Model {
             return;
         }
         let which = usize::from(which) % self.breaks.len();
-        let now = self.world.now_ms;
+        let now = self.world.now;
         match self.breaks.remove(which) {
             BreakNotification::Oplock(order) => {
                 let open = OpenId::from_file_id(order.file_id).unwrap();
@@ -355,7 +357,7 @@ impl Model {
 
     fn disconnect(&mut self, connection: ConnectionId) {
         self.parked.retain(|waiter, _| waiter.connection != connection);
-        for closed in self.world.hub.disconnect(self.world.now_ms, connection, &[]) {
+        for closed in self.world.hub.disconnect(self.world.now, connection, &[]) {
             self.gone(&closed);
         }
     }
@@ -393,7 +395,7 @@ impl Model {
         assert_eq!(outcome.map(|granted| granted.open), Ok(open));
     }
 
-    /// Does what the events say, until there are none.
+    /// Handles events until there are none.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let Some(event) = self.world.hub.poll_event() else {
@@ -405,11 +407,11 @@ impl Model {
                     self.breaks.push(order.notification);
                 }
                 Event::Expired(closed) => self.gone(&closed),
-                Event::NotifyReady { .. } => panic!("nobody watches"),
+                Event::NotifyReady { .. } => panic!("no folder is watched"),
                 Event::Wake(waiter) => match self.parked.remove(&waiter) {
                     Some(Parked::Open(request)) => self.run_open(*request),
                     Some(Parked::Lock(open, element)) => self.run_lock(open, element, waiter),
-                    Some(Parked::Touch(open, file, why)) => self.run_touch(open, file, why, waiter),
+                    Some(Parked::BreakTrigger(open, file, why)) => self.run_touch(open, file, why, waiter),
                     Some(Parked::Beneath(open)) => self.run_beneath(open, waiter),
                     None => panic!("woken twice, or forgotten: {waiter:?}"),
                 },
@@ -418,12 +420,12 @@ impl Model {
         panic!("no end");
     }
 
-    /// What is kept up to date is what counting gives.
-    fn check_crowds(&self) {
+    /// Compares the summaries with a recount.
+    fn check_summaries(&self) {
         let hub = &self.world.hub;
         for (key, base) in &hub.tables.bases {
             for stream in &base.streams {
-                let mut counted = Crowd::default();
+                let mut counted = OpenSummary::default();
                 let opens = hub.tables.opens.values();
                 for open in
                     opens.filter(|open| open.info.file.base() == *key && open.info.file.stream == stream.name)
@@ -432,14 +434,14 @@ impl Model {
                     let holder = Hub::holder(open);
                     counted.set_caching(holder, hub.caching(holder).unwrap().state);
                 }
-                assert_eq!(stream.crowd, counted);
+                assert_eq!(stream.summary, counted);
             }
         }
     }
 
-    /// The invariants of the module.
+    /// Checks the invariants in the documentation of the hub.
     fn check(&self) {
-        self.check_crowds();
+        self.check_summaries();
         let hub = &self.world.hub;
         assert_eq!(hub.open_count(), self.opens.len());
         for (number, (one, info)) in self.opens.iter().enumerate() {
@@ -500,11 +502,11 @@ impl Model {
                     let file = &self.opens[&wanted.open].file;
                     let stream = hub.tables.stream(file).unwrap();
                     assert!(
-                        stream.locks.iter().any(|lock| lock.refuses(wanted)),
+                        stream.locks.iter().any(|lock| lock.conflicts_with(wanted)),
                         "waits for nothing"
                     );
                 }
-                Wait::Outside(_) | Wait::Changes(_) => panic!(),
+                Wait::LocalLock(_) | Wait::Changes(_) => panic!(),
             }
         }
         for open in self.opens.keys() {
@@ -530,9 +532,9 @@ proptest! {
             model.run(step);
             model.check();
         }
-        // Nobody answers any more, then everybody goes.
+        // No client acknowledges any more, then all disconnect.
         while let Some(due) = model.world.hub.poll_timeout() {
-            model.world.now_ms = due;
+            model.world.now = due;
             model.world.hub.handle_timeout(due);
             model.settle();
             model.check();

@@ -1,7 +1,8 @@
-//! Change notification ([MS-SMB2] 3.3.5.19), as smb2.notify has it.
+//! Change notification ([MS-SMB2] 3.3.5.19), after smb2.notify.
+
+use ropeway_smb_wire::change_notify::{Action, CompletionFilter, FileNotifyInformation};
 
 use super::*;
-use ropeway_smb_wire::change_notify::{Action, CompletionFilter, FileNotifyInformation};
 
 const NAMES: CompletionFilter = CompletionFilter::from_bits_retain(3);
 const FILES: CompletionFilter = CompletionFilter::FILE_NAME;
@@ -56,7 +57,8 @@ fn one(action: Action, name: &str) -> Vec<(u32, String)> {
     vec![(action.0, name.to_owned())]
 }
 
-/// smb2.notify.dir: kept from the first request on, also between requests; nothing before.
+/// smb2.notify.dir: changes are kept from the first request on, also between requests, and not
+/// before it.
 #[test]
 fn changes_are_kept_between_requests() {
     let mut world = world();
@@ -74,7 +76,7 @@ fn changes_are_kept_between_requests() {
         .changed(1, &"base\\x".into(), Action::MODIFIED, CompletionFilter::SIZE);
     let (status, changes) = world.watch(open, false, 1000).unwrap();
     assert_eq!((status, changes), (NtStatus::SUCCESS, one(Action::ADDED, "one")));
-    // smb2.notify.double: first come first.
+    // smb2.notify.double: the oldest request is answered first.
     let [first, second] = [0, 1].map(|_| world.watch(open, false, 1000).unwrap_err());
     world.added("base\\a");
     world.added("base\\b");
@@ -103,7 +105,7 @@ fn recursive_watching_and_renaming() {
         .hub
         .changed_name(1, &"d\\f1".into(), &"D\\f1-r".into(), FILES);
     world.hub.changed_name(1, &"d\\f2".into(), &"f2-r".into(), FILES);
-    // What is watched was said at first (smb2.notify.mask-change).
+    // The first request determines what is watched (smb2.notify.mask-change).
     let (_, changes) = world.watch(open, false, 1000).unwrap();
     let expected = [
         (Action::ADDED.0, "d\\f1"),
@@ -113,7 +115,7 @@ fn recursive_watching_and_renaming() {
         (Action::ADDED.0, "f2-r"),
     ];
     assert_eq!(changes, expected.map(|(action, name)| (action, name.to_owned())));
-    // Both names of a rename come together.
+    // Both names of a rename arrive together.
     let waiter = world.watch(open, false, 1000).unwrap_err();
     world.hub.changed_name(1, &"a".into(), &"b".into(), FILES);
     let answers = world.answers();
@@ -122,7 +124,7 @@ fn recursive_watching_and_renaming() {
 
 /// smb2.notify.valid-req, overflow.
 #[test]
-fn too_much_to_tell() {
+fn too_many_changes_overflow() {
     let mut world = world();
     let open = world.folder("d");
     let waiter = world.watch(open, false, 1000).unwrap_err();
@@ -132,7 +134,7 @@ fn too_much_to_tell() {
     }
     let full = (NtStatus::NOTIFY_ENUM_DIR, vec![]);
     assert_eq!(world.watch(open, false, 1000), Ok(full.clone()));
-    // A request with less room.
+    // A request with a smaller buffer.
     let waiter = world.watch(open, false, 0).unwrap_err();
     world.added("d\\x");
     assert_eq!(world.answers(), [(waiter, full.0, vec![])]);
@@ -142,14 +144,14 @@ fn too_much_to_tell() {
         world.answers()[0],
         (waiter, NtStatus::SUCCESS, one(Action::ADDED, "x"))
     );
-    // The first one's room is for good.
+    // The buffer size of the first request remains the limit.
     let open = world.folder("d");
     for room in [1, 1000] {
         let waiter = world.watch(open, false, room).unwrap_err();
         world.added("d\\x");
         assert_eq!(world.answers(), [(waiter, full.0, vec![])]);
     }
-    // However much it is, the server keeps so much and no more.
+    // Regardless of the buffer, the server keeps no more than its own limit.
     world.hub.limits.watch_bytes_max = 16;
     let open = world.folder("d");
     let waiter = world.watch(open, false, u32::MAX).unwrap_err();
@@ -160,7 +162,7 @@ fn too_much_to_tell() {
 
 /// smb2.notify.rmdir1 to 4, file.
 #[test]
-fn folders_that_go() {
+fn deleted_folders_answer_their_watchers() {
     for by_close in [false, true] {
         let mut world = world();
         let open = world.folder("d");
@@ -192,7 +194,7 @@ fn folders_that_go() {
     assert_eq!(outcome, WatchOutcome::Refused(NtStatus::FILE_CLOSED));
 }
 
-/// A watched folder is watched under its new name; a lost connection's requests are forgotten.
+/// A renamed folder is watched under its new name. The requests of a lost connection are dropped.
 #[test]
 fn watched_folders_move() {
     let mut world = world();
@@ -206,14 +208,17 @@ fn watched_folders_move() {
         [(waiter, NtStatus::SUCCESS, one(Action::ADDED, "y"))]
     );
     world.watch(open, false, 1000).unwrap_err();
-    assert_eq!(world.hub.disconnect(0, ConnectionId(1), &[]).len(), 1);
+    assert_eq!(
+        world.hub.disconnect(Duration::ZERO, ConnectionId(1), &[]).len(),
+        1
+    );
     assert_eq!(world.events(), []);
     world.assert_empty();
 }
 
-/// More than is known happened in a share.
+/// Unknown changes happened in a share.
 #[test]
-fn lost_changes_are_told_to_all_who_watch_there() {
+fn lost_changes_reach_all_watches_of_the_share() {
     let mut world = world();
     let [one, two, idle] = ["a", "a\\b", "c"].map(|path| world.folder(path));
     let first = world.watch(one, true, 1000).unwrap_err();

@@ -1,9 +1,9 @@
-//! Oplocks ([MS-SMB2] 3.3.5.22.1), as smb2.oplock has them.
+//! Oplocks ([MS-SMB2] 3.3.5.22.1), after smb2.oplock.
 
 use super::*;
 use OplockLevel::{Batch, Exclusive, LevelII};
 
-/// smb2.oplock.exclusive1: nothing to give up, nothing to wait for.
+/// smb2.oplock.exclusive1: there is no handle caching to break, so nothing waits.
 #[test]
 fn an_exclusive_oplock_does_not_yield_to_denied_opens() {
     let mut world = world();
@@ -16,9 +16,10 @@ fn an_exclusive_oplock_does_not_yield_to_denied_opens() {
     assert_eq!(world.oplock_breaks(), []);
 }
 
-/// smb2.oplock.batch1, batch2: it does, and then the open is denied; writing breaks the writer's own level II.
+/// smb2.oplock.batch1, batch2: it breaks, then the open is denied. A write breaks the writer's own
+/// level II.
 #[test]
-fn a_batch_oplock_does() {
+fn a_batch_oplock_yields_to_denied_opens() {
     let mut world = world();
     let request = OpenRequest {
         share_access: ALONE,
@@ -28,20 +29,25 @@ fn a_batch_oplock_does() {
     let other = world.request();
     world.waits(&other);
     assert_eq!(world.oplock_breaks(), [(first, LevelII)]);
-    world.hub.oplock_break_ack(0, first, LevelII).unwrap();
+    world
+        .hub
+        .oplock_break_ack(Duration::ZERO, first, LevelII)
+        .unwrap();
     assert_eq!(world.woken(), [other.waiter]);
     assert_eq!(world.refused(&other), NtStatus::SHARING_VIOLATION);
     assert_eq!(world.refused(&other), NtStatus::SHARING_VIOLATION);
     world.write(first);
     assert_eq!(world.oplock_breaks(), [(first, OplockLevel::None)]);
     // smb2.oplock.levelii500.
-    let outcome = world.hub.oplock_break_ack(0, first, OplockLevel::None);
+    let outcome = world
+        .hub
+        .oplock_break_ack(Duration::ZERO, first, OplockLevel::None);
     assert_eq!(outcome, Err(NtStatus::INVALID_OPLOCK_PROTOCOL));
 }
 
-/// smb2.oplock.batch3, batch7: closing lets the other have it all.
+/// smb2.oplock.batch3, batch7: after the close the other open gets all caching.
 #[test]
-fn closing_is_an_answer() {
+fn closing_ends_an_oplock_break() {
     let mut world = world();
     let request = OpenRequest {
         share_access: ALONE,
@@ -77,7 +83,7 @@ fn second_opens_share_level_ii() {
         };
         world.waits(&other);
         assert_eq!(world.oplock_breaks(), [(first, left)]);
-        world.hub.oplock_break_ack(0, first, left).unwrap();
+        world.hub.oplock_break_ack(Duration::ZERO, first, left).unwrap();
         assert_eq!(world.woken(), [other.waiter]);
         let second = world.open(&other);
         assert_eq!(second.oplock, LevelII);
@@ -115,7 +121,7 @@ fn stat_opens() {
         world.waits(&request);
     }
     assert_eq!(world.oplock_breaks(), [(first.open, LevelII)]);
-    // smb2.oplock.batch13, exclusive5: emptying is no stat open.
+    // smb2.oplock.batch13, exclusive5: an open that truncates is not a stat open.
     let mut world = super::world();
     let request = world.oplocked(Batch);
     let first = world.open(&request).open;
@@ -126,7 +132,10 @@ fn stat_opens() {
     };
     world.waits(&request);
     assert_eq!(world.oplock_breaks(), [(first, OplockLevel::None)]);
-    world.hub.oplock_break_ack(0, first, OplockLevel::None).unwrap();
+    world
+        .hub
+        .oplock_break_ack(Duration::ZERO, first, OplockLevel::None)
+        .unwrap();
     assert_eq!(world.woken(), [request.waiter]);
     assert_eq!(world.open(&request).oplock, LevelII);
 }
@@ -140,15 +149,15 @@ fn unanswered_breaks_end() {
     let other = world.oplocked(Batch);
     world.waits(&other);
     world.events();
-    world.hub.handle_timeout(world.now_ms + 35_000);
+    world.hub.handle_timeout(world.now + ms(35_000));
     assert_eq!(world.woken(), [other.waiter]);
     assert_eq!(world.hub.oplock(first), Some(OplockLevel::None));
     assert_eq!(world.open(&other).oplock, LevelII);
 }
 
-/// smb2.oplock.stream1, batch26: each stream for itself.
+/// smb2.oplock.stream1, batch26: each stream has its own oplocks.
 #[test]
-fn streams_have_their_own() {
+fn streams_have_their_own_oplocks() {
     let mut world = world();
     let request = world.oplocked(Batch);
     assert_eq!(world.open(&request).oplock, Batch);
@@ -166,9 +175,13 @@ fn wrong_acknowledgments() {
     let request = world.oplocked(Batch);
     let first = world.open(&request).open;
     let wrong = Err(NtStatus::INVALID_OPLOCK_PROTOCOL);
-    assert_eq!(world.hub.oplock_break_ack(0, first, LevelII), wrong, "not asked");
     assert_eq!(
-        world.hub.oplock_break_ack(0, OpenId(99), LevelII),
+        world.hub.oplock_break_ack(Duration::ZERO, first, LevelII),
+        wrong,
+        "not asked"
+    );
+    assert_eq!(
+        world.hub.oplock_break_ack(Duration::ZERO, OpenId(99), LevelII),
         Err(NtStatus::FILE_CLOSED)
     );
     let other = world.request();
@@ -176,15 +189,15 @@ fn wrong_acknowledgments() {
     world.events();
     let lease = OplockLevel::Lease;
     assert_eq!(
-        world.hub.oplock_break_ack(0, first, lease),
+        world.hub.oplock_break_ack(Duration::ZERO, first, lease),
         Err(NtStatus::INVALID_PARAMETER)
     );
-    assert_eq!(world.hub.oplock_break_ack(0, first, Batch), wrong);
+    assert_eq!(world.hub.oplock_break_ack(Duration::ZERO, first, Batch), wrong);
     assert_eq!(world.hub.oplock(first), Some(OplockLevel::None), "lost");
     assert_eq!(world.woken(), [other.waiter]);
 }
 
-/// A waiter that is forgotten is not woken.
+/// A cancelled request is not woken.
 #[test]
 fn cancelled_waits() {
     let mut world = world();
@@ -199,9 +212,9 @@ fn cancelled_waits() {
     world.assert_empty();
 }
 
-/// A local program has changed the file: nothing that was cached of it holds, its streams' included.
+/// After a change by a local process nothing cached of the file is valid, its streams included.
 #[test]
-fn changes_by_local_programs_take_all_caching() {
+fn changes_by_local_processes_break_all_caching() {
     let mut world = world();
     let batch = world.oplocked(Batch);
     let held = world.open(&batch).open;
@@ -215,30 +228,34 @@ fn changes_by_local_programs_take_all_caching() {
         ..world.leased(6, RWH)
     };
     world.open(&other);
-    world.hub.changed_outside(world.now_ms, 1, 3);
+    world.hub.changed_locally(world.now, 1, 3);
     assert_eq!(world.events(), []);
-    world.hub.changed_outside(world.now_ms, 1, 1);
+    world.hub.changed_locally(world.now, 1, 1);
     let events = world.events();
     assert_eq!(events.len(), 2, "{events:?}");
-    let acknowledged = world.hub.oplock_break_ack(0, held, OplockLevel::None).unwrap();
+    let acknowledged = world
+        .hub
+        .oplock_break_ack(Duration::ZERO, held, OplockLevel::None)
+        .unwrap();
     assert_eq!(acknowledged.oplock_level, OplockLevel::None);
     assert_eq!(world.ack(5, NONE), Ok(NONE));
-    // Nothing is left to take.
-    world.hub.changed_outside(world.now_ms, 1, 1);
+    // No caching is left to break.
+    world.hub.changed_locally(world.now, 1, 1);
     assert_eq!(world.events(), []);
 }
 
-/// Whoever has no client could not give up its oplock: it is closed, as for any other writer.
+/// A durable open without a client cannot release its oplock, so it is closed, as for any other
+/// writer.
 #[test]
-fn changes_by_local_programs_end_durable_opens_without_a_client() {
+fn changes_by_local_processes_close_durable_opens_without_a_client() {
     let mut world = world();
     let request = OpenRequest {
-        durable: Some(DurableWish::V1),
+        durable: Some(DurableOpenRequest::V1),
         ..world.oplocked(Batch)
     };
     let open = world.open(&request).open;
-    assert_eq!(world.hub.disconnect(0, ConnectionId(1), &[]), []);
-    world.hub.changed_outside(world.now_ms, 1, 1);
+    assert_eq!(world.hub.disconnect(Duration::ZERO, ConnectionId(1), &[]), []);
+    world.hub.changed_locally(world.now, 1, 1);
     assert!(matches!(&world.events()[..], [Event::Expired(closed)] if closed.open == open));
     assert_eq!(world.hub.open_count(), 0);
 }

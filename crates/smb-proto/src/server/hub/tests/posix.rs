@@ -1,11 +1,11 @@
-//! Byte-range locks as local programs see them: what an open's POSIX locks are equals the union of its SMB locks.
+//! Byte-range locks for local processes: an open's POSIX locks equal the union of its SMB locks.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use ropeway_smb_wire::lock::LockFlags;
 
 use super::*;
-use ropeway_smb_wire::lock::LockFlags;
 
 const EXCLUSIVE: u32 = LockFlags::EXCLUSIVE_LOCK.bits() | LockFlags::FAIL_IMMEDIATELY.bits();
 const SHARED: u32 = LockFlags::SHARED_LOCK.bits() | LockFlags::FAIL_IMMEDIATELY.bits();
@@ -23,9 +23,9 @@ fn element((offset, length, flags): (u64, u64, u32)) -> LockElement {
     }
 }
 
-fn wish(open: OpenId, elements: &[LockElement], waiter: WaiterId) -> LockWish<'_> {
-    LockWish {
-        now_ms: 1000,
+fn wish(open: OpenId, elements: &[LockElement], waiter: WaiterId) -> RangeLockRequest<'_> {
+    RangeLockRequest {
+        now: ms(1000),
         open,
         elements,
         sequence: None,
@@ -33,11 +33,11 @@ fn wish(open: OpenId, elements: &[LockElement], waiter: WaiterId) -> LockWish<'_
     }
 }
 
-/// The kernel's side: the lock of each byte near the beginning and near the highest offset, by open.
+/// The kernel's locks: the lock of each byte near offset 0 and near the highest offset, by open.
 #[derive(Default)]
 struct Kernel(BTreeMap<(OpenId, u64), PosixLock>);
 
-/// The bytes that are looked at.
+/// Returns the bytes that are checked.
 fn bytes() -> impl Iterator<Item = u64> {
     (0..24).chain(LAST - 8..=LAST)
 }
@@ -73,7 +73,7 @@ impl Both {
         (Self { world, kernel }, opens)
     }
 
-    /// As a server does it.
+    /// Locks as a server does.
     fn lock_all(&mut self, open: OpenId, elements: &[(u64, u64, u32)]) -> (LockOutcome, Vec<PosixStep>) {
         let elements: Vec<_> = elements.iter().copied().map(element).collect();
         let waiter = self.world.waiter();
@@ -100,7 +100,8 @@ impl Both {
             .collect()
     }
 
-    /// The union of the SMB locks is what the kernel has, and no open's locks refuse another's.
+    /// Checks that the kernel has the union of the SMB locks, and that the locks of different opens
+    /// do not conflict.
     fn check(&self, opens: [OpenId; 2]) {
         for byte in bytes() {
             for open in opens {
@@ -141,7 +142,7 @@ fn what_another_lock_covers_stays_locked() {
 }
 
 #[test]
-fn what_files_cannot_have_only_clients_see() {
+fn locks_beyond_the_highest_offset_have_no_posix_lock() {
     use PosixLock::{None, Read, Write};
     let (mut both, [one, two]) = Both::new();
     assert_eq!(both.steps(one, 7, 0, EXCLUSIVE), []);
@@ -178,7 +179,7 @@ fn a_request_that_is_refused_or_repeated_has_no_steps() {
     let (mut both, [one, two]) = Both::new();
     let elements = [element((0, 10, EXCLUSIVE))];
     let waiter = both.world.waiter();
-    let numbered = LockWish {
+    let numbered = RangeLockRequest {
         sequence: Some(LockSequence::new(1, 1)),
         ..wish(one, &elements, waiter)
     };
@@ -204,7 +205,7 @@ fn a_request_that_is_refused_or_repeated_has_no_steps() {
     );
 }
 
-/// A lock over very many gaps would keep others waiting while it is taken.
+/// Taking a lock over very many gaps would delay other requests.
 #[test]
 fn a_lock_of_too_many_pieces_is_refused() {
     let (mut both, [one, _]) = Both::new();
@@ -219,26 +220,26 @@ fn a_lock_of_too_many_pieces_is_refused() {
 }
 
 #[test]
-fn a_lock_waits_for_a_local_program_and_is_tried_again() {
+fn a_lock_waits_for_a_local_process_and_is_retried() {
     let (mut both, [one, two]) = Both::new();
     let world = &mut both.world;
     let (waits, fails) = ([element((0, 10, WAITS))], [element((0, 10, EXCLUSIVE))]);
     let waiter = world.waiter();
-    assert_eq!(world.hub.lock_held_outside(&wish(one, &fails, waiter)), TAKEN);
+    assert_eq!(world.hub.lock_held_locally(&wish(one, &fails, waiter)), TAKEN);
     assert_eq!(world.hub.waiter_count(), 0);
     assert_eq!(
-        world.hub.lock_held_outside(&wish(one, &waits, waiter)),
+        world.hub.lock_held_locally(&wish(one, &waits, waiter)),
         LockOutcome::Wait
     );
-    assert_eq!(world.hub.poll_timeout(), Some(1100));
-    world.hub.handle_timeout(1099);
+    assert_eq!(world.hub.poll_timeout(), Some(ms(1100)));
+    world.hub.handle_timeout(ms(1099));
     assert_eq!(world.woken(), []);
-    world.hub.handle_timeout(1100);
+    world.hub.handle_timeout(ms(1100));
     assert_eq!(world.woken(), [waiter]);
     assert_eq!((world.hub.waiter_count(), world.hub.poll_timeout()), (0, None));
-    // Another lock of the file that goes may have been in the way.
+    // Another SMB lock of the file is released, which may have been the obstacle.
     assert_eq!(
-        world.hub.lock_held_outside(&wish(one, &waits, waiter)),
+        world.hub.lock_held_locally(&wish(one, &waits, waiter)),
         LockOutcome::Wait
     );
     world
@@ -248,11 +249,11 @@ fn a_lock_waits_for_a_local_program_and_is_tried_again() {
         .hub
         .lock(&wish(two, &[element((50, 1, UNLOCK))], waiter_of(9)));
     assert_eq!(world.woken(), [waiter]);
-    // Cancelled; then closed.
-    world.hub.lock_held_outside(&wish(one, &waits, waiter));
+    // First cancelled, then closed.
+    world.hub.lock_held_locally(&wish(one, &waits, waiter));
     world.hub.forget(waiter);
     assert_eq!((world.hub.waiter_count(), world.hub.poll_timeout()), (0, None));
-    world.hub.lock_held_outside(&wish(one, &waits, waiter));
+    world.hub.lock_held_locally(&wish(one, &waits, waiter));
     world.close(one);
     assert_eq!(world.woken(), [waiter]);
     world.close(two);
@@ -266,28 +267,28 @@ fn waiter_of(request: u64) -> WaiterId {
     }
 }
 
-/// However many wait, local programs are not asked more often than that.
+/// Even with many waiting requests, local locks are tried no more often than the limit.
 #[test]
-fn many_that_wait_are_tried_more_seldom() {
+fn many_waiting_locks_are_retried_less_often() {
     let (mut both, [one, _]) = Both::new();
     let waits = [element((0, 10, WAITS))];
     for request in 0..500 {
         both.world
             .hub
-            .lock_held_outside(&wish(one, &waits, waiter_of(request)));
+            .lock_held_locally(&wish(one, &waits, waiter_of(request)));
     }
-    assert_eq!(both.world.hub.waits.outside(), 500);
-    both.world.hub.handle_timeout(1100);
+    assert_eq!(both.world.hub.waits.local_locks(), 500);
+    both.world.hub.handle_timeout(ms(1100));
     let woken = both.world.woken().len();
     assert_eq!(woken, 100);
-    both.world.hub.handle_timeout(1500);
+    both.world.hub.handle_timeout(ms(1500));
     assert_eq!(both.world.woken().len(), 400);
-    assert_eq!(both.world.hub.waits.outside(), 0);
+    assert_eq!(both.world.hub.waits.local_locks(), 0);
 }
 
-/// Who keeps what it reads or writes to itself looks after its locks, too.
+/// A client that caches reads or writes checks its locks itself.
 #[test]
-fn caching_is_told_by_what_is_read_or_written() {
+fn caching_is_reported_for_reads_and_writes() {
     let mut world = world();
     let request = world.leased(1, RH);
     let one = world.open(&request).open;
@@ -314,7 +315,7 @@ proptest! {
         let (mut both, opens) = Both::new();
         let mut held: Vec<(usize, u64, u64)> = Vec::new();
         for (who, elements) in requests {
-            // Some lie around the highest offset; unlocks mostly name what is held.
+            // Some ranges lie around the highest offset. Unlocks mostly name a held lock.
             let place = |at: u64| if at < 24 { at } else { LAST - 8 + (at - 24) };
             let unlocks = elements[0].2 == 3;
             let elements: Vec<_> = elements

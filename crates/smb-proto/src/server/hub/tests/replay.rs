@@ -1,4 +1,4 @@
-//! Repeated creates ([MS-SMB2] 3.3.5.9.10), as smb2.replay has them.
+//! Replayed creates ([MS-SMB2] 3.3.5.9.10), after smb2.replay.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn repeated_creates() {
     };
     assert_eq!(world.refused(&other_session), NtStatus::DUPLICATE_OBJECTID);
     assert_eq!(world.events(), []);
-    // durable-reconnect-replay1: it finds the open again, too.
+    // durable-reconnect-replay1: the replay also finds the open after a disconnect.
     world.lose();
     let on_another = OpenRequest {
         session: SessionId(2),
@@ -53,7 +53,7 @@ fn repeated_creates() {
         world.hub.info(first.open).unwrap().connection,
         Some(ConnectionId(2))
     );
-    // Once it is used, the create is history.
+    // Once the open is used, its create cannot be replayed.
     let ticket = world.hub.check_sequence(first.open, 0, false, false).unwrap();
     world.hub.end_request(ticket);
     world.waits(&on_another);
@@ -64,7 +64,7 @@ fn repeated_creates() {
     world.assert_empty();
 }
 
-/// Whoever finds its open again by a repeated create has it counted among its own.
+/// An open that a client finds again by a replayed create counts among that session's opens.
 #[test]
 fn a_repeated_create_counts() {
     let mut world = world();
@@ -118,9 +118,9 @@ fn repeated_creates_with_leases() {
     assert_eq!(world.refused(&other_key), NtStatus::ACCESS_DENIED);
 }
 
-/// smb2.replay.dhv2-pending1n-vs-oplock-sane: the first is on its way.
+/// smb2.replay.dhv2-pending1n-vs-oplock-sane: the original is in progress.
 #[test]
-fn creates_repeated_too_early() {
+fn creates_replayed_too_early_are_refused() {
     let mut world = world();
     let holder = world.stranger();
     let holder = OpenRequest {
@@ -148,7 +148,7 @@ fn creates_repeated_too_early() {
     let open = world.open(&request).open;
     assert_eq!(world.open(&again).open, open);
     world.close(open);
-    // One that is cancelled is forgotten.
+    // A cancelled create is forgotten.
     let request = OpenRequest {
         oplock: OplockLevel::Batch,
         ..world.stranger()
@@ -162,9 +162,10 @@ fn creates_repeated_too_early() {
     world.assert_empty();
 }
 
-/// smb2.replay.dhv2-pending2n-vs-lease-sane: the create waits, its channel is lost, it is repeated on others.
+/// smb2.replay.dhv2-pending2n-vs-lease-sane: the create waits, its channel is lost, and it is
+/// replayed on others.
 #[test]
-fn a_create_that_waits_outlives_its_channel() {
+fn a_waiting_create_outlives_its_channel() {
     let mut world = world();
     let held = OpenRequest {
         client: client(2),
@@ -173,7 +174,7 @@ fn a_create_that_waits_outlives_its_channel() {
         ..world.leased(1, RWH)
     };
     let held = world.open(&held).open;
-    let wish = Some(DurableWish::V2 {
+    let wish = Some(DurableOpenRequest::V2 {
         create_guid: Guid([9; 16]),
         timeout_ms: 0,
     });
@@ -184,7 +185,7 @@ fn a_create_that_waits_outlives_its_channel() {
     world.waits(&first);
     world.events();
     let moved = [(SessionId(1), ConnectionId(3))];
-    assert_eq!(world.hub.disconnect(0, ConnectionId(1), &moved), []);
+    assert_eq!(world.hub.disconnect(Duration::ZERO, ConnectionId(1), &moved), []);
     world.hub.forget(first.waiter);
     let again = |world: &mut World| {
         let base = world.request();
@@ -202,7 +203,7 @@ fn a_create_that_waits_outlives_its_channel() {
     let second = again(&mut world);
     assert_eq!(world.refused(&second), NtStatus::FILE_NOT_AVAILABLE);
     world.close(held);
-    assert_eq!(world.events(), [], "nobody is woken");
+    assert_eq!(world.events(), [], "no request is woken");
     let third = again(&mut world);
     let open = world.open(&third).open;
     world.close(open);

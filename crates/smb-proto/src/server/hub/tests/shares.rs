@@ -1,9 +1,11 @@
-//! Share modes, deletion, paths ([MS-FSA] 2.1.5.1.2, 2.1.5.5), as smb2.sharemode, delete-on-close-perms, rename have them.
+//! Share modes, deletion, paths ([MS-FSA] 2.1.5.1.2, 2.1.5.5), after smb2.sharemode,
+//! delete-on-close-perms, rename.
 
-use super::*;
 use ropeway_smb_wire::change_notify::CompletionFilter;
 
-/// smb2.sharemode: reading, writing, deleting against what is shared, in both directions.
+use super::*;
+
+/// smb2.sharemode: reading, writing and deleting against the shared access, in both directions.
 #[test]
 fn share_modes() {
     let access = [
@@ -46,7 +48,8 @@ fn share_modes() {
     }
 }
 
-/// smb2.streams.delete: streams know nothing of each other, but a file cannot be deleted under them.
+/// smb2.streams.delete: streams are independent, but a file cannot be deleted while a stream is
+/// open.
 #[test]
 fn streams_share_on_their_own() {
     let mut world = world();
@@ -85,7 +88,8 @@ fn deletion(closed: &Closed) -> Option<(FileKey, String)> {
     Some((delete.file.clone(), delete.path.to_string()))
 }
 
-/// smb2.oplock.doc, delete-on-close-perms: pending until the last close, then it goes; meanwhile nobody opens it.
+/// smb2.oplock.doc, delete-on-close-perms: the deletion is pending until the last close; meanwhile
+/// the file cannot be opened.
 #[test]
 fn the_last_close_deletes() {
     let mut world = world();
@@ -99,7 +103,7 @@ fn the_last_close_deletes() {
     world.hub.set_delete_pending(two, true).unwrap();
     assert_eq!(world.close(one).delete, None);
     assert_eq!(world.close(two).delete, None);
-    let closed = world.hub.end_tree(0, SessionId(1), TreeId(1));
+    let closed = world.hub.end_tree(Duration::ZERO, SessionId(1), TreeId(1));
     assert_eq!(deletion(&closed[0]), Some((file(1), "folder\\file".to_owned())));
     assert_eq!(
         world.hub.set_delete_pending(one, true),
@@ -108,9 +112,9 @@ fn the_last_close_deletes() {
     world.assert_empty();
 }
 
-/// Whoever closes last, it is the other one's deletion.
+/// The deletion belongs to the user who requested it, regardless of who closes last.
 #[test]
-fn a_deletion_is_whose_who_wanted_it() {
+fn a_deletion_belongs_to_the_user_who_requested_it() {
     for on_close in [false, true] {
         let mut world = world();
         let request = world.request();
@@ -152,7 +156,8 @@ fn delete_on_close_is_pending_from_the_close_on() {
     world.assert_empty();
 }
 
-/// A stream goes alone; with the file's deletion pending, the streams' last close counts too.
+/// A stream is deleted alone. If the file's deletion is pending, closing its last stream counts
+/// too.
 #[test]
 fn streams_are_deleted_alone_and_with_their_file() {
     let mut world = world();
@@ -177,7 +182,7 @@ fn streams_are_deleted_alone_and_with_their_file() {
     world.assert_empty();
 }
 
-/// smb2.rename: paths follow, beneath folders too; what is only called alike does not.
+/// smb2.rename: paths change, also beneath folders. Paths that only share a prefix do not.
 #[test]
 fn renames_move_paths() {
     let mut world = world();
@@ -205,14 +210,15 @@ fn renames_move_paths() {
     assert_eq!((beneath(&world, "a"), beneath(&world, "LONGER")), (0, 3));
     assert_eq!(deletion(&world.close(opens[1])).unwrap().1, "longer\\x\\b");
     for open in opens {
-        world.hub.close(0, open);
+        world.hub.close(Duration::ZERO, open);
     }
     world.assert_empty();
 }
 
-/// smb2.rename.no_share_delete_but_delete_access, smb2.oplock.exclusive6, batch20, smb2.notify-inotify.inotify-rename.
+/// smb2.rename.no_share_delete_but_delete_access, smb2.oplock.exclusive6, batch20,
+/// smb2.notify-inotify.inotify-rename.
 #[test]
-fn renaming_minds_the_folder() {
+fn renaming_respects_the_opens_of_the_folder() {
     let mut world = world();
     let renamed = OpenRequest {
         file: file(2),

@@ -1,4 +1,4 @@
-//! What may happen at random.
+//! The random steps of the model test.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ pub(super) enum Step {
         which: u8,
         kept: u32,
     },
-    Touch {
+    BreakTrigger {
         open: u8,
         why: u8,
     },
@@ -79,7 +79,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => lock,
         2 => any::<u8>().prop_map(Step::Unlock),
         4 => (any::<u8>(), 0..8_u32).prop_map(|(which, kept)| Step::Acknowledge { which, kept }),
-        2 => (any::<u8>(), 0..6_u8).prop_map(|(open, why)| Step::Touch { open, why }),
+        2 => (any::<u8>(), 0..6_u8).prop_map(|(open, why)| Step::BreakTrigger { open, why }),
         1 => any::<u8>().prop_map(Step::Delete),
         1 => any::<u8>().prop_map(Step::Disconnect),
         1 => any::<u8>().prop_map(Step::Reconnect),

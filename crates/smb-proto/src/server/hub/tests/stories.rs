@@ -1,8 +1,9 @@
-//! Leases where files and folders are deleted or renamed, and other long stories of smb2.lease.
+//! Leases when files and folders are deleted or renamed, and other long scenarios of smb2.lease.
 
 use super::*;
 
-/// smb2.lease.initial_delete_tdis: who closes to delete takes handle caching from others, and does not wait.
+/// smb2.lease.initial_delete_tdis: a close that deletes breaks the handle caching of others, and
+/// does not wait.
 #[test]
 fn closing_to_delete_breaks_handle_caching() {
     let mut world = world();
@@ -22,7 +23,7 @@ fn closing_to_delete_breaks_handle_caching() {
     world.assert_empty();
 }
 
-/// smb2.lease.rename_dir_openfile: one after the other, until one stays.
+/// smb2.lease.rename_dir_openfile: one open after the other is asked, until one stays.
 #[test]
 fn renaming_a_folder_asks_for_handles_beneath() {
     let mut world = world();
@@ -35,26 +36,30 @@ fn renaming_a_folder_asks_for_handles_beneath() {
         world.open(&request).open
     });
     let waiter = world.waiter();
-    let touch = |world: &mut World| world.hub.touch_beneath(0, None, 1, &"D".into(), waiter);
+    let touch = |world: &mut World| {
+        world
+            .hub
+            .break_beneath(Duration::ZERO, None, 1, &"D".into(), waiter)
+    };
     for (number, open) in [(1, opens[0]), (2, opens[1])] {
-        assert_eq!(touch(&mut world), TouchOutcome::Wait);
+        assert_eq!(touch(&mut world), BreakOutcome::Wait);
         assert_eq!(world.breaks(), [(number, RH, R, 0)]);
         world.close(open);
         assert_eq!(world.woken(), [waiter]);
     }
-    assert_eq!(touch(&mut world), TouchOutcome::Wait);
+    assert_eq!(touch(&mut world), BreakOutcome::Wait);
     world.events();
     world.ack(3, R).unwrap();
     assert_eq!(world.woken(), [waiter]);
-    assert_eq!(touch(&mut world), TouchOutcome::Refused(NtStatus::ACCESS_DENIED));
+    assert_eq!(touch(&mut world), BreakOutcome::Refused(NtStatus::ACCESS_DENIED));
     world.close(opens[2]);
-    assert_eq!(touch(&mut world), TouchOutcome::Ready);
+    assert_eq!(touch(&mut world), BreakOutcome::Ready);
     world.assert_empty();
 }
 
-/// smb2.lease.two-leases: a request that waits for two is not woken by one.
+/// smb2.lease.two-leases: a request that waits for two breaks is not woken by one.
 #[test]
-fn all_have_to_answer() {
+fn all_holders_must_acknowledge() {
     let mut world = world();
     let opens = [1, 2].map(|number| {
         let request = OpenRequest {
@@ -77,7 +82,8 @@ fn all_have_to_answer() {
     assert_eq!(state(&world.open(&other)), RH);
 }
 
-/// smb2.lease.v2_rename: a rename by its holder breaks nothing of its own; the lease goes with the file.
+/// smb2.lease.v2_rename: a rename by the holder does not break its own lease; the lease stays with
+/// the file.
 #[test]
 fn a_lease_goes_with_its_file() {
     let mut world = world();
@@ -87,8 +93,10 @@ fn a_lease_goes_with_its_file() {
     };
     let open = world.open(&request).open;
     let waiter = world.waiter();
-    let outcome = world.hub.touch(0, Some(open), &file(1), Touch::Rename, waiter);
-    assert_eq!(outcome, TouchOutcome::Ready);
+    let outcome = world
+        .hub
+        .break_caching(Duration::ZERO, Some(open), &file(1), BreakTrigger::Rename, waiter);
+    assert_eq!(outcome, BreakOutcome::Ready);
     world.hub.renamed(1, &"folder\\file".into(), &"other".into());
     let again = OpenRequest {
         path: "other".into(),
@@ -100,7 +108,7 @@ fn a_lease_goes_with_its_file() {
     assert_eq!(world.events(), []);
 }
 
-/// What was not polled before a request was cancelled is not said any more.
+/// Events that were not polled before a cancellation are not reported.
 #[test]
 fn forgotten_requests_are_not_woken() {
     let mut world = world();

@@ -1,39 +1,28 @@
-//! Whether the server is still there, and how we go.
+//! Liveness of the server, and logoff.
 //!
 //! ```text
-//! in flight, silent for echo_after ── ECHO ── any message: not silent any more
-//!                                         └── silence_max, and an answer is owed: `EndReason::Silent`
-//! a compound answered in part for silence_max, the rest not announced: `EndReason::AnsweredInPart`
-//! log_off: what is owed is awaited ── TREE_DISCONNECT of each share, LOGOFF, in one breath ── `EndReason::LoggedOff`
+//! in flight, silent for echo_after -> ECHO -> any message ends the silence
+//!                                         \-> silence_max with a reply owed: `EndReason::Silent`
+//! compound partly answered for silence_max, the rest not announced: `EndReason::AnsweredInPart`
+//! log_off: owed replies awaited -> all TREE_DISCONNECTs and LOGOFF -> `EndReason::LoggedOff`
 //! ```
-//! A request that the server has announced to take its time (an interim answer) is in flight and not owed: nobody waits
-//! for a line that is dead, though, so those are asked after as well.
+//! A request with an interim reply is in flight but its reply is not owed: it may take forever. The
+//! ECHO is sent for such requests as well, so that a dead connection is noticed.
 
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::transmit::Control;
+use super::control::{Control, Logoff};
 use super::{EndReason, Ticket};
 
-/// Where a client that goes is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaving {
-    No,
-    /// What is queued goes first, and what is owed is awaited or not.
-    Draining {
-        waits: bool,
-    },
-    /// It was said.
-    Said,
-}
-
 impl Connection {
-    /// When to call [`handle_deadline`](Self::handle_deadline); perhaps at once, since not every call is told the time.
+    /// Returns when to call [`handle_deadline`](Self::handle_deadline). This may be at once, since
+    /// not every call passes the time.
     pub fn deadline(&self) -> Option<Duration> {
         if self.ended.is_some() || self.table.is_empty() {
             return None;
         }
-        let Some(since) = self.quiet_since else {
+        let Some(since) = self.silent_since else {
             return Some(self.now);
         };
         let silence = (self.table.owed() > 0).then(|| since.saturating_add(self.config.silence_max));
@@ -48,7 +37,7 @@ impl Connection {
         let may = self.session.is_some()
             && !self.expired
             && !self.echoing
-            && self.leaving != Leaving::Said
+            && self.logoff != Logoff::Queued
             && self.credits.affords(1)
             && self.config.echo_after < self.config.silence_max;
         may.then(|| since.saturating_add(self.config.echo_after))
@@ -59,18 +48,18 @@ impl Connection {
         Some(since.saturating_add(self.config.silence_max))
     }
 
-    /// Time has passed.
+    /// Tells the connection the time.
     pub fn handle_deadline(&mut self, now: Duration) {
         self.now = self.now.max(now);
         if self.ended.is_some() {
             return;
         }
         if self.table.is_empty() {
-            self.quiet_since = None;
+            self.silent_since = None;
             return;
         }
-        let Some(since) = self.quiet_since else {
-            self.quiet_since = Some(self.now);
+        let Some(since) = self.silent_since else {
+            self.silent_since = Some(self.now);
             return;
         };
         if self.table.owed() > 0 && self.now >= since.saturating_add(self.config.silence_max) {
@@ -90,9 +79,9 @@ impl Connection {
         }
     }
 
-    /// Whether an answer to this chain is neither here nor announced.
+    /// Returns whether a reply to this compound is outstanding without an interim reply.
     fn is_owed(&mut self, ticket: Ticket) -> bool {
-        let Some(sent) = self.table.chain_mut(ticket) else {
+        let Some(sent) = self.table.compound_mut(ticket) else {
             return false;
         };
         let open = sent.slots.iter().filter(|slot| slot.reply.is_none());
@@ -101,12 +90,12 @@ impl Connection {
             .any(|id| self.table.flight(id).is_some_and(|flight| !flight.interim))
     }
 
-    /// The server sent something, which has been dealt with.
-    pub(super) fn heard(&mut self) {
-        self.quiet_since = (!self.table.is_empty()).then_some(self.now);
+    /// Restarts the measurement of silence after a message from the server.
+    pub(super) fn note_activity(&mut self) {
+        self.silent_since = (!self.table.is_empty()).then_some(self.now);
     }
 
-    /// A chain has one answer more, and `open` to come of `count`.
+    /// Notes one more reply to a compound of `count` operations, of which `open` are unanswered.
     pub(super) fn note_partial(&mut self, ticket: Ticket, open: usize, count: usize) {
         if open > 0 && open + 1 == count {
             self.partial.push_back((ticket, self.now));
@@ -118,28 +107,29 @@ impl Connection {
         }
     }
 
-    /// Goes in good order: what was submitted is still sent and what is owed awaited; then the shares entered here are left
-    /// and the session is ended, on all its channels ([MS-SMB2] 3.2.4.22, 3.2.4.23). Nothing more can be submitted. Comes
-    /// to [`EndReason::LoggedOff`], or whatever else ends the connection first; the caller bounds how long it waits.
+    /// Logs off in order. Queued compounds are still sent and owed replies awaited; then the trees
+    /// connected here are disconnected and the session ends on all its channels ([MS-SMB2]
+    /// 3.2.4.22, 3.2.4.23). Nothing can be submitted any more. The connection ends with
+    /// [`EndReason::LoggedOff`], or earlier for another reason; the caller limits the wait.
     ///
-    /// Without `waits` the farewell does not wait for what is owed: servers take requests in their order, and whoever is
-    /// in a hurry may close the connection behind it.
+    /// Without `waits`, LOGOFF does not wait for owed replies. Servers process requests in order,
+    /// so a caller in a hurry may close the connection right after sending it.
     pub fn log_off(&mut self, waits: bool) {
-        if self.ended.is_none() && self.leaving == Leaving::No {
-            self.leaving = Leaving::Draining { waits };
+        if self.ended.is_none() && self.logoff == Logoff::None {
+            self.logoff = Logoff::Draining { waits };
         }
     }
 
-    /// With nothing left to send: whether there are words of farewell.
-    pub(super) fn say_farewell(&mut self) -> bool {
-        let Leaving::Draining { waits } = self.leaving else {
+    /// Queues the requests of a logoff if it is time for them. Returns whether any were queued.
+    pub(super) fn begin_logoff(&mut self) -> bool {
+        let Logoff::Draining { waits } = self.logoff else {
             return false;
         };
-        // A frame that is with a job comes before the farewell.
+        // A frame that is with a job precedes the logoff.
         if (waits && self.table.owed() > 0) || !self.queue.is_empty() || self.jobs.is_sending() {
             return false;
         }
-        self.leaving = Leaving::Said;
+        self.logoff = Logoff::Queued;
         if self.session.is_none() {
             self.end(EndReason::LoggedOff);
             return false;

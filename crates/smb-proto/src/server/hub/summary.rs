@@ -1,47 +1,48 @@
-//! What the opens of one stream come to.
+//! A summary of all opens of one stream.
 //!
-//! A file may be open some ten thousand times, and each further open has to know whether anybody denies it or caches what it
-//! is about to change. So that none has to look at all others, it is kept up to date here who is in whose way: opening,
-//! closing, reading and writing take time by the logarithm of the number of opens, and by the number of those
-//! who have to be told.
+//! A file may have ten thousand opens, and every further open must know whether one of them denies
+//! it or caches what it is about to change. The summary answers this without a scan. Opening,
+//! closing, reading and writing take time logarithmic in the number of opens, plus time linear in
+//! the number of holders to notify.
 
 use std::collections::BTreeSet;
 
-use super::caching::{H, W};
-use super::ids::{Holder, OpenId};
-use super::share_mode::{Mode, is_oplock_stat};
-use super::table::Open;
 use ropeway_smb_wire::create::{AccessMask, ShareAccess};
 use ropeway_smb_wire::create_context::LeaseState;
 
-/// The opens of a stream.
+use super::caching::{H, W};
+use super::ids::{Holder, OpenId};
+use super::share_mode::{ShareMode, is_oplock_stat};
+use super::table::Open;
+
+/// The opens of a stream, summarized.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Crowd {
+pub(super) struct OpenSummary {
     opens: BTreeSet<OpenId>,
-    modes: Modes,
-    /// Opens that do more than look at attributes.
-    solid: usize,
-    /// Opens without a client.
+    modes: ShareModeCounts,
+    /// Number of opens with more than stat access.
+    non_stat: usize,
+    /// Opens without a connection.
     absent: BTreeSet<OpenId>,
-    /// Who caches anything.
+    /// Holders of any caching.
     cachers: BTreeSet<Holder>,
-    /// Of them, who caches writes.
+    /// Holders of write caching.
     writers: BTreeSet<Holder>,
-    /// Of them, who caches handles.
+    /// Holders of handle caching.
     handles: BTreeSet<Holder>,
 }
 
-/// How many opens do what, and how many let nobody do it: reading, writing, deleting. Those that do none of it count for
-/// nothing ([MS-FSA] 2.1.5.1.2.2).
+/// Counts the opens that use, and that deny, reading, writing and deleting. Opens that use none of
+/// these count for nothing ([MS-FSA] 2.1.5.1.2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Modes {
+struct ShareModeCounts {
     done: [usize; 3],
     denied: [usize; 3],
 }
 
-impl Modes {
-    /// All but one of them.
-    fn without(mut self, mode: Mode) -> Self {
+impl ShareModeCounts {
+    /// Returns the counts without one open.
+    fn without(mut self, mode: ShareMode) -> Self {
         let (done, denied) = mode.bits();
         for bit in 0..3 {
             self.done[bit] = self.done[bit].saturating_sub(usize::from(done[bit]));
@@ -50,7 +51,7 @@ impl Modes {
         self
     }
 
-    fn with(mut self, mode: Mode) -> Self {
+    fn with(mut self, mode: ShareMode) -> Self {
         let (done, denied) = mode.bits();
         for bit in 0..3 {
             self.done[bit] += usize::from(done[bit]);
@@ -60,8 +61,8 @@ impl Modes {
     }
 }
 
-impl Mode {
-    /// What it does, and what it denies: reading, writing, deleting.
+impl ShareMode {
+    /// Returns what the open uses and what it denies: reading, writing, deleting.
     fn bits(self) -> ([bool; 3], [bool; 3]) {
         let done = self.does();
         let active = done.iter().any(|does| *does);
@@ -70,23 +71,23 @@ impl Mode {
     }
 }
 
-impl Crowd {
+impl OpenSummary {
     pub(super) fn is_empty(&self) -> bool {
         self.opens.is_empty()
     }
 
-    /// Its opens, in the order of their making.
+    /// Returns the opens, oldest first.
     pub(super) fn opens(&self) -> impl Iterator<Item = OpenId> + Clone {
         self.opens.iter().copied()
     }
 
-    /// Its only open.
+    /// Returns the open if there is exactly one.
     pub(super) fn only(&self) -> Option<OpenId> {
         let first = self.opens.first()?;
         (self.opens.len() == 1).then_some(*first)
     }
 
-    /// Opens without a client.
+    /// Returns the opens without a connection.
     pub(super) fn absent(&self) -> impl Iterator<Item = OpenId> {
         self.absent.iter().copied()
     }
@@ -94,7 +95,7 @@ impl Crowd {
     pub(super) fn add(&mut self, open: &Open) {
         if self.opens.insert(open.info.id) {
             self.modes = self.modes.with(open.mode());
-            self.solid += usize::from(!is_oplock_stat(open.info.access));
+            self.non_stat += usize::from(!is_oplock_stat(open.info.access));
         }
         self.set_absent(open.info.id, open.info.connection.is_none());
     }
@@ -102,12 +103,12 @@ impl Crowd {
     pub(super) fn remove(&mut self, open: &Open) {
         if self.opens.remove(&open.info.id) {
             self.modes = self.modes.without(open.mode());
-            self.solid -= usize::from(!is_oplock_stat(open.info.access));
+            self.non_stat -= usize::from(!is_oplock_stat(open.info.access));
         }
         self.set_absent(open.info.id, false);
     }
 
-    /// Whether the open has a client.
+    /// Notes whether the open has a connection.
     pub(super) fn set_absent(&mut self, open: OpenId, absent: bool) {
         if absent {
             self.absent.insert(open);
@@ -116,7 +117,7 @@ impl Crowd {
         }
     }
 
-    /// What a holder may do now.
+    /// Notes the caching that a holder has now.
     pub(super) fn set_caching(&mut self, holder: Holder, state: LeaseState) {
         let sets = [
             (&mut self.cachers, !state.is_empty()),
@@ -132,7 +133,7 @@ impl Crowd {
         }
     }
 
-    /// Who holds any of `what`.
+    /// Returns the holders of any of `what`.
     pub(super) fn holding(&self, what: LeaseState) -> Vec<Holder> {
         if what == W {
             self.writers.iter().copied().collect()
@@ -143,46 +144,47 @@ impl Crowd {
         }
     }
 
-    /// Whether anybody but `own` caches.
+    /// Returns whether a holder other than `own` caches.
     pub(super) fn is_cached_by_others(&self, own: Option<Holder>) -> bool {
         others(&self.cachers, own)
     }
 
-    /// Whether anybody but `own` caches writes.
+    /// Returns whether a holder other than `own` caches writes.
     pub(super) fn is_written_by_others(&self, own: Option<Holder>) -> bool {
         others(&self.writers, own)
     }
 
-    /// Whether there is an oplock.
+    /// Returns whether any open has an oplock.
     pub(super) fn has_oplock(&self) -> bool {
         // Oplocks sort before leases.
         matches!(self.cachers.first(), Some(Holder::Oplock(_)))
     }
 
-    /// Whether there is a lease that caches handles.
+    /// Returns whether any lease caches handles.
     pub(super) fn has_handle_lease(&self) -> bool {
         matches!(self.handles.last(), Some(Holder::Lease(_)))
     }
 
-    /// How many opens do more than look at attributes.
-    pub(super) fn solid(&self) -> usize {
-        self.solid
+    /// Returns the number of opens with more than stat access.
+    pub(super) fn non_stat(&self) -> usize {
+        self.non_stat
     }
 
-    /// Whether some open of this stream and one in that mode deny each other.
-    pub(super) fn denies(&self, mode: Mode) -> bool {
+    /// Returns whether an open of this stream conflicts with one of the given mode.
+    pub(super) fn denies(&self, mode: ShareMode) -> bool {
         let (done, denied) = mode.bits();
         (0..3).any(|bit| done[bit] && self.modes.denied[bit] > 0 || denied[bit] && self.modes.done[bit] > 0)
     }
 
-    /// Whether some open of this named stream and one of the file itself in that mode deny each other; see
-    /// [`Mode::conflicts_across`].
-    pub(super) fn denies_base(&self, mode: Mode) -> bool {
+    /// Returns whether an open of this named stream conflicts with an open of the file itself in
+    /// the given mode; see [`ShareMode::conflicts_across`].
+    pub(super) fn denies_base(&self, mode: ShareMode) -> bool {
         mode.access.contains(AccessMask::DELETE) && self.modes.denied[2] > 0
     }
 
-    /// Whether some open of the file itself and one of a named stream in that mode deny each other.
-    pub(super) fn denies_stream(&self, mode: Mode) -> bool {
+    /// Returns whether an open of the file itself conflicts with an open of a named stream in the
+    /// given mode.
+    pub(super) fn denies_stream(&self, mode: ShareMode) -> bool {
         mode.bits().1[2] && self.modes.done[2] > 0
     }
 }

@@ -1,7 +1,7 @@
 //! Decides by a sample whether a payload is worth compressing.
 //!
 //! ```text
-//! payload   |##      ##      ##      ##      ##      ##      ##      ##|   eight stretches of 2 KiB
+//! payload   |##      ##      ##      ##      ##      ##      ##      ##|   8 stretches of 2 KiB
 //! fruitless 0 1 2 ... 8 - - - 8 - - - 0 1 ...                              `-`: not sampled
 //! ```
 //!
@@ -33,15 +33,15 @@ pub(super) fn saves(compressed_len: usize, length: usize) -> bool {
 
 /// Sampling history of one file's or one connection's payloads.
 #[derive(Debug, Default)]
-pub struct Gauge {
+pub struct CompressionSampler {
     /// Number of fruitless samples in a row; above [`FRUITLESS_MAX`], payloads skipped since.
     fruitless: AtomicU8,
 }
 
-impl Gauge {
+impl CompressionSampler {
     /// Samples a payload and returns whether it is worth compressing. Calls from several threads at
     /// once may count twice.
-    pub fn is_worth(&self, algorithms: Algorithms, payload: &[u8]) -> bool {
+    pub fn is_worthwhile(&self, algorithms: Algorithms, payload: &[u8]) -> bool {
         if payload.len() < WORTH_MIN || algorithms.is_empty() {
             return false;
         }
@@ -50,13 +50,13 @@ impl Gauge {
             self.fruitless.store(fruitless + 1, Ordering::Relaxed);
             return false;
         }
-        let is_worth = sample(algorithms, payload);
-        let fruitless = match is_worth {
+        let is_worthwhile = sample(algorithms, payload);
+        let fruitless = match is_worthwhile {
             true => 0,
             false => (fruitless + 1).min(FRUITLESS_MAX),
         };
         self.fruitless.store(fruitless, Ordering::Relaxed);
-        is_worth
+        is_worthwhile
     }
 }
 
@@ -95,35 +95,28 @@ mod tests {
         pattern_v1: true,
     };
 
-    /// xorshift64*.
     fn noise(length: usize) -> Vec<u8> {
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut next = || {
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes()[7]
-        };
-        (0..length).map(|_| next()).collect()
+        let mut random = fastrand::Rng::with_seed(1);
+        (0..length).map(|_| random.u8(..)).collect()
     }
 
     #[test]
-    fn text_is_worth_it_and_noise_is_not() {
-        let gauge = Gauge::default();
+    fn text_is_worthwhile_and_noise_is_not() {
+        let sampler = CompressionSampler::default();
         let text = b"cars on one line, all moving at once; ".repeat(30_000);
-        assert!(gauge.is_worth(ALL, &text));
-        assert!(gauge.is_worth(ALL, &text[..5000]));
-        assert!(!gauge.is_worth(ALL, &text[..1000]), "too short to matter");
+        assert!(sampler.is_worthwhile(ALL, &text));
+        assert!(sampler.is_worthwhile(ALL, &text[..5000]));
+        assert!(!sampler.is_worthwhile(ALL, &text[..1000]), "too short to matter");
         assert!(
-            !gauge.is_worth(Algorithms::default(), &text),
+            !sampler.is_worthwhile(Algorithms::default(), &text),
             "nothing was agreed on"
         );
-        assert!(!gauge.is_worth(ALL, &noise(1 << 20)));
-        assert!(!gauge.is_worth(ALL, &noise(5000)));
+        assert!(!sampler.is_worthwhile(ALL, &noise(1 << 20)));
+        assert!(!sampler.is_worthwhile(ALL, &noise(5000)));
     }
 
     #[test]
-    fn half_of_a_payload_is_enough_wherever_it_lies() {
+    fn half_a_compressible_payload_is_worthwhile() {
         let text = b"cars on one line, all moving at once; ".repeat(30_000);
         for piece in [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10] {
             let mut payload = noise(1 << 20);
@@ -132,33 +125,39 @@ mod tests {
                     stretch.copy_from_slice(&text[..piece]);
                 }
             }
-            assert!(Gauge::default().is_worth(ALL, &payload), "pieces of {piece}");
+            assert!(
+                CompressionSampler::default().is_worthwhile(ALL, &payload),
+                "pieces of {piece}"
+            );
         }
     }
 
     #[test]
-    fn runs_are_worth_it_by_themselves() {
+    fn runs_alone_are_worthwhile() {
         let only = Algorithms {
             pattern_v1: true,
             ..Algorithms::default()
         };
         let mut payload = noise(100_000);
-        assert!(!Gauge::default().is_worth(only, &payload));
+        assert!(!CompressionSampler::default().is_worthwhile(only, &payload));
         payload[80_000..].fill(0);
-        assert!(Gauge::default().is_worth(only, &payload));
+        assert!(CompressionSampler::default().is_worthwhile(only, &payload));
     }
 
     #[test]
-    fn noise_is_looked_at_ever_less_and_text_behind_it_is_found() {
-        let gauge = Gauge::default();
+    fn noise_is_sampled_less_often_and_text_after_it_is_found() {
+        let sampler = CompressionSampler::default();
         let (text, noise) = (vec![b'a'; 8192], noise(8192));
         for _ in 0..100 {
-            assert!(!gauge.is_worth(ALL, &noise));
+            assert!(!sampler.is_worthwhile(ALL, &noise));
         }
-        let passed_over = (0..10).take_while(|_| !gauge.is_worth(ALL, &text)).count();
+        let passed_over = (0..10).take_while(|_| !sampler.is_worthwhile(ALL, &text)).count();
         assert!(passed_over <= usize::from(PAUSE), "{passed_over}");
-        assert!(gauge.is_worth(ALL, &text));
-        assert!(!gauge.is_worth(ALL, &noise));
-        assert!(gauge.is_worth(ALL, &text), "one noisy payload is no reason");
+        assert!(sampler.is_worthwhile(ALL, &text));
+        assert!(!sampler.is_worthwhile(ALL, &noise));
+        assert!(
+            sampler.is_worthwhile(ALL, &text),
+            "one noisy payload is no reason"
+        );
     }
 }

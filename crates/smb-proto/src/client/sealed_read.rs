@@ -1,33 +1,30 @@
-//! Sealed answers to READs: received into a block before anybody can know whose they are, and opened there.
+//! Sealed replies to READs, received straight into a block and opened there.
 //!
 //! ```text
-//! headroom of the block                | its payload
-//! transform header, messages, head     | data | padding, messages
+//! headroom of the block                    | its payload
+//! transform header, messages, header       | data | padding, messages
 //! ```
-//! The guess is that a frame answers the oldest READ that it may answer, by its length; a READ that follows a CREATE has
-//! the answer to that before its own. Where it was another's, the two READs swap their blocks, wherever the other's is.
-//! Where the data lies elsewhere, the messages are copied out, and counted. Frames may be opened by jobs, several at once.
+//! Which request a sealed frame answers is unknown until it is opened. The guess is the oldest READ
+//! that fits the frame's length; the reply to a READ that follows a CREATE is preceded by the reply
+//! to that CREATE. If the guess was wrong, the two READs swap their blocks, even if the other block
+//! is lent. If the data is at another position, the messages are copied out and the copy is
+//! counted. Several frames may be opened by jobs at once.
 
 use ropeway_block::BlockMut;
-
-use super::PeerMisbehaved;
-use super::connection::Connection;
-use super::jobs::Work;
-use super::loans::LoanId;
-use super::receive::{Target, fill};
-use super::table::CREATED_LEN;
-use crate::crypto::TRANSFORM_HEADER_LEN;
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, Protocol};
 use ropeway_smb_wire::header;
 use ropeway_smb_wire::read::READ_DATA_OFFSET;
 use ropeway_smb_wire::{MessageId, SessionId};
 
-/// Sealed frames up to here stay in the buffer. A guess.
-pub(super) const LANDING_MIN: usize = 4096;
-/// The most that is guessed to come before a READ's data in a sealed frame: the answer to CREATE without contexts too.
-pub(super) const LANDING_HEAD_MAX: usize = TRANSFORM_HEADER_LEN + READ_DATA_OFFSET + CREATED_LEN;
+use super::PeerMisbehaved;
+use super::connection::Connection;
+use super::crypto_job::Work;
+use super::input::{Target, fill};
+use super::loans::LoanId;
+use crate::crypto::TRANSFORM_HEADER_LEN;
 
-/// A READ's answer in a sealed frame: of whom, where, how long, and how much of it is data.
+/// A READ reply found in a sealed frame: its request, its position and length, and the length of
+/// its data.
 struct Found {
     id: MessageId,
     at: usize,
@@ -36,10 +33,10 @@ struct Found {
 }
 
 impl Connection {
-    /// Takes a sealed frame of `length` bytes, of which `there` are in the buffer behind its header, on its way into a
-    /// block; whether there is one.
-    pub(super) fn begin_landing(&mut self, length: usize, there: usize) -> bool {
-        let Some((owner, before)) = self.table.landing(length - TRANSFORM_HEADER_LEN) else {
+    /// Starts to receive a sealed frame of `length` bytes into a block. `there` bytes of it are in
+    /// the buffer, after its frame header. Returns `false` if no READ fits.
+    pub(super) fn begin_sealed_read(&mut self, length: usize, there: usize) -> bool {
+        let Some((owner, before)) = self.table.guess_read(length - TRANSFORM_HEADER_LEN) else {
             return false;
         };
         let Some((loan, mut block)) = self.table.lend(owner) else {
@@ -50,7 +47,7 @@ impl Connection {
         let filled = fill(&mut block, head, bytes);
         self.copied += filled as u64;
         self.input.consume(FRAME_HEADER_LEN + there);
-        self.input.target = Target::Landing {
+        self.input.target = Target::Sealed {
             loan,
             block,
             head,
@@ -60,8 +57,9 @@ impl Connection {
         true
     }
 
-    /// A sealed frame lies in a block, its first `head` bytes in the headroom.
-    pub(super) fn land(
+    /// Handles a sealed frame that was received into a block, with its first `head` bytes in the
+    /// headroom.
+    pub(super) fn open_sealed_read(
         &mut self,
         loan: LoanId,
         mut block: BlockMut,
@@ -76,7 +74,7 @@ impl Connection {
             false => self.open(bytes).map(|(session, _)| (session, None)),
         };
         match opened {
-            Ok((session, None)) => self.landed(loan, block, head, session),
+            Ok((session, None)) => self.take_sealed_read(loan, block, head, session),
             Ok((session, Some(opener))) => {
                 self.jobs.push(Work::Open {
                     loan,
@@ -91,8 +89,8 @@ impl Connection {
         }
     }
 
-    /// An opened frame lies in a block.
-    pub(super) fn landed(
+    /// Handles an opened frame in a block.
+    pub(super) fn take_sealed_read(
         &mut self,
         mut loan: LoanId,
         mut block: BlockMut,
@@ -111,10 +109,10 @@ impl Connection {
         let (found, message) = match (is_its, found) {
             (Ok(true), Some(found)) => (found, &block.framed_mut(head)[TRANSFORM_HEADER_LEN..]),
             (Ok(_), _) => {
-                // Nothing is as it was guessed: in memory of its own it is taken like any other.
+                // The guess failed: copy the message out and handle it like any other.
                 let mut message = block.framed_mut(head)[TRANSFORM_HEADER_LEN..].to_vec();
                 self.copied += message.len() as u64;
-                self.bring_back(loan, block)?;
+                self.return_block(loan, block)?;
                 return self.take_message(&mut message, Some(session));
             }
             (Err(misbehaved), _) => return self.refuse_read(loan, block, misbehaved),
@@ -122,9 +120,10 @@ impl Connection {
         let mut front = message[..found.at].to_vec();
         let mut tail = message[found.at + found.length..].to_vec();
         if !front.is_empty() {
-            // What comes first may end the connection: the block has to be where it is looked for then.
-            self.bring_back(loan, block)?;
-            self.take_chain(&mut front, Some(session))?;
+            // The messages before the READ may end the connection, which looks for the block at its
+            // READ.
+            self.return_block(loan, block)?;
+            self.take_compound(&mut front, Some(session))?;
             if self.ended.is_some() {
                 return Ok(());
             }
@@ -133,10 +132,10 @@ impl Connection {
         }
         block.set_len(found.data_len);
         self.take_read(loan, found.id, block, found.data_len, Some(session))?;
-        self.take_chain(&mut tail, Some(session))
+        self.take_compound(&mut tail, Some(session))
     }
 
-    /// The READ in an opened frame that has its data `before` bytes from the start.
+    /// Finds the READ reply whose data begins `before` bytes into an opened frame.
     fn find_read(&mut self, message: &[u8], before: usize) -> Result<Option<Found>, PeerMisbehaved> {
         let mut at = 0;
         while let Some(rest) = message.get(at..)
