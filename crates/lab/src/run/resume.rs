@@ -97,7 +97,9 @@ fn refresh(old: &mut Document, new: &Document) {
             .iter()
             .find(|known| known.name == link.name && known.described == link.described);
         // A proof that failed is repeated: the machine may have been busy.
-        let proof = proof.and_then(|known| known.proof.clone()).filter(|proof| proof.holds);
+        let proof = proof
+            .and_then(|known| known.proof.clone())
+            .filter(|proof| proof.holds);
         old.links.retain(|known| known.name != link.name);
         old.links.push(LinkSummary {
             proof,
