@@ -1,16 +1,18 @@
-//! Builds that begin before their step, at the lowest priority: while tests run, a third of the machine waits.
+//! Builds that start before their step, at the lowest priority: tests leave a third of the machine idle.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::process::{shown, wrapped};
 use crate::workspace::Workspace;
 
-/// Commands that run one after the other in the background. What fails is run again by its step, in the foreground, where
-/// its output is seen. Dropping this ends what still runs.
+/// Commands that run one after the other in the background. The step of a failed build runs it again in
+/// the foreground, where its output is visible. Dropping this kills the running command.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     shared: Arc<Shared>,
@@ -24,7 +26,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Names of what was started and has not ended.
+    /// Names of builds that have not ended.
     waiting: BTreeSet<&'static str>,
     child: Option<Child>,
     stopped: bool,
@@ -32,10 +34,10 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    /// Runs one command to its end; says whether to go on.
+    /// Runs one command to its end. Returns whether to continue.
     fn run(&self, name: &'static str, mut command: Command) -> bool {
         {
             let mut state = self.lock();
@@ -63,7 +65,7 @@ impl Shared {
 }
 
 impl Ahead {
-    /// Starts these builds, in this order, with their output in `target/ci`.
+    /// Starts these builds in order, with their output in `target/ci`.
     pub(crate) fn start(&self, workspace: &Workspace, builds: Vec<(&'static str, Command)>) {
         self.shared
             .lock()
@@ -87,15 +89,11 @@ impl Ahead {
         });
     }
 
-    /// Waits until a build that was started has ended; at once if it was not.
+    /// Waits until a build has ended; returns at once if it was not started.
     pub(crate) fn wait(&self, name: &str) {
         let mut state = self.shared.lock();
         while state.waiting.contains(name) {
-            state = self
-                .shared
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.shared.changed.wait(&mut state);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! `cargo xtask ci`: every check in order, each timed; the first failure ends it with its name.
+//! `cargo xtask ci`: runs every check in order and times it. The first failure ends the command.
 //!
-//! Tools are installed beside the checks that need none, and release builds begin while tests run.
+//! Tools are installed during checks that need none, and release builds start while tests run.
 
 use std::process::Command;
 use std::thread;
@@ -10,6 +10,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::ahead::Ahead;
 use crate::process::run as run_command;
+use crate::step::{Outcome, build, build_command};
 use crate::workspace::Workspace;
 use crate::{attack, conformance, fuzz, layers, size, tests, tools};
 
@@ -25,36 +26,6 @@ pub(crate) struct Arguments {
     /// List the steps and stop
     #[arg(long)]
     list: bool,
-}
-
-/// What a step that did not fail has to say.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// One line for the table.
-    pub(crate) note: String,
-    /// Whether nothing was checked at all.
-    pub(crate) skipped: bool,
-    /// What was left out inside the step, and why.
-    pub(crate) left_out: Vec<String>,
-}
-
-impl Outcome {
-    /// All checked.
-    pub(crate) fn passed(note: impl Into<String>) -> Self {
-        Self {
-            note: note.into(),
-            ..Self::default()
-        }
-    }
-
-    /// Nothing to check, for this reason.
-    pub(crate) fn skipped(reason: impl Into<String>) -> Self {
-        Self {
-            note: reason.into(),
-            skipped: true,
-            ..Self::default()
-        }
-    }
 }
 
 struct Step {
@@ -341,10 +312,6 @@ fn docs(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::passed("no warning"))
 }
 
-fn build_command(workspace: &Workspace) -> Command {
-    workspace.cargo(["build", "--release", "--bin", "ropeway"])
-}
-
 fn build_step(run: &Run<'_>) -> Result<Outcome> {
     run.ahead.wait("build");
     let outcome = build(run.workspace)?;
@@ -361,20 +328,6 @@ fn build_step(run: &Run<'_>) -> Result<Outcome> {
         "a program without Kerberos does not say so: {said:?}"
     );
     Ok(outcome)
-}
-
-/// Builds the release binary.
-///
-/// # Errors
-/// If it does not build.
-pub(crate) fn build(workspace: &Workspace) -> Result<Outcome> {
-    run_command(&mut build_command(workspace))?;
-    ensure!(
-        workspace.ropeway().is_file(),
-        "the build left no {}",
-        workspace.short(&workspace.ropeway()).display()
-    );
-    Ok(Outcome::passed("target/release/ropeway"))
 }
 
 /// Runs the demo as a new user does: in an empty folder, without a configuration or a state of its own.

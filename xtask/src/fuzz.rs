@@ -9,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::ci::Outcome;
 use crate::process::{capture, find_program, run as run_command, side_by_side};
+use crate::step::Outcome;
 use crate::workspace::Workspace;
 
 /// Seconds for each target: a smoke test, not a campaign.

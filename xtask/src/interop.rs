@@ -1,7 +1,7 @@
-//! Clients of SMB that no package of the system has in the version that the tests want: rclone, and two in Python. They go
-//! below `target/interop`, where `crates/cli/tests/serve_interop.rs` looks for them.
+//! SMB clients that the system does not package in the versions of the tests: rclone, and two in Python.
+//! They are installed below `target/interop`, where `crates/cli/tests/serve_interop.rs` finds them.
 //!
-//! Debian's rclone 1.60 does not sign, so one is built from the Go proxy; that takes minutes, once.
+//! Debian's rclone 1.60 does not sign, so rclone is built from the Go proxy; that takes minutes, once.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +12,12 @@ use anyhow::{Context, Result};
 use crate::process::{capture, find_program, run as run_command};
 use crate::workspace::Workspace;
 
-/// What `go install` gets.
+/// Argument of `go install`.
 const RCLONE: &str = "github.com/rclone/rclone@v1.75.0";
-/// What pip gets: both are pure Python above pyca/cryptography.
+/// Packages for pip: pure Python above pyca/cryptography.
 const PYTHON: [&str; 2] = ["impacket==0.13.1", "smbprotocol==1.17.0"];
 
-/// Gets what is missing; says what is not to be had.
+/// Installs missing clients. Returns those that are not available, with the reasons.
 pub(crate) fn install(workspace: &Workspace) -> Vec<String> {
     let folder = workspace.target().join("interop");
     let mut left_out = Vec::new();
@@ -41,7 +41,7 @@ fn python(folder: &Path) -> Result<()> {
         return Ok(());
     }
     let python = find_program("python3").context("there is no python3")?;
-    // What a call that was cut left behind.
+    // Removes leftovers of an interrupted call.
     let _ = fs::remove_dir_all(&venv);
     fs::create_dir_all(folder)?;
     let made = run_command(Command::new(python).args(["-m", "venv"]).arg(&venv));
@@ -65,7 +65,7 @@ fn rclone(folder: &Path) -> Result<()> {
     }
     let go = find_program("go").context("there is no Go to build it with")?;
     let folder = fs::create_dir_all(folder).and_then(|()| folder.canonicalize())?;
-    // Its sources and intermediate files are big and of no further use.
+    // Its sources and intermediate files are big and not needed afterwards.
     let build = folder.join("go");
     let mut install = Command::new(go);
     install

@@ -4,29 +4,24 @@
 //! * `layers`: which crate may use what, checked;
 //! * `bench`: ropeway beside other tools;
 //! * `conformance`: smbtorture against `ropeway serve`;
-//! * `attack`: what the README promises, attacked by known cases and by seed;
-//! * `probe-reads`: the other process of `bench responsiveness`.
+//! * `attack`: what the README promises, attacked by known cases and by seed.
 //!
-//! Nothing here is part of the product. What is checked or measured is the binary, run as a user runs it; of the
-//! product's crates only the lab's link is used, to put the binary and its peers at the ends of it.
+//! Nothing here is part of the product. Checks run the binary as a user does; the laboratory
+//! (`ropeway_lab`) measures it.
 
 mod ahead;
 mod attack;
 mod bench;
 mod ci;
-mod compare;
 mod conformance;
 mod fuzz;
 mod interop;
 mod layers;
-mod probe;
 mod process;
-mod rng;
-mod served;
 mod size;
+mod step;
 mod tests;
 mod tools;
-mod worksets;
 mod workspace;
 
 use std::process::ExitCode;
@@ -49,7 +44,7 @@ enum Task {
     /// Run every check, in order; stops at the first that fails
     Ci(ci::Arguments),
     /// Check which crate uses what, and print the table
-    Layers,
+    Layers(layers::Arguments),
     /// Measure ropeway beside other tools
     #[command(subcommand)]
     Bench(bench::Task),
@@ -60,8 +55,6 @@ enum Task {
     /// The quick part of `attack`, in the mount namespace that `ci` made for it
     #[command(hide = true)]
     AttackQuick,
-    /// Read random 4 KiB blocks of a file and print the latencies as one JSON line
-    ProbeReads(probe::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -78,11 +71,10 @@ fn main() -> ExitCode {
 fn run(task: Task) -> Result<()> {
     match task {
         Task::Ci(arguments) => ci::run(&Workspace::find()?, &arguments),
-        Task::Layers => layers::run(&Workspace::find()?),
+        Task::Layers(arguments) => layers::run(&Workspace::find()?, &arguments),
         Task::Bench(task) => bench::run(&Workspace::find()?, &task),
         Task::Conformance(arguments) => conformance::run(&Workspace::find()?, &arguments),
         Task::Attack(arguments) => attack::run(&Workspace::find()?, &arguments),
         Task::AttackQuick => attack::quick(&Workspace::find()?),
-        Task::ProbeReads(arguments) => probe::run(&arguments),
     }
 }

@@ -1,30 +1,26 @@
-//! Running other programs: found, timed, measured, ended on an interrupt.
+//! Other programs: found, run, and shown to people. Interrupts, as a flag.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process_group};
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Set by the first SIGINT or SIGTERM after [`catch_interrupts`].
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Process group of the running child of [`measure`], 0 when there is none.
-static CHILD: AtomicI32 = AtomicI32::new(0);
 
-/// Makes SIGINT and SIGTERM end the running child and let this process leave by the ordinary way, so that
-/// guards undo what they did (mounts, loop devices).
+/// Makes SIGINT and SIGTERM set a flag, so that this process ends in order and guards undo what they
+/// did (mounts, loop devices).
 ///
 /// # Errors
-/// If the handlers cannot be set.
+/// The handlers cannot be set.
 pub(crate) fn catch_interrupts() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut signals = None;
@@ -40,20 +36,21 @@ pub(crate) fn catch_interrupts() -> Result<()> {
         thread::spawn(move || {
             for _ in signals.forever() {
                 INTERRUPTED.store(true, Ordering::SeqCst);
-                if let Some(pid) = Pid::from_raw(CHILD.load(Ordering::SeqCst)) {
-                    // The group may be gone already: nothing to end then.
-                    let _ = kill_process_group(pid, Signal::TERM);
-                }
             }
         });
     }
     Ok(())
 }
 
-/// An error once an interrupt was seen.
+/// The flag that the first SIGINT or SIGTERM sets.
+pub(crate) fn interrupt_flag() -> &'static AtomicBool {
+    &INTERRUPTED
+}
+
+/// Returns an error after an interrupt.
 ///
 /// # Errors
-/// If this process was told to stop.
+/// An interrupt came.
 pub(crate) fn check_interrupt() -> Result<()> {
     if INTERRUPTED.load(Ordering::SeqCst) {
         bail!("interrupted");
@@ -61,21 +58,14 @@ pub(crate) fn check_interrupt() -> Result<()> {
     Ok(())
 }
 
-/// Where a program is: in `PATH` or in the system folders that ordinary users' paths leave out.
-pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
-        .map(|folder| folder.join(name))
-        .find(|candidate| candidate.is_file())
-}
+pub(crate) use ropeway_peers::program as find_program;
 
-/// Whether this process is root's.
+/// Whether this process runs as root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// How a command is written in a shell, for messages.
+/// Formats a command as in a shell, for messages.
 pub(crate) fn shown(command: &Command) -> String {
     let mut words: Vec<String> = command
         .get_envs()
@@ -96,10 +86,10 @@ fn quoted(word: &OsStr) -> String {
     }
 }
 
-/// Runs a command with this process's own output.
+/// Runs a command; its output goes to that of this process.
 ///
 /// # Errors
-/// If it cannot start or does not end with 0.
+/// The command cannot start or fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     println!("$ {}", shown(command));
     let status = command
@@ -111,10 +101,11 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Does this with each item, so many at once, in their order; gives the results in the order in which they ended.
+/// Works on each item in order, so many at a time. Returns the results in the order in which they
+/// ended.
 ///
 /// # Errors
-/// The first error of a worker; the others finish the items that are left.
+/// The first error of a worker; the others finish the remaining items.
 pub(crate) fn side_by_side<I: Send, R: Send>(
     items: impl IntoIterator<Item = I, IntoIter: Send>,
     at_once: usize,
@@ -122,11 +113,11 @@ pub(crate) fn side_by_side<I: Send, R: Send>(
 ) -> Result<Vec<R>> {
     let waiting = Mutex::new(items.into_iter());
     let done = Mutex::new(Vec::new());
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || waiting.lock().next();
     let worker = || -> Result<()> {
         while let Some(item) = next() {
             let result = work(item)?;
-            done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+            done.lock().push(result);
         }
         Ok(())
     };
@@ -136,10 +127,10 @@ pub(crate) fn side_by_side<I: Send, R: Send>(
             .into_iter()
             .try_for_each(|worker| worker.join().unwrap_or_else(|_| bail!("a worker panicked")))
     })?;
-    Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(done.into_inner())
 }
 
-/// `wrapper`, which is told to run that command: its program, arguments, environment and folder are added.
+/// Returns `wrapper` with the program, arguments, environment and folder of `command` added.
 pub(crate) fn wrapped(mut wrapper: Command, command: &Command) -> Command {
     wrapper.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
@@ -154,10 +145,10 @@ pub(crate) fn wrapped(mut wrapper: Command, command: &Command) -> Command {
     wrapper
 }
 
-/// Runs a command silently and gives what it wrote to its standard output.
+/// Runs a command and returns its standard output.
 ///
 /// # Errors
-/// If it cannot start or does not end with 0; what it wrote to standard error is in the message.
+/// The command cannot start or fails; its standard error is in the message.
 pub(crate) fn capture(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -170,73 +161,7 @@ pub(crate) fn capture(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What one run of a program cost.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Usage {
-    /// From start to exit.
-    pub(crate) wall: Duration,
-    /// User and system time together, of the process and its children.
-    pub(crate) cpu: Duration,
-    /// Peak resident memory in KiB.
-    pub(crate) peak_kib: u64,
-}
-
-/// Runs a command under `/usr/bin/time` (rusage by wait4 without unsafe code) in its own process group; its output
-/// goes to `log`.
-///
-/// # Errors
-/// If it cannot start, fails (the end of the log is in the message), or this process is interrupted.
-pub(crate) fn measure(command: &Command, log: &Path) -> Result<Usage> {
-    measure_by(command, log, Command::spawn)
-}
-
-/// [`measure`] with another way to start the process: in a network namespace, for one.
-///
-/// # Errors
-/// As [`measure`].
-pub(crate) fn measure_by(
-    command: &Command,
-    log: &Path,
-    spawn: impl FnOnce(&mut Command) -> std::io::Result<Child>,
-) -> Result<Usage> {
-    check_interrupt()?;
-    let time = find_program("time").context("GNU time is missing: `apt-get install time`")?;
-    let report = log.with_extension("time");
-    let output = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-    let mut timed = Command::new(time);
-    timed.args(["--quiet", "-f", "%U %S %M", "-o"]).arg(&report);
-    let mut timed = wrapped(timed, command);
-    timed
-        .stdin(Stdio::null())
-        .stderr(output.try_clone()?)
-        .stdout(output);
-    timed.process_group(0);
-    let start = Instant::now();
-    let mut child = spawn(&mut timed).with_context(|| format!("cannot start {}", shown(command)))?;
-    CHILD.store(child.id().cast_signed(), Ordering::SeqCst);
-    let status = child.wait();
-    let wall = start.elapsed();
-    CHILD.store(0, Ordering::SeqCst);
-    let status = status?;
-    check_interrupt()?;
-    if !status.success() {
-        bail!("`{}` failed: {status}\n{}", shown(command), tail(log, 10));
-    }
-    let text = fs::read_to_string(&report).with_context(|| format!("cannot read {}", report.display()))?;
-    let (cpu, peak_kib) =
-        parse_time(&text).with_context(|| format!("GNU time wrote what is not understood: {text:?}"))?;
-    Ok(Usage { wall, cpu, peak_kib })
-}
-
-fn parse_time(text: &str) -> Option<(Duration, u64)> {
-    let mut words = text.lines().last()?.split_whitespace();
-    let user: f64 = words.next()?.parse().ok()?;
-    let system: f64 = words.next()?.parse().ok()?;
-    let peak = words.next()?.parse().ok()?;
-    Some((Duration::try_from_secs_f64(user + system).ok()?, peak))
-}
-
-/// The last lines of a file, or a note that it cannot be read.
+/// Returns the last lines of a file, or a note that it cannot be read.
 pub(crate) fn tail(path: &Path, lines: usize) -> String {
     match fs::read(path) {
         Ok(bytes) => {
@@ -253,18 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_gnu_time_are_read() {
-        assert_eq!(
-            parse_time("0.50 1.25 20480\n"),
-            Some((Duration::from_millis(1750), 20480))
-        );
-        assert_eq!(parse_time("Command exited\n0.0 0.0 7"), Some((Duration::ZERO, 7)));
-        assert_eq!(parse_time(""), None);
-        assert_eq!(parse_time("-1 0 7"), None);
-    }
-
-    #[test]
-    fn items_are_done_side_by_side_and_the_first_error_is_told() {
+    fn items_run_side_by_side_and_the_first_error_is_returned() {
         let mut doubled = side_by_side(1..=20, 3, |item| Ok(item * 2)).unwrap();
         doubled.sort_unstable();
         assert_eq!(doubled, (1..=20).map(|item| item * 2).collect::<Vec<_>>());
@@ -280,19 +194,5 @@ mod tests {
         let mut command = Command::new("/usr/bin/printf");
         command.args(["a b", "it's", "plain"]);
         assert_eq!(shown(&command), r"printf 'a b' 'it'\''s' plain");
-    }
-
-    #[test]
-    fn a_measured_command_reports_its_cost_and_its_failure() {
-        if find_program("time").is_none() {
-            println!("skipped: GNU time is missing");
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("log");
-        let usage = measure(Command::new("sh").args(["-c", "sleep 0.05"]), &log).unwrap();
-        assert!(usage.wall >= Duration::from_millis(50) && usage.peak_kib > 0);
-        let error = measure(Command::new("sh").args(["-c", "echo why; exit 3"]), &log).unwrap_err();
-        assert!(error.to_string().contains("why"), "{error}");
     }
 }

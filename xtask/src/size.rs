@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, bail};
 
-use crate::ci::Outcome;
+use crate::step::Outcome;
 use crate::workspace::{Workspace, rust_sources};
 
 /// Lines at which a file must be split ("Style" of the architecture).
@@ -13,7 +13,7 @@ const LINES_MAX: usize = 600;
 /// Checks every source file.
 ///
 /// # Errors
-/// Names each file that is too long.
+/// A file is too long; the message names all of them.
 pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     let mut files = 0;
     let mut lines_total = 0;

@@ -1,16 +1,16 @@
-//! The `tools` step: programs that checks and benchmarks call, and the packages that hold them.
+//! The `tools` step: programs that checks and benchmarks call, and their packages.
 //!
-//! As root on a system with apt the missing ones are installed; otherwise the command is named. A missing
-//! program is no failure: what needs it says that it was left out. Only a compiler, rustfmt and clippy must be
-//! there.
+//! As root on a system with apt it installs the missing ones; otherwise it names the command. A missing
+//! program is no failure: its checks report that they were left out. Only a compiler, rustfmt and clippy
+//! are required.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::ci::Outcome;
 use crate::process::{capture, find_program, is_root, run as run_command};
+use crate::step::Outcome;
 use crate::workspace::Workspace;
 
 struct Tool {
@@ -66,14 +66,13 @@ const TOOLS: &[Tool] = &[
     tool("chromium", "chromium", "the page of a lab's report"),
     tool("strace", "strace", "kills and failures at a system call"),
     tool("faketime", "faketime", "runs with another clock"),
-    tool("time", "time", "CPU and memory of benchmarked programs"),
 ];
 
-/// One of the VFS modules that tests load, and where Debian has them.
+/// A VFS module that tests load, and Debian's folders for it.
 const SAMBA_MODULE: &str = "shadow_copy2.so";
 const SAMBA_MODULES: &str = "samba-vfs-modules";
 
-/// Where Debian has what a program with the feature `kerberos` is linked with.
+/// Debian's package with the library of the feature `kerberos`.
 const KERBEROS_PACKAGE: &str = "libkrb5-dev";
 
 /// Whether a program can be linked with MIT's GSS-API, as the feature `kerberos` wants.

@@ -1,4 +1,4 @@
-//! Where the workspace and its products are.
+//! Paths of the workspace and its products.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,10 +14,10 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Looks upwards from the current folder.
+    /// Searches upwards from the current folder.
     ///
     /// # Errors
-    /// If no folder above holds the workspace.
+    /// No parent folder holds the workspace.
     pub(crate) fn find() -> Result<Self> {
         let here = std::env::current_dir().context("cannot tell the current folder")?;
         for folder in here.ancestors() {
@@ -36,7 +36,7 @@ impl Workspace {
         )
     }
 
-    /// A workspace at a known place (for tests).
+    /// Returns a workspace at a known path (for tests).
     #[cfg(test)]
     pub(crate) fn at(root: &Path) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Workspace {
         self.target().join("release/ropeway")
     }
 
-    /// A cargo command that runs in the top folder.
+    /// Returns a cargo command that runs in the top folder.
     pub(crate) fn cargo<I>(&self, arguments: I) -> Command
     where
         I: IntoIterator,
@@ -75,10 +75,10 @@ impl Workspace {
         command
     }
 
-    /// Folders of the member crates: `crates/*` and `xtask`, sorted.
+    /// Returns the folders of the member crates: `crates/*` and `xtask`, sorted.
     ///
     /// # Errors
-    /// If `crates` cannot be listed.
+    /// `crates` cannot be listed.
     pub(crate) fn members(&self) -> Result<Vec<PathBuf>> {
         let crates = self.root.join("crates");
         let mut members = Vec::new();
@@ -93,16 +93,16 @@ impl Workspace {
         Ok(members)
     }
 
-    /// A path below the top folder, as people write it.
+    /// Returns a path relative to the top folder.
     pub(crate) fn short<'a>(&self, path: &'a Path) -> &'a Path {
         path.strip_prefix(&self.root).unwrap_or(path)
     }
 }
 
-/// All Rust sources below a folder, sorted; `target` folders and hidden ones are left out.
+/// Returns all Rust sources below a folder, sorted, without `target` and hidden folders.
 ///
 /// # Errors
-/// If a folder cannot be listed.
+/// A folder cannot be listed.
 pub(crate) fn rust_sources(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut waiting = vec![folder.to_path_buf()];

@@ -1,15 +1,17 @@
-//! The laboratory: what is needed to time file copies over a link that is not there, and to show what came of it.
+//! The laboratory: times file copies over emulated links, local file systems and the loopback, and
+//! reports the results.
 //!
-//! [`link`] is the link: real packets between two real TCP stacks, with a rate, a delay, losses and a queue between.
-//! [`work`] is what is moved, the same bytes for the same seed.
-//! [`scenario`] is what is to be measured, and how often.
-//! [`run`](mod@run) measures it.
-//! [`local`] are the labs of this machine's own devices.
-//! [`report`] is what was found out, as a document, tables and plots.
+//! * [`link`] emulates a link between two real TCP stacks: rate, delay, losses, queue.
+//! * [`work`] defines the files that are copied; a seed gives the same bytes.
+//! * [`scenario`] defines what is measured, and how often.
+//! * [`run`](mod@run) measures a scenario.
+//! * [`local`] holds the labs of this machine's own devices.
+//! * [`report`] holds the results: document, tables, plots, page.
 
 pub mod link;
 pub mod local;
 pub mod published;
+pub mod random;
 pub mod report;
 pub mod run;
 pub mod scenario;

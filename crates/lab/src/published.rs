@@ -1,13 +1,14 @@
-//! What others printed, carried in the program as data.
+//! Published figures, as data of the program.
 
 use crate::report::Published;
 
 /// Published seconds of TR-3869, with their source.
 const TR3869: &str = include_str!("../data/tr3869.csv");
-/// Tables that others repeat.
+/// Tables whose figures other tables repeat.
 const FIRST_TABLES: std::ops::RangeInclusive<u32> = 1..=8;
 
-/// The seconds of TR-3869, links named like `32ms-52mbit`. Tables 1 to 8 win over 9 to 12.
+/// Returns the seconds of TR-3869, with link names such as `32ms-52mbit`. Tables 1 to 8 take precedence
+/// over 9 to 12.
 pub fn tr3869() -> Vec<Published> {
     let rows: Vec<(u32, Published)> = TR3869.lines().filter_map(row).collect();
     let same = |a: &Published, b: &Published| {
@@ -24,7 +25,8 @@ pub fn tr3869() -> Vec<Published> {
         .collect()
 }
 
-/// `table,rtt_ms,mbit,link,work,direction,client,server,seconds`; none of comments and headings.
+/// Parses `table,rtt_ms,mbit,link,work,direction,client,server,seconds`; `None` for comments and
+/// headings.
 fn row(line: &str) -> Option<(u32, Published)> {
     let fields: Vec<&str> = line.split(',').collect();
     let [table, rtt_ms, mbit, _, work, direction, client, server, seconds] = fields.as_slice() else {

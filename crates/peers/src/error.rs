@@ -1,9 +1,9 @@
-//! Why there is no peer.
+//! Reasons for a peer that is not available.
 
-/// Why there is no peer.
+/// A peer could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// Something that it needs is not here; tests are skipped.
+    /// The machine lacks something that the peer needs. Tests are skipped.
     #[error("{what} ({hint})")]
     Missing {
         /// What is missing.
@@ -11,7 +11,7 @@ pub enum PeerError {
         /// How to get it.
         hint: String,
     },
-    /// It is installed and does not do what it should; tests fail.
+    /// The peer is installed and does not work. Tests fail.
     #[error("{0}")]
     Failed(String),
 }

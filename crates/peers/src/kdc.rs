@@ -1,27 +1,26 @@
-//! MIT's Kerberos server as a private instance: a realm of its own, its users, its services, and tickets.
+//! MIT's Kerberos server as a private instance: its own realm, with users, services and tickets.
 //!
-//! Its programs look for their files where `KRB5_CONFIG` and `KRB5_KDC_PROFILE` say, so nothing of the system's realm is
-//! read or written.
+//! Its programs find their files by `KRB5_CONFIG` and `KRB5_KDC_PROFILE`, so they neither read nor
+//! write those of the system's realm.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::PeerError;
 use crate::port::PortLock;
-use crate::process::{Session, require};
+use crate::procfs::clean;
+use crate::session::{EndsWith, Session, require};
 
-/// How long krb5kdc may take to answer. It takes milliseconds; two cores may be shared with a build.
-const START_MAX: Duration = Duration::from_secs(30);
-/// The realm; `.test` belongs to nobody (RFC 6761 6.2).
+/// The realm; `.test` is reserved (RFC 6761, 6.2).
 const REALM: &str = "ROPEWAY.TEST";
 
-/// What a private KDC should be; see [`Kdc::builder`].
+/// Settings of a private KDC; see [`Kdc::builder`].
 #[derive(Clone, Debug)]
 pub struct KdcBuilder {
     users: Vec<(String, String)>,
@@ -30,7 +29,7 @@ pub struct KdcBuilder {
     clock_skew: Duration,
 }
 
-/// A running KDC; ended, and its folder removed, when dropped.
+/// A running KDC; killed, and its folder removed, on drop.
 #[derive(Debug)]
 pub struct Kdc {
     _session: Session,
@@ -39,47 +38,48 @@ pub struct Kdc {
 }
 
 impl KdcBuilder {
-    /// A user with a password.
+    /// Adds a user.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.users.push((name.to_owned(), password.to_owned()));
         self
     }
 
-    /// A service, e.g. `cifs/localhost`, whose key goes to the keytab.
+    /// Adds a service, such as `cifs/localhost`, and puts its key into the keytab.
     #[must_use]
     pub fn service(mut self, name: &str) -> Self {
         self.services.push(name.to_owned());
         self
     }
 
-    /// What all keys are made for (`aes256-cts-hmac-sha1-96` by default).
+    /// Sets the encryption type of all keys (`aes256-cts-hmac-sha1-96` by default).
     #[must_use]
     pub fn enctype(mut self, name: &str) -> Self {
         self.enctype = name.to_owned();
         self
     }
 
-    /// By how much clocks may differ (five minutes by default): a ticket is good for so much longer than it says.
+    /// Sets the accepted clock skew (five minutes by default). A ticket stays valid for that much
+    /// longer than its lifetime.
     #[must_use]
     pub fn clock_skew(mut self, skew: Duration) -> Self {
         self.clock_skew = skew;
         self
     }
 
-    /// Starts it; it answers when this returns.
+    /// Starts the KDC and waits until it answers.
     ///
     /// # Errors
-    /// If MIT's Kerberos is missing, or it does not start.
+    /// MIT's Kerberos is not installed, or the KDC does not start.
     pub fn start(self) -> Result<Kdc, PeerError> {
         let server = require("krb5kdc", "krb5-kdc")?;
         require("kadmin.local", "krb5-admin-server")?;
         require("kinit", "krb5-user")?;
-        let port = PortLock::take()?;
+        let port = PortLock::take(false)?;
         let folder = tempfile::Builder::new().prefix("ropeway-kdc-").tempdir();
         let folder = folder.map_err(|error| PeerError::failed("cannot make a folder for the KDC", error))?;
         let path = folder.path();
-        // smbd reads the keytab as whoever it runs as, and clients of other users the configuration.
+        // smbd reads the keytab as the user it runs as; clients of other users read krb5.conf.
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))
             .map_err(|error| PeerError::failed("cannot open the KDC's folder", error))?;
         write(&path.join("krb5.conf"), &self.client_configuration(port.port()))?;
@@ -92,7 +92,7 @@ impl KdcBuilder {
         feed("kdb5_util", "krb5-kdc", &create, &environment, "master\nmaster\n")?;
         let mut commands = String::new();
         for (name, password) in &self.users {
-            // As its shell quotes.
+            // kadmin.local quotes so.
             let password = password.replace('"', "\"\"");
             commands.push_str(&format!("addprinc -pw \"{password}\" {name}\n"));
         }
@@ -107,15 +107,16 @@ impl KdcBuilder {
             &commands,
         )?;
         let log = path.join("out");
-        let mut session = Session::start(
-            &server,
-            &["-n", "-r", REALM],
-            &path.join("kdc.conf"),
-            &environment,
-            None,
-            &log,
+        let mut command = clean(server, path);
+        command.args(["-n", "-r", REALM]);
+        command.envs(environment.iter().map(|(name, value)| (*name, value)));
+        let mut session = Session::start(&command, EndsWith::Guard, OsString::new(), None, &log)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.port()));
+        session.wait_until(
+            "krb5kdc",
+            || TcpStream::connect(address).map(|_| ()),
+            || fs::read_to_string(&log).unwrap_or_default(),
         )?;
-        wait(&mut session, port.port(), &log)?;
         Ok(Kdc {
             _session: session,
             folder,
@@ -123,7 +124,7 @@ impl KdcBuilder {
         })
     }
 
-    /// `krb5.conf`: no DNS, and hosts are called what the user calls them.
+    /// Returns `krb5.conf`: without DNS, and with the host names that the user gives.
     fn client_configuration(&self, port: u16) -> String {
         let skew = self.clock_skew.as_secs();
         format!(
@@ -135,7 +136,8 @@ impl KdcBuilder {
         )
     }
 
-    /// `kdc.conf`. Tickets have no authorization data (PAC), which samba could only check with a domain behind it.
+    /// Returns `kdc.conf`. Tickets carry no authorization data (PAC): samba could check it only in
+    /// a domain.
     fn server_configuration(&self, folder: &Path, port: u16) -> String {
         let at = |name: &str| folder.join(name).display().to_string();
         format!(
@@ -153,7 +155,7 @@ impl KdcBuilder {
 }
 
 impl Kdc {
-    /// One on 127.0.0.1 with a free port, without users and services.
+    /// Returns the settings of a KDC on 127.0.0.1 with a free port, without users and services.
     #[must_use]
     pub fn builder() -> KdcBuilder {
         KdcBuilder {
@@ -164,28 +166,28 @@ impl Kdc {
         }
     }
 
-    /// Its realm.
+    /// Name of the realm.
     #[must_use]
     pub fn realm(&self) -> &'static str {
         REALM
     }
 
-    /// The keys of its services.
+    /// Path of the keytab with the keys of all services.
     #[must_use]
     pub fn keytab(&self) -> PathBuf {
         self.folder.path().join("keytab")
     }
 
-    /// What a program of the realm needs in its environment; a client also needs `KRB5CCNAME`.
+    /// Environment of programs in the realm. A client also needs `KRB5CCNAME`.
     #[must_use]
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         environment(self.folder.path())
     }
 
-    /// Puts a user's ticket-granting ticket of that lifetime into a cache (`kinit`): a file that is made anew.
+    /// Writes a user's ticket-granting ticket of that lifetime to a new cache file (`kinit`).
     ///
     /// # Errors
-    /// If the KDC refuses.
+    /// The KDC refuses.
     pub fn ticket(
         &self,
         user: &str,
@@ -205,7 +207,7 @@ impl Kdc {
         )
     }
 
-    /// What it logged so far: each ticket that it gave, and to whom.
+    /// Everything it has logged so far: each ticket that it granted, and its user.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
@@ -216,32 +218,13 @@ fn environment(folder: &Path) -> Vec<(&'static str, PathBuf)> {
     vec![
         ("KRB5_CONFIG", folder.join("krb5.conf")),
         ("KRB5_KDC_PROFILE", folder.join("kdc.conf")),
-        // Replays are remembered in memory of the private instance only.
+        // No replay cache in the system's folder.
         ("KRB5RCACHENAME", PathBuf::from("none:")),
     ]
 }
 
-fn wait(session: &mut Session, port: u16, log: &Path) -> Result<(), PeerError> {
-    let said = || fs::read_to_string(log).unwrap_or_default();
-    let end = Instant::now() + START_MAX;
-    loop {
-        if let Some(status) = session.ended() {
-            return Err(PeerError::failed(
-                format_args!("krb5kdc ended ({status})"),
-                said(),
-            ));
-        }
-        if TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_ok() {
-            return Ok(());
-        }
-        if Instant::now() >= end {
-            return Err(PeerError::failed("krb5kdc does not answer", said()));
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Runs one of Kerberos's tools, in the KDC's folder, with words at its standard input: a password is no argument.
+/// Runs one of Kerberos's tools in the KDC's folder. Passwords go to its standard input, not to its
+/// arguments.
 fn feed(
     tool: &str,
     package: &str,
@@ -264,14 +247,14 @@ fn feed(
     let mut run = || -> std::io::Result<_> {
         let mut child = command.spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A tool that fails early does not read it.
+            // A tool that fails early does not read its input.
             let _ = stdin.write_all(input.as_bytes());
         }
         child.wait_with_output()
     };
     let output = run().map_err(|error| PeerError::failed(tool, error))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    // kadmin.local ends well whatever became of its commands, and says what failed.
+    // kadmin.local exits with 0 even when a command failed, and prints the failure.
     if output.status.success() && !said.contains("while ") && !said.contains("usage:") {
         return Ok(());
     }

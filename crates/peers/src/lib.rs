@@ -1,9 +1,12 @@
-//! Other people's servers, each a private instance: for tests of `smb` and `cli`, and for benchmarks.
+//! Servers and clients of other people, each a private instance: for tests, and for the laboratory.
 //!
-//! [`Smbd`] is Samba's smbd, [`Kdc`] MIT's Kerberos server, [`Rsyncd`] an rsync daemon, [`ClosedPort`] and [`SilentPort`] are peers that are not
-//! there. Every instance has its own port (reserved among all processes that use this crate), its own folder with
-//! everything it keeps, and is ended by the ids of its processes, never by name: when dropped, and (smbd) also when
-//! the process that started it dies without dropping it.
+//! [`Smbd`] is Samba's smbd, [`Kdc`] MIT's Kerberos server, [`Rsyncd`] an rsync daemon,
+//! [`RopewayServe`] a `ropeway serve`. [`ClosedPort`] and [`SilentPort`] behave like peers that are
+//! down or hang. [`Remote`] calls clients: smbclient, rclone, rsync.
+//!
+//! Every instance has its own port (reserved among all processes that use this crate) and its own
+//! folder for everything it keeps. It is ended by the ids of its processes, never by name: on drop,
+//! and also when the process that started it dies without dropping it.
 //!
 //! ```no_run
 //! # fn test() {
@@ -14,26 +17,32 @@
 //! # }
 //! ```
 //!
-//! Nothing here knows the product: what is checked against a peer is not checked against ourselves.
+//! This crate uses no crate of the workspace: a check against a peer never checks the product
+//! against itself.
 
 mod again;
+mod client;
 mod error;
 mod kdc;
 mod port;
-mod process;
+pub mod procfs;
 mod rsyncd;
+mod serve;
+mod session;
 mod smbd;
 
 pub use again::run_again;
+pub use client::{Remote, smbclient_get, smbclient_put};
 pub use error::PeerError;
 pub use kdc::{Kdc, KdcBuilder};
 pub use port::{ClosedPort, SilentPort};
-pub use process::program;
+pub use procfs::program;
 pub use rsyncd::{Rsyncd, RsyncdBuilder};
+pub use serve::{RopewayServe, RopewayServeBuilder, write_secret};
 pub use smbd::{Account, Dialect, Encryption, Login, Share, Signing, Smbd, SmbdBuilder};
 
-/// The peer; or returns from the test with a line that begins with `skipped:` when what it needs is not installed.
-/// A peer that is installed and does not start is a failure.
+/// Unwraps a peer, or returns from the test with a line that begins with `skipped:` when the
+/// machine lacks what the peer needs. Panics when the peer is installed and does not start.
 #[macro_export]
 macro_rules! or_skip {
     ($peer:expr) => {

@@ -1,15 +1,15 @@
-//! `cargo xtask attack`: what "When it is safe" promises, attacked.
+//! `cargo xtask attack`: attacks the promises of "When it is safe" in the README.
 //!
-//! Two parts. The *cases* are tests of the real binary (`crates/cli/tests/attack`), each of which failed on an earlier
-//! version. The *fuzzer* makes a tree, a command line and a row of kills and disturbances from a seed, lets the job
-//! finish, and judges the result by a model of its own:
+//! It has two parts. The *cases* are tests of the real binary (`crates/cli/tests/attack`); each failed on
+//! an earlier version. The *fuzzer* derives a tree, a command line and a series of kills and disturbances
+//! from a seed, lets the job finish, and judges the result by its own model:
 //!
-//! * whatever carries a final name is one whole version of that file, at any moment;
-//! * nothing outside is touched, a move loses nothing, backups are there;
-//! * what the last run called done is there after a power cut in the next moment;
-//! * no temporary name stays, and a second run does nothing.
+//! * every file with a final name is one whole version of that file, at any moment;
+//! * nothing outside is touched, a move loses nothing, and backups exist;
+//! * everything that the last run reported as done survives a power cut right after it;
+//! * no temporary name remains, and a second run does nothing.
 //!
-//! Needs root: volumes, and a mount namespace of its own.
+//! It needs root, for volumes and its own mount namespace.
 //!
 //! `attack server` and `attack client` attack the two ends of SMB: see [`storm`].
 
@@ -18,6 +18,7 @@ mod ground;
 mod judge;
 mod plan;
 mod rivals;
+mod rng;
 mod round;
 mod run;
 mod snapshot;
@@ -34,22 +35,23 @@ use anyhow::{Context, Result, bail, ensure};
 use self::ground::{Host, Kind};
 use self::plan::Plan;
 use self::round::{Seen, Usual};
-use crate::ci::Outcome;
 use crate::process::{catch_interrupts, check_interrupt, find_program, is_root};
+use crate::step::Outcome;
 use crate::workspace::Workspace;
 
-/// Set in the process that has a mount namespace of its own.
+/// Set in the process that has its own mount namespace.
 const INSIDE: &str = "ROPEWAY_ATTACK_INSIDE";
-/// Seeds that found a fault once (docs/testing.md); CI plays them each time. They mean what they mean with all grounds.
+/// Seeds that once found a fault (docs/testing.md). CI runs them each time, with all grounds, on which the
+/// meaning of a seed depends.
 const KEPT_SEEDS: &[u64] = &[
     120, 154, 188, 193, 259, 312, 327, 466, 576, 1002, 1007, 1036, 1198, 1259, 1344, 10011, 20137, 20189,
     20812, 21407, 20347, 20664, 21525, 21846, 21479, 30771, 31307, 31345, 31578, 31632,
 ];
 /// Further rounds of the CI step, from seed 1 on.
 const QUICK_ROUNDS: u64 = 60;
-/// Time after which the CI step begins no further round.
+/// Time after which the CI step starts no further round.
 const QUICK_LIMIT: Duration = Duration::from_secs(150);
-/// A round of the CI step that failed is played again so often; it must pass each time, since kills strike by the clock.
+/// Repeats of a failed round of the CI step. Each must pass, since kills strike by the clock.
 const QUICK_REPEATS: u32 = 2;
 
 /// Options of `attack`.
@@ -116,7 +118,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         return fuzz(workspace, arguments).map(|report| println!("{}", report.describe()));
     }
     if arguments.program.is_none() {
-        crate::ci::build(workspace)?;
+        crate::step::build(workspace)?;
     }
     if !arguments.no_cases && !arguments.rivals {
         cases(workspace, arguments)?;
@@ -145,7 +147,7 @@ pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::skipped("needs root"));
     }
-    crate::ci::build(workspace)?;
+    crate::step::build(workspace)?;
     let unshare = find_program("unshare").context("unshare is missing (util-linux)")?;
     let status = Command::new(unshare)
         .args(["--mount", "--propagation", "private"])

@@ -1,22 +1,22 @@
-//! What a seed stands for: a command line, and what happens between its beginning and its end.
+//! The plan of a seed: a command line, and the events between its start and its end.
 
 use super::ground::Kind as GroundKind;
+use super::rng::Rng;
 use super::tree::Shape;
-use crate::rng::Rng;
 
-/// Everything about one round but the moments at which timed kills strike.
+/// A round, except the moments of timed kills.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) ground: GroundKind,
     pub(crate) shape: Shape,
     pub(crate) command: Command,
-    /// Whether something stands on the target before the first run, part of it equal to the source.
+    /// Whether the target exists before the first run, with parts equal to the source.
     pub(crate) target_exists: bool,
     pub(crate) legs: Vec<Leg>,
 }
 
-/// The flags that a judgement depends on, and some that it does not.
+/// Flags that the judgement depends on, and some others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Command {
     pub(crate) mirror: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Command {
     /// `--durability none`.
     pub(crate) careless: bool,
     pub(crate) no_hard_links: bool,
-    /// Flags that change nothing of the result.
+    /// Flags that do not change the result.
     pub(crate) further: Vec<String>,
 }
 
@@ -45,19 +45,19 @@ pub(crate) enum Backup {
 /// Folder of `--backup-dir`, below the target.
 pub(crate) const BACKUP_FOLDER: &str = "kept";
 
-/// One run that does not end by itself, and what happens before it.
+/// A run that does not end by itself, and the events before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Leg {
     pub(crate) source_changes: u64,
     pub(crate) target_changes: u64,
     pub(crate) event: Event,
     pub(crate) stop: Stop,
-    /// The target is a model of a slow device, so that there is something in flight.
+    /// Whether the target is a model of a slow device, so that data is in flight.
     pub(crate) slow: bool,
 }
 
 impl Leg {
-    /// In a few words.
+    /// Describes the leg in a few words.
     pub(crate) fn describe(&self) -> String {
         let slow = if self.slow { " slow" } else { "" };
         let (source, target) = (self.source_changes, self.target_changes);

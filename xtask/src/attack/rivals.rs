@@ -15,9 +15,9 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::ground::{Ground, Host, Kind};
+use super::rng::Rng;
 use super::snapshot::{Snapshot, snapshot, temporaries};
 use crate::process::{capture, find_program};
-use crate::rng::Rng;
 
 const MIB: u64 = 1 << 20;
 /// What a copying program gets to end by itself.

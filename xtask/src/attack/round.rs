@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use super::ground::{Ground, Host};
 use super::judge::{self, Case};
 use super::plan::{Event, Leg, Plan, Stop};
+use super::rng::Rng;
 use super::run::{Ended, Setting};
 use super::snapshot::{Snapshot, snapshot, temporaries};
 use super::tree::{self, History};
-use crate::rng::Rng;
 
 /// The slow device of some runs: most of what is written is in flight for a while.
 const SLOW: &str = "write=60MB,op=50us";

@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
+use super::rng::Rng;
 use super::snapshot::{Hash, Snapshot, read_node};
 use crate::process::capture;
-use crate::rng::Rng;
 
 /// Every whole content that ever stood under a path, on either side.
 #[derive(Debug, Default)]

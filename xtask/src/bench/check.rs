@@ -11,26 +11,19 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::client::Client;
-use super::ground::{FileSystem, Ground, drop_caches, settle};
-use super::report::{self, Machine, SPREAD_MAX, Stats, own_command, rotated};
+use ropeway_lab::local::volume::{drop_caches, read_all, settle};
+use ropeway_lab::report::Median;
+
+use super::local::{Ground, install, publish};
+use super::tables::{self, SPREAD_MAX};
 use crate::process::{check_interrupt, find_program};
-use crate::rng::Rng;
-use crate::worksets::read_all;
 use crate::workspace::Workspace;
 
 /// Options of `bench check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Counted rounds; one more goes first and is not counted
-    #[arg(long, default_value_t = 7)]
-    runs: usize,
-    /// Multiplies the number of files
-    #[arg(long, default_value_t = 1.0)]
-    scale: f64,
-    /// File system of the trees
-    #[arg(long, value_enum, default_value_t = FileSystem::Ext4)]
-    fs: FileSystem,
+    #[command(flatten)]
+    ground: Ground,
 }
 
 /// Two trees to compare.
@@ -40,7 +33,7 @@ struct Trees {
     bytes_each: usize,
 }
 
-/// As the issue of the comparison has them.
+/// The trees of the table.
 const TREES: [Trees; 2] = [
     Trees {
         title: "files of 2 KiB",
@@ -59,25 +52,16 @@ const TOOLS: [&str; 3] = ["ropeway check -c", "rsync -anc", "diff -rq"];
 /// Measures both pairs of trees, warm and cold.
 ///
 /// # Errors
-/// If a tool fails or finds a difference, the ground cannot be prepared, or on an interrupt.
+/// A tool fails or finds a difference, the volumes cannot be prepared, or an interrupt came.
 pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
-    ensure!(arguments.runs > 0, "--runs must be at least 1");
-    ensure!(
-        arguments.scale > 0.0 && arguments.scale <= 10.0,
-        "--scale must be above 0 and at most 10"
-    );
-    Client::Ropeway.install(workspace)?;
-    let ground = Ground::new(folder, arguments.fs, false, arguments.scale)?;
-    let machine = Machine::look();
+    let ground = &arguments.ground;
+    let volumes = ground.volumes(folder)?;
+    let ropeway = install(workspace, "ropeway", ground.binary.as_deref())?.program;
     let mut text = format!(
-        "## Comparing by content, {}\n\n{}. Made by `{}`.\n",
-        ground.describe(),
-        machine.describe(),
-        own_command()
+        "## Comparing by content, {}\n\n{}",
+        volumes.describe(),
+        tables::machine_line("cargo xtask bench check")
     );
-    if let Some(note) = machine.busy() {
-        let _ = writeln!(text, "\n> {note}");
-    }
     text.push_str("\nSeconds, median (min-max) of interleaved runs; every tool finds both trees equal.\n\n");
     let _ = writeln!(
         text,
@@ -86,17 +70,20 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
     );
     let mut notes = Vec::new();
     for trees in &TREES {
-        let volume = ground.volume("trees")?;
-        let files = ((trees.files as f64 * arguments.scale) as u64).max(FOLDERS);
+        let volume = volumes.create("trees")?;
+        let files = ((trees.files as f64 * ground.scale) as u64).max(FOLDERS);
         println!("making 2 x {files} {}", trees.title);
         trees.make(volume.place(), files)?;
         for is_cold in [false, true] {
-            if is_cold && !ground.can_be_cold() {
+            if is_cold && !volumes.are_real() {
                 continue;
             }
-            let measured = measure(workspace, volume.place(), arguments.runs, is_cold)?;
+            let measured = measure(&ropeway, volume.place(), ground.runs, is_cold)?;
             let cache = if is_cold { "cold" } else { "warm" };
-            let cells: Vec<String> = measured.iter().map(|values| report::cell(values, 3)).collect();
+            let cells: Vec<String> = measured
+                .iter()
+                .map(|values| tables::spread(values.clone(), 3))
+                .collect();
             let _ = writeln!(
                 text,
                 "| {files} {} | {cache} | {} |",
@@ -104,8 +91,8 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
                 cells.join(" | ")
             );
             for (tool, values) in TOOLS.iter().zip(&measured) {
-                if let Some(spread) = Stats::of(values)
-                    .map(Stats::spread)
+                if let Some(spread) = Median::of(values.clone())
+                    .map(|median| median.spread())
                     .filter(|spread| *spread > SPREAD_MAX)
                 {
                     notes.push(format!(
@@ -121,7 +108,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         let _ = writeln!(text, "\n> {note}");
     }
     println!("\n{text}");
-    report::write(workspace, "bench check", &text, arguments.scale)
+    publish(workspace, "bench check", &text, ground.published(ground.scale))
 }
 
 impl Trees {
@@ -133,7 +120,7 @@ impl Trees {
             if number < FOLDERS {
                 fs::create_dir_all(&folder)?;
             }
-            Rng::new(number).fill(&mut content);
+            fastrand::Rng::with_seed(number).fill(&mut content);
             fs::write(folder.join(format!("f{number}")), &content)?;
         }
         let copied = Command::new("cp")
@@ -147,18 +134,19 @@ impl Trees {
 }
 
 /// Seconds of each run of each tool.
-fn measure(workspace: &Workspace, place: &Path, runs: usize, is_cold: bool) -> Result<[Vec<f64>; 3]> {
+fn measure(ropeway: &Path, place: &Path, runs: u32, is_cold: bool) -> Result<[Vec<f64>; 3]> {
     let mut measured: [Vec<f64>; 3] = Default::default();
     for round in 0..=runs {
-        for tool in rotated(&[0, 1, 2], round) {
+        for turn in 0..TOOLS.len() {
+            let tool = (turn + round as usize) % TOOLS.len();
             check_interrupt()?;
             if is_cold {
                 drop_caches()?;
             } else {
-                settle()?;
+                settle();
                 read_all(place)?;
             }
-            let mut command = command(workspace, tool, place)?;
+            let mut command = command(ropeway, tool, place)?;
             let begun = Instant::now();
             let output = command.stderr(Stdio::inherit()).output()?;
             let took = begun.elapsed().as_secs_f64();
@@ -174,11 +162,11 @@ fn measure(workspace: &Workspace, place: &Path, runs: usize, is_cold: bool) -> R
     Ok(measured)
 }
 
-fn command(workspace: &Workspace, tool: usize, place: &Path) -> Result<Command> {
+fn command(ropeway: &Path, tool: usize, place: &Path) -> Result<Command> {
     let (one, two) = (place.join("one"), place.join("two"));
     let found = |name: &str| find_program(name).with_context(|| format!("{name} is missing"));
     let mut command = match tool {
-        0 => Command::new(workspace.ropeway()),
+        0 => Command::new(ropeway),
         1 => Command::new(found("rsync")?),
         _ => Command::new(found("diff")?),
     };

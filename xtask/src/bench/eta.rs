@@ -1,46 +1,52 @@
-//! `cargo xtask bench eta`: what a copy to a slow device says about its own end, beside when it ended.
+//! `cargo xtask bench eta`: the estimated end of copies to a slow device, compared with the true end.
 //!
-//! The target is a loop device whose writes the block layer throttles (cgroup v1, `blkio.throttle`), which holds
-//! write-back too. Each progress line of `ropeway copy --json` is an estimate; the one that counts is the first after
-//! a tenth of the bytes are durable.
+//! The block layer throttles the writes of the target's loop device (cgroup v1, `blkio.throttle`),
+//! also those of write-back. Each progress line of `ropeway copy --json` is an estimate; the first
+//! after a tenth of the bytes are durable is judged.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::ground::{FileSystem, Ground};
-use super::report::{self, Machine, own_command};
-use crate::process::check_interrupt;
-use crate::worksets::{Content, Work};
+use ropeway_lab::local::volume::{FileSystem, Volumes};
+use ropeway_lab::work::{SEED, Work};
+
+use super::local::{WORKS, install, parse_work, publish};
+use super::tables;
+use crate::process::{check_interrupt, interrupt_flag};
 use crate::workspace::Workspace;
 
-/// Estimates are judged from this part of the work on.
+/// Part of the work from which estimates are judged.
 const FROM: f64 = 0.1;
 
-/// The error that the estimate may have, as part of the whole time.
+/// Largest error of the estimate, as part of the whole time.
 const ERROR_MAX: f64 = 0.1;
 
 /// Options of `bench eta`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// What to copy
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Work::Small, Work::Big, Work::Mixed])]
+    /// Works: small, big, mixed [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = parse_work)]
     work: Vec<Work>,
-    /// What the device takes, in MB/s
+    /// Speed of the device, in MB/s
     #[arg(long, default_value_t = 40)]
     rate: u32,
     /// Multiplies the work
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// Measure this build of ropeway instead of a release build, and do not touch docs/benchmarks.md
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
 }
 
 /// One progress line.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Said {
+struct Progress {
     seconds: f64,
     /// Part of all bytes that is durable.
     done: f64,
@@ -48,55 +54,51 @@ struct Said {
     eta: Option<(f64, f64, f64)>,
 }
 
-/// How the estimates of one copy turned out.
+/// Quality of the estimates of one copy.
 #[derive(Debug, PartialEq)]
 struct Judged {
     total_s: f64,
-    /// When the estimate that counts was made, and the error of its total.
+    /// Time of the judged estimate, and the error of its total.
     at_s: f64,
     error: f64,
-    /// The worst error from there on.
+    /// Worst error from there on.
     worst: f64,
-    /// The part of the ranges from there on that held the truth.
+    /// Part of the ranges from there on that held the true end.
     held: f64,
 }
 
 /// Measures and writes the section.
 ///
 /// # Errors
-/// If this is not root, a copy fails, or on an interrupt.
+/// This is not root, a copy fails, or an interrupt came.
 pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
     ensure!(
         arguments.scale > 0.0 && arguments.scale <= 10.0,
         "--scale must be above 0 and at most 10"
     );
     ensure!(arguments.rate > 0, "--rate must be at least 1");
-    let ground = Ground::new(folder, FileSystem::Ext4, false, arguments.scale)?;
-    ensure!(
-        ground.can_be_cold(),
-        "this benchmark needs root, for loop devices"
-    );
-    crate::ci::build(workspace)?;
-    let machine = Machine::look();
+    let volumes = Volumes::new(folder, FileSystem::Ext4, false, arguments.scale)?;
+    ensure!(volumes.are_real(), "this benchmark needs root, for loop devices");
+    let ropeway = install(workspace, "ropeway", arguments.binary.as_deref())?.program;
     let mut text = format!(
-        "## Estimates on a slow device: {} MB/s, {}\n\n{}. Made by `{}`.\n\nThe estimate is the first after a tenth \
+        "## Estimates on a slow device: {} MB/s, {}\n\n{}\nThe estimate is the first after a tenth \
          of the bytes were durable; errors are parts of the whole time.\n\n| work | took s | estimate made at s | its \
          error | worst later | ranges that held |\n|---|--:|--:|--:|--:|--:|\n",
         arguments.rate,
-        ground.describe(),
-        machine.describe(),
-        own_command(),
+        volumes.describe(),
+        tables::machine_line("cargo xtask bench eta"),
     );
     let mut missed = Vec::new();
-    for &work in &arguments.work {
-        let (content, said) = copy(workspace, &ground, work, arguments)?;
-        let judged = judge(&said).with_context(|| format!("{}: no estimate was made", work.name()))?;
+    let wanted = |work| arguments.work.is_empty() || arguments.work.contains(&work);
+    for (name, work) in WORKS.into_iter().filter(|(_, work)| wanted(*work)) {
+        let (files, bytes, said) = copy(&ropeway, &volumes, work, arguments)?;
+        let judged = judge(&said).with_context(|| format!("{name}: no estimate was made"))?;
         let _ = writeln!(
             text,
             "| {} ({} files, {:.2} GiB) | {:.1} | {:.1} | {:+.1} % | {:.1} % | {:.0} % |",
-            work.name(),
-            content.files,
-            content.bytes as f64 / (1u64 << 30) as f64,
+            name,
+            files,
+            bytes as f64 / (1u64 << 30) as f64,
             judged.total_s,
             judged.at_s,
             judged.error * 100.0,
@@ -104,35 +106,39 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
             judged.held * 100.0,
         );
         if judged.error.abs() > ERROR_MAX {
-            missed.push(work.name());
+            missed.push(name);
         }
-    }
-    if let Some(note) = machine.busy() {
-        let _ = writeln!(text, "\n> {note}");
     }
     if !missed.is_empty() {
         let _ = writeln!(text, "\n> more than a tenth off: {}", missed.join(", "));
     }
     println!("\n{text}");
-    report::write(workspace, "bench eta", &text, arguments.scale)
+    publish(
+        workspace,
+        "bench eta",
+        &text,
+        arguments.scale >= 1.0 && arguments.binary.is_none(),
+    )
 }
 
-/// Copies one work set to a throttled volume and keeps what the copy said meanwhile.
+/// Copies one work to a throttled volume. Returns its files and bytes, and the progress lines.
 fn copy(
-    workspace: &Workspace,
-    ground: &Ground,
+    ropeway: &Path,
+    volumes: &Volumes,
     work: Work,
     arguments: &Arguments,
-) -> Result<(Content, Vec<Said>)> {
+) -> Result<(u64, u64, Vec<Progress>)> {
     check_interrupt()?;
-    let source = ground.volume("source")?;
-    let content = work.generate(&source.place().join("tree"), arguments.scale)?;
+    let source = volumes.create("source")?;
+    let plan = work.plan(SEED, arguments.scale);
+    let stop = || interrupt_flag().load(Ordering::SeqCst);
+    plan.write(&source.place().join("tree"), &stop)?;
     source.freeze()?;
-    let target = ground.volume("target")?;
+    let target = volumes.create("target")?;
     let state = tempfile::tempdir()?;
     let _throttle = target.throttle(u64::from(arguments.rate) * 1_000_000)?;
     println!("copying {} at {} MB/s", work.name(), arguments.rate);
-    let mut child = Command::new(workspace.ropeway())
+    let mut child = Command::new(ropeway)
         .args(["copy", "--json"])
         .arg(source.place().join("tree"))
         .arg(target.place().join("tree"))
@@ -143,13 +149,13 @@ fn copy(
     let output = child.stdout.take().context("ropeway has no output")?;
     let mut said = Vec::new();
     for line in BufReader::new(output).lines() {
-        said.extend(progress(&line?, content.bytes));
+        said.extend(progress(&line?, plan.bytes()));
     }
     ensure!(child.wait()?.success(), "ropeway failed on {}", work.name());
-    Ok((content, said))
+    Ok((plan.files(), plan.bytes(), said))
 }
 
-fn progress(line: &str, bytes: u64) -> Option<Said> {
+fn progress(line: &str, bytes: u64) -> Option<Progress> {
     let line: Value = serde_json::from_str(line).ok()?;
     let number = |value: &Value| value.as_f64();
     match line["type"].as_str()? {
@@ -157,13 +163,13 @@ fn progress(line: &str, bytes: u64) -> Option<Said> {
             let eta = &line["eta"];
             let eta = number(&eta["seconds"])
                 .and_then(|seconds| Some((seconds, number(&eta["low"])?, number(&eta["high"])?)));
-            Some(Said {
+            Some(Progress {
                 seconds: number(&line["seconds"])?,
                 done: number(&line["bytes_durable"])? / bytes.max(1) as f64,
                 eta,
             })
         }
-        "summary" => Some(Said {
+        "summary" => Some(Progress {
             seconds: number(&line["seconds_durable"])?,
             done: 1.0,
             eta: None,
@@ -172,8 +178,8 @@ fn progress(line: &str, bytes: u64) -> Option<Said> {
     }
 }
 
-/// Compares the estimates with the end, which the last line tells.
-fn judge(said: &[Said]) -> Option<Judged> {
+/// Compares the estimates with the end, which is in the last line.
+fn judge(said: &[Progress]) -> Option<Judged> {
     let total_s = said.last()?.seconds;
     let mut later = said
         .iter()
@@ -201,7 +207,7 @@ mod tests {
 
     #[test]
     fn estimates_are_judged_from_a_tenth_on() {
-        let said = |seconds, done, eta| Said { seconds, done, eta };
+        let said = |seconds, done, eta| Progress { seconds, done, eta };
         let judged = judge(&[
             said(0.0, 0.0, None),
             said(1.0, 0.05, Some((50.0, 40.0, 60.0))),

@@ -1,232 +1,335 @@
-//! `cargo xtask bench local`: the same tree copied by each tool to a fresh file system.
-//!
-//! Rounds are interleaved and their order rotates, so that a slow moment of the machine hits every tool; the first
-//! round warms up and is not counted, but its copies are compared with the source.
+//! `cargo xtask bench local`: the lab's local copies, and their sections.
 
-use std::fs;
-use std::path::Path;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use ropeway_lab::local::copies::{self, Cache, Tool};
+use ropeway_lab::local::volume::{FileSystem, Volumes};
+use ropeway_lab::report::{Cell, Document, Outcome, Run};
+use ropeway_lab::work::Work;
 
-use super::client::{Client, Installed, Purpose, Sample};
-use super::ground::{FileSystem, Ground, Volume, drop_caches, settle};
-use super::report::{self, Machine, Row, Table, rotated};
-use crate::compare::trees_equal;
-use crate::worksets::{Content, Work, count, read_all};
+use super::tables::{self, client_mib, client_name, middle, numbers, provenance, times, whole};
+use crate::process::{find_program, interrupt_flag, run as run_command};
 use crate::workspace::Workspace;
+
+/// Names of works on the command line and in section names.
+pub(super) const WORKS: [(&str, Work); 3] = [
+    ("small", Work::Small100k),
+    ("big", Work::File4gib),
+    ("mixed", Work::Mixed3000),
+];
+/// Tools of the tables.
+const TOOLS: [&str; 5] = ["ropeway", "cp", "rsync", "xcp", "cpz"];
 
 /// Options of `bench local`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// What to copy
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Work::Small, Work::Big, Work::Mixed])]
+    /// Works: small, big, mixed [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = parse_work)]
     work: Vec<Work>,
-    /// Counted rounds (one more goes first and is not counted, unless this is 1)
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// Multiplies the work
-    #[arg(long, default_value_t = 1.0)]
-    scale: f64,
-    /// Tools to compare
-    #[arg(long, value_enum, value_delimiter = ',',
-          default_values_t = [Client::Ropeway, Client::Cp, Client::Rsync, Client::Xcp, Client::Cpz])]
-    clients: Vec<Client>,
+    /// Tools to compare: ropeway, cp, rsync, xcp, cpz [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = parse_tool)]
+    clients: Vec<&'static str>,
     /// Only with an empty page cache
     #[arg(long)]
     cold: bool,
     /// Only with the source in the page cache
     #[arg(long)]
     warm: bool,
-    /// File system of source and target
-    #[arg(long, value_enum, default_value_t = FileSystem::Ext4)]
+    /// A twentieth of the work, one round: shows that it works, not how fast
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    ground: Ground,
+}
+
+/// Options of all local benchmarks.
+#[derive(Debug, clap::Args)]
+pub(super) struct Ground {
+    /// Counted rounds; one more goes first and is not counted, unless this is 1
+    #[arg(long, default_value_t = 5)]
+    pub(super) runs: u32,
+    /// Multiplies the work
+    #[arg(long, default_value_t = 1.0)]
+    pub(super) scale: f64,
+    /// File system of source and target: ext4, xfs, btrfs
+    #[arg(long, default_value = "ext4")]
     fs: FileSystem,
     /// Loop devices bypass the page cache of their images
     #[arg(long)]
     loop_direct: bool,
-    /// A twentieth of the work, one round: shows that it works, not how fast
-    #[arg(long)]
-    quick: bool,
+    /// Measure this build of ropeway instead of a release build, and do not touch docs/benchmarks.md
+    #[arg(long, value_name = "FILE")]
+    pub(super) binary: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cache {
-    Warm,
-    Cold,
+impl Ground {
+    /// Returns whether the results are published: of the whole work and of a release build.
+    pub(super) fn published(&self, scale: f64) -> bool {
+        scale >= 1.0 && self.binary.is_none()
+    }
+
+    /// Prepares the volumes.
+    ///
+    /// # Errors
+    /// An option makes no sense, or leftovers cannot be removed.
+    pub(super) fn volumes(&self, folder: &Path) -> Result<Volumes> {
+        ensure!(self.runs > 0, "--runs must be at least 1");
+        ensure!(
+            self.scale > 0.0 && self.scale <= 10.0,
+            "--scale must be above 0 and at most 10"
+        );
+        let volumes = Volumes::new(folder, self.fs, self.loop_direct, self.scale);
+        let volumes = volumes.context("cannot prepare file systems")?;
+        if !volumes.are_real() {
+            println!(
+                "warning: not root, so runs share one plain folder and slow each other down, and caches cannot be \
+                 dropped. Figures made so must not be published."
+            );
+        }
+        Ok(volumes)
+    }
 }
 
-/// Everything that stays the same during the rounds of one table.
-struct Rounds<'a> {
-    ground: &'a Ground,
-    source: &'a Path,
-    content: Content,
-    cache: Cache,
-    scratch: &'a Path,
+/// Reads the name of a work.
+pub(super) fn parse_work(text: &str) -> Result<Work, String> {
+    let found = WORKS.iter().find(|(name, _)| *name == text);
+    found
+        .map(|(_, work)| *work)
+        .ok_or_else(|| "there are small, big, mixed".to_owned())
 }
 
-/// Measures everything asked for.
+/// Reads the name of a tool.
+pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
+    let found = TOOLS.into_iter().find(|name| *name == text);
+    found.ok_or_else(|| format!("there are {}", TOOLS.join(", ")))
+}
+
+/// Finds a tool; builds ropeway, and installs a crate that is missing.
 ///
 /// # Errors
-/// If ropeway fails or copies wrongly, the ground cannot be prepared, or on an interrupt.
-pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
-    ensure!(arguments.runs > 0, "--runs must be at least 1");
-    ensure!(
-        arguments.scale > 0.0 && arguments.scale <= 100.0,
-        "--scale must be above 0 and at most 100"
-    );
-    let (runs, scale) = match arguments.quick {
-        true => (1, arguments.scale / 20.0),
-        false => (arguments.runs, arguments.scale),
+/// The tool is not available.
+pub(super) fn install(workspace: &Workspace, name: &'static str, binary: Option<&Path>) -> Result<Tool> {
+    let program = match (name, binary) {
+        ("ropeway", Some(binary)) => binary.canonicalize().context("--binary")?,
+        ("ropeway", None) => {
+            crate::step::build(workspace)?;
+            workspace.ropeway()
+        }
+        ("xcp" | "cpz", _) => install_crate(workspace, name)?,
+        (name, _) => find_program(name).with_context(|| format!("{name} is not installed"))?,
     };
-    let ground = Ground::new(folder, arguments.fs, arguments.loop_direct, scale)?;
+    Ok(Tool {
+        name,
+        version: tables::version(&program)?,
+        program,
+    })
+}
+
+fn install_crate(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let root = workspace.target().join("tools");
+    let program = root.join("bin").join(name);
+    if !program.is_file() {
+        let mut install = workspace.cargo(["install", name, "--locked", "--root"]);
+        run_command(install.arg(&root)).with_context(|| format!("cannot install the crate {name}"))?;
+    }
+    Ok(program)
+}
+
+/// Measures what is asked for and writes a section for each work.
+///
+/// # Errors
+/// ropeway fails or copies wrongly, the volumes cannot be created, or an interrupt came.
+pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
+    let ground = &arguments.ground;
+    let volumes = ground.volumes(folder)?;
+    let (runs, scale) = match arguments.quick {
+        true => (1, ground.scale / 20.0),
+        false => (ground.runs, ground.scale),
+    };
     let mut caches = vec![Cache::Warm, Cache::Cold];
     caches.retain(|cache| arguments.cold == arguments.warm || (*cache == Cache::Cold) == arguments.cold);
-    if !ground.can_be_cold() {
+    if !volumes.are_real() {
         caches.retain(|cache| *cache == Cache::Warm);
         ensure!(!caches.is_empty(), "--cold needs root, to drop the page cache");
     }
-    let (clients, mut notes) = installed(workspace, &arguments.clients)?;
-    let machine = Machine::look();
-    notes.extend(machine.busy());
-    for &work in &arguments.work {
-        let volume = ground.volume("source")?;
-        let source = volume.place().join("tree");
-        println!("making the work set {} on {}", work.name(), ground.describe());
-        let content = work.generate(&source, scale)?;
-        volume.freeze()?;
-        let mut tables = Vec::new();
-        for &cache in &caches {
-            let scratch = tempfile::Builder::new().prefix("scratch-").tempdir_in(folder)?;
-            let rounds = Rounds {
-                ground: &ground,
-                source: &source,
-                content,
-                cache,
-                scratch: scratch.path(),
-            };
-            tables.push(rounds.run(&clients, runs)?);
+    let mut notes = Vec::new();
+    let mut tools = Vec::new();
+    for name in TOOLS {
+        if !arguments.clients.is_empty() && !arguments.clients.contains(&name) {
+            continue;
         }
-        let text = report::local_section(
-            work.name(),
-            content,
-            &ground.describe(),
-            &machine,
-            &clients,
-            &notes,
-            &tables,
-        );
-        println!("\n{text}");
-        report::write(
-            workspace,
-            &format!("bench local {} {}", work.name(), ground.name()),
-            &text,
+        match install(workspace, name, ground.binary.as_deref()) {
+            Ok(tool) => tools.push(tool),
+            Err(error) if name == "ropeway" => return Err(error),
+            Err(error) => notes.push(format!("{name} was left out: {error:#}")),
+        }
+    }
+    for (name, work) in WORKS {
+        if !arguments.work.is_empty() && !arguments.work.contains(&work) {
+            continue;
+        }
+        let options = copies::Options {
+            volumes: &volumes,
+            work,
             scale,
-        )?;
+            tools: tools.clone(),
+            caches: caches.clone(),
+            runs,
+            reader: false,
+            out: folder.join(format!("local-{name}-{}.json", volumes.name())),
+        };
+        let document = copies::run(&options, interrupt_flag(), &|line| println!("{line}"))?;
+        let text = section(name, &document, &volumes.describe(), &notes);
+        println!("\n{text}");
+        let section = format!("bench local {name} {}", volumes.name());
+        publish(workspace, &section, &text, ground.published(scale))?;
+        verdict(&document)?;
     }
     Ok(())
 }
 
-/// The tools that are there, and why others are not.
-fn installed(workspace: &Workspace, wanted: &[Client]) -> Result<(Vec<Installed>, Vec<String>)> {
-    let mut there = Vec::new();
-    let mut notes = Vec::new();
-    for client in wanted {
-        match client.install(workspace) {
-            Ok(installed) => there.push(installed),
-            Err(error) if *client == Client::Ropeway => return Err(error),
-            Err(error) => {
-                println!("left out: {}: {error:#}", client.name());
-                notes.push(format!("{} was left out: {error:#}", client.name()));
-            }
-        }
+/// Puts a section into `docs/benchmarks.md` if the results are published.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn publish(workspace: &Workspace, section: &str, text: &str, published: bool) -> Result<()> {
+    if !published {
+        println!("not the whole work, or another build: docs/benchmarks.md stays as it is");
+        return Ok(());
     }
-    Ok((there, notes))
+    tables::write(workspace, section, text)
 }
 
-impl Rounds<'_> {
-    fn run(&self, clients: &[Installed], runs: usize) -> Result<Table> {
-        let mut rows: Vec<Row> = clients
+/// An error if a run of ropeway failed.
+///
+/// # Errors
+/// A run of ropeway failed.
+pub(super) fn verdict(document: &Document) -> Result<()> {
+    let own = document.cells.iter().filter(|cell| cell.key.client == "ropeway");
+    for run in own.flat_map(|cell| &cell.runs) {
+        if let Outcome::Failed(why) | Outcome::TimedOut(why) = &run.outcome {
+            anyhow::bail!("ropeway failed: {why}");
+        }
+    }
+    Ok(())
+}
+
+fn section(name: &str, document: &Document, ground: &str, notes: &[String]) -> String {
+    let (files, bytes) = document
+        .works
+        .first()
+        .map_or((0, 0), |work| (work.files, work.bytes));
+    let mut text = format!(
+        "## Local copy: {name} ({files} files, {:.2} GiB), {ground}\n\n{}",
+        bytes as f64 / (1u64 << 30) as f64,
+        provenance(document, "cargo xtask bench local")
+    );
+    for note in notes {
+        let _ = writeln!(text, "\n> {note}");
+    }
+    for cache in ["warm", "cold"] {
+        let cells: Vec<&Cell> = document
+            .cells
             .iter()
-            .map(|installed| Row::new(installed.client.name()))
+            .filter(|cell| cell.key.variant == cache)
             .collect();
-        let mut turns: Vec<(usize, Purpose)> = Vec::new();
-        for (index, installed) in clients.iter().enumerate() {
-            turns.extend(
-                installed
-                    .client
-                    .purposes()
-                    .iter()
-                    .map(|&purpose| (index, purpose)),
-            );
+        if !cells.is_empty() {
+            table(&mut text, cache, &cells);
         }
-        let warm_up = usize::from(runs > 1);
-        for round in 0..runs + warm_up {
-            let order = rotated(&turns, round);
-            for (index, purpose) in order {
-                if rows[index].failed.is_some() {
-                    continue;
-                }
-                let installed = &clients[index];
-                match self.one(installed, purpose, round == 0) {
-                    Ok(sample) if round >= warm_up => rows[index].add(sample, purpose),
-                    Ok(_) => {}
-                    Err(error) if installed.client == Client::Ropeway => return Err(error),
-                    Err(error) => {
-                        crate::process::check_interrupt()?;
-                        println!("{} is left out from here: {error:#}", installed.client.name());
-                        rows[index].failed = Some(first_line(&error));
-                    }
-                }
-            }
-        }
-        Ok(Table {
-            cache: match self.cache {
-                Cache::Warm => "warm",
-                Cache::Cold => "cold",
-            },
-            runs,
-            notes: rows.iter().filter_map(Row::noisy).collect(),
-            rows,
-        })
     }
+    text
+}
 
-    /// One copy on a fresh volume; the first of each tool is compared with the source.
-    fn one(&self, installed: &Installed, purpose: Purpose, compare: bool) -> Result<Sample> {
-        let volume: Volume = self.ground.volume("target")?;
-        match self.cache {
-            Cache::Cold => drop_caches()?,
-            Cache::Warm => {
-                settle()?;
-                read_all(self.source)?;
-            }
+fn durable(run: &Run) -> Option<f64> {
+    run.durable_seconds
+}
+
+fn table(text: &mut String, cache: &str, cells: &[&Cell]) {
+    let runs = cells.iter().map(|cell| cell.counted().count()).max().unwrap_or(0);
+    let _ = writeln!(
+        text,
+        "\n**{cache}**, median (min-max) of {runs} interleaved runs:\n\n\
+         | tool | perceived s | durable s | durable vs cp | user+sys s | peak MiB |\n|---|--:|--:|--:|--:|--:|"
+    );
+    let cp = cells.iter().find(|cell| cell.key.client == "cp").copied();
+    for cell in cells {
+        let name = client_label(&cell.key.client);
+        let failed = cell.runs.iter().find_map(|run| match &run.outcome {
+            Outcome::Done => None,
+            Outcome::Failed(why) | Outcome::TimedOut(why) => Some(why.replace('|', "/")),
+        });
+        if let Some(why) = failed {
+            let _ = writeln!(text, "| {name} | left out: {why} | | | | |");
+            continue;
         }
-        let state = self.scratch.join("state");
-        if state.exists() {
-            fs::remove_dir_all(&state)?;
-        }
-        let sample = installed.copy(self.source, &volume, purpose, self.scratch)?;
-        println!(
-            "  {:9} {:5} perceived {} durable {}",
-            installed.client.name(),
-            format!("{:?}", self.cache).to_lowercase(),
-            report::seconds(sample.perceived),
-            report::seconds(sample.durable),
+        let factor = times(middle(cp, durable), middle(Some(cell), durable));
+        let factor = if factor == "-" {
+            factor
+        } else {
+            format!("{factor} x")
+        };
+        let _ = writeln!(
+            text,
+            "| {name} | {} | {} | {factor} | {} | {} |",
+            numbers(Some(cell), 2, whole),
+            numbers(Some(cell), 2, durable),
+            numbers(Some(cell), 2, |run| run.client_cpu_seconds),
+            numbers(Some(cell), 1, client_mib),
         );
-        if compare {
-            let copy = volume.place().join("copy");
-            if installed.client == Client::Ropeway {
-                let note = trees_equal(self.source, &copy).context("ropeway copied wrongly")?;
-                if let Some(note) = note {
-                    println!("  {note}");
-                }
-            }
-            let found = count(&copy)?;
-            ensure!(found == self.content, "copied {found:?} of {:?}", self.content);
+    }
+    for cell in cells {
+        let spreads = [
+            ("perceived", cell.median(whole)),
+            ("durable", cell.median(durable)),
+        ];
+        let noisy: Vec<String> = spreads
+            .into_iter()
+            .filter_map(|(what, median)| Some((what, median?.spread())))
+            .filter(|(_, spread)| *spread > tables::SPREAD_MAX)
+            .map(|(what, spread)| format!("{what} {:.0} %", spread * 100.0))
+            .collect();
+        if !noisy.is_empty() {
+            let name = client_label(&cell.key.client);
+            let _ = writeln!(text, "\n> noisy: {name}: spread {}", noisy.join(", "));
         }
-        Ok(sample)
     }
 }
 
-fn first_line(error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
-    text.lines().next().unwrap_or_default().to_owned()
+/// Name of a local tool in the tables.
+pub(super) fn client_label(client: &str) -> &str {
+    match client {
+        "rsync" => "rsync -a",
+        name => client_name(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::tables::testing::{cell, document};
+
+    #[test]
+    fn a_table_compares_with_cp_and_names_failed_tools() {
+        let of = |client, seconds: &[f64]| {
+            let mut cell = cell(["none", "small100k", "write", client, "ext4"], seconds);
+            cell.key.variant = "warm".to_owned();
+            cell.runs
+                .iter_mut()
+                .for_each(|run| run.durable_seconds = Some(run.whole_seconds * 2.0));
+            cell
+        };
+        let document = document(vec![of("ropeway", &[1.0]), of("cp", &[2.0, 3.0]), of("xcp", &[])]);
+        let text = section("small", &document, "ext4 on loop", &["a note".to_owned()]);
+        for line in [
+            "| ropeway | 1.00 | 2.00 | 2.50 x | 0.50 | 10.0 |",
+            "| cp -a | 2.50 (2.00-3.00) | 5.00 (4.00-6.00) | 1.00 x |",
+            "| xcp | left out: ended after 300 s |",
+            "> noisy: cp -a: spread perceived 40 %, durable 40 %",
+            "> a note",
+        ] {
+            assert!(text.contains(line), "{line}\nis not in\n{text}");
+        }
+    }
 }

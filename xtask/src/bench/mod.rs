@@ -1,27 +1,17 @@
-//! `cargo xtask bench`: ropeway beside other tools, on fresh file systems, interleaved.
+//! `cargo xtask bench`: the figures of `docs/benchmarks.md`.
+//!
+//! The laboratory (`ropeway_lab`) measures: its scenarios `wan`, `smb` and `server`, and its local
+//! copies. These commands choose what to measure and write the tables from the lab's documents.
 
 mod check;
-mod client;
-mod course;
-mod estimate;
 mod eta;
-mod far;
-mod floor;
-mod ground;
 mod local;
-mod record;
-mod remote;
-mod remote_client;
-mod remote_report;
-mod report;
+mod network;
 mod responsiveness;
 mod server;
-mod server_record;
-mod server_report;
 mod smb;
-mod smb_report;
+mod tables;
 mod wan;
-mod wan_report;
 
 use std::fs;
 
@@ -35,24 +25,24 @@ use crate::workspace::Workspace;
 pub(crate) enum Task {
     /// Copies between local file systems: time, CPU, memory
     Local(local::Arguments),
-    /// Equal trees compared by content, beside rsync and diff
+    /// Equal trees compared by content, next to rsync and diff
     Check(check::Arguments),
-    /// Another process's reads while a big file is copied
+    /// Reads of another thread while a big file is copied
     Responsiveness(responsiveness::Arguments),
-    /// Estimates of copies to a slow device, beside the truth
+    /// Estimates of copies to a slow device, next to the truth
     Eta(eta::Arguments),
-    /// Copies to and from a server over the emulated link, beside smbclient, rclone, rsync and bare TCP
+    /// Copies from and to a server over the emulated link, next to smbclient, rclone, rsync and bare TCP
     Wan(wan::Arguments),
-    /// Copies to and from a server on this machine, signed and sealed, beside smbclient
+    /// Copies from and to a server on this machine, signed and sealed, next to smbclient
     Smb(smb::Arguments),
-    /// `ropeway serve` beside smbd and the crate smb-server: both clients, signed and sealed
+    /// `ropeway serve` next to smbd and the crate smb-server: two clients, signed and sealed
     Server(server::Arguments),
 }
 
 /// Runs one benchmark.
 ///
 /// # Errors
-/// If the ground cannot be prepared, ropeway fails or copies wrongly, or on an interrupt.
+/// The benchmark cannot be set up, ropeway fails or copies wrongly, or an interrupt came.
 pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
     catch_interrupts()?;
     let folder = workspace.target().join("bench");

@@ -1,11 +1,11 @@
 //! `cargo xtask conformance`: smbtorture's suites for SMB 2 and 3 against `ropeway serve`.
 //!
-//! A private server on loopback serves one folder in memory. After each suite it must still live, must not have panicked
-//! and must answer our own client; otherwise that is told, it is started again, and the command fails in the end. The
-//! folder is emptied between suites.
+//! A private server on loopback serves one folder in memory. After each suite it must run, must not have
+//! panicked and must answer our own client. Otherwise the fault is reported, the server is restarted, and
+//! the command fails at its end. The folder is emptied between suites.
 //!
-//! What passed is kept in `xtask/conformance/results.tsv`; the step `conformance` of `ci` runs the quick suites and fails
-//! if one of their tests that are kept as passed does not pass any more.
+//! `xtask/conformance/results.tsv` keeps the passed tests. The step `conformance` of `ci` runs the quick
+//! suites and fails if a test that is kept as passed does not pass.
 
 mod report;
 mod results;
@@ -17,12 +17,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use ropeway_peers::RopewayServe;
 
 use self::results::{Results, Row, Sum};
 use self::torture::{Run, Torture, bounded};
-use crate::ci::{self, Outcome as StepOutcome};
 use crate::process::catch_interrupts;
-use crate::served::{Served, Wish};
+use crate::step::{self, Outcome as StepOutcome};
 use crate::tools;
 use crate::workspace::Workspace;
 
@@ -96,7 +96,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
             .canonicalize()
             .with_context(|| format!("there is no {}", binary.display()))?,
         None => {
-            ci::build(workspace)?;
+            step::build(workspace)?;
             workspace.ropeway()
         }
     };
@@ -146,7 +146,7 @@ pub(crate) fn step(workspace: &Workspace) -> Result<StepOutcome> {
     if let Err(missing) = tools::require("smbtorture") {
         return Ok(StepOutcome::skipped(format!("{missing:#}")));
     }
-    ci::build(workspace)?;
+    step::build(workspace)?;
     quick(workspace, &workspace.ropeway())
 }
 
@@ -208,7 +208,7 @@ fn suites() -> Vec<String> {
         .collect()
 }
 
-/// Those that were asked for, in the order of the list and without `smb2.`.
+/// Returns the chosen suites, in the order of the list and without `smb2.`.
 fn chosen(all: &[String], wanted: &[String]) -> Result<Vec<String>> {
     let short = |name: &str| name.strip_prefix("smb2.").unwrap_or(name).to_owned();
     let wanted: Vec<String> = wanted.iter().map(|name| short(name)).collect();
@@ -241,14 +241,14 @@ struct Stand {
     binary: PathBuf,
     logs: PathBuf,
     limit: Duration,
-    server: Option<Served>,
-    /// Bytes of the server's log that were looked at.
+    server: Option<RopewayServe>,
+    /// Bytes of the server's log that were checked.
     log_seen: usize,
-    /// What the server did wrong as a process.
+    /// Faults of the server's process.
     faults: Vec<String>,
-    /// The most memory that a server used.
+    /// Peak memory of a server.
     peak_kib: u64,
-    /// Last: the folder goes after the server.
+    /// Dropped after the server.
     folder: tempfile::TempDir,
 }
 
@@ -285,20 +285,19 @@ impl Stand {
     }
 
     fn start(&mut self) -> Result<()> {
-        let served = Served::start(&Wish {
-            program: &self.binary,
-            scratch: &self.folder.path().join("scratch"),
-            shares: &[(SHARE, &self.folder.path().join("share"))],
-            user: USER,
-            password: PASSWORD,
+        let scratch = self.folder.path().join("scratch");
+        let server = RopewayServe::builder(&self.binary)
+            .share(SHARE, &self.folder.path().join("share"))
+            .user(USER, PASSWORD)
             // As Samba is measured: suites sign where they want to.
-            flags: &["--sign", "offered"],
-        })?;
-        self.server = Some(served);
+            .flags(&["--sign", "offered"])
+            .below(&scratch)
+            .log_to(&scratch.join("server.log"));
+        self.server = Some(server.start()?);
         Ok(())
     }
 
-    /// Runs a suite, looks after the server, empties the folder.
+    /// Runs a suite, checks the server, and empties the folder.
     fn suite(&mut self, suite: &str) -> Result<Run> {
         if self.server.is_none() {
             self.start()?;
@@ -332,12 +331,12 @@ impl Stand {
         Ok(run)
     }
 
-    /// What is wrong with the server as a process.
+    /// Returns a fault of the server's process.
     fn fault(&mut self) -> Result<Option<String>> {
         let Some(server) = self.server.as_mut() else {
             return Ok(None);
         };
-        self.peak_kib = self.peak_kib.max(server.peak_kib());
+        self.peak_kib = self.peak_kib.max(server.peak_bytes() / 1024);
         let log = server.log();
         let fresh = log.get(self.log_seen..).unwrap_or_default();
         let panic = fresh
@@ -391,12 +390,12 @@ impl Stand {
         Ok(())
     }
 
-    /// Stops the server; what was wrong with it.
+    /// Stops the server and returns its faults.
     fn end(mut self) -> Vec<String> {
         if let Some(server) = self.server.take()
             && let Err(error) = server.stop()
         {
-            self.faults.push(format!("at the end: {error:#}"));
+            self.faults.push(format!("at the end: {error}"));
         }
         self.faults
     }

@@ -11,11 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use ropeway_peers::RopewayServe;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::results::{Outcome, Row};
 use crate::process::{check_interrupt, shown};
-use crate::served::Served;
 
 /// How often is looked whether a suite has ended. A guess.
 const LOOK: Duration = Duration::from_millis(20);
@@ -55,7 +55,7 @@ impl Torture<'_> {
     ///
     /// # Errors
     /// If smbtorture cannot start or its output not be kept, or on an interrupt.
-    pub(super) fn run(&self, suite: &str, server: &Served) -> Result<Run> {
+    pub(super) fn run(&self, suite: &str, server: &RopewayServe) -> Result<Run> {
         let name = format!("smb2.{suite}");
         let path = self.logs.join(format!("{suite}.log"));
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,8 +1,12 @@
 //! `cargo xtask layers`: keeps the crates in their tiers.
 //!
-//! [`rules`] says who may use whom and judges what a manifest declares; [`scan`] finds words in sources that only
-//! some places may use. Dev-dependencies and code under `#[cfg(test)]` are exempt from all but `unsafe`.
+//! [`rules`] holds the tiers as data and judges what a manifest declares. [`scan`] finds words in
+//! sources that only some places may use. [`circles`] finds modules that use each other. [`docs`]
+//! keeps the table in `CONTRIBUTING.md` equal to the data. Dev-dependencies and code under
+//! `#[cfg(test)]` are exempt from all rules but that of `unsafe`.
 
+mod circles;
+mod docs;
 mod rules;
 mod scan;
 
@@ -11,17 +15,49 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::ci::Outcome;
+use crate::step::Outcome;
 use crate::workspace::{Workspace, rust_sources};
+use circles::Graph;
 use rules::{Manifest, Tier};
+use scan::ModulePath;
+
+/// Options of `layers`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Write the table of tiers in CONTRIBUTING.md
+    #[arg(long)]
+    write: bool,
+    /// Print every circle of files
+    #[arg(long)]
+    circles: bool,
+}
 
 /// Prints the table and checks it.
 ///
 /// # Errors
-/// Names every broken rule.
-pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let (crates, broken) = look(workspace)?;
+/// A rule is broken; the message names every broken rule.
+pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    let (crates, mut broken) = look(workspace)?;
     print_table(&crates);
+    for line in &crates {
+        if arguments.circles {
+            for circle in &line.circles {
+                println!(
+                    "{}: circle of {}: {}",
+                    line.manifest.name,
+                    circle.len(),
+                    circle.join(", ")
+                );
+            }
+        }
+        match too_big(line) {
+            Some((text, true)) => broken.push(text),
+            Some((text, false)) => println!("warning: {text}"),
+            None => {}
+        }
+    }
+    let names: Vec<&str> = crates.iter().map(|line| line.manifest.name.as_str()).collect();
+    broken.extend(docs::check(workspace, &names, arguments.write)?);
     if !broken.is_empty() {
         bail!("{} broken:\n  {}", rule_count(broken.len()), broken.join("\n  "));
     }
@@ -34,7 +70,11 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 /// # Errors
 /// As [`run`].
 pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
-    run(workspace)?;
+    let arguments = Arguments {
+        write: false,
+        circles: false,
+    };
+    run(workspace, &arguments)?;
     Ok(Outcome::passed("every rule is kept"))
 }
 
@@ -50,6 +90,20 @@ fn rule_count(count: usize) -> String {
 struct Line {
     manifest: Manifest,
     unsafe_files: usize,
+    circles: Vec<Vec<String>>,
+}
+
+/// A circle that is bigger than allowed, and whether that is an error.
+fn too_big(line: &Line) -> Option<(String, bool)> {
+    let name = &line.manifest.name;
+    let (max, is_error) = rules::circles(name)?;
+    let circle = line.circles.first().filter(|circle| circle.len() > max)?;
+    let text = format!(
+        "{name}: {} files use each other in a circle, at most {max} may: {}",
+        circle.len(),
+        circle.join(", ")
+    );
+    Some((text, is_error))
 }
 
 fn look(workspace: &Workspace) -> Result<(Vec<Line>, Vec<String>)> {
@@ -62,10 +116,14 @@ fn look(workspace: &Workspace) -> Result<(Vec<Line>, Vec<String>)> {
             Manifest::parse(&text).with_context(|| format!("in {}", workspace.short(&path).display()))?;
         broken.extend(rules::judge(&manifest));
         let mut unsafe_files = 0;
+        let mut graph = Graph::default();
         for source in rust_sources(&folder)? {
             let inside = source.strip_prefix(&folder).unwrap_or(&source);
             let findings = look_into(&manifest, &source, inside)?;
             unsafe_files += usize::from(!findings.unsafe_lines.is_empty());
+            if let Ok(below) = inside.strip_prefix("src") {
+                graph.add(below, findings.module_paths);
+            }
             let shown = workspace.short(&source).display();
             broken.extend(
                 findings
@@ -77,6 +135,7 @@ fn look(workspace: &Workspace) -> Result<(Vec<Line>, Vec<String>)> {
         lines.push(Line {
             manifest,
             unsafe_files,
+            circles: graph.circles(),
         });
     }
     lines.sort_by_key(|line| (line.manifest.tier(), rules::rank(&line.manifest.name)));
@@ -85,6 +144,7 @@ fn look(workspace: &Workspace) -> Result<(Vec<Line>, Vec<String>)> {
 
 struct Findings {
     unsafe_lines: Vec<usize>,
+    module_paths: Vec<ModulePath>,
     broken: Vec<(usize, String)>,
 }
 
@@ -104,9 +164,20 @@ fn look_into(manifest: &Manifest, source: &Path, inside: &Path) -> Result<Findin
                 format!("`std::{module}` in a pure crate: no I/O and no threads there"),
             ));
         }
+        for (line, clock) in words
+            .clocks
+            .iter()
+            .filter(|_| !rules::may_read_clock(&manifest.name, inside))
+        {
+            broken.push((
+                *line,
+                format!("`{clock}` in a pure crate: time is an argument there"),
+            ));
+        }
     }
     Ok(Findings {
         unsafe_lines: words.unsafe_lines,
+        module_paths: words.module_paths,
         broken,
     })
 }
@@ -185,13 +256,16 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_break_is_named_with_its_place() {
+    fn every_broken_rule_is_named_with_its_place() {
         let vfs = "[package]\nname='ropeway-vfs'\n[dependencies]\nropeway-plan.workspace = true\ntokio = '1'";
         let folder = tree(&[
             (
                 "crates/vfs",
                 vfs,
-                &[("src/lib.rs", "\nfn a() { std::fs::read(b).c }\nunsafe fn d() {}")],
+                &[(
+                    "src/lib.rs",
+                    "\nfn a() { std::fs::read(b).c }\nunsafe fn d() { Instant::now() }",
+                )],
             ),
             (
                 "crates/local",
@@ -207,10 +281,11 @@ mod tests {
             "vfs may not use tokio",
             "crates/vfs/src/lib.rs:2: `std::fs`",
             "crates/vfs/src/lib.rs:3: `unsafe`",
+            "crates/vfs/src/lib.rs:3: `Instant::now`",
             "crates/local/src/tree.rs:1: `unsafe`",
         ] {
             assert!(all.contains(needle), "{needle} is not in:\n{all}");
         }
-        assert_eq!(broken.len(), 5);
+        assert_eq!(broken.len(), 6);
     }
 }

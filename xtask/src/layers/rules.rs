@@ -1,11 +1,11 @@
-//! The tiers of the architecture as data, and the judgement on a manifest.
+//! The tiers of the architecture as data, and the check of a manifest.
 //!
 //! ```text
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto,  names < plan, smb-wire
 //! mechanism    local  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache(-> local)
 //! composition  copy  mount
-//! product      lab  fleet  cli(-> lab, fleet)
-//! dev          sim  peers  xtask(-> peers)   used by nobody else
+//! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
+//! dev          sim  xtask   used by no other crate, except in its tests
 //! ```
 
 use std::collections::BTreeSet;
@@ -18,18 +18,18 @@ use anyhow::{Context, Result};
 pub(super) enum Tier {
     /// No I/O, no threads, no runtime.
     Pure,
-    /// Talks to the system.
+    /// System calls and sockets.
     Mechanism,
-    /// Puts pure and mechanism together.
+    /// Combines pure crates and mechanisms.
     Composition,
-    /// What people run.
+    /// Programs, and what they consist of.
     Product,
     /// For developers only.
     Dev,
 }
 
 impl Tier {
-    /// Its name in the table.
+    /// Returns the name in the table.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pure => "pure",
@@ -39,9 +39,32 @@ impl Tier {
             Self::Dev => "dev",
         }
     }
+
+    /// Returns the rule for the table in `CONTRIBUTING.md`.
+    pub(super) fn rule(self) -> &'static str {
+        match self {
+            Self::Pure => "no I/O, no threads, no runtime, no clock; time and randomness are arguments",
+            Self::Mechanism => "system calls and sockets",
+            Self::Composition => "a plan and two trees make a job",
+            Self::Product => {
+                "the binary, the laboratory, and the private servers that the laboratory and tests measure with; with \
+                 `xtask` the only places for `anyhow`"
+            }
+            Self::Dev => "the project's tasks; no other crate uses them, except in tests",
+        }
+    }
+
+    /// All tiers, in the order of the table.
+    pub(super) const ALL: [Self; 5] = [
+        Self::Pure,
+        Self::Mechanism,
+        Self::Composition,
+        Self::Product,
+        Self::Dev,
+    ];
 }
 
-/// All crates, in the order of the table, with what each may use inside its own tier.
+/// All crates in the order of the table, with the crates of its own tier that each may use.
 const CRATES: &[(&str, Tier, &[&str])] = &[
     ("block", Tier::Pure, &[]),
     ("names", Tier::Pure, &[]),
@@ -56,12 +79,12 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("cache", Tier::Mechanism, &["local"]),
     ("copy", Tier::Composition, &[]),
     ("mount", Tier::Composition, &[]),
-    ("lab", Tier::Product, &[]),
+    ("peers", Tier::Product, &[]),
+    ("lab", Tier::Product, &["peers"]),
     ("fleet", Tier::Product, &[]),
     ("cli", Tier::Product, &["lab", "fleet"]),
     ("sim", Tier::Dev, &[]),
-    ("peers", Tier::Dev, &[]),
-    ("xtask", Tier::Dev, &["peers"]),
+    ("xtask", Tier::Dev, &[]),
 ];
 
 /// Dependencies that only some crates may have.
@@ -73,25 +96,65 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("anyhow", &["lab", "fleet", "cli", "xtask"]),
 ];
 
-/// Doors to the system that a pure crate must not have.
+/// Packages for system calls, which a pure crate must not use.
 const SYSTEM: &[&str] = &[
     "rustix", "libc", "io-uring", "nix", "mio", "socket2", "inotify", "fuser", "tempfile",
 ];
 
-/// Where `unsafe` is allowed, for messages.
+/// Files of pure crates that may read the system's clock: they offer it as a `Clock`.
+const CLOCKS: &[(&str, &str)] = &[("vfs", "src/clock.rs")];
+
+/// Files that a circle of a crate may have, and whether more are an error or a warning.
+const CIRCLES: &[(&str, usize, bool)] = &[
+    ("copy", 3, false),
+    ("smb-wire", 3, true),
+    ("smb-proto", 3, true),
+    ("smb-gss", 3, true),
+    ("smb-client", 3, false),
+    ("smb-server", 3, false),
+    ("xtask", 3, true),
+    ("lab", 3, true),
+    ("peers", 3, true),
+];
+
+/// Largest circle of files that a crate may have, and whether a larger one is an error; `None` for
+/// crates whose circles are not looked at.
+pub(super) fn circles(name: &str) -> Option<(usize, bool)> {
+    let found = CIRCLES.iter().find(|(known, ..)| *known == name);
+    found.map(|(_, max, is_error)| (*max, *is_error))
+}
+
+/// Whether a file of a pure crate (path inside it) may read the system's clock.
+pub(super) fn may_read_clock(name: &str, inside: &Path) -> bool {
+    CLOCKS
+        .iter()
+        .any(|(known, file)| *known == name && inside == Path::new(file))
+}
+
+/// Tier of a crate.
+pub(super) fn tier(name: &str) -> Option<Tier> {
+    entry(name).map(|(_, tier, _)| *tier)
+}
+
+/// Crates that a crate uses inside its own tier.
+pub(super) fn siblings(name: &str) -> &'static [&'static str] {
+    entry(name).map_or(&[], |(_, _, siblings)| siblings)
+}
+
+/// Modules that may contain `unsafe`, for messages.
 pub(super) const UNSAFE_PLACES: &str = "block, local::sys, smb_gss::gss::sys and lab::link::sys";
 
-/// What matters of a `Cargo.toml`.
+/// The checked parts of a `Cargo.toml`.
 #[derive(Debug)]
 pub(super) struct Manifest {
     /// Package name without `ropeway-`.
     pub(super) name: String,
-    /// Names of packages it depends on, dev-dependencies left out.
+    /// Names of its dependencies, without dev-dependencies.
     dependencies: BTreeSet<String>,
 }
 
 impl Manifest {
-    /// Reads a manifest.
+    /// Parses a manifest.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let table: toml::Table = text.parse().context("not valid TOML")?;
         let name = table
@@ -112,17 +175,17 @@ impl Manifest {
         })
     }
 
-    /// Its tier, if it is a known crate.
+    /// Returns the tier of a known crate.
     pub(super) fn tier(&self) -> Option<Tier> {
-        entry(&self.name).map(|(_, tier, _)| *tier)
+        tier(&self.name)
     }
 
-    /// Whether it depends on a package.
+    /// Whether the crate depends on a package.
     pub(super) fn uses(&self, package: &str) -> bool {
         self.dependencies.contains(package)
     }
 
-    /// Crates of this workspace that it uses, short names.
+    /// Returns the short names of the workspace's crates that it uses.
     pub(super) fn own_crates(&self) -> impl Iterator<Item = &str> {
         self.dependencies
             .iter()
@@ -151,7 +214,7 @@ fn entry(name: &str) -> Option<&'static (&'static str, Tier, &'static [&'static 
     CRATES.iter().find(|(known, ..)| *known == name)
 }
 
-/// Place of a crate in the table.
+/// Returns the position of a crate in the table.
 pub(super) fn rank(name: &str) -> usize {
     CRATES
         .iter()
@@ -159,7 +222,7 @@ pub(super) fn rank(name: &str) -> usize {
         .unwrap_or(CRATES.len())
 }
 
-/// All rules that a manifest breaks.
+/// Returns all rules that a manifest breaks.
 pub(super) fn judge(manifest: &Manifest) -> Vec<String> {
     let name = manifest.name.as_str();
     let Some((_, tier, siblings)) = entry(name) else {

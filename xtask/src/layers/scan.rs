@@ -1,28 +1,44 @@
-//! Finds words in Rust sources by their tokens, so that comments and strings do not count.
+//! Finds words and paths in Rust sources by their tokens, so that comments and strings do not count.
 
 use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// Modules of `std` that mean I/O or threads.
+/// Modules of `std` for I/O and threads.
 const MODULES: &[&str] = &["fs", "net", "thread", "process"];
 
-/// What was found, with 1-based line numbers.
+/// Types of `std::time` whose `now` reads a clock.
+const CLOCKS: &[&str] = &["Instant", "SystemTime"];
+
+/// A path to another module of the same crate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ModulePath {
+    /// Number of leading `super`; 0 for a path that begins with `crate`.
+    pub(super) supers: usize,
+    /// The names after that.
+    pub(super) segments: Vec<String>,
+}
+
+/// Findings in one file, with 1-based line numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Words {
     /// The keyword `unsafe`, tests included.
     pub(super) unsafe_lines: Vec<usize>,
     /// Paths `std::fs` and the like, outside of items under `#[cfg(test)]`.
     pub(super) std_modules: Vec<(usize, String)>,
+    /// Calls such as `Instant::now`, outside of tests.
+    pub(super) clocks: Vec<(usize, String)>,
+    /// Paths that begin with `crate` or `super`, outside of tests.
+    pub(super) module_paths: Vec<ModulePath>,
 }
 
-/// Reads one source file.
+/// Scans one source file.
 ///
 /// # Errors
-/// If the text is not made of Rust tokens.
+/// The text does not consist of Rust tokens.
 pub(super) fn scan(text: &str) -> Result<Words> {
-    // A first line `#!/…` is no token.
+    // A first line `#!/…` is not a token.
     let text = if text.starts_with("#!/") {
         format!("//{text}")
     } else {
@@ -36,13 +52,34 @@ pub(super) fn scan(text: &str) -> Result<Words> {
 
 fn walk(tokens: TokenStream, in_test: bool, words: &mut Words) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-    // Whether the item being read stands under `#[cfg(test)]`; it ends with its body or a semicolon.
+    // Whether the current item is under `#[cfg(test)]`; it ends with its body or a semicolon.
     let mut test_item = false;
     for (index, token) in tokens.iter().enumerate() {
         match token {
             TokenTree::Ident(word) if word == "unsafe" => words.unsafe_lines.push(word.span().start().line),
             TokenTree::Ident(word) if word == "std" && !in_test && !test_item => {
                 std_modules(&tokens[index + 1..], words);
+            }
+            TokenTree::Ident(word) if !in_test && !test_item && CLOCKS.iter().any(|clock| word == clock) => {
+                if let Some((TokenTree::Ident(next), _)) = after_colons(&tokens[index + 1..])
+                    && next == "now"
+                {
+                    words
+                        .clocks
+                        .push((word.span().start().line, format!("{word}::now")));
+                }
+            }
+            TokenTree::Ident(word)
+                if (word == "crate" || word == "super")
+                    && !in_test
+                    && !test_item
+                    && !follows_colons(&tokens, index) =>
+            {
+                let mut path = ModulePath {
+                    supers: usize::from(word == "super"),
+                    segments: Vec::new(),
+                };
+                module_paths(&tokens[index + 1..], &mut path, words);
             }
             TokenTree::Punct(mark) if mark.as_char() == ';' => test_item = false,
             TokenTree::Group(group) => {
@@ -59,12 +96,63 @@ fn walk(tokens: TokenStream, in_test: bool, words: &mut Words) {
     }
 }
 
+/// Returns the token after `::` and the rest.
+fn after_colons(tokens: &[TokenTree]) -> Option<(&TokenTree, &[TokenTree])> {
+    match tokens {
+        [TokenTree::Punct(first), TokenTree::Punct(second), next, rest @ ..]
+            if first.as_char() == ':' && second.as_char() == ':' =>
+        {
+            Some((next, rest))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a token is in the middle of a path, as `super` in `super::super`.
+fn follows_colons(tokens: &[TokenTree], index: usize) -> bool {
+    let before = index.checked_sub(1).and_then(|before| tokens.get(before));
+    matches!(before, Some(TokenTree::Punct(mark)) if mark.as_char() == ':')
+}
+
+/// Collects the paths after `crate` or `super`: `::a::b` or `::{a, b::c}`.
+fn module_paths(after: &[TokenTree], path: &mut ModulePath, words: &mut Words) {
+    match after_colons(after) {
+        Some((TokenTree::Ident(word), rest)) if word == "super" => {
+            path.supers += 1;
+            module_paths(rest, path, words);
+        }
+        Some((TokenTree::Ident(word), rest)) => {
+            path.segments.push(word.to_string());
+            module_paths(rest, path, words);
+        }
+        Some((TokenTree::Group(group), _)) if group.delimiter() == Delimiter::Brace => {
+            let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
+            let is_comma =
+                |token: &TokenTree| matches!(token, TokenTree::Punct(mark) if mark.as_char() == ',');
+            for part in tokens.split(is_comma) {
+                let mut inner = path.clone();
+                match part {
+                    [TokenTree::Ident(word), rest @ ..] => {
+                        if word != "self" {
+                            inner.segments.push(word.to_string());
+                        }
+                        module_paths(rest, &mut inner, words);
+                    }
+                    _ => continue,
+                }
+            }
+        }
+        _ => words.module_paths.push(path.clone()),
+    }
+}
+
 fn is_attribute(tokens: &[TokenTree], index: usize) -> bool {
     let before = index.checked_sub(1).and_then(|before| tokens.get(before));
     matches!(before, Some(TokenTree::Punct(mark)) if mark.as_char() == '#')
 }
 
-/// `[cfg(test)]`, and `[cfg(any(test, …))]` too: such code is not in the product by default.
+/// Whether an attribute is `[cfg(test)]` or `[cfg(any(test, …))]`: the product does not contain such
+/// code by default.
 fn is_cfg_test(group: &Group) -> bool {
     let mut tokens = group.stream().into_iter();
     let cfg = matches!(tokens.next(), Some(TokenTree::Ident(word)) if word == "cfg");
@@ -81,7 +169,7 @@ fn is_cfg_test(group: &Group) -> bool {
     cfg && test && !negated
 }
 
-/// Judges what follows `std`: `::fs` or `::{fs, io::Read}`.
+/// Checks the tokens after `std`: `::fs` or `::{fs, io::Read}`.
 fn std_modules(after: &[TokenTree], words: &mut Words) {
     let [TokenTree::Punct(first), TokenTree::Punct(second), next, ..] = after else {
         return;
@@ -143,6 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn clocks_and_paths_of_modules_are_found() {
+        let text = "use crate::{a, b::{self, c}};\nfn f() { super::super::d::e(); Instant::now(); std::time::SystemTime::now() }\n\
+                    #[cfg(test)]\nmod t { fn g() { Instant::now(); crate::x::y() } }\n";
+        let words = scan(text).unwrap();
+        let clocks: Vec<_> = words
+            .clocks
+            .iter()
+            .map(|(line, clock)| (*line, clock.as_str()))
+            .collect();
+        assert_eq!(clocks, [(2, "Instant::now"), (2, "SystemTime::now")]);
+        let paths: Vec<_> = (words.module_paths.iter())
+            .map(|path| (path.supers, path.segments.join("::")))
+            .collect();
+        let wanted = [(0, "a"), (0, "b"), (0, "b::c"), (2, "d::e")];
+        assert_eq!(paths, wanted.map(|(supers, path)| (supers, path.to_owned())));
+    }
+
+    #[test]
     fn items_of_tests_are_exempt_and_what_follows_is_not() {
         let text = "#[cfg(test)]\nuse std::fs;\n#[cfg(test)]\nmod t { use std::thread; fn f() { std::fs::x() } }\n\
                     #[cfg(not(test))]\nmod u { use std::net; }\nuse std::process;\n";
@@ -151,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_rust_is_an_error() {
+    fn text_that_is_not_rust_is_an_error() {
         assert!(scan("fn a( {").is_err());
     }
 }

@@ -1,12 +1,13 @@
-//! The `test` step: builds all test programs at once, runs several side by side, and sums what they say.
+//! The `test` step: builds all test programs at once, runs several side by side, and sums up their
+//! results.
 //!
-//! Each program's whole output is kept in `target/ci/tests`; a line per program is printed, and the output of what failed.
-//! A test that lacks something (root, a file system, a program) returns early after printing a line that begins with
-//! `skipped:`; those lines are listed at the end.
+//! The whole output of each program is kept in `target/ci/tests`. The step prints a line for each program,
+//! and the output of failures. A test that lacks something (root, a file system, a program) prints a line
+//! that begins with `skipped:` and returns; the step lists those lines at the end.
 //!
-//! A test that fails beside others is run again alone. If it passes [`REPEATS`] times it is *unsteady*: the summary names
-//! it, and more than [`UNSTEADY_MAX`] of them fail the step. The machine may be busy; a fault that shows once in many runs
-//! is a fault all the same, and its output is printed.
+//! A failed test runs again alone. If it passes [`REPEATS`] times it is *unsteady*: the summary names it,
+//! and more than [`UNSTEADY_MAX`] of them fail the step. The machine may be busy, but a fault that shows
+//! once in many runs is a fault, so its output is printed.
 
 mod program;
 mod report;
@@ -18,20 +19,20 @@ use anyhow::{Result, bail};
 
 use self::program::Program;
 use self::run::Ran;
-use crate::ci::Outcome;
 use crate::process::run as run_command;
+use crate::step::Outcome;
 use crate::tools;
 use crate::workspace::Workspace;
 
-/// How often a test that failed beside others must pass alone.
+/// Number of times that a failed test must pass alone.
 const REPEATS: u32 = 3;
-/// Tests that may be unsteady in one run of the step.
+/// Largest number of unsteady tests in one run of the step.
 const UNSTEADY_MAX: usize = 2;
-/// Tests and programs whose time is printed.
+/// Number of slowest tests and programs that are printed.
 const SLOWEST: usize = 20;
 
-/// What selects packages and features, for each call of cargo that builds tests: with others it would build all anew. On
-/// are the features that need nothing but what is installed.
+/// Returns the selection of packages and features for every call of cargo that builds tests; another
+/// selection would build everything anew. It has the features whose libraries are installed.
 pub(crate) fn selection() -> Vec<String> {
     let mut features = vec!["ropeway-smb-server/fuzzing"];
     if tools::kerberos_links() {
@@ -44,10 +45,10 @@ pub(crate) fn selection() -> Vec<String> {
     ]
 }
 
-/// Runs all tests to their end, whatever fails; calls `built` once nothing is left to compile.
+/// Runs all tests to their end, also after failures. Calls `built` when everything is compiled.
 ///
 /// # Errors
-/// If a test fails or does not compile.
+/// A test fails or does not compile.
 pub(crate) fn run(workspace: &Workspace, built: &dyn Fn() -> Result<()>) -> Result<Outcome> {
     let begun = std::time::Instant::now();
     let programs = program::build(workspace)?;

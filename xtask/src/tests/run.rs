@@ -1,4 +1,4 @@
-//! Runs test programs side by side, what takes longest first.
+//! Runs test programs side by side, the longest first.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::report::Report;
 use crate::process::{side_by_side, tail};
 use crate::workspace::Workspace;
 
-/// Programs that run at once. Most of their time they wait for disks, clocks and other programs.
+/// Number of programs that run at a time. They mostly wait for disks, clocks and other programs.
 const AT_ONCE: usize = 2;
 
-/// Programs that are run first, since they take longest; then the others in their order.
+/// Programs that run first, since they take longest.
 const LONG: &[&str] = &[
     "cli attack",
     "cli serve_interop",
@@ -31,10 +31,10 @@ const LONG: &[&str] = &[
     "cli line",
 ];
 
-/// Programs that compare times on an emulated line with what they should be: nothing runs beside them.
+/// Programs that check times on an emulated line, so that they run alone.
 const ALONE: &[&str] = &["lab link", "cli lab_run", "cli lab_local"];
 
-/// What a program did.
+/// Result of a program.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) program: Program,
@@ -45,7 +45,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// Whether it ended without saying which test failed.
+    /// Whether it ended without naming a failed test.
     pub(super) fn ended_early(&self) -> bool {
         !self.report.is_complete || (!self.status.success() && self.report.failures.is_empty())
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use ropeway_lab::report::{Cell, Document, Outcome};
-use ropeway_lab::run::{Event, LabError, Options, Watch, run};
+use ropeway_lab::run::{Event, LabError, Observer, Options, run};
 use ropeway_lab::scenario::Scenario;
 
 use crate::ui::format;
@@ -32,6 +32,7 @@ pub(crate) fn measure(out: &Path, relay: bool, stop: &AtomicBool) -> Result<Docu
         })?,
         out: out.to_path_buf(),
         relay,
+        ..Options::default()
     };
     run(&scenario, &options, stop, &Silent)
 }
@@ -39,8 +40,8 @@ pub(crate) fn measure(out: &Path, relay: bool, stop: &AtomicBool) -> Result<Docu
 /// Prints no progress, because the table shows all results.
 struct Silent;
 
-impl Watch for Silent {
-    fn told(&self, _: &Event<'_>) {}
+impl Observer for Quiet {
+    fn observe(&self, _: &Event<'_>) {}
 }
 
 /// Returns what is wrong with ropeway's own transfers; `None` if all data arrived.

@@ -1,15 +1,16 @@
-//! Memory for packets on the way: read straight in, written straight out, given back in the same order.
+//! Memory for packets in flight: read straight into it, written straight out of it, and released in the
+//! same order.
 //!
-//! Packets lie behind one another in chunks; a chunk is used again when all its packets are gone. The line bounds what
-//! is on the way, so the arena needs no bound of its own.
+//! Packets lie one after the other in chunks; a chunk is reused when all its packets are released. The
+//! line bounds the packets in flight, so the arena needs no further bound.
 
 use std::collections::VecDeque;
 
 use super::packet::PACKET_MAX_BYTES;
 
-/// A chunk: a guess between waste at its end (one packet at most, 6 %) and granularity.
+/// Size of a chunk: a guess between waste at its end (at most one packet, 6 %) and granularity.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Chunks kept for the next burst (a guess).
+/// Free chunks that are kept for the next burst (a guess).
 const SPARE_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -19,7 +20,7 @@ struct Chunk {
     packets: usize,
 }
 
-/// Where a packet lies.
+/// Position of a packet.
 #[derive(Debug)]
 pub(super) struct Slot {
     chunk: u64,
@@ -37,7 +38,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Room for the next packet, as big as any can be.
+    /// Returns room for the next packet, of the largest possible size.
     pub(super) fn room(&mut self) -> &mut [u8] {
         let fits = |chunk: &Chunk| chunk.used + PACKET_MAX_BYTES <= CHUNK_BYTES;
         if !self.chunks.back().is_some_and(fits) {
@@ -56,7 +57,7 @@ impl Arena {
         &mut chunk.bytes[chunk.used..]
     }
 
-    /// What was put into the room, before it is kept.
+    /// Returns the content of the room, before it is kept.
     pub(super) fn pending(&mut self, length: usize) -> &[u8] {
         &self.room()[..length]
     }
@@ -82,13 +83,13 @@ impl Arena {
         self.keep(packet.len())
     }
 
-    /// The bytes of a packet.
+    /// Returns the bytes of a packet.
     pub(super) fn get(&self, slot: &Slot) -> &[u8] {
         let chunk = &self.chunks[(slot.chunk - self.first) as usize];
         &chunk.bytes[slot.at..slot.at + slot.length]
     }
 
-    /// Gives a packet's memory back; packets go in the order in which they came.
+    /// Releases a packet's memory. Packets are released in the order of their arrival.
     pub(super) fn release(&mut self, slot: Slot) {
         self.chunks[(slot.chunk - self.first) as usize].packets -= 1;
         while self.chunks.len() > 1 && self.chunks[0].packets == 0 {

@@ -1,8 +1,8 @@
 //! Proves a link: rate, round trip and loss, measured by sockets at both ends.
 //!
-//! The rate is measured upwards by datagrams and downwards by TCP with segmentation offload. For the latter the queue is
-//! deep and windows are bounded to what fits, with reno: so that TCP never loses or waits, and what is measured is the
-//! line. How well TCP does on a link with a common queue is what `floor` measures.
+//! Datagrams measure the rate upwards, and TCP with segmentation offload the rate downwards. For TCP
+//! the queue is deep and windows are bounded to what fits, with reno: TCP then neither loses nor waits,
+//! and the line alone is measured. `floor` measures TCP on the link's own queue.
 
 use std::io;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use super::error::LinkError;
 use super::spec::{LinkSpec, Rate};
 use super::{Link, Stats, probe};
 
-/// Part by which a measured rate may differ.
+/// Allowed relative error of a measured rate.
 const RATE_BOUND: f64 = 0.01;
-/// Part by which a measured round trip may differ.
+/// Allowed relative error of a measured round trip.
 const ROUND_TRIP_BOUND: f64 = 0.02;
-/// Standard deviations by which a measured loss may differ: beyond them once in 16,000 honest runs.
+/// Allowed error of a measured loss in standard deviations: exceeded by chance once in 16,000 runs.
 const LOSS_SIGMAS: f64 = 4.0;
-/// Loss to measure where none is asked for.
+/// Loss that is measured on links without loss.
 const LOSS: f64 = 0.02;
-/// Least bytes that count as a line's content when queue and windows are chosen (a guess).
+/// Least content of the line in bytes for the choice of queue and windows (a guess).
 const CONTENT_MIN_BYTES: u64 = 512 << 10;
 
-/// How long to measure.
+/// Extent of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckPlan {
-    /// Round trips.
+    /// Number of round trips.
     pub pings: usize,
-    /// Each rate.
+    /// Time of each rate measurement.
     pub span: Duration,
-    /// Datagrams for the loss.
+    /// Number of datagrams for the loss.
     pub datagrams: u64,
 }
 
 impl CheckPlan {
-    /// Half as long, and less sure: where little time is given to a lab.
+    /// Returns measurements of half the length and less certainty, for labs with little time.
     pub fn short() -> Self {
         Self {
             pings: 10,
@@ -56,33 +56,33 @@ impl Default for CheckPlan {
     }
 }
 
-/// A number and what it should be.
+/// A measured number and its specification.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Measured {
-    /// As asked for.
+    /// Specified value.
     pub wanted: f64,
-    /// As found.
+    /// Measured value.
     pub found: f64,
-    /// Most that they may differ.
+    /// Largest allowed difference.
     pub bound: f64,
 }
 
 impl Measured {
-    /// Whether it is within its bound.
+    /// Whether the difference is within the bound.
     pub fn holds(&self) -> bool {
         (self.found - self.wanted).abs() <= self.bound
     }
 
-    /// Difference as a part of what is wanted.
+    /// Difference relative to the specified value.
     pub fn error(&self) -> f64 {
         (self.found - self.wanted) / self.wanted
     }
 }
 
-/// What was found of one link.
+/// Measurements of one link.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// The link, without the deep queue and the windows that were used.
+    /// Specification, without the deep queue and the windows of the measurement.
     pub link: LinkSpec,
     /// Median round trip of small datagrams on the idle link, seconds.
     pub round_trip: Measured,
@@ -90,14 +90,14 @@ pub struct Check {
     pub rate_udp: Measured,
     /// Rate downwards by TCP, bits a second on the wire.
     pub rate_tcp: Measured,
-    /// Part of datagrams that did not arrive, on a second link that differs only in its loss.
+    /// Share of datagrams that did not arrive, on a second link that differs only in its loss.
     pub loss: Measured,
-    /// What the first link says of itself.
+    /// Counters of the first link.
     pub stats: Stats,
 }
 
 impl Check {
-    /// Whether everything is within its bound.
+    /// Whether all measurements are within their bounds.
     pub fn holds(&self) -> bool {
         [self.round_trip, self.rate_udp, self.rate_tcp, self.loss]
             .iter()
@@ -105,18 +105,18 @@ impl Check {
     }
 }
 
-/// Starts the link twice, without loss and with, and measures.
+/// Starts the link without and with loss, and measures both.
 ///
 /// # Errors
-/// A link cannot be started or measured. That it is out of bounds is a result.
+/// A link cannot be started or measured. A link out of its bounds is a result.
 pub fn check(spec: &LinkSpec, plan: CheckPlan) -> Result<Check, LinkError> {
     check_until(spec, plan, &|| false)
 }
 
-/// [`check`], given up between its measurements when `stop` says so.
+/// Does as [`check`]; stops between its measurements when `stop` returns true.
 ///
 /// # Errors
-/// A link cannot be started or measured, or it was given up (`Interrupted`).
+/// A link cannot be started or measured, or the check was stopped (`Interrupted`).
 pub fn check_until(
     spec: &LinkSpec,
     plan: CheckPlan,
@@ -171,7 +171,7 @@ fn lossy(spec: &LinkSpec, datagrams: u64) -> Result<Measured, LinkError> {
     })
 }
 
-/// The link with a queue that holds all windows.
+/// Returns the link with a queue that holds all windows.
 fn roomy(spec: &LinkSpec, rate: Rate) -> LinkSpec {
     let content = rate.bytes_in(spec.rtt).max(CONTENT_MIN_BYTES);
     let mut spec = LinkSpec {
@@ -179,8 +179,8 @@ fn roomy(spec: &LinkSpec, rate: Rate) -> LinkSpec {
         queue: Some(content * 10),
         ..spec.uncut()
     };
-    // Half of a receive buffer is window, so four connections have four times the line's content, and never more than
-    // eight if the kernel counts otherwise.
+    // Half of a receive buffer is window, so four connections have four times the line's content, and
+    // at most eight times if the kernel counts differently.
     spec.tcp.buffer_max_bytes = Some(content * 2);
     spec.tcp.window_max_bytes = None;
     spec.tcp.congestion = "reno".parse().ok();

@@ -2,7 +2,7 @@
 
 use super::spec::{LinkSpec, Rate};
 
-/// Everything that is set, one line.
+/// Describes all settings of a link in one line.
 pub fn describe(spec: &LinkSpec, congestion: &str) -> String {
     let (up, down) = (spec.queue_bytes(spec.up), spec.queue_bytes(spec.down));
     let queue = if up == down {
@@ -46,7 +46,7 @@ pub fn describe(spec: &LinkSpec, congestion: &str) -> String {
     text
 }
 
-/// The rates of both ways.
+/// Describes the rates of both directions.
 pub fn rates(spec: &LinkSpec) -> String {
     let rate = |rate: Option<Rate>| rate.map_or("no rate".to_owned(), |rate| rate.to_string());
     if spec.up == spec.down {
@@ -56,7 +56,7 @@ pub fn rates(spec: &LinkSpec) -> String {
     }
 }
 
-/// Powers of 1024, one decimal.
+/// Formats bytes by powers of 1024 with one decimal.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
     if count < 1024 {
@@ -72,7 +72,7 @@ fn bytes(count: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// `17,520`.
+/// Formats a number as `17,520`.
 fn grouped(number: u32) -> String {
     match (number / 1_000_000, number / 1000 % 1000, number % 1000) {
         (0, 0, ones) => ones.to_string(),

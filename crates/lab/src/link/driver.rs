@@ -1,20 +1,23 @@
 //! Threads that move packets between the two devices, one for each direction.
 //!
-//! Each waits in poll(2) until its device has packets or the next one is due, to the nanosecond; nothing spins. Two
-//! threads move 46 Gbit/s without a rate on two processors, one for both directions 40; at set rates they are alike.
-//! Handing a packet to a device runs the receiving TCP in our thread, which is most of the work.
+//! Each waits in poll(2) until its device has packets or the next packet is due, to the nanosecond;
+//! neither spins. On two processors two threads move 46 Gbit/s without a rate limit, and one thread for
+//! both directions 40 Gbit/s; with rate limits both are equal. Writing a packet to a device runs the
+//! receiving TCP in this thread, which is most of the work.
 //!
-//! An idle processor wakes late (60 us and more in a virtual machine), once when a packet comes and again when it is due.
-//! Each thread measures how late its timers are and lets packets out earlier by twice that, so that round trips are
-//! right on average; under load it is next to nothing. The rate is not concerned: it is the line's arithmetic.
+//! An idle processor wakes late (by 60 us and more in a virtual machine), once when a packet arrives and
+//! again when it is due. Each thread measures the lateness of its timers and sends packets earlier by
+//! twice that, so that round trips are right on average; under load the lateness is next to nothing. The
+//! rate does not depend on timers: the line computes it.
 
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Stats;
@@ -26,15 +29,15 @@ use super::spec::{Cut, LinkSpec, Rate};
 use super::sys::Tun;
 use super::window;
 
-/// Packets taken in before those that are due are looked at again (a guess: about 100 us of work).
+/// Packets that are read before due packets are sent (a guess: about 100 us of work).
 const BATCH: usize = 64;
 /// Pause when the device reports an error (a guess).
 const GONE_PAUSE: Duration = Duration::from_millis(10);
-/// Most that a timer is believed to be late (a guess: more is not waking but waiting for a processor).
+/// Largest lateness of a timer that counts (a guess: a longer one is a wait for a processor).
 const LATE_MAX: Duration = Duration::from_micros(150);
-/// Each timer counts so much in the mean: 1/16.
+/// Weight of a timer in the moving mean: 1/16.
 const LATE_SHARE: u64 = 16;
-/// Priority of the threads where we may choose: a packet that is due waits for nobody.
+/// Priority of the threads where the user may set it, so that due packets do not wait.
 const NICE: i32 = -20;
 
 /// Both threads.
@@ -44,13 +47,13 @@ pub(super) struct Driver {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What a thread and the outside share.
+/// State that a thread shares with [`Driver`].
 #[derive(Debug)]
 struct Shared {
     wake: OwnedFd,
     stop: AtomicBool,
     cut: AtomicBool,
-    /// Where the planned cuts are counted from; `None`: they do not happen.
+    /// Start of the clock of the planned cuts; `None` if they are suspended.
     cuts_from: Mutex<Option<Instant>>,
     counters: Mutex<Counters>,
 }
@@ -63,7 +66,7 @@ impl Driver {
             directions: [shared(start)?, shared(start)?],
             threads: Vec::new(),
         };
-        // Other seeds for the two directions, else both would lose the same packets.
+        // The directions have different seeds, so that they do not lose the same packets.
         let ways = [
             ("link up", near, far, spec.up, spec.seed),
             ("link down", far, near, spec.down, !spec.seed),
@@ -99,17 +102,17 @@ impl Driver {
         }
     }
 
-    /// Counts the planned cuts from a moment; `None`: they do not happen.
+    /// Sets the start of the clock of the planned cuts; `None` suspends them.
     pub(super) fn count_cuts(&self, from: Option<Instant>) {
         for shared in &self.directions {
-            *shared.cuts_from.lock().unwrap_or_else(PoisonError::into_inner) = from;
+            *shared.cuts_from.lock() = from;
             shared.wake();
         }
     }
 
     pub(super) fn stats(&self) -> Stats {
         let [up, down] = &self.directions;
-        let read = |shared: &Shared| *shared.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = |shared: &Shared| *shared.counters.lock();
         Stats {
             up: read(up),
             down: read(down),
@@ -143,7 +146,7 @@ fn shared(start: Instant) -> Result<Arc<Shared>, LinkError> {
 
 impl Shared {
     fn wake(&self) {
-        // It can only fail when it is about to overflow, and then it wakes anyway.
+        // It fails only if the counter would overflow, and then the thread is awake.
         _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -165,21 +168,21 @@ struct Direction {
     output: Arc<Tun>,
     line: Line<Slot>,
     arena: Arena,
-    /// A packet of which only parts go on, and such a part.
+    /// Buffers for a packet of which only parts are sent, and for such a part.
     whole: Vec<u8>,
     part: Vec<u8>,
     cuts: Vec<Cut>,
-    /// Most that a segment may announce, where that fits without a scale.
+    /// Largest window that a segment may announce, where that fits without a scale.
     window: Option<u16>,
     start: Instant,
-    /// How late timers are, in the mean.
+    /// Mean lateness of timers.
     late_ns: u64,
     shared: Arc<Shared>,
 }
 
 impl Direction {
     fn run(mut self) {
-        // Both are refused to ordinary users or old kernels; then timers are late by some 50 us.
+        // Ordinary users and old kernels cannot set both. Then timers are late by some 50 us.
         _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
         while !self.shared.stop.load(Ordering::Acquire) {
@@ -196,29 +199,25 @@ impl Direction {
     }
 
     fn now(&self) -> u64 {
-        // 584 years.
+        // A u64 of nanoseconds lasts 584 years.
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// How much earlier than due a packet goes out.
+    /// Time by which a packet is sent early.
     fn ahead_ns(&self) -> u64 {
         2 * self.late_ns
     }
 
-    /// What the planned cuts are compared with; `None`: they do not happen.
+    /// Time on the clock of the planned cuts; `None` if they are suspended.
     fn cuts_clock(&self) -> Option<Duration> {
         if self.cuts.is_empty() {
             return None;
         }
-        let from = *self
-            .shared
-            .cuts_from
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let from = *self.shared.cuts_from.lock();
         from.map(|from| from.elapsed())
     }
 
-    /// Cuts or restores the line as plan and user say.
+    /// Cuts or restores the line by the plan and by the user's command.
     fn follow_cuts(&mut self) {
         let planned = self
             .cuts_clock()
@@ -230,7 +229,7 @@ impl Direction {
         }
     }
 
-    /// Hands on what is due.
+    /// Sends due packets.
     fn deliver(&mut self) {
         let now = self.now() + self.ahead_ns();
         while let Some(slot) = self.line.pop(now) {
@@ -242,14 +241,14 @@ impl Direction {
         }
     }
 
-    /// Takes in what the kernel sends, one batch at most.
+    /// Reads packets from the kernel, at most one batch.
     fn receive(&mut self) {
         for _ in 0..BATCH {
             let length = match self.input.receive(self.arena.room()) {
                 Ok(length) => length,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // The device is going down; nothing more will come.
+                    // The device is going down.
                     tracing::debug!(%error, "the device gives no packet");
                     return;
                 }
@@ -275,14 +274,11 @@ impl Direction {
     }
 
     fn publish(&self) {
-        *self
-            .shared
-            .counters
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = self.line.counters();
+        *self.shared.counters.lock() = self.line.counters();
     }
 
-    /// Waits for packets, for the next that is due, for the next cut or for a call; true if there are packets.
+    /// Waits for packets, for the next due packet, for the next cut or for a command. Returns true if
+    /// there are packets.
     fn wait(&mut self) -> bool {
         let begun = self.now();
         let due = self
@@ -302,7 +298,7 @@ impl Direction {
             PollFd::from_borrowed_fd(self.input.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.shared.wake.as_fd(), PollFlags::IN),
         ];
-        // An interrupted wait is a short one.
+        // An interrupted wait counts as a short one.
         let ready = poll(&mut fds, timeout.as_ref());
         if let (Ok(0), Some(due)) = (ready, due.filter(|due| !due.is_zero())) {
             let late = self
@@ -317,7 +313,7 @@ impl Direction {
         }
         let events = fds[0].revents();
         if events.intersects(PollFlags::ERR | PollFlags::HUP) {
-            // Never spin on a device that is gone.
+            // Do not spin on a device that is gone.
             std::thread::sleep(GONE_PAUSE);
         }
         events.contains(PollFlags::IN)

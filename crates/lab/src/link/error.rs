@@ -1,19 +1,19 @@
-//! Why there is no link.
+//! Errors of links.
 
 use std::io;
 
-/// Why a link could not be started or used.
+/// A link cannot be started or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The specification makes no sense.
+    /// The specification is invalid.
     #[error("{0}")]
     Spec(String),
-    /// The system does not let us make what a link needs.
+    /// The system forbids what a link needs.
     #[error("not permitted to {what}: {source}")]
     Forbidden {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
     /// A program or a kernel feature is missing.
@@ -21,21 +21,21 @@ pub enum LinkError {
     Missing {
         /// What is missing.
         what: String,
-        /// Where to get it.
+        /// How to get it.
         hint: &'static str,
     },
-    /// Anything else.
+    /// Another system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl LinkError {
-    /// An error of the system; lack of permission is told apart.
+    /// Returns the error of a system call; missing permission is `Forbidden`.
     pub(crate) fn of(what: &'static str, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Self::Forbidden { what, source },
@@ -46,7 +46,7 @@ impl LinkError {
         }
     }
 
-    /// What the user can do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> &str {
         match self {
             Self::Spec(_) => "`ropeway lab link --help` explains every value",

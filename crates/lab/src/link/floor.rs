@@ -1,7 +1,9 @@
-//! What bare TCP needs for the same bytes: no copy over this link can be faster with these settings.
+//! The floor: time of bare TCP for the same bytes. No copy over the link can be faster with the same
+//! settings.
 //!
-//! Each connection makes four round trips of a few bytes first, as many as a file protocol needs to be ready (for SMB:
-//! NEGOTIATE, two of SESSION_SETUP, TREE_CONNECT), then the bytes go, and the receiver says that it has them.
+//! Each connection first makes four round trips of a few bytes, as many as a file protocol needs (for
+//! SMB: NEGOTIATE, two SESSION_SETUP, TREE_CONNECT). Then it sends the bytes, and the receiver confirms
+//! them.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,10 +23,10 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// Longest silence of the other end.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Says whether to give up.
+/// Returns true to stop.
 type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// Which way the bytes go.
+/// Direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flow {
@@ -34,12 +36,13 @@ pub enum Flow {
     Down,
 }
 
-/// Time that a payload takes on the wire of this link; `None` without a rate.
+/// Returns the time of a payload on the wire of a link; `None` without a rate.
 pub fn line_time(bytes: u64, rate: Option<Rate>, mtu: u16) -> Option<Duration> {
     rate.map(|rate| rate.time_of(payload_on_wire(bytes, mtu)))
 }
 
-/// Moves bytes over some connections at once; gives the time from the first SYN to the last confirmation.
+/// Moves bytes over several connections at once. Returns the time from the first SYN to the last
+/// confirmation.
 ///
 /// # Errors
 /// A connection fails.
@@ -47,10 +50,10 @@ pub fn floor(link: &Link, bytes: u64, connections: usize, flow: Flow) -> Result<
     floor_until(link, bytes, connections, flow, &|| false)
 }
 
-/// [`floor`], given up when `stop` says so.
+/// Does as [`floor`]; stops when `stop` returns true.
 ///
 /// # Errors
-/// A connection fails, or it was given up (`Interrupted`).
+/// A connection fails, or the measurement was stopped (`Interrupted`).
 pub fn floor_until(
     link: &Link,
     bytes: u64,
@@ -69,7 +72,8 @@ pub fn floor_until(
             scope.spawn(|| {
                 thread::scope(|inner| {
                     for _ in 0..connections {
-                        // If one never comes, the near end has failed and says so; its end closes the listener below.
+                        // If a connection never arrives, the near end reports its failure, and its end closes
+                        // the listener below.
                         let Ok((stream, _)) = listener.accept() else {
                             return;
                         };
@@ -94,7 +98,7 @@ pub fn floor_until(
                 })
                 .map(|()| begun.elapsed())
             });
-            // Ends an accept that still waits.
+            // Wakes a pending accept.
             _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
             result.flatten()
         })
@@ -145,7 +149,7 @@ fn send(stream: &mut TcpStream, mut bytes: u64, stop: Stop<'_>) -> io::Result<()
     let block = vec![0; BLOCK_BYTES];
     while bytes > 0 {
         if stop() {
-            // An end that is given up takes the other one with it.
+            // A stopped end also stops the other one.
             _ = stream.shutdown(std::net::Shutdown::Both);
             return Err(io::ErrorKind::Interrupted.into());
         }
@@ -160,7 +164,7 @@ fn receive(stream: &mut TcpStream, mut bytes: u64, stop: Stop<'_>) -> io::Result
     let mut room = vec![0; BLOCK_BYTES];
     while bytes > 0 {
         if stop() {
-            // An end that is given up takes the other one with it.
+            // A stopped end also stops the other one.
             _ = stream.shutdown(std::net::Shutdown::Both);
             return Err(io::ErrorKind::Interrupted.into());
         }

@@ -4,12 +4,13 @@
 //!   offer ─▶ cut? ─▶ queue (tail drop) ─▶ line (rate) ─▶ loss ─▶ delay ± jitter ─▶ pop
 //! ```
 //!
-//! A packet may stand for several segments (segmentation offload). Each is charged, dropped and lost for itself; what
-//! is left of a packet is one or more runs of neighbouring segments, each due when its last segment is through.
+//! A packet may stand for several segments (segmentation offload). Each segment is charged, dropped and
+//! lost on its own. The rest of a packet is one or more runs of neighbouring segments; a run is due when
+//! its last segment is through.
 //!
 //! Invariants:
 //! * the line sends back to back: `busy_until` advances by exactly the wire time, in picoseconds, never faster;
-//! * what comes out comes in the order of what went in, never before it is due;
+//! * packets come out in the order of their arrival, never before they are due;
 //! * segments in = delivered + on the way + dropped + lost + cut.
 
 use std::collections::VecDeque;
@@ -18,41 +19,41 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::random::Random;
+use crate::random::SplitMix64;
 
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
 
-/// What one direction is like.
+/// Settings of one direction.
 #[derive(Clone, Debug)]
 pub struct LineConfig {
-    /// Bits a second; `None`: no limit.
+    /// Bits a second; `None` for no limit.
     pub rate_bits: Option<u64>,
-    /// From the end of the line to the far end.
+    /// Delay from the end of the line to the far end.
     pub delay: Duration,
-    /// Most that the delay is shorter or longer.
+    /// Largest deviation of the delay.
     pub jitter: Duration,
     /// Probability that a segment is lost.
     pub loss: f64,
-    /// Bytes on the wire that may wait for the line; without a rate, that may be on the way.
+    /// Wire bytes that may wait for the line; without a rate, that may be in flight.
     pub queue_bytes: u64,
-    /// Of losses and jitter.
+    /// Seed of losses and jitter.
     pub seed: u64,
 }
 
 /// Size of a packet on the wire, framing included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// How many segments, at least one.
+    /// Number of segments, at least one.
     pub segments: u32,
-    /// Bytes of each segment but the last.
+    /// Bytes of each segment except the last.
     pub full: u32,
     /// Bytes of the last segment.
     pub last: u32,
 }
 
 impl Load {
-    /// A packet of one segment.
+    /// Returns the size of a packet of one segment.
     pub fn one(bytes: u32) -> Self {
         Self {
             segments: 1,
@@ -61,7 +62,7 @@ impl Load {
         }
     }
 
-    /// Bytes of the first segments.
+    /// Returns the bytes of the first segments.
     fn bytes(&self, segments: u32) -> u64 {
         if segments == self.segments {
             u64::from(self.full) * u64::from(segments - 1) + u64::from(self.last)
@@ -70,7 +71,7 @@ impl Load {
         }
     }
 
-    /// How many of the first segments fit into a room.
+    /// Returns the number of first segments that fit into a room.
     fn fitting(&self, room: u64) -> u32 {
         if self.bytes(self.segments) <= room {
             return self.segments;
@@ -80,10 +81,10 @@ impl Load {
     }
 }
 
-/// What happened so far.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Packets offered, as big as segmentation offload made them.
+    /// Packets offered, as segmentation offload made them.
     pub packets: u64,
     /// Segments offered.
     pub segments: u64,
@@ -95,40 +96,40 @@ pub struct Counters {
     pub dropped: u64,
     /// Segments lost on the way.
     pub lost: u64,
-    /// Segments that a cut took.
+    /// Segments lost by a cut.
     pub cut: u64,
-    /// Most bytes that waited for the line.
+    /// Peak of the bytes that waited for the line.
     pub queue_max_bytes: u64,
-    /// Packets that the far device refused; not the line's doing, and 0 if all is well.
+    /// Packets that the far device refused; 0 in a working link.
     pub refused: u64,
 }
 
 /// Neighbouring segments of one packet that stay together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Which segments of the packet.
+    /// Range of segments of the packet.
     pub segments: Range<u32>,
     /// Bytes of them on the wire.
     pub wire_bytes: u64,
-    /// When they come out, nanoseconds.
+    /// Due time in nanoseconds.
     pub due: u64,
 }
 
-/// What is on the way.
+/// A run in flight.
 #[derive(Debug)]
 struct Flying<T> {
     run: Run,
     item: T,
 }
 
-/// The delay line of one direction. Times are nanoseconds since any moment, and never go back.
+/// The delay line of one direction. Times are nanoseconds since any moment, and never decrease.
 #[derive(Debug)]
 pub struct Line<T> {
     config: LineConfig,
-    random: Random,
-    /// When the line is free again, picoseconds.
+    random: SplitMix64,
+    /// Time at which the line is free, in picoseconds.
     busy_until: u64,
-    /// When the last packet is due: none may overtake it.
+    /// Due time of the last packet, which no packet may overtake.
     last_due: u64,
     flying: VecDeque<Flying<T>>,
     flying_bytes: u64,
@@ -137,10 +138,10 @@ pub struct Line<T> {
 }
 
 impl<T> Line<T> {
-    /// An empty line.
+    /// Returns an empty line.
     pub fn new(config: LineConfig) -> Self {
         Self {
-            random: Random::new(config.seed),
+            random: SplitMix64::new(config.seed),
             config,
             busy_until: 0,
             last_due: 0,
@@ -151,7 +152,7 @@ impl<T> Line<T> {
         }
     }
 
-    /// What happened so far.
+    /// Counters since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -167,7 +168,8 @@ impl<T> Line<T> {
         }
     }
 
-    /// Takes a packet in. `keep` is called for each run of segments that will come out and gives what stands for it.
+    /// Accepts a packet. Calls `keep` for each run of segments that will come out; its result represents
+    /// the run.
     pub fn offer(&mut self, now: u64, load: Load, mut keep: impl FnMut(&Run) -> T) {
         self.counters.packets += 1;
         self.counters.segments += u64::from(load.segments);
@@ -196,12 +198,12 @@ impl<T> Line<T> {
         self.busy_until = start + self.wire_time(bytes);
     }
 
-    /// When the next packet comes out.
+    /// Due time of the next packet.
     pub fn next_due(&self) -> Option<u64> {
         self.flying.front().map(|flying| flying.run.due)
     }
 
-    /// The next packet that is due.
+    /// Returns the next due packet.
     pub fn pop(&mut self, now: u64) -> Option<T> {
         let flying = self.flying.pop_front_if(|flying| flying.run.due <= now)?;
         self.flying_bytes -= flying.run.wire_bytes;
@@ -210,13 +212,13 @@ impl<T> Line<T> {
         Some(flying.item)
     }
 
-    /// Whether it is cut.
+    /// Whether the line is cut.
     pub fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// Cuts or restores it. A cut takes what is on the way (given to `gone`) and everything that is offered until it is
-    /// restored; then the line is free at once.
+    /// Cuts or restores the line. A cut loses the packets in flight (passed to `gone`) and all packets
+    /// offered until the line is restored; then the line is free at once.
     pub fn set_cut(&mut self, cut: bool, mut gone: impl FnMut(T)) {
         self.cut = cut;
         if !cut {
@@ -231,12 +233,12 @@ impl<T> Line<T> {
         self.last_due = 0;
     }
 
-    /// Counts a packet that could not be handed on.
+    /// Counts a packet that the far device refused.
     pub fn refused(&mut self) {
         self.counters.refused += 1;
     }
 
-    /// Puts a run on the way; an empty one is none.
+    /// Puts a run in flight, unless it is empty.
     fn send(&mut self, start: u64, load: Load, segments: Range<u32>, keep: &mut impl FnMut(&Run) -> T) {
         if segments.is_empty() {
             return;
@@ -255,7 +257,7 @@ impl<T> Line<T> {
         self.flying.push_back(Flying { run, item });
     }
 
-    /// This packet's delay.
+    /// Draws the delay of a packet.
     fn delay_ns(&mut self) -> u64 {
         let delay = nanoseconds(self.config.delay);
         let jitter = nanoseconds(self.config.jitter);
@@ -265,7 +267,8 @@ impl<T> Line<T> {
         (delay + self.random.up_to(2 * jitter)).saturating_sub(jitter)
     }
 
-    /// Picoseconds, rounded up so that the line is never faster than its rate (by less than 1e-6 for any packet).
+    /// Returns picoseconds, rounded up so that the line never exceeds its rate (error below 1e-6 for any
+    /// packet).
     fn wire_time(&self, bytes: u64) -> u64 {
         let Some(rate) = self.config.rate_bits else {
             return 0;

@@ -6,12 +6,13 @@
 //!               ◀── TUN ── [delay | loss | rate | queue] ◀── TUN
 //! ```
 //!
-//! Two network namespaces each have one TUN device; one [`line`](Line) for each direction lies between. The packets are
-//! those of the kernel's TCP, so windows, congestion control and ECN behave. Segmentation offload stays on: packets of
-//! up to 64 KiB pass whole, and are charged, lost and dropped as the segments that they stand for.
+//! Two network namespaces each have one TUN device, with a [`Line`] for each direction between them. The
+//! packets are those of the kernel's TCP, so windows, congestion control and ECN are real. Segmentation
+//! offload stays on: packets of up to 64 KiB pass whole, and are charged, lost and dropped as the
+//! segments that they stand for.
 //!
-//! Invariants: namespaces have no name and no holder process, only descriptors of this process; whatever ends the
-//! process ends them. [`Link`]'s drop ends every process that is left in them.
+//! Invariants: namespaces have no name and no holder process, only descriptors of this process, so they
+//! end with it. Dropping a [`Link`] ends every process that is left in them.
 
 mod arena;
 mod check;
@@ -23,7 +24,6 @@ mod line;
 mod namespace;
 mod packet;
 mod probe;
-pub(crate) mod random;
 mod relay;
 mod setup;
 mod spec;
@@ -54,23 +54,23 @@ use driver::Driver;
 use namespace::Namespace;
 use sys::Tun;
 
-/// Near end of the link; [RFC 2544] gave the network to such measurements.
+/// Address of the near end; [RFC 2544] reserves the network for such measurements.
 ///
 /// [RFC 2544]: https://www.rfc-editor.org/rfc/rfc2544#appendix-C.2.2
 pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// Far end of the link.
+/// Address of the far end.
 pub const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
 /// One of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where the command runs.
+    /// The side of the client.
     Near,
-    /// Where the server runs.
+    /// The side of the server.
     Far,
 }
 
-/// What the link did so far.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Stats {
     /// From near to far.
@@ -82,7 +82,7 @@ pub struct Stats {
 /// A running link.
 #[derive(Debug)]
 pub struct Link {
-    // Dropped in this order: the devices go with the driver, the namespaces with their last descriptor.
+    // Drop order: the driver with the devices, then the namespaces with their last descriptors.
     driver: Driver,
     near: Namespace,
     far: Namespace,
@@ -91,11 +91,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes both namespaces and starts the line. The clock of [`LinkSpec::cuts`] begins now.
+    /// Creates both namespaces and starts the line and the clock of [`LinkSpec::cuts`].
     ///
     /// # Errors
-    /// The specification makes no sense; namespaces or TUN are not permitted (see [`enter_user_namespace`]); a tool or
-    /// a congestion control is missing.
+    /// The specification is invalid; namespaces or TUN are not permitted (see
+    /// [`enter_user_namespace`]); a tool or a congestion control is missing.
     pub fn start(spec: LinkSpec) -> Result<Self, LinkError> {
         spec.check()?;
         let near = Namespace::create()?;
@@ -113,7 +113,7 @@ impl Link {
         })
     }
 
-    /// How it was asked for.
+    /// Specification of the link.
     pub fn spec(&self) -> &LinkSpec {
         &self.spec
     }
@@ -123,7 +123,7 @@ impl Link {
         &self.congestion
     }
 
-    /// Address of an end.
+    /// Address of a side.
     pub fn address(&self, side: Side) -> IpAddr {
         IpAddr::V4(match side {
             Side::Near => NEAR,
@@ -136,18 +136,18 @@ impl Link {
         self.address(Side::Far)
     }
 
-    /// A path for `nsenter --net=PATH`, good as long as this link.
+    /// Path for `nsenter --net=PATH`, valid until drop.
     pub fn netns_path(&self, side: Side) -> PathBuf {
         self.namespace(side).path()
     }
 
-    /// The path of the far namespace.
+    /// Path of the far namespace.
     pub fn far_netns_path(&self) -> PathBuf {
         self.netns_path(Side::Far)
     }
 
-    /// Starts a process on one side, with `ROPEWAY_FAR` and `ROPEWAY_FAR_NETNS` set. It must not outlive the link: the
-    /// link ends it.
+    /// Starts a process on one side, with `ROPEWAY_FAR` and `ROPEWAY_FAR_NETNS` set. Dropping the link
+    /// ends it.
     ///
     /// # Errors
     /// As `Command::spawn`.
@@ -158,30 +158,30 @@ impl Link {
         self.namespace(side).run(|| command.spawn())?
     }
 
-    /// Runs a closure on a thread of its own on one side: sockets that it makes belong there, for ever.
+    /// Runs a closure on a new thread on one side. Sockets that it creates stay on that side.
     ///
     /// # Errors
-    /// The thread cannot be made or enter the namespace.
+    /// The thread cannot be started or enter the namespace.
     pub fn run<R: Send>(&self, side: Side, work: impl FnOnce() -> R + Send) -> std::io::Result<R> {
         self.namespace(side).run(work)
     }
 
-    /// Cuts or restores the link, beside what [`LinkSpec::cuts`] says. What is on the way when it is cut is lost.
+    /// Cuts or restores the link, in addition to [`LinkSpec::cuts`]. Packets in flight are lost.
     pub fn cut(&self, cut: bool) {
         self.driver.cut(cut);
     }
 
-    /// Counts [`LinkSpec::cuts`] anew, from now.
+    /// Restarts the clock of [`LinkSpec::cuts`].
     pub fn begin_cuts(&self) {
         self.driver.count_cuts(Some(Instant::now()));
     }
 
-    /// Leaves [`LinkSpec::cuts`] out until [`Self::begin_cuts`]; what one of them has cut is restored.
+    /// Suspends [`LinkSpec::cuts`] until [`Self::begin_cuts`], and restores the link.
     pub fn suspend_cuts(&self) {
         self.driver.count_cuts(None);
     }
 
-    /// What it did so far, right to a few milliseconds.
+    /// Counters so far; at most a few milliseconds old.
     pub fn stats(&self) -> Stats {
         self.driver.stats()
     }
@@ -196,7 +196,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // While packets still flow, so that processes can part in peace.
+        // While packets still flow, so that processes can close their connections.
         namespace::end_members(&[&self.near, &self.far]);
     }
 }

@@ -1,4 +1,4 @@
-//! Network namespaces without names: they are there as long as a descriptor or a process is.
+//! Network namespaces without names: they exist while a descriptor or a process refers to them.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,29 +14,30 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::error::LinkError;
 use super::sys;
 
-/// Time that processes have to end by themselves (a guess), and then until the kernel has ended them.
+/// Time for processes to end after SIGTERM (a guess), and again after SIGKILL.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A network namespace.
 #[derive(Debug)]
 pub(super) struct Namespace {
     file: File,
-    /// Device and inode: what tells namespaces apart.
+    /// Device and inode, which identify a namespace.
     identity: (u64, u64),
 }
 
 impl Namespace {
-    /// Makes one.
+    /// Creates a namespace.
     ///
     /// # Errors
-    /// It is not permitted.
+    /// Namespaces are not permitted.
     pub(super) fn create() -> Result<Self, LinkError> {
         let made = on_thread(|| {
             sys::new_network_namespace()?;
             File::open("/proc/thread-self/ns/net")
         });
         let file = made.flatten().map_err(|source| LinkError::Forbidden {
-            // Whatever the system says: ENOSPC, for one, is the limit of namespaces (namespaces(7)).
+            // Every error counts as forbidden: ENOSPC, for one, is the limit of namespaces
+            // (namespaces(7)).
             what: "make a network namespace",
             source,
         })?;
@@ -49,13 +50,13 @@ impl Namespace {
         })
     }
 
-    /// Where others find it while this lives.
+    /// Path of the namespace, valid until drop.
     pub(super) fn path(&self) -> PathBuf {
         let process = std::process::id();
         format!("/proc/{process}/fd/{}", self.file.as_raw_fd()).into()
     }
 
-    /// Runs a closure on a thread of its own inside.
+    /// Runs a closure on a new thread inside.
     pub(super) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
         on_thread(|| {
             move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -65,7 +66,7 @@ impl Namespace {
     }
 }
 
-/// Namespaces belong to threads: whoever changes them does so on a thread that ends.
+/// Runs a closure on a new thread, since a namespace belongs to a thread.
 fn on_thread<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     thread::scope(|scope| {
         let handle = thread::Builder::new()
@@ -78,7 +79,7 @@ fn on_thread<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     })
 }
 
-/// Ends all processes inside: asks them (SIGTERM), then makes them (SIGKILL).
+/// Ends all processes inside by SIGTERM, then by SIGKILL.
 pub(super) fn end_members(namespaces: &[&Namespace]) {
     for signal in [Signal::TERM, Signal::KILL] {
         let patience = Instant::now() + END_PATIENCE;
@@ -103,7 +104,8 @@ pub(super) fn end_members(namespaces: &[&Namespace]) {
     }
 }
 
-/// Processes inside, this one left out. The descriptor is opened first: what is seen then belongs to the same process.
+/// Returns the processes inside, except this one. A process is checked again after its descriptor is
+/// opened, so that the descriptor surely belongs to it.
 fn members(namespaces: &[&Namespace]) -> Vec<(Pid, OwnedFd)> {
     let own = rustix::process::getpid();
     let Ok(entries) = fs::read_dir("/proc") else {

@@ -1,7 +1,8 @@
 //! Packets as a TUN device gives them: a virtio header of 10 bytes, then IP.
 //!
-//! With segmentation offload a packet stands for several segments with one head. [`Shape`] says how many and how big;
-//! [`cut_out`] makes a packet of some of them. Everything else passes unchanged, partial checksums included.
+//! With segmentation offload a packet stands for several segments with one header. [`Shape`] holds their
+//! number and sizes; [`cut_out`] makes a packet of some of them. All else passes unchanged, with partial
+//! checksums.
 //!
 //! virtio 1.2, 5.1.6: `flags u8, gso_type u8, hdr_len u16, gso_size u16, csum_start u16, csum_offset u16`; a TUN device
 //! has the numbers in the machine's order.
@@ -13,7 +14,7 @@ use super::spec::FRAMING_BYTES;
 
 /// Bytes of the virtio header.
 pub(super) const VIRTIO_BYTES: usize = 10;
-/// Most bytes of a packet with its virtio header.
+/// Largest size of a packet with its virtio header, in bytes.
 pub(super) const PACKET_MAX_BYTES: usize = VIRTIO_BYTES + 65_535;
 
 const GSO_TCPV4: u8 = 1;
@@ -23,10 +24,10 @@ const GSO_ECN: u8 = 0x80;
 const TCP_FIN_PSH: u8 = 0x09;
 const TCP_CWR: u8 = 0x80;
 
-/// What a packet stands for.
+/// Segments of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Where the TCP header begins in the IP packet; 0 if it is not segmented.
+    /// Offset of the TCP header in the IP packet; 0 for a packet without segmentation.
     tcp_at: usize,
     /// Bytes of IP and TCP headers.
     headers: usize,
@@ -41,7 +42,7 @@ fn number(packet: &[u8], at: usize) -> usize {
 }
 
 impl Shape {
-    /// Reads a packet; one that is not segmented, or makes no sense, is one segment.
+    /// Parses a packet; a packet without segmentation, or an invalid one, is one segment.
     pub(super) fn of(packet: &[u8]) -> Self {
         Self::segmented(packet).unwrap_or(Self {
             tcp_at: 0,
@@ -60,7 +61,7 @@ impl Shape {
         if !fits || segment == 0 {
             return None;
         }
-        // Segmentation implies a partial checksum, so this is where TCP begins.
+        // Segmentation implies a partial checksum, whose start is the TCP header.
         let tcp_at = number(packet, 6);
         if tcp_at < if version == 4 { 20 } else { 40 } {
             return None;
@@ -78,13 +79,13 @@ impl Shape {
         })
     }
 
-    /// How many segments.
+    /// Number of segments.
     pub(super) fn segments(&self) -> u32 {
-        // At most 65,535: payloads are that long and segments have a byte at least.
+        // At most 65,535: the longest payload in segments of one byte.
         self.payload.div_ceil(self.segment).max(1) as u32
     }
 
-    /// Its size on the wire.
+    /// Size on the wire.
     pub(super) fn load(&self) -> Load {
         let wire = |payload: usize| (self.headers + payload) as u32 + FRAMING_BYTES;
         let segments = self.segments();
@@ -138,7 +139,7 @@ pub(super) fn cut_out(packet: &[u8], shape: Shape, segments: Range<u32>, out: &m
     if first > 0 {
         tcp[13] &= !TCP_CWR;
     }
-    // The partial checksum is the sum of the pseudo header, in which the length stands (RFC 9293, 3.1; RFC 1624).
+    // The partial checksum is the sum of the pseudo header with its length (RFC 9293, 3.1; RFC 1624).
     let taken = (old_length - length) as u16;
     let sum = fold(u32::from(be(tcp, 16)) + u32::from(!taken));
     set(tcp, 16, sum);

@@ -1,4 +1,4 @@
-//! Bare measurements between the two namespaces: what the link does, told by others than itself.
+//! Measurements by sockets between the two namespaces, independent of the link's own counters.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -12,21 +12,21 @@ use super::{Link, Side};
 
 /// IPv4 and UDP headers.
 const UDP_HEADERS: u32 = 28;
-/// The receiver must never be what loses datagrams.
+/// Receive buffer in bytes, so that the receiver itself loses no datagrams.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
-/// Datagrams are sent in small heaps this far apart, as a sleep is not exact enough for each.
+/// Interval between small bursts of datagrams: a sleep is not exact enough for single ones.
 const TICK: Duration = Duration::from_micros(500);
-/// Longest silence before a measurement gives up, beside the round trip.
+/// Longest silence of a measurement, in addition to the round trip.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Connections of [`tcp_rate`]: together their windows fill the line.
+/// Connections of [`tcp_rate`], whose windows together fill the line.
 const CONNECTIONS: usize = 4;
-/// Bytes of one read or write.
+/// Size of a read or write in bytes.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Round trips of small datagrams, one after the other.
+/// Measures round trips of small datagrams, one after the other.
 ///
 /// # Errors
-/// An answer does not come, or there is no socket.
+/// A reply does not arrive, or no socket can be opened.
 pub fn ping(link: &Link, count: usize) -> Result<Vec<Duration>, LinkError> {
     let go = || -> io::Result<Vec<Duration>> {
         let (near, far) = sockets(link)?;
@@ -61,7 +61,8 @@ fn echo(far: &UdpSocket, stop: &AtomicBool) {
     }
 }
 
-/// Rate from near to far in bits a second on the wire, by datagrams sent a little faster than the line.
+/// Measures the rate from near to far in bits a second on the wire, by datagrams sent slightly faster
+/// than the line.
 ///
 /// # Errors
 /// No datagrams arrive, or the link has no rate.
@@ -71,7 +72,7 @@ pub fn udp_rate(link: &Link, span: Duration) -> Result<f64, LinkError> {
     let wire = u64::from(payload + UDP_HEADERS + FRAMING_BYTES);
     let [delay, _] = link.spec().delays();
     let warm_up = Duration::from_millis(300) + delay;
-    // Some more than the line takes, so that it always has work.
+    // Slightly more than the line carries, so that it is never idle.
     let flow = Flood {
         payload: payload as usize,
         wire,
@@ -101,13 +102,13 @@ pub fn udp_rate(link: &Link, span: Duration) -> Result<f64, LinkError> {
     Ok((count * wire * 8) as f64 / taken)
 }
 
-/// Loss from near to far: datagrams sent and datagrams that arrived.
+/// Measures the loss from near to far. Returns the datagrams sent and those that arrived.
 ///
 /// # Errors
-/// There is no socket.
+/// No socket can be opened.
 pub fn loss(link: &Link, datagrams: u64) -> Result<(u64, u64), LinkError> {
     const PAYLOAD: u32 = 200;
-    /// What any machine sends with ease (a guess).
+    /// Rate that every machine reaches (a guess).
     const MOST_A_SECOND: u64 = 20_000;
     let wire = u64::from(PAYLOAD + UDP_HEADERS + FRAMING_BYTES);
     let easy = Rate(MOST_A_SECOND * wire * 8);
@@ -136,12 +137,12 @@ struct Flood {
 }
 
 impl Flood {
-    /// Sends and receives; gives how many were sent.
+    /// Sends and receives. Returns the number sent.
     fn run(&self, link: &Link, mut arrived: impl FnMut(Instant)) -> Result<u64, LinkError> {
         let mut go = || -> io::Result<u64> {
             let (near, far) = sockets(link)?;
             use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
-            // Beyond the system's limit only for root.
+            // Only root can exceed the system's limit.
             set_socket_recv_buffer_size_force(&far, RECEIVE_BUFFER_BYTES)
                 .or_else(|_| set_socket_recv_buffer_size(&far, RECEIVE_BUFFER_BYTES))?;
             let done = AtomicBool::new(false);
@@ -191,7 +192,7 @@ impl Flood {
     }
 }
 
-/// A datagram socket at each end, the near one connected.
+/// Opens a datagram socket at each end and connects the near one.
 fn sockets(link: &Link) -> io::Result<(UdpSocket, UdpSocket)> {
     let far = link
         .run(Side::Far, || UdpSocket::bind((super::FAR, 0)))
@@ -205,11 +206,11 @@ fn sockets(link: &Link) -> io::Result<(UdpSocket, UdpSocket)> {
     Ok((near, far))
 }
 
-/// Rate from far to near in bits a second on the wire, by TCP whose windows are wider than the line is long. The payload
-/// is counted where it arrives; headers and framing are added by segments.
+/// Measures the rate from far to near in bits a second on the wire, by TCP with windows larger than the
+/// content of the line. The receiver counts the payload; headers and framing are added per segment.
 ///
 /// # Errors
-/// There is no connection, or the link has no rate.
+/// A connection fails, or the link has no rate.
 pub fn tcp_rate(link: &Link, span: Duration) -> Result<f64, LinkError> {
     link.spec().down.ok_or_else(no_rate)?;
     // Slow start and the growth of the receive window (a guess, checked by the result).
@@ -222,7 +223,7 @@ pub fn tcp_rate(link: &Link, span: Duration) -> Result<f64, LinkError> {
                 scope.spawn(move || {
                     let block = vec![0; BLOCK_BYTES];
                     let mut stream = stream;
-                    // Until the other end has enough.
+                    // Until the other end closes the connection.
                     while stream.write_all(&block).is_ok() {}
                 });
             }
@@ -250,7 +251,7 @@ pub fn tcp_rate(link: &Link, span: Duration) -> Result<f64, LinkError> {
     go().map_err(|error| LinkError::of("measure TCP", error))
 }
 
-/// Connections made by the near end: its sockets, and those of the far end.
+/// Opens connections from the near end. Returns the sockets of both ends.
 fn connections(link: &Link, count: usize) -> io::Result<(Vec<TcpStream>, Vec<TcpStream>)> {
     let listener = link
         .run(Side::Far, || TcpListener::bind((super::FAR, 0)))

@@ -1,32 +1,35 @@
-//! What is left where namespaces are forbidden: a TCP relay with delay and rate. **Not packets**: windows, losses and
-//! congestion control are those of the loopback device, so every result must say "relay".
+//! A TCP relay with delay and rate, for systems that forbid namespaces. It handles **no packets**:
+//! windows, losses and congestion control are those of the loopback device, so every result must say
+//! "relay".
 //!
 //! ```text
 //!   client ─▶ 127.0.0.1:near ─▶ reader ─▶ [due times: rate, delay] ─▶ writer ─▶ 127.0.0.1:far ─▶ server
 //! ```
 //!
-//! All connections share one line for each direction. The first bytes of a connection come a round trip later, as a
-//! handshake would make them.
+//! All connections share one line for each direction. The first bytes of a connection are delayed by a
+//! round trip, as by a handshake.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::error::LinkError;
 use super::spec::{LinkSpec, Rate, payload_on_wire};
 
-/// Bytes of one read: small enough that they are no burst at slow rates (a guess).
+/// Size of a read in bytes: small enough to be no burst at low rates (a guess).
 const BLOCK_BYTES: usize = 16 << 10;
-/// Blocks under way in one direction of one connection, at least and at most.
+/// Least and largest number of blocks in flight in one direction of a connection.
 const BLOCKS: std::ops::RangeInclusive<u64> = 16..=8192;
-/// Connections at a time; more are closed at once.
+/// Largest number of connections; further ones are closed at once.
 const CONNECTIONS_MAX: usize = 256;
 
-/// A relay; it ends with its value.
+/// A running relay; it ends on drop.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
@@ -75,9 +78,9 @@ impl Way {
         }
     }
 
-    /// When bytes that come now come out.
+    /// Due time of bytes that arrive now.
     fn due(&self, bytes: usize, not_before: Instant) -> Instant {
-        let mut busy_until = self.busy_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut busy_until = self.busy_until.lock();
         let wire = payload_on_wire(bytes as u64, self.mtu);
         let span = self.rate.map_or(Duration::ZERO, |rate| rate.time_of(wire));
         *busy_until = (*busy_until).max(Instant::now()).max(not_before) + span;
@@ -86,10 +89,11 @@ impl Way {
 }
 
 impl Relay {
-    /// Listens on a loopback port and passes on to another. Only delays, rates and MTU of the specification count.
+    /// Listens on a loopback port and forwards to another. Only delays, rates and MTU of the
+    /// specification count.
     ///
     /// # Errors
-    /// The port is taken, or the specification asks for what only packets can have.
+    /// The port is taken, or the specification needs packets.
     pub fn start(near_port: u16, far_port: u16, spec: &LinkSpec) -> Result<Self, LinkError> {
         spec.check()?;
         let plain = LinkSpec {
@@ -132,7 +136,7 @@ impl Relay {
         })
     }
 
-    /// Where clients connect.
+    /// Address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -141,15 +145,9 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        // Wakes the accept; if it cannot, the thread ends with the process.
+        // Wakes the accept. If that fails, the thread ends with the process.
         let woken = TcpStream::connect_timeout(&self.address, Duration::from_secs(1)).is_ok();
-        for pair in self
-            .shared
-            .streams
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
+        for pair in self.shared.streams.lock().iter() {
             _ = pair.near.shutdown(Shutdown::Both);
             _ = pair.far.shutdown(Shutdown::Both);
         }
@@ -165,12 +163,12 @@ fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
             if shared.stop.load(Ordering::Acquire) {
                 return;
             }
-            let mut streams = shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut streams = shared.streams.lock();
             streams.retain(|pair| Arc::strong_count(pair) > 1);
             if streams.len() >= CONNECTIONS_MAX {
                 continue;
             }
-            // A server that does not answer is a closed connection, as it would be for the client itself.
+            // If the server does not answer, the client's connection is closed.
             let Ok(server) = TcpStream::connect(shared.far) else {
                 continue;
             };
@@ -198,7 +196,7 @@ fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
     });
 }
 
-/// One direction of one connection, to its end.
+/// Forwards one direction of a connection to its end.
 fn carry(mut from: &TcpStream, to: &TcpStream, way: &Way, not_before: Instant) {
     thread::scope(|scope| {
         let (sender, receiver): (SyncSender<(Instant, Vec<u8>)>, Receiver<_>) = sync_channel(way.blocks);
@@ -218,7 +216,7 @@ fn carry(mut from: &TcpStream, to: &TcpStream, way: &Way, not_before: Instant) {
                 break;
             }
         }
-        // The end travels as long as any byte.
+        // The end of the stream is delayed as every byte.
         _ = sender.send((way.due(0, not_before), Vec::new()));
     });
 }
@@ -257,7 +255,7 @@ mod tests {
         let mut answer = Vec::new();
         client.read_to_end(&mut answer).unwrap();
         assert_eq!(answer, (1_u64 << 20).to_be_bytes());
-        // Handshake, bytes, answer: 2 round trips and 223 ms on the line.
+        // Handshake, bytes, reply: 2 round trips and 223 ms on the line.
         let taken = begun.elapsed().as_secs_f64();
         assert!((0.34..0.6).contains(&taken), "{taken}");
         answering.join().unwrap();

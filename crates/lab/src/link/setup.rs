@@ -1,4 +1,4 @@
-//! Makes one end: the device, its address and route, and TCP's settings.
+//! Sets up one end: the device, its address and route, and the settings of TCP.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,15 +14,16 @@ use super::sys::Tun;
 
 /// Name of the device at both ends.
 const DEVICE: &str = "ropeway0";
-/// Packets that may wait for us in the kernel. Our queue is the line's; this one must not drop (the default is 500).
+/// Packets that may wait in the kernel. Only the line's queue may drop packets, not this one (the
+/// default is 500).
 const DEVICE_QUEUE: u32 = 20_000;
-/// Most time on the wire of one offloaded packet, about what TCP's pacing makes by itself: it comes out whole, so it
-/// would come late by this.
+/// Longest wire time of an offloaded packet, about what TCP's pacing makes by itself. A packet comes out
+/// whole, so it is late by this time.
 const PACKET_TIME: Duration = Duration::from_millis(1);
-/// What packets of segmentation offload may be at most.
+/// Returns the largest size of packets of segmentation offload.
 const OFFLOAD_MAX_BYTES: u64 = 65_536;
 
-/// Makes the device inside a namespace and sets everything up; gives also the name of the congestion control.
+/// Creates the device inside a namespace and configures it. Also returns the congestion control.
 pub(super) fn end(
     namespace: &Namespace,
     own: Ipv4Addr,
@@ -31,7 +32,7 @@ pub(super) fn end(
     rate: Option<Rate>,
 ) -> Result<(Tun, String), LinkError> {
     let made = namespace.run(|| {
-        // Address discovery would only add packets that nobody asked for.
+        // Address discovery would add packets that no program sends.
         _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
         settings(&spec.tcp)?;
         let tun = device()?;
@@ -56,7 +57,7 @@ fn device() -> Result<Tun, LinkError> {
 }
 
 fn settings(tcp: &TcpSpec) -> Result<(), LinkError> {
-    // Else the second run would begin with what the first one learnt.
+    // Otherwise the second run would use what TCP learnt in the first.
     sysctl("tcp_no_metrics_save", "1")?;
     if tcp.ecn {
         sysctl("tcp_ecn", "1")?;
@@ -88,7 +89,7 @@ fn sysctl_read(name: &str) -> Result<String, LinkError> {
     Ok(text.trim().to_owned())
 }
 
-/// What `ip -batch` is to do.
+/// Returns the commands for `ip -batch`.
 fn commands(own: Ipv4Addr, other: Ipv4Addr, spec: &LinkSpec, rate: Option<Rate>) -> String {
     let offload = match rate {
         Some(rate) => rate
@@ -101,7 +102,7 @@ fn commands(own: Ipv4Addr, other: Ipv4Addr, spec: &LinkSpec, rate: Option<Rate>)
     if let Some(congestion) = &spec.tcp.congestion {
         route.push_str(&format!(" congctl {}", congestion.name()));
     }
-    // Small ones are kept on the line.
+    // The line itself enforces small windows.
     if let (Some(window), None) = (spec.tcp.window_max_bytes, spec.tcp.small_window()) {
         route.push_str(&format!(" window {window}"));
     }
@@ -117,7 +118,7 @@ fn commands(own: Ipv4Addr, other: Ipv4Addr, spec: &LinkSpec, rate: Option<Rate>)
     )
 }
 
-/// Runs iproute2's `ip` inside; called on a thread of the namespace.
+/// Runs iproute2's `ip`; the caller's thread is inside the namespace.
 fn ip(batch: &str) -> Result<(), LinkError> {
     let places = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip"];
     let program = places
@@ -132,7 +133,7 @@ fn ip(batch: &str) -> Result<(), LinkError> {
             .stderr(Stdio::piped())
             .spawn()?;
         if let Some(mut input) = child.stdin.take() {
-            // If it ends early, its own message says why.
+            // If it ends early, its own message gives the reason.
             _ = input.write_all(batch.as_bytes());
         }
         child.wait_with_output()
@@ -150,7 +151,7 @@ fn ip(batch: &str) -> Result<(), LinkError> {
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().next().unwrap_or("ip failed").trim();
     let line = line.strip_prefix("Error: ").unwrap_or(line).to_owned();
-    // iproute2 ends with the place of the fault, and the fourth line is the route with what the user chose.
+    // iproute2 ends with the place of the fault; the fourth line is the route with the user's choice.
     if said.contains("Command failed -:4") {
         let known = sysctl_read("tcp_available_congestion_control").unwrap_or_default();
         return Err(LinkError::Spec(format!(

@@ -1,4 +1,4 @@
-//! What a link is like, and how people write it.
+//! Specification of a link, and its text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,17 +8,17 @@ use serde::Serialize;
 
 use super::error::LinkError;
 
-/// Ethernet around each segment: preamble 8, header 14, check sequence 4, gap 12.
+/// Ethernet framing of each segment in bytes: preamble 8, header 14, check sequence 4, gap 12.
 pub const FRAMING_BYTES: u32 = 38;
 /// IPv4 and TCP headers with time stamps.
 const TCP_HEADERS: u32 = 52;
-/// Most memory for the packets of one direction (a guess: 1 Gbit/s for four seconds is half of it).
+/// Largest memory for the packets of one direction (a guess: 1 Gbit/s for four seconds is half of it).
 const FLIGHT_MAX_BYTES: u64 = 1 << 30;
-/// Bytes that a direction without a rate may hold (a guess).
+/// Bytes in flight of a direction without a rate (a guess).
 const UNLIMITED_QUEUE_BYTES: u64 = 256 << 20;
 /// Least default queue (a guess: one packet of segmentation offload).
 const QUEUE_MIN_BYTES: u64 = 64 << 10;
-/// Most cuts of a link (a guess).
+/// Largest number of cuts of a link (a guess).
 const CUTS_MAX: usize = 64;
 
 /// Bits a second.
@@ -27,12 +27,12 @@ const CUTS_MAX: usize = 64;
 pub struct Rate(pub u64);
 
 impl Rate {
-    /// Time that bytes take at this rate.
+    /// Returns the time of bytes at this rate.
     pub fn time_of(self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 * 8.0 / self.0 as f64)
     }
 
-    /// Bytes that pass in a time.
+    /// Returns the bytes that pass in a time.
     pub fn bytes_in(self, span: Duration) -> u64 {
         u64::try_from(u128::from(self.0) * span.as_nanos() / 8_000_000_000).unwrap_or(u64::MAX)
     }
@@ -41,7 +41,8 @@ impl Rate {
 impl FromStr for Rate {
     type Err = String;
 
-    /// `622mbit`, `155.52Mbit/s`, `1gbit`: powers of 1000. Bits are asked for by name, since elsewhere sizes are bytes.
+    /// Parses `622mbit`, `155.52Mbit/s`, `1gbit`: powers of 1000. The unit must name bits, since sizes
+    /// elsewhere are bytes.
     fn from_str(text: &str) -> Result<Self, String> {
         let fault = || format!("{text:?} is not a rate such as 64kbit, 155.52mbit or 1gbit");
         let lower = text.trim().to_ascii_lowercase();
@@ -59,7 +60,7 @@ impl FromStr for Rate {
         };
         let number: f64 = number.parse().map_err(|_| fault())?;
         let bits = (number * factor).round();
-        // Above 1 Tbit/s the line's arithmetic has no meaning on any machine.
+        // No machine reaches 1 Tbit/s.
         if (1000.0..=1e12).contains(&bits) {
             Ok(Self(bits as u64))
         } else {
@@ -79,10 +80,10 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A probability: `0.01` or `1%`.
+/// Parses a probability: `0.01` or `1%`.
 ///
 /// # Errors
-/// It is no number, or not from 0 up to, but not including, 1.
+/// The text is no number, or not from 0 up to, but not including, 1.
 pub fn parse_loss(text: &str) -> Result<f64, String> {
     let trimmed = text.trim();
     let (number, factor) = match trimmed.strip_suffix('%') {
@@ -96,10 +97,10 @@ pub fn parse_loss(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A time with a unit: `75ms`, `1.5m`, `3h`; without one it is seconds.
+/// Parses a time with a unit: `75ms`, `1.5m`, `3h`; without a unit it is in seconds.
 ///
 /// # Errors
-/// It is no time, or none at all.
+/// The text is no time, or the time is 0.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let fault = || format!("{text:?} is not a time such as 10ms, 30s, 5m or 2h");
     let trimmed = text.trim();
@@ -121,8 +122,8 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err(fault()) } else { Ok(span) }
 }
 
-/// A round trip, and the part of it from near to far (`None`: half of it), from what is given: the round trip, or both
-/// delays, whose sum it is.
+/// Returns the round trip and its part from near to far (`None` for half of it), from either the round
+/// trip or both delays.
 ///
 /// # Errors
 /// Neither is given, or both, or only one of the delays.
@@ -138,7 +139,7 @@ pub fn round_trip(
     }
 }
 
-/// Congestion control, by the kernel's name.
+/// A congestion control, by the kernel's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Congestion(String);
@@ -154,7 +155,7 @@ impl FromStr for Congestion {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // TCP_CA_NAME_MAX of the kernel is 16, its end included. What exists is the kernel's to say.
+        // The kernel's TCP_CA_NAME_MAX is 16 with the final 0. The kernel checks whether it exists.
         let word =
             (1..16).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if word {
@@ -170,64 +171,65 @@ impl FromStr for Congestion {
 /// Settings of TCP in both namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpSpec {
-    /// Pinned on the route; `None`: the namespace's own, which [`super::Link::congestion`] names.
+    /// Congestion control, set on the route; `None` for the namespace's own, which
+    /// [`super::Link::congestion`] names.
     pub congestion: Option<Congestion>,
-    /// Most bytes of a socket's receive and send buffer (`tcp_rmem`, `tcp_wmem`).
+    /// Largest receive and send buffer of a socket in bytes (`tcp_rmem`, `tcp_wmem`).
     pub buffer_max_bytes: Option<u64>,
-    /// Most bytes of window that either end announces, e.g. 17,520 or 65,535 as old systems did.
+    /// Largest window in bytes that either end announces, such as 17,520 or 65,535 of old systems.
     pub window_max_bytes: Option<u32>,
     /// Initial congestion window in segments.
     pub initial_window: Option<u32>,
-    /// Both ends ask for ECN.
+    /// Whether both ends request ECN.
     pub ecn: bool,
 }
 
 impl TcpSpec {
-    /// A window that a segment can announce without a scale: it is kept on the line, whatever the ends think.
+    /// Returns the window if a segment can announce it without a scale. The line enforces it.
     pub(super) fn small_window(&self) -> Option<u16> {
         self.window_max_bytes.and_then(|bytes| u16::try_from(bytes).ok())
     }
 }
 
-/// A time without a link, counted from its start, or from where [`super::Link::begin_cuts`] was called last.
+/// A time without a link, counted from its start or from the last [`super::Link::begin_cuts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cut {
-    /// Begins.
+    /// Start of the cut.
     pub at: Duration,
-    /// Lasts.
+    /// Length of the cut.
     pub length: Duration,
 }
 
 impl Cut {
-    /// Never restored: a hundred years, so that no sum of times overflows.
+    /// Length of a cut that is never restored: a hundred years, so that no sum of times overflows.
     pub const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-    /// Whether it is never restored.
+    /// Whether the cut is never restored.
     pub fn is_for_ever(&self) -> bool {
         self.length >= Self::FOR_EVER
     }
 
-    /// When it is over.
+    /// End of the cut.
     pub(super) fn end(&self) -> Duration {
         self.at.saturating_add(self.length)
     }
 }
 
-/// What a link is like.
+/// Specification of a link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkSpec {
-    /// Round trip: half of it each way, unless [`Self::up_delay`] says otherwise.
+    /// Round trip: half of it in each direction, unless [`Self::up_delay`] is set.
     pub rtt: Duration,
-    /// Part of the round trip from near to far; the rest is the way back. `None`: half of it.
+    /// Part of the round trip from near to far; the rest is the delay back. `None` for half of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up_delay: Option<Duration>,
-    /// Each packet's delay is up to this much shorter or longer, evenly spread; the order is kept.
+    /// Largest deviation of each packet's delay, evenly spread; the order is kept.
     pub jitter: Duration,
-    /// Probability that a segment is lost on its way, each for itself. Lost ones have used the line.
+    /// Probability that a segment is lost, independent of others. Lost segments have used the line.
     pub loss: f64,
-    /// From near to far; `None`: as fast as this machine can.
+    /// Rate from near to far; `None` for the speed of this machine.
     pub up: Option<Rate>,
-    /// From far to near.
+    /// Rate from far to near.
     pub down: Option<Rate>,
     /// Bytes that may wait for the line, framing included; what does not fit is dropped (tail drop). `None`:
     /// [`LinkSpec::queue_bytes`].

@@ -1,4 +1,4 @@
-//! A user namespace: what root may do, without being root.
+//! User namespaces, which give an ordinary user root's rights over new network namespaces.
 
 use std::fs;
 
@@ -6,14 +6,15 @@ use super::error::LinkError;
 use super::namespace::Namespace;
 use super::sys;
 
-/// Whether this process may make network namespaces as it is.
+/// Whether this process may create network namespaces.
 pub fn can_make_namespaces() -> bool {
     Namespace::create().is_ok()
 }
 
-/// Puts this process into a user namespace in which it is root, as `unshare -Ur` does. Only while it has one thread.
+/// Moves this process into a user namespace in which it is root, as `unshare -Ur` does. The process must
+/// have only one thread.
 ///
-/// Files keep their owners; nothing that it could not do outside does it gain over them.
+/// Files keep their owners, and the process gains no rights over them.
 ///
 /// # Errors
 /// User namespaces are not permitted, or there are several threads.

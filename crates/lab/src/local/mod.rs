@@ -1,12 +1,16 @@
-//! Labs of this one machine and its devices, without a WAN: what the page cache owes a device ([`dirty`]), copy engines
-//! of other times and ours ([`vista`]), file and record sizes through a fast network ([`nas`]).
+//! Labs of this machine and its devices, without a WAN: dirty pages of a device ([`dirty`]), copy engines
+//! of other times and ours ([`vista`]), file and record sizes through a fast network ([`nas`]), copying tools on fresh
+//! file systems ([`copies`]).
 //!
-//! Each has pure parts (plans, fits, models, documents) and one module that does the work. All write a
-//! [`Document`] as they go, can be stopped at any time, and leave nothing but that.
+//! Each has pure parts (plans, fits, models, documents) and one module with the system calls. All
+//! write a [`Document`] while they run, can be stopped at any time, and leave only the document.
 
+pub mod copies;
 pub mod dirty;
 pub mod nas;
+mod reader;
 pub mod vista;
+pub mod volume;
 
 use std::fs::{self, File};
 use std::io;
@@ -16,22 +20,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::link::{CheckPlan, LinkError, LinkSpec, check_until};
 use crate::report::{Document, FILE, FileError, LinkProof, ReportError, Warning};
-use crate::run::machine::load;
+use crate::run::machine::load_warning;
 
-/// Load of the machine above which something else surely runs (a guess).
-const LOAD_MAX: f64 = 0.5;
-
-/// Why a lab of this machine ended before its end.
+/// A lab of this machine cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// There is not enough room.
+    /// The folder's file system has too little room.
     #[error("{} has room for {free} bytes, and {needed} are needed", path.display())]
     NoRoom {
-        /// Where.
+        /// The folder.
         path: PathBuf,
-        /// What there is.
+        /// Free bytes.
         free: u64,
-        /// What there should be.
+        /// Needed bytes.
         needed: u64,
     },
     /// The folder is in memory.
@@ -40,33 +41,33 @@ pub enum LocalError {
         /// The folder.
         path: PathBuf,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// What it said.
+        /// The cause.
         source: io::Error,
     },
     /// The report cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// What shows it cannot be written.
+    /// A table, plot or page cannot be written.
     #[error(transparent)]
     Report(#[from] ReportError),
-    /// The link cannot be made.
+    /// The link cannot be set up.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The server does not start.
     #[error("the private server {0}")]
     Server(String),
-    /// We were told to stop.
+    /// The lab was stopped.
     #[error("interrupted; what was measured is kept")]
     Interrupted,
 }
 
 impl LocalError {
-    /// For `map_err`.
+    /// Returns a converter for `map_err`.
     fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| match source.kind() {
@@ -75,7 +76,7 @@ impl LocalError {
         }
     }
 
-    /// What the user can do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> &str {
         match self {
             Self::NoRoom { .. } => "give another folder, or ask for less",
@@ -89,7 +90,8 @@ impl LocalError {
     }
 }
 
-/// Makes the folder for a report; one that is there moves aside, so that no lab destroys what another one measured.
+/// Creates the folder of a report. An existing report is renamed, so that no lab destroys results of
+/// another.
 fn make_out(out: &Path) -> Result<(), LocalError> {
     fs::create_dir_all(out).map_err(LocalError::io(format!("make the folder {}", out.display())))?;
     let path = out.join(FILE);
@@ -105,7 +107,7 @@ fn make_out(out: &Path) -> Result<(), LocalError> {
     }
 }
 
-/// Measures the emulated link: all links of packets in the document are this one.
+/// Measures the emulated link, and adds the proof to all links of packets in the document.
 fn prove(document: &mut Document, spec: &LinkSpec, stop: &AtomicBool) -> Result<(), LocalError> {
     let is_stopping = || stop.load(Ordering::Acquire);
     let mut links = document
@@ -127,7 +129,7 @@ fn prove(document: &mut Document, spec: &LinkSpec, stop: &AtomicBool) -> Result<
 /// `f_type` of file systems in memory (linux/magic.h): tmpfs and ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6];
 
-/// Whether a file or folder is in memory, as far as that can be told.
+/// Whether a file or folder is in memory; false if that is unknown.
 fn in_memory(file: impl AsFd) -> bool {
     let Ok(state) = rustix::fs::fstatfs(file) else {
         return false;
@@ -141,22 +143,17 @@ fn in_memory(file: impl AsFd) -> bool {
     IN_MEMORY.contains(&(kind & 0xFFFF_FFFF))
 }
 
-/// What may make figures wrong from the start: others at work, and folders in memory.
+/// Returns warnings about figures that may be wrong: a busy machine, and folders in memory.
 fn doubts(folders: &[&Path]) -> Vec<Warning> {
-    let busy = load();
     let memory = folders
         .iter()
         .filter(|folder| File::open(folder).is_ok_and(in_memory))
         .map(|folder| format!("{} is in memory: no disk takes part", folder.display()));
-    (busy > LOAD_MAX)
-        .then(|| format!("the machine was busy at the start: load average {busy:.2}"))
-        .into_iter()
-        .chain(memory)
-        .map(|text| Warning { cell: None, text })
-        .collect()
+    let memory = memory.map(|text| Warning { cell: None, text });
+    load_warning().into_iter().chain(memory).collect()
 }
 
-/// Bytes that are free to us where a folder lies.
+/// Returns the bytes that are free on a folder's file system.
 fn free_bytes(folder: &Path) -> io::Result<u64> {
     let state = rustix::fs::statvfs(folder)?;
     Ok(state.f_bavail.saturating_mul(state.f_frsize))

@@ -1,4 +1,4 @@
-//! Two documents side by side: what they were measured with, and which cells changed by more than their runs differ.
+//! Compares two documents: their conditions, and the cells that changed by more than their noise.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -8,19 +8,19 @@ use serde::Serialize;
 use super::model::{Cell, CellKey, Document, LinkSummary, Median, WorkSummary};
 use super::numbers;
 
-/// A smaller change says nothing, however close the runs lie together (a guess, by what repeated labs give).
+/// Least change that counts, however small the spread is (a guess from repeated labs).
 const NOISE: f64 = 0.02;
-/// The same where a side has but one run, whose spread nobody knows (a guess).
+/// Least change that counts where a side has only one run and so no spread (a guess).
 const NOISE_OF_ONE: f64 = 0.05;
-/// Lines of one kind that are written as text.
+/// Largest number of lines of one kind in the text.
 const LINES_MAX: usize = 2_000;
 
-/// What changed from one document to another.
+/// Changes from one document to another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What they were measured with, where it differs.
+    /// Conditions that differ.
     pub conditions: Vec<Difference>,
-    /// Cells that both have, in the order of the first.
+    /// Cells of both, in the order of the first.
     pub cells: Vec<CellChange>,
     /// Cells that only the first has.
     pub only_before: Vec<CellKey>,
@@ -28,23 +28,23 @@ pub struct Comparison {
     pub only_after: Vec<CellKey>,
 }
 
-/// One condition.
+/// A condition that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What: `machine kernel`, `version of smbd`, `setting Repeats`, `link OC3`.
+    /// Name: `machine kernel`, `version of smbd`, `setting Repeats`, `link OC3`.
     pub what: String,
-    /// In the first; absent if it has none.
+    /// Value in the first document, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// In the second; absent if it has none.
+    /// Value in the second document, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
-/// One cell.
+/// A cell of both documents.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellChange {
-    /// Which.
+    /// Key.
     pub key: CellKey,
     /// Seconds in the first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,32 +55,32 @@ pub struct CellChange {
     /// The second median divided by the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// What that means.
+    /// Verdict.
     pub change: Change,
 }
 
-/// What became of a cell.
+/// Verdict on a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// The difference is within the noise.
     Same,
-    /// Less time than before, by more than the runs of either side differ.
+    /// Less time than before, by more than the noise.
     Faster,
-    /// More time than before, by more than the runs of either side differ.
+    /// More time than before, by more than the noise.
     Slower,
-    /// It had a run that counts, and has none now.
+    /// It had a counted run before, and has none now.
     Broken,
-    /// It had none, and has one now.
+    /// It had no counted run before, and has one now.
     Mended,
-    /// Neither has one.
+    /// Neither document has a counted run.
     Unmeasured,
-    /// They moved different numbers of bytes or files.
+    /// The numbers of bytes or files differ.
     Incomparable,
 }
 
 impl Change {
-    /// In a word.
+    /// Returns the verdict as a word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -95,14 +95,14 @@ impl Change {
 }
 
 impl Comparison {
-    /// Whether a cell is slower beyond the noise, or has no run that counts any more.
+    /// Whether a cell became slower beyond the noise, or lost its counted runs.
     pub fn is_worse(&self) -> bool {
         self.cells
             .iter()
             .any(|cell| matches!(cell.change, Change::Slower | Change::Broken))
     }
 
-    /// As text: conditions first, then cell by cell.
+    /// Formats the comparison: conditions first, then cell by cell.
     pub fn table(&self) -> String {
         let mut text = String::new();
         if self.conditions.is_empty() {
@@ -154,7 +154,7 @@ impl Comparison {
         text
     }
 
-    /// In one sentence.
+    /// Summarises the comparison in one sentence.
     pub fn summary(&self) -> String {
         let of = |wanted: Change| self.cells.iter().filter(|cell| cell.change == wanted).count();
         let mut said = Vec::new();
@@ -229,7 +229,7 @@ pub fn compare(before: &Document, after: &Document) -> Comparison {
 }
 
 fn changed(before: &Cell, after: &Cell) -> CellChange {
-    // Transfers only beside transfers.
+    // Times of transfers are compared only with each other.
     let (old, new) = if before.knows_transfer() && after.knows_transfer() {
         (before.seconds(), after.seconds())
     } else {
@@ -253,7 +253,7 @@ fn changed(before: &Cell, after: &Cell) -> CellChange {
     }
 }
 
-/// Noise is the larger of both spreads, and at least a share of the time.
+/// Returns the noise: the larger of both spreads, and at least a share of the time.
 fn judged(before: Option<&Median>, after: Option<&Median>) -> Change {
     let (before, after) = match (before, after) {
         (Some(before), Some(after)) => (before, after),
@@ -289,7 +289,7 @@ fn conditions(before: &Document, after: &Document) -> Vec<Difference> {
         .collect()
 }
 
-/// All conditions by name, those first that explain most.
+/// Returns all conditions by name, the most important first.
 fn told(doc: &Document) -> BTreeMap<(u8, String), String> {
     let machine = &doc.machine;
     let mut told = BTreeMap::new();

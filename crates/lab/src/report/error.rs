@@ -1,25 +1,25 @@
-//! What can go wrong where a report is written.
+//! Errors of writing a report.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a report could not be written.
+/// A report cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// A plot could not be made into a picture.
+    /// A plot cannot be rendered as a picture.
     #[error("cannot draw {name}: {reason}")]
     Picture {
         /// The plot.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The document as a file: written whole or not at all, refused where it is of another version.
+//! Documents as files: written atomically, and refused if they are of another version.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -8,36 +8,36 @@ use super::{Document, VERSION};
 
 /// Name of the file in a lab's folder.
 pub const FILE: &str = "report.json";
-/// Bytes of a document that are read at most: some hundred times what the biggest lab writes.
+/// Largest size of a document in bytes: a hundred times that of the biggest lab.
 const SIZE_MAX: u64 = 256 << 20;
 
-/// Why a document cannot be read or written.
+/// A document cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// It is no document of this version.
+    /// The file is no document of this version.
     #[error("{}: {reason}", path.display())]
     Strange {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
 }
 
-/// Writes a document: whoever reads the file meanwhile finds the old one or the new one.
+/// Writes a document atomically: a concurrent reader finds the old document or the new one.
 ///
 /// # Errors
-/// The system refuses.
+/// A system call fails.
 pub fn save(document: &Document, path: &Path) -> Result<(), FileError> {
     let part = path.with_extension("json.part");
     let write = || -> io::Result<()> {
@@ -45,7 +45,7 @@ pub fn save(document: &Document, path: &Path) -> Result<(), FileError> {
         bytes.push(b'\n');
         let mut file = File::create(&part)?;
         file.write_all(&bytes)?;
-        // A power cut must not leave the new name with nothing behind it.
+        // After a power cut the new name must not refer to an empty file.
         file.sync_data()?;
         fs::rename(&part, path)
     };
@@ -59,7 +59,7 @@ pub fn save(document: &Document, path: &Path) -> Result<(), FileError> {
 /// Reads a document.
 ///
 /// # Errors
-/// The file cannot be read, is no document, or one of another version.
+/// The file cannot be read, is no document, or is of another version.
 pub fn load(path: &Path) -> Result<Document, FileError> {
     let failed = |source| FileError::Io {
         what: "read",
@@ -70,7 +70,7 @@ pub fn load(path: &Path) -> Result<Document, FileError> {
         path: path.to_owned(),
         reason,
     };
-    // Not by its length: a device or a FIFO has none.
+    // The length of the file proves nothing: a device or a FIFO has none.
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(failed)?;
     file.take(SIZE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;

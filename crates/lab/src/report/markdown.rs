@@ -1,4 +1,4 @@
-//! A document as Markdown (GitHub's), with plots beside it as pictures.
+//! Formats a document as GitHub Markdown, with plots in separate picture files.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use super::table;
 use super::view::{Section, View};
 use super::words;
 
-/// Cells of which CPU and memory are shown.
+/// Largest number of cells with CPU and memory.
 const COSTS_MAX: usize = 1_000;
 
-/// A document as Markdown; the pictures are named as [`super::write_all`] writes them.
+/// Returns a document as Markdown; picture names are those of [`super::write_all`].
 pub fn markdown(document: &Document) -> String {
     let view = View::of(document);
     let doc = view.doc;
@@ -143,7 +143,7 @@ pub(super) const WORK_HEADS: [&str; 8] = [
     "LZ4 ratio",
 ];
 
-/// A work set, in words.
+/// Describes a work.
 pub(super) fn work(work: &super::WorkSummary) -> [String; 8] {
     [
         numbers::name(&work.name),
@@ -177,7 +177,7 @@ fn costs(text: &mut String, doc: &Document) {
     rows(text, &heads, &body);
 }
 
-/// A table; the first column at the left, the others at the right.
+/// Returns a table: the first column left-aligned, the others right-aligned.
 fn rows<R: AsRef<[String]>>(text: &mut String, heads: &[&str], body: &[R]) {
     if body.is_empty() {
         return;
@@ -195,7 +195,7 @@ fn rows<R: AsRef<[String]>>(text: &mut String, heads: &[&str], body: &[R]) {
     text.push('\n');
 }
 
-/// Foreign text: no markup, no HTML, no end of a table's cell.
+/// Escapes foreign text: no markup, no HTML, no end of a table cell.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     for letter in text.chars() {
@@ -213,7 +213,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Within a code span.
+/// Escapes text within a code span.
 fn code(text: &str) -> String {
     numbers::name(text).replace('`', "'")
 }

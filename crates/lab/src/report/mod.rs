@@ -1,4 +1,5 @@
-//! What a lab found out: one document, written as it grows and read again by whatever shows or compares it.
+//! Results of a lab: one document, written while it grows, and the tables, plots and comparisons made
+//! from it.
 
 mod compare;
 mod error;
@@ -19,8 +20,9 @@ pub use file::{FILE, FileError, load, save};
 pub use html::html;
 pub use markdown::markdown;
 pub use model::{
-    Axis, Cell, CellKey, Curve, Document, Drawing, LinkCut, LinkProof, LinkSummary, Machine, Median, Outcome,
-    Published, Run, Score, ScorePart, Series, Setting, VERSION, Warning, WorkSummary,
+    Axis, Cell, CellKey, Curve, Document, Drawing, FloorTime, LOOPBACK, LinkCut, LinkProof, LinkSummary,
+    Machine, Median, Outcome, Published, Run, Score, ScorePart, Series, Setting, VERSION, Warning,
+    WorkSummary,
 };
 pub use plot::{Look, png, svgs};
 pub use table::{TableOptions, table};

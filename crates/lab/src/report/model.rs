@@ -3,130 +3,135 @@
 //! ```text
 //!   Document ─┬─ machine, versions, settings        what it was measured with
 //!             ├─ works, links                       what was moved, over what; each link proved
-//!             ├─ cells ── runs                      one client with one server, one work, one way, one link
+//!             ├─ floors                             bare TCP by number of connections
+//!             ├─ cells ── runs                      one client and server, one work, one direction, one link
 //!             ├─ curves ── series                   anything against anything: throughput, operations, dirty bytes
-//!             ├─ published                          what others printed for the same cells
+//!             ├─ published                          published figures for the same cells
 //!             ├─ score                              one figure by parts
 //!             └─ warnings                           why a figure may be wrong
 //! ```
 //!
-//! Times are seconds, sizes bytes, rates bits a second on the wire; a unit is in the name of its field. What is not
-//! known is absent, never nought. Unknown fields are ignored, so that a later version with more of them is still read.
+//! Times are in seconds, sizes in bytes, rates in bits a second on the wire; a field's name has its unit.
+//! Unknown values are absent, never 0. Unknown fields are ignored, so that documents with more fields
+//! can still be read.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The version that this build writes; another one is refused when it is read.
+/// Version that this build writes. Documents of another version are refused.
 pub const VERSION: u32 = 1;
 
-/// Everything that one lab found out.
+/// Results of one lab.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     /// [`VERSION`].
     pub version: u32,
-    /// Name of the lab, as it was asked for: `tr3869`, `nas`, or the name of a scenario.
+    /// Name of the lab: `tr3869`, `nas`, or the name of a scenario.
     pub lab: String,
     /// One line for people.
     pub title: String,
-    /// When it began, RFC 3339.
+    /// Start of the lab, RFC 3339.
     pub started: String,
-    /// When the last thing was added, RFC 3339.
+    /// Time of the last change, RFC 3339.
     pub updated: String,
-    /// Whether everything that was asked for is there.
+    /// Whether all results are there.
     pub complete: bool,
-    /// What it ran on.
+    /// Machine of the lab.
     pub machine: Machine,
-    /// Programs and their versions.
+    /// Version of each program.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
-    /// How it was set up, in the order to be shown.
+    /// Settings, in the order of display.
     #[serde(default)]
     pub settings: Vec<Setting>,
-    /// What was moved.
+    /// Works.
     #[serde(default)]
     pub works: Vec<WorkSummary>,
-    /// Over what.
+    /// Links.
     #[serde(default)]
     pub links: Vec<LinkSummary>,
-    /// What was measured.
+    /// Times of bare TCP by number of connections.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub floors: Vec<FloorTime>,
+    /// Cells.
     #[serde(default)]
     pub cells: Vec<Cell>,
-    /// What was measured over time, size or another axis.
+    /// Measurements over time, size or another axis.
     #[serde(default)]
     pub curves: Vec<Curve>,
-    /// What others printed.
+    /// Published figures.
     #[serde(default)]
     pub published: Vec<Published>,
-    /// One figure for all of it.
+    /// One figure for the whole lab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
-    /// Clients and servers that were asked for and are not there, each with the reason.
+    /// Clients and servers that are not available, with the reasons.
     #[serde(default)]
     pub skipped: BTreeMap<String, String>,
-    /// Why figures may be wrong.
+    /// Warnings about figures that may be wrong.
     #[serde(default)]
     pub warnings: Vec<Warning>,
 }
 
-/// The machine.
+/// A machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// As `uname -r` says.
+    /// Kernel release (`uname -r`).
     pub kernel: String,
-    /// The model of the first processor.
+    /// Model of the first processor.
     pub processor: String,
-    /// How many there are.
+    /// Number of processors.
     pub processors: u32,
-    /// Of all memory.
+    /// Size of the memory.
     pub memory_bytes: u64,
-    /// The system's name, of os-release(5).
+    /// Name of the system (os-release(5)).
     pub system: String,
 }
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// What.
+    /// Name.
     pub name: String,
-    /// How.
+    /// Value.
     pub value: String,
 }
 
-/// One work set.
+/// Summary of a work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkSummary {
-    /// As cells name it.
+    /// Name in cells.
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// Files in it.
+    /// Number of files.
     pub files: u64,
-    /// Folders in it, its root left out.
+    /// Number of folders, without the root.
     pub folders: u64,
-    /// Bytes in all files.
+    /// Bytes of all files.
     pub bytes: u64,
-    /// What it was made from: the same seed and scale give the same bytes.
+    /// Seed: the same seed and scale give the same bytes.
     pub seed: u64,
     /// Share of the full size.
     pub scale: f64,
-    /// Size by LZ4 (blocks of 64 KiB) divided by size; 1 does not compress.
+    /// Size after LZ4 (blocks of 64 KiB) divided by the size; 1 for incompressible data.
     pub lz4_ratio: f64,
 }
 
-/// One link.
+/// Summary of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkSummary {
-    /// As cells name it.
+    /// Name in cells.
     pub name: String,
     /// `packets` (real TCP between namespaces), `relay`, or `none` (this machine's own loopback or disk).
     pub kind: String,
-    /// Round trip time.
+    /// Round-trip time.
     pub rtt_ms: f64,
-    /// Part of it from near to far; absent where each way is half of it.
+    /// Delay from near to far; absent if it is half of the round trip.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_delay_ms: Option<f64>,
-    /// Part of it from far to near; absent where each way is half of it.
+    /// Delay from far to near; absent if it is half of the round trip.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down_delay_ms: Option<f64>,
     /// Bits a second from near to far.
@@ -137,29 +142,47 @@ pub struct LinkSummary {
     pub down_bps: Option<u64>,
     /// Share of segments that are lost.
     pub loss: f64,
-    /// When it is cut in each run, one after the other.
+    /// Cuts in each run, one after the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cuts: Vec<LinkCut>,
     /// Congestion control of both ends, the same for all clients.
     pub congestion: String,
-    /// All that was set, one line for people.
+    /// All settings in one line for people.
     pub described: String,
-    /// That the emulator kept to it.
+    /// Measurement of the link alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<LinkProof>,
+}
+
+/// [`LinkSummary::kind`] of a link that is this machine's own loopback or disk.
+pub const LOOPBACK: &str = "none";
+
+/// What bare TCP took for the bytes of a work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FloorTime {
+    /// Name of a [`LinkSummary`].
+    pub link: String,
+    /// Name of a [`WorkSummary`].
+    pub work: String,
+    /// `read` or `write`.
+    pub direction: String,
+    /// Number of connections.
+    pub connections: usize,
+    /// Seconds from the first SYN to the last confirmation.
+    pub seconds: f64,
 }
 
 /// A time without a link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkCut {
-    /// After the start of a run.
+    /// Start, counted from the start of a run.
     pub at_seconds: f64,
-    /// How long it lasts; absent: until the end of the run.
+    /// Length; absent if it lasts until the end of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }
 
-/// The emulator measured by itself.
+/// Measurement of an emulated link alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkProof {
     /// Median round trip of small datagrams.
@@ -170,11 +193,11 @@ pub struct LinkProof {
     pub down_bps: f64,
     /// Share of segments that were lost.
     pub loss: f64,
-    /// Whether all are within their bounds.
+    /// Whether all values are within their bounds.
     pub holds: bool,
 }
 
-/// What is measured.
+/// Key of a cell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CellKey {
     /// Name of a [`LinkSummary`].
@@ -187,57 +210,59 @@ pub struct CellKey {
     pub client: String,
     /// Server: `ropeway`, `smbd`, `rsyncd`, or a kind of disk.
     pub server: String,
-    /// What else tells it apart: an engine, a record size, a profile. Empty in most labs.
+    /// Further part of the key: an engine, a record size, a profile. Empty in most labs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub variant: String,
 }
 
-/// One thing measured, several times.
+/// One measured combination, with its runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// What.
+    /// Key.
     pub key: CellKey,
     /// Bytes moved, without any framing.
     pub payload_bytes: u64,
     /// Files moved.
     pub files: u64,
-    /// What the line alone takes: payload x 1538/1448 x 8 / rate.
+    /// Time of the payload on the line: payload x 1538/1448 x 8 / rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line_seconds: Option<f64>,
-    /// What bare TCP takes on this link for as many bytes, best of 1, 4 and 16 connections.
+    /// Time of bare TCP for as many bytes on this link, best of 1, 4 and 16 connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor_seconds: Option<f64>,
-    /// Most seconds that it may take to be as good as asked for.
+    /// Target in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_seconds: Option<f64>,
-    /// The runs, in the order in which they ran.
+    /// Runs, in order.
     pub runs: Vec<Run>,
 }
 
 impl Cell {
-    /// Runs that count: neither discarded nor failed.
+    /// Returns the runs that count: neither discarded nor failed.
     pub fn counted(&self) -> impl Iterator<Item = &Run> {
         self.runs
             .iter()
             .filter(|run| !run.discarded && matches!(run.outcome, Outcome::Done))
     }
 
-    /// Median and spread of what a run measured; `None` when no counted run has it.
+    /// Returns median and spread of a value; `None` if no counted run has it.
     pub fn median(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<Median> {
         Median::of(self.counted().filter_map(of).collect())
     }
 
-    /// Median seconds to be judged by the target: of the whole process, since the floor connects and greets too.
+    /// Returns the median seconds that the target judges: those of the whole process, since the floor also
+    /// has connections and set-up.
     pub fn judged(&self) -> Option<Median> {
         self.median(|run| Some(run.whole_seconds))
     }
 
-    /// Whether each run that counts knows its transfer.
+    /// Whether each counted run has the time of its transfer.
     pub(super) fn knows_transfer(&self) -> bool {
         self.counted().all(|run| run.transfer_seconds.is_some())
     }
 
-    /// Median seconds to be compared: of the transfer where all runs know it, else of the whole process.
+    /// Returns the median seconds for comparisons: of the transfer if all runs have it, else of the whole
+    /// process.
     pub fn seconds(&self) -> Option<Median> {
         if self.knows_transfer() {
             self.median(|run| run.transfer_seconds)
@@ -247,21 +272,21 @@ impl Cell {
     }
 }
 
-/// The middle of some figures, and how far apart they lie.
+/// Median and range of some figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Median {
     /// The median; the mean of the middle two where their number is even.
     pub value: f64,
-    /// The least.
+    /// Least figure.
     pub least: f64,
-    /// The most.
+    /// Largest figure.
     pub most: f64,
-    /// How many there are.
+    /// Number of figures.
     pub number: usize,
 }
 
 impl Median {
-    /// Of some figures; `None` if there are none. What is not a number is left out.
+    /// Returns that of some figures; `None` without any. Non-finite figures are ignored.
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.retain(|value| value.is_finite());
         values.sort_by(f64::total_cmp);
@@ -280,7 +305,7 @@ impl Median {
         })
     }
 
-    /// From the least to the most, as a share of the median.
+    /// Returns the range as a share of the median.
     pub fn spread(&self) -> f64 {
         (self.most - self.least) / self.value
     }
@@ -289,47 +314,53 @@ impl Median {
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// When it began, RFC 3339.
+    /// Start of the run, RFC 3339.
     pub started: String,
-    /// Whether it only warmed up and does not count.
+    /// Whether the run only warmed up and does not count.
     pub discarded: bool,
-    /// How it ended.
+    /// End of the run.
     pub outcome: Outcome,
-    /// From the start of the client's process to its end.
+    /// Time from the start of the client's process to its end.
     pub whole_seconds: f64,
-    /// Without start, login and the end: what a copy between mounted drives would take.
+    /// Time without start, login and end, as for a copy between mounted drives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer_seconds: Option<f64>,
-    /// Until everything was durable, where the client waits for that.
+    /// Time until everything was durable, if the client waits for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durable_seconds: Option<f64>,
     /// Processor time of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_cpu_seconds: Option<f64>,
-    /// Processor time of the server, meanwhile.
+    /// Processor time of the server during the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_cpu_seconds: Option<f64>,
-    /// Most memory of the client.
+    /// Peak memory of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_memory_bytes: Option<u64>,
-    /// Most memory of the server, meanwhile.
+    /// Peak memory of the server during the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_memory_bytes: Option<u64>,
-    /// Processors that neither client, server nor link kept busy, on average: others' work.
+    /// Processors that unrelated processes kept busy, on average.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_busy: Option<f64>,
-    /// 99th percentile of another process's small reads meanwhile.
+    /// Median latency of a reader's small reads during the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads_p50_ms: Option<f64>,
+    /// Largest latency of a reader's small reads during the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads_max_ms: Option<f64>,
+    /// 99th percentile of the latency of a reader's small reads during the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads_p99_ms: Option<f64>,
 }
 
 impl Run {
-    /// One of which nothing is known but why it failed.
+    /// Returns a failed run without measurements.
     pub(crate) fn failed(started: String, why: String) -> Self {
         Self::of(started, Outcome::Failed(why), 0.0)
     }
 
-    /// One of which nothing is known but how it ended and how long it took.
+    /// Returns a run with only its end and its time.
     pub(crate) fn of(started: String, outcome: Outcome, whole_seconds: f64) -> Self {
         Self {
             started,
@@ -343,46 +374,48 @@ impl Run {
             client_memory_bytes: None,
             server_memory_bytes: None,
             others_busy: None,
+            reads_p50_ms: None,
+            reads_max_ms: None,
             reads_p99_ms: None,
         }
     }
 
-    /// Seconds to be compared: of the transfer where it is known, else of the whole process.
+    /// Returns the seconds for comparisons: of the transfer if known, else of the whole process.
     pub fn seconds(&self) -> Option<f64> {
         Some(self.transfer_seconds.unwrap_or(self.whole_seconds))
     }
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "reason")]
 pub enum Outcome {
-    /// As it should, and what arrived was compared.
+    /// Success; the result was compared.
     Done,
-    /// The client failed, or what arrived differs.
+    /// The client failed, or the result is wrong.
     Failed(String),
-    /// It took longer than it was given.
+    /// The limit was reached.
     TimedOut(String),
 }
 
-/// Anything against anything.
+/// A plot: values against values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// What tells it apart in the document; fit for a file name.
+    /// Unique name in the document; fit for a file name.
     pub id: String,
     /// One line for people.
     pub title: String,
-    /// How it wants to be drawn.
+    /// Kind of drawing.
     pub drawing: Drawing,
-    /// Along.
+    /// Horizontal axis.
     pub x: Axis,
-    /// Up.
+    /// Vertical axis.
     pub y: Axis,
-    /// Each drawn by itself.
+    /// Series of points.
     pub series: Vec<Series>,
 }
 
-/// How a [`Curve`] is drawn.
+/// Kind of drawing of a [`Curve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Drawing {
@@ -395,20 +428,20 @@ pub enum Drawing {
 /// One axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
-    /// What it is.
+    /// Quantity.
     pub label: String,
-    /// Its unit: `s`, `B`, `B/s`, `1/s`, `ms`; empty for names.
+    /// Unit: `s`, `B`, `B/s`, `1/s`, `ms`; empty for names.
     pub unit: String,
-    /// Whether it is logarithmic, to the base of 2 for `B`, else of 10.
+    /// Whether it is logarithmic: to the base 2 for `B`, else 10.
     #[serde(default)]
     pub logarithmic: bool,
-    /// Names of 0, 1, 2 and so on.
+    /// Names of the values 0, 1, 2 and so on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
 }
 
 impl Axis {
-    /// Linear, without names.
+    /// Returns a linear axis without names.
     pub fn new(label: &str, unit: &str) -> Self {
         Self {
             label: label.to_owned(),
@@ -424,42 +457,42 @@ impl Axis {
 pub struct Series {
     /// One word or two for people.
     pub name: String,
-    /// x and y; x never falls.
+    /// x and y; x never decreases.
     pub points: Vec<[f64; 2]>,
-    /// Whether others published it.
+    /// Whether it is published by others.
     #[serde(default)]
     pub published: bool,
 }
 
-/// One figure that others printed.
+/// A published figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Published {
-    /// Where: document and table.
+    /// Source: document and table.
     pub source: String,
-    /// Name of the link that is like theirs.
+    /// Name of the corresponding link.
     pub link: String,
-    /// Name of the work that is like theirs.
+    /// Name of the corresponding work.
     pub work: String,
     /// `read` or `write`.
     pub direction: String,
-    /// Their client.
+    /// Client.
     pub client: String,
-    /// Their server.
+    /// Server.
     pub server: String,
-    /// Their seconds.
+    /// Published seconds.
     pub seconds: f64,
 }
 
 /// One figure for a whole lab.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// How it is made, one sentence.
+    /// Definition in one sentence.
     pub described: String,
-    /// The figure: the geometric mean of its parts.
+    /// Value: the geometric mean of the parts.
     pub value: f64,
-    /// Its parts.
+    /// Parts.
     pub parts: Vec<ScorePart>,
-    /// What others printed, by name.
+    /// Published scores by name.
     #[serde(default)]
     pub published: BTreeMap<String, f64>,
 }
@@ -467,16 +500,16 @@ pub struct Score {
 /// A part of a [`Score`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScorePart {
-    /// What.
+    /// Name.
     pub name: String,
-    /// More is better; 1 is like what it is compared with.
+    /// Value: higher is better, and 1 equals the baseline.
     pub value: f64,
 }
 
-/// Why a figure may be wrong.
+/// A reason to doubt figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// What it concerns; absent if everything.
+    /// The cell; absent if the warning concerns the whole lab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellKey>,
     /// One sentence.

@@ -1,11 +1,13 @@
-//! Numbers and names for people: three significant digits, and nothing that a terminal or a browser would obey.
+//! Formats numbers and names for people: three significant digits, and no characters that control a
+//! terminal or a browser.
 
-/// Characters of a name that are shown; the rest is cut off.
+/// Largest length of a name in characters; the rest is cut off.
 pub(super) const NAME_MAX: usize = 120;
-/// Characters of a sentence that are shown.
+/// Largest length of a sentence in characters.
 pub(super) const TEXT_MAX: usize = 2_000;
 
-/// `17.4`, `0.0213`, `1,111`: three significant digits, all digits before the point; `?` for what is no number.
+/// Formats `17.4`, `0.0213`, `1,111`: three significant digits, all digits before the point; `?` for
+/// non-finite values.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {
@@ -36,7 +38,7 @@ fn decimals_for(size: f64) -> usize {
     usize::try_from(2 - exponent).unwrap_or(0)
 }
 
-/// `18,330`.
+/// Formats `18,330`.
 pub(super) fn count(number: u64) -> String {
     grouped(&number.to_string())
 }
@@ -52,12 +54,12 @@ fn grouped(digits: &str) -> String {
     text
 }
 
-/// `17.4 s`.
+/// Formats `17.4 s`.
 pub(super) fn seconds(value: f64) -> String {
     format!("{} s", number(value))
 }
 
-/// `1.03×`, how many times as long; two decimals up to ten.
+/// Formats a factor `1.03×`; two decimals up to ten.
 pub(super) fn factor(value: f64) -> String {
     if value.is_finite() && (0.0..9.995).contains(&value) {
         format!("{value:.2}×")
@@ -66,7 +68,7 @@ pub(super) fn factor(value: f64) -> String {
     }
 }
 
-/// `+7.1 %`.
+/// Formats a change `+7.1 %`.
 pub(super) fn change(share: f64) -> String {
     if !share.is_finite() {
         return "?".to_owned();
@@ -82,7 +84,7 @@ pub(super) fn change(share: f64) -> String {
     }
 }
 
-/// `12 %`.
+/// Formats a share `12 %`.
 pub(super) fn percent(share: f64) -> String {
     if share.is_finite() && share.abs() < 100.0 {
         let decimals = usize::from(share.abs() < 0.0995 && share != 0.0);
@@ -92,21 +94,21 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// `100 MB`, powers of 1000 as the published work sets have them.
+/// Formats bytes `100 MB` by powers of 1000, as the published works do.
 pub(super) fn bytes(count: u64) -> String {
     prefixed(count as f64, "B")
 }
 
-/// `622 Mbit/s`.
+/// Formats a rate `622 Mbit/s`.
 pub(super) fn bits(rate: f64) -> String {
     prefixed(rate, "bit/s")
 }
 
-/// With the prefix that fits; powers of 1000.
+/// Formats a value with the fitting prefix, by powers of 1000.
 pub(super) fn prefixed(value: f64, unit: &str) -> String {
     let (divisor, prefix) = prefix(value);
     let text = number(value / divisor);
-    // `100`, not `100.0`: what is exact needs no decimals.
+    // `100`, not `100.0`: exact values need no decimals.
     let text = match text.split_once('.') {
         Some((whole, rest)) if rest.bytes().all(|digit| digit == b'0') => whole.to_owned(),
         _ => text,
@@ -114,7 +116,7 @@ pub(super) fn prefixed(value: f64, unit: &str) -> String {
     format!("{text} {prefix}{unit}")
 }
 
-/// Divisor and letter for figures of about this size.
+/// Returns divisor and prefix for values of this size.
 pub(super) fn prefix(value: f64) -> (f64, &'static str) {
     match value.abs() {
         size if size < 1e3 => (1.0, ""),
@@ -126,7 +128,7 @@ pub(super) fn prefix(value: f64) -> (f64, &'static str) {
     }
 }
 
-/// `64 KiB`: powers of 1024, as record sizes are.
+/// Formats a record size `64 KiB` by powers of 1024.
 pub(super) fn binary(value: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (value, 0);
@@ -143,14 +145,14 @@ pub(super) fn binary(value: f64) -> String {
     format!("{text} {}", UNITS[unit])
 }
 
-/// `1 file`, `2 files`.
+/// Formats a count `1 file`, `2 files`.
 pub(super) fn counted(number: usize, one: &str, many: &str) -> String {
     let word = if number == 1 { one } else { many };
     format!("{} {word}", count(u64::try_from(number).unwrap_or(u64::MAX)))
 }
 
-/// Foreign text on one line, without anything that moves a cursor or turns the reading direction, cut to so many
-/// characters.
+/// Returns foreign text on one line, without characters that move a cursor or change the reading
+/// direction, cut to `most` characters.
 pub(super) fn clean(text: &str, most: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(most * 4));
     for (position, letter) in text.chars().enumerate() {
@@ -160,7 +162,7 @@ pub(super) fn clean(text: &str, most: usize) -> String {
         }
         shown.push(match letter {
             '\n' | '\t' | '\r' => ' ',
-            // Marks that turn the direction, and what XML 1.0, 2.2, forbids.
+            // Direction marks, and characters that XML 1.0, 2.2, forbids.
             '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
             '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}' => '\u{fffd}',
             letter if letter.is_control() => '\u{fffd}',
@@ -170,19 +172,19 @@ pub(super) fn clean(text: &str, most: usize) -> String {
     shown
 }
 
-/// What stands alone begins with a capital.
+/// Capitalises the first letter.
 pub(super) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(char::to_uppercase);
     first.into_iter().flatten().chain(letters).collect()
 }
 
-/// A name, cleaned.
+/// Returns a cleaned name.
 pub(super) fn name(text: &str) -> String {
     clean(text, NAME_MAX)
 }
 
-/// Text within XML or HTML, elements and attributes; cleaned.
+/// Escapes and cleans text for XML or HTML elements and attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     for letter in clean(text, TEXT_MAX).chars() {

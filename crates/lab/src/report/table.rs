@@ -1,4 +1,4 @@
-//! A document as a table for terminals: plain text, one line for each link.
+//! Formats a document as a table for terminals: plain text, a line for each link.
 
 use std::fmt::Write;
 
@@ -7,21 +7,21 @@ use super::numbers;
 use super::view::{Section, View};
 use super::words;
 
-/// How a table is written.
+/// Options of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Columns of the terminal: tables that are wider are written in parts. `None`: as wide as they are.
+    /// Width of the terminal in columns: wider tables are split. `None` for no limit.
     pub width: Option<usize>,
-    /// Only the summary and the tables: no machine, links and warnings.
+    /// Whether to leave out machine, links and warnings.
     pub brief: bool,
 }
 
-/// Between two columns.
+/// Separator of columns.
 const GAP: &str = "  ";
-/// Columns that every part of a table begins with: the link.
+/// Number of columns that each part of a split table repeats: the link.
 const FIXED: usize = 1;
 
-/// A document as text.
+/// Returns a document as text.
 pub fn table(document: &Document, options: TableOptions) -> String {
     let view = View::of(document);
     let mut text = String::new();
@@ -98,7 +98,7 @@ fn listed(text: &mut String, head: &str, lines: &[String]) {
     }
 }
 
-/// A section's table, in as many parts as the width asks for.
+/// Returns the table of a section, split by the width.
 fn grid(view: &View<'_>, section: &Section<'_>, width: Option<usize>) -> String {
     let rows = rows(view, section);
     let widths: Vec<usize> = (0..rows[0].len())
@@ -131,7 +131,7 @@ fn grid(view: &View<'_>, section: &Section<'_>, width: Option<usize>) -> String 
     text
 }
 
-/// Heads, then a row for each link.
+/// Returns the heads and a row for each link.
 pub(super) fn rows(view: &View<'_>, section: &Section<'_>) -> Vec<Vec<String>> {
     let mut heads = vec!["link".to_owned(), "line s".to_owned(), "floor s".to_owned()];
     heads.push("target s".to_owned());

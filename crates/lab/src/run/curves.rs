@@ -1,5 +1,5 @@
-//! What went on during a run: throughput by the wire's counters, operations by ropeway's trace. Bounded, however long
-//! the run.
+//! Curves of a run: throughput from the wire's counters, operations from ropeway's trace. Their size is
+//! bounded for runs of any length.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,13 +11,13 @@ use serde::Deserialize;
 use crate::report::{Axis, CellKey, Curve, Document, Drawing, Series};
 use crate::scenario::Direction;
 
-/// How often the wire is looked at.
+/// Interval of samples of the wire.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Points of one series.
+/// Largest number of points in a series.
 pub(super) const POINTS_MAX: usize = 600;
-/// Operations of a trace that are read: a day of a thousand a second.
+/// Largest number of operations read from a trace: a day of a thousand a second.
 const OPERATIONS_MAX: usize = 86_400_000;
-/// Seconds of a trace that are counted: longer than any run's limit is.
+/// Longest counted part of a trace in seconds: more than the limit of any run.
 const SECONDS_MAX: usize = 1 << 20;
 
 /// Bytes a second over time, from a counter of bytes.
@@ -29,7 +29,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Begins with what the counter says now.
+    /// Starts from the counter's present value.
     pub(super) fn new(bytes: u64) -> Self {
         Self {
             interval: INTERVAL,
@@ -38,7 +38,7 @@ impl Sampler {
         }
     }
 
-    /// Looks, if it is time.
+    /// Takes a sample if it is time.
     pub(super) fn look(&mut self, at: Duration, bytes: impl FnOnce() -> u64) {
         if at >= self.last.0 + self.interval {
             self.take(at, bytes());
@@ -60,14 +60,14 @@ impl Sampler {
         }
     }
 
-    /// The last part, and all points.
+    /// Adds the last part and returns all points.
     pub(super) fn finish(mut self, at: Duration, bytes: u64) -> Vec<[f64; 2]> {
         self.take(at, bytes);
         self.points
     }
 }
 
-/// Each two points as one: the later moment, the mean.
+/// Merges each two points into one: the later time, and the mean.
 fn halved(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     points
         .chunks(2)
@@ -82,7 +82,7 @@ fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 
-/// A line of a trace, as far as it is wanted.
+/// The used fields of a line of a trace.
 #[derive(Deserialize)]
 struct Line {
     r#type: String,
@@ -94,7 +94,7 @@ struct Line {
     duration_ns: u64,
 }
 
-/// Operations a second on the server's end, from a trace; none if there is no trace.
+/// Returns the operations a second on the server's end, from a trace; empty without a trace.
 pub(super) fn operations(trace: &Path, direction: Direction) -> Vec<[f64; 2]> {
     let Ok(file) = File::open(trace) else {
         return Vec::new();
@@ -132,7 +132,7 @@ pub(super) fn operations(trace: &Path, direction: Direction) -> Vec<[f64; 2]> {
     points
 }
 
-/// What a curve shows.
+/// Quantity of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Bytes a second on the wire.
@@ -141,7 +141,8 @@ pub(super) enum Kind {
     Operations,
 }
 
-/// Adds the points of a cell to the curve of its link, work and direction, made if need be.
+/// Adds the points of a cell to the curve of its link, work and direction; creates the curve if
+/// missing.
 pub(super) fn add(document: &mut Document, kind: Kind, key: &CellKey, points: Vec<[f64; 2]>) {
     if points.is_empty() {
         return;

@@ -1,32 +1,32 @@
-//! Where works and copies lie: one private folder, in memory where it has room, gone at the end.
+//! One private folder for works and copies: in memory where that has room, and removed at the end.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::LabError;
-use super::leaving::{PREFIX, private_folder};
+use super::cleanup::{PREFIX, private_folder};
 use super::machine::memory_available;
 use crate::work::Plan;
 
-/// Room that is left to others (a guess).
+/// Room that is left to other programs, in bytes (a guess).
 const MARGIN_BYTES: u64 = 512 << 20;
 
-/// The folder, removed when dropped.
+/// The folder; removed on drop.
 #[derive(Debug)]
 pub(super) struct Ground {
     folder: tempfile::TempDir,
-    /// Whether it is in memory.
+    /// Whether the folder is in memory.
     pub(super) in_memory: bool,
     /// Bytes that copies may take at a time.
     pub(super) room_bytes: u64,
 }
 
 impl Ground {
-    /// Makes the folder where works and one copy of the biggest have room.
+    /// Creates the folder where all works and one copy of the biggest have room.
     ///
     /// # Errors
-    /// Nowhere is room, or nothing can be made.
+    /// No place has room, or the folder cannot be created.
     pub(super) fn new(plans: &[Plan]) -> Result<Self, LabError> {
         let works: u64 = plans.iter().map(Plan::bytes).sum();
         let biggest = plans.iter().map(Plan::bytes).max().unwrap_or(0);
@@ -52,12 +52,12 @@ impl Ground {
         Err(LabError::NoRoom { needed })
     }
 
-    /// Something in it.
+    /// Path of an entry.
     pub(super) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Where a work lies.
+    /// Path of a work.
     pub(super) fn source(&self, plan: &Plan) -> PathBuf {
         self.at("works").join(plan.work.name())
     }
@@ -66,7 +66,7 @@ impl Ground {
 fn free_bytes(parent: &Path, in_memory: bool) -> io::Result<u64> {
     let state = rustix::fs::statvfs(parent)?;
     let free = state.f_bavail.saturating_mul(state.f_frsize);
-    // What is in memory takes memory: a fifth stays for programs.
+    // Files in memory take memory; a fifth stays for programs.
     Ok(if in_memory {
         free.min(memory_available() / 5 * 4)
     } else {
@@ -74,7 +74,7 @@ fn free_bytes(parent: &Path, in_memory: bool) -> io::Result<u64> {
     })
 }
 
-/// Removes folders of labs that were killed: they hold gigabytes.
+/// Removes the folders of labs that were killed, which hold gigabytes.
 fn remove_leftovers(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
@@ -92,7 +92,7 @@ fn remove_leftovers(parent: &Path) {
     }
 }
 
-/// An empty folder, whatever was there. The folder itself stays, since servers hold it open.
+/// Empties a folder, or creates it. The folder itself stays, since servers hold it open.
 pub(super) fn empty(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     for entry in fs::read_dir(folder)? {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_or_a_reason() {
+    fn a_lab_needs_room_for_its_works() {
         let ground = Ground::new(&[Work::Small3000.plan(1, 0.01)]).unwrap();
         assert!(ground.room_bytes > 0 && ground.at("").is_dir());
         let mut plan = Work::File100mb.plan(1, 1.0);

@@ -1,19 +1,18 @@
-//! One group: a link, its servers, and the clients in turns until each cell has its runs.
+//! One group: a link, its servers, and the clients, which take turns until each cell has its runs.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::beside::{Beside, Used};
 use super::client::{self, COPY, Ends};
 use super::curves::{self, Kind, Sampler};
 use super::ground::empty;
 use super::machine::now;
 use super::measure::{self, Bounds, End, Measured, measure};
+use super::monitor::{RunMonitor, Used};
 use super::plan::{Group, affordable, turn};
 use super::server::{Place, Served, Way};
 use super::setup::LEFT_OUT;
@@ -22,21 +21,21 @@ use crate::link::Side;
 use crate::report::{Outcome, Run};
 use crate::scenario::{Client, Direction, Pair, Server};
 
-/// How long the line may stay busy after a client was ended. A guess.
+/// Time for the line to become quiet after a client was ended. A guess.
 const QUIET_MAX: Duration = Duration::from_secs(10);
-/// A line on which nothing comes for so long is not busy. A guess.
+/// Time without traffic after which a line is quiet. A guess.
 const QUIET: Duration = Duration::from_millis(500);
-/// How often an empty operation is timed; the best counts.
+/// Number of times that an empty operation is timed; the best counts.
 const LOGINS: usize = 3;
-/// How often a server is started before it is left out.
+/// Attempts to start a server before it is left out.
 const STARTS: usize = 2;
-/// Longest that an empty operation may take.
+/// Longest time of an empty operation.
 const LOGIN_MAX: Duration = Duration::from_secs(30);
 
-/// Runs what the group still wants.
+/// Makes the runs that the group still needs.
 ///
 /// # Errors
-/// The link cannot be made or the report not be written. That a client fails is a result.
+/// The link cannot be set up or the report cannot be written. A client that fails is a result.
 pub(super) fn run(lab: &Lab<'_>, id: usize) -> Result<(), LabError> {
     let group = &lab.groups[id];
     let wanted: Vec<Pair> = lab
@@ -50,7 +49,7 @@ pub(super) fn run(lab: &Lab<'_>, id: usize) -> Result<(), LabError> {
     }
     let folder = lab.ground.at(&format!("g{id}"));
     let result = Stage::open(lab, group, folder.clone(), &wanted).and_then(|stage| stage.rounds(wanted));
-    // With the ground, at the latest.
+    // What stays here is removed with the scratch folder.
     _ = fs::remove_dir_all(&folder);
     result
 }
@@ -59,7 +58,7 @@ pub(super) fn run(lab: &Lab<'_>, id: usize) -> Result<(), LabError> {
 struct Stage<'a> {
     lab: &'a Lab<'a>,
     group: &'a Group,
-    // Servers go before their way.
+    // Servers are dropped before their route.
     servers: BTreeMap<Server, Served>,
     way: Way,
     folder: PathBuf,
@@ -73,7 +72,10 @@ impl<'a> Stage<'a> {
                 source,
             })?;
         }
-        let way = Way::start(&lab.scenario.links[group.link].spec, lab.options.relay)?;
+        let way = match lab.link(group).loopback {
+            true => Way::Loopback,
+            false => Way::start(&lab.link(group).spec, lab.options.relay)?,
+        };
         let mut stage = Self {
             lab,
             group,
@@ -91,7 +93,7 @@ impl<'a> Stage<'a> {
 
     fn serve(&mut self, server: Server) -> Result<(), LabError> {
         let lab = self.lab;
-        let absent = || lab.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        let absent = || lab.absent.lock();
         if absent().contains(&server) {
             return Ok(());
         }
@@ -106,6 +108,7 @@ impl<'a> Stage<'a> {
                 source: &source,
                 target: &target,
                 scratch: &scratch,
+                protection: lab.link(self.group).protection,
             };
             Served::start(server, &lab.tools, &self.way, place)
         };
@@ -117,11 +120,11 @@ impl<'a> Stage<'a> {
         }
         match started {
             Ok(served) => _ = self.servers.insert(server, served),
-            // What is broken off says nothing of the server.
+            // An interrupted start proves nothing about the server.
             Err(_) if lab.is_stopping() => {}
             Err(why) => {
                 absent().insert(server);
-                lab.watch.told(&Event::Skipped {
+                lab.observer.observe(&Event::Skipped {
                     what: server.name(),
                     why: &why,
                 });
@@ -132,7 +135,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Rounds until nothing is wanted.
+    /// Makes rounds until no run is missing.
     fn rounds(self, mut wanted: Vec<Pair>) -> Result<(), LabError> {
         wanted.retain(|pair| self.servers.contains_key(&pair.server));
         let mut round = 0;
@@ -151,14 +154,14 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Whether the budget allows one more run; says so if it does not.
+    /// Whether the budget allows one more run; warns if it does not.
     fn has_time(&self, pair: Pair) -> Result<bool, LabError> {
         let (lab, group) = (self.lab, self.group);
         let key = group.key(&lab.scenario, pair);
         let runs = lab.recorder.runs(&key);
         let (cost, reserve) = match runs.last() {
             Some(run) => (
-                // It may be of a file that was changed.
+                // The value may come from an edited file.
                 Duration::try_from_secs_f64(run.whole_seconds).unwrap_or_else(|_| lab.expected(group, pair)),
                 lab.reserve(),
             ),
@@ -185,7 +188,7 @@ impl<'a> Stage<'a> {
         Ok(false)
     }
 
-    /// One run of a pair; whether it went well enough for another.
+    /// Makes one run of a pair. Returns whether it succeeded, so that another may follow.
     fn turn(&self, pair: Pair) -> Result<bool, LabError> {
         let (lab, group) = (self.lab, self.group);
         let key = group.key(&lab.scenario, pair);
@@ -198,10 +201,10 @@ impl<'a> Stage<'a> {
         let went_well = matches!(run.outcome, Outcome::Done);
         if went_well {
             let expected = group.expected(&lab.scenario.links[group.link].spec, pair);
-            let mut experience = lab.experience.lock().unwrap_or_else(PoisonError::into_inner);
-            experience.learn(pair, expected, seconds);
+            let mut calibration = lab.calibration.lock();
+            calibration.learn(pair, expected, seconds);
         }
-        lab.watch.told(&Event::Run {
+        lab.observer.observe(&Event::Run {
             cell: &key,
             number: before + 1,
             run: &run,
@@ -217,7 +220,7 @@ impl<'a> Stage<'a> {
         Ok(went_well)
     }
 
-    /// One copy into an empty place, compared with the source; `None` if it was stopped.
+    /// Makes one copy to an empty folder and compares it with the source; `None` if it was stopped.
     fn one(&self, pair: Pair, is_first: bool) -> Result<Option<Done>, LabError> {
         let lab = self.lab;
         for name in ["near", "far", "client"] {
@@ -231,14 +234,23 @@ impl<'a> Stage<'a> {
         let source = lab.ground.source(&lab.plans[self.group.work]);
         let (near, trace) = (self.folder.join("near"), scratch.join("trace"));
         let ends = Ends {
-            server: server.address(),
+            remote: server.remote(&scratch),
             source: &source,
             near: &near,
-            scratch: &scratch,
             trace: is_first.then_some(trace.as_path()),
+            flags: &lab.scenario.ropeway_flags,
+            protection: lab.link(self.group).protection,
         };
         let direction = self.group.direction;
-        let copy = client::copy(pair.client, &lab.tools, ends, direction).map_err(no_room)?;
+        let listing = lab.scenario.works[self.group.work].is_listing();
+        let command = match listing {
+            true => client::list(pair.client, &lab.tools, ends),
+            false => client::copy(pair.client, &lab.tools, ends, direction),
+        };
+        let copy = match command {
+            Ok(command) => command,
+            Err(error) => return Ok(Some(Done::failed(now(), error.to_string()))),
+        };
         let output = scratch.join("output");
         let started = now();
         let left = lab.scenario.budget.saturating_sub(lab.begun.elapsed());
@@ -261,9 +273,13 @@ impl<'a> Stage<'a> {
                 Direction::Read => near.join(COPY),
                 Direction::Write => self.folder.join("far").join(COPY),
             };
-            let same = lab.plans[self.group.work].compare(&source, &arrived);
+            let plan = &lab.plans[self.group.work];
+            let same = match listing {
+                true => plan.compare_listing(&output),
+                false => plan.compare(&source, &arrived),
+            };
             if let Err(wrong) = same.map_err(no_room)? {
-                run.outcome = Outcome::Failed(format!("copied wrongly: {wrong}"));
+                run.outcome = Outcome::Failed(format!("the result is wrong: {wrong}"));
             }
         }
         if !is_first {
@@ -276,7 +292,7 @@ impl<'a> Stage<'a> {
         }))
     }
 
-    /// Runs a client and looks at the line, the server and the machine meanwhile.
+    /// Runs a client and watches the line, the server and the machine meanwhile.
     fn watched(
         &self,
         copy: Command,
@@ -284,7 +300,7 @@ impl<'a> Stage<'a> {
         server: &Served,
         limit: Duration,
     ) -> std::io::Result<Seen> {
-        let mut beside = Beside::begin(server);
+        let mut monitor = RunMonitor::begin(server);
         let wire = || self.way.wire_bytes(self.group.direction);
         let mut sampler = wire().map(Sampler::new);
         self.way.begin_run();
@@ -292,16 +308,16 @@ impl<'a> Stage<'a> {
             if let Some(sampler) = &mut sampler {
                 sampler.look(at, || wire().unwrap_or(0));
             }
-            beside.look(at);
+            monitor.look(at);
         });
-        // However it ended: what follows has a whole link.
+        // The next run begins with an uncut link, however this one ended.
         self.way.end_run();
         let measured = measured?;
         let throughput = sampler.map(|sampler| sampler.finish(measured.whole, wire().unwrap_or(0)));
         Ok(Seen {
             measured,
             throughput: throughput.unwrap_or_default(),
-            used: beside.end(),
+            used: monitor.end(),
         })
     }
 
@@ -325,20 +341,21 @@ impl<'a> Stage<'a> {
         )
     }
 
-    /// What logging in and doing nothing takes; measured once for each link and pair.
+    /// Time of a login without any transfer; measured once for each link and pair.
     fn login(&self, pair: Pair, server: &Served) -> Result<Option<Duration>, LabError> {
-        let known = || self.lab.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.lab.logins.lock();
         let place = (self.group.link, pair);
         if let Some(found) = known().get(&place) {
             return Ok(*found);
         }
         let scratch = self.folder.join("client");
         let ends = Ends {
-            server: server.address(),
+            remote: server.remote(&scratch),
             source: &scratch,
             near: &scratch,
-            scratch: &scratch,
             trace: None,
+            flags: &[],
+            protection: self.lab.link(self.group).protection,
         };
         let mut best: Option<Duration> = None;
         for _ in 0..LOGINS {
@@ -389,8 +406,8 @@ impl<'a> Stage<'a> {
             }
         };
         let is_done = matches!(outcome, Outcome::Done);
-        // What is faster than the line is no account of a transfer: then an empty operation took longer than a full one's
-        // beginning.
+        // A transfer cannot be faster than the line. If it seems so, the empty operation took longer
+        // than the login of the copy.
         let least = self.group.line.unwrap_or_default().as_secs_f64();
         Run {
             transfer_seconds: transfer.filter(|seconds| is_done && *seconds > least),
@@ -399,7 +416,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Waits until nothing is on the line any more: what a client that was ended had asked for still comes.
+    /// Waits until the line is quiet: replies to a client that was ended still arrive.
     fn quiet(&self) {
         let end = Instant::now() + QUIET_MAX;
         let wire = || self.way.wire_bytes(self.group.direction);
@@ -415,7 +432,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// What was seen of one run.
+/// Observations of one run.
 struct Seen {
     measured: Measured,
     throughput: Vec<[f64; 2]>,
@@ -429,7 +446,7 @@ fn no_room(source: std::io::Error) -> LabError {
     }
 }
 
-/// A run and its curves.
+/// A run with its curves.
 struct Done {
     run: Run,
     throughput: Vec<[f64; 2]>,
@@ -450,7 +467,7 @@ impl Done {
     }
 }
 
-/// Seconds until all was written, and until it was durable, of ropeway's own account.
+/// Reads ropeway's summary line: seconds until all was written, and until it was durable.
 fn summary(output: &Path) -> Option<(f64, Option<f64>)> {
     let text = measure::read(output);
     let line = text.lines().rev().find(|line| line.contains("\"summary\""))?;

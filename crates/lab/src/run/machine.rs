@@ -1,11 +1,11 @@
-//! What a lab runs on, and when.
+//! The machine and the time of a lab.
 
 use std::fs;
 
-use crate::report::Machine;
+use crate::report::{Machine, Warning};
 
-/// This machine.
-pub(crate) fn machine() -> Machine {
+/// Describes this machine.
+pub fn machine() -> Machine {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     Machine {
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -17,7 +17,7 @@ pub(crate) fn machine() -> Machine {
     }
 }
 
-/// Memory that may still be taken.
+/// Available memory in bytes.
 pub(super) fn memory_available() -> u64 {
     memory("MemAvailable")
 }
@@ -31,8 +31,8 @@ fn memory(what: &str) -> u64 {
     number.unwrap_or(0).saturating_mul(1024)
 }
 
-/// Processes that ran or wanted to in the last minute, on average.
-pub(crate) fn load() -> f64 {
+/// Load average of the last minute.
+fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace()
         .next()
@@ -40,13 +40,23 @@ pub(crate) fn load() -> f64 {
         .unwrap_or(0.0)
 }
 
-/// Now, RFC 3339, to the millisecond.
-pub(crate) fn now() -> String {
+/// Load of the machine above which other processes surely run (a guess).
+const LOAD_MAX: f64 = 0.5;
+
+/// Returns a warning if other processes keep the machine busy.
+pub fn load_warning() -> Option<Warning> {
+    let busy = load();
+    let text = format!("the machine was busy at the start: load average {busy:.2}");
+    (busy > LOAD_MAX).then_some(Warning { cell: None, text })
+}
+
+/// Returns the current time, RFC 3339, to the millisecond.
+pub fn now() -> String {
     let now = jiff::Timestamp::now();
     now.round(jiff::Unit::Millisecond).unwrap_or(now).to_string()
 }
 
-/// The value behind a key in a file of lines.
+/// Returns the value of a key in a file of lines.
 fn field(path: &str, key: &str, separator: char) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let (_, value) = text

@@ -1,4 +1,4 @@
-//! One run of a program: timed, bounded, watched while it runs, ended with all its children.
+//! One run of a program: timed, limited, observed while it runs, and ended with all its children.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,51 +14,51 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use super::process::peak_bytes;
 use crate::link::sys::wait_with_usage;
 
-/// How often is looked at what runs.
+/// Interval of the observations.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a program may take to end when it is told to (a guess).
+/// Time for a program to end after SIGTERM (a guess).
 const END_PATIENCE: Duration = Duration::from_secs(3);
-/// Most bytes of a log that are read.
+/// Largest part of a log that is read, in bytes.
 const LOG_MAX: u64 = 1 << 20;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// By itself.
+    /// The program ended by itself.
     Exited(ExitStatus),
-    /// Its time was up.
+    /// The limit was reached.
     TimedOut,
-    /// We were told to stop.
+    /// The lab was stopped.
     Stopped,
 }
 
-/// What a run took.
+/// Resources of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// How it ended.
+    /// How the program ended.
     pub(crate) end: End,
-    /// From its start to its end.
+    /// Time from its start to its end.
     pub(crate) whole: Duration,
-    /// User and system time of the process and the children it waited for.
+    /// User and system time of the process and of the children that it waited for.
     pub(crate) cpu: Duration,
-    /// Most resident memory of it or a child of it, looked at some twenty times a second.
+    /// Peak resident memory of the process or of one of its children, sampled twenty times a second.
     pub(crate) peak_bytes: u64,
 }
 
-/// Bounds of a run.
+/// Limits of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds<'a> {
-    /// After so long it is ended.
+    /// Time after which it is ended.
     pub(crate) limit: Duration,
-    /// Or when this says so.
+    /// Ends it when this returns true.
     pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Runs a command in a process group of its own; `tick` is called some twenty times a second with the time since the
-/// start.
+/// Runs a command in its own process group. Calls `tick` twenty times a second with the time since
+/// the start.
 ///
 /// # Errors
-/// It cannot be started.
+/// The command cannot be started.
 pub(crate) fn measure(
     mut command: Command,
     output: &Path,
@@ -78,10 +78,10 @@ pub(crate) fn measure(
         .ok()
         .and_then(Pid::from_raw)
         .ok_or(io::ErrorKind::NotFound)?;
-    // It is waited for below, with what it used.
+    // The loop below waits for it and reads its usage.
     drop(child);
     let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
-    let mut told: Option<(End, Instant)> = None;
+    let mut signalled: Option<(End, Instant)> = None;
     let mut peak = 0;
     loop {
         let mut waiting = [PollFd::new(&descriptor, PollFlags::IN)];
@@ -94,9 +94,9 @@ pub(crate) fn measure(
         let whole = begun.elapsed();
         peak = peak.max(peak_bytes(id));
         if readable && let Some((status, cpu)) = wait_with_usage(id)? {
-            // What it left behind in its group.
+            // Children that it left in its group.
             _ = kill_process_group(pid, Signal::KILL);
-            let end = told.map_or(End::Exited(status), |(end, _)| end);
+            let end = signalled.map_or(End::Exited(status), |(end, _)| end);
             return Ok(Measured {
                 end,
                 whole,
@@ -104,14 +104,14 @@ pub(crate) fn measure(
                 peak_bytes: peak,
             });
         }
-        match &told {
+        match &signalled {
             None if (bounds.stop)() => {
                 _ = kill_process_group(pid, Signal::TERM);
-                told = Some((End::Stopped, Instant::now()));
+                signalled = Some((End::Stopped, Instant::now()));
             }
             None if whole > bounds.limit => {
                 _ = kill_process_group(pid, Signal::TERM);
-                told = Some((End::TimedOut, Instant::now()));
+                signalled = Some((End::TimedOut, Instant::now()));
             }
             Some((_, since)) if since.elapsed() > END_PATIENCE => {
                 _ = kill_process_group(pid, Signal::KILL);
@@ -122,7 +122,7 @@ pub(crate) fn measure(
     }
 }
 
-/// The last line that a program wrote, its errors first; for people.
+/// Returns the last line that a program wrote, of its standard error if there is one.
 pub(crate) fn last_words(output: &Path) -> String {
     for path in [output.with_extension("err"), output.to_owned()] {
         let text = read(&path);
@@ -130,10 +130,10 @@ pub(crate) fn last_words(output: &Path) -> String {
             return line.trim().chars().take(300).collect();
         }
     }
-    "it said nothing".to_owned()
+    "it printed nothing".to_owned()
 }
 
-/// What a program wrote, the end of it if that is much.
+/// Returns what a program wrote, at most the last [`LOG_MAX`] bytes.
 pub(crate) fn read(path: &Path) -> String {
     let bytes = fs::read(path).unwrap_or_default();
     let from = bytes.len().saturating_sub(LOG_MAX as usize);

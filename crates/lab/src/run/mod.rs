@@ -9,22 +9,23 @@
 //!            ─ record: the document, written after each run
 //! ```
 //!
-//! Invariants: nothing is left when [`run`] returns, however it ends, or when it was [abandoned](abandon); the document on
-//! disk is whole at any time; a lab goes on only with the settings with which it began.
+//! Invariants: no process and no folder is left when [`run`] returns or was [abandoned](abandon). The
+//! document on disk is complete at any time. How earlier results are used depends on [`Resume`].
 
-pub(crate) mod beside;
+pub(crate) mod cleanup;
 mod client;
 mod curves;
 mod ground;
 mod group;
-pub(crate) mod leaving;
 pub(crate) mod machine;
 pub(crate) mod measure;
+pub(crate) mod monitor;
 mod pack;
 pub(crate) mod plan;
 pub(crate) mod process;
 mod proof;
 pub(crate) mod record;
+mod resume;
 pub(crate) mod server;
 mod settings;
 mod setup;
@@ -34,147 +35,184 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::link::LinkError;
 use crate::report::{CellKey, Document, FileError, Run};
-use crate::scenario::{Pair, Scenario, Server};
+use crate::scenario::{NamedLink, Pair, Scenario, Server};
 use crate::work::Plan;
+pub use cleanup::abandon;
 use ground::Ground;
-pub use leaving::abandon;
+pub use machine::{load_warning, machine as this_machine, now as timestamp};
 use pack::Packer;
-use plan::{Experience, Group, Pace};
+use plan::{Calibration, Group, Pace};
 use record::Recorder;
 use tools::Tools;
 
-/// How a lab is run.
-#[derive(Clone, Debug)]
+/// Options of a run.
+#[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The program `ropeway`, client and server.
+    /// The program `ropeway`, as client and as server.
     pub program: PathBuf,
-    /// Where the report goes; made if need be.
+    /// Folder of the report; created if missing.
     pub out: PathBuf,
-    /// No packets: relays on the loopback, named so in every result.
+    /// Whether relays on the loopback replace packets; every result says so.
     pub relay: bool,
+    /// Program of the server `smb-server`, where it was built.
+    pub smb_server: Option<PathBuf>,
+    /// What happens to results in the folder that do not fit this call.
+    pub resume: Resume,
+    /// Whether to plan only: nothing runs and nothing is written.
+    pub plan_only: bool,
 }
 
-/// What a lab tells while it runs.
+/// What happens to earlier results in the folder of a lab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resume {
+    /// A lab continues only with the settings and programs with which it began.
+    #[default]
+    Strict,
+    /// What no longer fits is dropped and measured again: everything on another machine, a link or
+    /// work that changed, a client or server of another build. Failed runs are tried again.
+    Replace,
+    /// As `Replace`; the cells of this call are measured again in any case.
+    Fresh,
+}
+
+/// Progress of a lab.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event<'a> {
-    /// What is to be done.
+    /// The plan is known.
     Planned {
-        /// Cells, those left out by name not counted.
+        /// Number of cells, without those that are left out by name.
         cells: usize,
-        /// Runs that are there already.
+        /// Number of runs in the report already.
         runs_there: usize,
-        /// What it will probably take.
+        /// Estimated seconds.
         seconds: f64,
-        /// What it may take.
+        /// Largest number of seconds allowed.
         budget_seconds: f64,
+    },
+    /// A row of the plan: one link, work and direction.
+    Row {
+        /// Name of the link.
+        link: &'a str,
+        /// Name of the work.
+        work: &'a str,
+        /// `read` or `write`.
+        direction: &'a str,
+        /// Seconds that its missing runs will probably take.
+        seconds: f64,
+    },
+    /// Earlier results were dropped; see [`Resume`].
+    Dropped {
+        /// Which, and why.
+        what: &'a str,
     },
     /// A client or server does not take part.
     Skipped {
-        /// Which.
+        /// Name of the client or server.
         what: &'a str,
-        /// Why.
+        /// Reason.
         why: &'a str,
     },
-    /// A part begins.
+    /// A phase begins.
     Phase {
-        /// Which.
+        /// Name of the phase.
         phase: &'a str,
     },
-    /// A link was measured by itself.
+    /// A link was measured alone.
     Proved {
-        /// Which.
+        /// Name of the link.
         link: &'a str,
         /// Whether it is within its bounds.
         holds: bool,
     },
     /// Bare TCP was measured.
     Floor {
-        /// Over which link.
+        /// Name of the link.
         link: &'a str,
-        /// With how many bytes.
+        /// Name of the work that has as many bytes.
         work: &'a str,
-        /// Which way.
+        /// `read` or `write`.
         direction: &'a str,
-        /// Best number of connections.
+        /// Number of connections that was fastest.
         connections: usize,
-        /// Their time.
+        /// Seconds that they took.
         seconds: f64,
     },
     /// A client ran.
     Run {
-        /// What.
+        /// Key of the cell.
         cell: &'a CellKey,
-        /// Which run of it.
+        /// Number of the run in its cell, from 1.
         number: usize,
-        /// What it took.
+        /// The result.
         run: &'a Run,
     },
     /// A figure may be wrong, or will be missing.
     Warning {
-        /// Of which cell; of all if absent.
+        /// The cell; `None` for the whole lab.
         #[serde(skip_serializing_if = "Option::is_none")]
         cell: Option<&'a CellKey>,
-        /// Why.
+        /// Reason.
         text: &'a str,
     },
 }
 
-/// Who is told.
-pub trait Watch: Sync {
-    /// Something happened.
-    fn told(&self, event: &Event<'_>);
+/// Receives the progress of a lab.
+pub trait Observer: Sync {
+    /// Called for each event, from several threads.
+    fn observe(&self, event: &Event<'_>);
 }
 
-/// Why a lab ended before its end.
+/// A lab cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A link cannot be made or measured.
+    /// A link cannot be set up or measured.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The report cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Another lab is in the folder.
+    /// The folder holds the report of another lab.
     #[error("{} holds another lab: {what}", path.display())]
     Differs {
-        /// Its report.
+        /// Path of that report.
         path: PathBuf,
-        /// What differs.
+        /// The difference.
         what: String,
     },
-    /// Nowhere is room for the works.
+    /// No file system has room for the works.
     #[error("no room for the works: {needed} bytes are needed in /dev/shm or the folder for temporary files")]
     NoRoom {
-        /// How much there should be.
+        /// Bytes that are needed.
         needed: u64,
     },
-    /// No pair of client and server is there.
-    #[error("none of the clients and servers is there: {0}")]
-    Nobody(String),
-    /// The system refused.
+    /// No pair of client and server is available.
+    #[error("none of the clients and servers is available: {0}")]
+    NoPairs(String),
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// What it said.
+        /// The cause.
         source: std::io::Error,
     },
-    /// We were told to stop.
+    /// The lab was stopped.
     #[error("interrupted; what was measured is kept")]
     Interrupted,
 }
 
 impl LabError {
-    /// What the user can do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> &str {
         match self {
             Self::Link(error) => error.hint(),
@@ -182,25 +220,31 @@ impl LabError {
             Self::File(FileError::Strange { .. }) => "give another folder by --out, or move that file away",
             Self::Differs { .. } => "give another folder by --out, or the settings with which it began",
             Self::NoRoom { .. } => "make room, set TMPDIR to a bigger file system, or use --scale 0.1",
-            Self::Nobody(_) => "install one of them, or ask for others by --clients and --servers",
+            Self::NoPairs(_) => "install one of them, or ask for others by --clients and --servers",
             Self::Io { .. } => "ROPEWAY_DEBUG=debug may tell more",
             Self::Interrupted => "the same command goes on with what is missing",
         }
     }
 }
 
-/// Runs what of a scenario is not yet in the report of the folder; gives the whole document. `stop` ends it in order.
+/// Measures what the report in the folder does not have yet, and returns the whole document. Setting
+/// `stop` ends the lab in order.
 ///
 /// # Errors
-/// It cannot go on; what was measured until then is in the report. That a client fails is a result.
+/// The lab cannot go on; earlier results are in the report. A client that fails is a result, not an
+/// error.
 pub fn run(
     scenario: &Scenario,
     options: &Options,
     stop: &AtomicBool,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Document, LabError> {
     process::adopt();
-    let lab = setup::lab(scenario, options, stop, watch)?;
+    let lab = setup::lab(scenario, options, stop, observer)?;
+    if options.plan_only {
+        lab.report_plan();
+        return Ok(lab.recorder.into_document());
+    }
     let result = lab.go();
     let finished = setup::finish(&lab);
     result?;
@@ -208,19 +252,19 @@ pub fn run(
     Ok(lab.recorder.into_document())
 }
 
-/// Everything that the parts of a lab share.
+/// State that all parts of a lab share.
 struct Lab<'a> {
     scenario: Scenario,
     options: &'a Options,
     stop: &'a AtomicBool,
-    watch: &'a dyn Watch,
+    observer: &'a dyn Observer,
     plans: Vec<Plan>,
     groups: Vec<Group>,
-    /// Pairs that are there.
+    /// Pairs whose client and server are available.
     pairs: Vec<Pair>,
-    /// The document was begun with more than this scenario, and is not all there.
+    /// Whether the document also has cells of another scenario, and is incomplete.
     others_open: bool,
-    /// All cells in the order of the report.
+    /// Keys of all cells in the order of the report.
     order: Vec<CellKey>,
     pace: Pace,
     tools: Tools,
@@ -228,22 +272,22 @@ struct Lab<'a> {
     recorder: Recorder,
     begun: Instant,
     packer: Mutex<Packer>,
-    experience: Mutex<Experience>,
-    /// What logging in takes, by link and pair.
+    calibration: Mutex<Calibration>,
+    /// Time of a login, by link and pair.
     logins: Mutex<BTreeMap<(usize, Pair), Option<Duration>>>,
     /// Servers that did not start.
     absent: Mutex<BTreeSet<Server>>,
-    /// Another part has failed.
+    /// Whether another part has failed.
     failed: AtomicBool,
 }
 
 impl Lab<'_> {
     fn go(&self) -> Result<(), LabError> {
-        self.tell_plan();
+        self.report_plan();
         if self.pending().is_empty() {
             return Ok(());
         }
-        self.watch.told(&Event::Phase {
+        self.observer.observe(&Event::Phase {
             phase: "making works",
         });
         for (index, plan) in self.plans.iter().enumerate() {
@@ -261,11 +305,11 @@ impl Lab<'_> {
         }
         proof::links(self)?;
         proof::floors(self)?;
-        self.watch.told(&Event::Phase { phase: "copies" });
+        self.observer.observe(&Event::Phase { phase: "copies" });
         side_by_side(self, &self.packer, &|id| group::run(self, id))
     }
 
-    /// Groups in which a cell wants a run.
+    /// Indices of the groups in which a cell needs a run.
     fn pending(&self) -> Vec<usize> {
         let wants = |id: &usize| {
             let group = &self.groups[*id];
@@ -274,7 +318,7 @@ impl Lab<'_> {
         (0..self.groups.len()).filter(wants).collect()
     }
 
-    /// Runs that a cell still wants.
+    /// Number of runs that a cell still needs.
     fn missing(&self, group: &Group, pair: Pair) -> u32 {
         let runs = self.recorder.runs(&group.key(&self.scenario, pair));
         group.missing(&self.pace, &runs)
@@ -286,13 +330,13 @@ impl Lab<'_> {
 
     fn expected(&self, group: &Group, pair: Pair) -> Duration {
         let plain = group.expected(&self.scenario.links[group.link].spec, pair);
-        let experience = self.experience.lock().unwrap_or_else(PoisonError::into_inner);
-        experience.applied(pair, plain).min(group.limit())
+        let calibration = self.calibration.lock();
+        calibration.applied(pair, plain).min(group.limit())
     }
 
-    /// What the first runs of all that has not begun will take.
+    /// Estimated time of the first runs of all groups that have not begun.
     fn reserve(&self) -> Duration {
-        let packer = self.packer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let packer = self.packer.lock().clone();
         packer.duration(|id| {
             let group = &self.groups[id];
             let fresh: Vec<Pair> = self
@@ -305,25 +349,40 @@ impl Lab<'_> {
         })
     }
 
-    fn tell_plan(&self) {
+    fn link(&self, group: &Group) -> &NamedLink {
+        &self.scenario.links[group.link]
+    }
+
+    fn report_plan(&self) {
         for (what, why) in &self.recorder.read().skipped {
-            self.watch.told(&Event::Skipped { what, why });
+            self.observer.observe(&Event::Skipped { what, why });
         }
-        let packer = self.packer.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let copies = packer.duration(|id| {
-            let group = &self.groups[id];
+        let packer = self.packer.lock().clone();
+        let seconds = |group: &Group| {
             let wanted: Vec<Pair> = self
                 .pairs
                 .iter()
                 .copied()
                 .filter(|pair| self.missing(group, *pair) > 0)
                 .collect();
-            group.cost(&wanted, &self.pace, false, |pair| self.expected(group, pair))
-        });
+            match wanted.is_empty() {
+                true => Duration::ZERO,
+                false => group.cost(&wanted, &self.pace, false, |pair| self.expected(group, pair)),
+            }
+        };
+        for group in self.groups.iter().filter(|_| self.options.plan_only) {
+            self.observer.observe(&Event::Row {
+                link: &self.link(group).name,
+                work: self.scenario.works[group.work].name(),
+                direction: group.direction.name(),
+                seconds: seconds(group).as_secs_f64(),
+            });
+        }
+        let copies = packer.duration(|id| seconds(&self.groups[id]));
         let document = self.recorder.read();
         let runs_there = document.cells.iter().map(|cell| cell.runs.len()).sum();
         drop(document);
-        self.watch.told(&Event::Planned {
+        self.observer.observe(&Event::Planned {
             cells: self.groups.len() * self.pairs.len(),
             runs_there,
             seconds: (copies + proof::estimate(self)).as_secs_f64(),
@@ -331,22 +390,23 @@ impl Lab<'_> {
         });
     }
 
-    /// Says and keeps a warning.
+    /// Reports a warning and keeps it in the document.
     fn warn(&self, cell: Option<&CellKey>, text: String) -> Result<(), LabError> {
-        self.watch.told(&Event::Warning { cell, text: &text });
+        self.observer.observe(&Event::Warning { cell, text: &text });
         self.recorder
             .change(|document| record::warn(document, cell, text))?;
         Ok(())
     }
 }
 
-/// Does all units of a packer, several at a time as it allows; the first failure ends the others.
+/// Works on all units of a packer, as many at a time as it allows. The first failure ends the
+/// others.
 fn side_by_side(
     lab: &Lab<'_>,
     packer: &Mutex<Packer>,
     work: &(dyn Fn(usize) -> Result<(), LabError> + Sync),
 ) -> Result<(), LabError> {
-    let locked = || packer.lock().unwrap_or_else(PoisonError::into_inner);
+    let locked = || packer.lock();
     let mut result = Ok(());
     thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
@@ -356,12 +416,12 @@ fn side_by_side(
                 let sender = sender.clone();
                 scope.spawn(move || {
                     let done = catch_unwind(AssertUnwindSafe(|| work(id))).unwrap_or_else(|panic| {
-                        // The others end in order; the scope passes the panic on.
+                        // The others end in order, and the scope passes the panic on.
                         lab.failed.store(true, Ordering::Release);
                         _ = sender.send((id, Ok(())));
                         resume_unwind(panic)
                     });
-                    // The receiver lives as long as this scope.
+                    // The receiver outlives this scope's threads.
                     _ = sender.send((id, done));
                 });
             }

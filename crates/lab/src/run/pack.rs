@@ -1,26 +1,26 @@
-//! Which units of work go on at the same time: slow links share the machine as long as the sum of their rates, and of
-//! the bytes that they hold, stays within bounds.
+//! Which units of work run at the same time: slow links share the machine while the sums of their
+//! rates and of their bytes stay within bounds.
 
 use std::time::Duration;
 
-/// Units at the same time, whatever their rates (a guess: each has its servers and two threads of the link).
+/// Largest number of units at a time (a guess: each has servers and two threads of a link).
 const LANES_MAX: usize = 12;
 
-/// What a unit takes while it runs.
+/// Resources of a unit while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     /// Which.
     pub(super) id: usize,
-    /// Bits a second; `None`: as much as there is, so it runs alone.
+    /// Bits a second; `None` for no limit, so that it runs alone.
     pub(super) rate: Option<u64>,
     /// Bytes of memory or disk.
     pub(super) bytes: u64,
 }
 
-/// Units that wait and units that run.
+/// Waiting and running units.
 #[derive(Clone, Debug)]
 pub(super) struct Packer {
-    /// Most bits a second together; `None`: one after the other.
+    /// Largest sum of rates in bits a second; `None` for one unit at a time.
     rate_max: Option<u64>,
     bytes_max: u64,
     waiting: Vec<Unit>,
@@ -28,7 +28,7 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    /// Units in the order in which they are wanted.
+    /// Takes the units in the order in which they should start.
     pub(super) fn new(units: Vec<Unit>, rate_max: Option<u64>, bytes_max: u64) -> Self {
         Self {
             rate_max,
@@ -38,7 +38,7 @@ impl Packer {
         }
     }
 
-    /// The first unit that may begin now.
+    /// Starts the first unit that fits now.
     pub(super) fn start(&mut self) -> Option<usize> {
         let at = self.waiting.iter().position(|unit| self.fits(unit))?;
         let unit = self.waiting.remove(at);
@@ -46,12 +46,12 @@ impl Packer {
         Some(unit.id)
     }
 
-    /// A unit has ended.
+    /// Ends a unit.
     pub(super) fn end(&mut self, id: usize) {
         self.running.retain(|unit| unit.id != id);
     }
 
-    /// Units that have not begun, by their ids.
+    /// Ids of the units that have not started.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> impl Iterator<Item = usize> {
         self.waiting.iter().map(|unit| unit.id)

@@ -1,4 +1,5 @@
-//! What is to be done, in which order and how often: pure, so that a lab of hours is tested in a moment.
+//! The plan of a lab: groups, their order, the number of runs, estimates. Pure, so that a test plans a
+//! lab of hours in a moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,46 +10,52 @@ use crate::report::{CellKey, Outcome, Run};
 use crate::scenario::{Client, Direction, Pair, Scenario};
 use crate::work::{Plan, Work};
 
-/// Shortest limit of a run.
+/// Least time limit of a run.
 const LIMIT_MIN: Duration = Duration::from_secs(60);
-/// A limit beside twelve times the line's time.
+/// Addition to twelve times the line's time in the limit of a run.
 const LIMIT_MORE: Duration = Duration::from_secs(120);
-/// What a group costs beside its runs: servers, folders, empty operations (a guess).
+/// Time that a group takes in addition to its runs: servers, folders, logins (a guess).
 const GROUP_COST: Duration = Duration::from_secs(4);
-/// What a run costs beside the client's time: making room, comparing (a guess).
+/// Time that a run takes in addition to the client: emptying folders, comparing (a guess).
 const RUN_COST: Duration = Duration::from_millis(400);
-/// Bytes that are compared in a second (a guess).
+/// Bytes compared in a second (a guess).
 const COMPARED_A_SECOND: f64 = 1e9;
 
-/// Everything over one link with one work one way: its clients run in turns.
+/// All cells of one link, work and direction. Their clients take turns.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group {
     /// Index of the link in the scenario.
     pub(super) link: usize,
     /// Index of the work in the scenario.
     pub(super) work: usize,
-    /// Which way.
+    /// Direction of the work.
     pub(super) direction: Direction,
-    /// Payload.
+    /// Payload in bytes.
     pub(super) bytes: u64,
-    /// Files in it.
+    /// Number of files.
     pub(super) files: u64,
-    /// What the line alone takes.
+    /// Time of the payload on the line.
     pub(super) line: Option<Duration>,
-    /// What one connection takes at least: the line, or one window in each round trip.
+    /// Least time over one connection: that of the line, or of one window in each round trip.
     pub(super) single: Duration,
-    /// Rate of the faster way.
+    /// Rate of the faster direction, in bits a second.
     rate: Option<u64>,
-    /// How long the link is cut in a run, cuts that are never restored left out.
+    /// Time that the link is cut in a run, without cuts that are never restored.
     cut: Duration,
+    /// Longest time of a run that the scenario allows.
+    limit_max: Duration,
 }
 
-/// All groups in the order in which they are wanted: slow links first, which go side by side, the biggest work first.
+/// Returns all groups in the order in which they run: slow links first, since those run side by
+/// side, and the biggest work first.
 pub(super) fn groups(scenario: &Scenario, plans: &[Plan]) -> Vec<Group> {
     let mut groups = Vec::new();
     for link in 0..scenario.links.len() {
         for (work, plan) in plans.iter().enumerate() {
-            for &direction in &scenario.directions {
+            if !scenario.links[link].carries(scenario.works[work]) {
+                continue;
+            }
+            for direction in scenario.directions_of(scenario.works[work]) {
                 groups.push(group(scenario, link, work, plan, direction));
             }
         }
@@ -75,12 +82,13 @@ fn group(scenario: &Scenario, link: usize, work: usize, plan: &Plan, direction: 
         single: line.unwrap_or_default().max(windowed(spec, plan.bytes(), 1)),
         rate: spec.up.max(spec.down).map(|rate| rate.0),
         cut: restored.map(|cut| cut.length).sum(),
+        limit_max: scenario.limit.unwrap_or(Duration::MAX),
     }
 }
 
-/// What takes so long without cuts takes at least so long with them.
+/// Returns the least time with cuts of what takes `plain` without them.
 fn with_cuts(cuts: &[Cut], plain: Duration) -> Duration {
-    // They come one after the other.
+    // Cuts do not overlap.
     cuts.iter().fold(plain, |taken, cut| {
         if cut.at < taken {
             taken.saturating_add(cut.length)
@@ -90,7 +98,7 @@ fn with_cuts(cuts: &[Cut], plain: Duration) -> Duration {
     })
 }
 
-/// What so many connections take at least if each moves one window in a round trip.
+/// Returns the least time over several connections that each move one window in a round trip.
 pub(super) fn windowed(spec: &LinkSpec, bytes: u64, connections: usize) -> Duration {
     let Some(window) = spec.tcp.window_max_bytes else {
         return Duration::ZERO;
@@ -100,7 +108,7 @@ pub(super) fn windowed(spec: &LinkSpec, bytes: u64, connections: usize) -> Durat
 }
 
 impl Group {
-    /// What it takes while it runs: its rate, and room for one copy and a half-finished other.
+    /// Resources that the group takes while it runs: its rate, and room for one copy and a part of another.
     pub(super) fn unit(&self, id: usize) -> Unit {
         Unit {
             id,
@@ -109,7 +117,7 @@ impl Group {
         }
     }
 
-    /// The key of a cell.
+    /// Returns the key of a pair's cell.
     pub(super) fn key(&self, scenario: &Scenario, pair: Pair) -> CellKey {
         key(
             scenario,
@@ -120,26 +128,27 @@ impl Group {
         )
     }
 
-    /// How long a run may take. After a cut TCP may stay silent as long again, since its timer doubles.
+    /// Time limit of a run. After a cut TCP may stay silent as long again, since its timer doubles.
     pub(super) fn limit(&self) -> Duration {
-        LIMIT_MIN.max(self.single * 12 + LIMIT_MORE) + self.cut * 2
+        let own = LIMIT_MIN.max(self.single * 12 + LIMIT_MORE) + self.cut * 2;
+        own.min(self.limit_max)
     }
 
-    /// How long a run probably takes.
+    /// Estimated time of a run.
     pub(super) fn expected(&self, spec: &LinkSpec, pair: Pair) -> Duration {
-        let habit = Habit::of(pair.client);
-        let trips = habit.setup
-            + habit.per_file * self.files as f64
-            + habit.per_mib * self.bytes as f64 / f64::from(1 << 20);
+        let model = ClientModel::of(pair.client);
+        let trips = model.setup
+            + model.per_file * self.files as f64
+            + model.per_mib * self.bytes as f64 / f64::from(1 << 20);
         with_cuts(&spec.cuts, self.single + spec.rtt.mul_f64(trips)).min(self.limit())
     }
 
-    /// What a run costs beside the client's own time.
+    /// Time of a run in addition to the client's.
     pub(super) fn beside(&self) -> Duration {
         RUN_COST + Duration::from_secs_f64(self.bytes as f64 / COMPARED_A_SECOND)
     }
 
-    /// What the group costs if each run of each pair takes so long: all runs, or the first ones only.
+    /// Estimated time of all runs, or of the first runs only, from the estimate of each pair.
     pub(super) fn cost(
         &self,
         pairs: &[Pair],
@@ -162,7 +171,7 @@ impl Group {
         self.line.is_some_and(|line| line > pace.once_above)
     }
 
-    /// Runs that a cell still wants.
+    /// Number of runs that a cell still needs.
     pub(super) fn missing(&self, pace: &Pace, runs: &[Run]) -> u32 {
         if runs.iter().any(|run| !matches!(run.outcome, Outcome::Done)) {
             return 0;
@@ -175,7 +184,7 @@ impl Group {
     }
 }
 
-/// The key of a cell.
+/// Returns the key of a cell.
 pub(super) fn key(scenario: &Scenario, link: usize, work: Work, direction: Direction, pair: Pair) -> CellKey {
     CellKey {
         link: scenario.links[link].name.clone(),
@@ -187,12 +196,16 @@ pub(super) fn key(scenario: &Scenario, link: usize, work: Work, direction: Direc
     }
 }
 
-/// The keys of all cells, in the order of the report.
+/// Returns the keys of all cells, in the order of the report.
 pub(super) fn keys(scenario: &Scenario) -> Vec<CellKey> {
     let mut keys = Vec::with_capacity(scenario.cells());
     for link in 0..scenario.links.len() {
-        for &work in &scenario.works {
-            for &direction in &scenario.directions {
+        for &work in scenario
+            .works
+            .iter()
+            .filter(|work| scenario.links[link].carries(**work))
+        {
+            for direction in scenario.directions_of(work) {
                 for &pair in &scenario.pairs {
                     keys.push(key(scenario, link, work, direction, pair));
                 }
@@ -202,17 +215,17 @@ pub(super) fn keys(scenario: &Scenario) -> Vec<CellKey> {
     keys
 }
 
-/// How often cells run.
+/// Number of runs of each cell.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Runs, the discarded one included.
+    /// Runs, with the discarded one.
     pub(super) runs: u32,
-    /// What is longer runs once.
+    /// Time above which a cell runs once.
     pub(super) once_above: Duration,
 }
 
 impl Pace {
-    /// That of a scenario.
+    /// Returns that of a scenario.
     pub(super) fn of(scenario: &Scenario) -> Self {
         Self {
             runs: scenario.runs,
@@ -221,9 +234,9 @@ impl Pace {
     }
 }
 
-/// The first run only warms up, unless it is the only one.
+/// Marks the first run as discarded, unless it is the only one: it warms up.
 pub(super) fn mark_discarded(runs: &mut [Run]) {
-    // A failed one replaces nothing.
+    // A failed run replaces none.
     let done = runs.iter().filter(|run| matches!(run.outcome, Outcome::Done));
     let several = done.count() > 1;
     for (index, run) in runs.iter_mut().enumerate() {
@@ -231,7 +244,7 @@ pub(super) fn mark_discarded(runs: &mut [Run]) {
     }
 }
 
-/// Who takes turns, in the order of a round: each round another one begins.
+/// Returns the order of a round: each round begins with another item.
 pub(crate) fn turn<T: Clone>(all: &[T], round: usize) -> Vec<T> {
     let mut turned = all.to_vec();
     if !turned.is_empty() {
@@ -240,8 +253,8 @@ pub(crate) fn turn<T: Clone>(all: &[T], round: usize) -> Vec<T> {
     turned
 }
 
-/// Most seconds that ropeway may take: 1.05 x floor for one file, 1.04 x for many, and two round trips. None where the
-/// link is cut: its floor is that of the whole link.
+/// Target of ropeway in seconds: 1.05 x floor for one file, 1.04 x for many, and two round trips.
+/// `None` where the link is cut, since the floor is that of the uncut link.
 pub(super) fn target(work: Work, client: Client, floor: f64, link: &LinkSpec) -> Option<f64> {
     let factor = match work {
         Work::File100mb => 1.05,
@@ -252,19 +265,20 @@ pub(super) fn target(work: Work, client: Client, floor: f64, link: &LinkSpec) ->
     is_ours.then_some(factor * floor + 2.0 * link.rtt.as_secs_f64())
 }
 
-/// Round trips that a client waits for, by what `docs/benchmarks.md` measured. Only for estimates.
-struct Habit {
+/// Round trips that a client waits for, from the figures in `docs/benchmarks.md`. Only for estimates.
+struct ClientModel {
     setup: f64,
     per_file: f64,
     per_mib: f64,
 }
 
-impl Habit {
+impl ClientModel {
     fn of(client: Client) -> Self {
         let (setup, per_file, per_mib) = match client {
             Client::Ropeway => (10.0, 0.1, 0.0),
             Client::Smbclient => (12.0, 4.5, 0.0),
             Client::Rclone => (14.0, 2.8, 0.5),
+            Client::Rclone32 => (14.0, 0.35, 0.06),
             Client::Rsync => (8.0, 0.05, 0.0),
             Client::Cp => (4.0, 5.0, 0.3),
         };
@@ -276,19 +290,19 @@ impl Habit {
     }
 }
 
-/// How much longer than expected runs were, by pair: what estimates learn from.
+/// Ratio of measured to expected times, by pair; estimates are multiplied by it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Experience(BTreeMap<Pair, (f64, f64)>);
+pub(super) struct Calibration(BTreeMap<Pair, (f64, f64)>);
 
-impl Experience {
-    /// Takes note of a run.
+impl Calibration {
+    /// Adds a run.
     pub(super) fn learn(&mut self, pair: Pair, expected: Duration, taken: Duration) {
         let sums = self.0.entry(pair).or_default();
         sums.0 += expected.as_secs_f64();
         sums.1 += taken.as_secs_f64();
     }
 
-    /// An expectation with what was learnt.
+    /// Returns an expected time, corrected by the ratio.
     pub(super) fn applied(&self, pair: Pair, expected: Duration) -> Duration {
         match self.0.get(&pair) {
             Some((wanted, taken)) if *wanted > 0.0 => expected.mul_f64((taken / wanted).clamp(0.1, 20.0)),
@@ -297,7 +311,8 @@ impl Experience {
     }
 }
 
-/// Whether there is time: for a first run until the end of the budget, for a repeat only if what has not begun still fits.
+/// Whether the budget allows a run: a first run until its end, a repeat only if the groups that have
+/// not begun still fit.
 pub(super) fn affordable(spent: Duration, cost: Duration, reserve: Duration, budget: Duration) -> bool {
     spent.saturating_add(cost).saturating_add(reserve) <= budget
 }

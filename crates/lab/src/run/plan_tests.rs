@@ -163,11 +163,11 @@ fn repeats_give_way_to_what_has_not_begun() {
 
 #[test]
 fn estimates_learn() {
-    let mut experience = Experience::default();
+    let mut calibration = Calibration::default();
     let ten = Duration::from_secs(10);
-    assert_eq!(experience.applied(PAIR, ten), ten);
-    experience.learn(PAIR, ten, ten * 2);
-    assert_eq!(experience.applied(PAIR, ten), ten * 2);
+    assert_eq!(calibration.applied(PAIR, ten), ten);
+    calibration.learn(PAIR, ten, ten * 2);
+    assert_eq!(calibration.applied(PAIR, ten), ten * 2);
 }
 
 #[test]

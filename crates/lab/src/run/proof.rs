@@ -1,38 +1,46 @@
-//! What the links themselves do, before anything is copied over them: whether they are what they should be, and what bare
-//! TCP takes for the same bytes.
+//! The links alone, before anything is copied over them: whether they keep to their specification,
+//! and what bare TCP takes for the same bytes (the floor).
 
-use std::sync::Mutex;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::pack::Packer;
 use super::plan::{Group, target, windowed};
 use super::{Event, Lab, LabError, record, side_by_side};
 use crate::link::{Check, CheckPlan, Flow, Link, LinkSpec, check_until, floor_until};
-use crate::report::{Cell, LinkProof};
+use crate::report::{Cell, FloorTime, LOOPBACK, LinkProof};
 use crate::scenario::Direction;
 
-/// Numbers of connections that bare TCP is tried with.
+/// Numbers of connections with which bare TCP is measured.
 const CONNECTIONS: [usize; 3] = [1, 4, 16];
-/// A measured time this near to what is possible at all is good enough: another one could be better by no more.
+/// A time within this factor of the least possible one is good enough: another number of connections
+/// could gain no more.
 const NEAR_ENOUGH: f64 = 1.005;
-/// Times that a link is proved until it holds.
+/// Part of the warning about a link whose proof failed.
+pub(super) const OUT_OF_BOUNDS: &str = "is out of its bounds";
+/// Attempts to prove a link.
 const TRIES: u32 = 3;
-/// Budgets below this have their links proved in less time.
+/// Budgets below this get a shorter proof.
 const SHORT_BUDGET: Duration = Duration::from_secs(15 * 60);
-/// What proving a link takes, whole and short (measured, about).
+/// Time of a full and of a short proof (measured, about).
 const PROOF: [Duration; 2] = [Duration::from_secs(14), Duration::from_secs(7)];
 
 fn short(lab: &Lab<'_>) -> bool {
     lab.scenario.budget < SHORT_BUDGET
 }
 
-/// What all of it will take.
+/// Estimated time of all proofs and floors.
 pub(super) fn estimate(lab: &Lab<'_>) -> Duration {
     if lab.options.relay {
         return Duration::ZERO;
     }
     let document = lab.recorder.read();
-    let links = document.links.iter().filter(|link| link.proof.is_none()).count() as u32;
+    let links = document
+        .links
+        .iter()
+        .filter(|link| link.proof.is_none() && link.kind != LOOPBACK)
+        .count() as u32;
     drop(document);
     let units = missing_floors(lab)
         .into_iter()
@@ -43,11 +51,14 @@ pub(super) fn estimate(lab: &Lab<'_>) -> Duration {
         + packer.duration(|id| lab.groups[id].line.unwrap_or_default().mul_f64(1.5))
 }
 
-/// Proves each link that is not proved yet.
+/// Measures each link that has no proof yet.
 ///
 /// # Errors
-/// A link cannot be made or measured.
+/// A link cannot be set up or measured.
 pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
+    if lab.scenario.links.iter().all(|link| link.loopback) {
+        return Ok(());
+    }
     if lab.options.relay {
         return lab.warn(
             None,
@@ -56,7 +67,7 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
                 .to_owned(),
         );
     }
-    lab.watch.told(&Event::Phase {
+    lab.observer.observe(&Event::Phase {
         phase: "proof of the links",
     });
     let plan = if short(lab) {
@@ -64,7 +75,13 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
     } else {
         CheckPlan::default()
     };
-    for (index, link) in lab.scenario.links.iter().enumerate() {
+    for (index, link) in lab
+        .scenario
+        .links
+        .iter()
+        .enumerate()
+        .filter(|(_, link)| !link.loopback)
+    {
         let known = lab.recorder.read();
         let is_known = known
             .links
@@ -79,14 +96,14 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
             return Err(LabError::Interrupted);
         }
         let proof = prove(lab, &link.spec, plan)?;
-        lab.watch.told(&Event::Proved {
+        lab.observer.observe(&Event::Proved {
             link: &link.name,
             holds: proof.holds,
         });
         if !proof.holds {
             lab.warn(
                 None,
-                format!("the link {} is out of its bounds; see its proof", link.name),
+                format!("the link {} {OUT_OF_BOUNDS}; see its proof", link.name),
             )?;
         }
         lab.recorder.change(|document| {
@@ -102,7 +119,8 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Measures a link, again if it does not hold: others on the machine disturb what is measured, not only what it does.
+/// Measures a link, and again if it is out of its bounds: other processes disturb the measurement as
+/// well as the link.
 fn prove(lab: &Lab<'_>, spec: &LinkSpec, plan: CheckPlan) -> Result<LinkProof, LabError> {
     let mut tries = 0;
     loop {
@@ -130,7 +148,7 @@ impl From<&Check> for LinkProof {
     }
 }
 
-/// Groups whose floor is not known.
+/// Indices of the groups whose floor is unknown.
 fn missing_floors(lab: &Lab<'_>) -> Vec<usize> {
     let pending = lab.pending();
     let document = lab.recorder.read();
@@ -144,21 +162,27 @@ fn missing_floors(lab: &Lab<'_>) -> Vec<usize> {
                 .any(|cell| cell.key == key && cell.floor_seconds.is_some())
         })
     };
-    pending.into_iter().filter(|id| !is_known(id)).collect()
+    let emulated = |id: &usize| !lab.link(&lab.groups[*id]).loopback;
+    pending
+        .into_iter()
+        .filter(|id| emulated(id) && !is_known(id))
+        .collect()
 }
 
-/// Makes all cells, and measures the floor of each group.
+/// Adds all cells to the document, and measures the floor of each group.
 ///
 /// # Errors
-/// A link cannot be made or a connection fails.
+/// A link cannot be set up, or a connection fails.
 pub(super) fn floors(lab: &Lab<'_>) -> Result<(), LabError> {
-    if lab.options.relay {
-        for id in lab.pending() {
+    for id in lab.pending() {
+        if lab.options.relay || lab.link(&lab.groups[id]).loopback {
             make_cells(lab, &lab.groups[id], None)?;
         }
+    }
+    if lab.options.relay || lab.scenario.links.iter().all(|link| link.loopback) {
         return Ok(());
     }
-    lab.watch.told(&Event::Phase {
+    lab.observer.observe(&Event::Phase {
         phase: "floor: bare TCP",
     });
     let units = missing_floors(lab)
@@ -171,7 +195,7 @@ pub(super) fn floors(lab: &Lab<'_>) -> Result<(), LabError> {
         let Some((connections, seconds)) = best(lab, group)? else {
             return Ok(());
         };
-        lab.watch.told(&Event::Floor {
+        lab.observer.observe(&Event::Floor {
             link: &lab.scenario.links[group.link].name,
             work: lab.scenario.works[group.work].name(),
             direction: group.direction.name(),
@@ -206,9 +230,9 @@ fn make_cells(lab: &Lab<'_>, group: &Group, floor: Option<f64>) -> Result<(), La
     Ok(())
 }
 
-/// The best time and its number of connections; `None` if we are to stop.
+/// Returns the best time and its number of connections; `None` if the lab is stopping.
 fn best(lab: &Lab<'_>, group: &Group) -> Result<Option<(usize, f64)>, LabError> {
-    // A cut would only say when it was.
+    // A cut would only show its own time.
     let spec = lab.scenario.links[group.link].spec.uncut();
     let flow = match group.direction {
         Direction::Read => Flow::Down,
@@ -219,13 +243,22 @@ fn best(lab: &Lab<'_>, group: &Group) -> Result<Option<(usize, f64)>, LabError> 
         if best.is_some_and(|(_, seconds)| seconds <= least * NEAR_ENOUGH) {
             continue;
         }
-        // A link each: what the one learnt is nothing to the other.
+        // A link each, so that no measurement profits from the one before.
         let link = Link::start(spec.clone())?;
         let taken = floor_until(&link, group.bytes, connections, flow, &|| lab.is_stopping());
         if lab.is_stopping() {
             return Ok(None);
         }
         let seconds = taken?.as_secs_f64();
+        let time = FloorTime {
+            link: lab.link(group).name.clone(),
+            work: lab.scenario.works[group.work].name().to_owned(),
+            direction: group.direction.name().to_owned(),
+            connections,
+            seconds,
+        };
+        lab.recorder
+            .change(|document| record::add_floor(document, time))?;
         if best.is_none_or(|(_, before)| seconds < before) {
             best = Some((connections, seconds));
         }
@@ -233,7 +266,7 @@ fn best(lab: &Lab<'_>, group: &Group) -> Result<Option<(usize, f64)>, LabError> 
     Ok(best)
 }
 
-/// Numbers of connections with the least seconds that they can take, the most promising first.
+/// Returns the numbers of connections with their least possible seconds, the most promising first.
 fn trials(spec: &LinkSpec, group: &Group) -> Vec<(usize, f64)> {
     // SYN, and four round trips to set up.
     let setup = 5.0 * spec.rtt.as_secs_f64();

@@ -1,16 +1,17 @@
-//! The document while it grows: changed under one lock, written after each change, so that whatever ends the lab leaves
-//! what is known.
+//! The document while it grows: changed under one lock and written after each change, so that it is
+//! complete however the lab ends.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::machine::now;
 use super::plan::mark_discarded;
-use crate::report::{Cell, CellKey, Document, FileError, Outcome, Run, Setting, Warning, save};
+use crate::report::{Cell, CellKey, Document, FileError, FloorTime, Outcome, Run, Setting, Warning, save};
 
-/// Processors that others may keep busy before a figure is doubted.
+/// Processors kept busy by unrelated processes above which a figure is doubted.
 const OTHERS_MAX: f64 = 0.25;
-/// Settings that may differ when a lab is continued.
+/// Settings that may differ when a lab continues.
 const MAY_DIFFER: [&str; 2] = ["budget", "side by side"];
 
 /// The document and its file.
@@ -28,12 +29,12 @@ impl Recorder {
         }
     }
 
-    /// The document as it is.
+    /// Locks the document for reading.
     pub(super) fn read(&self) -> MutexGuard<'_, Document> {
-        self.document.lock().unwrap_or_else(PoisonError::into_inner)
+        self.document.lock()
     }
 
-    /// Changes it and writes it.
+    /// Changes the document and writes it.
     ///
     /// # Errors
     /// It cannot be written.
@@ -45,20 +46,20 @@ impl Recorder {
         Ok(result)
     }
 
-    /// The runs of a cell so far.
+    /// Returns the runs of a cell so far.
     pub(super) fn runs(&self, key: &CellKey) -> Vec<Run> {
         let document = self.read();
         let cell = document.cells.iter().find(|cell| cell.key == *key);
         cell.map(|cell| cell.runs.clone()).unwrap_or_default()
     }
 
-    /// The end of all.
+    /// Returns the document.
     pub(super) fn into_document(self) -> Document {
-        self.document.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.document.into_inner()
     }
 }
 
-/// Puts a cell where it belongs, unless it is there; gives it.
+/// Returns a cell; inserts it at its place in `order` if it is missing.
 pub(super) fn cell<'a>(document: &'a mut Document, order: &[CellKey], new: Cell) -> &'a mut Cell {
     let place = |key: &CellKey| order.iter().position(|known| known == key).unwrap_or(usize::MAX);
     let wanted = place(&new.key);
@@ -74,7 +75,7 @@ pub(super) fn cell<'a>(document: &'a mut Document, order: &[CellKey], new: Cell)
     &mut document.cells[at]
 }
 
-/// Adds a run to a cell that is there, and warns of what speaks against it.
+/// Adds a run to an existing cell, and warnings if the run is doubtful.
 pub(crate) fn add_run(document: &mut Document, key: &CellKey, run: Run) {
     let Some(at) = document.cells.iter().position(|cell| cell.key == *key) else {
         return;
@@ -92,7 +93,17 @@ pub(crate) fn add_run(document: &mut Document, key: &CellKey, run: Run) {
     mark_discarded(runs);
 }
 
-/// Adds a warning, once.
+/// Keeps a time of bare TCP, in place of an older one.
+pub(super) fn add_floor(document: &mut Document, time: FloorTime) {
+    let same = |known: &FloorTime| {
+        (&known.link, &known.work, &known.direction, known.connections)
+            == (&time.link, &time.work, &time.direction, time.connections)
+    };
+    document.floors.retain(|known| !same(known));
+    document.floors.push(time);
+}
+
+/// Adds a warning unless it exists.
 pub(super) fn warn(document: &mut Document, cell: Option<&CellKey>, text: String) {
     let warning = Warning {
         cell: cell.cloned(),
@@ -103,7 +114,7 @@ pub(super) fn warn(document: &mut Document, cell: Option<&CellKey>, text: String
     }
 }
 
-/// What differs between a document that is there and the one that would be begun; `None` if it can go on.
+/// Returns the difference that keeps an existing document from being continued; `None` if it can be.
 pub(super) fn difference(old: &Document, new: &Document) -> Option<String> {
     let differ = |what: &str, old: &str, new: &str| Some(format!("{what} is {old:?} there and {new:?} here"));
     if old.lab != new.lab {
@@ -206,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_against_a_run_is_a_warning() {
+    fn doubtful_runs_get_warnings() {
         let mut document = Document {
             cells: vec![empty("a")],
             ..Document::default()
@@ -238,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_goes_on_only_as_it_began() {
+    fn a_lab_continues_only_with_its_settings() {
         let mut old = Document {
             lab: "x".to_owned(),
             ..Document::default()

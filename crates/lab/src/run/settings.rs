@@ -1,9 +1,9 @@
-//! How a lab measures, in words: what is in every report.
+//! The method in words, as every report states it.
 
 use crate::report::Setting;
 use crate::scenario::Scenario;
 
-/// What is the same for all labs.
+/// Rules that all labs share.
 const RULES: [(&str, &str); 9] = [
     (
         "order",
@@ -47,7 +47,7 @@ const RULES: [(&str, &str); 9] = [
     ),
 ];
 
-/// All settings of a lab, in the order to be shown.
+/// Returns all settings of a lab, in the order of the report.
 pub(super) fn settings(scenario: &Scenario, in_memory: bool, relay: bool) -> Vec<Setting> {
     let once = scenario.once_above.as_secs_f64();
     let runs = format!(

@@ -1,36 +1,35 @@
-//! Before and after the runs: what is there, what is to be done, the document to go on with, and its end.
+//! Start and end of a lab: what is available, what is missing, and the document to continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use parking_lot::Mutex;
+
 use super::ground::Ground;
-use super::machine::{load, machine, now};
+use super::machine::{load_warning, machine, now};
 use super::pack::Packer;
-use super::plan::{self, Experience, Pace};
+use super::plan::{self, Calibration, Pace};
 use super::record::{self, Recorder};
 use super::settings::settings;
 use super::tools::Tools;
-use super::{Lab, LabError, Options, Watch};
+use super::{Event, Lab, LabError, Observer, Options, Resume, resume};
 use crate::link::{LinkSpec, describe};
 use crate::published;
-use crate::report::{Document, FILE, LinkCut, LinkSummary, VERSION, load as load_document};
-use crate::scenario::Scenario;
+use crate::report::{Document, FILE, LOOPBACK, LinkCut, LinkSummary, VERSION, load as load_document};
+use crate::scenario::{NamedLink, Protection, Scenario};
 use crate::work::Plan;
 
-/// Load of the machine above which something else surely runs (a guess).
-const LOAD_MAX: f64 = 0.5;
-/// First word of what the budget left out.
+/// Prefix of warnings about cells that the budget left out.
 pub(super) const LEFT_OUT: &str = "left out: ";
 
-/// Looks at everything and begins or continues the document.
+/// Finds programs and room, and begins or continues the document.
 pub(super) fn lab<'a>(
     scenario: &Scenario,
     options: &'a Options,
     stop: &'a AtomicBool,
-    watch: &'a dyn Watch,
+    observer: &'a dyn Observer,
 ) -> Result<Lab<'a>, LabError> {
     let scenario = if options.relay {
         relayed(scenario)
@@ -43,10 +42,11 @@ pub(super) fn lab<'a>(
         .map(|work| work.plan(scenario.seed, scenario.scale_of(*work)))
         .collect();
     let ground = Ground::new(&plans)?;
-    let tools = Tools::find(&scenario.pairs, &options.program, &ground.at("tools"));
+    let smb_server = options.smb_server.as_deref();
+    let tools = Tools::find(&scenario.pairs, &options.program, smb_server, &ground.at("tools"));
     let pairs = tools.available(&scenario.pairs);
     if pairs.is_empty() {
-        return Err(nobody(&tools));
+        return Err(no_pairs(&tools));
     }
     fs::create_dir_all(&options.out).map_err(|source| LabError::Io {
         what: "make the folder for the report",
@@ -59,7 +59,10 @@ pub(super) fn lab<'a>(
         .as_ref()
         .is_some_and(|old| !old.complete && is_more(old, &scenario));
     let document = match old {
-        Some(old) => continued(old, new, &path)?,
+        Some(old) if options.resume == Resume::Strict => continued(old, new, &path)?,
+        Some(old) => resume::replaced(old, new, &scenario, options.resume, &|what| {
+            observer.observe(&Event::Dropped { what });
+        }),
         None => new,
     };
     let groups = plan::groups(&scenario, &plans);
@@ -76,44 +79,48 @@ pub(super) fn lab<'a>(
         packer: Mutex::new(Packer::new(units, rate_max, ground.room_bytes)),
         recorder: Recorder::new(document, path),
         begun: Instant::now(),
-        experience: Mutex::new(Experience::default()),
+        calibration: Mutex::new(Calibration::default()),
         logins: Mutex::new(BTreeMap::new()),
         absent: Mutex::new(BTreeSet::new()),
         failed: AtomicBool::new(false),
         scenario,
         options,
         stop,
-        watch,
+        observer,
         plans,
         groups,
         pairs,
         tools,
         ground,
     };
+    if options.plan_only {
+        return Ok(lab);
+    }
     lab.recorder.change(|_| ())?;
-    let busy = load();
-    if busy > LOAD_MAX {
-        lab.warn(
-            None,
-            format!("the machine was busy at the start: load average {busy:.2}"),
-        )?;
+    if let Some(warning) = load_warning() {
+        lab.warn(None, warning.text)?;
     }
     Ok(lab)
 }
 
-fn nobody(tools: &Tools) -> LabError {
+fn no_pairs(tools: &Tools) -> LabError {
     let reasons = tools.missing.iter().map(|(who, why)| format!("{who}: {why}"));
-    LabError::Nobody(reasons.collect::<Vec<_>>().join("; "))
+    LabError::NoPairs(reasons.collect::<Vec<_>>().join("; "))
 }
 
-/// The old document with what is new, if they belong together.
-fn continued(mut old: Document, new: Document, path: &std::path::Path) -> Result<Document, LabError> {
-    if let Some(what) = record::difference(&old, &new) {
-        return Err(LabError::Differs {
+/// Returns the old document with the settings of this call, if both are of the same lab.
+fn continued(old: Document, new: Document, path: &std::path::Path) -> Result<Document, LabError> {
+    match record::difference(&old, &new) {
+        Some(what) => Err(LabError::Differs {
             path: path.to_owned(),
             what,
-        });
+        }),
+        None => Ok(merged(old, new)),
     }
+}
+
+/// Returns the old document with the settings, versions and gaps of the new one.
+pub(super) fn merged(mut old: Document, new: Document) -> Document {
     old.skipped = new.skipped;
     old.versions.extend(new.versions);
     for setting in new.settings {
@@ -123,10 +130,10 @@ fn continued(mut old: Document, new: Document, path: &std::path::Path) -> Result
         }
     }
     old.complete = false;
-    Ok(old)
+    old
 }
 
-/// Whether a document was begun with more links, works or cells than a scenario has.
+/// Whether a document has more links, works or cells than a scenario.
 fn is_more(old: &Document, scenario: &Scenario) -> bool {
     let keys = plan::keys(scenario);
     old.links.len() > scenario.links.len()
@@ -134,7 +141,7 @@ fn is_more(old: &Document, scenario: &Scenario) -> bool {
         || old.cells.iter().any(|cell| !keys.contains(&cell.key))
 }
 
-/// Takes note of what is complete, and forgets warnings that are no longer true.
+/// Sets whether the document is complete, and drops warnings that no longer hold.
 pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
     let open: Vec<_> = lab
         .groups
@@ -143,11 +150,7 @@ pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
         .filter(|(group, pair)| lab.missing(group, *pair) > 0)
         .map(|(group, pair)| group.key(&lab.scenario, pair))
         .collect();
-    let absent = lab
-        .absent
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-        .clone();
+    let absent = lab.absent.lock().clone();
     let absent: Vec<&str> = absent.iter().map(|server| server.name()).collect();
     lab.recorder.change(|document| {
         document.warnings.retain(|warning| {
@@ -160,7 +163,7 @@ pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
         document
             .cells
             .retain(|cell| !cell.runs.is_empty() || !absent.contains(&cell.key.server.as_str()));
-        // Who has served before is missing now; only who was never there is left out.
+        // A server with results is missing now; one without results is left out.
         let served = |server: &str| {
             let mut cells = document.cells.iter();
             cells.any(|cell| cell.key.server == server && !cell.runs.is_empty())
@@ -197,7 +200,10 @@ fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, ground: &Ground, re
         links: scenario
             .links
             .iter()
-            .map(|link| summary(&link.name, &link.spec, relay))
+            .map(|link| match link.loopback {
+                true => loopback(link),
+                false => summary(&link.name, &link.spec, relay),
+            })
             .collect(),
         published: published
             .into_iter()
@@ -205,6 +211,24 @@ fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, ground: &Ground, re
             .collect(),
         skipped: tools.missing.clone(),
         ..Document::default()
+    }
+}
+
+fn loopback(link: &NamedLink) -> LinkSummary {
+    let protection = link.protection.map_or("as the server likes", Protection::name);
+    LinkSummary {
+        name: link.name.clone(),
+        kind: LOOPBACK.to_owned(),
+        rtt_ms: 0.0,
+        up_delay_ms: None,
+        down_delay_ms: None,
+        up_bps: None,
+        down_bps: None,
+        loss: 0.0,
+        cuts: Vec::new(),
+        congestion: "the system's own".to_owned(),
+        described: format!("loopback of this machine, {protection}"),
+        proof: None,
     }
 }
 
@@ -236,10 +260,10 @@ fn summary(name: &str, spec: &LinkSpec, relay: bool) -> LinkSummary {
     }
 }
 
-/// The scenario as relays can have it: rates and delays, and nothing that needs packets.
+/// Returns the scenario for relays: rates and delays, without what needs packets.
 fn relayed(scenario: &Scenario) -> Scenario {
     let mut scenario = scenario.clone();
-    for link in &mut scenario.links {
+    for link in scenario.links.iter_mut().filter(|link| !link.loopback) {
         link.spec = link.spec.relayed();
     }
     scenario

@@ -1,28 +1,33 @@
-//! Programs that take part: where they are, which version, and why others are not there.
+//! Programs of clients and servers: paths, versions, and why some are missing.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use super::process::{clean, program};
+use ropeway_peers::procfs::{clean, program};
+
 use crate::scenario::{Client, Pair, Server};
 
-/// What was found.
+/// The programs that were found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tools {
     paths: BTreeMap<&'static str, PathBuf>,
-    /// Of all that take part.
+    /// Version of each program.
     pub(crate) versions: BTreeMap<String, String>,
-    /// Clients and servers that do not, with the reason.
+    /// Clients and servers that are missing, with the reason.
     pub(crate) missing: BTreeMap<String, String>,
 }
 
 impl Tools {
-    /// Looks for all that pairs need; `ropeway` is the program itself.
-    pub(crate) fn find(pairs: &[Pair], ropeway: &Path, scratch: &Path) -> Self {
+    /// Looks for everything that `pairs` need. `ropeway` is this program; `smb_server` is the
+    /// program of [`Server::SmbServer`], where it was built.
+    pub(crate) fn find(pairs: &[Pair], ropeway: &Path, smb_server: Option<&Path>, scratch: &Path) -> Self {
         let mut tools = Self::default();
         tools.paths.insert("ropeway", ropeway.to_owned());
+        if let Some(path) = smb_server {
+            tools.paths.insert(Server::SmbServer.name(), path.to_owned());
+        }
         for pair in pairs {
             tools.look_for_client(pair.client);
             tools.look_for_server(pair.server);
@@ -30,8 +35,9 @@ impl Tools {
         for (name, path) in &tools.paths {
             let version = version(path, scratch).unwrap_or_else(|| "unknown".to_owned());
             let version = match *name {
+                "smb-server" => "crate smb-server 0.8.0".to_owned(),
                 // Samba's programs only say "Version 4.17".
-                "smbd" | "smbclient" => format!("{name} {version}"),
+                "smbd" | "smbclient" | "pdbedit" => format!("{name} {version}"),
                 "ropeway" => format!("{version} (build {})", build(path)),
                 _ => version,
             };
@@ -40,7 +46,7 @@ impl Tools {
         tools
     }
 
-    /// Those pairs of which both are there.
+    /// Returns the pairs whose client and server are available.
     pub(crate) fn available(&self, pairs: &[Pair]) -> Vec<Pair> {
         let is_there = |pair: &&Pair| {
             !self.missing.contains_key(pair.client.name()) && !self.missing.contains_key(pair.server.name())
@@ -48,7 +54,7 @@ impl Tools {
         pairs.iter().filter(is_there).copied().collect()
     }
 
-    /// Where a program is; its bare name if it was not looked for.
+    /// Path of a program; its bare name if it was not looked up.
     pub(super) fn path(&self, name: &'static str) -> PathBuf {
         self.paths
             .get(name)
@@ -60,7 +66,7 @@ impl Tools {
         match client {
             Client::Ropeway => {}
             Client::Smbclient => self.need("smbclient", "smbclient", "smbclient"),
-            Client::Rclone => self.need("rclone", "rclone", "rclone"),
+            Client::Rclone | Client::Rclone32 => self.need(client.name(), "rclone", "rclone"),
             Client::Rsync => self.need("rsync", "rsync", "rsync"),
             Client::Cp => {
                 let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
@@ -85,6 +91,12 @@ impl Tools {
                 self.need("smbd", "pdbedit", "samba-common-bin");
             }
             Server::Rsyncd => self.need("rsyncd", "rsync", "rsync"),
+            Server::SmbServer => {
+                if !self.paths.contains_key(server.name()) {
+                    let reason = "it is not built; `cargo xtask bench server` builds it";
+                    self.missing.insert(server.name().to_owned(), reason.to_owned());
+                }
+            }
         }
     }
 
@@ -99,7 +111,7 @@ impl Tools {
     }
 }
 
-/// First line of `--version`.
+/// Returns the first line of `--version`.
 fn version(path: &Path, scratch: &Path) -> Option<String> {
     let output = clean(path, scratch)
         .arg("--version")
@@ -113,10 +125,10 @@ fn version(path: &Path, scratch: &Path) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" "))
 }
 
-/// A hash of a program, since its version is changed more rarely than the program.
+/// Returns a hash of a program, since its version changes more rarely than the program.
 fn build(path: &Path) -> String {
     let bytes = fs::read(path).unwrap_or_default();
-    // FNV-1a, by eight bytes: to tell builds apart, not to resist anyone.
+    // FNV-1a over words of eight bytes: it tells builds apart and resists no attack.
     let hash = bytes.chunks(8).fold(0xCBF2_9CE4_8422_2325_u64, |hash, chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
@@ -132,18 +144,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_named_with_the_reason() {
+    fn missing_programs_are_listed_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("ropeway");
         fs::write(&program, "not a program").unwrap();
         let pairs = ["ropeway:ropeway", "cp:smbd"].map(|pair| pair.parse::<Pair>().unwrap());
-        let tools = Tools::find(&pairs, &program, folder.path());
+        let tools = Tools::find(&pairs, &program, None, folder.path());
         assert!(tools.missing["cp"].contains("mount"), "{:?}", tools.missing);
         assert_eq!(tools.available(&pairs), &pairs[..1]);
         let old = tools.versions["ropeway"].clone();
         fs::write(&program, "not a program either").unwrap();
         assert_ne!(
-            Tools::find(&pairs, &program, folder.path()).versions["ropeway"],
+            Tools::find(&pairs, &program, None, folder.path()).versions["ropeway"],
             old
         );
     }

@@ -1,4 +1,4 @@
-//! The TOML of a scenario.
+//! Parses the TOML of a scenario.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,18 +10,18 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Visitor};
 use toml::Spanned;
 
-use super::words::{self, Direction, Pair};
+use super::words::{self, Direction, Pair, Protection};
 use super::{CELLS_MAX, NamedLink, ONCE_ABOVE, Scenario, ScenarioError};
 use crate::link::{Congestion, Cut, LinkSpec, Rate, TcpSpec, parse_loss, parse_time, round_trip};
 use crate::work::{SEED, Work};
 
-/// Bytes of a file: the biggest shipped one has three thousand.
+/// Largest size of a file in bytes; the biggest shipped one has three thousand.
 const FILE_MAX_BYTES: usize = 256 << 10;
-/// Where to look.
+/// Advice in every error.
 const HINT: &str = "docs/lab.md explains every line; `ropeway lab list` shows the scenarios that ship";
-/// Runs that a scenario has if it does not say: one that is discarded and two that count.
+/// Default number of runs: one that is discarded and two that count.
 const RUNS: u32 = 3;
-/// A named lab stays below.
+/// Default budget, which shipped scenarios do not exceed.
 const BUDGET: Duration = Duration::from_secs(3 * 3600);
 
 #[derive(Deserialize)]
@@ -40,6 +40,9 @@ struct File {
     #[serde(default)]
     scales: BTreeMap<Word<Work>, Scale>,
     seed: Option<u32>,
+    limit: Option<Word<Time>>,
+    #[serde(default)]
+    ropeway_flags: Vec<String>,
     published: Option<Word<Publication>>,
     #[serde(default)]
     tcp: Tcp,
@@ -60,10 +63,14 @@ struct Tcp {
 #[serde(deny_unknown_fields)]
 struct Link {
     name: Word<Name>,
+    #[serde(default)]
+    loopback: bool,
+    protection: Option<Word<Protection>>,
+    works: Option<Vec<Word<Work>>>,
     rtt: Option<Word<Time>>,
     up_delay: Option<Word<Time>>,
     down_delay: Option<Word<Time>>,
-    rate: Word<Rate>,
+    rate: Option<Word<Rate>>,
     down_rate: Option<Word<Rate>>,
     jitter: Option<Word<Time>>,
     loss: Option<Word<Loss>>,
@@ -79,7 +86,7 @@ struct Link {
     ecn: Option<bool>,
 }
 
-/// When a link is cut, counted from the start of each run.
+/// A cut of a link, counted from the start of each run.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CutTimes {
@@ -87,7 +94,7 @@ struct CutTimes {
     r#for: Option<Word<Time>>,
 }
 
-/// A text that is read by `FromStr`.
+/// A text that `FromStr` parses.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Word<T>(T);
 
@@ -109,7 +116,7 @@ impl<'de, T: FromStr<Err = String>> Deserialize<'de> for Word<T> {
     }
 }
 
-/// Makes a type that is read from text by a function.
+/// Defines a type that a function parses from text.
 macro_rules! from_text {
     ($name:ident, $inner:ty, $parse:expr) => {
         #[derive(Clone)]
@@ -163,7 +170,7 @@ impl<'de> Deserialize<'de> for Scale {
     }
 }
 
-/// Reads a file's text.
+/// Parses a file's text.
 pub(super) fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
     let at = |offset: usize, message: String| ScenarioError {
         place: Some(format!(
@@ -196,7 +203,7 @@ fn build(raw: File, at: &dyn Fn(usize, String) -> ScenarioError) -> Result<Scena
     let mut links: Vec<NamedLink> = Vec::new();
     for link in raw.link {
         let place = link.span().start;
-        let link = named_link(link.into_inner(), &raw.tcp).map_err(|message| at(place, message))?;
+        let link = named_link(link.into_inner(), &raw.tcp, &works).map_err(|message| at(place, message))?;
         if links.iter().any(|known| known.name == link.name) {
             return Err(at(place, format!("there are two links {:?}", link.name)));
         }
@@ -224,6 +231,8 @@ fn build(raw: File, at: &dyn Fn(usize, String) -> ScenarioError) -> Result<Scena
             .collect(),
         seed: raw.seed.map_or(SEED, u64::from),
         published: raw.published.is_some(),
+        limit: raw.limit.map(|time| time.0.0),
+        ropeway_flags: raw.ropeway_flags,
     };
     if scenario.cells() > CELLS_MAX {
         return Err(at(
@@ -248,9 +257,29 @@ fn distinct<T: PartialEq>(words: Vec<Word<T>>) -> Result<Vec<T>, String> {
     Ok(kept)
 }
 
-fn named_link(link: Link, tcp: &Tcp) -> Result<NamedLink, String> {
+fn named_link(link: Link, tcp: &Tcp, all: &[Work]) -> Result<NamedLink, String> {
     let name = link.name.0.0;
-    let rate = link.rate.0;
+    let protection = link.protection.map(|word| word.0);
+    let works = link.works.map(distinct).transpose();
+    let works = works.map_err(|message| format!("link {name}: works: {message}"))?;
+    if let Some(odd) = works.iter().flatten().find(|work| !all.contains(work)) {
+        return Err(format!("link {name}: {} is not among the works", odd.name()));
+    }
+    if link.loopback {
+        if link.rate.is_some() || link.rtt.is_some() {
+            return Err(format!("link {name}: the loopback has no rtt and no rate"));
+        }
+        return Ok(NamedLink {
+            name,
+            spec: LinkSpec::new(Duration::ZERO, None),
+            loopback: true,
+            protection,
+            works,
+        });
+    }
+    let Some(Word(rate)) = link.rate else {
+        return Err(format!("link {name}: missing field `rate`"));
+    };
     let tcp = tcp.clone();
     let time = |word: Option<Word<Time>>| word.map(|time| time.0.0);
     let (rtt, up_delay) = round_trip(time(link.rtt), time(link.up_delay), time(link.down_delay))
@@ -279,10 +308,16 @@ fn named_link(link: Link, tcp: &Tcp) -> Result<NamedLink, String> {
     };
     spec.check().map_err(|error| format!("link {name}: {error}"))?;
     bounds(&spec.tcp).map_err(|message| format!("link {name}: {message}"))?;
-    Ok(NamedLink { name, spec })
+    Ok(NamedLink {
+        name,
+        spec,
+        loopback: false,
+        protection,
+        works,
+    })
 }
 
-/// What the kernel would take and not do as it is told.
+/// Checks values that the kernel would accept without obeying them.
 fn bounds(tcp: &TcpSpec) -> Result<(), String> {
     if tcp
         .buffer_max_bytes

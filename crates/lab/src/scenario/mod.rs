@@ -1,7 +1,7 @@
-//! What a lab is to measure: link x work x direction x client and server, and how often.
+//! Scenarios: what a lab measures (link x work x direction x client and server), and how often.
 //!
-//! Scenarios are small TOML files. Those that ship with the program are in [`SHIPPED`]; everything in a file is checked
-//! when it is read, and what is wrong is named by its line.
+//! A scenario is a small TOML file. [`SHIPPED`] holds those of the program. Everything in a file is
+//! checked when it is read; an error names the line.
 
 mod file;
 mod words;
@@ -9,13 +9,13 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use words::{Client, Direction, Pair, Server};
+pub use words::{Client, Direction, Pair, Protection, Server};
 
 use crate::link::{LinkSpec, Rate};
 use crate::work::Work;
 
-/// Scenarios of the program: name and text.
-pub const SHIPPED: [(&str, &str); 4] = [
+/// Scenarios that ship with the program: name and text.
+pub const SHIPPED: [(&str, &str); 7] = [
     ("tr3869", include_str!("../../scenarios/tr3869.toml")),
     (
         "tr3869-small-window",
@@ -23,78 +23,98 @@ pub const SHIPPED: [(&str, &str); 4] = [
     ),
     ("quick", include_str!("../../scenarios/quick.toml")),
     ("demo", include_str!("../../scenarios/demo.toml")),
+    ("wan", include_str!("../../scenarios/wan.toml")),
+    ("smb", include_str!("../../scenarios/smb.toml")),
+    ("server", include_str!("../../scenarios/server.toml")),
 ];
 
-/// Most cells of a scenario: more would not end.
+/// Largest number of cells of a scenario: more would not end.
 pub const CELLS_MAX: usize = 4096;
 
-/// A cell longer than this runs once, unless the scenario says otherwise.
+/// Default time above which a cell runs once.
 pub(crate) const ONCE_ABOVE: Duration = Duration::from_secs(60);
 
-/// A scenario, all of it checked.
+/// A checked scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Its name, fit for a folder.
+    /// Name, fit for a folder.
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// Over what, in the order of the report.
+    /// Links, in the order of the report.
     pub links: Vec<NamedLink>,
-    /// What.
+    /// Works that are copied or listed.
     pub works: Vec<Work>,
-    /// Which ways.
+    /// Directions of the works.
     pub directions: Vec<Direction>,
-    /// By whom, with which server.
+    /// Clients with their servers.
     pub pairs: Vec<Pair>,
-    /// Runs of each cell, the discarded first one included.
+    /// Number of runs of each cell, with the discarded first run.
     pub runs: u32,
-    /// A cell whose first run, or whose line time, is longer runs once.
+    /// A cell whose first run or line time is longer runs once.
     pub once_above: Duration,
-    /// How long all of it may take.
+    /// Longest time of the whole lab.
     pub budget: Duration,
-    /// Sum of the rates of links that are at work at the same time; `None`: one after the other.
+    /// Largest sum of the rates of links in use at the same time; `None` for one link at a time.
     pub side_by_side: Option<Rate>,
     /// Share of the works' full size.
     pub scale: f64,
-    /// Works that are smaller or bigger still: what [`Self::scale`] is multiplied by.
+    /// Further factors of single works, by which [`Self::scale`] is multiplied.
     pub scales: BTreeMap<Work, f64>,
-    /// What works are made from.
+    /// Seed of the works.
     pub seed: u64,
-    /// Whether the published seconds of TR-3869 belong to it.
+    /// Whether the report shows the published seconds of TR-3869.
     pub published: bool,
+    /// Longest time of a run, where it is less than the group's own limit.
+    pub limit: Option<Duration>,
+    /// Flags of `ropeway copy`.
+    pub ropeway_flags: Vec<String>,
 }
 
-/// A link with a name.
+/// A named link of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedLink {
-    /// Fit for a file name.
+    /// Name, fit for a file name.
     pub name: String,
-    /// What it is like.
+    /// Delay, rate and TCP settings. Unused on the loopback.
     pub spec: LinkSpec,
+    /// Whether it is this machine's loopback: no emulation, no proof, no floor.
+    pub loopback: bool,
+    /// What servers demand on it; `None` for their defaults.
+    pub protection: Option<Protection>,
+    /// Works that go over it; `None` for all works of the scenario.
+    pub works: Option<Vec<Work>>,
 }
 
-/// Why a scenario cannot be used.
+impl NamedLink {
+    /// Whether a work goes over this link.
+    pub fn carries(&self, work: Work) -> bool {
+        self.works.as_ref().is_none_or(|works| works.contains(&work))
+    }
+}
+
+/// A scenario is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default())]
 pub struct ScenarioError {
-    /// File and line.
+    /// File and line, or the flag.
     pub place: Option<String>,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// What can be done.
+    /// Advice for the user.
     pub hint: String,
 }
 
-/// What is asked for beside the scenario's own.
+/// Changes that the caller makes to a scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// Share of the works' full size.
     pub scale: Option<f64>,
-    /// Runs of each cell.
+    /// Number of runs of each cell.
     pub runs: Option<u32>,
-    /// How long all of it may take.
+    /// Longest time of the whole lab.
     pub budget: Option<Duration>,
-    /// Sum of rates at the same time.
+    /// Largest sum of rates at the same time.
     pub side_by_side: Option<Option<Rate>>,
     /// Only these clients.
     pub clients: Vec<Client>,
@@ -109,34 +129,50 @@ pub struct Changes {
 }
 
 impl Scenario {
-    /// One that ships with the program.
+    /// Returns a scenario that ships with the program.
     pub fn shipped(name: &str) -> Option<Result<Self, ScenarioError>> {
         let found = SHIPPED.iter().find(|(known, _)| *known == name);
         found.map(|(name, text)| Self::parse(&format!("{name}.toml"), text))
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line.
+    /// The first fault, with its line.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
         file::parse(file, text)
     }
 
-    /// Share of a work's full size.
+    /// Returns the share of a work's full size.
     pub fn scale_of(&self, work: Work) -> f64 {
         self.scale * self.scales.get(&work).copied().unwrap_or(1.0)
     }
 
-    /// Cells in all.
+    /// Number of cells.
     pub fn cells(&self) -> usize {
-        self.links.len() * self.works.len() * self.directions.len() * self.pairs.len()
+        let directions = |work: &Work| self.directions_of(*work).count();
+        let groups: usize = (self.links.iter())
+            .map(|link| {
+                self.works
+                    .iter()
+                    .filter(|work| link.carries(**work))
+                    .map(directions)
+                    .sum::<usize>()
+            })
+            .sum();
+        groups * self.pairs.len()
     }
 
-    /// The same with changes.
+    /// The directions in which a work is moved: a listing is only read.
+    pub fn directions_of(&self, work: Work) -> impl Iterator<Item = Direction> {
+        let wanted = move |direction: &Direction| !work.is_listing() || *direction == Direction::Read;
+        self.directions.iter().copied().filter(wanted)
+    }
+
+    /// Returns the scenario with changes.
     ///
     /// # Errors
-    /// A change is out of bounds, or leaves nothing to do.
+    /// A change is out of bounds, or leaves nothing to measure.
     pub fn with(mut self, changes: &Changes) -> Result<Self, ScenarioError> {
         if let Some(scale) = changes.scale {
             self.scale = words::scale(scale).map_err(|message| ScenarioError::of_flag("--scale", message))?;

@@ -1,4 +1,4 @@
-//! The words of a scenario: each is read from text or number and within its bounds.
+//! Names and numbers of a scenario: each is parsed and within its bounds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Scales that make sense: below, no work is left; above, no machine holds it.
+/// Accepted scales: below, no work is left; above, no machine holds it.
 const SCALE: std::ops::RangeInclusive<f64> = 1e-6..=10.0;
-/// Runs that make sense (a guess).
+/// Accepted numbers of runs (a guess).
 const RUNS: std::ops::RangeInclusive<u32> = 1..=100;
 /// Longest budget.
 const BUDGET_MAX: Duration = Duration::from_secs(7 * 86_400);
 
-/// Who copies.
+/// A client that copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Client {
@@ -21,15 +21,17 @@ pub enum Client {
     Ropeway,
     /// Samba's smbclient, `mget` and `mput` with recursion.
     Smbclient,
-    /// rclone's SMB backend, 4 transfers.
+    /// rclone's SMB backend with its default of 4 transfers.
     Rclone,
+    /// rclone's SMB backend with 32 transfers.
+    Rclone32,
     /// `rsync -a` with a daemon.
     Rsync,
     /// `cp -r` on a mounted share.
     Cp,
 }
 
-/// Who serves.
+/// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Server {
@@ -39,9 +41,21 @@ pub enum Server {
     Smbd,
     /// An rsync daemon.
     Rsyncd,
+    /// The crate smb-server, behind the arguments of `ropeway serve`.
+    SmbServer,
 }
 
-/// Which way the bytes go.
+/// What a server demands of its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protection {
+    /// Signatures, and no encryption.
+    Signed,
+    /// Encryption.
+    Sealed,
+}
+
+/// Direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -54,28 +68,30 @@ pub enum Direction {
 /// A client with its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Pair {
-    /// Who copies.
+    /// The client.
     pub client: Client,
-    /// From or to whom.
+    /// The server.
     pub server: Server,
 }
 
 impl Client {
-    /// All.
-    pub const ALL: [Self; 5] = [
+    /// All values.
+    pub const ALL: [Self; 6] = [
         Self::Ropeway,
         Self::Smbclient,
         Self::Rclone,
+        Self::Rclone32,
         Self::Rsync,
         Self::Cp,
     ];
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ropeway => "ropeway",
             Self::Smbclient => "smbclient",
             Self::Rclone => "rclone",
+            Self::Rclone32 => "rclone-32",
             Self::Rsync => "rsync",
             Self::Cp => "cp",
         }
@@ -83,24 +99,38 @@ impl Client {
 }
 
 impl Server {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::Ropeway, Self::Smbd, Self::Rsyncd];
+    /// All values.
+    pub const ALL: [Self; 4] = [Self::Ropeway, Self::Smbd, Self::Rsyncd, Self::SmbServer];
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ropeway => "ropeway",
             Self::Smbd => "smbd",
             Self::Rsyncd => "rsyncd",
+            Self::SmbServer => "smb-server",
+        }
+    }
+}
+
+impl Protection {
+    /// Both values.
+    pub const ALL: [Self; 2] = [Self::Signed, Self::Sealed];
+
+    /// Returns the name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Signed => "signed",
+            Self::Sealed => "sealed",
         }
     }
 }
 
 impl Direction {
-    /// Both.
+    /// Both values.
     pub const ALL: [Self; 2] = [Self::Read, Self::Write];
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -115,7 +145,7 @@ impl fmt::Display for Pair {
     }
 }
 
-/// Picks by name, or names the names.
+/// Returns the value of a name, or an error that lists all names.
 fn named<T: Copy>(text: &str, what: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T, String> {
     let found = all.iter().copied().find(|one| name(*one) == text);
     found.ok_or_else(|| {
@@ -137,6 +167,14 @@ impl FromStr for Server {
 
     fn from_str(text: &str) -> Result<Self, String> {
         named(text, "server", &Self::ALL, Self::name)
+    }
+}
+
+impl FromStr for Protection {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        named(text, "protection", &Self::ALL, Self::name)
     }
 }
 
@@ -177,7 +215,7 @@ impl FromStr for Pair {
     }
 }
 
-/// A scale within its bounds.
+/// Checks a scale.
 pub(super) fn scale(scale: f64) -> Result<f64, String> {
     if SCALE.contains(&scale) {
         Ok(scale)
@@ -186,7 +224,7 @@ pub(super) fn scale(scale: f64) -> Result<f64, String> {
     }
 }
 
-/// Runs within their bounds.
+/// Checks a number of runs.
 pub(super) fn runs(runs: u32) -> Result<u32, String> {
     if RUNS.contains(&runs) {
         Ok(runs)
@@ -195,7 +233,7 @@ pub(super) fn runs(runs: u32) -> Result<u32, String> {
     }
 }
 
-/// A budget within its bounds.
+/// Checks a budget.
 pub(super) fn budget(budget: Duration) -> Result<Duration, String> {
     if budget <= BUDGET_MAX {
         Ok(budget)
@@ -204,7 +242,7 @@ pub(super) fn budget(budget: Duration) -> Result<Duration, String> {
     }
 }
 
-/// A name: fit for a file's.
+/// Checks a name, which must be fit for a file name.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let fit = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
     if (1..=64).contains(&text.len()) && text.chars().all(fit) && !text.starts_with(['.', '-']) {

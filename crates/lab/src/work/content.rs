@@ -1,14 +1,14 @@
-//! What is in the files of a work set: bytes that compress as those of real files do.
+//! Contents of a work's files: bytes that compress as those of real files do.
 
 use serde::Serialize;
 
-use crate::link::random::Random;
+use crate::random::SplitMix64;
 
-/// Block whose compression is measured.
+/// Size of the blocks whose compression is measured.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Blocks of a sample.
+/// Number of blocks in a sample.
 const SAMPLE_BLOCKS: usize = 16;
-/// One record of a spreadsheet: what it is, row, column and format, and a number.
+/// Size of a spreadsheet record: type, row, column, format and a number.
 const RECORD_BYTES: usize = 32;
 
 /// A kind of content.
@@ -27,7 +27,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// All.
+    /// All kinds.
     pub const ALL: [Self; 5] = [
         Self::Spreadsheet,
         Self::Office,
@@ -36,7 +36,7 @@ impl Content {
         Self::Text,
     ];
 
-    /// Size by LZ4 (blocks of 64 KiB) divided by size, of one MiB.
+    /// Returns the size after LZ4 (blocks of 64 KiB) divided by the size, for one MiB.
     pub fn lz4_ratio(self) -> f64 {
         let mut block = vec![0; BLOCK_BYTES];
         let mut writer = Writer::new(self, 1);
@@ -50,11 +50,11 @@ impl Content {
     }
 }
 
-/// The bytes of one file, one after the other.
+/// Generates the bytes of one file.
 #[derive(Clone, Debug)]
 pub(super) struct Writer {
     content: Content,
-    random: Random,
+    random: SplitMix64,
     record: u32,
 }
 
@@ -62,12 +62,13 @@ impl Writer {
     pub(super) fn new(content: Content, seed: u64) -> Self {
         Self {
             content,
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             record: 0,
         }
     }
 
-    /// The next bytes. Blocks must be asked for in the same sizes to be the same, multiples of 64 KiB but for the last.
+    /// Fills a buffer with the next bytes. The same bytes come only from calls of the same sizes:
+    /// multiples of 64 KiB, except the last.
     pub(super) fn fill(&mut self, buffer: &mut [u8]) {
         match self.content {
             Content::Spreadsheet => self.records(buffer),
@@ -83,7 +84,7 @@ impl Writer {
             record[..4].copy_from_slice(&[0x03, 0x02, 0x1C, 0x00]);
             record[4..8].copy_from_slice(&self.record.to_le_bytes());
             record[8..10].copy_from_slice(&0x0F_u16.to_le_bytes());
-            // A number of few digits, and its text.
+            // A number and a second one, as its text.
             let value = self.random.next();
             record[10..18].copy_from_slice(&value.to_le_bytes());
             record[18..26].copy_from_slice(&self.random.next().to_le_bytes());
@@ -92,7 +93,7 @@ impl Writer {
         }
     }
 
-    /// A tenth of each block is a directory, the rest is packed already.
+    /// A tenth of each block is a directory; the rest is compressed already.
     fn packed(&mut self, buffer: &mut [u8]) {
         for block in buffer.chunks_mut(BLOCK_BYTES) {
             let directory = block.len() / 10;
@@ -139,7 +140,7 @@ impl Writer {
         ];
         let mut at = 0;
         while at < buffer.len() {
-            // Each word of the generator gives twelve words of five bits.
+            // 64 random bits choose twelve words by five bits each.
             let mut bits = self.random.next();
             for _ in 0..12 {
                 let word = WORDS[(bits & 31) as usize];

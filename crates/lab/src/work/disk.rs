@@ -1,4 +1,4 @@
-//! Work sets on a disk: made, and compared with a copy.
+//! Writes works to a disk and compares copies with them.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -7,16 +7,16 @@ use std::path::Path;
 use super::content::Writer;
 use super::{Entry, Plan};
 
-/// Bytes of one read or write.
+/// Size of a read or write in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Files in a copy that are looked at beyond those that belong there: whoever has more has made a mess.
+/// Extra files in a copy that are counted before the count ends.
 const STRANGERS_MAX: u64 = 1000;
 
 impl Plan {
-    /// Makes all files below a folder, which is made too. `stop` ends it early.
+    /// Creates all files below a folder, which is created too. Ends early when `stop` returns true.
     ///
     /// # Errors
-    /// Something cannot be written, or it was stopped (`Interrupted`).
+    /// A file cannot be written, or the call was stopped (`Interrupted`).
     pub fn write(&self, root: &Path, stop: &dyn Fn() -> bool) -> io::Result<()> {
         fs::create_dir_all(root)?;
         for folder in self.folders() {
@@ -29,7 +29,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether a copy holds these files and no others, byte for byte. Gives what is wrong, for people.
+    /// Checks that a copy holds these files and no others, byte for byte. The inner error is the
+    /// first difference, for people.
     ///
     /// # Errors
     /// The source cannot be read.
@@ -45,6 +46,26 @@ impl Plan {
             return Ok(Err(format!("{found} files arrived instead of {}", self.files())));
         }
         Ok(Ok(()))
+    }
+}
+
+impl Plan {
+    /// Checks that the output of a listing names every file, a line each. The inner error is the
+    /// difference, for people.
+    ///
+    /// # Errors
+    /// The output cannot be read.
+    pub fn compare_listing(&self, output: &Path) -> io::Result<Result<(), String>> {
+        let text = String::from_utf8_lossy(&fs::read(output)?).into_owned();
+        let prefix = self
+            .entries
+            .first()
+            .map_or("", |entry| entry.path.trim_end_matches(|c: char| c != ' '));
+        let listed = text.lines().filter(|line| line.contains(prefix)).count() as u64;
+        Ok(match listed == self.files() {
+            true => Ok(()),
+            false => Err(format!("{listed} of {} entries are listed", self.files())),
+        })
     }
 }
 
@@ -101,7 +122,7 @@ fn same(
     Ok(Ok(()))
 }
 
-/// Regular files below a folder, at most so many.
+/// Counts the files below a folder, up to `most`.
 fn count(root: &Path, most: u64) -> io::Result<u64> {
     let (mut waiting, mut found) = (vec![root.to_path_buf()], 0);
     while let Some(folder) = waiting.pop() {

@@ -1,7 +1,7 @@
-//! Work sets: what is moved, the same bytes for the same seed and scale.
+//! Works: sets of files that are copied; the same seed and scale give the same bytes.
 //!
-//! A [`Plan`] is pure: names, sizes and kinds of content. [`Plan::write`] makes it, [`Plan::compare`] says whether a copy
-//! is the same.
+//! A [`Plan`] is pure: names, sizes and kinds of content. [`Plan::write`] creates the files and
+//! [`Plan::compare`] checks a copy.
 
 mod content;
 mod disk;
@@ -10,15 +10,15 @@ use serde::Serialize;
 
 pub use content::Content;
 
-use crate::link::random::Random;
+use crate::random::SplitMix64;
 use crate::report::WorkSummary;
 
-/// Seed of all work sets, unless a scenario has another.
+/// Seed of all works, unless a scenario has another.
 pub const SEED: u64 = 0x0DD5_EED5;
 /// Bytes of [`Work::Folder4350mb`], as published.
 const FOLDER_BYTES: u64 = 4_680_843_264;
 
-/// A work set.
+/// A set of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Work {
     /// One spreadsheet-like file of 100 MB.
@@ -33,46 +33,61 @@ pub enum Work {
     Folder4350mb,
     /// 3,000 files of 1 to 64 KB.
     Small3000,
+    /// One file of 1 GiB.
+    File1gib,
+    /// A folder of 100,000 empty files, which is listed and not copied.
+    List100k,
+    /// 100,000 files of 1 to 16 KiB in 100 folders.
+    Small100k,
+    /// One file of 4 GiB.
+    File4gib,
+    /// 3,000 files of 1 KiB to 48 MiB, as in home folders: most files small, most bytes in few.
+    Mixed3000,
 }
 
-/// One file to be.
+/// One file of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Below the root, folders separated by `/`.
+    /// Path below the root, separated by `/`.
     pub path: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What is in it.
+    /// Kind of content.
     pub content: Content,
-    /// What its content is made from.
+    /// Seed of the content.
     pub seed: u64,
 }
 
-/// What a work set will be.
+/// The files of a work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Which.
+    /// The work.
     pub work: Work,
-    /// What it is made from.
+    /// Seed of names, sizes and contents.
     pub seed: u64,
     /// Share of the full size.
     pub scale: f64,
-    /// All files.
+    /// The files.
     pub entries: Vec<Entry>,
 }
 
 impl Work {
     /// All.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::File100mb,
         Self::Dirset1gb,
         Self::File2500mb,
         Self::Mp3set,
         Self::Folder4350mb,
         Self::Small3000,
+        Self::File1gib,
+        Self::List100k,
+        Self::Small100k,
+        Self::File4gib,
+        Self::Mixed3000,
     ];
 
-    /// As scenarios and cells name it.
+    /// Name in scenarios and cells.
     pub fn name(self) -> &'static str {
         match self {
             Self::File100mb => "file100mb",
@@ -81,6 +96,11 @@ impl Work {
             Self::Mp3set => "mp3set",
             Self::Folder4350mb => "folder4350mb",
             Self::Small3000 => "small3000",
+            Self::File1gib => "file1gib",
+            Self::List100k => "list100k",
+            Self::Small100k => "small100k",
+            Self::File4gib => "file4gib",
+            Self::Mixed3000 => "mixed3000",
         }
     }
 
@@ -93,19 +113,29 @@ impl Work {
             Self::Mp3set => "2.5 GB in 300 files of music",
             Self::Folder4350mb => "4.35 GiB in 38 files of 10 KB to 1 GB",
             Self::Small3000 => "3,000 files of 1 to 64 KB",
+            Self::File1gib => "one file of 1 GiB",
+            Self::List100k => "one folder of 100,000 entries",
+            Self::Small100k => "100,000 files of 1 to 16 KiB",
+            Self::File4gib => "one file of 4 GiB",
+            Self::Mixed3000 => "3,000 files of 1 KiB to 48 MiB",
         }
     }
 
-    /// The one of this name.
+    /// Whether the work is listed, not copied.
+    pub fn is_listing(self) -> bool {
+        self == Self::List100k
+    }
+
+    /// Returns the work of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|work| work.name() == name)
     }
 
-    /// What it will be. The scale multiplies the bytes of single files and of the folder, and the number of files of the
-    /// other sets, whose sizes stay.
+    /// Returns the plan. The scale multiplies the bytes of single files and of the folder, and the
+    /// number of files of the other sets, which keep their sizes.
     pub fn plan(self, seed: u64, scale: f64) -> Plan {
         let mut draft = Draft {
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             entries: Vec::new(),
         };
         match self {
@@ -123,6 +153,11 @@ impl Work {
             Self::Mp3set => draft.music(scaled(300, scale)),
             Self::Folder4350mb => draft.folder(scaled(FOLDER_BYTES, scale)),
             Self::Small3000 => draft.small(scaled(3000, scale)),
+            Self::File1gib => draft.add("bulk.bin".to_owned(), scaled(1 << 30, scale), Content::Archive),
+            Self::File4gib => draft.add("big.bin".to_owned(), scaled(4 << 30, scale), Content::Archive),
+            Self::List100k => draft.entries(scaled(100_000, scale)),
+            Self::Small100k => draft.tiny(scaled(100_000, scale)),
+            Self::Mixed3000 => draft.mixed(scaled(3000, scale)),
         }
         Plan {
             work: self,
@@ -139,12 +174,12 @@ impl Plan {
         self.entries.iter().map(|entry| entry.bytes).sum()
     }
 
-    /// How many files.
+    /// Number of files.
     pub fn files(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// Folders, the root left out.
+    /// Returns all folders except the root.
     pub fn folders(&self) -> Vec<&str> {
         let mut folders: Vec<&str> = self
             .entries
@@ -157,7 +192,8 @@ impl Plan {
         folders
     }
 
-    /// Size by LZ4 (blocks of 64 KiB) divided by size: measured for each kind of content, weighed by bytes.
+    /// Returns the size after LZ4 (blocks of 64 KiB) divided by the size: measured for each kind of
+    /// content, weighted by bytes.
     pub fn lz4_ratio(&self) -> f64 {
         let share = |content: Content| {
             let those = self.entries.iter().filter(|entry| entry.content == content);
@@ -171,7 +207,7 @@ impl Plan {
         sum / (self.bytes() as f64).max(1.0)
     }
 
-    /// One line for people; what a scale made of it is said.
+    /// Returns a line for people, with the effect of the scale.
     pub fn title(&self) -> String {
         let whole = self.work.title();
         if (self.scale - 1.0).abs() < f64::EPSILON {
@@ -185,7 +221,7 @@ impl Plan {
         format!("{whole}, times {}: {megabytes:.1} MB in {files}", self.scale)
     }
 
-    /// For the document.
+    /// Returns the summary for a report.
     pub fn summary(&self) -> WorkSummary {
         WorkSummary {
             name: self.work.name().to_owned(),
@@ -205,7 +241,7 @@ fn scaled(count: u64, scale: f64) -> u64 {
 }
 
 struct Draft {
-    random: Random,
+    random: SplitMix64,
     entries: Vec<Entry>,
 }
 
@@ -228,8 +264,8 @@ impl Draft {
             ("pdf", Content::Office),
             ("jpg", Content::Archive),
         ];
-        // For 300 files of 50 KB to 5 MB to make 1 GB the mean has to be 3.3 MB, so the greater part is big: the root of
-        // an even spread has just that mean.
+        // 300 files of 50 KB to 5 MB make 1 GB if their mean is 3.3 MB. The root of an even spread has
+        // that mean.
         let bytes = files * 10_000_000 / 3;
         let sizes = self.sizes(files, bytes, 50_000, 5_000_000, f64::sqrt);
         for (index, size) in sizes.into_iter().enumerate() {
@@ -252,7 +288,7 @@ impl Draft {
         }
     }
 
-    /// Four big files make most of the bytes; the others are spread evenly by their logarithm.
+    /// Four big files hold most of the bytes; the logarithms of the other sizes are evenly spread.
     fn folder(&mut self, bytes: u64) {
         const FILES: u64 = 38;
         let part = bytes as f64 / FOLDER_BYTES as f64;
@@ -294,14 +330,46 @@ impl Draft {
         }
     }
 
-    /// Sizes within bounds that make exactly `bytes` together, if that can be.
+    fn entries(&mut self, files: u64) {
+        for index in 0..files {
+            self.add(format!("entry number {index:06}.txt"), 0, Content::Text);
+        }
+    }
+
+    fn tiny(&mut self, files: u64) {
+        let folders = files.div_ceil(1000).max(10);
+        for index in 0..files {
+            let size = 1024 + self.random.up_to(15 * 1024);
+            self.add(
+                format!("d{:03}/f{index:06}", index % folders),
+                size,
+                Content::Archive,
+            );
+        }
+    }
+
+    fn mixed(&mut self, files: u64) {
+        for index in 0..files {
+            let (low, high) = match index % 100 {
+                0 => (8 << 20, 48 << 20),
+                1..10 => (256 << 10, 4 << 20),
+                _ => (1_u64 << 10, 256_u64 << 10),
+            };
+            let (from, to) = ((low as f64).ln(), (high as f64).ln());
+            let size = ((from + (to - from) * self.random.fraction()).exp() as u64).clamp(low, high);
+            let path = format!("part {}/sub{}/file {index:05}.dat", index % 12, index % 7);
+            self.add(path, size, Content::Archive);
+        }
+    }
+
+    /// Draws sizes within bounds whose sum is exactly `bytes`, where that is possible.
     fn sizes(&mut self, files: u64, bytes: u64, low: u64, high: u64, shape: impl Fn(f64) -> f64) -> Vec<u64> {
         let (low_f, high_f) = (low as f64, high as f64);
         let drawn: Vec<f64> = (0..files)
             .map(|_| low_f + (high_f - low_f) * shape(self.random.fraction()))
             .collect();
         let total: f64 = drawn.iter().sum();
-        // Drawn towards one bound as much as the sum asks: no size leaves the bounds.
+        // Moves all sizes towards one bound until the sum fits, so that no size leaves the bounds.
         let bound = if total > bytes as f64 { low_f } else { high_f };
         let room = total - bound * files as f64;
         let factor = if room.abs() < 1.0 {
@@ -314,7 +382,7 @@ impl Draft {
             .map(|size| (bound + (size - bound) * factor) as u64)
             .map(|size| size.clamp(low, high))
             .collect();
-        // Rounding left less than a byte a file.
+        // Rounding lost less than a byte per file.
         let mut missing = bytes.saturating_sub(sizes.iter().sum());
         for size in &mut sizes {
             let more = missing.min(high.saturating_sub(*size));
@@ -366,8 +434,8 @@ mod tests {
     fn the_same_seed_gives_the_same_set_and_another_another() {
         for work in Work::ALL {
             assert_eq!(Work::named(work.name()), Some(work));
-            assert_eq!(work.plan(7, 0.5), work.plan(7, 0.5));
-            assert_ne!(work.plan(7, 0.5).entries, work.plan(8, 0.5).entries);
+            assert_eq!(work.plan(7, 0.01), work.plan(7, 0.01));
+            assert_ne!(work.plan(7, 0.01).entries, work.plan(8, 0.01).entries);
         }
         assert_eq!(Work::named("File100MB"), None);
     }
@@ -385,7 +453,10 @@ mod tests {
         assert_eq!((plan.files(), plan.bytes()), (38, 4_680_843));
         for work in Work::ALL {
             let tiny = work.plan(SEED, 1e-9);
-            assert!(tiny.bytes() > 0 && tiny.files() > 0, "{work:?}");
+            assert!(
+                (tiny.bytes() > 0 || work.is_listing()) && tiny.files() > 0,
+                "{work:?}"
+            );
         }
     }
 

@@ -1,8 +1,8 @@
 //! Users of a private smbd.
 //!
-//! Samba takes only users that the system knows. So each user gets a unix account that exists everywhere and that
-//! nobody logs in to, through `username map`: the first is who smbd runs as, the others are `daemon`, `bin`, …
-//! Password and state are those of that account in a passdb of its own.
+//! Samba takes only users that the system knows. So `username map` gives each user a unix account
+//! that exists everywhere and has no logins: the first is the account that smbd runs as, the others
+//! are `daemon`, `bin`, … The instance's own passdb holds password and state of that account.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,17 +12,18 @@ use std::process::{Command, Output, Stdio};
 
 use super::conf::WORKGROUP;
 use crate::PeerError;
-use crate::process::{is_root, require};
+use crate::procfs::in_user_namespace;
+use crate::session::{is_root, require};
 
-/// Accounts of Debian and most others that services share; each one's password is this instance's alone.
+/// Accounts of services in Debian and most other systems. Their passwords here are the instance's.
 const UNIX_ACCOUNTS: [&str; 13] = [
     "root", "daemon", "bin", "sys", "games", "man", "lp", "mail", "news", "uucp", "proxy", "backup", "list",
 ];
 
-/// State of an account.
+/// State of an account, with the error that a login gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Account {
-    /// Usable.
+    /// Logins succeed.
     #[default]
     Good,
     /// STATUS_ACCOUNT_DISABLED.
@@ -38,9 +39,9 @@ pub enum Account {
 /// A user with a password.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// As the client names it.
+    /// Name that the client gives.
     pub user: String,
-    /// Its password.
+    /// Password.
     pub password: String,
     pub(super) account: Account,
 }
@@ -55,16 +56,28 @@ impl Login {
     }
 }
 
-/// The unix accounts for that many users.
+/// User id of a process without an id map in a user namespace: the kernel's overflow id
+/// (user_namespaces(7)).
+const OVERFLOW_ID: &str = "65534";
+
+/// Whether smbd runs as root and may act as other users.
+pub(super) fn may_switch_users() -> bool {
+    is_root() && !in_user_namespace()
+}
+
+/// Returns the unix accounts for that many users.
 pub(super) fn unix_accounts(count: usize) -> Result<Vec<String>, PeerError> {
     let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    if !is_root() {
+    if !may_switch_users() {
         if count > 1 {
             return Err(PeerError::needs_root(
                 "an ordinary user's smbd can have only one user",
             ));
         }
-        let own = rustix::process::getuid().as_raw().to_string();
+        let own = match rustix::process::getuid() {
+            id if id.is_root() => OVERFLOW_ID.to_owned(),
+            id => id.as_raw().to_string(),
+        };
         let name = known
             .lines()
             .find(|line| line.split(':').nth(2) == Some(&own))
@@ -88,8 +101,8 @@ pub(super) fn unix_accounts(count: usize) -> Result<Vec<String>, PeerError> {
     Ok(found)
 }
 
-/// `username map`: each user's unix account. `!` ends the search, since an account may be called like a user. Users that
-/// come by Kerberos have the workgroup before their names.
+/// Returns the `username map`: each user's unix account. `!` ends the search, since an account may
+/// have the name of another user. Names from Kerberos carry the workgroup.
 pub(super) fn map(logins: &[Login], unix: &[String]) -> String {
     let mut text = String::new();
     for (login, account) in logins.iter().zip(unix) {
@@ -98,7 +111,7 @@ pub(super) fn map(logins: &[Login], unix: &[String]) -> String {
     text
 }
 
-/// Puts the users into the passdb that the configuration names.
+/// Adds the users to the passdb that the configuration names.
 pub(super) fn create(configuration: &Path, logins: &[Login], unix: &[String]) -> Result<(), PeerError> {
     for (login, account) in logins.iter().zip(unix) {
         let twice = format!("{0}\n{0}\n", login.password);
@@ -117,9 +130,9 @@ pub(super) fn create(configuration: &Path, logins: &[Login], unix: &[String]) ->
     Ok(())
 }
 
-/// Sets a user's password anew, while smbd runs too.
+/// Changes a user's password; smbd may run.
 pub(super) fn set_password(configuration: &Path, account: &str, password: &str) -> Result<(), PeerError> {
-    // Added again: pdbedit cannot change a password without a terminal.
+    // pdbedit cannot change a password without a terminal, so the user is removed and added.
     pdbedit(configuration, &["-x", "-u", account], "")?;
     pdbedit(
         configuration,
@@ -132,7 +145,7 @@ fn pdbedit(configuration: &Path, arguments: &[&str], input: &str) -> Result<(), 
     feed("pdbedit", configuration, arguments, input)
 }
 
-/// Runs one of samba's tools with words at its standard input: a password is no argument.
+/// Runs one of samba's tools. Passwords go to its standard input, not to its arguments.
 fn feed(tool: &str, configuration: &Path, arguments: &[&str], input: &str) -> Result<(), PeerError> {
     let mut command = Command::new(require(tool, "samba-common-bin")?);
     command.arg("-s").arg(configuration).args(arguments);
@@ -154,7 +167,7 @@ fn feed(tool: &str, configuration: &Path, arguments: &[&str], input: &str) -> Re
 fn run(mut command: Command, input: &str) -> std::io::Result<Output> {
     let mut child = command.spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A tool that fails early does not read it.
+        // A tool that fails early does not read its input.
         let _ = stdin.write_all(input.as_bytes());
     }
     child.wait_with_output()
@@ -165,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_user_has_an_account_of_its_own() {
+    fn each_user_maps_to_another_unix_account() {
         let logins = [
             Login::new("alice", "a", Account::Good),
             Login::new("zoé smith", "b", Account::Good),

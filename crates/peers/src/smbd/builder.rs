@@ -1,4 +1,4 @@
-//! What a private smbd should be, and its start.
+//! Settings of a private smbd, and its start.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,10 +11,10 @@ use super::conf::{self, Dialect, Encryption, Signing};
 use super::share::Share;
 use super::{Smbd, write};
 use crate::port::PortLock;
-use crate::process::{is_root, require};
+use crate::session::{is_root, require};
 use crate::{Kdc, PeerError};
 
-/// What a private smbd should be; see [`Smbd::builder`].
+/// Settings of a private smbd; see [`Smbd::builder`].
 #[derive(Clone, Debug)]
 pub struct SmbdBuilder {
     pub(super) addresses: Vec<IpAddr>,
@@ -57,61 +57,62 @@ impl SmbdBuilder {
         }
     }
 
-    /// Protocol versions, least and most.
+    /// Sets the lowest and highest dialect.
     #[must_use]
     pub fn dialects(mut self, dialects: RangeInclusive<Dialect>) -> Self {
         self.dialects = dialects;
         self
     }
 
-    /// `server signing`.
+    /// Sets `server signing`.
     #[must_use]
     pub fn signing(mut self, signing: Signing) -> Self {
         self.signing = signing;
         self
     }
 
-    /// `server smb encrypt`.
+    /// Sets `server smb encrypt`.
     #[must_use]
     pub fn encryption(mut self, encryption: Encryption) -> Self {
         self.encryption = encryption;
         self
     }
 
-    /// Ciphers in the server's order, as samba names them (`AES-128-GCM`, …).
+    /// Sets the ciphers in the server's order, by samba's names (`AES-128-GCM`, …).
     #[must_use]
     pub fn ciphers(self, names: &[&str]) -> Self {
         self.option("server smb3 encryption algorithms", &names.join(" "))
     }
 
-    /// Signing algorithms in the server's order, as samba names them (`AES-128-GMAC`, `AES-128-CMAC`, `HMAC-SHA256`).
+    /// Sets the signing algorithms in the server's order, by samba's names (`AES-128-GMAC`,
+    /// `AES-128-CMAC`, `HMAC-SHA256`).
     #[must_use]
     pub fn signing_algorithms(self, names: &[&str]) -> Self {
         self.option("server smb3 signing algorithms", &names.join(" "))
     }
 
-    /// `server multi channel support` (on by default, as in samba).
+    /// Sets `server multi channel support` (on by default, as in samba).
     #[must_use]
     pub fn multichannel(mut self, offered: bool) -> Self {
         self.multichannel = offered;
         self
     }
 
-    /// Whether durable handles are granted (on by default here; samba's own settings keep them off).
+    /// Sets whether durable handles are granted (on by default; samba's own settings keep them off).
     #[must_use]
     pub fn durable_handles(mut self, granted: bool) -> Self {
         self.durable_handles = granted;
         self
     }
 
-    /// Whether names that differ in case are different (off by default).
+    /// Sets whether names are case-sensitive (off by default).
     #[must_use]
     pub fn case_sensitive(mut self, sensitive: bool) -> Self {
         self.case_sensitive = sensitive;
         self
     }
 
-    /// Largest READ, WRITE and other payload, in bytes.
+    /// Sets the largest READ, WRITE and other payload, in bytes.
     #[must_use]
     pub fn sizes_max(self, read: u32, write: u32, transact: u32) -> Self {
         self.option("smb2 max read", &read.to_string())
@@ -119,54 +120,54 @@ impl SmbdBuilder {
             .option("smb2 max trans", &transact.to_string())
     }
 
-    /// Most credits of a connection.
+    /// Sets the credit limit of a connection.
     #[must_use]
     pub fn credits_max(self, credits: u16) -> Self {
         self.option("smb2 max credits", &credits.to_string())
     }
 
-    /// A user; the first one acts as who runs smbd. Without root there can be only one.
+    /// Adds a user. The first acts as the account that smbd runs as; without root it is the only one.
     #[must_use]
     pub fn user(self, name: &str, password: &str) -> Self {
         self.user_with(name, password, Account::Good)
     }
 
-    /// A user whose account is in some state.
+    /// Adds a user whose account is in a given state.
     #[must_use]
     pub fn user_with(mut self, name: &str, password: &str, account: Account) -> Self {
         self.logins.push(Login::new(name, password, account));
         self
     }
 
-    /// Unknown users become guests.
+    /// Maps unknown users to guests.
     #[must_use]
     pub fn guest(mut self) -> Self {
         self.guest = true;
         self
     }
 
-    /// A share.
+    /// Adds a share.
     #[must_use]
     pub fn share(mut self, share: Share) -> Self {
         self.shares.push(share);
         self
     }
 
-    /// Listens on ::1 too.
+    /// Also listens on ::1.
     #[must_use]
     pub fn ipv6(mut self) -> Self {
         self.addresses.push(Ipv6Addr::LOCALHOST.into());
         self
     }
 
-    /// A certain port instead of a free one; whoever asks for it sees to it that it is free.
+    /// Sets the port instead of reserving a free one. The caller makes sure that it is free.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Runs in another network namespace and listens at an address there (as root).
+    /// Runs in another network namespace and listens at an address there (needs root).
     #[must_use]
     pub fn in_namespace(mut self, namespace: &Path, address: IpAddr) -> Self {
         self.namespace = Some(namespace.to_owned());
@@ -174,23 +175,23 @@ impl SmbdBuilder {
         self
     }
 
-    /// Where its own folder is made; the system's folder for temporary files by default. Sockets are made below, so the
-    /// path must be short.
+    /// Sets the parent of the instance's own folder; the system's folder for temporary files by
+    /// default. The path must be short, since sockets lie below it.
     #[must_use]
     pub fn below(mut self, parent: &Path) -> Self {
         self.parent = Some(parent.to_owned());
         self
     }
 
-    /// `log level`, 1 by default.
+    /// Sets `log level`, 1 by default.
     #[must_use]
     pub fn log_level(mut self, level: u8) -> Self {
         self.log_level = level;
         self
     }
 
-    /// Users of a realm may log in by their tickets, as the users of the same names: without an Active Directory, a ticket
-    /// without authorization data is taken for a local account.
+    /// Accepts tickets of a realm, as logins of the users with the same names. Without an Active
+    /// Directory, samba maps a ticket without authorization data to a local account.
     #[must_use]
     pub fn kerberos(mut self, kdc: &Kdc) -> Self {
         self.environment = kdc.environment();
@@ -201,17 +202,17 @@ impl SmbdBuilder {
             .option("create krb5 conf", "no")
     }
 
-    /// Any line of the global section.
+    /// Adds a line to the global section.
     #[must_use]
     pub fn option(mut self, key: &str, value: &str) -> Self {
         self.options.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// Starts it; it answers when this returns.
+    /// Starts smbd and waits until it answers.
     ///
     /// # Errors
-    /// If samba is missing, or it does not start.
+    /// samba is not installed, or smbd does not start.
     pub fn start(self) -> Result<Smbd, PeerError> {
         let server = require("smbd", "samba")?;
         require("pdbedit", "samba-common-bin")?;
@@ -222,14 +223,19 @@ impl SmbdBuilder {
         }
         let unix = accounts::unix_accounts(self.logins.len())?;
         let parent = self.parent.clone().unwrap_or_else(std::env::temp_dir);
-        let (folder, reserved) = prepare(&parent, self.port)?;
+        let folder = prepare(&parent)?;
+        let reserved = match self.port {
+            Some(_) => None,
+            None => Some(PortLock::take(self.namespace.is_some())?),
+        };
         let port = reserved
             .as_ref()
             .map_or(self.port.unwrap_or_default(), PortLock::port);
         let path = folder.path();
         let configuration = path.join("smb.conf");
-        // An ordinary user's smbd can be nobody else anyway, and may not try.
-        let forced = is_root().then(|| unix.first().map(String::as_str)).flatten();
+        // An ordinary user's smbd cannot act as another user.
+        let first = unix.first().map(String::as_str);
+        let forced = first.filter(|_| accounts::may_switch_users());
         write(&configuration, &conf::text(&self, path, port, forced))?;
         write(&path.join("users.map"), &accounts::map(&self.logins, &unix))?;
         accounts::create(&configuration, &self.logins, &unix)?;
@@ -250,13 +256,13 @@ impl SmbdBuilder {
     }
 }
 
-/// The folder with what smbd wants in it, and a port if none was asked for.
-fn prepare(parent: &Path, port: Option<u16>) -> Result<(tempfile::TempDir, Option<PortLock>), PeerError> {
+/// Creates the folder with the subfolders that smbd expects.
+fn prepare(parent: &Path) -> Result<tempfile::TempDir, PeerError> {
     let made = || -> std::io::Result<tempfile::TempDir> {
         let folder = tempfile::Builder::new()
             .prefix("ropeway-smbd-")
             .tempdir_in(parent)?;
-        // Users that act as themselves have to get in.
+        // Users that act as themselves must be able to enter.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         for name in conf::FOLDERS {
             fs::create_dir(folder.path().join(name))?;
@@ -265,10 +271,5 @@ fn prepare(parent: &Path, port: Option<u16>) -> Result<(tempfile::TempDir, Optio
         fs::set_permissions(folder.path().join("private"), fs::Permissions::from_mode(0o700))?;
         Ok(folder)
     };
-    let folder = made().map_err(|error| PeerError::failed("cannot make a folder for smbd", error))?;
-    let reserved = match port {
-        Some(_) => None,
-        None => Some(PortLock::take()?),
-    };
-    Ok((folder, reserved))
+    made().map_err(|error| PeerError::failed("cannot make a folder for smbd", error))
 }

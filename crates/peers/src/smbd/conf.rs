@@ -1,4 +1,4 @@
-//! `smb.conf` of a private instance: everything that smbd keeps lies in its own folder.
+//! `smb.conf` of a private instance. All of smbd's state lies in the instance's own folder.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// All, oldest first.
+    /// All dialects, oldest first.
     pub const ALL: [Self; 5] = [
         Self::Smb202,
         Self::Smb210,
@@ -31,7 +31,7 @@ impl Dialect {
         Self::Smb311,
     ];
 
-    /// As in `smb.conf`.
+    /// Name in `smb.conf`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -47,9 +47,9 @@ impl Dialect {
 /// `server signing`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Signing {
-    /// Not offered. (SMB 2 clients may sign nevertheless.)
+    /// Not offered. SMB 2 clients may sign nevertheless.
     Disabled,
-    /// If the client requires it: samba's default for SMB 2.
+    /// On the client's demand: samba's default for SMB 2.
     #[default]
     Auto,
     /// Required.
@@ -61,12 +61,12 @@ pub enum Signing {
 pub enum Encryption {
     /// Not offered.
     Off,
-    /// If the client asks for it: samba's default.
+    /// On the client's demand: samba's default.
     #[default]
     IfAsked,
-    /// Asked for of clients that can.
+    /// For every client that supports it.
     Desired,
-    /// Required: others are refused.
+    /// Required: other clients are refused.
     Required,
 }
 
@@ -81,7 +81,7 @@ impl Signing {
 }
 
 impl Encryption {
-    /// As in `smb.conf`.
+    /// Name in `smb.conf`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -92,13 +92,13 @@ impl Encryption {
     }
 }
 
-/// Its workgroup, and in samba's eyes the short name of its Kerberos realm.
+/// Workgroup. To samba it is also the short name of the Kerberos realm.
 pub(super) const WORKGROUP: &str = "ROPEWAY";
 
-/// Subfolders that smbd wants to exist.
+/// Subfolders that smbd expects.
 pub(super) const FOLDERS: [&str; 7] = ["lock", "state", "cache", "pid", "private", "ncalrpc", "dns"];
 
-/// The whole file. `user` is forced on shares that do not say otherwise.
+/// Returns the whole file. `user` is the `force user` of shares that do not say otherwise.
 pub(super) fn text(builder: &SmbdBuilder, folder: &Path, port: u16, user: Option<&str>) -> String {
     let mut text = String::from("[global]\n");
     let at = |name: &str| folder.join(name).display().to_string();
@@ -115,7 +115,7 @@ pub(super) fn text(builder: &SmbdBuilder, folder: &Path, port: u16, user: Option
         set("interfaces", &listen.join(" "));
         set("bind interfaces only", "yes");
     }
-    // In a namespace of its own it listens everywhere: samba does not take a TUN device for an interface.
+    // In its own namespace it listens everywhere: samba does not count a TUN device as an interface.
     for (key, name) in [
         ("lock directory", "lock"),
         ("state directory", "state"),
@@ -150,7 +150,7 @@ pub(super) fn text(builder: &SmbdBuilder, folder: &Path, port: u16, user: Option
         set("guest account", "nobody");
     }
     if builder.durable_handles {
-        // All three make a file visible to other programs, and switch durable handles off.
+        // Each of the three shows locks to other programs, and switches durable handles off.
         set("kernel oplocks", "no");
         set("kernel share modes", "no");
         set("posix locking", "no");
@@ -192,7 +192,7 @@ mod tests {
     use crate::Smbd;
 
     #[test]
-    fn the_file_says_what_was_asked() {
+    fn the_file_holds_every_setting_of_the_builder() {
         let builder = Smbd::builder()
             .dialects(Dialect::Smb300..=Dialect::Smb302)
             .signing(Signing::Mandatory)

@@ -1,33 +1,20 @@
-//! Whether an SMB server answers: a connection and a NEGOTIATE of a few bytes, written by hand so that nothing of the
-//! product is needed.
+//! Whether an SMB server answers: a connection and a small NEGOTIATE, written by hand so that
+//! nothing of the product is needed.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use crate::session::inside;
 
-/// How long one try may take.
+/// Time for one attempt.
 const TRY_MAX: Duration = Duration::from_secs(2);
 
-/// One try, from inside a network namespace if one is given. Any answer in SMB 2 counts, a refusal of the dialects too.
-pub(super) fn answers(address: SocketAddr, namespace: Option<&Path>) -> std::io::Result<()> {
-    let Some(namespace) = namespace else {
-        return negotiate(address);
-    };
-    // A namespace belongs to a thread; this one ends with it.
-    thread::scope(|scope| {
-        let inside = scope.spawn(|| {
-            let file = std::fs::File::open(namespace)?;
-            move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), Some(LinkNameSpaceType::Network))?;
-            negotiate(address)
-        });
-        inside
-            .join()
-            .unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked")))
-    })
+/// Makes one attempt, from inside a network namespace if one is given. Any answer in SMB 2 counts,
+/// also a refusal of the dialects.
+pub(crate) fn answers(address: SocketAddr, namespace: Option<&Path>) -> std::io::Result<()> {
+    inside(namespace, || negotiate(address))
 }
 
 fn negotiate(address: SocketAddr) -> std::io::Result<()> {
@@ -42,7 +29,8 @@ fn negotiate(address: SocketAddr) -> std::io::Result<()> {
     Err(std::io::Error::other("it does not answer in SMB 2"))
 }
 
-/// [MS-SMB2] 2.2.1.2 and 2.2.3 with the dialects up to 3.0.2, which need no contexts, in a frame of [MS-SMB2] 2.1.
+/// Returns a NEGOTIATE ([MS-SMB2] 2.2.1.2, 2.2.3) for the dialects up to 3.0.2, which need no
+/// contexts, in a frame of [MS-SMB2] 2.1.
 fn request() -> Vec<u8> {
     let mut message = Vec::from(*b"\xFESMB");
     message.extend(64u16.to_le_bytes()); // StructureSize

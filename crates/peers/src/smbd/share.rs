@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Encryption;
 use super::conf::yes;
 
-/// A share; writable and listed unless told otherwise. Files belong to the user that smbd runs as.
+/// A share; writable and listed by default. Its files belong to the user that smbd runs as.
 #[derive(Clone, Debug)]
 pub struct Share {
     pub(super) name: String,
@@ -18,7 +18,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// A folder under a name.
+    /// Returns a share of a local folder.
     #[must_use]
     pub fn new(name: &str, path: &Path) -> Self {
         Self {
@@ -32,68 +32,68 @@ impl Share {
         }
     }
 
-    /// Nobody may write.
+    /// Refuses writes.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// Not among the listed shares.
+    /// Leaves the share out of listings.
     #[must_use]
     pub fn hidden(mut self) -> Self {
         self.hidden = true;
         self
     }
 
-    /// Users act as the unix accounts that they are mapped to (`daemon`, `bin`, …), not as smbd's own.
+    /// Lets users act as their own unix accounts (`daemon`, `bin`, …), not as smbd's.
     #[must_use]
     pub fn as_themselves(mut self) -> Self {
         self.force_user = false;
         self
     }
 
-    /// Users without an account may come in; needs [`SmbdBuilder::guest`](super::SmbdBuilder::guest) too.
+    /// Admits guests; needs [`SmbdBuilder::guest`](super::SmbdBuilder::guest) too.
     #[must_use]
     pub fn guest(self) -> Self {
         self.option("guest ok", "yes")
     }
 
-    /// Encryption of this share alone.
+    /// Sets the encryption of this share alone.
     #[must_use]
     pub fn encryption(self, encryption: Encryption) -> Self {
         self.option("server smb encrypt", encryption.name())
     }
 
-    /// Whether hidden, system and the other DOS attributes, and the time of creation, are kept in xattrs (samba's
-    /// default is that they are).
+    /// Sets whether DOS attributes (hidden, system, …) and creation times are kept in extended
+    /// attributes (on by default, as in samba).
     #[must_use]
     pub fn dos_attributes(self, kept: bool) -> Self {
         self.option("store dos attributes", yes(kept))
     }
 
-    /// Whether there are extended attributes (samba's default is that there are).
+    /// Sets whether extended attributes are offered (on by default, as in samba).
     #[must_use]
     pub fn ea_support(self, there: bool) -> Self {
         self.option("ea support", yes(there))
     }
 
-    /// Alternate data streams, in xattrs.
+    /// Keeps alternate data streams in extended attributes.
     #[must_use]
     pub fn streams(self) -> Self {
         self.module("streams_xattr")
     }
 
-    /// Security descriptors as they were set, in xattrs (`security.NTACL`: needs root).
+    /// Keeps security descriptors as set, in extended attributes (`security.NTACL`: needs root).
     #[must_use]
     pub fn acls(self) -> Self {
         self.module("acl_xattr")
     }
 
-    /// Snapshots: folders `.snapshots/@GMT-YYYY.MM.DD-HH.MM.SS` in the share appear as previous versions.
+    /// Offers folders `.snapshots/@GMT-YYYY.MM.DD-HH.MM.SS` of the share as previous versions.
     #[must_use]
     pub fn snapshots(self) -> Self {
-        // The folder of snapshots is looked for at the mount point, unless told that it is here.
+        // By default samba looks for the snapshots at the mount point.
         let here = self.path.display().to_string();
         self.module("shadow_copy2")
             .option("shadow:mountpoint", &here)
@@ -102,32 +102,32 @@ impl Share {
             .option("shadow:sort", "desc")
     }
 
-    /// Links made by [`Smbd::dfs_link`](super::Smbd::dfs_link) lead to other shares.
+    /// Follows links of [`Smbd::dfs_link`](super::Smbd::dfs_link) to other shares.
     #[must_use]
     pub fn dfs_root(self) -> Self {
         self.option("msdfs root", "yes")
     }
 
-    /// The whole share leads to another one, as `\\server\share`.
+    /// Leads the whole share to another one, `\\server\share`.
     #[must_use]
     pub fn dfs_proxy(self, target: &str) -> Self {
         self.option("msdfs root", "yes").option("msdfs proxy", target)
     }
 
-    /// Whether names that differ in case are different.
+    /// Sets whether names are case-sensitive.
     #[must_use]
     pub fn case_sensitive(self, sensitive: bool) -> Self {
         self.option("case sensitive", yes(sensitive))
     }
 
-    /// A further VFS module.
+    /// Adds a VFS module.
     #[must_use]
     pub fn module(mut self, name: &'static str) -> Self {
         self.modules.push(name);
         self
     }
 
-    /// Any line of the share's section.
+    /// Adds a line to the share's section.
     #[must_use]
     pub fn option(mut self, key: &str, value: &str) -> Self {
         self.options.push((key.to_owned(), value.to_owned()));

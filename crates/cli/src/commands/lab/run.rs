@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ropeway_lab::report::{self, CellKey, Document, FileError, Outcome, Run, TableOptions};
-use ropeway_lab::run::{Event, LabError, Options, Watch, abandon, run as run_lab};
+use ropeway_lab::run::{Event, LabError, Observer, Options, abandon, run as run_lab};
 use ropeway_lab::scenario::{Changes, SHIPPED, Scenario, ScenarioError};
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -132,6 +132,7 @@ fn start(scenario: Scenario, args: &LabRunArgs) -> Result<u8, Failure> {
         // The lab's processes run in other folders.
         out: std::path::absolute(&out)
             .map_err(|error| Failure::new(code::TARGET, format!("cannot use {}: {error}", out.display())))?,
+        ..Options::default()
     };
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = catch_signals(&stop)?;
@@ -278,8 +279,8 @@ struct EventPrinter {
     json: bool,
 }
 
-impl Watch for EventPrinter {
-    fn told(&self, event: &Event<'_>) {
+impl Observer for Voice {
+    fn observe(&self, event: &Event<'_>) {
         if self.json {
             if let Ok(line) = serde_json::to_string(event) {
                 print_line(&line);
@@ -304,7 +305,9 @@ impl Watch for EventPrinter {
                     format::duration(Duration::from_secs_f64(budget_seconds.max(0.0))),
                 ));
             }
-            Event::Skipped { what, why } => print_line(&format!("skipped {what}: {why}")),
+            // Only of plans without runs, and of labs that replace their results.
+            Event::Row { .. } | Event::Dropped { .. } => {}
+            Event::Skipped { what, why } => print_line(&format!("left out: {what}: {why}")),
             Event::Phase { phase } => print_line(&format!("{phase} …")),
             Event::Proved { link, holds } => {
                 print_line(&format!(
@@ -362,7 +365,7 @@ fn failed(error: &LabError) -> Failure {
         LabError::File(FileError::Io { source, .. }) | LabError::Io { source, .. } => {
             return Failure::of_end(error.to_string(), source, code::TARGET).hint(error.hint());
         }
-        LabError::File(FileError::Strange { .. }) | LabError::Nobody(_) => code::USAGE,
+        LabError::File(FileError::Strange { .. }) | LabError::NoPairs(_) => code::USAGE,
         LabError::Differs { .. } => code::REFUSED,
         LabError::NoRoom { .. } => code::TARGET,
         LabError::Interrupted => code::INTERRUPTED,

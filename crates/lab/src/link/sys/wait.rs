@@ -1,12 +1,13 @@
-//! wait4(2): how a process ended, and what it used.
+//! wait4(2): the end of a process and its processor time.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// Takes note of the end of a child; `None` if it still runs. Gives the user and system time of it and of the children
-/// that it waited for. (The memory that rusage tells is also that of the process which started it, from before exec.)
+/// Reaps a child if it has ended; `None` if it runs. Returns the user and system time of it and of the
+/// children that it waited for. (The peak memory in rusage is useless: it includes that of this process
+/// before exec.)
 pub(crate) fn wait_with_usage(pid: u32) -> io::Result<Option<(ExitStatus, Duration)>> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut status = 0;

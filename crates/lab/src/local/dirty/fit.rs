@@ -135,14 +135,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::link::random::Random;
+    use crate::random::SplitMix64;
 
     const MIB: f64 = 1_048_576.0;
 
     /// A write of 1 MiB after the other: each takes what its mode asks for, more or less, and some stall. What a stall
     /// takes is caught up with by those that follow, as a device's rate is what it is.
     fn curve(modes: &Modes, writes: usize, noise: f64, seed: u64) -> Vec<[f64; 2]> {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let (mut at, mut late) = (0.0, 0.0);
         let mut points = Vec::new();
         for write in 1..=writes {

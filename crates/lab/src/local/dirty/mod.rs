@@ -1,10 +1,10 @@
-//! `ropeway lab dirty`: how fast a file is written, until and after the page cache holds its writers up.
+//! `ropeway lab dirty`: the speed of writing a file before and after the page cache throttles its writers.
 //!
 //! ```text
-//!   kernel  what the machine and the device are allowed, and when writers will wait     read, then pure
+//!   kernel  limits of machine and device, and when writers will wait                    read, then pure
 //!   write   a file without a name: each write(2) timed, then awaited until it is durable
-//!   fit     the two modes in what was seen; the article's model                         pure
-//!   found   what that means: threshold and rates beside what was expected               pure
+//!   fit     the two modes in the samples; the article's model                           pure
+//!   found   threshold and rates, compared with the expected ones                        pure
 //!   report  the document                                                                pure
 //! ```
 
@@ -26,40 +26,41 @@ use crate::report::{Document, FILE, save, write_all};
 use kernel::Memory;
 use write::{Ground, WRITE_BYTES};
 
-/// How far past the threshold is written by default.
+/// Default amount as a multiple of the threshold.
 const PAST: f64 = 2.5;
-/// Least that is written by default: less is over before anything is seen.
+/// Least default amount: less is written too fast for samples.
 const BYTES_MIN: u64 = 64 << 20;
-/// Most that can be asked for: a sample for each MiB is kept.
+/// Largest amount: a sample for each MiB is kept.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// The figures as lines for people: a name and a text.
+/// Figures as lines for people: name and text.
 pub fn lines(findings: &Findings) -> Vec<(String, String)> {
     let mut lines = words::lines(findings);
     lines.extend(words::settings(findings));
     lines
 }
 
-/// What is to be done.
+/// Options of the lab.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to write.
+    /// Folder for the file.
     pub dir: PathBuf,
-    /// How much; `None`: 2.5 x the expected threshold, at most half of what is free.
+    /// Bytes to write; `None` for 2.5 x the expected threshold, at most half of the free space.
     pub bytes: Option<u64>,
-    /// Longest time of writing, and again of what follows until all is durable.
+    /// Longest time of writing, and again of the following flush.
     pub limit: Duration,
-    /// How long the kernel may learn how fast the device is before.
+    /// Time before the measurement in which the kernel learns the speed of the device.
     pub warm_up: Duration,
-    /// Folder of the report; made if need be.
+    /// Folder of the report; created if missing.
     pub out: PathBuf,
 }
 
-/// Measures and writes the report; gives it, and the figures by themselves. `told` gets lines for people. `stop` ends it
-/// in order.
+/// Measures and writes the report. Returns it and the figures. `told` gets lines for people. Setting
+/// `stop` ends the lab in order.
 ///
 /// # Errors
-/// The file cannot be made or has no room, or it ended before it was durable: then the report holds what was seen.
+/// The file cannot be created or has no room, or the lab ended before the file was durable; then the
+/// report holds the samples so far.
 pub fn run(
     options: &Options,
     stop: &AtomicBool,
@@ -91,7 +92,7 @@ pub fn run(
     let started = crate::run::machine::now();
     let seen = ground.measure(bytes, options.limit, stop);
     let device = ground.device.clone();
-    // The file goes now, before anything else can fail.
+    // Removes the file before anything else can fail.
     drop(ground);
     let findings = Findings::of(&seen, &memory, device);
     let mut document = report::document(options, bytes, &started, &seen, &findings);
@@ -101,7 +102,7 @@ pub fn run(
     match seen.ended_early {
         None => Ok((document, findings)),
         Some(_) if stop.load(Ordering::Acquire) => Err(LocalError::Interrupted),
-        // What was written tells the modes all the same.
+        // The samples show the modes nevertheless.
         Some(_) if !seen.writes.is_empty() => Ok((document, findings)),
         Some(why) => Err(LocalError::Io {
             what: format!("measure in {}", options.dir.display()),
@@ -110,7 +111,7 @@ pub fn run(
     }
 }
 
-/// How much to write.
+/// Returns the bytes to write.
 fn amount(options: &Options, held_from: f64, free: u64) -> Result<u64, LocalError> {
     let most = free / 2;
     let no_room = |needed| LocalError::NoRoom {

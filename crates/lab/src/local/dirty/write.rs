@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::kernel::{Device, Owed, device_moved};
-use crate::link::random::Random;
 use crate::local::in_memory;
+use crate::random::SplitMix64;
 
 /// Bytes of one write(2).
 pub const WRITE_BYTES: u64 = 1 << 20;
@@ -98,7 +98,7 @@ impl Ground {
     pub fn warm_up(&mut self, span: Duration, stop: &AtomicBool) -> io::Result<()> {
         let begun = Instant::now();
         let mut buffer = vec![0; WRITE_BYTES as usize];
-        Random::new(1).fill(&mut buffer);
+        SplitMix64::new(1).fill(&mut buffer);
         while begun.elapsed() < span && !stop.load(Ordering::Acquire) {
             self.file.rewind()?;
             for _ in 0..WARM_WRITES {
@@ -132,7 +132,7 @@ impl Ground {
     fn write(&mut self, bytes: u64, limit: Duration, stop: &AtomicBool, seen: &mut Seen, eye: &mut Eye) {
         let mut buffer = vec![0; WRITE_BYTES as usize];
         // Neither compression nor a fast path for zeros may play a part.
-        Random::new(bytes).fill(&mut buffer);
+        SplitMix64::new(bytes).fill(&mut buffer);
         let mut written = 0;
         while written < bytes {
             if stop.load(Ordering::Acquire) {

@@ -1,14 +1,14 @@
-//! `ropeway lab nas`: file sizes x record sizes through the network, as the published sweep had it.
+//! `ropeway lab nas`: file sizes x record sizes over the network, as in the published sweep.
 //!
 //! ```text
-//!   plan    cells in their order, what they will take, names     pure
+//!   plan    cells in their order, estimates, names     pure
 //!   this    a link of two namespaces for each server at its far end; at the near end a worker for each pass
 //!   report  the document: cells, throughput against record size, disk bytes/s against time     pure
 //! ```
 //!
-//! The worker is this program again (`lab nas-worker`): one connection, no cache of its own, one pass over one file. So
-//! processor time and memory are known of each pass. Rounds over all sizes and records, the servers in turns: when time
-//! runs out, repeats are what is missing.
+//! The worker is this program again (`lab nas-worker`): one connection, no cache, one pass over one
+//! file. So processor time and memory of each pass are known. Each round covers all sizes and records,
+//! and the servers take turns: if time runs out, only repeats are missing.
 
 pub mod plan;
 mod report;
@@ -21,64 +21,66 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ropeway_peers::procfs::clean;
 use serde_json::Value;
 
 use super::dirty::kernel::device_moved;
 use super::{LocalError, free_bytes};
 use crate::link::{LinkSpec, Rate, Side};
 use crate::report::{Document, FILE, Outcome, Run, Warning, save, write_all};
-use crate::run::beside::{Beside, Used};
-use crate::run::leaving::private_folder;
+use crate::run::cleanup::private_folder;
 use crate::run::machine::now;
 use crate::run::measure::{self, Bounds, End, Measured, measure};
+use crate::run::monitor::{RunMonitor, Used};
 use crate::run::plan::turn;
-use crate::run::process::{self, clean};
+use crate::run::process;
 use crate::run::server::{PASSWORD, Place, Served, TARGET, USER, Way};
 use crate::run::tools::Tools;
 use crate::scenario::{Client, Pair, Server};
 use plan::{OPERATIONS, Step, steps};
 
-/// Room for what is not counted (a guess).
+/// Room that is kept free, in bytes (a guess).
 const MARGIN_BYTES: u64 = 64 << 20;
-/// Points of the disk's curve.
+/// Number of points of the disk's curve.
 const DISK_POINTS: u32 = 600;
-/// Most often that the disk is looked at.
+/// Least interval between samples of the disk.
 const DISK_LOOK: Duration = Duration::from_secs(1);
-/// The file that is written and read.
+/// Name of the file that is written and read.
 const NAME: &str = "swept";
 
-/// What is to be done.
+/// Options of the lab.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program `ropeway`.
     pub program: PathBuf,
-    /// Where the server's files lie.
+    /// Folder of the server's files.
     pub dir: PathBuf,
-    /// File sizes.
+    /// File sizes in bytes.
     pub sizes: Vec<u64>,
-    /// Record sizes.
+    /// Record sizes in bytes.
     pub records: Vec<u64>,
     /// Servers.
     pub servers: Vec<Server>,
-    /// Of the link, both ways.
+    /// Rate of the link in both directions.
     pub rate: Rate,
-    /// Of the link.
+    /// Round-trip time of the link.
     pub rtt: Duration,
     /// Runs of each cell; the first is discarded if there are several.
     pub runs: u32,
-    /// No packets: a relay on the loopback.
+    /// Whether a relay on the loopback replaces packets.
     pub relay: bool,
-    /// No file and record size begins later.
+    /// Time after which no further file and record size begins.
     pub budget: Duration,
-    /// Folder of the report; made if need be.
+    /// Folder of the report; created if missing.
     pub out: PathBuf,
 }
 
-/// Runs all of it; gives the document, which is in the folder too, as it is after each size and record. `told` gets lines
-/// for people. `stop` ends it in order.
+/// Runs the lab and returns the document, which is also written after each size and record. `told`
+/// gets lines for people. Setting `stop` ends the lab in order.
 ///
 /// # Errors
-/// There is no room, the link or no server can be made, or it was stopped. That a worker fails is a result.
+/// There is no room, the link or every server fails to start, or the lab was stopped. A worker that
+/// fails is a result.
 pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<Document, LocalError> {
     process::adopt();
     let what = || format!("use the folder {}", options.dir.display());
@@ -103,7 +105,7 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<
             server,
         })
         .collect();
-    let tools = Tools::find(&pairs, &options.program, &folder.path().join("tools"));
+    let tools = Tools::find(&pairs, &options.program, None, &folder.path().join("tools"));
     let steps = steps(&options.servers, &options.sizes, &options.records);
     let expected: Duration = steps
         .iter()
@@ -174,7 +176,7 @@ impl Lab<'_> {
         Ok(stands)
     }
 
-    /// Whether all was done.
+    /// Makes all rounds. Returns false if time ran out.
     fn rounds(&mut self, stands: &[Stand]) -> Result<bool, LocalError> {
         let options = self.options;
         let servers: Vec<Server> = stands.iter().map(|stand| stand.server).collect();
@@ -207,7 +209,7 @@ impl Lab<'_> {
         step.is_wanted(&passes, self.options.rate, self.options.runs)
     }
 
-    /// All passes over one file, which is gone afterwards.
+    /// Makes all passes over one file, which is removed afterwards.
     fn step(&mut self, step: &Step, stand: &Stand, number: u32) -> Result<(), LocalError> {
         let swept = stand.scratch.join("to").join(NAME);
         let mut found = Vec::new();
@@ -225,11 +227,11 @@ impl Lab<'_> {
         }
         (self.told)(&report::line(step, number, &found));
         _ = fs::remove_file(&swept);
-        // Not between passes: it would make the disk write what the server's page cache still owes it.
+        // Not between passes: saving would write back the dirty pages of the server.
         self.save()
     }
 
-    /// One pass by a worker. That it fails is a result.
+    /// Makes one pass by a worker. A failure is a result.
     fn pass(&mut self, step: &Step, operation: &str, stand: &Stand, swept: &Path) -> Result<Run, LocalError> {
         let home = stand.scratch.join("worker");
         fs::create_dir_all(&home).map_err(LocalError::io("make a folder"))?;
@@ -241,7 +243,7 @@ impl Lab<'_> {
             stop: &stopped,
         };
         let started = now();
-        let mut beside = Beside::begin(&stand.served);
+        let mut monitor = RunMonitor::begin(&stand.served);
         let (begun, disk) = (self.begun, &mut self.disk);
         let measured = measure(
             command,
@@ -250,14 +252,14 @@ impl Lab<'_> {
             |command| stand.way.spawn(Side::Near, command),
             &mut |at| {
                 disk.look(begun.elapsed());
-                beside.look(at);
+                monitor.look(at);
             },
         )
         .map_err(LocalError::io("run the worker"))?;
         if measured.end == End::Stopped {
             return Err(LocalError::Interrupted);
         }
-        Ok(judged(&measured, beside.end(), &output, started))
+        Ok(judged(&measured, monitor.end(), &output, started))
     }
 
     fn command(&self, step: &Step, operation: &str, stand: &Stand, home: &Path, swept: &Path) -> Command {
@@ -287,7 +289,7 @@ impl Lab<'_> {
     }
 }
 
-/// A pass by how its worker ended and what it printed.
+/// Returns the run of a worker from its end and its output.
 fn judged(measured: &Measured, used: Used, output: &Path, started: String) -> Run {
     let text = measure::read(output);
     let mut lines = text
@@ -310,7 +312,7 @@ fn judged(measured: &Measured, used: Used, output: &Path, started: String) -> Ru
 
 /// A server with its link and folders.
 struct Stand {
-    // Ended before its link goes.
+    // Dropped before its link.
     served: Served,
     way: Way,
     server: Server,
@@ -330,12 +332,13 @@ impl Stand {
         for path in [&source, &target] {
             fs::create_dir_all(path).map_err(LocalError::io("make a folder"))?;
         }
-        // A link each, so that nothing is left of the other server's connections.
+        // A link each, so that no connection of another server is left on it.
         let way = Way::start(spec, relay)?;
         let place = Place {
             source: &source,
             target: &target,
             scratch: &scratch.join("own"),
+            protection: None,
         };
         let served = Served::start(server, tools, &way, place).map_err(LocalError::Server)?;
         Ok(Self {
@@ -347,7 +350,7 @@ impl Stand {
     }
 }
 
-/// What the disk below a folder moves, over time.
+/// Bytes that the disk below a folder moves, over time.
 struct Disk {
     numbers: Option<(u32, u32)>,
     every: Duration,

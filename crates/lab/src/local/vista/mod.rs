@@ -1,9 +1,8 @@
-//! `ropeway lab vista`: the published comparison of Windows Vista's copy engines, made again with ours.
+//! `ropeway lab vista`: repeats the published comparison of Windows Vista's copy engines, with ours.
 //!
 //! ```text
 //!   plan    targets x works x both ways x engines, in turns     pure
 //!   stage   folders, the work twice, a server over a link; one run of one engine
-//!   reader  another process's small reads meanwhile
 //!   score   one figure by parts                                 pure
 //!   report  the document's frame and what was published         pure
 //! ```
@@ -12,7 +11,6 @@
 //! other side's to the first folder. Sources are dropped from the page cache before each run; copies are compared.
 
 pub mod plan;
-mod reader;
 mod report;
 pub mod score;
 mod stage;
@@ -30,7 +28,7 @@ use crate::run::process;
 use plan::{Job, Target, WORKS, jobs, turn};
 use stage::Stage;
 
-/// What is to be done.
+/// Options of the lab.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program `ropeway`.
@@ -47,19 +45,20 @@ pub struct Options {
     pub targets: Vec<Target>,
     /// Model of the stick, as `ropeway copy --slow-target` takes it.
     pub stick: String,
-    /// No packets to the server: a relay on the loopback.
+    /// Whether a relay on the loopback replaces packets to the server.
     pub relay: bool,
-    /// No run begins later.
+    /// Time after which no run begins.
     pub budget: Duration,
-    /// Folder of the report; made if need be.
+    /// Folder of the report; created if missing.
     pub out: PathBuf,
 }
 
-/// Runs all of it; gives the document, which is in the folder too, as it is after each run. `told` gets lines for people.
-/// `stop` ends it in order.
+/// Runs the lab and returns the document, which is also written after each run. `told` gets lines for
+/// people. Setting `stop` ends the lab in order.
 ///
 /// # Errors
-/// There is no room, the link or the server cannot be made, or it was stopped. That an engine fails is a result.
+/// There is no room, the link or the server cannot be started, or the lab was stopped. An engine that
+/// fails is a result.
 pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<Document, LocalError> {
     process::adopt();
     let out = &options.out;
@@ -86,7 +85,7 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<
     };
     let result = Stage::open(options, &plans, stop)
         .and_then(|mut stage| lab.describe(&mut stage).and_then(|()| lab.rounds(&mut stage)));
-    // Everything is gone by now but the report.
+    // Everything except the report is removed by now.
     lab.document.complete = matches!(result, Ok(true));
     lab.save()?;
     write_all(&lab.document, out)?;
@@ -126,7 +125,7 @@ impl Lab<'_> {
         self.save()
     }
 
-    /// Whether all was done.
+    /// Makes all rounds. Returns false if time ran out.
     fn rounds(&mut self, stage: &mut Stage<'_>) -> Result<bool, LocalError> {
         let begun = Instant::now();
         for round in 0..self.options.runs {

@@ -8,36 +8,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use ropeway_peers::procfs::clean;
 use ropeway_plan::Engine;
 use rustix::fs::{Advice, fadvise};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::plan::{Job, Target, WORKS};
-use super::reader::{self, Reader, percentile_ms};
 use super::{Options, report};
 use crate::link::{Side, line_time};
+use crate::local::reader::{self, Reader, percentile_ms};
 use crate::local::{LocalError, free_bytes};
 use crate::report::{Outcome, Run};
-use crate::run::leaving::private_folder;
+use crate::run::cleanup::private_folder;
 use crate::run::machine::now;
 use crate::run::measure::{self, Bounds, End, Measured, measure};
-use crate::run::process::{Busy, clean};
+use crate::run::process::Busy;
 use crate::run::server::{PASSWORD, Place, SOURCE, Served, TARGET, USER, Way};
 use crate::run::tools::Tools;
 use crate::scenario::{Client, Pair, Server};
 use crate::work::Plan;
 
-/// How long the idle machine's reads are watched.
+/// Time for which the idle machine's reads are measured.
 const IDLE: Duration = Duration::from_secs(1);
-/// Room for what is not counted (a guess).
+/// Room that is kept free, in bytes (a guess).
 const MARGIN_BYTES: u64 = 64 << 20;
-/// The folder that each run makes.
+/// Name of the folder that each run creates.
 const COPY: &str = "copy";
 
-/// Everything that runs share; gone when dropped.
+/// Folders, link and server of all runs; removed on drop.
 pub(super) struct Stage<'a> {
-    // Server and link go before the folders.
+    // Dropped before the folders.
     remote: Option<(Served, Way)>,
     near: TempDir,
     far: TempDir,
@@ -48,10 +49,10 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Makes folders and works, and starts the server if it is wanted.
+    /// Creates folders and works, and starts the server if a target needs it.
     ///
     /// # Errors
-    /// There is no room, something cannot be made, or it was stopped.
+    /// There is no room, something cannot be created, or the lab was stopped.
     pub(super) fn open(
         options: &'a Options,
         plans: &'a [Plan],
@@ -106,12 +107,13 @@ impl<'a> Stage<'a> {
             client: Client::Ropeway,
             server: Server::Ropeway,
         };
-        let tools = Tools::find(&[pair], &self.options.program, &scratch);
+        let tools = Tools::find(&[pair], &self.options.program, None, &scratch);
         let way = Way::start(&report::lan(), self.options.relay)?;
         let place = Place {
             source: &self.far.path().join("work"),
             target: &self.far.path().join("to"),
             scratch: &scratch,
+            protection: None,
         };
         let served = Served::start(Server::Ropeway, &tools, &way, place).map_err(LocalError::Server)?;
         Ok((served, way))
@@ -122,19 +124,19 @@ impl<'a> Stage<'a> {
         &self.plans[job.work]
     }
 
-    /// What a run will probably take.
+    /// Estimated time of a run.
     pub(super) fn expected(&self, job: Job) -> Duration {
         job.estimate(self.plan(job).bytes())
     }
 
-    /// What the line alone takes.
+    /// Time of the work on the line, in seconds.
     pub(super) fn line_seconds(&self, job: Job) -> Option<f64> {
         let lan = report::lan();
         let time = line_time(self.plan(job).bytes(), lan.up, lan.mtu)?;
         (job.target == Target::Remote).then_some(time.as_secs_f64())
     }
 
-    /// Congestion control of the link, if there is one of packets.
+    /// Congestion control of the link; `None` without packets.
     pub(super) fn congestion(&self) -> Option<&str> {
         match &self.remote {
             Some((_, Way::Packets(link))) => Some(link.congestion()),
@@ -142,7 +144,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What reads take while nothing is copied.
+    /// Latency of reads while nothing is copied.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -152,10 +154,10 @@ impl<'a> Stage<'a> {
         Ok(percentile_ms(reader.finish(), 99))
     }
 
-    /// One copy by one engine. What it made is compared and removed.
+    /// Makes one copy by one engine. The copy is compared and removed.
     ///
     /// # Errors
-    /// It cannot be started, or it was stopped.
+    /// The copy cannot be started, or the lab was stopped.
     pub(super) fn run(&mut self, job: Job, engine: Engine) -> Result<Run, LocalError> {
         self.runs += 1;
         let work = WORKS[job.work].name();
@@ -165,7 +167,7 @@ impl<'a> Stage<'a> {
             (self.near.path(), self.far.path())
         };
         let (source, copy) = (from.join("work").join(work), to.join("to").join(COPY));
-        // A home of its own: no run knows of another.
+        // A new home, so that no run finds another's state.
         let home = self.near.path().join(format!("home-{}", self.runs));
         fs::create_dir_all(&home).map_err(LocalError::io("make a folder"))?;
         forget(self.plan(job), &source).map_err(LocalError::io("read the work"))?;
@@ -203,7 +205,7 @@ impl<'a> Stage<'a> {
             }
         }
         for folder in [&copy, &home] {
-            // Whatever stays goes with the stage.
+            // What stays is removed with the stage.
             _ = fs::remove_dir_all(folder);
         }
         match measured.end {
@@ -245,14 +247,14 @@ impl<'a> Stage<'a> {
 fn forget(plan: &Plan, root: &Path) -> io::Result<()> {
     for entry in &plan.entries {
         let file = File::open(root.join(&entry.path))?;
-        // Dirty pages would stay.
+        // Dirty pages cannot be dropped.
         file.sync_data()?;
         fadvise(&file, 0, None, Advice::DontNeed)?;
     }
     Ok(())
 }
 
-/// A run by what its process and its last line say.
+/// Returns the run of a process from its end and its summary line.
 fn judged(measured: &Measured, output: &Path, started: String) -> Run {
     let text = measure::read(output);
     let summary = text

@@ -1,6 +1,4 @@
-//! A document as a run of `lab tr3869` would write it: plausible figures, published ones, curves, failures, warnings.
-
-#![allow(dead_code, reason = "each test is a crate of its own and uses a part of this")]
+//! A document as `lab tr3869` writes it: plausible and published figures, curves, failures, warnings.
 
 use ropeway_lab::report::{
     Axis, Cell, CellKey, Curve, Document, Drawing, LinkProof, LinkSummary, Machine, Outcome, Published, Run,
@@ -225,6 +223,8 @@ fn add_group(
             client_memory_bytes: Some(48 << 20),
             server_memory_bytes: Some(61 << 20),
             others_busy: Some(0.04),
+            reads_p50_ms: None,
+            reads_max_ms: None,
             reads_p99_ms: None,
         });
         doc.cells.push(Cell {

@@ -1,13 +1,13 @@
 //! The page in headless Chromium: no error on the console, plots with a size, nothing wider than the window.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ropeway_lab::report::{Document, html, load, write_all};
 
-/// Where Debian and others have it.
+use crate::common;
+
+/// Names of the program in Debian and other systems.
 const NAMES: [&str; 4] = [
     "chromium",
     "chromium-browser",
@@ -167,7 +167,7 @@ fn the_page_has_no_error_its_plots_are_there_and_it_fits_wide_and_narrow_windows
     }
 }
 
-/// `ROPEWAY_PAGE_PICTURES=FOLDER cargo test -p ropeway-lab --test page -- --ignored`: what it looks like.
+/// `ROPEWAY_PAGE_PICTURES=FOLDER cargo test -p ropeway-lab --test reports -- --ignored`: draws the page.
 #[test]
 #[ignore = "for people: takes pictures of the page"]
 fn pictures() {

@@ -1,4 +1,4 @@
-//! The other process that must not suffer while a copy runs: it reads 4 KiB at random places, past the page cache, with
+//! A reader that a copy must not slow down: it reads 4 KiB at random places, past the page cache, with
 //! a pause after each read (a light reader, not a load).
 
 use std::fs::{self, File};
@@ -12,27 +12,27 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
-use crate::link::random::Random;
+use crate::random::SplitMix64;
 
-/// Bytes of one read: a page, which is what direct I/O must be aligned to at most.
+/// Size of a read in bytes: a page, the largest alignment that direct I/O needs.
 const BLOCK: usize = 4096;
-/// Blocks of the file.
+/// Number of blocks in the file.
 const BLOCKS: u64 = 8192;
-/// Bytes of the file.
+/// Size of the file in bytes.
 pub(super) const FILE_BYTES: u64 = BLOCK as u64 * BLOCKS;
 /// Pause after each read.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Reads that are kept; two hours of them.
+/// Largest number of recorded reads: two hours.
 const READS_MAX: usize = 1 << 22;
 
-/// Makes the file that is read from.
+/// Writes the file that is read.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub(super) fn make(path: &Path) -> io::Result<()> {
     let mut file = File::create(path)?;
     let mut buffer = vec![0; 1 << 20];
-    let mut random = Random::new(BLOCKS);
+    let mut random = SplitMix64::new(BLOCKS);
     for _ in 0..FILE_BYTES >> 20 {
         random.fill(&mut buffer);
         file.write_all(&buffer)?;
@@ -40,7 +40,7 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads until it is finished or dropped.
+/// A thread that reads until [`Reader::finish`] or drop.
 #[derive(Debug)]
 pub(super) struct Reader {
     stop: Arc<AtomicBool>,
@@ -51,13 +51,13 @@ impl Reader {
     /// Starts reading from a file of [`make`].
     ///
     /// # Errors
-    /// It cannot be opened, or there is no thread.
+    /// The file cannot be opened, or no thread can be started.
     pub(super) fn start(path: &Path) -> io::Result<Self> {
         let flags = OFlags::DIRECT.bits().cast_signed();
         let direct = File::options().read(true).custom_flags(flags).open(path);
         let (file, cached) = match direct {
             Ok(file) => (file, false),
-            // Not every file system has it.
+            // Not every file system has direct I/O.
             Err(_) => (File::open(path)?, true),
         };
         let seed = fs::metadata(path)?.len();
@@ -72,7 +72,7 @@ impl Reader {
         })
     }
 
-    /// Ends it; how long each read took.
+    /// Ends the thread. Returns the latency of each read.
     pub(super) fn finish(mut self) -> Vec<Duration> {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.take();
@@ -87,14 +87,14 @@ impl Drop for Reader {
 }
 
 fn read(file: &File, cached: bool, seed: u64, stop: &AtomicBool) -> Vec<Duration> {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let mut room = vec![0; 2 * BLOCK];
     let skip = room.as_ptr().align_offset(BLOCK).min(BLOCK);
     let mut times = Vec::new();
     while !stop.load(Ordering::Acquire) && times.len() < READS_MAX {
         let offset = random.up_to(BLOCKS - 1) * BLOCK as u64;
         if cached {
-            // Where it is refused, reads are faster than they should be, for all engines alike.
+            // Where this is refused, reads are too fast, for all tools alike.
             _ = fadvise(
                 file,
                 offset,
@@ -113,8 +113,8 @@ fn read(file: &File, cached: bool, seed: u64, stop: &AtomicBool) -> Vec<Duration
     times
 }
 
-/// What readers that came every [`PAUSE`] would have waited while one read took so long: else a long stall would be one read
-/// of many (coordinated omission).
+/// Returns the waits of readers that arrive every [`PAUSE`] while one read takes so long. Otherwise a
+/// long stall would count as one read of many (coordinated omission).
 fn waits(took: Duration) -> impl Iterator<Item = Duration> {
     std::iter::successors(Some(took), |waited| {
         let rest = waited.checked_sub(PAUSE)?;
@@ -122,7 +122,8 @@ fn waits(took: Duration) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// The time that so many percent of reads do not exceed, in milliseconds (nearest rank); `None` of none.
+/// Returns the latency that this percentage of reads does not exceed, in milliseconds (nearest rank);
+/// `None` without reads.
 pub(super) fn percentile_ms(mut times: Vec<Duration>, percent: usize) -> Option<f64> {
     times.sort_unstable();
     let rank = (times.len() * percent).div_ceil(100).max(1) - 1;

@@ -1,6 +1,7 @@
-//! Reports of a document: what is in them, that they are well formed, the same each time, and safe whatever it says.
+//! Reports of a document: complete, well-formed, reproducible, and safe for any content.
 
 mod common;
+mod page;
 
 use proptest::prelude::*;
 use ropeway_lab::report::{
@@ -358,8 +359,8 @@ fn a_comparison_tells_noise_from_change_and_conditions_first() {
 /// The document's own doc names every field.
 #[test]
 fn the_schema_names_every_field() {
-    let doc = include_str!("../../../docs/lab-report.md");
-    let model = include_str!("../src/report/model.rs");
+    let doc = include_str!("../../../../docs/lab-report.md");
+    let model = include_str!("../../src/report/model.rs");
     let mut fields = 0;
     for line in model.lines() {
         let Some((name, _)) = line

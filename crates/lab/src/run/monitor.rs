@@ -1,4 +1,5 @@
-//! What a run takes beside its client: the server's processor time and memory, and what others kept busy meanwhile.
+//! Resources of a run other than the client's: the server's processor time and memory, and the
+//! processors that unrelated processes kept busy.
 
 use std::thread;
 use std::time::Duration;
@@ -8,14 +9,15 @@ use super::process::Busy;
 use super::server::Served;
 use crate::report::{Outcome, Run};
 
-/// A server's processes end a moment after the client; by then their time is complete. A guess.
+/// Time after the client's end by which the server's processes have ended, so that their processor
+/// time is complete. A guess.
 const SETTLED: Duration = Duration::from_millis(100);
-/// How often the memory of servers is looked at.
+/// Interval of samples of a server's memory.
 const MEMORY_LOOK: Duration = Duration::from_millis(500);
 
-/// Looks at the server and at the machine while a client runs.
+/// Observes the server and the machine while a client runs.
 #[derive(Debug)]
-pub(crate) struct Beside<'a> {
+pub(crate) struct RunMonitor<'a> {
     server: &'a Served,
     busy: Busy,
     cpu: Duration,
@@ -23,19 +25,19 @@ pub(crate) struct Beside<'a> {
     looked: Duration,
 }
 
-/// What was seen.
+/// The observations of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Used {
-    /// The server's user and system time.
+    /// User and system time of the server.
     server_cpu: Duration,
-    /// The server's most memory.
+    /// Peak memory of the server.
     server_memory_bytes: u64,
-    /// Processors that neither client, server nor lab kept busy, on average.
+    /// Processors that unrelated processes kept busy, on average.
     others: f64,
 }
 
-impl<'a> Beside<'a> {
-    /// The client is about to start.
+impl<'a> RunMonitor<'a> {
+    /// Begins before the client starts.
     pub(crate) fn begin(server: &'a Served) -> Self {
         Self {
             server,
@@ -46,7 +48,7 @@ impl<'a> Beside<'a> {
         }
     }
 
-    /// It has run for so long; looks, if it is time.
+    /// Takes a sample if it is time; `at` is the time since the start.
     pub(crate) fn look(&mut self, at: Duration) {
         if at >= self.looked + MEMORY_LOOK {
             self.looked = at;
@@ -54,7 +56,7 @@ impl<'a> Beside<'a> {
         }
     }
 
-    /// It has ended.
+    /// Ends after the client has ended.
     pub(crate) fn end(self) -> Used {
         thread::sleep(SETTLED);
         Used {
@@ -66,9 +68,9 @@ impl<'a> Beside<'a> {
 }
 
 impl Used {
-    /// The run, as far as it is seen from outside the client.
+    /// Returns the run with everything that is known without the client's own report.
     pub(crate) fn run(&self, started: String, measured: &Measured, outcome: Outcome) -> Run {
-        // Who ended before the first look had some memory too.
+        // A client that ended before the first sample has no known memory.
         let known = |bytes: u64| (bytes > 0).then_some(bytes);
         Run {
             started,
@@ -82,6 +84,8 @@ impl Used {
             client_memory_bytes: known(measured.peak_bytes),
             server_memory_bytes: known(self.server_memory_bytes),
             others_busy: Some((self.others * 1000.0).round() / 1000.0),
+            reads_p50_ms: None,
+            reads_max_ms: None,
             reads_p99_ms: None,
         }
     }

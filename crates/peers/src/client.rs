@@ -1,0 +1,118 @@
+//! Other people's clients, called with a private home and without a password among their
+//! arguments.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::procfs::{clean, unprivileged};
+use crate::serve::write_secret;
+
+/// What a client needs to know of its server.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote<'a> {
+    /// Address and port of the server.
+    pub address: SocketAddr,
+    /// User name.
+    pub user: &'a str,
+    /// Password of the user.
+    pub password: &'a str,
+    /// Folder for the client's home, settings and credentials.
+    pub scratch: &'a Path,
+}
+
+impl Remote<'_> {
+    /// Returns `smb://USER@ADDRESS:PORT/PLACE`.
+    #[must_use]
+    pub fn url(&self, place: &str) -> String {
+        format!("smb://{}@{}/{place}", self.user, self.address)
+    }
+
+    /// Returns an smbclient on a share, to which options and `-c COMMANDS` may be added.
+    ///
+    /// # Errors
+    /// The credentials cannot be written.
+    pub fn smbclient(&self, program: &Path, share: &str) -> io::Result<Command> {
+        let login = self.scratch.join("login");
+        write_secret(
+            &login,
+            &format!("username={}\npassword={}\n", self.user, self.password),
+        )?;
+        let mut command = clean(program, self.scratch);
+        // The system's own smb.conf plays no part.
+        command.args(["--configfile", "/dev/null", "--port"]);
+        command.arg(self.address.port().to_string());
+        command.arg(format!("//{}/{share}", self.address.ip()));
+        command.arg("--authentication-file").arg(login);
+        Ok(command)
+    }
+
+    /// Returns an rclone whose backend `:smb:` is the server. All settings are in the environment:
+    /// no configuration file, and the password is not in the process list.
+    ///
+    /// # Errors
+    /// rclone cannot be run.
+    pub fn rclone(&self, program: &Path) -> io::Result<Command> {
+        let mut command = clean(program, self.scratch);
+        command
+            .env("RCLONE_CONFIG", "")
+            .env("RCLONE_SMB_HOST", self.address.ip().to_string())
+            .env("RCLONE_SMB_PORT", self.address.port().to_string())
+            .env("RCLONE_SMB_USER", self.user)
+            .env("RCLONE_SMB_PASS", self.obscured(program)?);
+        Ok(command)
+    }
+
+    /// Returns an rsync.
+    #[must_use]
+    pub fn rsync(&self, program: &Path) -> Command {
+        unprivileged(program, self.scratch)
+    }
+
+    /// Returns `rsync://ADDRESS:PORT/PLACE`.
+    #[must_use]
+    pub fn rsync_url(&self, place: &str) -> String {
+        format!("rsync://{}/{place}", self.address)
+    }
+
+    /// Returns the password in the form that rclone's settings want.
+    fn obscured(&self, program: &Path) -> io::Result<String> {
+        let mut child = clean(program, self.scratch)
+            .args(["obscure", "-"])
+            .env("RCLONE_CONFIG", "")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(self.password.as_bytes())?;
+        }
+        let output = child.wait_with_output()?;
+        if !output.status.success() {
+            let message = format!("rclone obscure failed: {}", output.status);
+            return Err(io::Error::other(message));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+}
+
+/// Returns the commands with which smbclient copies everything of a share's folder (`.` for all)
+/// to a local folder.
+#[must_use]
+pub fn smbclient_get(remote: &str, local: &Path) -> String {
+    format!(
+        "cd {remote}; lcd \"{}\"; prompt OFF; recurse ON; mget *",
+        local.display()
+    )
+}
+
+/// Returns the commands with which smbclient copies everything of a local folder to a new folder
+/// of a share.
+#[must_use]
+pub fn smbclient_put(local: &Path, remote: &str) -> String {
+    format!(
+        "mkdir {remote}; cd {remote}; lcd \"{}\"; prompt OFF; recurse ON; mput *",
+        local.display()
+    )
+}

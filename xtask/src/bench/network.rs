@@ -1,0 +1,388 @@
+//! What `bench wan`, `bench smb` and `bench server` share: options, one call of the laboratory, and
+//! its results in `target/bench/NAME/report.json`.
+//!
+//! A call that was cut continues: the lab keeps every run. `--rows`, `--work` and `--clients` divide
+//! one table among several calls, and the tables are always written from everything kept.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use ropeway_lab::report::{self, Document, FILE, Outcome};
+use ropeway_lab::run::{self, Event, LabError, Observer, Options as LabOptions, Resume};
+use ropeway_lab::scenario::{Client, Scenario};
+
+use super::tables;
+use crate::process::interrupt_flag;
+use crate::workspace::Workspace;
+
+/// Options of all three.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// Counted rounds; one more goes first and is not counted. A tool whose first run takes more than 60 s runs
+    /// once [default: 3 over links, 5 on this machine]
+    #[arg(long)]
+    runs: Option<u32>,
+    /// Multiplies the work
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// A run that takes longer is ended and shown as "> 300": seconds, or 90s, 2m
+    #[arg(long, default_value = "300s", value_parser = parse_time, value_name = "TIME")]
+    cell_limit: Duration,
+    /// Measure these rows and tools again, even if results are kept
+    #[arg(long)]
+    fresh: bool,
+    /// Print what there is to do and how long it takes, and measure nothing
+    #[arg(long)]
+    estimate: bool,
+    /// Write the tables from the results that are kept, and measure nothing
+    #[arg(long, conflicts_with_all = ["fresh", "estimate"])]
+    report: bool,
+    /// Further flags for ropeway, separated by spaces
+    #[arg(long, value_delimiter = ' ', allow_hyphen_values = true)]
+    ropeway_flags: Vec<String>,
+    /// Measure this build instead of a release build
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Do not touch docs/benchmarks.md
+    #[arg(long)]
+    no_write: bool,
+    /// A twentieth of the work, one round: shows that it works, not how fast
+    #[arg(long)]
+    quick: bool,
+}
+
+impl Options {
+    fn scale(&self) -> f64 {
+        match self.quick {
+            true => self.scale / 20.0,
+            false => self.scale,
+        }
+    }
+
+    /// Whether the work has its full size, so that targets apply.
+    pub(super) fn is_whole(&self) -> bool {
+        (self.scale() - 1.0).abs() < f64::EPSILON
+    }
+
+    /// Whether nothing is measured.
+    pub(super) fn only_reports(&self) -> bool {
+        self.report || self.estimate
+    }
+
+    /// Words that tell these results from those of the plain command, which alone are published; empty
+    /// for the plain command.
+    fn variant(&self, more: &[String]) -> String {
+        let mut words = Vec::new();
+        if !self.is_whole() {
+            words.push(format!("scale {}", self.scale()));
+        }
+        words.extend(self.binary.iter().map(|path| path.display().to_string()));
+        words.extend(more.iter().cloned());
+        words.extend(self.ropeway_flags.iter().cloned());
+        words.join(" ")
+    }
+}
+
+/// Reads `120`, `120s` or `2m`.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let fault = || format!("{text:?} is not a time such as 120s or 2m, from 1 s to a day");
+    let (number, factor) = match (text.strip_suffix('s'), text.strip_suffix('m')) {
+        (Some(number), _) => (number, 1),
+        (None, Some(number)) => (number, 60),
+        (None, None) => (text, 1),
+    };
+    let number: u64 = number.trim().parse().map_err(|_| fault())?;
+    match number.checked_mul(factor) {
+        Some(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
+        _ => Err(fault()),
+    }
+}
+
+/// One call of a benchmark.
+pub(super) struct Call<'a> {
+    pub(super) workspace: &'a Workspace,
+    /// Folder of all results.
+    pub(super) folder: &'a Path,
+    pub(super) options: &'a Options,
+    /// Options of the benchmark that make its results differ from the plain command's.
+    pub(super) variant: Vec<String>,
+    /// Program of the server `smb-server`.
+    pub(super) smb_server: Option<PathBuf>,
+}
+
+impl Call<'_> {
+    fn out(&self, scenario: &Scenario) -> PathBuf {
+        let variant = self.options.variant(&self.variant);
+        let name = match variant.is_empty() {
+            true => scenario.name.clone(),
+            false => format!("{}-{}", scenario.name, file_name(&variant)),
+        };
+        self.folder.join(name)
+    }
+
+    /// Measures what is missing and returns everything that is kept; `None` for an estimate.
+    ///
+    /// # Errors
+    /// An option makes no sense, the lab cannot go on, or an interrupt came.
+    pub(super) fn measure(&self, scenario: Scenario) -> Result<Option<Document>> {
+        let options = self.options;
+        let out = self.out(&scenario);
+        if options.report {
+            let path = out.join(FILE);
+            return Ok(Some(
+                report::load(&path).context("there are no results to report")?,
+            ));
+        }
+        ensure!(
+            options.scale > 0.0 && options.scale <= 10.0,
+            "--scale must be above 0 and at most 10"
+        );
+        ensure!(options.runs != Some(0), "--runs must be at least 1");
+        let scenario = self.with_options(scenario);
+        let lab = LabOptions {
+            program: self.program()?,
+            out: out.clone(),
+            relay: false,
+            smb_server: self.smb_server.clone(),
+            resume: match options.fresh {
+                true => Resume::Fresh,
+                false => Resume::Replace,
+            },
+            plan_only: options.estimate,
+        };
+        match run::run(&scenario, &lab, interrupt_flag(), &Terminal) {
+            Ok(_) if options.estimate => Ok(None),
+            Ok(document) => Ok(Some(document)),
+            Err(LabError::Interrupted) => bail!("interrupted; the same command continues"),
+            Err(error) => Err(anyhow::Error::msg(format!("{error} ({})", error.hint()))),
+        }
+    }
+
+    fn with_options(&self, mut scenario: Scenario) -> Scenario {
+        let options = self.options;
+        scenario.scale = options.scale();
+        scenario.limit = Some(options.cell_limit);
+        if let Some(runs) = options.runs {
+            scenario.runs = runs + 1;
+        }
+        if options.quick {
+            scenario.runs = 1;
+        }
+        scenario
+            .ropeway_flags
+            .extend(options.ropeway_flags.iter().cloned());
+        scenario
+    }
+
+    fn program(&self) -> Result<PathBuf> {
+        match &self.options.binary {
+            Some(binary) => binary
+                .canonicalize()
+                .with_context(|| format!("there is no {}", binary.display())),
+            None => {
+                crate::step::build(self.workspace)?;
+                Ok(self.workspace.ropeway())
+            }
+        }
+    }
+
+    /// Prints a section. The plain command's section of the whole work also goes to
+    /// `docs/benchmarks.md`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn publish(&self, section: &str, text: &str) -> Result<()> {
+        println!("\n{text}");
+        let variant = self.options.variant(&self.variant);
+        if !variant.is_empty() {
+            println!("({variant}: docs/benchmarks.md stays as it is)");
+            return Ok(());
+        }
+        match self.options.no_write {
+            true => Ok(()),
+            false => tables::write(self.workspace, section, text),
+        }
+    }
+}
+
+/// Keeps only the pairs of these clients and of these servers.
+pub(super) fn keep(scenario: &mut Scenario, clients: &[Client], servers: &[ropeway_lab::scenario::Server]) {
+    scenario.pairs.retain(|pair| {
+        (clients.is_empty() || clients.contains(&pair.client))
+            && (servers.is_empty() || servers.contains(&pair.server))
+    });
+}
+
+/// Reads a client's name; `rclone4` and `rclone32` are taken too.
+pub(super) fn parse_client(text: &str) -> Result<Client, String> {
+    match text {
+        "rclone4" => Ok(Client::Rclone),
+        "rclone32" => Ok(Client::Rclone32),
+        text => text.parse(),
+    }
+}
+
+/// An error if a run of ropeway, as client or server, failed.
+pub(super) fn verdict(document: &Document) -> Result<()> {
+    let own = |cell: &&report::Cell| [&cell.key.client, &cell.key.server].contains(&&"ropeway".to_owned());
+    let failed = document.cells.iter().filter(own).flat_map(|cell| {
+        let whys = cell.runs.iter().filter_map(|run| match &run.outcome {
+            Outcome::Failed(why) => Some(why),
+            _ => None,
+        });
+        whys.map(|why| format!("{}: {why}", tables::shown(&cell.key)))
+    });
+    let failed: Vec<String> = failed.collect();
+    ensure!(failed.is_empty(), "ropeway failed: {}", failed.join("; "));
+    Ok(())
+}
+
+/// Prints what the lab does.
+struct Terminal;
+
+impl Observer for Terminal {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Row {
+                link,
+                work,
+                direction,
+                seconds,
+            } => {
+                let text = match *seconds > 0.0 {
+                    true => format!("about {}", span(*seconds)),
+                    false => "measured already".to_owned(),
+                };
+                println!("  {:36} {text}", format!("{work} over {link}, {direction}"));
+            }
+            Event::Planned {
+                cells,
+                runs_there,
+                seconds,
+                ..
+            } => {
+                println!(
+                    "{cells} cells, {runs_there} runs are kept; about {} in all",
+                    span(*seconds)
+                );
+            }
+            Event::Dropped { what } => println!("dropped: {what}"),
+            Event::Skipped { what, why } => println!("left out: {what}: {why}"),
+            Event::Phase { phase } => println!("{phase} …"),
+            Event::Proved { link, holds } => {
+                println!(
+                    "  {link}: {}",
+                    if *holds {
+                        "within its bounds"
+                    } else {
+                        "OUT OF BOUNDS"
+                    }
+                );
+            }
+            Event::Floor {
+                link,
+                work,
+                direction,
+                connections,
+                seconds,
+            } => {
+                println!("  {link} {work} {direction}: bare TCP {seconds:.2} s, {connections} connections");
+            }
+            Event::Run { cell, number, run } => {
+                let how = match &run.outcome {
+                    Outcome::Done => format!("{:8.2} s", run.whole_seconds),
+                    Outcome::Failed(why) => format!("failed: {why}"),
+                    Outcome::TimedOut(why) => why.clone(),
+                };
+                println!("  {:60} run {number} {how}", tables::shown(cell));
+            }
+            Event::Warning { cell, text } => {
+                let cell = cell.map_or_else(String::new, |key| format!("{}: ", tables::shown(key)));
+                println!("! {cell}{text}");
+            }
+        }
+    }
+}
+
+/// Formats a span for people.
+fn span(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds:02} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes:02} min"),
+    }
+}
+
+/// Returns a folder name of harmless characters.
+fn file_name(variant: &str) -> String {
+    let harmless = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '.' {
+            c
+        } else {
+            '_'
+        }
+    };
+    variant.chars().map(harmless).take(120).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(words: &[&str]) -> Options {
+        let words = std::iter::once("x").chain(words.iter().copied());
+        Words::try_parse_from(words).unwrap().options
+    }
+
+    #[test]
+    fn only_the_plain_command_is_published() {
+        assert_eq!(options(&[]).variant(&[]), "");
+        assert_eq!(options(&["--runs", "1", "--cell-limit", "2m"]).variant(&[]), "");
+        let odd = options(&["--quick", "--ropeway-flags", "--channels 4"]).variant(&["cubic".into()]);
+        assert_eq!(odd, "scale 0.05 cubic --channels 4");
+        assert_eq!(file_name(&odd), "scale_0.05_cubic___channels_4");
+        assert_eq!(file_name("a/é"), "a__");
+    }
+
+    #[test]
+    fn options_change_the_scenario() {
+        let workspace = Workspace::at(Path::new("/"));
+        let changed = |words: &[&str]| {
+            let call = Call {
+                workspace: &workspace,
+                folder: Path::new("/f"),
+                options: &options(words),
+                variant: Vec::new(),
+                smb_server: None,
+            };
+            let scenario = Scenario::shipped("wan").unwrap().unwrap();
+            (call.with_options(scenario.clone()), call.out(&scenario))
+        };
+        let (quick, out) = changed(&["--quick"]);
+        assert_eq!((quick.scale, quick.runs), (0.05, 1));
+        assert_eq!(out, Path::new("/f/wan-scale_0.05"));
+        let (limited, out) = changed(&["--cell-limit", "120s", "--runs", "2"]);
+        assert_eq!((limited.runs, limited.limit), (3, Some(Duration::from_secs(120))));
+        assert_eq!(out, Path::new("/f/wan"));
+    }
+
+    #[test]
+    fn times_have_units_and_spans_are_readable() {
+        assert_eq!(parse_time("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["0", "", "s", "1h", "-1s", "99999999999999999m"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!([5.4, 65.0, 3700.0].map(span), ["5 s", "1 min 05 s", "1 h 01 min"]);
+    }
+}

@@ -1,0 +1,57 @@
+//! The result of a step of `ci`, and the build that several commands share.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use crate::process::run as run_command;
+use crate::workspace::Workspace;
+
+/// Result of a step that did not fail.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// One line for the table.
+    pub(crate) note: String,
+    /// Whether the step checked nothing.
+    pub(crate) skipped: bool,
+    /// Parts of the step that were left out, with the reasons.
+    pub(crate) left_out: Vec<String>,
+}
+
+impl Outcome {
+    /// Returns the result of a complete step.
+    pub(crate) fn passed(note: impl Into<String>) -> Self {
+        Self {
+            note: note.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the result of a step that checked nothing, with the reason.
+    pub(crate) fn skipped(reason: impl Into<String>) -> Self {
+        Self {
+            note: reason.into(),
+            skipped: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// Returns the command that builds the release binary.
+pub(crate) fn build_command(workspace: &Workspace) -> Command {
+    workspace.cargo(["build", "--release", "--bin", "ropeway"])
+}
+
+/// Builds the release binary.
+///
+/// # Errors
+/// It does not build.
+pub(crate) fn build(workspace: &Workspace) -> Result<Outcome> {
+    run_command(&mut build_command(workspace))?;
+    ensure!(
+        workspace.ropeway().is_file(),
+        "the build left no {}",
+        workspace.short(&workspace.ropeway()).display()
+    );
+    Ok(Outcome::passed("target/release/ropeway"))
+}
