@@ -372,9 +372,9 @@ impl Handle {
     }
 
     /// Shares a range of `source`'s content with this file, without copying it
-    /// (FSCTL_DUPLICATE_EXTENTS_TO_FILE, [MS-FSCC] 2.3.7). The range may be new to this file. The
-    /// same client must have both files open on the same volume. The server decides which offsets
-    /// and lengths it accepts (whole clusters, in general).
+    /// (FSCTL_DUPLICATE_EXTENTS_TO_FILE, [MS-FSCC] 2.3.7). The same client must have both files
+    /// open on the same volume. The server decides which offsets and lengths it accepts (whole
+    /// clusters, in general).
     ///
     /// # Errors
     /// `STATUS_NOT_SAME_DEVICE`, without a request, if the clients differ. The errors of any

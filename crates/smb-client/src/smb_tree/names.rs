@@ -463,7 +463,7 @@ impl Inner {
         })
     }
 
-    /// Notes a change of this node or of its name.
+    /// Notes a change of this node, or in its folder.
     pub(super) fn note_change(&self, path: &RelPath) {
         self.listing_cache.forget();
         self.changed.add(path);
