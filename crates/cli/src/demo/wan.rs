@@ -40,7 +40,7 @@ pub(crate) fn measure(out: &Path, relay: bool, stop: &AtomicBool) -> Result<Docu
 /// Prints no progress, because the table shows all results.
 struct Silent;
 
-impl Observer for Quiet {
+impl Observer for Silent {
     fn observe(&self, _: &Event<'_>) {}
 }
 

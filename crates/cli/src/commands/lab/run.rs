@@ -279,7 +279,7 @@ struct EventPrinter {
     json: bool,
 }
 
-impl Observer for Voice {
+impl Observer for EventPrinter {
     fn observe(&self, event: &Event<'_>) {
         if self.json {
             if let Ok(line) = serde_json::to_string(event) {
