@@ -220,7 +220,9 @@ impl File for LocalFile {
 
     fn metadata(&self) -> Pending<'_, Result<Metadata>> {
         self.call(Lane::Short, "stat", (0, 0), |file| {
-            stat::open(&file.fd).map_err(|error| file.fault(Op::Stat, error))
+            file.tree
+                .metadata_of(&Node::File(file.fd.as_fd()))
+                .map_err(|error| file.fault(Op::Stat, error))
         })
     }
 
@@ -360,13 +362,20 @@ impl File for LocalFile {
         let change = change.clone();
         self.call(Lane::Short, "set_attributes", (0, 0), move |file| {
             let node = Node::File(file.fd.as_fd());
-            attributes::set(&node, &change, &file.tree.capabilities, &file.path)
+            attributes::set(
+                &node,
+                &change,
+                &file.tree.capabilities,
+                file.tree.view,
+                &file.path,
+            )
         })
     }
 
     fn xattrs(&self) -> Pending<'_, Result<Vec<Xattr>>> {
         self.call(Lane::Short, "xattr", (0, 0), |file| {
-            xattr::read(&Node::File(file.fd.as_fd())).map_err(|error| file.fault(Op::Xattr, error))
+            xattr::read(&Node::File(file.fd.as_fd()), file.tree.view)
+                .map_err(|error| file.fault(Op::Xattr, error))
         })
     }
 }

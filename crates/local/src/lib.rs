@@ -43,6 +43,8 @@ mod testing;
 mod tree;
 mod volume;
 mod watch;
+mod winmeta;
+mod xattr;
 
 pub use cache::CACHE_LEAVE_MIN;
 pub use file::LocalFile;
@@ -77,6 +79,9 @@ pub struct LocalOptions {
     pub create_root: bool,
     /// Find out what an unknown volume (FUSE) can hold by a probe file in the root; for trees to be written.
     pub probe: bool,
+    /// Show and take Windows metadata as the attributes that store it (see docs/adr/0014), instead of as metadata of the
+    /// model. For copies between two local folders: nothing has to be translated, and each file costs a call less.
+    pub raw_xattrs: bool,
     /// Threads for metadata and small files, for the whole process; `None`: one a core, at least two.
     pub threads: Option<usize>,
 }

@@ -4,17 +4,18 @@
 //! a chunk before examining it turns random reads of a cold inode table into sequential ones.
 
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ropeway_vfs::{DirEntry, Error, ErrorKind, Listing, Name, Op, Pending, RelPath, Result};
 use rustix::fs::RawDir;
 use rustix::io::Errno;
 
+use crate::attributes::xattr::View;
 use crate::beneath::fault;
 use crate::executor::{self, Lane};
 use crate::observe::Trace;
-use crate::stat;
+use crate::tree::metadata_at;
 
 /// Bytes of one getdents64 call; the kernel's cost of a call vanishes beyond 32 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -32,6 +33,7 @@ pub(crate) struct LocalListing {
 struct State {
     dir: Arc<OwnedFd>,
     path: RelPath,
+    view: View,
     trace: Trace,
     /// Names read and not yet given, in falling order of inode number.
     names: Vec<(u64, Name)>,
@@ -39,10 +41,11 @@ struct State {
 }
 
 impl LocalListing {
-    pub(crate) fn new(dir: OwnedFd, path: RelPath, trace: Trace) -> Self {
+    pub(crate) fn new(dir: OwnedFd, path: RelPath, view: View, trace: Trace) -> Self {
         let state = State {
             dir: Arc::new(dir),
             path: path.clone(),
+            view,
             trace,
             names: Vec::new(),
             ended: false,
@@ -92,7 +95,7 @@ impl State {
                         .into_iter()
                         .rev()
                         .filter_map(|(_, name)| {
-                            let metadata = match stat::name(&self.dir, name.as_bytes()) {
+                            let metadata = match metadata_at(self.view, self.dir.as_fd(), &name) {
                                 Ok(metadata) => Ok(metadata),
                                 // Gone since the folder was read: there is no such entry any more.
                                 Err(Errno::NOENT) => return None,

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::attributes::{self, Node, xattr};
 use crate::beneath::fault;
 use crate::tree::Inner;
-use crate::{names, open, stat};
+use crate::{names, open};
 
 /// Whether plain buffered I/O is what is asked for.
 pub(crate) fn is_plain(tree: &Inner, cache: CacheMode) -> bool {
@@ -29,7 +29,7 @@ pub(crate) fn put(tree: &Arc<Inner>, put: &PutSmall) -> Result<Vec<Loss>> {
         write(&opened.fd, content).map_err(|error| fault(Op::Write, &put.path, error))?;
     }
     let node = Node::File(opened.fd.as_fd());
-    let losses = attributes::set(&node, &put.change, &tree.capabilities, &put.path)?;
+    let losses = attributes::set(&node, &put.change, &tree.capabilities, tree.view, &put.path)?;
     if put.sync {
         rustix::fs::fsync(&opened.fd).map_err(|error| fault(Op::Sync, &put.path, error))?;
     }
@@ -72,7 +72,7 @@ fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<G
         ..OpenOptions::read(CacheMode::Keep)
     };
     let opened = open::open(tree, path, options)?;
-    let before = metadata(&opened.fd, path)?;
+    let before = metadata(tree, &opened.fd, path)?;
     if before.size > block.capacity() as u64 {
         return Ok(GotSmall {
             metadata: before,
@@ -88,11 +88,11 @@ fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<G
     let xattrs = match get.xattrs {
         true => {
             let node = Node::File(opened.fd.as_fd());
-            Some(xattr::read(&node).map_err(|error| fault(Op::Xattr, path, error))?)
+            Some(xattr::read(&node, tree.view).map_err(|error| fault(Op::Xattr, path, error))?)
         }
         false => None,
     };
-    let after = metadata(&opened.fd, path)?;
+    let after = metadata(tree, &opened.fd, path)?;
     let whole = after.size == before.size
         && after.modified == before.modified
         && after.changed == before.changed
@@ -104,8 +104,9 @@ fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<G
     })
 }
 
-fn metadata(fd: &OwnedFd, path: &RelPath) -> Result<Metadata> {
-    stat::open(fd).map_err(|error| fault(Op::Stat, path, error))
+fn metadata(tree: &Inner, fd: &OwnedFd, path: &RelPath) -> Result<Metadata> {
+    tree.metadata_of(&Node::File(fd.as_fd()))
+        .map_err(|error| fault(Op::Stat, path, error))
 }
 
 fn read(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {

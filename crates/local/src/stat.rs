@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 use ropeway_vfs::{FileId, Kind, Metadata, Owner, Timestamp};
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, statx};
 
+use crate::winmeta::dos::Dos;
+
 /// Bytes of one unit of `st_blocks`, on every Linux file system (stat(2)).
 const BLOCK_BYTES: u64 = 512;
 
@@ -20,6 +22,20 @@ pub(crate) fn name(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Metadata> 
 /// Metadata of an open node.
 pub(crate) fn open(fd: impl AsFd) -> rustix::io::Result<Metadata> {
     Ok(metadata(&raw(fd, MASK)?))
+}
+
+/// Adds DOS attributes and creation time as [`winmeta`](crate::winmeta) has them.
+pub(crate) fn with_dos(
+    mut metadata: Metadata,
+    read: impl FnOnce() -> rustix::io::Result<Dos>,
+) -> rustix::io::Result<Metadata> {
+    // Other nodes cannot have attributes of users (xattr(7)).
+    if matches!(metadata.kind, Kind::File | Kind::Directory) {
+        let dos = read()?;
+        metadata.dos_attributes = dos.attributes;
+        metadata.created = dos.created.or(metadata.created);
+    }
+    Ok(metadata)
 }
 
 /// The system's own answer for an open node.

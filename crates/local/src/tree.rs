@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,12 +18,14 @@ use ropeway_vfs::{
 use rustix::fs::StatxFlags;
 use rustix::io::Errno;
 
+use crate::attributes::xattr::View;
 use crate::attributes::{self, Node, xattr};
 use crate::beneath::{Root, fault};
 use crate::executor::{self, Lane};
 use crate::io::{self, Io};
 use crate::list::LocalListing;
 use crate::observe::Trace;
+use crate::winmeta::dos;
 use crate::{IoEngine, LocalFile, LocalOptions, batch, claim, names, open, small, stat, volume, watch};
 
 /// A folder of this machine.
@@ -33,6 +36,8 @@ pub struct LocalTree {
 /// What jobs and open files share with the tree.
 pub(crate) struct Inner {
     pub(crate) root: Root,
+    /// How Windows metadata is shown and taken.
+    pub(crate) view: View,
     pub(crate) path: PathBuf,
     engine: IoEngine,
     device: u64,
@@ -66,12 +71,19 @@ impl LocalTree {
             executor::set_short_threads(threads);
         }
         let volume = volume::examine(beneath.fd(), root, options.probe, threads);
+        let mut capabilities = volume.capabilities;
+        let view = match options.raw_xattrs {
+            true => View::Raw,
+            false => View::Model,
+        };
+        capabilities.creation_times = view == View::Model && capabilities.xattrs;
         let inner = Inner {
             root: beneath,
+            view,
             path: root.to_owned(),
             engine,
             device: stat::volume(&about),
-            capabilities: volume.capabilities,
+            capabilities,
             io,
             may_reflink: volume.may_reflink,
             trace: Trace::new(options.observer),
@@ -116,6 +128,15 @@ impl LocalTree {
 }
 
 impl Inner {
+    /// Metadata of an open node.
+    pub(crate) fn metadata_of(&self, node: &Node<'_>) -> rustix::io::Result<Metadata> {
+        let metadata = stat::open(node.fd())?;
+        match self.view {
+            View::Model => stat::with_dos(metadata, || dos::read(node)),
+            View::Raw => Ok(metadata),
+        }
+    }
+
     /// From now on as where the kernel knows no `RWF_DONTCACHE`.
     #[cfg(test)]
     fn forget_dontcache(&self) {
@@ -146,7 +167,8 @@ impl Tree for LocalTree {
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
         self.call(Lane::Short, "stat", path, |tree, path| {
             let node = tree.root.node(Op::Stat, path)?;
-            stat::open(&node).map_err(|error| fault(Op::Stat, path, error))
+            tree.metadata_of(&Node::Path(node.as_fd()))
+                .map_err(|error| fault(Op::Stat, path, error))
         })
     }
 
@@ -158,7 +180,7 @@ impl Tree for LocalTree {
         let names = names.to_vec();
         self.call(Lane::Short, "stat", dir, move |tree, dir| {
             let place = tree.root.place(Op::Stat, dir)?;
-            let look = |name: &Name| match stat::name(&place, name.as_bytes()) {
+            let look = |name: &Name| match metadata_at(tree.view, place.as_fd(), name) {
                 Ok(metadata) => Ok(Some(metadata)),
                 Err(Errno::NOENT) => Ok(None),
                 Err(error) => Err(fault(Op::Stat, &dir.join(name), error)),
@@ -170,7 +192,8 @@ impl Tree for LocalTree {
     fn list<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Box<dyn Listing>>> {
         self.call(Lane::Short, "open", dir, |tree, dir| {
             let fd = tree.root.dir(Op::List, dir)?;
-            let listing: Box<dyn Listing> = Box::new(LocalListing::new(fd, dir.clone(), tree.trace.clone()));
+            let listing: Box<dyn Listing> =
+                Box::new(LocalListing::new(fd, dir.clone(), tree.view, tree.trace.clone()));
             Ok(listing)
         })
     }
@@ -256,14 +279,20 @@ impl Tree for LocalTree {
         let change = change.clone();
         self.call(Lane::Short, "set_attributes", path, move |tree, path| {
             let node = tree.root.node(Op::SetAttributes, path)?;
-            attributes::set(&Node::Path(node.as_fd()), &change, &tree.capabilities, path)
+            attributes::set(
+                &Node::Path(node.as_fd()),
+                &change,
+                &tree.capabilities,
+                tree.view,
+                path,
+            )
         })
     }
 
     fn xattrs<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<Xattr>>> {
         self.call(Lane::Short, "xattr", path, |tree, path| {
             let node = tree.root.node(Op::Xattr, path)?;
-            xattr::read(&Node::Path(node.as_fd())).map_err(|error| fault(Op::Xattr, path, error))
+            xattr::read(&Node::Path(node.as_fd()), tree.view).map_err(|error| fault(Op::Xattr, path, error))
         })
     }
 
@@ -393,6 +422,17 @@ impl std::fmt::Debug for LocalTree {
             self.inner.path.display(),
             self.inner.engine
         )
+    }
+}
+
+/// Metadata of a name in an open folder; a link is not followed, nothing is mounted.
+pub(crate) fn metadata_at(view: View, dir: BorrowedFd<'_>, name: &Name) -> rustix::io::Result<Metadata> {
+    let metadata = stat::name(dir, name.as_bytes())?;
+    match view {
+        View::Model => stat::with_dos(metadata, || {
+            dos::at(dir, &CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?)
+        }),
+        View::Raw => Ok(metadata),
     }
 }
 

@@ -10,7 +10,8 @@ use rustix::fs::{Stat, fstat, ioctl_ficlone};
 use super::source::{Content, Sources, differs, is_touched, same, size};
 use super::target::{self, Made, Targets};
 use super::{Failure, word};
-use crate::attributes::{Node, xattr};
+use crate::attributes::Node;
+use crate::attributes::xattr::{self, View};
 use crate::beneath::{fault, open_fault};
 use crate::observe::errno;
 use crate::open::require_regular;
@@ -229,7 +230,7 @@ impl<'a> Copier<'a> {
         if !(self.batch.preserve.xattrs && self.source.capabilities.xattrs) {
             return Ok(Vec::new());
         }
-        xattr::read(&Node::File(from.as_fd())).map_err(|error| {
+        xattr::read(&Node::File(from.as_fd()), View::Raw).map_err(|error| {
             (
                 fault(Op::Xattr, &item_path(&self.batch.source_dir, item), error),
                 true,

@@ -48,8 +48,11 @@ pub(super) struct Made {
 
 impl<'a> Targets<'a> {
     pub(super) fn new(tree: &'a Inner, batch: &'a Batch, dir: Arc<OwnedFd>) -> Self {
-        let inherits_acl =
-            tree.capabilities.xattrs && xattr::has(&Node::Path(dir.as_fd()), xattr::ACL_DEFAULT);
+        let inherits_acl = tree.capabilities.xattrs
+            && matches!(
+                xattr::get(&Node::Path(dir.as_fd()), xattr::ACL_DEFAULT),
+                Ok(Some(_))
+            );
         let own = Owner {
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),

@@ -5,7 +5,7 @@
 //! it takes, the path is walked component by component and no link is followed at all.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -207,9 +207,4 @@ pub(super) fn failed(op: Op, path: &RelPath, error: Errno) -> Error {
         kind: error_kind,
         source: Some(error.into()),
     }
-}
-
-/// The magic link of a descriptor: the kernel jumps to the very node.
-pub(super) fn proc_path(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

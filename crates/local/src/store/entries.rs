@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 use super::Core;
 use super::base::failed;
-use super::dos::Dos;
 use super::open::MASK;
-use super::xattrs::{dos_at, node_stat};
+use super::xattrs::node_stat;
 use crate::stat;
+use crate::winmeta::dos::{self, Dos};
 
 /// Bytes of one getdents64 call; the kernel's cost of a call vanishes beyond 32 KiB.
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -91,7 +91,7 @@ impl LocalEntries {
         };
         let kept = matches!(stat::kind(u32::from(stat.stx_mode)), Kind::File | Kind::Directory);
         let dos = if self.has_dos && kept {
-            match dos_at(self.dir.as_fd(), name) {
+            match dos::at(self.dir.as_fd(), name) {
                 Err(Errno::NOENT | Errno::STALE) => return Ok(None),
                 dos => dos?,
             }

@@ -4,15 +4,13 @@
 //! A link is made from the descriptor. A file is removed in two steps, as no call removes a name only if a certain file has
 //! it: whatever has the name is moved to a name of its own, looked at there, and then removed or moved back.
 
-use std::os::fd::AsFd;
-
 use ropeway_vfs::store::Removal;
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Op, RelPath, Result};
 use rustix::fs::{AtFlags, CWD, StatxFlags, linkat, statx, unlinkat};
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::{failed, proc_path};
+use super::base::failed;
 use super::descriptors::id_of;
 use super::names::{self, Spot};
 use super::node::LocalNode;
@@ -97,7 +95,7 @@ pub(super) fn link(core: &Core, node: &LocalNode, to: &RelPath, replace: bool) -
         // Without CAP_DAC_READ_SEARCH, before Linux 6.10 (open(2), linkat(2)): the magic link leads to the very node. What
         // has no name any more is not found this way either.
         Err(Errno::NOENT) => {
-            let magic = proc_path(fd.as_fd());
+            let magic = crate::xattr::proc_path(&fd);
             linkat(CWD, magic, &target.place, name, AtFlags::SYMLINK_FOLLOW)
         }
         result => result,

@@ -12,6 +12,7 @@
 //! A large folder is read for the first time on a thread that has nothing else to do: [`Indexes::begin`] lets the first
 //! who asks do that, and remembers what the others want to be called for.
 
+use crate::winmeta::fold;
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::hash::{BuildHasher, RandomState};
@@ -28,8 +29,6 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags, RawDir, openat};
 use rustix::io::Errno;
 
-use super::base::proc_path;
-use super::fold;
 use super::table::{Spent, Table};
 use super::volume::{Indexing, indexing};
 
@@ -436,7 +435,7 @@ impl Watched {
             None => inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
         };
         let inotify = self.inotify.insert(inotify);
-        let watch = inotify::add_watch(&*inotify, proc_path(dir), WATCH)?;
+        let watch = inotify::add_watch(&*inotify, crate::xattr::proc_path(&dir), WATCH)?;
         let folder = Arc::new(Folder {
             watch,
             used: AtomicU64::new(now),

@@ -9,13 +9,9 @@
 //!                           ├─ content: reading, writing, holes, copies
 //!                           ├─ locks: of ranges, for other programs to see
 //!                           ├─ entries: listing
-//!                           ├─ xattrs, dos: what is kept of Windows' view
-//!                           └─ stream: named streams
+//!                           ├─ xattrs: Windows metadata, by crate::winmeta
+//!                           └─ stream: open alternate data streams
 //! ```
-//!
-//! What a server keeps of Windows' view lies in extended attributes, in Samba's form where Samba has one: DOS attributes
-//! and creation time in `user.DOSATTRIB`, streams in `user.DosStream.*`, extended attributes of OS/2 fame in `user.*`; the
-//! security descriptor in `user.ropeway.ntsd`. Symbolic links have none of these.
 //!
 //! What is no regular file, folder or link is not opened: with an access to content it is found out only when it is open
 //! (without waiting), for attributes alone nothing is touched.
@@ -23,10 +19,8 @@
 mod base;
 mod content;
 mod descriptors;
-mod dos;
 mod entries;
 mod exact;
-mod fold;
 mod index;
 mod locks;
 mod names;
@@ -43,13 +37,12 @@ mod volume;
 mod xattrs;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ropeway_vfs::outside::Observer;
 use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Resolved, Store, StoreFeatures, Task};
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result, Space};
-use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
+use rustix::fs::syncfs;
 
 use self::base::{Base, failed};
 use self::descriptors::Descriptors;
@@ -120,22 +113,7 @@ struct Core {
     root_in_memory: bool,
     /// The root's device number.
     root_volume: u64,
-    /// Some node may keep a security descriptor.
-    guarded: AtomicBool,
     told: ToldTimes,
-}
-
-/// On the root: that some node beneath it was given a security descriptor, so that nobody looks for any before.
-const GUARDED: &std::ffi::CStr = c"user.ropeway.guarded";
-
-impl Core {
-    /// From now on, also after a restart, nodes are asked for their security descriptors.
-    fn guard(&self) {
-        if !self.guarded.swap(true, Ordering::AcqRel) {
-            // A root that cannot keep it is only forgotten about at a restart.
-            _ = fsetxattr(self.base.fd(), GUARDED, b"1", XattrFlags::empty());
-        }
-    }
 }
 
 impl LocalStore {
@@ -170,7 +148,6 @@ impl LocalStore {
             root_in_memory: volume::in_memory(base.fd()),
             root_volume: crate::stat::volume(&stat),
             told: ToldTimes::default(),
-            guarded: AtomicBool::new(fgetxattr(base.fd(), GUARDED, &mut [0_u8; 8]).is_ok()),
             base,
         };
         Ok(Self { core: Arc::new(core) })
@@ -179,7 +156,8 @@ impl LocalStore {
 
 impl Store for LocalStore {
     fn is_guarded(&self) -> bool {
-        self.core.guarded.load(Ordering::Acquire)
+        // Samba and copies into the folder store descriptors too, so that nothing tells that there is none.
+        self.core.features.windows_metadata
     }
 
     fn features(&self) -> &StoreFeatures {

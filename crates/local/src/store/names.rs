@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::Core;
 use super::base::{Place, failed};
-use super::fold;
+use crate::winmeta::fold;
 
 /// Tries when a name appears or disappears meanwhile (a guess).
 const RACE_TRIES: usize = 8;

@@ -8,20 +8,20 @@ use ropeway_vfs::outside::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, Kind, Name, Op, Result, Timestamp, Xattr};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags, fsync, ftruncate, futimens,
-    openat, readlinkat, utimensat,
+    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fsync, ftruncate, futimens, openat,
+    readlinkat, utimensat,
 };
 use rustix::io::Errno;
 
-use super::base::{failed, proc_path};
+use super::base::failed;
 use super::descriptors::Handle;
-use super::dos::{self, Dos};
 use super::entries::LocalEntries;
 use super::open::MASK;
 use super::outside::Watched;
 use super::xattrs::{self, Target, node_stat};
 use super::{Core, content, locks, stream};
-use crate::stat;
+use crate::winmeta::dos::{self, Dos};
+use crate::{stat, xattr};
 
 /// An open node of a [`LocalStore`](super::LocalStore).
 pub(super) struct LocalNode {
@@ -70,14 +70,12 @@ impl LocalNode {
         // Two who change different things at once lose nothing.
         let lock = self.core.changing(self.handle.id());
         let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut kept = target.dos().map_err(self.failed(Op::SetAttributes))?;
+        let mut kept = dos::read(&target.node()).map_err(self.failed(Op::SetAttributes))?;
         if let Some(attributes) = change.dos_attributes {
             kept.attributes = Dos::of_attributes(attributes).attributes;
         }
         kept.created = change.created.or(kept.created);
-        target
-            .set(dos::NAME.to_bytes(), &kept.encode(), XattrFlags::empty())
-            .map_err(|error| xattrs::value_fault(&self.handle, error))
+        dos::write(&target.node(), &kept).map_err(|error| xattrs::value_fault(&self.handle, error))
     }
 
     fn change_times(&self, change: &NodeChange) -> Result<()> {
@@ -121,10 +119,12 @@ impl LocalNode {
         let stat = stat::raw(&fd, MASK).map_err(self.failed(Op::Stat))?;
         let dos = if self.kind == Kind::Symlink || !self.core.features.windows_metadata {
             Dos::default()
-        } else if self.handle.is_path_only() {
-            xattrs::dos_of_path(fd.as_fd()).map_err(self.failed(Op::Stat))?
         } else {
-            xattrs::dos_of(fd.as_fd()).map_err(self.failed(Op::Stat))?
+            let node = match self.handle.is_path_only() {
+                true => xattr::Node::Path(fd.as_fd()),
+                false => xattr::Node::File(fd.as_fd()),
+            };
+            dos::read(&node).map_err(self.failed(Op::Stat))?
         };
         Ok(node_stat(&stat, dos))
     }
@@ -239,7 +239,7 @@ impl Node for LocalNode {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        openat(CWD, proc_path(fd.as_fd()), flags, Mode::empty())
+        openat(CWD, xattr::proc_path(&fd), flags, Mode::empty())
             .and_then(fsync)
             .map_err(self.failed(Op::Sync))
     }
@@ -287,9 +287,7 @@ impl Node for LocalNode {
     }
 
     fn set_security(&self, descriptor: &[u8]) -> Result<()> {
-        xattrs::set_security(&self.handle, self.kind, descriptor)?;
-        self.core.guard();
-        Ok(())
+        xattrs::set_security(&self.handle, self.kind, descriptor)
     }
 
     fn eas(&self) -> Result<Vec<Xattr>> {

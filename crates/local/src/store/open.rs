@@ -5,17 +5,16 @@ use std::sync::Arc;
 
 use ropeway_vfs::store::{Access, NewNode, NodeOpen, Opened};
 use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result};
-use rustix::fs::{
-    AtFlags, Mode, OFlags, Statx, StatxFlags, XattrFlags, fsetxattr, mkdirat, openat, unlinkat,
-};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
 use super::Core;
 use super::base::{failed, open_fault};
-use super::dos::{self, Dos};
 use super::node::LocalNode;
-use super::xattrs::{dos_of, dos_of_path, node_stat};
+use super::xattrs::node_stat;
 use crate::stat;
+use crate::winmeta::dos::{self, Dos};
+use crate::xattr::Node;
 
 /// What is asked of each node.
 pub(super) const MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
@@ -77,9 +76,9 @@ fn existing(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> 
     let dos = if !core.features.windows_metadata || kind == Kind::Symlink {
         Dos::default()
     } else if found.flags.contains(OFlags::PATH) {
-        dos_of_path(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
+        dos::of_path(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
     } else {
-        dos_of(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
+        dos::of_file(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
     };
     Ok(opened(core, path, found, &stat, dos, false))
 }
@@ -204,7 +203,7 @@ fn made(core: &Arc<Core>, path: &RelPath, new: NewNode, found: Found) -> Result<
     let mut kept = Dos::default();
     if let Some(attributes) = new.dos_attributes.filter(|_| core.features.windows_metadata) {
         let dos = Dos::of_attributes(attributes);
-        match fsetxattr(&found.fd, dos::NAME, &dos.encode(), XattrFlags::empty()) {
+        match dos::write(&Node::File(found.fd.as_fd()), &dos) {
             Ok(()) => kept = dos,
             // A volume mounted beneath that has none.
             Err(Errno::OPNOTSUPP | Errno::PERM) => {}

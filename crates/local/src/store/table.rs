@@ -7,11 +7,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::winmeta::fold;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use ropeway_vfs::Name;
-
-use super::fold;
 
 /// Bytes of a name's length, before it.
 const LENGTH: usize = 2;

@@ -7,8 +7,8 @@ use ropeway_vfs::{Space, Timestamp};
 use rustix::fs::{StatVfsMountFlags, StatxFlags, fgetxattr, fstatfs, fstatvfs};
 use rustix::io::Errno;
 
-use super::dos;
 use crate::stat;
+use crate::winmeta::dos;
 
 /// Volumes whose pages are always in memory: tmpfs, ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];

@@ -4,7 +4,7 @@
 //! ASCII (`ß` stays `ß`, `ı` is not `I`). Bytes that are not UTF-8 stand for themselves.
 
 /// The form that names have in common which differ in case only.
-pub(super) fn fold(name: &[u8]) -> Vec<u8> {
+pub(crate) fn fold(name: &[u8]) -> Vec<u8> {
     if name.is_ascii() {
         return name.to_ascii_uppercase();
     }
@@ -19,7 +19,7 @@ pub(super) fn fold(name: &[u8]) -> Vec<u8> {
 }
 
 /// Whether two names differ in case at most.
-pub(super) fn equal(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     a == b || fold(a) == fold(b)
 }
 
