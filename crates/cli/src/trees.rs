@@ -38,6 +38,8 @@ pub(crate) struct Opener<'a> {
     pool: Option<Pool>,
     /// Whether the target may be touched (to find out what an unknown volume can hold).
     writes: bool,
+    /// Whether trees of this machine show Windows metadata as the attributes that store it.
+    raw_xattrs: bool,
     /// Name of the engine, once a tree is open.
     io: OnceLock<&'static str>,
 }
@@ -55,6 +57,7 @@ impl<'a> Opener<'a> {
             limit: None,
             pool: None,
             writes: false,
+            raw_xattrs: false,
             io: OnceLock::new(),
         }
     }
@@ -85,6 +88,12 @@ impl<'a> Opener<'a> {
     /// while a line waits, and stay for the whole job, for what only direct I/O gains by.
     pub(crate) fn with_pool(mut self, pool: &Pool) -> Self {
         self.pool = Some(pool.clone());
+        self
+    }
+
+    /// Opens trees of this machine so that Windows metadata is copied without being translated: for jobs without a share.
+    pub(crate) fn with_raw_xattrs(mut self) -> Self {
+        self.raw_xattrs = true;
         self
     }
 
@@ -137,6 +146,7 @@ impl<'a> Opener<'a> {
             observer: self.observer.clone().map(|observer| (observer, end)),
             pool: self.pool.clone(),
             probe: self.writes && end == End::Target,
+            raw_xattrs: self.raw_xattrs,
             ..LocalOptions::default()
         };
         match LocalTree::open(path, options) {

@@ -42,7 +42,7 @@ pub(crate) struct ShareArgs {
     /// Keep owners and access lists of shares too
     ///
     /// Owner, group and DACL go from share to share; on this machine they are kept as the extended attribute
-    /// user.ropeway.sddl.
+    /// security.NTACL, or user.NTACL without root.
     #[arg(long)]
     pub(crate) acls: bool,
     /// Signatures: required (default), offered

@@ -76,7 +76,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         let pool = pool_for(options.engine, ends.are_far());
         let mut opener = Opener::new(&args.speed, &args.models, &servers, observer, !args.dry_run);
         if !ends.are_far() {
-            opener = opener.with_pool(&pool);
+            opener = opener.with_pool(&pool).with_raw_xattrs();
         }
         let (roots, target) = open(&opener, &ends).await?;
         let about = About {
