@@ -14,20 +14,14 @@ use ropeway_block::Pool;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{Chain, Config, Connection, Event, Operation, Signing, Ticket};
-use ropeway_smb_proto::wire::frame::{FRAME_HEADER_LEN, frame_header, frame_len};
-use ropeway_smb_proto::wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
-use ropeway_smb_proto::wire::negotiate::{
-    Capabilities, Dialect, DialectRevision, NegotiateResponse, SecurityMode,
-};
-use ropeway_smb_proto::wire::negotiate_context::{
-    CompressionAlgorithm, CompressionFlags, Context, HashAlgorithm,
-};
-use ropeway_smb_proto::wire::read::{Channel, ReadFlags, ReadRequest};
-use ropeway_smb_proto::wire::session_setup::{SessionFlags, SessionSetupResponse};
-use ropeway_smb_proto::wire::write::{WriteFlags, WriteRequest};
-use ropeway_smb_proto::wire::{
-    AsyncId, FileId, FileTime, Guid, NtStatus, Reader, SessionId, TreeId, Writer, bare,
-};
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header, frame_len};
+use ropeway_smb_wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, DialectRevision, NegotiateResponse, SecurityMode};
+use ropeway_smb_wire::negotiate_context::{CompressionAlgorithm, CompressionFlags, Context, HashAlgorithm};
+use ropeway_smb_wire::read::{Channel, ReadFlags, ReadRequest};
+use ropeway_smb_wire::session_setup::{SessionFlags, SessionSetupResponse};
+use ropeway_smb_wire::write::{WriteFlags, WriteRequest};
+use ropeway_smb_wire::{AsyncId, FileId, FileTime, Guid, NtStatus, Reader, SessionId, TreeId, Writer, bare};
 
 /// NEGOTIATE is answered as an honest server would.
 const NEGOTIATED: u8 = 1;

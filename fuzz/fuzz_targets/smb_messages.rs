@@ -12,56 +12,52 @@ use libfuzzer_sys::fuzz_target;
 use login::{ntlm_client, ntlm_server, spnego_client, spnego_server, tokens};
 use ropeway_smb_proto::auth::ntlm::{Authenticate, AvPairs, Challenge, Negotiate};
 use ropeway_smb_proto::compression::{Algorithms, compress, decompress};
-use ropeway_smb_proto::names::{self, NameMapping};
-use ropeway_smb_proto::rpc::client::{ShareEnum, Step};
-use ropeway_smb_proto::rpc::srvsvc::{
+use ropeway_smb_wire::bare::{CancelRequest, EchoRequest, LogoffRequest, TreeDisconnectRequest};
+use ropeway_smb_wire::change_notify::{
+    ChangeNotifyRequest, ChangeNotifyResponse, decode_changes, encode_changes,
+};
+use ropeway_smb_wire::close::{CloseRequest, CloseResponse};
+use ropeway_smb_wire::compression::{CompressedMessage, PatternV1};
+use ropeway_smb_wire::create::{CreateRequest, CreateResponse};
+use ropeway_smb_wire::create_context::{self, RequestContext, ResponseContext, decode_chain, encode_chain};
+use ropeway_smb_wire::error::{ErrorResponse, SymlinkError};
+use ropeway_smb_wire::flush::{FlushRequest, FlushResponse};
+use ropeway_smb_wire::frame::{Protocol, frame_header, frame_len};
+use ropeway_smb_wire::fsctl::copy_chunk::{CopyChunkRequest, CopyChunkResponse, ResumeKeyResponse};
+use ropeway_smb_wire::fsctl::dfs::{DfsReferralRequest, DfsReferralResponse};
+use ropeway_smb_wire::fsctl::interfaces::{decode_interfaces, encode_interfaces};
+use ropeway_smb_wire::fsctl::pipe::PipeWait;
+use ropeway_smb_wire::fsctl::ranges::{AllocatedRange, DuplicateExtents, SetSparse, SetZeroData};
+use ropeway_smb_wire::fsctl::reparse::{ReparseData, Symlink};
+use ropeway_smb_wire::fsctl::snapshots::{self, SnapshotArray};
+use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
+use ropeway_smb_wire::header::{Chain, HEADER_LEN, Header};
+use ropeway_smb_wire::info::*;
+use ropeway_smb_wire::ioctl::{IoctlRequest, IoctlResponse};
+use ropeway_smb_wire::lock::{LockRequest, LockResponse};
+use ropeway_smb_wire::names::{self, NameMapping};
+use ropeway_smb_wire::negotiate::{NegotiateRequest, NegotiateResponse};
+use ropeway_smb_wire::oplock_break::{BreakAcknowledgment, BreakNotification};
+use ropeway_smb_wire::query_directory::{QueryDirectoryRequest, QueryDirectoryResponse};
+use ropeway_smb_wire::query_info::{QueryInfoRequest, QueryInfoResponse};
+use ropeway_smb_wire::read::{Channel, ReadRequest, ReadResponse};
+use ropeway_smb_wire::rpc::client::{ShareEnum, Step};
+use ropeway_smb_wire::rpc::srvsvc::{
     ServerGetInfoRequest, ServerGetInfoResponse, ShareEnumRequest, ShareEnumResponse, ShareGetInfoRequest,
     ShareGetInfoResponse,
 };
-use ropeway_smb_proto::rpc::wkssvc::{WkstaGetInfoRequest, WkstaGetInfoResponse};
-use ropeway_smb_proto::rpc::{Fragments, Pdu, lsa, samr, server, srvsvc, wkssvc};
-use ropeway_smb_proto::unc::{self, SharePath};
-use ropeway_smb_proto::wire::bare::{CancelRequest, EchoRequest, LogoffRequest, TreeDisconnectRequest};
-use ropeway_smb_proto::wire::change_notify::{
-    ChangeNotifyRequest, ChangeNotifyResponse, decode_changes, encode_changes,
-};
-use ropeway_smb_proto::wire::close::{CloseRequest, CloseResponse};
-use ropeway_smb_proto::wire::compression::{CompressedMessage, PatternV1};
-use ropeway_smb_proto::wire::create::{CreateRequest, CreateResponse};
-use ropeway_smb_proto::wire::create_context::{
-    self, RequestContext, ResponseContext, decode_chain, encode_chain,
-};
-use ropeway_smb_proto::wire::error::{ErrorResponse, SymlinkError};
-use ropeway_smb_proto::wire::flush::{FlushRequest, FlushResponse};
-use ropeway_smb_proto::wire::frame::{Protocol, frame_header, frame_len};
-use ropeway_smb_proto::wire::fsctl::copy_chunk::{CopyChunkRequest, CopyChunkResponse, ResumeKeyResponse};
-use ropeway_smb_proto::wire::fsctl::dfs::{DfsReferralRequest, DfsReferralResponse};
-use ropeway_smb_proto::wire::fsctl::interfaces::{decode_interfaces, encode_interfaces};
-use ropeway_smb_proto::wire::fsctl::pipe::PipeWait;
-use ropeway_smb_proto::wire::fsctl::ranges::{AllocatedRange, DuplicateExtents, SetSparse, SetZeroData};
-use ropeway_smb_proto::wire::fsctl::reparse::{ReparseData, Symlink};
-use ropeway_smb_proto::wire::fsctl::snapshots::{self, SnapshotArray};
-use ropeway_smb_proto::wire::fsctl::validate_negotiate::{
-    ValidateNegotiateRequest, ValidateNegotiateResponse,
-};
-use ropeway_smb_proto::wire::header::{Chain, HEADER_LEN, Header};
-use ropeway_smb_proto::wire::info::*;
-use ropeway_smb_proto::wire::ioctl::{IoctlRequest, IoctlResponse};
-use ropeway_smb_proto::wire::lock::{LockRequest, LockResponse};
-use ropeway_smb_proto::wire::negotiate::{NegotiateRequest, NegotiateResponse};
-use ropeway_smb_proto::wire::oplock_break::{BreakAcknowledgment, BreakNotification};
-use ropeway_smb_proto::wire::query_directory::{QueryDirectoryRequest, QueryDirectoryResponse};
-use ropeway_smb_proto::wire::query_info::{QueryInfoRequest, QueryInfoResponse};
-use ropeway_smb_proto::wire::read::{Channel, ReadRequest, ReadResponse};
-use ropeway_smb_proto::wire::security::{SecurityDescriptor, Sid};
-use ropeway_smb_proto::wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
-use ropeway_smb_proto::wire::set_info::{SetInfoRequest, SetInfoResponse};
-use ropeway_smb_proto::wire::smb1_negotiate::Smb1NegotiateRequest;
-use ropeway_smb_proto::wire::transform::TransformHeader;
-use ropeway_smb_proto::wire::tree_connect::{TreeConnectFlags, TreeConnectRequest, TreeConnectResponse};
-use ropeway_smb_proto::wire::write::{WriteRequest, WriteResponse};
-use ropeway_smb_proto::wire::{Reader, Text, Writer};
-use ropeway_smb_proto::{upcase, wildcard};
+use ropeway_smb_wire::rpc::wkssvc::{WkstaGetInfoRequest, WkstaGetInfoResponse};
+use ropeway_smb_wire::rpc::{Fragments, Pdu, lsa, samr, server, srvsvc, wkssvc};
+use ropeway_smb_wire::security::{SecurityDescriptor, Sid};
+use ropeway_smb_wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
+use ropeway_smb_wire::set_info::{SetInfoRequest, SetInfoResponse};
+use ropeway_smb_wire::smb1_negotiate::Smb1NegotiateRequest;
+use ropeway_smb_wire::transform::TransformHeader;
+use ropeway_smb_wire::tree_connect::{TreeConnectFlags, TreeConnectRequest, TreeConnectResponse};
+use ropeway_smb_wire::unc::{self, SharePath};
+use ropeway_smb_wire::write::{WriteRequest, WriteResponse};
+use ropeway_smb_wire::{Reader, Text, Writer};
+use ropeway_smb_wire::{upcase, wildcard};
 
 /// The most that a compressed message may become here.
 const DECOMPRESSED_MAX: usize = 1 << 16;

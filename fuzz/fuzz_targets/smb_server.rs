@@ -7,30 +7,30 @@
 #![no_main]
 
 #[allow(dead_code, reason = "the tests of the server need more of it")]
-#[path = "../../crates/smb/tests/hard/raw.rs"]
+#[path = "../../crates/smb-server/tests/hard/raw.rs"]
 mod raw;
 #[allow(dead_code, reason = "the tests of the server need more of it")]
-#[path = "../../crates/smb/tests/hard/samples.rs"]
+#[path = "../../crates/smb-server/tests/hard/samples.rs"]
 mod samples;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libfuzzer_sys::fuzz_target;
-use ropeway_smb::server::ServerOptions;
-use ropeway_smb::server::fuzzing::FrameServer;
 use ropeway_smb_proto::auth::Step;
 use ropeway_smb_proto::auth::ntlm::nt_hash;
 use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_proto::server::Accounts;
-use ropeway_smb_proto::wire::create::{CreateOptions, CreateResponse};
-use ropeway_smb_proto::wire::frame::FRAME_HEADER_LEN;
-use ropeway_smb_proto::wire::header::{
+use ropeway_smb_server::ServerOptions;
+use ropeway_smb_server::fuzzing::FrameServer;
+use ropeway_smb_wire::create::{CreateOptions, CreateResponse};
+use ropeway_smb_wire::frame::FRAME_HEADER_LEN;
+use ropeway_smb_wire::header::{
     Chain, Command, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, NEXT_COMMAND_OFFSET, Target,
 };
-use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
-use ropeway_smb_proto::wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
-use ropeway_smb_proto::wire::{FileId, Guid, MessageId, NtStatus, Reader, SessionId, Text, TreeId, Writer};
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
+use ropeway_smb_wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
+use ropeway_smb_wire::{FileId, Guid, MessageId, NtStatus, Reader, SessionId, Text, TreeId, Writer};
 
 /// Messages of one input.
 const MESSAGES_MAX: usize = 64;

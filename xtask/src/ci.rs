@@ -313,11 +313,15 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
     let kerberos = [
         "clippy",
         "-p",
-        "ropeway-smb",
+        "ropeway-smb-gss",
+        "-p",
+        "ropeway-smb-client",
+        "-p",
+        "ropeway-smb-server",
         "-p",
         "ropeway-cli",
         "--features",
-        "kerberos,ropeway-smb/fuzzing",
+        "ropeway-cli/kerberos,ropeway-smb-server/fuzzing",
     ];
     let mut command = workspace.cargo(kerberos.into_iter().chain(["--all-targets", "--"]));
     run_command(command.args(lints))?;

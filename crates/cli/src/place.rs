@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ropeway_smb_proto::names::{NameMapping, to_wire};
+use ropeway_smb_wire::names::{NameMapping, to_wire};
 use ropeway_vfs::{Name, RelPath};
 
 use crate::failure::{Failure, code};

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::Arc;
 
-use ropeway_smb::{
+use ropeway_smb_client::{
     ChannelsAtStart, Client, ClientOptions, DfsHosts, Endpoint, Error as SmbError, KerberosFault, NtStatus,
     ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
 };

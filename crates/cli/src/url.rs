@@ -17,9 +17,9 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use ropeway_smb_proto::unc::{PathFault, SharePath};
-use ropeway_smb_proto::wire::Text;
-use ropeway_smb_proto::wire::fsctl::snapshots::token_time;
+use ropeway_smb_wire::Text;
+use ropeway_smb_wire::fsctl::snapshots::token_time;
+use ropeway_smb_wire::unc::{PathFault, SharePath};
 use ropeway_vfs::{Name, RelPath};
 
 /// The port of SMB over TCP ([MS-SMB2] 2.1).

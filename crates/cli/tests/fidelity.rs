@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use ropeway_peers::or_skip;
-use ropeway_smb_proto::wire::security::SecurityDescriptor;
+use ropeway_smb_wire::security::SecurityDescriptor;
 use serde_json::Value;
 use support::{Ground, Volume, has_xattrs, is_root, lost, patterned, set_xattr, skip, text, tool, xattr};
 

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
-#[path = "../../smb/tests/hard/raw.rs"]
+#[path = "../../smb-server/tests/hard/raw.rs"]
 mod raw;
 #[allow(dead_code, reason = "some are for other tests")]
-#[path = "../../smb/tests/hard/samples.rs"]
+#[path = "../../smb-server/tests/hard/samples.rs"]
 mod samples;
 mod support;
 
@@ -21,11 +21,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use raw::{Create, Raw};
-use ropeway_smb_proto::wire::create::{CreateDisposition, CreateOptions, OplockLevel};
-use ropeway_smb_proto::wire::create_context::{DurableReconnectV2, DurableRequestV2, RequestContext};
-use ropeway_smb_proto::wire::flush::FlushRequest;
-use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::{FileId, Guid, NtStatus};
+use ropeway_smb_wire::create::{CreateDisposition, CreateOptions, OplockLevel};
+use ropeway_smb_wire::create_context::{DurableReconnectV2, DurableRequestV2, RequestContext};
+use ropeway_smb_wire::flush::FlushRequest;
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::{FileId, Guid, NtStatus};
 use rustix::process::Signal;
 use support::{Place, Running};
 
@@ -113,7 +113,7 @@ fn a_hundred_thousand_handles() {
                 NtStatus::SUCCESS,
                 "session {session}, file {file}"
             );
-            let created = ropeway_smb_proto::wire::create::CreateResponse::decode(&mut reply.body());
+            let created = ropeway_smb_wire::create::CreateResponse::decode(&mut reply.body());
             files.push(created.unwrap().file_id);
         }
         all.push((raw, files));

@@ -16,6 +16,7 @@
 //!
 //! Nothing here knows the product: what is checked against a peer is not checked against ourselves.
 
+mod again;
 mod error;
 mod kdc;
 mod port;
@@ -23,6 +24,7 @@ mod process;
 mod rsyncd;
 mod smbd;
 
+pub use again::run_again;
 pub use error::PeerError;
 pub use kdc::{Kdc, KdcBuilder};
 pub use port::{ClosedPort, SilentPort};

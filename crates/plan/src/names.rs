@@ -10,10 +10,10 @@
 //! | U+0001 to U+001F | U+F001 to U+F01F | the same |
 //! | a space, a dot at the end | U+F028, U+F029 | the same |
 //! | a device name (`CON`, `nul.txt`, `COM1`, …) | its first letter as U+F000 + letter | ours |
-//! | a byte that is not UTF-8 | U+EF00 + byte (U+EF80 to U+EFFF); stays where the volume keeps bytes | MirBSD's OPTU-8; `ropeway_smb_proto::names` |
+//! | a byte that is not UTF-8 | U+EF00 + byte (U+EF80 to U+EFFF); stays where the volume keeps bytes | MirBSD's OPTU-8; `ropeway_smb_wire::names` |
 //! | a character of these, where it would be taken for what it stands for | U+EF00 + each of its UTF-8 bytes | the same |
 //!
-//! A share behind our client keeps bytes: what goes over the wire is then exactly what `ropeway_smb_proto::names` makes of the
+//! A share behind our client keeps bytes: what goes over the wire is then exactly what `ropeway_smb_wire::names` makes of the
 //! name under its `Sfm`, and our server puts the first name on its disk (but for device names). Both ways are each other's
 //! inverse; how that works is told there, and `crates/smb` tests that the two agree. Neither `/` nor NUL can come out of it.
 //!

@@ -1,23 +1,24 @@
-//! What must not be seen: passwords, hashes and keys.
+//! Secrets: passwords, hashes and keys.
 //!
-//! Invariants: every type here overwrites its bytes when dropped and prints as `***`, so no log, error or panic message
-//! can show one. They are moved rather than cloned; a clone is a second secret that is wiped on its own.
+//! Invariant: every type here overwrites its bytes when dropped and prints as `***`, so no log,
+//! error or panic message can show a secret. Move secrets rather than clone them: each clone is a
+//! second copy, wiped on its own.
 
 use std::fmt;
 
 use zeroize::{Zeroize, Zeroizing};
 
-/// A password in clear.
+/// A password in clear text.
 #[derive(Clone)]
 pub struct Password(Zeroizing<String>);
 
 impl Password {
-    /// Takes the text over.
+    /// Takes ownership of the text.
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
     }
 
-    /// The text, to be hashed.
+    /// Returns the text, for hashing.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -35,17 +36,18 @@ impl fmt::Debug for Password {
     }
 }
 
-/// The MD4 of a password: as good as the password to whoever has it ([MS-NLMP] 3.3.1, NTOWFv1).
+/// The MD4 hash of a password. Anyone who has it can log in as if with the password ([MS-NLMP]
+/// 3.3.1, NTOWFv1).
 #[derive(Clone)]
 pub struct NtHash([u8; 16]);
 
 impl NtHash {
-    /// From the hash's bytes.
+    /// Wraps the hash's bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// From 32 hexadecimal digits, as in `smbpasswd` files; `None` if they are not.
+    /// Parses 32 hexadecimal digits, as in `smbpasswd` files. Returns `None` for any other text.
     pub fn from_hex(digits: &str) -> Option<Self> {
         let digits: &[u8; 32] = digits.as_bytes().try_into().ok()?;
         let mut hash = Self([0; 16]);
@@ -56,7 +58,7 @@ impl NtHash {
         Some(hash)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn expose(&self) -> &[u8; 16] {
         &self.0
     }
@@ -74,17 +76,17 @@ impl fmt::Debug for NtHash {
     }
 }
 
-/// A key of any length: what a mechanism agreed on, or what was derived from it.
+/// A key of any length: one that a mechanism agreed on, or one derived from it.
 #[derive(Clone)]
 pub struct Key(Zeroizing<Vec<u8>>);
 
 impl Key {
-    /// Takes the bytes over.
+    /// Takes ownership of the bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -108,22 +110,24 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The key that both ends have after authentication, in full length ([MS-SMB2] 3.2.1.3, `Session.FullSessionKey`).
+/// The key both ends share after authentication, in full length ([MS-SMB2] 3.2.1.3,
+/// `Session.FullSessionKey`).
 #[derive(Clone, Debug)]
 pub struct SessionKey(Key);
 
 impl SessionKey {
-    /// Takes the mechanism's key over.
+    /// Takes ownership of the mechanism's key.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Key::new(bytes))
     }
 
-    /// All bytes: keys of ciphers with 256 bits derive from it.
+    /// Returns all bytes. Keys of 256-bit ciphers derive from these.
     pub fn full(&self) -> &[u8] {
         self.0.expose()
     }
 
-    /// `Session.SessionKey`: the first 16 bytes, shorter keys padded with zeros at the right ([MS-SMB2] 3.2.1.3).
+    /// Returns `Session.SessionKey`: the first 16 bytes, a shorter key padded with zeros on the
+    /// right ([MS-SMB2] 3.2.1.3).
     pub fn truncated(&self) -> Key {
         let mut bytes = Vec::with_capacity(16);
         bytes.extend(self.full().iter().copied().chain(std::iter::repeat(0)).take(16));

@@ -11,11 +11,11 @@ mod world;
 use std::alloc::System;
 
 use line::Line;
-use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
-use ropeway_smb_proto::wire::negotiate_context::{Context, HashAlgorithm};
-use ropeway_smb_proto::wire::session_setup::SessionSetupRequest;
-use ropeway_smb_proto::wire::{Guid, SessionId};
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
+use ropeway_smb_wire::negotiate_context::{Context, HashAlgorithm};
+use ropeway_smb_wire::session_setup::SessionSetupRequest;
+use ropeway_smb_wire::{Guid, SessionId};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use world::server_config;
 

@@ -6,7 +6,7 @@ use ropeway_smb_proto::auth::ntlm::{
 use ropeway_smb_proto::auth::spnego::{SpnegoClient, SpnegoServer};
 use ropeway_smb_proto::auth::{Result as AuthResult, Step as AuthStep};
 use ropeway_smb_proto::secret::Password;
-use ropeway_smb_proto::wire::{FileTime, Text};
+use ropeway_smb_wire::{FileTime, Text};
 
 fn client() -> NtlmClient {
     let credentials = Credentials::with_password("", "anna", &Password::from("secret"));

@@ -1,7 +1,7 @@
 //! `cargo xtask attack server` and `attack client`: hostile requests and hostile answers.
 //!
-//! The *cases* are tests: `crates/smb/tests/hard` (a raw client against our server) and `crates/smb/tests/played` (a
-//! server that is played against our client). The *storm*, `crates/smb/tests/storm`, makes sessions by seed, holds their
+//! The *cases* are tests: `crates/smb-server/tests/hard` (a raw client against our server) and `crates/smb-client/tests/played` (a
+//! server that is played against our client). The *storm*, `crates/smb-server/tests/storm`, makes sessions by seed, holds their
 //! keys, and changes requests or answers before they are signed, compressed and sealed, so that they reach the code behind
 //! that. Its files are on a small volume in memory: a hostile client may ask for any size.
 

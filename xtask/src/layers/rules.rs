@@ -1,8 +1,8 @@
 //! The tiers of the architecture as data, and the judgement on a manifest.
 //!
 //! ```text
-//! pure         block < vfs < plan,  block < smb-proto
-//! mechanism    local  smb  cache(-> local)
+//! pure         block < vfs < plan,  block < smb-wire < smb-proto
+//! mechanism    local  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache(-> local)
 //! composition  copy  mount
 //! product      lab  fleet  cli(-> lab, fleet)
 //! dev          sim  peers  xtask(-> peers)   used by nobody else
@@ -46,9 +46,12 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("block", Tier::Pure, &[]),
     ("vfs", Tier::Pure, &["block"]),
     ("plan", Tier::Pure, &["block", "vfs"]),
-    ("smb-proto", Tier::Pure, &["block"]),
+    ("smb-wire", Tier::Pure, &["block"]),
+    ("smb-proto", Tier::Pure, &["block", "smb-wire"]),
     ("local", Tier::Mechanism, &[]),
-    ("smb", Tier::Mechanism, &[]),
+    ("smb-gss", Tier::Mechanism, &[]),
+    ("smb-client", Tier::Mechanism, &["smb-gss"]),
+    ("smb-server", Tier::Mechanism, &["smb-gss"]),
     ("cache", Tier::Mechanism, &["local"]),
     ("copy", Tier::Composition, &[]),
     ("mount", Tier::Composition, &[]),
@@ -62,7 +65,10 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
 
 /// Dependencies that only some crates may have.
 const RESERVED: &[(&str, &[&str])] = &[
-    ("tokio", &["smb", "cache", "copy", "mount", "lab", "fleet", "cli"]),
+    (
+        "tokio",
+        &["smb-client", "cache", "copy", "mount", "lab", "fleet", "cli"],
+    ),
     ("anyhow", &["lab", "fleet", "cli", "xtask"]),
 ];
 
@@ -72,7 +78,7 @@ const SYSTEM: &[&str] = &[
 ];
 
 /// Where `unsafe` is allowed, for messages.
-pub(super) const UNSAFE_PLACES: &str = "block, local::sys, smb::gss::sys and lab::link::sys";
+pub(super) const UNSAFE_PLACES: &str = "block, local::sys, smb_gss::gss::sys and lab::link::sys";
 
 /// What matters of a `Cargo.toml`.
 #[derive(Debug)]
@@ -208,7 +214,7 @@ pub(super) fn may_be_unsafe(name: &str, inside: &Path) -> bool {
     match name {
         "block" => true,
         "local" => sys("src/sys"),
-        "smb" => sys("src/gss/sys"),
+        "smb-gss" => sys("src/gss/sys"),
         "lab" => sys("src/link/sys"),
         _ => false,
     }
@@ -232,10 +238,12 @@ mod tests {
             ("ropeway-block", &[][..]),
             ("ropeway-vfs", &["ropeway-block", "serde"]),
             ("ropeway-plan", &["ropeway-vfs", "ropeway-block"]),
-            ("ropeway-smb-proto", &["ropeway-block"]),
+            ("ropeway-smb-wire", &["ropeway-block"]),
+            ("ropeway-smb-proto", &["ropeway-smb-wire", "ropeway-block"]),
+            ("ropeway-smb-server", &["ropeway-smb-proto", "ropeway-smb-gss"]),
             ("ropeway-local", &["ropeway-vfs", "rustix"]),
             (
-                "ropeway-smb",
+                "ropeway-smb-client",
                 &["ropeway-smb-proto", "ropeway-vfs", "tokio", "tokio-util"],
             ),
             ("ropeway-cache", &["ropeway-local", "tokio"]),
@@ -258,9 +266,13 @@ mod tests {
             ("ropeway-smb-proto", "ropeway-vfs"),
             ("ropeway-plan", "ropeway-smb-proto"),
             ("ropeway-plan", "ropeway-local"),
-            ("ropeway-local", "ropeway-smb"),
+            ("ropeway-local", "ropeway-smb-client"),
+            ("ropeway-smb-wire", "ropeway-smb-proto"),
+            ("ropeway-smb-client", "ropeway-smb-server"),
+            ("ropeway-smb-server", "ropeway-smb-client"),
+            ("ropeway-smb-server", "tokio"),
             ("ropeway-local", "ropeway-cache"),
-            ("ropeway-smb", "ropeway-copy"),
+            ("ropeway-smb-client", "ropeway-copy"),
             ("ropeway-copy", "ropeway-mount"),
             ("ropeway-lab", "ropeway-cli"),
             ("ropeway-copy", "ropeway-sim"),
@@ -292,9 +304,9 @@ mod tests {
             ("local", "src/sys/cachestat.rs", true),
             ("local", "src/system.rs", false),
             ("local", "tests/sys.rs", false),
-            ("smb", "src/gss/sys.rs", true),
-            ("smb", "src/gss/mod.rs", false),
-            ("smb", "src/sys.rs", false),
+            ("smb-gss", "src/gss/sys.rs", true),
+            ("smb-gss", "src/gss.rs", false),
+            ("smb-client", "src/sys.rs", false),
             ("lab", "src/link/sys.rs", true),
             ("lab", "src/sys.rs", false),
             ("cli", "src/sys.rs", false),

@@ -33,7 +33,7 @@ const SLOWEST: usize = 20;
 /// What selects packages and features, for each call of cargo that builds tests: with others it would build all anew. On
 /// are the features that need nothing but what is installed.
 pub(crate) fn selection() -> Vec<String> {
-    let mut features = vec!["ropeway-smb/fuzzing"];
+    let mut features = vec!["ropeway-smb-server/fuzzing"];
     if tools::kerberos_links() {
         features.push("ropeway-cli/kerberos");
     }

@@ -22,7 +22,7 @@ pub(super) struct Program {
 }
 
 /// Test targets that libtest does not drive; steps of their own run them.
-const OWN_HARNESS: &[&str] = &["smb storm"];
+const OWN_HARNESS: &[&str] = &["smb-server storm"];
 
 /// What is read of a line of `--message-format=json`.
 #[derive(Deserialize)]

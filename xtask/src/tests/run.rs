@@ -19,10 +19,10 @@ const AT_ONCE: usize = 2;
 const LONG: &[&str] = &[
     "cli attack",
     "cli serve_interop",
-    "smb hard",
+    "smb-server hard",
     "cli power",
     "cli resume",
-    "smb tree",
+    "smb-client tree",
     "cli share_trees",
     "cli share_big",
     "cli share_faults",

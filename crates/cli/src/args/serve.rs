@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use ropeway_smb::{Encryption, Signing};
-use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_client::{Encryption, Signing};
+use ropeway_smb_wire::negotiate::Dialect;
 
 use super::{AFTER_HELP, values};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use ropeway_smb::{ClientOptions, DfsHosts, Encryption, Signing};
-use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_client::{ClientOptions, DfsHosts, Encryption, Signing};
+use ropeway_smb_wire::negotiate::Dialect;
 
 use super::values;
 use crate::failure::Failure;

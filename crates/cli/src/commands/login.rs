@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ropeway_smb::Login;
+use ropeway_smb_client::Login;
 use serde_json::{Map, json};
 
 use super::nodes::Voice;

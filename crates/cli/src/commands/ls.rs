@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ropeway_smb::{ShareInfo, ShareKind};
-use ropeway_smb_proto::names::{NameMapping, from_wire};
+use ropeway_smb_client::{ShareInfo, ShareKind};
+use ropeway_smb_wire::names::{NameMapping, from_wire};
 use ropeway_vfs::path::reorders;
 use ropeway_vfs::{Ancestry, Error, ErrorKind, Kind, Metadata, RelPath, Tree};
 use serde_json::{Map, json};

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use ropeway_smb::Password;
+use ropeway_smb_client::Password;
 use rustix::process::geteuid;
 use zeroize::Zeroizing;
 

@@ -16,7 +16,7 @@ use std::fs;
 use std::time::Duration;
 
 use linux_keyutils::{Key, KeyError, KeyRing, KeyRingIdentifier, KeySerialId};
-use ropeway_smb::Password;
+use ropeway_smb_client::Password;
 use rustix::process::geteuid;
 use zeroize::Zeroizing;
 

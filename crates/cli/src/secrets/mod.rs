@@ -20,7 +20,7 @@ pub(crate) mod prompt;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ropeway_smb::{Login, NtHash, Password};
+use ropeway_smb_client::{Login, NtHash, Password};
 use ropeway_smb_proto::auth::ntlm::nt_hash;
 
 use crate::args::ShareArgs;
@@ -165,7 +165,7 @@ impl Secrets {
                 .filter(|name| !name.is_empty()),
             anonymous: means.anonymous,
             auth: means.auth,
-            has_ticket: Box::new(|principal, host| ropeway_smb::kerberos_ticket(principal, host).is_ok()),
+            has_ticket: Box::new(|principal, host| ropeway_smb_gss::kerberos_ticket(principal, host).is_ok()),
             remember: Box::new(move |server| ring.password(server)),
             ask: Box::new(prompt::ask),
         })

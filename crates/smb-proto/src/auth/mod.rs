@@ -11,7 +11,7 @@ pub mod ntlm;
 pub mod spnego;
 
 use crate::secret::SessionKey;
-use crate::wire::{Malformed, Text};
+use ropeway_smb_wire::{Malformed, Text};
 
 /// Why an authentication does not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

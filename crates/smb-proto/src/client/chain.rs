@@ -3,10 +3,10 @@
 use ropeway_block::{Block, BlockMut};
 
 use super::{EndReason, LoginError};
-use crate::wire::header::{Command, Header, HeaderFlags};
-use crate::wire::oplock_break::BreakNotification;
-use crate::wire::session_setup::SessionFlags;
-use crate::wire::{NtStatus, TreeId};
+use ropeway_smb_wire::header::{Command, Header, HeaderFlags};
+use ropeway_smb_wire::oplock_break::BreakNotification;
+use ropeway_smb_wire::session_setup::SessionFlags;
+use ropeway_smb_wire::{NtStatus, TreeId};
 
 /// One or several requests, sent in one frame.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub struct Chain {
     /// At least one.
     pub operations: Vec<Operation>,
     /// Each takes session, tree and file over from the one before ([MS-SMB2] 3.2.4.1.4); a related operation names the
-    /// file [`crate::wire::FileId::RELATED`] in its body.
+    /// file [`ropeway_smb_wire::FileId::RELATED`] in its body.
     pub related: bool,
     /// The share demands encryption.
     pub encrypt: bool,
@@ -76,11 +76,11 @@ impl Operation {
     pub fn encoded(
         command: Command,
         tree: TreeId,
-        encode: impl FnOnce(&mut crate::wire::Writer<'_>),
+        encode: impl FnOnce(&mut ropeway_smb_wire::Writer<'_>),
     ) -> Self {
-        let mut message = vec![0; crate::wire::header::HEADER_LEN];
-        encode(&mut crate::wire::Writer::within(&mut message, 0));
-        message.drain(..crate::wire::header::HEADER_LEN);
+        let mut message = vec![0; ropeway_smb_wire::header::HEADER_LEN];
+        encode(&mut ropeway_smb_wire::Writer::within(&mut message, 0));
+        message.drain(..ropeway_smb_wire::header::HEADER_LEN);
         Self::new(command, tree, message)
     }
 }
@@ -107,8 +107,12 @@ impl Reply {
     }
 
     /// A reader of the message that stands at its body.
-    pub fn body(&self) -> crate::wire::Reader<'_> {
-        crate::wire::Reader::at(&self.message, crate::wire::header::HEADER_LEN, "SMB2 response")
+    pub fn body(&self) -> ropeway_smb_wire::Reader<'_> {
+        ropeway_smb_wire::Reader::at(
+            &self.message,
+            ropeway_smb_wire::header::HEADER_LEN,
+            "SMB2 response",
+        )
     }
 }
 

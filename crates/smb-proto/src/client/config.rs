@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::compression::Algorithms;
 use crate::crypto::{Cipher, SigningAlgorithm};
-use crate::wire::negotiate::{Capabilities, Dialect, SecurityMode};
-use crate::wire::{Guid, SessionId, Text};
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, SecurityMode};
+use ropeway_smb_wire::{Guid, SessionId, Text};
 
 /// Whether requests are signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

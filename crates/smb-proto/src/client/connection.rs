@@ -16,10 +16,10 @@ use super::{
     PeerMisbehaved, Reply, SessionSecret, Ticket,
 };
 use crate::crypto::Preauth;
-use crate::wire::TreeId;
-use crate::wire::frame::FRAME_LEN_MAX;
-use crate::wire::header::{Command, HEADER_LEN, HeaderFlags};
-use crate::wire::session_setup::SessionFlags;
+use ropeway_smb_wire::TreeId;
+use ropeway_smb_wire::frame::FRAME_LEN_MAX;
+use ropeway_smb_wire::header::{Command, HEADER_LEN, HeaderFlags};
+use ropeway_smb_wire::session_setup::SessionFlags;
 
 /// Events nobody has taken yet: chains are bounded, notifications are bounded by this.
 const EVENTS_MAX: usize = 2 * CHAINS_MAX;

@@ -4,7 +4,7 @@
 //! ([MS-SMB2] 3.2.4.1.2, 3.2.4.1.3).
 
 use super::CreditState;
-use crate::wire::MessageId;
+use ropeway_smb_wire::MessageId;
 
 /// Bytes that one credit pays for ([MS-SMB2] 3.2.4.1.5).
 const CREDIT_BYTES: usize = 65_536;

@@ -11,13 +11,13 @@ use super::transmit::Control;
 use super::{DropReason, EndReason, Event, Negotiated, PeerMisbehaved, Reply, Ticket};
 use crate::compression::decompress;
 use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
-use crate::wire::frame::Protocol;
-use crate::wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
-use crate::wire::oplock_break::BreakNotification;
-use crate::wire::read::ReadResponse;
-use crate::wire::session_setup::SessionFlags;
-use crate::wire::transform::TransformHeader;
-use crate::wire::{Malformed, MessageId, NtStatus, Reader, SessionId, TreeId};
+use ropeway_smb_wire::frame::Protocol;
+use ropeway_smb_wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::oplock_break::BreakNotification;
+use ropeway_smb_wire::read::ReadResponse;
+use ropeway_smb_wire::session_setup::SessionFlags;
+use ropeway_smb_wire::transform::TransformHeader;
+use ropeway_smb_wire::{Malformed, MessageId, NtStatus, Reader, SessionId, TreeId};
 
 /// What protects an answer.
 pub(super) enum Guard {

@@ -1,8 +1,8 @@
 //! What can go wrong, and whose fault it is.
 
 use crate::auth::AuthError;
-use crate::wire::header::Command;
-use crate::wire::{Malformed, MessageId, NtStatus};
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::{Malformed, MessageId, NtStatus};
 
 /// The server broke the protocol, or somebody between changed its messages: the connection is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

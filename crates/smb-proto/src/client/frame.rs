@@ -15,9 +15,11 @@ use ropeway_block::{Block, BlockMut, HEADROOM};
 use super::{Compression, Operation, Part};
 use crate::compression::{Gauge, compress_well};
 use crate::crypto::{SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
-use crate::wire::frame::{FRAME_HEADER_LEN, frame_header};
-use crate::wire::header::{CHAIN_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET};
-use crate::wire::{SessionId, Writer};
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header};
+use ropeway_smb_wire::header::{
+    CHAIN_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
+};
+use ropeway_smb_wire::{SessionId, Writer};
 
 /// Messages being put one after the other.
 pub(super) struct Frame {

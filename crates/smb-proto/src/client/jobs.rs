@@ -22,9 +22,9 @@ use super::loans::LoanId;
 use super::table::Flight;
 use super::{EndReason, PeerMisbehaved, Ticket};
 use crate::crypto::{Cipher, Opener, SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
-use crate::wire::SessionId;
-use crate::wire::header::Header;
-use crate::wire::read::READ_DATA_OFFSET;
+use ropeway_smb_wire::SessionId;
+use ropeway_smb_wire::header::Header;
+use ropeway_smb_wire::read::READ_DATA_OFFSET;
 
 /// Jobs that wait while answers still become jobs. A guess: what two dozen cores take at once.
 const WAITING_MAX: usize = 24;

@@ -17,10 +17,10 @@ use super::loans::LoanId;
 use super::receive::{Target, fill};
 use super::table::CREATED_LEN;
 use crate::crypto::TRANSFORM_HEADER_LEN;
-use crate::wire::frame::{FRAME_HEADER_LEN, Protocol};
-use crate::wire::header;
-use crate::wire::read::READ_DATA_OFFSET;
-use crate::wire::{MessageId, SessionId};
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, Protocol};
+use ropeway_smb_wire::header;
+use ropeway_smb_wire::read::READ_DATA_OFFSET;
+use ropeway_smb_wire::{MessageId, SessionId};
 
 /// Sealed frames up to here stay in the buffer. A guess.
 pub(super) const LANDING_MIN: usize = 4096;

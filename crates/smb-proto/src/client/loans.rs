@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::dispatch::copy_data;
 use super::table::{Numbered, Slot, Table, read_length};
 use super::{PeerMisbehaved, Ticket};
-use crate::wire::MessageId;
+use ropeway_smb_wire::MessageId;
 
 /// A block that is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

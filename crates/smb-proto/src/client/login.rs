@@ -13,12 +13,12 @@ use crate::auth::spnego::SpnegoClient;
 use crate::auth::{AuthError, Step};
 use crate::crypto::{KeyContext, Preauth, Sender, Signer, signing_key};
 use crate::secret::SessionKey;
-use crate::wire::header::{HEADER_LEN, Header, HeaderFlags};
-use crate::wire::negotiate::{Capabilities, Dialect, SecurityMode};
-use crate::wire::session_setup::{
+use ropeway_smb_wire::header::{HEADER_LEN, Header, HeaderFlags};
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, SecurityMode};
+use ropeway_smb_wire::session_setup::{
     SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
 };
-use crate::wire::{NtStatus, Reader, SessionId, Writer};
+use ropeway_smb_wire::{NtStatus, Reader, SessionId, Writer};
 
 /// Where a login is.
 pub(super) enum Login {

@@ -4,13 +4,13 @@ use super::connection::Connection;
 use super::{Compression, Config, Event, Negotiated, PeerMisbehaved, Signing};
 use crate::compression::Algorithms;
 use crate::crypto::{Cipher, SigningAlgorithm};
-use crate::wire::negotiate::{
+use ropeway_smb_wire::negotiate::{
     Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
 };
-use crate::wire::negotiate_context::{
+use ropeway_smb_wire::negotiate_context::{
     self as context, CompressionAlgorithm, CompressionFlags, Context, HashAlgorithm,
 };
-use crate::wire::{Reader, Writer, header::HEADER_LEN};
+use ropeway_smb_wire::{Reader, Writer, header::HEADER_LEN};
 
 /// The least that any server allows ([MS-SMB2] 3.2.5.2).
 const LIMIT_MIN: u32 = 4096;

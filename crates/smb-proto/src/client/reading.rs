@@ -13,9 +13,9 @@ use super::loans::LoanId;
 use super::table::{Flight, Owner};
 use super::{PeerMisbehaved, Reply};
 use crate::crypto::Signer;
-use crate::wire::header::Header;
-use crate::wire::read::READ_DATA_OFFSET;
-use crate::wire::{MessageId, Reader, SessionId};
+use ropeway_smb_wire::header::Header;
+use ropeway_smb_wire::read::READ_DATA_OFFSET;
+use ropeway_smb_wire::{MessageId, Reader, SessionId};
 
 /// What is known of an answer.
 enum Checked {

@@ -20,10 +20,10 @@ use super::connection::Connection;
 use super::landing::{LANDING_HEAD_MAX, LANDING_MIN};
 use super::loans::LoanId;
 use super::{EndReason, PeerMisbehaved, Receive};
-use crate::wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol, frame_len};
-use crate::wire::header::{self, CHAIN_ALIGNMENT, Command, Header};
-use crate::wire::read::{READ_DATA_OFFSET, ReadResponse};
-use crate::wire::{Malformed, MessageId, NtStatus, Reader};
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol, frame_len};
+use ropeway_smb_wire::header::{self, CHAIN_ALIGNMENT, Command, Header};
+use ropeway_smb_wire::read::{READ_DATA_OFFSET, ReadResponse};
+use ropeway_smb_wire::{Malformed, MessageId, NtStatus, Reader};
 
 /// Length of the buffer: small replies of a whole round trip. A guess.
 const BUFFER_LEN: usize = 64 * 1024;

@@ -10,10 +10,10 @@ use crate::crypto::{
     TRANSFORM_HEADER_LEN, Unopenable,
 };
 use crate::secret::{Key, SessionKey};
-use crate::wire::SessionId;
-use crate::wire::frame::FRAME_HEADER_LEN;
-use crate::wire::negotiate::Dialect;
-use crate::wire::session_setup::SessionFlags;
+use ropeway_smb_wire::SessionId;
+use ropeway_smb_wire::frame::FRAME_HEADER_LEN;
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::session_setup::SessionFlags;
 
 pub(super) use super::login::Login;
 

@@ -9,9 +9,9 @@ use super::frame::Finished;
 use super::loans::{LoanId, Loans};
 use super::receive::BULK_MIN;
 use super::{Operation, Reply, Ticket};
-use crate::wire::header::Command;
-use crate::wire::read::READ_DATA_OFFSET;
-use crate::wire::{AsyncId, MessageId};
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::read::READ_DATA_OFFSET;
+use ropeway_smb_wire::{AsyncId, MessageId};
 
 /// Hashes numbers that we chose ourselves: a multiplication spreads them.
 #[derive(Default)]

@@ -11,10 +11,10 @@ use super::jobs::Work;
 use super::table::{Flight, Owner, Sent, Slot};
 use super::{Chain, Compression, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit};
 use crate::crypto::{NoncesExhausted, SealTicket, Signer};
-use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
-use crate::wire::negotiate::Dialect;
-use crate::wire::read::ReadRequest;
-use crate::wire::{MessageId, SessionId, TreeId, Writer, bare};
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::read::ReadRequest;
+use ropeway_smb_wire::{MessageId, SessionId, TreeId, Writer, bare};
 
 /// Bytes after which a transmit is not made longer: enough for one `writev` to fill any socket buffer. A guess.
 const COALESCE_MAX: usize = 1 << 20;
@@ -184,7 +184,7 @@ impl Connection {
             _ => self.finish(frame, None, protection, None)?,
         };
         if let [Part::Bytes(bytes)] = &finished.parts[..] {
-            let message = &bytes[crate::wire::frame::FRAME_HEADER_LEN..];
+            let message = &bytes[ropeway_smb_wire::frame::FRAME_HEADER_LEN..];
             match owner {
                 Owner::Negotiate => self.preauth.update(&[message]),
                 Owner::SessionSetup => self.login.hash(message),

@@ -5,11 +5,11 @@
 
 use super::PeerMisbehaved;
 use super::connection::Connection;
-use crate::wire::fsctl::CtlCode;
-use crate::wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
-use crate::wire::header::{HEADER_LEN, Header};
-use crate::wire::ioctl::{IoctlRequest, IoctlResponse};
-use crate::wire::{NtStatus, Reader, Writer};
+use ropeway_smb_wire::fsctl::CtlCode;
+use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
+use ropeway_smb_wire::header::{HEADER_LEN, Header};
+use ropeway_smb_wire::ioctl::{IoctlRequest, IoctlResponse};
+use ropeway_smb_wire::{NtStatus, Reader, Writer};
 
 /// Length of the answer ([MS-SMB2] 2.2.32.6).
 const ANSWER_LEN: u32 = 24;

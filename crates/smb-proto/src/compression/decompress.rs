@@ -1,16 +1,19 @@
-//! A compressed message, hostile until it has its size.
+//! Decompression of a peer's message. The input is untrusted until the result has the claimed size.
 
 use super::Algorithms;
-use crate::wire::compression::{Chained, CompressedMessage, PatternV1, Unchained};
-use crate::wire::negotiate_context::CompressionAlgorithm;
-use crate::wire::{Fault, Malformed, Reader, Result};
+use ropeway_smb_wire::compression::{Chained, CompressedMessage, PatternV1, Unchained};
+use ropeway_smb_wire::negotiate_context::CompressionAlgorithm;
+use ropeway_smb_wire::{Fault, Malformed, Reader, Result};
 
-/// The message that `bytes`, which begin with the transform header, stand for. `algorithms` and `chained` are what the
-/// connection negotiated. `limit` is the longest message allowed, in bytes: 256, a header and the largest transfer
-/// ([MS-SMB2] 3.2.5.1.10, 3.3.5.2.13).
+/// Decompresses the message in `bytes`, which begin with the transform header.
+///
+/// `algorithms` and `chained` are what the connection negotiated. `limit` is the longest message
+/// allowed in bytes: 256, plus a header, plus the largest transfer ([MS-SMB2] 3.2.5.1.10,
+/// 3.3.5.2.13).
 ///
 /// # Errors
-/// Every fault is one for which [MS-SMB2] has the connection closed.
+/// The message is malformed, too long, or uses what was not negotiated. [MS-SMB2] closes the
+/// connection for each of these.
 pub fn decompress(bytes: &[u8], algorithms: Algorithms, chained: bool, limit: usize) -> Result<Vec<u8>> {
     let message = CompressedMessage::decode(&mut Reader::new(bytes, NAME))?;
     let size = message.original_len();
@@ -31,14 +34,14 @@ pub fn decompress(bytes: &[u8], algorithms: Algorithms, chained: bool, limit: us
 
 const NAME: &str = "SMB2 COMPRESSION_TRANSFORM_HEADER";
 
-/// Without a place: what is wrong is found after its bytes were read.
+/// Makes an error without an offset, because the fault shows after its bytes were read.
 fn fault(fault: Fault) -> Malformed {
     Reader::new(&[], NAME).fault(fault)
 }
 
-/// [MS-SMB2] 3.1.5.2.
+/// Decompresses an unchained message ([MS-SMB2] 3.1.5.2).
 fn unchained(message: &Unchained<'_>, algorithms: Algorithms, out: &mut Vec<u8>) -> Result<()> {
-    // [MS-SMB2] 2.2.42.1: runs come in chains only.
+    // [MS-SMB2] 2.2.42.1: Pattern_V1 occurs in chained messages only.
     let is_pattern = message.algorithm == CompressionAlgorithm::PATTERN_V1;
     if is_pattern || !algorithms.contains(message.algorithm) {
         return Err(fault(Fault::Value));
@@ -51,7 +54,7 @@ fn unchained(message: &Unchained<'_>, algorithms: Algorithms, out: &mut Vec<u8>)
     }
 }
 
-/// [MS-SMB2] 3.1.5.3; the message never grows past `size`.
+/// Decompresses a chained message ([MS-SMB2] 3.1.5.3). `out` never grows past `size`.
 fn chain(message: &Chained<'_>, algorithms: Algorithms, size: usize, out: &mut Vec<u8>) -> Result<()> {
     for payload in message.payloads() {
         let payload = payload?;
@@ -75,7 +78,7 @@ fn chain(message: &Chained<'_>, algorithms: Algorithms, size: usize, out: &mut V
     Ok(())
 }
 
-/// Appends what `compressed` stands for, exactly `original_size` bytes.
+/// Decompresses LZ4 and appends exactly `original_size` bytes.
 fn lz4(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.resize(start + original_size, 0);
@@ -85,10 +88,11 @@ fn lz4(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()>
     }
 }
 
-/// Bytes that a chunk of LZNT1 stands for, at most ([MS-XCA] 2.5).
+/// Most bytes that one chunk of LZNT1 decompresses to ([MS-XCA] 2.5).
 const CHUNK_MAX: usize = 4096;
 
-/// The same for LZNT1, chunk by chunk, so that no more is made than was claimed.
+/// Decompresses LZNT1 and appends exactly `original_size` bytes. It works chunk by chunk, so it
+/// never produces more than was claimed.
 fn lznt1(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()> {
     let value = fault(Fault::Value);
     let end = out.len() + original_size;
@@ -99,7 +103,7 @@ fn lznt1(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<(
         if header == 0 {
             break;
         }
-        // The length in the header is that of the whole chunk less 3.
+        // The header has the length of the whole chunk less 3.
         let (whole, after) = rest
             .split_at_checked(usize::from(header & 0x0FFF) + 3)
             .ok_or(value)?;

@@ -1,42 +1,46 @@
-//! Whether what is about to be sent is worth compressing.
+//! Decides by a sample whether a payload is worth compressing.
 //!
 //! ```text
 //! payload   |##      ##      ##      ##      ##      ##      ##      ##|   eight stretches of 2 KiB
-//! fruitless 0 1 2 ... 8 - - - 8 - - - 0 1 ...                              `-`: not even looked at
+//! fruitless 0 1 2 ... 8 - - - 8 - - - 0 1 ...                              `-`: not sampled
 //! ```
 //!
-//! A sample costs what compressing 16 KiB does, so each payload is judged for itself: one noisy block tells little of
-//! the next one, but many in a row do.
+//! A sample costs as much as compressing 16 KiB. Each payload is judged by itself, because one
+//! block of noise says little about the next. Many in a row do, so then fewer payloads are sampled.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::{Algorithms, RUN_MIN, run};
 
-/// Shorter payloads are not compressed. A guess: what a page takes is no matter on any line.
+/// Shortest payload to compress. A guess: the time that a page takes does not matter on any link.
 const WORTH_MIN: usize = 4096;
-/// Stretches of a sample, not a power of two apart, so that they do not all meet the same half of data that alternates.
+/// Number of stretches in a sample. Their distance is no power of two, so that they do not all fall
+/// into the same half of alternating data.
 const STRETCHES: usize = 8;
-/// Length of a stretch.
+/// Length of a stretch in bytes.
 const STRETCH_LEN: usize = 2048;
-/// After so many fruitless samples in a row fewer are taken. A guess.
+/// Number of fruitless samples in a row after which fewer are taken. A guess.
 const FRUITLESS_MAX: u8 = 8;
-/// Then payloads between two samples. A guess: noise that ends is noticed within four payloads.
+/// Number of payloads then skipped between two samples. A guess: the end of the noise is noticed
+/// within four payloads.
 const PAUSE: u8 = 3;
 
-/// Whether so much less is worth the other end's work: a sixteenth. A guess.
+/// Returns whether compression saves enough for the work it gives the other end: a sixteenth. A
+/// guess.
 pub(super) fn saves(compressed_len: usize, length: usize) -> bool {
     compressed_len <= length - length / 16
 }
 
-/// What the payloads of one file, or of one connection, were like.
+/// Sampling history of one file's or one connection's payloads.
 #[derive(Debug, Default)]
 pub struct Gauge {
-    /// Samples in a row that were not worth it, and then payloads that were passed over.
+    /// Number of fruitless samples in a row; above [`FRUITLESS_MAX`], payloads skipped since.
     fruitless: AtomicU8,
 }
 
 impl Gauge {
-    /// Whether a payload is worth compressing, by a sample of it. Threads that ask at once may each count.
+    /// Samples a payload and returns whether it is worth compressing. Calls from several threads at
+    /// once may count twice.
     pub fn is_worth(&self, algorithms: Algorithms, payload: &[u8]) -> bool {
         if payload.len() < WORTH_MIN || algorithms.is_empty() {
             return false;

@@ -6,39 +6,42 @@
 //!   payload  | Algorithm | Flags (1: the first) | Length | [OriginalPayloadSize] | bytes |
 //! ```
 //!
-//! [MS-SMB2] 2.2.42, 3.1.4.4, 3.1.5.3. Of the algorithms LZ4, LZNT1 and Pattern_V1 are here; LZ77 and LZ77+Huffman
-//! ([MS-XCA]) are not, so they must not be offered in NEGOTIATE. Servers before Windows Server 2025 have no LZ4.
+//! [MS-SMB2] 2.2.42, 3.1.4.4, 3.1.5.3. Implemented algorithms: LZ4, LZNT1 and Pattern_V1. LZ77 and
+//! LZ77+Huffman ([MS-XCA]) are missing, so NEGOTIATE must not offer them. Servers before Windows
+//! Server 2025 have no LZ4.
 //!
-//! Looked at for the missing ones: `rust-lzxpress` 0.7.1 (2018 edition; one match makes it allocate 4 GiB, and reads past
-//! its input panic), `xpress-huffman` 0.1.3 (decodes only; leaves out 32-bit lengths, and what its bit window still holds
-//! at the end of the input), `ms-compress` 0.2.1 (LGPL, and a newer compiler than ours). None is fit for a peer's bytes.
+//! Crates examined for the missing ones: `rust-lzxpress` 0.7.1 (2018 edition; a single match can
+//! make it allocate 4 GiB, and reading past its input panics), `xpress-huffman` 0.1.3 (decodes
+//! only; lacks 32-bit lengths, and drops what its bit window still holds at the end of the input),
+//! `ms-compress` 0.2.1 (LGPL, and needs a newer compiler than ours). None of them is safe with a
+//! peer's bytes.
 //!
-//! Invariant: no byte is allocated for a decompressed message before its claimed size is found within the caller's
-//! limit, and the result has exactly that size.
+//! Invariant: nothing is allocated for a decompressed message before its claimed size is checked
+//! against the caller's limit, and the result has exactly that size.
 
 mod decompress;
 mod gauge;
 
-use crate::wire::Writer;
-use crate::wire::compression::{Chained, ChainedPayload, PatternV1, Unchained};
-use crate::wire::negotiate_context::CompressionAlgorithm;
+use ropeway_smb_wire::Writer;
+use ropeway_smb_wire::compression::{Chained, ChainedPayload, PatternV1, Unchained};
+use ropeway_smb_wire::negotiate_context::CompressionAlgorithm;
 
 pub use decompress::decompress;
 pub use gauge::Gauge;
 
-/// Those of both ends.
+/// Set of algorithms that both ends support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Algorithms {
-    /// LZ4, its block format; preferred.
+    /// LZ4 in its block format. Preferred.
     pub lz4: bool,
     /// LZNT1 ([MS-XCA] 2.5).
     pub lznt1: bool,
-    /// Runs of one byte; in chained messages only.
+    /// Pattern_V1: runs of one byte. In chained messages only.
     pub pattern_v1: bool,
 }
 
 impl Algorithms {
-    /// Those of a negotiated list that are here.
+    /// Returns the implemented ones of a negotiated list.
     pub fn from_wire(list: &[CompressionAlgorithm]) -> Self {
         Self {
             lz4: list.contains(&CompressionAlgorithm::LZ4),
@@ -47,7 +50,7 @@ impl Algorithms {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
@@ -61,7 +64,8 @@ impl Algorithms {
         }
     }
 
-    /// With the best that is for more than runs.
+    /// Compresses with the best general algorithm (one for more than runs). Returns `None` if the
+    /// set has none.
     fn compress(self, data: &[u8]) -> Option<(CompressionAlgorithm, Vec<u8>)> {
         if self.lz4 {
             return Some((CompressionAlgorithm::LZ4, lz4_flex::block::compress(data)));
@@ -74,10 +78,11 @@ impl Algorithms {
     }
 }
 
-/// Shorter runs of one byte are left to the others: a guess, twice what a run costs.
+/// Shortest run that becomes a Pattern_V1 payload. A guess: twice what such a payload costs.
 const RUN_MIN: usize = 32;
 
-/// [`compress`] where that saves enough to be worth the other end's work.
+/// Compresses like [`compress`], but returns `None` unless it saves enough for the work it gives
+/// the other end.
 pub fn compress_well(
     algorithms: Algorithms,
     chained: bool,
@@ -88,8 +93,11 @@ pub fn compress_well(
         .filter(|compressed| gauge::saves(compressed.len(), message.len()))
 }
 
-/// `message` compressed, with its header; `None` if that would not be shorter. The first `plain_len` bytes stay as they
-/// are (header and fixed part, which hardly compress); `chained` if the connection negotiated it.
+/// Compresses `message` and puts the transform header before it. Returns `None` if that would not
+/// be shorter.
+///
+/// The first `plain_len` bytes stay plain: the header and fixed part, which hardly compress.
+/// `chained` says whether the connection negotiated chaining.
 pub fn compress(algorithms: Algorithms, chained: bool, plain_len: usize, message: &[u8]) -> Option<Vec<u8>> {
     let size = u32::try_from(message.len()).ok()?;
     let (plain, data) = message.split_at_checked(plain_len)?;
@@ -101,7 +109,7 @@ pub fn compress(algorithms: Algorithms, chained: bool, plain_len: usize, message
     } else {
         let (algorithm, compressed) = algorithms.compress(data)?;
         let header = Unchained {
-            // Exact: a part of the message.
+            // Lossless: part of a message whose length fits `u32`.
             original_size: data.len() as u32,
             algorithm,
             plain,
@@ -114,7 +122,8 @@ pub fn compress(algorithms: Algorithms, chained: bool, plain_len: usize, message
     (out.len() < message.len()).then_some(out)
 }
 
-/// [MS-SMB2] 3.1.4.4: what stays plain, a run at the front, what is between, a run at the back.
+/// Writes the payloads of a chained message ([MS-SMB2] 3.1.4.4): the plain part, a run at the
+/// front, the middle, a run at the back.
 fn chain(algorithms: Algorithms, plain: &[u8], data: &[u8], writer: &mut Writer<'_>) {
     let (front, rest) = data.split_at(if algorithms.pattern_v1 {
         run(data.iter())
@@ -129,7 +138,7 @@ fn chain(algorithms: Algorithms, plain: &[u8], data: &[u8], writer: &mut Writer<
     let (middle, back) = rest.split_at(rest.len() - back_len);
     let (front, back) = (pattern(front), pattern(back));
     let compressed = algorithms.compress(middle);
-    // The payload's header is 4 bytes longer.
+    // A compressed payload's header is 4 bytes longer.
     let middle_as = match &compressed {
         Some((algorithm, compressed)) if compressed.len() + 4 < middle.len() => (*algorithm, &compressed[..]),
         _ => (CompressionAlgorithm::NONE, middle),
@@ -147,7 +156,7 @@ fn chain(algorithms: Algorithms, plain: &[u8], data: &[u8], writer: &mut Writer<
         }
         let payload = ChainedPayload {
             algorithm,
-            // On the wire for the middle only. Exact: a part of the message.
+            // On the wire for the middle only. Lossless: part of a message whose length fits `u32`.
             original_size: middle.len() as u32,
             data,
         };
@@ -156,20 +165,20 @@ fn chain(algorithms: Algorithms, plain: &[u8], data: &[u8], writer: &mut Writer<
     }
 }
 
-/// How many bytes at the start are the same, if worth a payload of their own.
+/// Returns the number of equal bytes at the start, or 0 if too few for a payload of their own.
 fn run<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> usize {
     let Some(first) = bytes.next() else { return 0 };
     let length = 1 + bytes.take_while(|byte| *byte == first).count();
     if length >= RUN_MIN { length } else { 0 }
 }
 
-/// A run as payload; nothing for none.
+/// Encodes a run as a payload; empty for no run.
 fn pattern(run: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     if let Some(pattern) = run.first() {
         let run = PatternV1 {
             pattern: *pattern,
-            // Exact: a part of the message.
+            // Lossless: part of a message whose length fits `u32`.
             repetitions: run.len() as u32,
         };
         run.encode(&mut Writer::new(&mut out));

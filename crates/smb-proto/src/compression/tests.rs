@@ -22,7 +22,7 @@ const LZNT1_ONLY: Algorithms = Algorithms {
     lznt1: true,
     pattern_v1: false,
 };
-/// What a server without LZ4 has.
+/// What a server without LZ4 supports.
 const OLDER: Algorithms = Algorithms {
     pattern_v1: true,
     ..LZNT1_ONLY
@@ -131,7 +131,8 @@ fn the_known_example_of_lznt1() {
     );
 }
 
-/// Chunks that stand for much more than they are, a thousand of them: no more is made than was claimed.
+/// A thousand chunks that each decompress to far more than their size: the output stays within the
+/// claimed size.
 #[test]
 fn a_bomb_of_lznt1_is_refused() {
     let chunk = [0x04, 0xB0, 0b10, 0x41, 0xFF, 0x0F, 0x00];
@@ -141,7 +142,7 @@ fn a_bomb_of_lznt1_is_refused() {
     assert!(decompress(&bytes, LZNT1_ONLY, false, 1 << 20).is_err());
 }
 
-/// Messages as they are: runs, text that repeats, noise.
+/// Generates realistic messages from runs, repeating text and noise.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         (any::<u8>(), 0..200_usize).prop_map(|(byte, length)| vec![byte; length]),

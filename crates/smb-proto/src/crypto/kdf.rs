@@ -1,28 +1,30 @@
-//! Keys of an SMB 3 session, from the key of its authentication.
+//! Derivation of an SMB 3 session's keys from the session key that authentication gives.
 //!
-//! [MS-SMB2] 3.1.4.2: SP800-108 in counter mode with HMAC-SHA256, a 32-bit counter, and labels and contexts of
-//! 3.2.5.3.1 and 3.3.5.5.3. SMB 2 has no derivation: its signing key is the session key.
+//! [MS-SMB2] 3.1.4.2: SP800-108 in counter mode with HMAC-SHA256, a 32-bit counter, and the labels
+//! and contexts of 3.2.5.3.1 and 3.3.5.5.3. SMB 2 derives nothing: its signing key is the session
+//! key.
 
 use aws_lc_rs::hmac;
 
 use super::Cipher;
 use crate::secret::{Key, SessionKey};
 
-/// What distinguishes the derivation by dialect.
+/// Context of the derivation, which depends on the dialect.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyContext<'a> {
-    /// 3.0 and 3.0.2: contexts are constants.
+    /// SMB 3.0 and 3.0.2: contexts are constants.
     Smb30,
-    /// 3.1.1: the context is `Session.PreauthIntegrityHashValue`, or the channel's for a channel's signing key.
+    /// SMB 3.1.1: the context is `Session.PreauthIntegrityHashValue`; for a channel's signing key,
+    /// the channel's hash.
     Smb311(&'a [u8; 64]),
 }
 
-/// All keys of a session on its first channel.
+/// All keys of a session and its first channel.
 #[derive(Clone, Debug)]
 pub struct SessionKeys {
-    /// Signs on this channel.
+    /// Signs messages on the first channel.
     pub signing: Key,
-    /// `Session.ApplicationKey`, for upper layers.
+    /// `Session.ApplicationKey`, for protocols above SMB.
     pub application: Key,
     /// Encrypts requests.
     pub client_to_server: Key,
@@ -31,7 +33,7 @@ pub struct SessionKeys {
 }
 
 impl SessionKeys {
-    /// Derives them; without a `cipher` the cipher keys are those of a 128-bit one.
+    /// Derives all keys. Without a `cipher`, the cipher keys are those of a 128-bit cipher.
     pub fn derive(session_key: &SessionKey, context: KeyContext<'_>, cipher: Option<Cipher>) -> Self {
         let (client_to_server, server_to_client) =
             cipher_keys(session_key, context, cipher.unwrap_or(Cipher::Aes128Ccm));
@@ -44,7 +46,8 @@ impl SessionKeys {
     }
 }
 
-/// `Session.SigningKey`, and `Channel.SigningKey` from a bound channel's own session key and hash.
+/// Derives `Session.SigningKey`; or, from a bound channel's own session key and hash,
+/// `Channel.SigningKey`.
 pub fn signing_key(session_key: &SessionKey, context: KeyContext<'_>) -> Key {
     let base = session_key.truncated();
     match context {
@@ -53,7 +56,7 @@ pub fn signing_key(session_key: &SessionKey, context: KeyContext<'_>) -> Key {
     }
 }
 
-/// `Session.ApplicationKey`.
+/// Derives `Session.ApplicationKey`.
 pub fn application_key(session_key: &SessionKey, context: KeyContext<'_>) -> Key {
     let base = session_key.truncated();
     match context {
@@ -62,8 +65,9 @@ pub fn application_key(session_key: &SessionKey, context: KeyContext<'_>) -> Key
     }
 }
 
-/// The keys of both directions, client to server first: `EncryptionKey` and `DecryptionKey` of the client, the other way
-/// round at the server. Ciphers of 256 bits derive from the full session key.
+/// Derives the cipher keys of both directions: client to server, server to client. These are the
+/// client's `EncryptionKey` and `DecryptionKey`; at the server the names are exchanged. Keys of
+/// 256-bit ciphers derive from the full session key.
 pub fn cipher_keys(session_key: &SessionKey, context: KeyContext<'_>, cipher: Cipher) -> (Key, Key) {
     let truncated = session_key.truncated();
     let length = cipher.key_len();
@@ -84,7 +88,7 @@ pub fn cipher_keys(session_key: &SessionKey, context: KeyContext<'_>, cipher: Ci
     }
 }
 
-/// SP800-108 5.1; one round gives 32 bytes, and no key of SMB is longer.
+/// Derives one key (SP800-108 5.1). One round gives 32 bytes, and no key of SMB is longer.
 fn derive(base: &[u8], label: &[u8], context: &[u8], length: usize) -> Key {
     assert!(length <= 32, "one round of HMAC-SHA256");
     let bits = (length as u32) * 8;
@@ -124,7 +128,7 @@ mod tests {
         );
     }
 
-    /// The same article, SMB 3.1.1.
+    /// From the same article, for SMB 3.1.1.
     #[test]
     fn smb311_example() {
         let session_key = SessionKey::new(hex(anatomy::SESSION_KEY));

@@ -6,8 +6,8 @@
 //! every message until then ------+ Preauth (SMB 3.1.1 only)
 //! ```
 //!
-//! Payloads are never copied: signatures stream over a message's parts, encryption works in place. Comparisons of
-//! secrets take the same time whatever they hold.
+//! Payloads are never copied: a signature streams over a message's parts, and encryption works in
+//! place. Secrets are compared in constant time.
 
 mod kdf;
 mod preauth;

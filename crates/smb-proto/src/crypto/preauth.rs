@@ -1,22 +1,24 @@
-//! Preauthentication integrity: a hash over everything said before there was a key.
+//! Preauthentication integrity: a hash over all messages before the session has a key.
 //!
-//! SMB 3.1.1 hashes NEGOTIATE and SESSION_SETUP in both directions and derives the session's keys from the result, so
-//! whoever changed one of these messages is found out by the first signature ([MS-SMB2] 3.2.5.2, 3.2.5.3).
+//! SMB 3.1.1 hashes NEGOTIATE and SESSION_SETUP in both directions and derives the session's keys
+//! from the result. If an attacker changes one of these messages, the first signature does not
+//! verify ([MS-SMB2] 3.2.5.2, 3.2.5.3).
 
 use aws_lc_rs::digest;
 
-/// `PreauthIntegrityHashValue`: SHA-512 over the previous value and the next message. A connection has one (NEGOTIATE);
-/// each session setup goes on from a copy of it.
+/// `PreauthIntegrityHashValue`: SHA-512 over the previous value and the next message. A connection
+/// has one for NEGOTIATE; each session setup continues from a copy of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preauth([u8; 64]);
 
 impl Preauth {
-    /// Before the first message.
+    /// Returns the value before the first message.
     pub fn new() -> Self {
         Self([0; 64])
     }
 
-    /// Adds a message, header included, as it is on the wire (without the transport's length); `parts` in order.
+    /// Adds a message as it is on the wire, header included, without the transport's length.
+    /// `parts` are in order.
     pub fn update(&mut self, parts: &[&[u8]]) {
         let mut context = digest::Context::new(&digest::SHA512);
         context.update(&self.0);
@@ -26,7 +28,7 @@ impl Preauth {
         self.0.copy_from_slice(context.finish().as_ref());
     }
 
-    /// The value.
+    /// Returns the current value.
     pub fn value(&self) -> &[u8; 64] {
         &self.0
     }

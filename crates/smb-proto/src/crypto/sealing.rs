@@ -1,15 +1,17 @@
-//! Encryption of messages in place.
+//! Encryption and decryption of messages, in place.
 //!
 //! ```text
 //! | ProtocolId | Signature | Nonce | OriginalMessageSize | Reserved | Flags | SessionId | message, encrypted |
 //! 0            4          20 <---------------- additional data ------------------>     52
 //! ```
 //!
-//! The transform header's signature is the tag over its own rest and the message ([MS-SMB2] 2.2.41, 3.1.4.3).
+//! The transform header's signature is the AEAD tag over the rest of the header and the message
+//! ([MS-SMB2] 2.2.41, 3.1.4.3).
 //!
-//! A nonce must never be used twice under a key. [`Sealer`] owns the counter; each [`SealTicket`] carries one nonce, is
-//! consumed by sealing, cannot be cloned, and may be sent to a worker. All channels of a session encrypt with the same
-//! key, so each has its own `Sealer` with its own channel number, which is part of the nonce: no counter is shared.
+//! Invariant: no nonce is used twice with one key. [`Sealer`] owns the counter. Each [`SealTicket`]
+//! carries one nonce; sealing consumes it, it cannot be cloned, and it may be sent to a worker
+//! thread. All channels of a session encrypt with the same key, so each channel has its own
+//! `Sealer` with its own channel number in the nonce. Channels share no counter.
 
 use std::sync::Arc;
 
@@ -19,25 +21,25 @@ use ccm::aead::AeadInOut;
 use ccm::consts::{U11, U16};
 
 use crate::secret::Key;
-use crate::wire::negotiate_context;
-use crate::wire::transform::TransformHeader;
-use crate::wire::{Reader, SessionId, Writer};
+use ropeway_smb_wire::negotiate_context;
+use ropeway_smb_wire::transform::TransformHeader;
+use ropeway_smb_wire::{Reader, SessionId, Writer};
 
-/// The ciphers of [MS-SMB2] 2.2.3.1.2.
+/// Ciphers of SMB 3 ([MS-SMB2] 2.2.3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
-    /// SMB 3.0 and 3.0.2 always, 3.1.1 if negotiated.
+    /// AES-128-CCM: always in SMB 3.0 and 3.0.2, in 3.1.1 if negotiated.
     Aes128Ccm,
-    /// SMB 3.1.1.
+    /// AES-128-GCM (SMB 3.1.1).
     Aes128Gcm,
-    /// SMB 3.1.1.
+    /// AES-256-CCM (SMB 3.1.1).
     Aes256Ccm,
-    /// SMB 3.1.1.
+    /// AES-256-GCM (SMB 3.1.1).
     Aes256Gcm,
 }
 
 impl Cipher {
-    /// What was negotiated; `None` for none and for unknown ones.
+    /// Returns the negotiated cipher, or `None` for no cipher and for unknown ones.
     pub fn from_wire(cipher: negotiate_context::Cipher) -> Option<Self> {
         match cipher {
             negotiate_context::Cipher::AES_128_CCM => Some(Self::Aes128Ccm),
@@ -48,7 +50,7 @@ impl Cipher {
         }
     }
 
-    /// Length of its keys in bytes.
+    /// Returns the length of the cipher's keys in bytes.
     pub fn key_len(self) -> usize {
         match self {
             Self::Aes128Ccm | Self::Aes128Gcm => 16,
@@ -56,8 +58,8 @@ impl Cipher {
         }
     }
 
-    /// Whether a core seals less with it than a fast line carries: CCM encrypts and authenticates one block after the
-    /// other, GCM makes 14 GB/s (measured).
+    /// Returns whether one core encrypts slower than a fast link carries. CCM encrypts and
+    /// authenticates one block after the other; GCM reaches 14 GB/s (measured).
     pub fn is_slow(self) -> bool {
         match self {
             Self::Aes128Ccm | Self::Aes256Ccm => true,
@@ -66,33 +68,34 @@ impl Cipher {
     }
 }
 
-/// Length in bytes of the header that goes before an encrypted message.
+/// Length in bytes of the header in front of an encrypted message.
 pub const TRANSFORM_HEADER_LEN: usize = TransformHeader::LEN;
 const SIGNATURE: std::ops::Range<usize> =
     TransformHeader::SIGNATURE_OFFSET..TransformHeader::SIGNATURE_OFFSET + 16;
 const AUTHENTICATED: std::ops::RangeFrom<usize> = TransformHeader::AUTHENTICATED_OFFSET..;
 
-/// Every nonce of the counter has been used: the session needs new keys.
+/// Error: every nonce of the key has been used. The session needs new keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("all nonces of this encryption key are used up")]
 pub struct NoncesExhausted;
 
-/// The message was not encrypted with this key, or was changed on its way.
+/// Error: the message was not encrypted with this key, or was changed on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the encrypted message does not open")]
 pub struct Unopenable;
 
-/// Encrypts what one channel sends.
+/// Encrypts the messages that one channel sends.
 #[derive(Debug)]
 pub struct Sealer {
     key: Arc<AeadKey>,
     channel: u16,
-    /// The next nonce's; `None` when there is none left.
+    /// Counter value of the next nonce; `None` when none is left.
     counter: Option<u64>,
 }
 
 impl Sealer {
-    /// `key` has [`Cipher::key_len`] bytes. No two sealers of a key have the same `channel`.
+    /// Creates a sealer. `key` has [`Cipher::key_len`] bytes. Two sealers of one key must have
+    /// different `channel` numbers.
     pub fn new(cipher: Cipher, key: &Key, channel: u16) -> Self {
         Self {
             key: Arc::new(AeadKey::new(cipher, key)),
@@ -101,14 +104,14 @@ impl Sealer {
         }
     }
 
-    /// The right to seal one message.
+    /// Reserves a nonce for sealing one message.
     ///
     /// # Errors
-    /// [`NoncesExhausted`].
+    /// The counter has reached its end.
     pub fn ticket(&mut self) -> Result<SealTicket, NoncesExhausted> {
         let counter = self.counter.ok_or(NoncesExhausted)?;
         self.counter = counter.checked_add(1);
-        // 11 bytes at most are used (CCM); the rest is zero ([MS-SMB2] 2.2.41).
+        // The cipher uses 11 bytes (CCM) or 12 (GCM); the rest is zero ([MS-SMB2] 2.2.41).
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&counter.to_le_bytes());
         nonce[8..10].copy_from_slice(&self.channel.to_le_bytes());
@@ -119,7 +122,7 @@ impl Sealer {
     }
 }
 
-/// One nonce and the key, for one message; may go to another thread.
+/// One nonce and the key, for sealing one message on any thread.
 #[derive(Debug)]
 pub struct SealTicket {
     key: Arc<AeadKey>,
@@ -127,8 +130,8 @@ pub struct SealTicket {
 }
 
 impl SealTicket {
-    /// Encrypts `message` in place, from its SMB2 header on, padding and further messages of a compound included, and
-    /// gives the transform header that goes before it.
+    /// Encrypts `message` in place and returns the transform header that goes before it. `message`
+    /// starts at its SMB2 header and includes padding and the other messages of a compound.
     pub fn seal(self, session_id: SessionId, message: &mut [u8]) -> [u8; TRANSFORM_HEADER_LEN] {
         let mut header = TransformHeader {
             signature: [0; 16],
@@ -144,22 +147,24 @@ impl SealTicket {
     }
 }
 
-/// Decrypts what the peer sends; can be shared by threads and channels.
+/// Decrypts messages of the peer. Threads and channels can share it.
 #[derive(Clone, Debug)]
 pub struct Opener(Arc<AeadKey>);
 
 impl Opener {
-    /// `key` has [`Cipher::key_len`] bytes.
+    /// Creates an opener. `key` has [`Cipher::key_len`] bytes.
     pub fn new(cipher: Cipher, key: &Key) -> Self {
         Self(Arc::new(AeadKey::new(cipher, key)))
     }
 
-    /// Decrypts `message` in place; `header` is the transform header that came before it. The caller has looked up the
-    /// key by the header's session, and goes by that session, not by the one in the decrypted message, until they
-    /// are found equal ([MS-SMB2] 3.2.5.1.1).
+    /// Decrypts `message` in place. `header` is the transform header in front of it.
+    ///
+    /// The caller looks the key up by the header's session id. It must keep using that session, not
+    /// the one in the decrypted message, until it has found the two ids equal
+    /// ([MS-SMB2] 3.2.5.1.1).
     ///
     /// # Errors
-    /// [`Unopenable`]; `message` then holds nothing of use.
+    /// The tag does not match. `message` then holds nothing of use.
     pub fn open(&self, header: &[u8; TRANSFORM_HEADER_LEN], message: &mut [u8]) -> Result<(), Unopenable> {
         let mut reader = Reader::new(header, "SMB2 TRANSFORM_HEADER");
         let decoded = TransformHeader::decode(&mut reader).map_err(|_| Unopenable)?;
@@ -175,7 +180,7 @@ impl Opener {
     }
 }
 
-/// CCM with SMB's 11 bytes of nonce and 16 of tag.
+/// CCM with SMB's 11-byte nonce and 16-byte tag.
 type Ccm<C> = ccm::Ccm<C, U16, U11>;
 
 enum AeadKey {
@@ -253,14 +258,14 @@ impl std::fmt::Debug for AeadKey {
     }
 }
 
-/// The first 12 bytes of the header's field.
+/// Returns the first 12 bytes of the header's nonce field.
 fn gcm_nonce(nonce: &[u8; 16]) -> aead::Nonce {
     let mut first = [0; 12];
     first.copy_from_slice(&nonce[..12]);
     aead::Nonce::assume_unique_for_key(first)
 }
 
-/// The first 11 bytes of the header's field.
+/// Returns the first 11 bytes of the header's nonce field.
 fn ccm_nonce(nonce: &[u8; 16]) -> ccm::Nonce<U11> {
     let mut first = [0; 11];
     first.copy_from_slice(&nonce[..11]);

@@ -1,6 +1,6 @@
 //! Requests that come in one frame ([MS-SMB2] 3.3.5.2.7).
 
-use crate::wire::{FileId, NtStatus, SessionId, TreeId};
+use ropeway_smb_wire::{FileId, NtStatus, SessionId, TreeId};
 
 /// What requests of one compound take over from one another ([MS-SMB2] 3.3.5.2.7.2).
 #[derive(Clone, Debug)]

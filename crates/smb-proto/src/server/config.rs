@@ -6,9 +6,9 @@ use crate::auth::Mechanism;
 use crate::auth::ntlm::ServerNames;
 use crate::compression::Algorithms;
 use crate::secret::NtHash;
-use crate::wire::Guid;
-use crate::wire::Text;
-use crate::wire::negotiate::Dialect;
+use ropeway_smb_wire::Guid;
+use ropeway_smb_wire::Text;
+use ropeway_smb_wire::negotiate::Dialect;
 
 /// Fills a buffer with random bytes.
 pub type Random = Arc<dyn Fn(&mut [u8]) + Send + Sync>;

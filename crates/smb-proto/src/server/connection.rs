@@ -15,12 +15,12 @@ use super::sessions::{Session, Sessions, Tree};
 use super::window::Window;
 use crate::compression;
 use crate::crypto::{Preauth, Sender, TRANSFORM_HEADER_LEN};
-use crate::wire::bare::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse};
-use crate::wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol};
-use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
-use crate::wire::negotiate::Dialect;
-use crate::wire::transform::TransformHeader;
-use crate::wire::{AsyncId, FileTime, MessageId, NtStatus, Reader, SessionId, TreeId};
+use ropeway_smb_wire::bare::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse};
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol};
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::transform::TransformHeader;
+use ropeway_smb_wire::{AsyncId, FileTime, MessageId, NtStatus, Reader, SessionId, TreeId};
 
 /// Why a connection ends at once: what came was no SMB 2, or not in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -454,7 +454,7 @@ impl Connection {
                 header.target = Target::Async(id);
             }
             None => {
-                header.flags = header.flags.without(HeaderFlags::ASYNC_COMMAND);
+                header.flags = header.flags.difference(HeaderFlags::ASYNC_COMMAND);
                 header.target = Target::Sync(request.tree);
                 header.credits = self.window.grant(request.header.credits);
             }

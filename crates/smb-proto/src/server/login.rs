@@ -13,12 +13,12 @@ use crate::auth::spnego::SpnegoServer;
 use crate::auth::{AuthError, Established, Identity, Step};
 use crate::crypto::{KeyContext, Preauth, Sender, SessionKeys, SigningAlgorithm, signing_key};
 use crate::secret::{Key, Password};
-use crate::wire::header::{HEADER_LEN, HeaderFlags};
-use crate::wire::negotiate::{Dialect, SecurityMode};
-use crate::wire::session_setup::{
+use ropeway_smb_wire::header::{HEADER_LEN, HeaderFlags};
+use ropeway_smb_wire::negotiate::{Dialect, SecurityMode};
+use ropeway_smb_wire::session_setup::{
     SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
 };
-use crate::wire::{FileTime, NtStatus, Reader, SessionId, Text};
+use ropeway_smb_wire::{FileTime, NtStatus, Reader, SessionId, Text};
 
 /// The most logins under way on one connection. A guess: clients make one after the other.
 const LOGINS_MAX: usize = 16;
@@ -443,7 +443,7 @@ fn flags_of(session: &Session) -> SessionFlags {
 
 /// The one user without a password.
 fn is_guest_name(user: &Text) -> bool {
-    crate::upcase::equal(user, &Text::from("guest"))
+    ropeway_smb_wire::upcase::equal(user, &Text::from("guest"))
 }
 
 fn is_guest(identity: &Identity) -> bool {
@@ -454,7 +454,9 @@ fn is_guest(identity: &Identity) -> bool {
 pub(super) fn same_user(a: &Identity, b: &Identity) -> bool {
     match (a, b) {
         (Identity::Anonymous, Identity::Anonymous) => true,
-        (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => crate::upcase::equal(a, b),
+        (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => {
+            ropeway_smb_wire::upcase::equal(a, b)
+        }
         _ => false,
     }
 }

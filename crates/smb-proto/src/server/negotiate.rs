@@ -4,13 +4,13 @@ use super::connection::{Connection, Hangup, Phase};
 use super::reply::ReplyFrame;
 use crate::compression::Algorithms;
 use crate::crypto::{Cipher, SigningAlgorithm};
-use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
-use crate::wire::negotiate::{
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
+use ropeway_smb_wire::negotiate::{
     Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
 };
-use crate::wire::negotiate_context::{self as contexts, CompressionFlags, Context, HashAlgorithm};
-use crate::wire::smb1_negotiate::Smb1NegotiateRequest;
-use crate::wire::{FileTime, Guid, MessageId, NtStatus, Reader};
+use ropeway_smb_wire::negotiate_context::{self as contexts, CompressionFlags, Context, HashAlgorithm};
+use ropeway_smb_wire::smb1_negotiate::Smb1NegotiateRequest;
+use ropeway_smb_wire::{FileTime, Guid, MessageId, NtStatus, Reader};
 
 /// Requests and payloads of clients without multi-credit requests ([MS-SMB2] 3.3.5.4).
 const SINGLE_CREDIT_MAX: u32 = 65_536;

@@ -6,12 +6,12 @@ use std::ops::Range;
 use super::channel::Channel;
 use crate::compression::{Algorithms, compress_well};
 use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
-use crate::wire::error::ErrorResponse;
-use crate::wire::frame::{FRAME_HEADER_LEN, frame_header};
-use crate::wire::header::{
+use ropeway_smb_wire::error::ErrorResponse;
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header};
+use ropeway_smb_wire::header::{
     CHAIN_ALIGNMENT, FLAGS_OFFSET, Header, HeaderFlags, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
 };
-use crate::wire::{NtStatus, SessionId, Writer};
+use ropeway_smb_wire::{NtStatus, SessionId, Writer};
 
 /// Replies that travel together. The buffer begins with room for the frame's and, if sealed, the transform's header.
 pub struct ReplyFrame {

@@ -7,8 +7,8 @@ use super::login::same_user;
 use crate::auth::Identity;
 use crate::crypto::{Cipher, SigningAlgorithm};
 use crate::secret::Key;
-use crate::wire::negotiate::Dialect;
-use crate::wire::{Guid, NtStatus, SessionId, TreeId};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::{Guid, NtStatus, SessionId, TreeId};
 
 /// The most trees of one session. A guess: a desktop connects to a handful.
 const TREES_MAX: usize = 1024;

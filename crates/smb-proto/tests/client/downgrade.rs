@@ -5,8 +5,8 @@ use crate::peer::{Setup, Validation};
 use crate::world::{World, config, login};
 use ropeway_smb_proto::client::{Config, Event, PeerMisbehaved, Signing};
 use ropeway_smb_proto::crypto::SigningAlgorithm;
-use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, SecurityMode};
-use ropeway_smb_proto::wire::{Guid, NtStatus};
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, SecurityMode};
+use ropeway_smb_wire::{Guid, NtStatus};
 
 /// A server that speaks this dialect at most.
 fn speaking(dialect: Dialect) -> Setup {
@@ -110,7 +110,7 @@ fn a_changed_offer_is_found_by_the_hash() {
 fn a_downgrade_below_311_is_found_by_validation() {
     let lies: [(fn(&mut _), &str); 4] = [
         (
-            |told: &mut ropeway_smb_proto::wire::fsctl::validate_negotiate::ValidateNegotiateResponse| {
+            |told: &mut ropeway_smb_wire::fsctl::validate_negotiate::ValidateNegotiateResponse| {
                 told.dialect = 0x0311;
             },
             "the dialect",

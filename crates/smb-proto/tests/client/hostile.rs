@@ -5,9 +5,9 @@ use crate::sim::ways;
 use crate::world::{Kind, World, anything, config, echo, jobs, login};
 use crate::{Random, content};
 use ropeway_smb_proto::client::{Chain, Config, EndReason, Event, PeerMisbehaved, Signing};
-use ropeway_smb_proto::wire::header::{Command, Header, HeaderFlags};
-use ropeway_smb_proto::wire::read::ReadResponse;
-use ropeway_smb_proto::wire::{FileId, MessageId, NtStatus, SessionId};
+use ropeway_smb_wire::header::{Command, Header, HeaderFlags};
+use ropeway_smb_wire::read::ReadResponse;
+use ropeway_smb_wire::{FileId, MessageId, NtStatus, SessionId};
 
 /// Any byte of a protected session changed: the connection ends, and nothing wrong was believed before.
 #[test]
@@ -130,7 +130,7 @@ fn reading() -> (World, Header) {
     world.submit(Chain::one(read), vec![Kind::Read(0, 100)]);
     let transmit = world.client.poll_transmit().unwrap();
     let bytes = transmit.parts[0].as_slice();
-    let header = Header::decode(&mut ropeway_smb_proto::wire::Reader::new(&bytes[4..], "test")).unwrap();
+    let header = Header::decode(&mut ropeway_smb_wire::Reader::new(&bytes[4..], "test")).unwrap();
     (world, header.reply(NtStatus::SUCCESS))
 }
 

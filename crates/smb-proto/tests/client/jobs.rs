@@ -9,9 +9,9 @@ use ropeway_smb_proto::client::{
     Chain, Config, Encryption, EndReason, Event, Jobs, PeerMisbehaved, Signing, Ticket,
 };
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
-use ropeway_smb_proto::wire::header::{Command, Header};
-use ropeway_smb_proto::wire::negotiate::Dialect;
-use ropeway_smb_proto::wire::{FileId, MessageId, NtStatus, SessionId};
+use ropeway_smb_wire::header::{Command, Header};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::{FileId, MessageId, NtStatus, SessionId};
 
 const LENGTH: usize = 100_000;
 

@@ -6,8 +6,8 @@ use ropeway_smb_proto::client::{
     Chain, Config, DropReason, Encryption, Event, Misuse, Operation, Part, Signing,
 };
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
-use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::{FileId, TreeId};
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::{FileId, TreeId};
 
 fn sealed() -> (Config, Setup) {
     let config = Config {
@@ -208,7 +208,7 @@ fn a_chain_that_costs_too_much_is_dropped_and_others_pass() {
     };
     let setup = Setup {
         grant: Grant::One,
-        dialect: ropeway_smb_proto::wire::negotiate::Dialect::Smb210,
+        dialect: ropeway_smb_wire::negotiate::Dialect::Smb210,
         signing: SigningAlgorithm::HmacSha256,
         ..Setup::default()
     };

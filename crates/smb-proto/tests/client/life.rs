@@ -7,9 +7,9 @@ use crate::peer::{Compounds, Peer, Setup};
 use crate::sim::ways;
 use crate::world::{Kind, World, anything, close, config, create, echo, login, watch};
 use ropeway_smb_proto::client::{Chain, Config, DropReason, Encryption, EndReason, Event, Misuse};
-use ropeway_smb_proto::wire::header::{Command, HeaderFlags};
-use ropeway_smb_proto::wire::negotiate::Dialect;
-use ropeway_smb_proto::wire::{FileId, NtStatus, Text};
+use ropeway_smb_wire::header::{Command, HeaderFlags};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::{FileId, NtStatus, Text};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -5,10 +5,10 @@ use crate::sim::ways;
 use crate::world::{Kind, World, anything, config, echo, login};
 use ropeway_smb_proto::client::{Chain, Config, Encryption, Event, LoginError, PeerMisbehaved, Signing};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
-use ropeway_smb_proto::wire::NtStatus;
-use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::negotiate::Dialect;
-use ropeway_smb_proto::wire::session_setup::SessionFlags;
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::session_setup::SessionFlags;
 
 #[test]
 fn every_dialect_and_protection() {

@@ -12,8 +12,8 @@ use crate::peer::Setup;
 use crate::world::{Kind, World, config, jobs};
 use ropeway_smb_proto::client::{Chain, Config, CryptoDone, CryptoJob, Encryption};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
-use ropeway_smb_proto::wire::FileId;
-use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_wire::FileId;
+use ropeway_smb_wire::negotiate::Dialect;
 
 /// READs at once, where time is told.
 const READS: usize = 60;

@@ -20,18 +20,16 @@ use ropeway_smb_proto::auth::ntlm::{NtlmServer, ServerNames, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoServer;
 use ropeway_smb_proto::crypto::{Cipher, Preauth, Sender, Signer, SigningAlgorithm};
 use ropeway_smb_proto::secret::{Key, Password};
-use ropeway_smb_proto::wire::create::CreateRequest;
-use ropeway_smb_proto::wire::error::ErrorResponse;
-use ropeway_smb_proto::wire::fsctl::validate_negotiate::ValidateNegotiateResponse;
-use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
-use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, SecurityMode};
-use ropeway_smb_proto::wire::read::{ReadRequest, ReadResponse};
-use ropeway_smb_proto::wire::session_setup::SessionFlags;
-use ropeway_smb_proto::wire::tree_connect::{ShareCapabilities, ShareType, TreeConnectResponse};
-use ropeway_smb_proto::wire::write::{WriteRequest, WriteResponse};
-use ropeway_smb_proto::wire::{
-    AsyncId, FileId, FileTime, Guid, NtStatus, Reader, SessionId, TreeId, Writer, bare,
-};
+use ropeway_smb_wire::create::CreateRequest;
+use ropeway_smb_wire::error::ErrorResponse;
+use ropeway_smb_wire::fsctl::validate_negotiate::ValidateNegotiateResponse;
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, SecurityMode};
+use ropeway_smb_wire::read::{ReadRequest, ReadResponse};
+use ropeway_smb_wire::session_setup::SessionFlags;
+use ropeway_smb_wire::tree_connect::{ShareCapabilities, ShareType, TreeConnectResponse};
+use ropeway_smb_wire::write::{WriteRequest, WriteResponse};
+use ropeway_smb_wire::{AsyncId, FileId, FileTime, Guid, NtStatus, Reader, SessionId, TreeId, Writer, bare};
 
 pub(crate) const TREE: TreeId = TreeId(7);
 /// Files end here.

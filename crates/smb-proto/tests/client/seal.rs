@@ -3,8 +3,8 @@
 use ropeway_smb_proto::compression::{Algorithms, compress, decompress};
 use ropeway_smb_proto::crypto::{Cipher, Opener, Sealer, Sender, Signer};
 use ropeway_smb_proto::secret::Key;
-use ropeway_smb_proto::wire::header::{Chain, NEXT_COMMAND_OFFSET, SIGNATURE_OFFSET};
-use ropeway_smb_proto::wire::{Reader, SessionId, frame, transform::TransformHeader};
+use ropeway_smb_wire::header::{Chain, NEXT_COMMAND_OFFSET, SIGNATURE_OFFSET};
+use ropeway_smb_wire::{Reader, SessionId, frame, transform::TransformHeader};
 
 /// The keys of a session on one connection of the server.
 pub(crate) struct Channel {

@@ -4,7 +4,7 @@ use crate::peer::{Grant, Setup};
 use crate::world::{World, anything, config, jobs, login};
 use ropeway_smb_proto::client::{Config, Encryption, EndReason, Event, Signing};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
-use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_wire::negotiate::Dialect;
 
 /// Every dialect with every protection it has.
 pub(crate) fn ways() -> Vec<(Config, Setup)> {

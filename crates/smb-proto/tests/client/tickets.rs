@@ -7,8 +7,8 @@ use crate::world::{Kind, World, anything, echo};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::auth::{AuthError, Oid};
 use ropeway_smb_proto::client::{Chain, Event, LoginError};
-use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::negotiate::Dialect;
 
 fn login() -> SpnegoClient {
     SpnegoClient::new(vec![Ticket::boxed()])

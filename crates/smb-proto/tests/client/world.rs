@@ -12,15 +12,15 @@ use ropeway_smb_proto::client::{
     Chain, Config, Connection, CryptoJob, Event, Jobs, Operation, PeerMisbehaved, Reply, Ticket,
 };
 use ropeway_smb_proto::secret::Password;
-use ropeway_smb_proto::wire::close::{CloseFlags, CloseRequest};
-use ropeway_smb_proto::wire::create::{
+use ropeway_smb_wire::close::{CloseFlags, CloseRequest};
+use ropeway_smb_wire::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, ImpersonationLevel, OplockLevel, ShareAccess,
 };
-use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::read::{Channel, ReadFlags, ReadRequest};
-use ropeway_smb_proto::wire::tree_connect::TreeConnectRequest;
-use ropeway_smb_proto::wire::write::{WriteFlags, WriteRequest};
-use ropeway_smb_proto::wire::{FileId, FileTime, Guid, NtStatus, Text, TreeId, bare};
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::read::{Channel, ReadFlags, ReadRequest};
+use ropeway_smb_wire::tree_connect::TreeConnectRequest;
+use ropeway_smb_wire::write::{WriteFlags, WriteRequest};
+use ropeway_smb_wire::{FileId, FileTime, Guid, NtStatus, Text, TreeId, bare};
 
 pub(crate) const BLOCK: usize = 256 * 1024;
 

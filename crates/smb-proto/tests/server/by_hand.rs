@@ -3,14 +3,12 @@
 use crate::line::Line;
 use crate::world::server_config;
 use ropeway_smb_proto::server::Config;
-use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
-use ropeway_smb_proto::wire::negotiate_context::{
-    self as contexts, CompressionFlags, Context, HashAlgorithm,
-};
-use ropeway_smb_proto::wire::session_setup::SessionSetupRequest;
-use ropeway_smb_proto::wire::smb1_negotiate::Smb1NegotiateRequest;
-use ropeway_smb_proto::wire::{Guid, NtStatus, SessionId, Writer};
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
+use ropeway_smb_wire::negotiate_context::{self as contexts, CompressionFlags, Context, HashAlgorithm};
+use ropeway_smb_wire::session_setup::SessionSetupRequest;
+use ropeway_smb_wire::smb1_negotiate::Smb1NegotiateRequest;
+use ropeway_smb_wire::{Guid, NtStatus, SessionId, Writer};
 
 fn integrity(algorithm: HashAlgorithm) -> Context<'static> {
     Context::PreauthIntegrity {

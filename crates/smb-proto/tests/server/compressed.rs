@@ -6,9 +6,9 @@ use ropeway_block::{Block, Pool};
 use ropeway_smb_proto::client::{self, Chain, Encryption, Operation};
 use ropeway_smb_proto::compression::Algorithms;
 use ropeway_smb_proto::server::{Config, Sessions};
-use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::read::{Channel, ReadFlags, ReadRequest};
-use ropeway_smb_proto::wire::{FileId, NtStatus, TreeId};
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::read::{Channel, ReadFlags, ReadRequest};
+use ropeway_smb_wire::{FileId, NtStatus, TreeId};
 
 use crate::world::{World, client_config, echo, server_config, tree};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::world::Served;
 use ropeway_smb_proto::server::{Config, Sessions};
-use ropeway_smb_proto::wire::header::{Chain, Command, HEADER_LEN, Header};
-use ropeway_smb_proto::wire::{MessageId, NtStatus, Reader, SessionId, Writer};
+use ropeway_smb_wire::header::{Chain, Command, HEADER_LEN, Header};
+use ropeway_smb_wire::{MessageId, NtStatus, Reader, SessionId, Writer};
 
 /// A connection and what it would answer.
 pub(crate) struct Line {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::world::{World, client_config, login, server_config, tree};
 use ropeway_smb_proto::client::{self, Chain, Encryption, Event, LoginError};
 use ropeway_smb_proto::server::{Config, Sessions};
-use ropeway_smb_proto::wire::negotiate::Dialect;
-use ropeway_smb_proto::wire::{Guid, NtStatus};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::{Guid, NtStatus};
 
 fn failed(world: &World, status: NtStatus) -> bool {
     matches!(

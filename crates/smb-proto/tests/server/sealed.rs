@@ -5,12 +5,10 @@ use crate::world::{login, server_config};
 use ropeway_smb_proto::auth::Step;
 use ropeway_smb_proto::crypto::{Cipher, KeyContext, Opener, Sealer, SessionKeys, TRANSFORM_HEADER_LEN};
 use ropeway_smb_proto::server::{Config, Sealing};
-use ropeway_smb_proto::wire::header::{
-    Command, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, SIGNATURE_OFFSET,
-};
-use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
-use ropeway_smb_proto::wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
-use ropeway_smb_proto::wire::{Guid, NtStatus, Reader, SessionId};
+use ropeway_smb_wire::header::{Command, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, SIGNATURE_OFFSET};
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
+use ropeway_smb_wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
+use ropeway_smb_wire::{Guid, NtStatus, Reader, SessionId};
 
 /// 3.0.2 with encryption: its keys hang on nothing but the session's.
 fn line(config: Config) -> Line {

@@ -6,8 +6,8 @@ use crate::world::{World, client_config, echo, login, server_config, tree};
 use ropeway_smb_proto::client::{self, Chain, Encryption, Signing};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_proto::server::{Config, Sealing, Sessions};
-use ropeway_smb_proto::wire::NtStatus;
-use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::negotiate::Dialect;
 
 const CIPHERS: [Cipher; 4] = [
     Cipher::Aes128Ccm,

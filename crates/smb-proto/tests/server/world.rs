@@ -14,14 +14,14 @@ use ropeway_smb_proto::server::{
     Accounts, Admitted, Compound, Config, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
     Sealing, Sessions, Tree,
 };
-use ropeway_smb_proto::wire::frame::{FRAME_HEADER_LEN, frame_len};
-use ropeway_smb_proto::wire::fsctl::validate_negotiate::ValidateNegotiateResponse;
-use ropeway_smb_proto::wire::header::{Chain, Command, HEADER_LEN, Target};
-use ropeway_smb_proto::wire::ioctl::{IoctlRequest, IoctlResponse};
-use ropeway_smb_proto::wire::negotiate::Dialect;
-use ropeway_smb_proto::wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, ReadResponse};
-use ropeway_smb_proto::wire::tree_connect::{ShareType, TreeConnectRequest, TreeConnectResponse};
-use ropeway_smb_proto::wire::{FileTime, Guid, NtStatus, Reader, SessionId, Text, TreeId, Writer, bare};
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_len};
+use ropeway_smb_wire::fsctl::validate_negotiate::ValidateNegotiateResponse;
+use ropeway_smb_wire::header::{Chain, Command, HEADER_LEN, Target};
+use ropeway_smb_wire::ioctl::{IoctlRequest, IoctlResponse};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, ReadResponse};
+use ropeway_smb_wire::tree_connect::{ShareType, TreeConnectRequest, TreeConnectResponse};
+use ropeway_smb_wire::{FileTime, Guid, NtStatus, Reader, SessionId, Text, TreeId, Writer, bare};
 
 /// The user anna (`secret`), everything on offer.
 pub(crate) fn server_config() -> Config {

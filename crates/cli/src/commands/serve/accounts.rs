@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ropeway_smb::Password;
+use ropeway_smb_client::Password;
 use ropeway_smb_proto::auth::ntlm::nt_hash;
 use ropeway_smb_proto::secret::NtHash;
 use ropeway_smb_proto::server;
-use ropeway_smb_proto::wire::Text;
+use ropeway_smb_wire::Text;
 
 use super::directory::Names;
 use super::phrase;

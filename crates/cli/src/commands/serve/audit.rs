@@ -17,8 +17,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ropeway_smb::server;
-use ropeway_smb_proto::wire::NtStatus;
+use ropeway_smb_server as server;
+use ropeway_smb_wire::NtStatus;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, code};
@@ -253,7 +253,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ropeway_smb::server::{Audit as _, Record};
+    use ropeway_smb_server::{Audit as _, Record};
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use nix::unistd::{Gid, Group, Uid, User};
-use ropeway_smb::server::Directory;
+use ropeway_smb_server::Directory;
 
 use super::users::Users;
 

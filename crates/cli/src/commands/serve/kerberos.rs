@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ropeway_smb::{Admits, KerberosFault, KerberosService};
+use ropeway_smb_gss::{Admits, KerberosFault, KerberosService};
 use ropeway_smb_proto::server::{Accounts, Mechanisms};
-use ropeway_smb_proto::wire::Text;
+use ropeway_smb_wire::Text;
 
 use crate::args::{KerberosUsers, ServeLoginArgs};
 use crate::failure::{Failure, code};

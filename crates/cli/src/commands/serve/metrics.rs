@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use ropeway_smb::server::ServerHandle;
+use ropeway_smb_server::ServerHandle;
 
 use super::http::Pages;
 

@@ -30,7 +30,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ropeway_smb::server::{Server, ServerOptions};
+use ropeway_smb_server::{Server, ServerOptions};
 
 use self::accounts::Accounts;
 use self::announce::Announcer;

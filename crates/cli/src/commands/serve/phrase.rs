@@ -3,7 +3,7 @@
 //! The scheme of proquints (D. S. Wilkerson, "A Proposal for Proquints", 2009): 16 consonants and 4 vowels carry 4 and 2 bits, so
 //! a group `CVCVC` carries 16.
 
-use ropeway_smb::Password;
+use ropeway_smb_client::Password;
 use rustix::rand::{GetRandomFlags, getrandom};
 use zeroize::Zeroizing;
 

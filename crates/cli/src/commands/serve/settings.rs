@@ -1,9 +1,9 @@
 //! From flags to the server's options, and the limits of the system.
 
-use ropeway_smb::server::ServerOptions;
-use ropeway_smb::{Encryption, Signing};
+use ropeway_smb_client::{Encryption, Signing};
 use ropeway_smb_proto::server::{Accounts, Sealing};
-use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_server::ServerOptions;
+use ropeway_smb_wire::negotiate::Dialect;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::directory;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropeway_local::{LocalStore, StoreOptions};
-use ropeway_smb::server::{Links, Share};
-use ropeway_smb_proto::upcase;
-use ropeway_smb_proto::wire::Text;
+use ropeway_smb_server::{Links, Share};
+use ropeway_smb_wire::Text;
+use ropeway_smb_wire::upcase;
 
 use crate::args::{ServeArgs, ServeLinks};
 use crate::failure::{Failure, code};

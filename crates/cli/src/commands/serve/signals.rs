@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropeway_smb::server::ServerHandle;
+use ropeway_smb_server::ServerHandle;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

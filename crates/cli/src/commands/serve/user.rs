@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ropeway_smb::Password;
+use ropeway_smb_client::Password;
 use ropeway_smb_proto::auth::ntlm::nt_hash;
 use serde_json::json;
 

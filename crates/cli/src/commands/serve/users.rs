@@ -15,8 +15,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ropeway_smb_proto::secret::NtHash;
-use ropeway_smb_proto::upcase;
-use ropeway_smb_proto::wire::Text;
+use ropeway_smb_wire::Text;
+use ropeway_smb_wire::upcase;
 use zeroize::Zeroizing;
 
 use crate::failure::{Failure, code};

@@ -193,7 +193,7 @@ fn who(users: &[String], login: &ServeLoginArgs) -> String {
 
 /// What is signed and encrypted.
 fn protection(args: &ServeArgs) -> String {
-    use ropeway_smb::{Encryption, Signing};
+    use ropeway_smb_client::{Encryption, Signing};
     let sign = match args.protocol.sign {
         Signing::Required => "every request is signed",
         Signing::Offered => "signed where the client wants it",

@@ -1,6 +1,6 @@
 //! AV pairs: what server and client tell each other under the proof ([MS-NLMP] 2.2.2.1).
 
-use crate::wire::{Fault, Reader, Result, Text};
+use ropeway_smb_wire::{Fault, Reader, Result, Text};
 
 /// What a pair is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::message::{Authenticate, Challenge, MIC_AT, Negotiate, NegotiateFlags,
 use super::{AvId, AvPairs, OIDS, check_flags};
 use crate::auth::{AuthError, Established, Mechanism, Oid, Result, Step};
 use crate::secret::{NtHash, Password, SessionKey};
-use crate::wire::{FileTime, Text};
+use ropeway_smb_wire::{FileTime, Text};
 
 /// Who we say we are, and how we prove it.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use zeroize::Zeroize;
 
 use crate::auth::{AuthError, Result};
 use crate::secret::{NtHash, Password};
-use crate::wire::Text;
+use ropeway_smb_wire::Text;
 
 /// NTOWFv1: MD4 of the password in UTF-16.
 pub fn nt_hash(password: &Password) -> NtHash {

@@ -1,49 +1,51 @@
 //! The three messages of NTLM ([MS-NLMP] 2.2.1), both sides.
 
-use crate::wire::flags::flags;
-use crate::wire::{Fault, Reader, Result, Text, Writer};
+use bitflags::bitflags;
+use ropeway_smb_wire::{Fault, Reader, Result, Text, Writer};
 
-flags! {
+bitflags! {
     /// What both ends can do ([MS-NLMP] 2.2.2.5).
-    pub struct NegotiateFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct NegotiateFlags: u32 {
         /// Text is UTF-16.
-        UNICODE = 0x1;
+        const UNICODE = 0x1;
         /// Text may be in the machine's code page.
-        OEM = 0x2;
+        const OEM = 0x2;
         /// CHALLENGE must name the server.
-        REQUEST_TARGET = 0x4;
+        const REQUEST_TARGET = 0x4;
         /// Signatures.
-        SIGN = 0x10;
+        const SIGN = 0x10;
         /// Encryption.
-        SEAL = 0x20;
+        const SEAL = 0x20;
         /// NTLMv1's weaker key; not ours.
-        LM_KEY = 0x80;
+        const LM_KEY = 0x80;
         /// NTLM, of whatever version.
-        NTLM = 0x200;
+        const NTLM = 0x200;
         /// The client has no name.
-        ANONYMOUS = 0x800;
+        const ANONYMOUS = 0x800;
         /// NEGOTIATE names a domain.
-        OEM_DOMAIN_SUPPLIED = 0x1000;
+        const OEM_DOMAIN_SUPPLIED = 0x1000;
         /// NEGOTIATE names a workstation.
-        OEM_WORKSTATION_SUPPLIED = 0x2000;
+        const OEM_WORKSTATION_SUPPLIED = 0x2000;
         /// Signatures even if the caller asked for none.
-        ALWAYS_SIGN = 0x8000;
+        const ALWAYS_SIGN = 0x8000;
         /// The server's name is that of a domain.
-        TARGET_TYPE_DOMAIN = 0x1_0000;
+        const TARGET_TYPE_DOMAIN = 0x1_0000;
         /// The server's name is that of a server.
-        TARGET_TYPE_SERVER = 0x2_0000;
+        const TARGET_TYPE_SERVER = 0x2_0000;
         /// Keys and signatures as NTLMv2 needs them.
-        EXTENDED_SESSION_SECURITY = 0x8_0000;
+        const EXTENDED_SESSION_SECURITY = 0x8_0000;
         /// CHALLENGE has AV pairs.
-        TARGET_INFO = 0x80_0000;
+        const TARGET_INFO = 0x80_0000;
         /// Messages have a version.
-        VERSION = 0x200_0000;
+        const VERSION = 0x200_0000;
         /// Keys of 128 bits.
-        KEY_128 = 0x2000_0000;
+        const KEY_128 = 0x2000_0000;
         /// The client chooses the session key.
-        KEY_EXCHANGE = 0x4000_0000;
+        const KEY_EXCHANGE = 0x4000_0000;
         /// Keys of 56 bits, overruled by 128.
-        KEY_56 = 0x8000_0000;
+        const KEY_56 = 0x8000_0000;
+        const _ = !0;
     }
 }
 
@@ -75,7 +77,7 @@ impl Negotiate {
     /// Any fault of its fixed part.
     pub fn decode(message: &[u8]) -> Result<Self> {
         let mut reader = start(message, 1, "NEGOTIATE_MESSAGE")?;
-        let flags = NegotiateFlags::from_bits(reader.u32()?);
+        let flags = NegotiateFlags::from_bits_retain(reader.u32()?);
         Ok(Self { flags })
     }
 
@@ -113,7 +115,7 @@ impl<'a> Challenge<'a> {
     pub fn decode(message: &'a [u8]) -> Result<Self> {
         let mut reader = start(message, 2, "CHALLENGE_MESSAGE")?;
         let target_name = Field::decode(&mut reader)?;
-        let flags = NegotiateFlags::from_bits(reader.u32()?);
+        let flags = NegotiateFlags::from_bits_retain(reader.u32()?);
         let server_challenge = reader.array()?;
         reader.skip(8)?;
         let target_info = Field::decode(&mut reader)?;
@@ -183,7 +185,7 @@ impl<'a> Authenticate<'a> {
         for field in &mut fields {
             *field = Field::decode(&mut reader)?;
         }
-        let flags = NegotiateFlags::from_bits(reader.u32()?);
+        let flags = NegotiateFlags::from_bits_retain(reader.u32()?);
         // Version and MIC came later than the message: they are there if the payload leaves room.
         let payload_at = fields
             .iter()

@@ -5,7 +5,7 @@ use super::message::{Authenticate, Challenge, MIC_AT, Negotiate, NegotiateFlags,
 use super::{AvId, AvPairs, OIDS, check_flags};
 use crate::auth::{AuthError, Established, Identity, Mechanism, Oid, Refusal, Result, Step};
 use crate::secret::{NtHash, SessionKey};
-use crate::wire::{Fault, FileTime, Reader, Text};
+use ropeway_smb_wire::{Fault, FileTime, Reader, Text};
 
 /// What the server calls itself.
 #[derive(Clone, Debug)]

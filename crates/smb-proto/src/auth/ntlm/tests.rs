@@ -3,8 +3,8 @@ use super::*;
 use crate::auth::{Identity, Mechanism, Refusal};
 use crate::secret::Password;
 use crate::testing::{anatomy, hex};
-use crate::wire::{FileTime, Text};
 use proptest::prelude::*;
+use ropeway_smb_wire::{FileTime, Text};
 
 /// [MS-NLMP] 4.2.4.3.
 const CHALLENGE: &str = "
@@ -130,7 +130,7 @@ fn the_client_answers_as_in_the_specification() {
     let (message, session_key) = client.authenticate(&hex(CHALLENGE)).unwrap();
     let bytes = hex(AUTHENTICATE);
     let expected = Authenticate {
-        flags: NegotiateFlags::from_bits(0xE288_8211),
+        flags: NegotiateFlags::from_bits_retain(0xE288_8211),
         version: Version::OURS,
         ..Authenticate::decode(&bytes).unwrap()
     };
@@ -146,7 +146,7 @@ fn the_server_accepts_the_specification() {
     server
         .challenge(
             &Negotiate {
-                flags: NegotiateFlags::from_bits(0xE288_8233),
+                flags: NegotiateFlags::from_bits_retain(0xE288_8233),
             }
             .encode(),
         )
@@ -235,7 +235,8 @@ fn null_sessions_are_the_servers_choice() {
 #[test]
 fn who_names_a_user_is_strong_even_where_nobody_need_be() {
     // As smbclient's null sessions come: without extended session security.
-    let flags = NegotiateFlags::from_bits(0xE288_8233).without(NegotiateFlags::EXTENDED_SESSION_SECURITY);
+    let flags =
+        NegotiateFlags::from_bits_retain(0xE288_8233).difference(NegotiateFlags::EXTENDED_SESSION_SECURITY);
     let mut strict = server(false);
     assert!(strict.challenge(&Negotiate { flags }.encode()).is_err());
     let weaken = |mut message: Vec<u8>| {
@@ -255,7 +256,7 @@ fn who_names_a_user_is_strong_even_where_nobody_need_be() {
 #[test]
 fn a_client_that_seals_is_told_that_it_may() {
     // smbclient insists before it encrypts with SMB.
-    let flags = NegotiateFlags::from_bits(0xE288_8233).union(NegotiateFlags::SEAL);
+    let flags = NegotiateFlags::from_bits_retain(0xE288_8233).union(NegotiateFlags::SEAL);
     let challenge = server(false).challenge(&Negotiate { flags }.encode()).unwrap();
     let challenge = Challenge::decode(&challenge).unwrap();
     assert!(challenge.flags.contains(NegotiateFlags::SEAL));
@@ -268,7 +269,7 @@ fn weak_peers_are_refused() {
         NegotiateFlags::EXTENDED_SESSION_SECURITY,
         NegotiateFlags::KEY_128,
     ] {
-        let flags = NegotiateFlags::from_bits(0xE288_8233).without(missing);
+        let flags = NegotiateFlags::from_bits_retain(0xE288_8233).difference(missing);
         let error = server(false)
             .challenge(&Negotiate { flags }.encode())
             .unwrap_err();
@@ -288,7 +289,7 @@ fn weak_peers_are_refused() {
     server
         .challenge(
             &Negotiate {
-                flags: NegotiateFlags::from_bits(0xE288_8233),
+                flags: NegotiateFlags::from_bits_retain(0xE288_8233),
             }
             .encode(),
         )
@@ -333,7 +334,7 @@ proptest! {
         let text = |at: usize| Text::from_units(names[at].clone());
         let message = Challenge {
             target_name: text(0),
-            flags: NegotiateFlags::from_bits(flags) | NegotiateFlags::VERSION,
+            flags: NegotiateFlags::from_bits_retain(flags) | NegotiateFlags::VERSION,
             server_challenge: challenge,
             target_info: &blobs[0],
             version: Version(version),
@@ -347,7 +348,7 @@ proptest! {
             user: text(2),
             workstation: text(3),
             encrypted_key: &blobs[3],
-            flags: NegotiateFlags::from_bits(flags) | NegotiateFlags::UNICODE,
+            flags: NegotiateFlags::from_bits_retain(flags) | NegotiateFlags::UNICODE,
             version: Version(version),
             mic,
         };
@@ -404,7 +405,7 @@ proptest! {
             let mut server = server(true);
             let _ = server.challenge(&bytes);
             let mut server = self::server(true);
-            server.challenge(&Negotiate { flags: NegotiateFlags::from_bits(0xE288_8233) }.encode()).unwrap();
+            server.challenge(&Negotiate { flags: NegotiateFlags::from_bits_retain(0xE288_8233) }.encode()).unwrap();
             let _ = server.authenticate(&bytes);
         }
     }

@@ -1,6 +1,6 @@
 //! The little of DER (X.690) that SPNEGO needs.
 
-use crate::wire::{Fault, Malformed, Reader, Result};
+use ropeway_smb_wire::{Fault, Malformed, Reader, Result};
 
 /// Identifier octets: class, whether constructed, number.
 pub(super) mod tag {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 fn ntlm_client(credentials: Credentials) -> Box<dyn Mechanism> {
     let entropy = NtlmEntropy {
-        now: crate::wire::FileTime(5),
+        now: ropeway_smb_wire::FileTime(5),
         client_challenge: [1; 8],
         session_key: [2; 16].into(),
     };
@@ -26,12 +26,12 @@ fn ntlm_server() -> Box<dyn Mechanism> {
         dns_computer: "there".into(),
         dns_domain: "".into(),
     };
-    let lookup = Box::new(|user: &crate::wire::Text, _: &crate::wire::Text| {
+    let lookup = Box::new(|user: &ropeway_smb_wire::Text, _: &ropeway_smb_wire::Text| {
         (*user == "anna".into()).then(|| nt_hash(&Password::from("secret")))
     });
     Box::new(NtlmServer::new(
         names,
-        crate::wire::FileTime(7),
+        ropeway_smb_wire::FileTime(7),
         [3; 8],
         true,
         lookup,

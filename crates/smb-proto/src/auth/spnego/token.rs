@@ -2,7 +2,7 @@
 
 use super::der::{Der, element, optional, tag};
 use crate::auth::Oid;
-use crate::wire::{Fault, Result};
+use ropeway_smb_wire::{Fault, Result};
 
 /// `MechTypeList` as its sender encoded it: MICs are over these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -135,7 +135,8 @@ proptest! {
             let at = damage.index(whole.len());
             whole[at] ^= 1_u8 << bit;
             let (header, message) = whole.split_first_chunk_mut().unwrap();
-            // That goes for every bit: what of the nonce field is not the cipher's nonce is authenticated all the same.
+            // This holds for every bit: nonce-field bytes outside the cipher's nonce are
+            // authenticated too.
             prop_assert_eq!(opener.open(header, message), Err(Unopenable));
         }
     }

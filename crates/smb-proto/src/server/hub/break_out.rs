@@ -6,8 +6,10 @@ use super::caching::{H, Notice, R, level_of};
 use super::event::{BreakOrder, Event};
 use super::ids::{FileKey, Holder, LeaseName};
 use super::{Hub, Timer};
-use crate::wire::create_context::LeaseState;
-use crate::wire::oplock_break::{BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak};
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::oplock_break::{
+    BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak,
+};
 
 impl Hub {
     /// Takes from a holder all but `keep`, and tells it.
@@ -151,14 +153,14 @@ impl Hub {
         for holder in self.holders(file, R, None) {
             let state = self
                 .caching(holder)
-                .map_or(LeaseState(0), |caching| caching.state);
+                .map_or(LeaseState::from_bits_retain(0), |caching| caching.state);
             let breaks = match holder {
                 _ if state.is_empty() => false,
                 Holder::Lease(_) => Some(holder) != actor,
                 Holder::Oplock(_) => Some(holder) != actor || state == R,
             };
             if breaks && !self.purge_absent(now_ms, holder) {
-                self.take_back(now_ms, holder, LeaseState(0));
+                self.take_back(now_ms, holder, LeaseState::from_bits_retain(0));
             }
         }
     }

@@ -9,8 +9,8 @@
 //! While a break is under way the state is what it was before. Whatever else must go meanwhile is remembered and follows
 //! the acknowledgment.
 
-use crate::wire::create::OplockLevel;
-use crate::wire::create_context::LeaseState;
+use ropeway_smb_wire::create::OplockLevel;
+use ropeway_smb_wire::create_context::LeaseState;
 
 /// Read caching.
 pub(super) const R: LeaseState = LeaseState::READ_CACHING;
@@ -19,7 +19,7 @@ pub(super) const H: LeaseState = LeaseState::HANDLE_CACHING;
 /// Write caching.
 pub(super) const W: LeaseState = LeaseState::WRITE_CACHING;
 /// Nothing.
-pub(super) const NONE: LeaseState = LeaseState(0);
+pub(super) const NONE: LeaseState = LeaseState::from_bits_retain(0);
 
 /// What is held, and what is asked back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

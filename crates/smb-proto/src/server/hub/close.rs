@@ -8,8 +8,8 @@ use super::ids::{BaseKey, FileKey, Holder, OpenId};
 use super::share_mode::{Mode, is_oplock_stat};
 use super::table::{Doomed, Open};
 use super::{Hub, Timer};
-use crate::wire::create::{AccessMask, ShareAccess};
-use crate::wire::{NtStatus, SessionId, TreeId};
+use ropeway_smb_wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_wire::{NtStatus, SessionId, TreeId};
 
 impl Hub {
     /// Closes; `None` if there is no such open.

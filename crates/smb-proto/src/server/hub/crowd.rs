@@ -11,8 +11,8 @@ use super::caching::{H, W};
 use super::ids::{Holder, OpenId};
 use super::share_mode::{Mode, is_oplock_stat};
 use super::table::Open;
-use crate::wire::create::{AccessMask, ShareAccess};
-use crate::wire::create_context::LeaseState;
+use ropeway_smb_wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_wire::create_context::LeaseState;
 
 /// The opens of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]

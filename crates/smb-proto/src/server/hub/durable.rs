@@ -9,10 +9,10 @@ use super::lease::LeaseRequest;
 use super::open::{Granted, OpenRequest};
 use super::table::Open;
 use super::{Hub, Timer};
-use crate::upcase;
-use crate::wire::create::OplockLevel;
-use crate::wire::create_context::{DurableHandleV2Flags, DurableResponseV2, LeaseState};
-use crate::wire::{FileId, Guid, NtStatus, SessionId, Text, TreeId};
+use ropeway_smb_wire::create::OplockLevel;
+use ropeway_smb_wire::create_context::{DurableHandleV2Flags, DurableResponseV2, LeaseState};
+use ropeway_smb_wire::upcase;
+use ropeway_smb_wire::{FileId, Guid, NtStatus, SessionId, Text, TreeId};
 
 /// A durable open as a client asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::ids::{ConnectionId, FileKey, OpenId, WaiterId};
-use crate::wire::change_notify::FileNotifyInformation;
-use crate::wire::oplock_break::BreakNotification;
-use crate::wire::{Guid, NtStatus, SessionId, Text};
+use ropeway_smb_wire::change_notify::FileNotifyInformation;
+use ropeway_smb_wire::oplock_break::BreakNotification;
+use ropeway_smb_wire::{Guid, NtStatus, SessionId, Text};
 
 /// Something to do, in order. A call queues at most one event for each waiter, lease and open it touches, so an owner
 /// who drains the queue after each call bounds it.

@@ -4,7 +4,7 @@ use super::Hub;
 use super::caching::{H, NONE, R, W, state_of, valid};
 use super::ids::{Holder, LeaseName};
 use super::open::OpenRequest;
-use crate::wire::create_context::LeaseState;
+use ropeway_smb_wire::create_context::LeaseState;
 
 impl Hub {
     /// What it asks for, as far as there is such a thing: no oplocks on folders.
@@ -40,10 +40,10 @@ impl Hub {
             }
             let solid = crowd.solid() - own_lease.map_or(0, |held| held.solid);
             if solid > 0 || crowd.is_cached_by_others(own) {
-                can = can.without(W);
+                can = can.difference(W);
             }
             match own {
-                Some(_) if crowd.has_oplock() => can = can.without(H),
+                Some(_) if crowd.has_oplock() => can = can.difference(H),
                 None if crowd.has_handle_lease() => return NONE,
                 _ => {}
             }

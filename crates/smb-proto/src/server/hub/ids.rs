@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::wire::{FileId, Guid, LeaseKey, Text};
+use ropeway_smb_wire::{FileId, Guid, LeaseKey, Text};
 
 /// A transport connection, numbered by the owner of the hub; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

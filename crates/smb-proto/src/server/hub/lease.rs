@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use super::Hub;
 use super::caching::{AckFault, Caching, H, R, valid};
 use super::ids::{FileKey, Holder, LeaseName, OpenId};
-use crate::wire::create_context::{Lease, LeaseFlags, LeaseState, LeaseV2};
-use crate::wire::oplock_break::LeaseBreak;
-use crate::wire::{Guid, LeaseKey, NtStatus};
+use ropeway_smb_wire::create_context::{Lease, LeaseFlags, LeaseState, LeaseV2};
+use ropeway_smb_wire::oplock_break::LeaseBreak;
+use ropeway_smb_wire::{Guid, LeaseKey, NtStatus};
 
 /// A lease as a client asks for it, in either version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

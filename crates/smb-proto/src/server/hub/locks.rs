@@ -4,8 +4,8 @@ use super::Hub;
 use super::ids::{FileKey, OpenId, WaiterId};
 use super::range::{Lock, Range};
 use super::wait::Wait;
-use crate::wire::NtStatus;
-use crate::wire::lock::{LockElement, LockFlags, LockSequence};
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::lock::{LockElement, LockFlags, LockSequence};
 
 /// A bucket of `LockSequenceArray` that knows no number; numbers have 4 bits.
 pub(super) const UNSEEN: u8 = 0xFF;
@@ -285,7 +285,7 @@ fn bucket_of(sequence: LockSequence) -> usize {
 fn parse(open: OpenId, element: &LockElement, single: bool) -> Result<Wanted, NtStatus> {
     let flags = element.flags;
     let fails = flags.contains(LockFlags::FAIL_IMMEDIATELY);
-    let exclusive = match flags.without(LockFlags::FAIL_IMMEDIATELY) {
+    let exclusive = match flags.difference(LockFlags::FAIL_IMMEDIATELY) {
         LockFlags::SHARED_LOCK => false,
         LockFlags::EXCLUSIVE_LOCK => true,
         _ => return Err(NtStatus::INVALID_PARAMETER),

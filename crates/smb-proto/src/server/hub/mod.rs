@@ -69,8 +69,8 @@ use replay::Creates;
 use table::{Open, Tables};
 use wait::Waits;
 
-use crate::wire::SessionId;
-use crate::wire::create_context::LeaseState;
+use ropeway_smb_wire::SessionId;
+use ropeway_smb_wire::create_context::LeaseState;
 
 /// Bounds of the tables. All are guesses but those that name a source.
 #[derive(Clone, Debug, PartialEq, Eq)]

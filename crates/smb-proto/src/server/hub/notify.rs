@@ -10,9 +10,9 @@ use super::Hub;
 use super::event::Event;
 use super::ids::{OpenId, WaiterId};
 use super::wait::Wait;
-use crate::upcase::fold;
-use crate::wire::change_notify::{Action, CompletionFilter, FileNotifyInformation};
-use crate::wire::{NtStatus, Text};
+use ropeway_smb_wire::change_notify::{Action, CompletionFilter, FileNotifyInformation};
+use ropeway_smb_wire::upcase::fold;
+use ropeway_smb_wire::{NtStatus, Text};
 
 /// What becomes of a CHANGE_NOTIFY.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use super::sequence::Sequence;
 use super::share_mode::{Mode, is_lease_stat, is_oplock_stat};
 use super::table::{Open, OpenInfo};
 use super::wait::Wait;
-use crate::wire::create::{AccessMask, OplockLevel, ShareAccess};
-use crate::wire::create_context::LeaseState;
-use crate::wire::{Guid, LeaseKey, NtStatus, SessionId, Text, TreeId};
+use ropeway_smb_wire::create::{AccessMask, OplockLevel, ShareAccess};
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::{Guid, LeaseKey, NtStatus, SessionId, Text, TreeId};
 
 /// A CREATE, after its name was found and its rights were checked, and before the file is emptied or anything else is
 /// done to it. A file that does not exist yet is made first.
@@ -258,7 +258,7 @@ impl Hub {
             let keep = if request.empties() && !obstacles.violation {
                 NONE
             } else {
-                valid(state.without(demanded))
+                valid(state.difference(demanded))
             };
             if keep == state || request.passes_by(holder) {
                 continue;

@@ -3,9 +3,9 @@
 use super::Hub;
 use super::caching::{R, level_of, state_of};
 use super::ids::{Holder, OpenId};
-use crate::wire::NtStatus;
-use crate::wire::create::OplockLevel;
-use crate::wire::oplock_break::OplockBreak;
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::create::OplockLevel;
+use ropeway_smb_wire::oplock_break::OplockBreak;
 
 impl Hub {
     /// The oplock of an open; `Lease` for one with a lease.

@@ -3,8 +3,8 @@
 use super::Hub;
 use super::ids::OpenId;
 use super::table::OpenInfo;
-use crate::upcase::{equal, fold};
-use crate::wire::Text;
+use ropeway_smb_wire::Text;
+use ropeway_smb_wire::upcase::{equal, fold};
 
 impl Hub {
     /// Opens beneath a folder, itself excluded: while there are any, it cannot be renamed (`STATUS_ACCESS_DENIED`:

@@ -13,9 +13,9 @@ use super::locks::{ELEMENTS_MAX, LockOutcome, LockWish, unlocked_by};
 use super::range::Lock;
 use super::wait::Wait;
 use super::{Hub, Timer};
-use crate::wire::NtStatus;
-use crate::wire::create_context::LeaseState;
-use crate::wire::lock::{LockElement, LockFlags};
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::lock::{LockElement, LockFlags};
 
 /// The highest offset of a POSIX lock.
 const LAST: u64 = i64::MAX as u64;

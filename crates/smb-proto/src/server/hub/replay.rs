@@ -7,8 +7,8 @@ use super::caching::{level_of, state_of};
 use super::durable::{Durability, DurableGrant};
 use super::ids::{ConnectionId, OpenId, WaiterId};
 use super::open::{Granted, OpenOutcome, OpenRequest};
-use crate::wire::create::OplockLevel;
-use crate::wire::{Guid, NtStatus, SessionId};
+use ropeway_smb_wire::create::OplockLevel;
+use ropeway_smb_wire::{Guid, NtStatus, SessionId};
 
 /// `ClientGuid` and `CreateGuid`.
 type Key = (Guid, Guid);

@@ -2,7 +2,7 @@
 
 use super::Hub;
 use super::ids::OpenId;
-use crate::wire::NtStatus;
+use ropeway_smb_wire::NtStatus;
 
 /// `ChannelSequence` of an open and the requests counted by it ([MS-SMB2] 3.3.1.10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

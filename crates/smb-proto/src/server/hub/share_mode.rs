@@ -1,6 +1,6 @@
 //! Share modes: what one open allows others ([MS-FSA] 2.1.5.1.2.2).
 
-use crate::wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_wire::create::{AccessMask, ShareAccess};
 
 /// What an open does and what it lets others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,14 +9,18 @@ pub(super) struct Mode {
     pub(super) share: ShareAccess,
 }
 
-const READS: AccessMask = AccessMask(AccessMask::READ_DATA.0 | AccessMask::EXECUTE.0);
-const WRITES: AccessMask = AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APPEND_DATA.0);
+const READS: AccessMask =
+    AccessMask::from_bits_retain(AccessMask::READ_DATA.bits() | AccessMask::EXECUTE.bits());
+const WRITES: AccessMask =
+    AccessMask::from_bits_retain(AccessMask::WRITE_DATA.bits() | AccessMask::APPEND_DATA.bits());
 
 /// Rights that break no lease: those of [MS-FSA] 2.1.4.12, and on Windows READ_CONTROL (smb2.lease.statopen4).
-const LEASE_STAT: AccessMask = AccessMask(OPLOCK_STAT.0 | AccessMask::READ_CONTROL.0);
+const LEASE_STAT: AccessMask =
+    AccessMask::from_bits_retain(OPLOCK_STAT.bits() | AccessMask::READ_CONTROL.bits());
 /// Rights that break no oplock (smb2.oplock.statopen1).
-const OPLOCK_STAT: AccessMask =
-    AccessMask(AccessMask::READ_ATTRIBUTES.0 | AccessMask::WRITE_ATTRIBUTES.0 | AccessMask::SYNCHRONIZE.0);
+const OPLOCK_STAT: AccessMask = AccessMask::from_bits_retain(
+    AccessMask::READ_ATTRIBUTES.bits() | AccessMask::WRITE_ATTRIBUTES.bits() | AccessMask::SYNCHRONIZE.bits(),
+);
 
 impl Mode {
     /// Whether it reads, writes, deletes.
@@ -49,10 +53,10 @@ fn forbids(share: ShareAccess, access: AccessMask) -> bool {
 
 /// An open that breaks no lease.
 pub(super) fn is_lease_stat(access: AccessMask) -> bool {
-    access.without(LEASE_STAT).is_empty()
+    access.difference(LEASE_STAT).is_empty()
 }
 
 /// An open that breaks no oplock, and that keeps nobody from write caching.
 pub(super) fn is_oplock_stat(access: AccessMask) -> bool {
-    access.without(OPLOCK_STAT).is_empty()
+    access.difference(OPLOCK_STAT).is_empty()
 }

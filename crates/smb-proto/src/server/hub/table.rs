@@ -11,9 +11,9 @@ use super::ids::{BaseKey, ConnectionId, FileKey, LeaseName, OpenId, WaiterId};
 use super::range::Lock;
 use super::sequence::Sequence;
 use super::share_mode::Mode;
-use crate::upcase::fold;
-use crate::wire::create::{AccessMask, ShareAccess};
-use crate::wire::{Guid, LeaseKey, SessionId, Text, TreeId};
+use ropeway_smb_wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_wire::upcase::fold;
+use ropeway_smb_wire::{Guid, LeaseKey, SessionId, Text, TreeId};
 
 /// What is known of an open ([MS-SMB2] 3.3.1.10).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use super::Hub;
 use super::caching::{H, NONE, R, W, valid};
 use super::ids::{BaseKey, FileKey, Holder, LeaseName, OpenId, WaiterId};
 use super::wait::Wait;
-use crate::upcase::fold;
-use crate::wire::create_context::LeaseState;
-use crate::wire::{NtStatus, Text};
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::upcase::fold;
+use ropeway_smb_wire::{NtStatus, Text};
 
 /// What is about to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Hub {
         for holder in self.holders(file, H, Some(actor)) {
             let state = self.caching(holder).map_or(NONE, |caching| caching.state);
             if state.contains(H) && !self.purge_absent(now_ms, holder) {
-                self.take_back(now_ms, holder, valid(state.without(H)));
+                self.take_back(now_ms, holder, valid(state.difference(H)));
             }
         }
     }
@@ -177,7 +177,7 @@ impl Hub {
             if !state.intersects(demanded) || self.purge_absent(now_ms, holder) {
                 continue;
             }
-            self.take_back(now_ms, holder, valid(state.without(demanded)));
+            self.take_back(now_ms, holder, valid(state.difference(demanded)));
             waits.push(holder);
         }
         if waits.is_empty() {

@@ -6,7 +6,7 @@ use super::event::Event;
 use super::ids::{BaseKey, ConnectionId, Holder, OpenId, WaiterId};
 use super::range::Lock;
 use super::{Hub, Timer};
-use crate::wire::SessionId;
+use ropeway_smb_wire::SessionId;
 
 /// What a request waits for.
 #[derive(Debug)]

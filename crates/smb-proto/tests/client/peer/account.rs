@@ -1,7 +1,7 @@
 //! Credits and message ids, as the played server counts them.
 
 use super::{Grant, Peer};
-use ropeway_smb_proto::wire::header::Header;
+use ropeway_smb_wire::header::Header;
 
 impl Peer {
     pub(super) fn check_account(&mut self, header: &Header) {

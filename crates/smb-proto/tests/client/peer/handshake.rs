@@ -7,21 +7,19 @@ use ropeway_smb_proto::crypto::{
     Cipher, KeyContext, Preauth, SessionKeys, Signer, SigningAlgorithm, signing_key,
 };
 use ropeway_smb_proto::secret::SessionKey;
-use ropeway_smb_proto::wire::fsctl::validate_negotiate::{
-    ValidateNegotiateRequest, ValidateNegotiateResponse,
-};
-use ropeway_smb_proto::wire::header::{Header, HeaderFlags};
-use ropeway_smb_proto::wire::ioctl::{IoctlRequest, IoctlResponse};
-use ropeway_smb_proto::wire::negotiate::{
+use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
+use ropeway_smb_wire::header::{Header, HeaderFlags};
+use ropeway_smb_wire::ioctl::{IoctlRequest, IoctlResponse};
+use ropeway_smb_wire::negotiate::{
     Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
 };
-use ropeway_smb_proto::wire::negotiate_context::{
+use ropeway_smb_wire::negotiate_context::{
     self as context, CompressionAlgorithm, CompressionFlags, Context, HashAlgorithm,
 };
-use ropeway_smb_proto::wire::session_setup::{
+use ropeway_smb_wire::session_setup::{
     SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
 };
-use ropeway_smb_proto::wire::{FileTime, NtStatus, Reader, SessionId};
+use ropeway_smb_wire::{FileTime, NtStatus, Reader, SessionId};
 
 impl Peer {
     pub(super) fn negotiate(&mut self, reader: &mut Reader<'_>) -> Vec<u8> {

@@ -1,24 +1,22 @@
 //! What a played server knows beyond one connection, and requests that its clients can be told by.
 
 use super::{Master, Peer, body, encode};
-use ropeway_smb_proto::wire::create::{
+use ropeway_smb_wire::create::{
     CreateAction, CreateRequest, CreateResponse, CreateResponseFlags, OplockLevel,
 };
-use ropeway_smb_proto::wire::create_context::RequestContext;
-use ropeway_smb_proto::wire::error::ErrorResponse;
-use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
-use ropeway_smb_proto::wire::info::{
+use ropeway_smb_wire::create_context::RequestContext;
+use ropeway_smb_wire::error::ErrorResponse;
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::info::{
     DirectoryClass, DirectoryRecord, DirectoryWriter, FileAllInformation, FileInfoClass,
     FileStandardInformation, Information,
 };
-use ropeway_smb_proto::wire::negotiate::Dialect;
-use ropeway_smb_proto::wire::oplock_break::BreakAcknowledgment;
-use ropeway_smb_proto::wire::query_directory::{
-    QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse,
-};
-use ropeway_smb_proto::wire::query_info::{InfoType, QueryInfoRequest, QueryInfoResponse};
-use ropeway_smb_proto::wire::set_info::{SetInfoRequest, SetInfoResponse};
-use ropeway_smb_proto::wire::{AsyncId, FileId, FileTime, Guid, NtStatus, Reader, Text, Writer};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::oplock_break::BreakAcknowledgment;
+use ropeway_smb_wire::query_directory::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse};
+use ropeway_smb_wire::query_info::{InfoType, QueryInfoRequest, QueryInfoResponse};
+use ropeway_smb_wire::set_info::{SetInfoRequest, SetInfoResponse};
+use ropeway_smb_wire::{AsyncId, FileId, FileTime, Guid, NtStatus, Reader, Text, Writer};
 
 /// What a server makes of compounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

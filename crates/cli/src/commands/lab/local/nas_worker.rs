@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ropeway_block::Pool;
-use ropeway_smb::{Client, ClientOptions, Endpoint, Error, Handle, Login, OpenFile, Share, Text};
-use ropeway_smb_proto::wire::create::CreateDisposition;
+use ropeway_smb_client::{Client, ClientOptions, Endpoint, Error, Handle, Login, OpenFile, Share, Text};
+use ropeway_smb_wire::create::CreateDisposition;
 use rustix::fs::{Advice, fadvise};
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! Durable opens ([MS-SMB2] 3.3.5.9.6 to 3.3.5.9.12), as smb2.durable-open and durable-v2-open have them.
 
 use super::*;
-use crate::wire::create_context::{DurableHandleV2Flags, DurableResponseV2};
-use crate::wire::lock::{LockElement, LockFlags};
+use ropeway_smb_wire::create_context::{DurableHandleV2Flags, DurableResponseV2};
+use ropeway_smb_wire::lock::{LockElement, LockFlags};
 
 fn v2(guid: u8) -> DurableWish {
     DurableWish::V2 {

@@ -1,20 +1,20 @@
 //! Leases ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11, 3.3.5.22.2), as smb2.lease has them.
 
 use super::*;
-use crate::wire::create_context::LeaseFlags;
+use ropeway_smb_wire::create_context::LeaseFlags;
 
-const BREAKING: u32 = LeaseFlags::BREAK_IN_PROGRESS.0;
+const BREAKING: u32 = LeaseFlags::BREAK_IN_PROGRESS.bits();
 
 /// smb2.lease.request.
 #[test]
 fn what_can_be_asked_for() {
     let mut world = world();
     for (asked, granted) in [(0, 0), (1, 1), (2, 0), (4, 0), (3, 3), (5, 5), (6, 0), (7, 7)] {
-        let request = world.leased(1, LeaseState(asked));
+        let request = world.leased(1, LeaseState::from_bits_retain(asked));
         let open = world.open(&request);
         assert_eq!(
             (state(&open), open.oplock),
-            (LeaseState(granted), OplockLevel::Lease)
+            (LeaseState::from_bits_retain(granted), OplockLevel::Lease)
         );
         world.close(open.open);
     }
@@ -241,7 +241,7 @@ fn acknowledgments_are_checked() {
     assert_eq!((state(&again), flags(&again)), (RWH, BREAKING));
     for kept in 1..8 {
         assert_eq!(
-            world.ack(1, LeaseState(kept)),
+            world.ack(1, LeaseState::from_bits_retain(kept)),
             Err(NtStatus::REQUEST_NOT_ACCEPTED)
         );
     }
@@ -465,7 +465,7 @@ fn versions_and_epochs() {
     let third = world.open(&third);
     assert_eq!(
         (epoch(&third), flags(&third)),
-        (0x4714, LeaseFlags::PARENT_LEASE_KEY_SET.0)
+        (0x4714, LeaseFlags::PARENT_LEASE_KEY_SET.bits())
     );
     let other = world.request();
     world.waits(&other);

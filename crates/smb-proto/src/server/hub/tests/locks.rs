@@ -1,12 +1,12 @@
 //! Byte-range locks ([MS-SMB2] 3.3.5.14), as smb2.lock has them.
 
 use super::*;
-use crate::wire::lock::{LockElement, LockFlags, LockSequence};
+use ropeway_smb_wire::lock::{LockElement, LockFlags, LockSequence};
 
-const EXCLUSIVE: u32 = LockFlags::EXCLUSIVE_LOCK.0 | LockFlags::FAIL_IMMEDIATELY.0;
-const SHARED: u32 = LockFlags::SHARED_LOCK.0 | LockFlags::FAIL_IMMEDIATELY.0;
-const UNLOCK: u32 = LockFlags::UNLOCK.0;
-const WAITS: u32 = LockFlags::EXCLUSIVE_LOCK.0;
+const EXCLUSIVE: u32 = LockFlags::EXCLUSIVE_LOCK.bits() | LockFlags::FAIL_IMMEDIATELY.bits();
+const SHARED: u32 = LockFlags::SHARED_LOCK.bits() | LockFlags::FAIL_IMMEDIATELY.bits();
+const UNLOCK: u32 = LockFlags::UNLOCK.bits();
+const WAITS: u32 = LockFlags::EXCLUSIVE_LOCK.bits();
 const GRANTED: LockOutcome = LockOutcome::Granted;
 const TAKEN: LockOutcome = LockOutcome::Refused(NtStatus::LOCK_NOT_GRANTED);
 const UNKNOWN: LockOutcome = LockOutcome::Refused(NtStatus::RANGE_NOT_LOCKED);
@@ -16,7 +16,7 @@ fn element((offset, length, flags): (u64, u64, u32)) -> LockElement {
     LockElement {
         offset,
         length,
-        flags: LockFlags(flags),
+        flags: LockFlags::from_bits_retain(flags),
     }
 }
 
@@ -47,15 +47,15 @@ fn flags_and_ranges() {
         0,
         !0x17,
         UNLOCK | SHARED,
-        UNLOCK | LockFlags::EXCLUSIVE_LOCK.0,
-        UNLOCK | LockFlags::FAIL_IMMEDIATELY.0,
+        UNLOCK | LockFlags::EXCLUSIVE_LOCK.bits(),
+        UNLOCK | LockFlags::FAIL_IMMEDIATELY.bits(),
         3,
     ] {
         assert_eq!(world.lock(one, 1, 1, flags), WRONG, "{flags:#x}");
     }
     assert_eq!(world.lock_all(one, &[]), WRONG);
     assert_eq!(
-        world.lock_all(one, &[(9, 1, SHARED), (9, 1, LockFlags::SHARED_LOCK.0)]),
+        world.lock_all(one, &[(9, 1, SHARED), (9, 1, LockFlags::SHARED_LOCK.bits())]),
         WRONG
     );
     assert_eq!(world.lock_all(one, &[(9, 1, 0), (9, 1, UNLOCK)]), WRONG);

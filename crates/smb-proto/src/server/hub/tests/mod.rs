@@ -16,19 +16,19 @@ mod stories;
 use std::sync::Arc;
 
 use super::*;
-use crate::wire::create::{AccessMask, OplockLevel, ShareAccess};
-use crate::wire::create_context::LeaseState;
-use crate::wire::lock::{LockElement, LockSequence};
-use crate::wire::oplock_break::{BreakNotification, LeaseBreak};
-use crate::wire::{Guid, LeaseKey, NtStatus, SessionId, TreeId};
+use ropeway_smb_wire::create::{AccessMask, OplockLevel, ShareAccess};
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::lock::{LockElement, LockSequence};
+use ropeway_smb_wire::oplock_break::{BreakNotification, LeaseBreak};
+use ropeway_smb_wire::{Guid, LeaseKey, NtStatus, SessionId, TreeId};
 
-const R: LeaseState = LeaseState(1);
-const RH: LeaseState = LeaseState(3);
-const RW: LeaseState = LeaseState(5);
-const RWH: LeaseState = LeaseState(7);
-const NONE: LeaseState = LeaseState(0);
-const ALL: ShareAccess = ShareAccess(7);
-const ALONE: ShareAccess = ShareAccess(0);
+const R: LeaseState = LeaseState::from_bits_retain(1);
+const RH: LeaseState = LeaseState::from_bits_retain(3);
+const RW: LeaseState = LeaseState::from_bits_retain(5);
+const RWH: LeaseState = LeaseState::from_bits_retain(7);
+const NONE: LeaseState = LeaseState::from_bits_retain(0);
+const ALL: ShareAccess = ShareAccess::from_bits_retain(7);
+const ALONE: ShareAccess = ShareAccess::from_bits_retain(0);
 const READ: AccessMask = AccessMask::READ_DATA;
 const STAT: AccessMask = AccessMask::READ_ATTRIBUTES;
 
@@ -275,8 +275,8 @@ fn state(granted: &Granted) -> LeaseState {
 
 fn flags(granted: &Granted) -> u32 {
     match granted.lease {
-        Some(GrantedLease::V1(lease)) => lease.lease_flags.0,
-        Some(GrantedLease::V2(lease)) => lease.lease.lease_flags.0,
+        Some(GrantedLease::V1(lease)) => lease.lease_flags.bits(),
+        Some(GrantedLease::V2(lease)) => lease.lease.lease_flags.bits(),
         None => panic!("no lease"),
     }
 }
@@ -295,8 +295,8 @@ fn file_ids_come_back_as_they_went() {
     let mut wrong = id.file_id();
     wrong.volatile = 6;
     assert_eq!(OpenId::from_file_id(wrong), None);
-    assert_eq!(OpenId::from_file_id(crate::wire::FileId::RELATED), None);
-    assert_eq!(OpenId::from_file_id(crate::wire::FileId::default()), None);
+    assert_eq!(OpenId::from_file_id(ropeway_smb_wire::FileId::RELATED), None);
+    assert_eq!(OpenId::from_file_id(ropeway_smb_wire::FileId::default()), None);
 }
 
 /// [MS-SMB2] 3.3.5.2.10, as smb2.replay.channel-sequence has it.

@@ -10,7 +10,7 @@ use crate::server::hub::caching::{H, W};
 use crate::server::hub::crowd::Crowd;
 use crate::server::hub::share_mode::is_oplock_stat;
 use crate::server::hub::wait::Wait;
-use crate::wire::lock::{LockElement, LockFlags};
+use ropeway_smb_wire::lock::{LockElement, LockFlags};
 
 /// A request put aside.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ impl Model {
                 ..base.waiter
             },
             access: accesses[usize::from(access)],
-            share_access: ShareAccess(share),
+            share_access: ShareAccess::from_bits_retain(share),
             oplock: levels[usize::from(caching) % 4],
             lease: leased.map(|state| lease(number, *state)),
             durable: match durable {
@@ -117,11 +117,11 @@ impl Model {
         let denies = |(access, share): (AccessMask, ShareAccess),
                       (other, shares): (AccessMask, ShareAccess)| {
             let needs = |access: AccessMask| {
-                let bit = |mask, bit: u32| if access.0 & mask != 0 { bit } else { 0 };
+                let bit = |mask, bit: u32| if access.bits() & mask != 0 { bit } else { 0 };
                 bit(0x21, 1) + bit(6, 2) + bit(0x1_0000, 4)
             };
             let (one, two) = (needs(access), needs(other));
-            one != 0 && two != 0 && (one & !shares.0 != 0 || two & !share.0 != 0)
+            one != 0 && two != 0 && (one & !shares.bits() != 0 || two & !share.bits() != 0)
         };
         // Those that made way are gone, though that was not said yet.
         let hub = &self.world.hub;
@@ -263,7 +263,7 @@ impl Model {
                 }
             }
             Step::Unlock(which) => self.unlock(which),
-            Step::Acknowledge { which, kept } => self.acknowledge(which, LeaseState(kept)),
+            Step::Acknowledge { which, kept } => self.acknowledge(which, LeaseState::from_bits_retain(kept)),
             Step::Touch { open, why } => self.touch(open, usize::from(why)),
             Step::Delete(which) => {
                 if let Some(open) = self.nth(which) {

@@ -1,9 +1,9 @@
 //! Change notification ([MS-SMB2] 3.3.5.19), as smb2.notify has it.
 
 use super::*;
-use crate::wire::change_notify::{Action, CompletionFilter, FileNotifyInformation};
+use ropeway_smb_wire::change_notify::{Action, CompletionFilter, FileNotifyInformation};
 
-const NAMES: CompletionFilter = CompletionFilter(3);
+const NAMES: CompletionFilter = CompletionFilter::from_bits_retain(3);
 const FILES: CompletionFilter = CompletionFilter::FILE_NAME;
 
 impl World {

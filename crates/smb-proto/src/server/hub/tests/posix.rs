@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::lock::LockFlags;
+use ropeway_smb_wire::lock::LockFlags;
 
-const EXCLUSIVE: u32 = LockFlags::EXCLUSIVE_LOCK.0 | LockFlags::FAIL_IMMEDIATELY.0;
-const SHARED: u32 = LockFlags::SHARED_LOCK.0 | LockFlags::FAIL_IMMEDIATELY.0;
-const UNLOCK: u32 = LockFlags::UNLOCK.0;
-const WAITS: u32 = LockFlags::EXCLUSIVE_LOCK.0;
+const EXCLUSIVE: u32 = LockFlags::EXCLUSIVE_LOCK.bits() | LockFlags::FAIL_IMMEDIATELY.bits();
+const SHARED: u32 = LockFlags::SHARED_LOCK.bits() | LockFlags::FAIL_IMMEDIATELY.bits();
+const UNLOCK: u32 = LockFlags::UNLOCK.bits();
+const WAITS: u32 = LockFlags::EXCLUSIVE_LOCK.bits();
 const GRANTED: LockOutcome = LockOutcome::Granted;
 const TAKEN: LockOutcome = LockOutcome::Refused(NtStatus::LOCK_NOT_GRANTED);
 const LAST: u64 = i64::MAX as u64;
@@ -19,7 +19,7 @@ fn element((offset, length, flags): (u64, u64, u32)) -> LockElement {
     LockElement {
         offset,
         length,
-        flags: LockFlags(flags),
+        flags: LockFlags::from_bits_retain(flags),
     }
 }
 

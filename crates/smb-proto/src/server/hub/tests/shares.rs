@@ -1,7 +1,7 @@
 //! Share modes, deletion, paths ([MS-FSA] 2.1.5.1.2, 2.1.5.5), as smb2.sharemode, delete-on-close-perms, rename have them.
 
 use super::*;
-use crate::wire::change_notify::CompletionFilter;
+use ropeway_smb_wire::change_notify::CompletionFilter;
 
 /// smb2.sharemode: reading, writing, deleting against what is shared, in both directions.
 #[test]
@@ -12,15 +12,15 @@ fn share_modes() {
         (AccessMask::WRITE_DATA, ShareAccess::WRITE),
         (AccessMask::APPEND_DATA, ShareAccess::WRITE),
         (AccessMask::DELETE, ShareAccess::DELETE),
-        (AccessMask::READ_ATTRIBUTES, ShareAccess(0)),
-        (AccessMask::READ_CONTROL, ShareAccess(0)),
-        (AccessMask::WRITE_DAC, ShareAccess(0)),
-        (AccessMask::READ_EA, ShareAccess(0)),
+        (AccessMask::READ_ATTRIBUTES, ShareAccess::from_bits_retain(0)),
+        (AccessMask::READ_CONTROL, ShareAccess::from_bits_retain(0)),
+        (AccessMask::WRITE_DAC, ShareAccess::from_bits_retain(0)),
+        (AccessMask::READ_EA, ShareAccess::from_bits_retain(0)),
     ];
     for (first, first_needs) in access {
         for (second, second_needs) in access {
             for shared in 0..8 {
-                let shared = ShareAccess(shared);
+                let shared = ShareAccess::from_bits_retain(shared);
                 let mut world = world();
                 let one = OpenRequest {
                     access: first,
@@ -32,7 +32,7 @@ fn share_modes() {
                     ..world.request()
                 };
                 world.open(&one);
-                let both = first_needs.0 != 0 && second_needs.0 != 0;
+                let both = !first_needs.is_empty() && !second_needs.is_empty();
                 let denied = both && !shared.contains(second_needs);
                 let granted = matches!(world.outcome(&two), OpenOutcome::Granted(_));
                 assert_eq!(granted, !denied, "{first:?} {second:?} {shared:?}");
@@ -226,7 +226,7 @@ fn renaming_minds_the_folder() {
         ..world.request()
     };
     let without_delete = OpenRequest {
-        access: AccessMask::FILE_ALL.without(AccessMask::DELETE),
+        access: AccessMask::FILE_ALL.difference(AccessMask::DELETE),
         ..own.clone()
     };
     let channel = OpenRequest {

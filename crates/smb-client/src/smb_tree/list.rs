@@ -1,0 +1,169 @@
+//! Listings.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use ropeway_smb_wire::FileAttributes;
+use ropeway_smb_wire::fsctl::reparse::ReparseTag;
+use ropeway_smb_wire::info::{BadRecord, DirectoryRecord};
+use ropeway_vfs::{DirEntry, ErrorKind, Kind, Listing, Metadata, Name, Op, Origin, Pending, RelPath, Result};
+
+use super::errors::{fault, found};
+use super::names::AT_ONCE;
+use super::{Inner, map, paths};
+use crate::Directory;
+use crate::directory::Dots;
+
+/// A folder being listed.
+pub struct SmbListing {
+    tree: Arc<Inner>,
+    dir: RelPath,
+    /// None if all names are ready.
+    directory: Option<Directory>,
+    ready: VecDeque<DirectoryRecord>,
+    bad: VecDeque<BadRecord>,
+    ended: bool,
+    /// Of names that were ready.
+    dots: Dots,
+}
+
+impl SmbListing {
+    pub(super) async fn start(tree: Arc<Inner>, dir: &RelPath) -> Result<Self> {
+        let text = tree.base.text(Op::List, dir)?;
+        if let Some(names) = tree.glance.names(&text) {
+            let mut dots = Dots::default();
+            for record in &names {
+                dots.take(record);
+            }
+            return Ok(Self {
+                dir: dir.clone(),
+                directory: None,
+                ready: names.into(),
+                bad: VecDeque::new(),
+                ended: true,
+                dots,
+                tree,
+            });
+        }
+        let listed = match tree.is_shown(dir) {
+            true => tree.share.list(&text, "*").await,
+            false => tree.share.list_itself(&text).await,
+        };
+        let directory = tree.refined(Op::List, dir, listed).await?;
+        Ok(Self {
+            dir: dir.clone(),
+            directory: Some(directory),
+            ready: VecDeque::new(),
+            bad: VecDeque::new(),
+            ended: false,
+            dots: Dots::default(),
+            tree,
+        })
+    }
+
+    async fn chunk(&mut self, max: usize) -> Result<Vec<DirEntry>> {
+        while self.ready.is_empty() && self.bad.is_empty() && !self.ended {
+            let Some(directory) = &mut self.directory else {
+                break;
+            };
+            match directory.next().await {
+                Ok(Some(records)) => self.ready.extend(records),
+                Ok(None) => self.ended = true,
+                Err(error) => return Err(fault(Op::List, &self.dir, error)),
+            }
+            self.bad.extend(directory.take_bad());
+        }
+        if !self.bad.is_empty() {
+            let bad: Vec<BadRecord> = self.bad.drain(..max.min(self.bad.len())).collect();
+            return Ok(bad.iter().map(|record| self.bad_entry(record)).collect());
+        }
+        let count = max.min(self.ready.len());
+        let records: Vec<DirectoryRecord> = self.ready.drain(..count).collect();
+        let this = &*self;
+        let entries = records.into_iter().map(|record| this.entry(record));
+        let mut entries = futures_util::stream::iter(entries).buffered(AT_ONCE);
+        let mut chunk = Vec::with_capacity(count);
+        while let Some(entry) = entries.next().await {
+            chunk.extend(entry?);
+        }
+        Ok(chunk)
+    }
+
+    /// One entry; `None` for `.` and `..`. Only links cost a question: their size is that of their text.
+    async fn entry(&self, record: DirectoryRecord) -> Result<Option<DirEntry>> {
+        if matches!(record.name.to_string_lossy().as_str(), "." | "..") {
+            return Ok(None);
+        }
+        let Some(name) = paths::name_of(&record.name) else {
+            let sentence = "the server lists a name that no file can have";
+            return Ok(Some(self.senseless(paths::shown_name(&record.name), sentence)));
+        };
+        let metadata = self.metadata(&record, &self.dir.join(&name)).await;
+        Ok(Some(DirEntry { name, metadata }))
+    }
+
+    /// The entry of a record whose names cannot be read.
+    fn bad_entry(&self, record: &BadRecord) -> DirEntry {
+        let name = paths::marked_name(&record.shown);
+        let sentence = format!(
+            "the server lists a name that cannot be read ({})",
+            record.malformed
+        );
+        self.senseless(name, &sentence)
+    }
+
+    /// An entry that failed. The name stands for the node in messages, and nothing is done by it.
+    fn senseless(&self, name: Name, sentence: &str) -> DirEntry {
+        let error = found(Op::List, &self.dir.join(&name), ErrorKind::Senseless, sentence);
+        DirEntry {
+            name,
+            metadata: Err(error),
+        }
+    }
+
+    async fn metadata(&self, record: &DirectoryRecord, path: &RelPath) -> Result<Metadata> {
+        let mut metadata = self.tree.record(record);
+        if !record.attributes.contains(FileAttributes::REPARSE_POINT) {
+            return Ok(metadata);
+        }
+        let tag = record.reparse_tag().map(ReparseTag);
+        match map::kind(record.attributes, tag) {
+            Some(kind @ (Kind::File | Kind::Directory)) => {
+                metadata.kind = kind;
+                self.tree.note_shown(path, kind);
+            }
+            _ => self.tree.look_into(Op::Stat, path, &mut metadata).await?,
+        }
+        Ok(metadata)
+    }
+}
+
+impl Listing for SmbListing {
+    fn next(&mut self, max: usize) -> Pending<'_, Result<Vec<DirEntry>>> {
+        Box::pin(async move {
+            // A batch of `.` and `..` alone is not the end.
+            loop {
+                let chunk = self.chunk(max).await?;
+                if !chunk.is_empty() || (self.ended && self.ready.is_empty() && self.bad.is_empty()) {
+                    return Ok(chunk);
+                }
+            }
+        })
+    }
+
+    fn origin(&self) -> Option<Origin> {
+        let dots = self.directory.as_ref().map_or(self.dots, Directory::dots);
+        let id = |number: Option<u64>| number.and_then(|number| map::id(self.tree.volume, number));
+        Some(Origin {
+            own: id(dots.own),
+            parent: id(dots.parent),
+        })
+    }
+}
+
+impl std::fmt::Debug for SmbListing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SmbListing({})", self.dir)
+    }
+}

@@ -1,0 +1,521 @@
+//! Operations on paths.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::PoisonError;
+
+use futures_util::StreamExt as _;
+use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions};
+use ropeway_smb_wire::fsctl::CtlCode;
+use ropeway_smb_wire::fsctl::reparse::{REPARSE_BUFFER_MAX, ReparseData};
+use ropeway_smb_wire::info::{
+    DirectoryRecord, FileAllInformation, FileBasicInformation, FileDispositionInformation,
+    FileLinkInformation,
+};
+use ropeway_smb_wire::upcase;
+use ropeway_smb_wire::{FileAttributes, NtStatus, Text};
+use ropeway_vfs::{
+    Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space, Verdict,
+};
+
+use super::compound::{self, Compound};
+use super::errors::{fault, found};
+use super::links::{self, Special};
+use super::{Inner, map};
+use crate::dfs::Route;
+use crate::look::SeenNode;
+use crate::{Error as ClientError, OpenFile, ops};
+
+/// Questions about single nodes at once; the connection's credits bound it further. A guess.
+pub(super) const AT_ONCE: usize = 128;
+/// From so many names on, a folder is listed rather than asked name by name.
+const LOOKUP_LISTS_FROM: usize = 32;
+/// Folders remembered as reparse points with content. A guess; those beyond are listed as they are on the disk.
+const CONTENT_SHOWN_MAX: usize = 1 << 16;
+
+impl Inner {
+    /// The error of an operation on a path. A path that leads through a file is told apart from one that leads nowhere;
+    /// servers have one status for both ([MS-FSA] 2.1.5.1).
+    pub(super) async fn refined<T>(&self, op: Op, path: &RelPath, result: crate::Result<T>) -> Result<T> {
+        let error = match result {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        let mut refined = fault(op, path, error.clone());
+        if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK)
+            && let Some(sentence) = self.link_in(op, path).await
+        {
+            refined.source = Some(std::io::Error::other(sentence));
+        }
+        if error.status() != Some(NtStatus::OBJECT_PATH_NOT_FOUND) {
+            return Err(refined);
+        }
+        let mut at = path.parent();
+        while let Some(parent) = at.filter(|parent| !parent.is_root()) {
+            let Ok(text) = self.base.text(op, &parent) else {
+                break;
+            };
+            match self.share.stat(&text).await {
+                Ok(all) if !all.standard.directory => {
+                    refined.kind = ErrorKind::NotADirectory;
+                    break;
+                }
+                Ok(_) => break,
+                Err(_) => at = parent.parent(),
+            }
+        }
+        Err(refined)
+    }
+
+    /// Metadata of a node as it was seen a moment ago, or that it was not there; `None` if it was not looked at.
+    pub(super) fn glimpsed(&self, path: &RelPath) -> Option<Result<Metadata>> {
+        let text = self.base.text(Op::Stat, path).ok()?;
+        Some(match self.glance.node(&text)? {
+            SeenNode::There(all) => Ok(self.all(&all)),
+            SeenNode::Missing => Err(Error::new(Op::Stat, path, ErrorKind::NotFound)),
+        })
+    }
+
+    /// Metadata of an answer to a query.
+    pub(super) fn all(&self, all: &FileAllInformation) -> Metadata {
+        let mut metadata = map::all(all, self.volume);
+        metadata.has_xattrs = self.told_xattrs(all.basic.attributes, all.ea.ea_size);
+        metadata
+    }
+
+    /// Metadata of a directory's record.
+    pub(super) fn record(&self, record: &DirectoryRecord) -> Metadata {
+        let mut metadata = map::record(record, self.volume);
+        metadata.has_xattrs = self.told_xattrs(record.attributes, record.ea_size);
+        metadata
+    }
+
+    /// Whether a node has anything that is shown as an extended attribute, where its `EaSize` tells: it says nothing about
+    /// streams and security descriptors, and is the tag of a reparse point ([MS-FSCC] 2.4.17).
+    fn told_xattrs(&self, attributes: FileAttributes, ea_size: u32) -> Option<bool> {
+        let only_eas = !self.has_streams && !self.options.acls;
+        (only_eas && !attributes.contains(FileAttributes::REPARSE_POINT)).then_some(ea_size > 0)
+    }
+
+    /// Which link a path leads through, as a sentence: the server says it only in the answer to the CREATE that failed
+    /// ([MS-SMB2] 2.2.2.2.1), or not at all (macOS).
+    async fn link_in(&self, op: Op, path: &RelPath) -> Option<String> {
+        let mut at = RelPath::root();
+        for name in path.components() {
+            at = at.join(&name);
+            let text = self.base.text(op, &at).ok()?;
+            let read = match self.read_reparse(&text).await {
+                Ok(read) => read,
+                // Further down than the link itself.
+                Err(error) if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK) => return None,
+                Err(_) => continue,
+            };
+            if let Some(target) = read.and_then(|special| special.text) {
+                let target = String::from_utf8_lossy(&target).into_owned();
+                return Some(format!(
+                    "{at} is a symbolic link to {target:?}, and links are not followed (STATUS_STOPPED_ON_SYMLINK)"
+                ));
+            }
+        }
+        None
+    }
+
+    /// Metadata of a node itself.
+    pub(super) async fn stat(&self, op: Op, path: &RelPath) -> Result<Metadata> {
+        let text = self.base.text(op, path)?;
+        let all = self.refined(op, path, self.share.stat(&text).await).await?;
+        let mut metadata = self.all(&all);
+        if all.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
+            self.look_into(op, path, &mut metadata).await?;
+            self.note_shown(path, metadata.kind);
+        }
+        Ok(metadata)
+    }
+
+    /// Remembers a reparse point whose content the server shows.
+    pub(super) fn note_shown(&self, path: &RelPath, kind: Kind) {
+        let mut shown = self.content_shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if kind == Kind::Directory && shown.len() < CONTENT_SHOWN_MAX {
+            shown.insert(path.clone());
+        }
+    }
+
+    /// Whether a folder is to be listed by what it leads to.
+    pub(super) fn is_shown(&self, path: &RelPath) -> bool {
+        let shown = self.content_shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.contains(path)
+    }
+
+    /// Completes the metadata of a reparse point by what its data say.
+    pub(super) async fn look_into(&self, op: Op, path: &RelPath, metadata: &mut Metadata) -> Result<()> {
+        let Some(special) = self.special(op, path).await? else {
+            return Ok(());
+        };
+        metadata.kind = special.kind;
+        metadata.size = special.text.map_or(0, |text| text.len() as u64);
+        metadata.device = special.device;
+        Ok(())
+    }
+
+    /// What a reparse point is; `None` for those whose content the server shows.
+    async fn special(&self, op: Op, path: &RelPath) -> Result<Option<Special>> {
+        let text = self.base.text(op, path)?;
+        let read = self.read_reparse(&text).await;
+        self.refined(op, path, read).await
+    }
+
+    async fn read_reparse(&self, text: &Text) -> crate::Result<Option<Special>> {
+        let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
+        let reply = Compound::open("read a reparse point", text, &open)
+            .ioctl(CtlCode::GET_REPARSE_POINT, Vec::new(), REPARSE_BUFFER_MAX)
+            .run(&self.share)
+            .await?;
+        let output = compound::ioctl_output(&reply)?;
+        Ok(Special::of(&ReparseData::decode(output)?))
+    }
+
+    pub(super) async fn lookup(
+        &self,
+        dir: &RelPath,
+        names: &[Name],
+    ) -> Result<Vec<Result<Option<Metadata>>>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let listed = match names.len() < LOOKUP_LISTS_FROM {
+            true => None,
+            false => self.listed(dir, names).await?,
+        };
+        let listed = &listed;
+        let looks = names.iter().cloned().map(|name| async move {
+            // How a server folds other letters, and its short names, are its own affair: those are asked for.
+            let is_plain = name.as_bytes().is_ascii() && !name.as_bytes().contains(&b'~');
+            if let (Some(listed), true) = (listed, is_plain) {
+                return Ok(listed.get(&self.folded(&name)).cloned());
+            }
+            match self.stat(Op::Stat, &dir.join(&name)).await {
+                Ok(metadata) => Ok(Some(metadata)),
+                Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+                // What the server cannot hold is not there.
+                Err(error) if error.kind == ErrorKind::NameRefused => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        let found: Vec<_> = futures_util::stream::iter(looks)
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        if found.iter().all(|one| matches!(one, Ok(None))) && listed.is_none() {
+            // Nothing there, or no folder: one more question tells.
+            self.stat_folder(dir).await?;
+        }
+        match found
+            .iter()
+            .position(|one| matches!(one, Err(error) if error.kind == ErrorKind::NotADirectory))
+        {
+            Some(_) => Err(Error::new(Op::Stat, dir, ErrorKind::NotADirectory)),
+            None => Ok(found),
+        }
+    }
+
+    async fn stat_folder(&self, dir: &RelPath) -> Result<()> {
+        match self.stat(Op::Stat, dir).await?.is_dir() {
+            true => Ok(()),
+            false => Err(Error::new(Op::Stat, dir, ErrorKind::NotADirectory)),
+        }
+    }
+
+    fn folded(&self, name: &Name) -> Text {
+        let text =
+            ropeway_smb_wire::names::to_wire(name.as_bytes(), ropeway_smb_wire::names::NameMapping::None);
+        match self.capabilities.case_sensitive {
+            true => text,
+            false => upcase::fold(&text),
+        }
+    }
+
+    /// What a folder holds of these names, by folded name: whatever else is there costs no memory.
+    async fn listed(&self, dir: &RelPath, names: &[Name]) -> Result<Option<HashMap<Text, Metadata>>> {
+        let wanted: HashSet<Text> = names.iter().map(|name| self.folded(name)).collect();
+        let text = self.base.text(Op::Stat, dir)?;
+        let mut listing = self
+            .refined(Op::Stat, dir, self.share.list(&text, "*").await)
+            .await?;
+        let mut found = HashMap::new();
+        while let Some(records) = self.refined(Op::Stat, dir, listing.next().await).await? {
+            for record in records {
+                let Some(name) = super::paths::name_of(&record.name) else {
+                    continue;
+                };
+                let folded = self.folded(&name);
+                if !wanted.contains(&folded) {
+                    continue;
+                }
+                let mut metadata = self.record(&record);
+                if record.attributes.contains(FileAttributes::REPARSE_POINT) {
+                    self.look_into(Op::Stat, &dir.join(&name), &mut metadata).await?;
+                }
+                found.insert(folded, metadata);
+            }
+        }
+        Ok(Some(found))
+    }
+
+    pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
+        let text = self.base.new_text(Op::MakeDir, path)?;
+        if path.is_root() {
+            return Err(Error::new(Op::MakeDir, path, ErrorKind::AlreadyExists));
+        }
+        self.refined(Op::MakeDir, path, self.share.make_directory(&text).await)
+            .await
+    }
+
+    pub(super) async fn make_symlink(&self, path: &RelPath, link: &[u8]) -> Result<()> {
+        let text = self.base.new_text(Op::Link, path)?;
+        if !self.capabilities.symlinks {
+            let sentence = "the share holds no symbolic links";
+            return Err(found(Op::Link, path, ErrorKind::Unsupported, sentence));
+        }
+        let open = OpenFile {
+            attributes: FileAttributes::NORMAL,
+            disposition: CreateDisposition::Create,
+            ..OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::WRITE_DATA | AccessMask::DELETE)
+        };
+        let Some(data) = links::link_data(link) else {
+            let sentence = "the link's text is longer than a server can keep";
+            return Err(found(Op::Link, path, ErrorKind::NameRefused, sentence));
+        };
+        let made = Compound::open("make a link", &text, &open)
+            .once()
+            .ioctl(CtlCode::SET_REPARSE_POINT, data, 0)
+            .run(&self.share)
+            .await;
+        let Err(error) = made else { return Ok(()) };
+        let taken = error.status() == Some(NtStatus::OBJECT_NAME_COLLISION);
+        if !taken && matches!(error, ClientError::PeerRefused { .. }) && self.is_empty_file(&text).await {
+            // The file was made and did not become a link. If it cannot go either, it is the smaller fault.
+            let _ = self.share.remove(&text).await;
+        }
+        self.refined(Op::Link, path, Err(error)).await
+    }
+
+    async fn is_empty_file(&self, text: &Text) -> bool {
+        let all = self.share.stat(text).await;
+        all.is_ok_and(|all| !all.standard.directory && all.standard.end_of_file == 0)
+    }
+
+    pub(super) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
+        let not_a_link = || found(Op::Stat, path, ErrorKind::Misuse, "it is not a symbolic link");
+        let special = match self.special(Op::Stat, path).await {
+            Ok(special) => special,
+            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Err(error);
+            }
+            Err(error) => {
+                self.stat(Op::Stat, path).await?;
+                return Err(match error.kind.verdict() {
+                    ropeway_vfs::Verdict::Skip => not_a_link(),
+                    _ => error,
+                });
+            }
+        };
+        special.and_then(|special| special.text).ok_or_else(not_a_link)
+    }
+
+    pub(super) async fn make_hard_link(&self, existing: &RelPath, new: &RelPath) -> Result<()> {
+        let (from, name) = (
+            self.base.text(Op::Link, existing)?,
+            self.base.new_text(Op::Link, new)?,
+        );
+        let there = Route::start(&self.share, &from).share;
+        if let Err(elsewhere) = self.share.led_to("link", &name, &there) {
+            return self.refined(Op::Link, new, Err(elsewhere)).await;
+        }
+        let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
+        let share = self.share.clone();
+        let link = move |tree, file| {
+            // Where DFS leads one name, it leads the other.
+            let information = FileLinkInformation {
+                replace_if_exists: false,
+                name: Route::start(&share, &name).path,
+            };
+            ops::set_file(tree, file, &information)
+        };
+        let linked = Compound::open("make a hard link", &from, &open)
+            .once()
+            .and(link)
+            .run(&self.share)
+            .await;
+        self.refined(Op::Link, new, linked.map(drop)).await
+    }
+
+    pub(super) async fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
+        let text = self.base.text(Op::Remove, path)?;
+        if path.is_root() {
+            return Err(Error::new(Op::Remove, path, ErrorKind::Misuse));
+        }
+        let mut open = OpenFile::delete();
+        open.options |= match directory {
+            true => CreateOptions::DIRECTORY_FILE,
+            false => CreateOptions::NON_DIRECTORY_FILE,
+        };
+        let mut removed = self.delete(&text, &open).await;
+        match removed.as_ref().err().and_then(ClientError::status) {
+            // A read-only file ([MS-FSA] 2.1.5.15.3).
+            Some(NtStatus::CANNOT_DELETE | NtStatus::ACCESS_DENIED) if self.make_writable(&text).await => {
+                removed = self.delete(&text, &open).await;
+            }
+            // A link that leads to a folder is a folder to servers.
+            Some(NtStatus::FILE_IS_A_DIRECTORY)
+                if self
+                    .stat(Op::Remove, path)
+                    .await
+                    .is_ok_and(|found| found.kind == Kind::Symlink) =>
+            {
+                removed = self.share.remove(&text).await;
+            }
+            _ => {}
+        }
+        if removed.is_ok() {
+            // The name goes with the last handle on it, and one of ours may be on its way to be closed.
+            self.closings_end().await;
+        }
+        self.refined(Op::Remove, path, removed).await
+    }
+
+    async fn delete(&self, text: &Text, open: &OpenFile) -> crate::Result<()> {
+        let disposition = FileDispositionInformation { delete_pending: true };
+        let removed = Compound::open("remove", text, open).once().set(&disposition);
+        removed.run(&self.share).await.map(drop)
+    }
+
+    /// Takes the read-only attribute away; whether it was there.
+    pub(super) async fn make_writable(&self, text: &Text) -> bool {
+        let Ok(all) = self.share.stat(text).await else {
+            return false;
+        };
+        if !all.basic.attributes.contains(FileAttributes::READONLY) {
+            return false;
+        }
+        let attributes = match all.basic.attributes.difference(FileAttributes::READONLY) {
+            none if none.is_empty() => FileAttributes::NORMAL,
+            rest => rest,
+        };
+        let change = FileBasicInformation {
+            attributes,
+            ..FileBasicInformation::default()
+        };
+        self.set_basic(text, &change).await.is_ok()
+    }
+
+    pub(super) async fn set_basic(&self, text: &Text, change: &FileBasicInformation) -> crate::Result<()> {
+        let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES);
+        let set = Compound::open("set attributes", text, &open).set(change);
+        set.run(&self.share).await.map(drop)
+    }
+
+    pub(super) async fn set_metadata(&self, path: &RelPath, change: &MetadataChange) -> Result<Vec<Loss>> {
+        let text = self.base.text(Op::SetAttributes, path)?;
+        let mut losses = map::losses(change);
+        let sddl = match &change.xattrs {
+            Some(xattrs) => self.set_xattrs(path, xattrs, false, &mut losses).await?,
+            None => None,
+        };
+        // A folder that is given no attributes must not be told it is a plain file.
+        let is_directory = match change.dos_attributes {
+            Some(_) => self.stat(Op::SetAttributes, path).await?.is_dir(),
+            None => false,
+        };
+        match map::change(change, is_directory) {
+            Some(basic) => {
+                let set = self.set_basic(&text, &basic).await;
+                self.refined(Op::SetAttributes, path, set).await?;
+            }
+            None => self.stat(Op::SetAttributes, path).await.map(drop)?,
+        }
+        if let Some(sddl) = sddl {
+            self.set_sddl(path, sddl, &mut losses).await?;
+        }
+        Ok(losses)
+    }
+
+    pub(super) async fn space(&self) -> Result<Space> {
+        let volume = self.share.volume().await;
+        let volume = volume.map_err(|error| fault(Op::Stat, &RelPath::root(), error))?;
+        let unit = volume.size.unit_bytes().unwrap_or(0);
+        Ok(Space {
+            total: volume.size.total_allocation_units.saturating_mul(unit),
+            available: volume.size.caller_available_allocation_units.saturating_mul(unit),
+            nodes_available: None,
+        })
+    }
+
+    /// Notes that something happens to this node, or in its folder.
+    pub(super) fn changes(&self, path: &RelPath) {
+        self.glance.forget();
+        self.changed.add(path);
+    }
+
+    /// Flushes every file written since its last flush, then every folder in which names changed, many at once.
+    pub(super) async fn sync(&self) -> Result<()> {
+        let (files, forgotten) = self.dirty.all();
+        let flushes = files.into_iter().map(|(ticket, path)| async move {
+            match self.flush_path(&path).await {
+                // It was removed since, or by somebody else: there is nothing to keep.
+                Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
+                result => result?,
+            }
+            self.dirty.clean(ticket);
+            Ok(())
+        });
+        let flushed: Vec<Result<()>> = futures_util::stream::iter(flushes)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        flushed.into_iter().collect::<Result<()>>()?;
+        if forgotten {
+            let sentence = "more files were written without a flush than are remembered";
+            return Err(found(Op::Sync, &RelPath::root(), ErrorKind::Other, sentence));
+        }
+        self.sync_names().await
+    }
+
+    /// Flushes the folders in which names changed. A server that has no flush of folders keeps their order by itself.
+    async fn sync_names(&self) -> Result<()> {
+        let folders = self.changed.take();
+        let flushes = folders.clone().into_iter().map(|folder| async move {
+            match self.flush_folder(&folder).await {
+                Err(error) if error.verdict() == Verdict::Retry => Err(error),
+                _ => Ok(()),
+            }
+        });
+        let flushed: Vec<Result<()>> = futures_util::stream::iter(flushes)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let flushed: Result<()> = flushed.into_iter().collect();
+        if flushed.is_err() {
+            self.changed.put_back(folders);
+        }
+        flushed
+    }
+
+    async fn flush_folder(&self, folder: &RelPath) -> Result<()> {
+        let text = self.base.text(Op::Sync, folder)?;
+        // The right to add a file, without which a folder is not flushed ([MS-SMB2] 3.3.5.11).
+        let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
+        open.options |= CreateOptions::DIRECTORY_FILE;
+        let flushed = Compound::open("flush a folder", &text, &open).flush();
+        let flushed = flushed.run(&self.share).await;
+        self.refined(Op::Sync, folder, flushed.map(drop)).await
+    }
+
+    async fn flush_path(&self, path: &RelPath) -> Result<()> {
+        let text = self.base.text(Op::Sync, path)?;
+        let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
+        open.options |= CreateOptions::NON_DIRECTORY_FILE;
+        // Once: after a loss the server may not have what was written before.
+        let flushed = Compound::open("flush", &text, &open).once().flush();
+        let flushed = flushed.run(&self.share).await;
+        self.refined(Op::Sync, path, flushed.map(drop)).await
+    }
+}

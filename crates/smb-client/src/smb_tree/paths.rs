@@ -1,0 +1,254 @@
+//! Paths of a tree as paths of its share, and back.
+
+use ropeway_smb_wire::Text;
+use ropeway_smb_wire::names::{self, NameFault, NameMapping};
+use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath};
+
+/// Between the names of a path.
+const BACKSLASH: u16 = b'\\' as u16;
+
+/// Where a tree's root lies in its share.
+#[derive(Clone, Debug)]
+pub(super) struct Base(Vec<u16>);
+
+impl Base {
+    /// From a path with slashes or backslashes; empty is the share's root.
+    pub(super) fn parse(base: &str) -> Self {
+        let parts: Vec<&str> = base
+            .split(['/', '\\'])
+            .filter(|part| !part.is_empty() && *part != ".")
+            .collect();
+        Self(parts.join("\\").encode_utf16().collect())
+    }
+
+    /// A folder of it as a base; `None` if its path holds what is no name in a share.
+    pub(super) fn below(&self, path: &RelPath) -> Option<Self> {
+        self.text(Op::Open, path)
+            .ok()
+            .map(|text| Self(text.units().to_vec()))
+    }
+
+    /// The folder that holds this one; `None` at the share's root.
+    pub(super) fn parent(&self) -> Option<Self> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let end = self.0.iter().rposition(|unit| *unit == BACKSLASH);
+        Some(Self(self.0[..end.unwrap_or(0)].to_vec()))
+    }
+
+    /// The paths of a name in each folder of the share above this one.
+    pub(super) fn above(&self, name: &Name) -> Vec<Text> {
+        let part = names::to_wire(name.as_bytes(), NameMapping::None);
+        let ends = self.0.iter().enumerate().filter(|(_, unit)| **unit == BACKSLASH);
+        let mut folders: Vec<&[u16]> = ends.map(|(at, _)| &self.0[..=at]).collect();
+        if !self.0.is_empty() {
+            folders.push(&[]);
+        }
+        let path = |folder: &[u16]| Text::from_units([folder, part.units()].concat());
+        folders.into_iter().map(path).collect()
+    }
+
+    /// The path in the share of a node to be made there: names that servers change or hide (a dot or space at the end,
+    /// devices) are refused too.
+    pub(super) fn new_text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
+        let last = path
+            .file_name()
+            .map(|name| names::to_wire(name.as_bytes(), NameMapping::None));
+        match last.map(|name| names::check(&name)) {
+            Some(Err(fault)) => Err(refused(op, path, fault)),
+            _ => self.text(op, path),
+        }
+    }
+
+    /// The path in the share. Names that would mean something else there (a separator, a stream, a pattern) are refused:
+    /// a copy's plan has mapped them before.
+    pub(super) fn text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
+        let mut units = self.0.clone();
+        for name in path.components() {
+            let part = names::to_wire(name.as_bytes(), NameMapping::None);
+            if let Err(fault @ (NameFault::NotAName | NameFault::Character(_))) = names::check(&part) {
+                return Err(refused(op, path, fault));
+            }
+            if !units.is_empty() {
+                units.push(BACKSLASH);
+            }
+            units.extend_from_slice(part.units());
+        }
+        Ok(Text::from_units(units))
+    }
+}
+
+fn refused(op: Op, path: &RelPath, fault: NameFault) -> Error {
+    let mut error = Error::new(op, path, ErrorKind::NameRefused);
+    error.source = Some(std::io::Error::other(fault));
+    error
+}
+
+/// Longest name of one node that any file system has, in UTF-16 (NTFS, APFS, ext4 with fewer).
+const NAME_UNITS_MAX: usize = 255;
+/// As much of a longer one is shown.
+const NAME_UNITS_SHOWN: usize = 40;
+
+/// A server's name of one node; `None` if no Linux name can be made of it (a slash, NUL, `.` or `..`), it holds a backslash,
+/// which separates names in a share, or it is longer than names are. Surrogates without a partner are names: [MS-FSCC] 2.1.5
+/// asks for 16-bit units only.
+pub(super) fn name_of(text: &Text) -> Option<Name> {
+    let fits = text.units().len() <= NAME_UNITS_MAX && !text.units().contains(&BACKSLASH);
+    fits.then(|| Name::new(&names::from_wire(text, NameMapping::None)))
+        .flatten()
+}
+
+/// What stands in messages for a name that is none. It holds a backslash, so no node of a share has it.
+pub(super) fn shown_name(text: &Text) -> Name {
+    let shown = text.units().len().min(NAME_UNITS_SHOWN);
+    let mut bytes = Vec::new();
+    for byte in names::from_wire(
+        &Text::from_units(text.units()[..shown].to_vec()),
+        NameMapping::None,
+    ) {
+        match byte {
+            b'/' | 0 => bytes.extend(format!("\\x{byte:02x}").bytes()),
+            byte => bytes.push(byte),
+        }
+    }
+    if bytes.iter().all(|byte| *byte == b'.') {
+        bytes = bytes.iter().flat_map(|_| *b"\\x2e").collect();
+    }
+    if shown < text.units().len() {
+        bytes.extend(b"\\...");
+    }
+    if bytes.is_empty() {
+        bytes.extend(b"\\x");
+    }
+    Name::new(&bytes).expect("no slash, no NUL, neither empty nor dots alone")
+}
+
+/// What stands in messages for a name that cannot be read, though it may look as one that can.
+pub(super) fn marked_name(text: &Text) -> Name {
+    let mut bytes = shown_name(text).as_bytes().to_vec();
+    if !bytes.contains(&b'\\') {
+        bytes.extend(b"\\...");
+    }
+    Name::new(&bytes).expect("a name and more")
+}
+
+/// A server's path below a folder.
+pub(super) fn path_of(text: &Text) -> Option<RelPath> {
+    let mut path = RelPath::root();
+    for part in text.units().split(|unit| *unit == BACKSLASH) {
+        path = path.join(&name_of(&Text::from_units(part.to_vec()))?);
+    }
+    Some(path)
+}
+
+/// A path with a stream's name behind it, `:name:$DATA` ([MS-FSCC] 2.1.5.3).
+pub(super) fn stream_of(path: &Text, stream: &[u16]) -> Text {
+    let mut units = path.units().to_vec();
+    units.push(u16::from(b':'));
+    units.extend_from_slice(stream);
+    units.extend(":$DATA".encode_utf16());
+    Text::from_units(units)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn paths_lie_below_the_base() {
+        let base = Base::parse("/some//folder/");
+        let text = base.text(Op::Open, &path("a/ä b")).unwrap();
+        assert_eq!(text.to_string(), "some\\folder\\a\\ä b");
+        assert_eq!(
+            base.text(Op::Open, &RelPath::root()).unwrap().to_string(),
+            "some\\folder"
+        );
+        let name = Name::new(b"n").unwrap();
+        let above: Vec<String> = base.above(&name).iter().map(ToString::to_string).collect();
+        assert_eq!(above, ["some\\n", "n"]);
+        assert!(Base::parse("").above(&name).is_empty());
+        let deeper = base.below(&path("x")).unwrap();
+        assert_eq!(
+            deeper.text(Op::Open, &path("y")).unwrap().to_string(),
+            "some\\folder\\x\\y"
+        );
+        assert!(base.below(&path("a:b")).is_none());
+        let root = Base::parse("");
+        assert!(root.text(Op::Open, &RelPath::root()).unwrap().is_empty());
+        assert_eq!(root.text(Op::Open, &path("a/b")).unwrap().to_string(), "a\\b");
+    }
+
+    #[test]
+    fn what_would_mean_something_else_is_refused() {
+        for odd in ["a\\b", "a:stream", "star*", "new\nline", "x?"] {
+            let error = Base::parse("").text(Op::Create, &path(odd)).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::NameRefused, "{odd}");
+        }
+    }
+
+    #[test]
+    fn lone_surrogates_and_raw_bytes_come_back() {
+        let lone = Text::from_units(vec![0x61, 0xD83D, 0x62]);
+        let name = name_of(&lone).unwrap();
+        let text = Base::parse("")
+            .text(Op::Open, &RelPath::root().join(&name))
+            .unwrap();
+        assert_eq!(text, lone);
+        let raw = Name::new(b"\xff\x80").unwrap();
+        let text = Base::parse("")
+            .text(Op::Open, &RelPath::root().join(&raw))
+            .unwrap();
+        assert_eq!(name_of(&text), Some(raw));
+        assert_eq!(name_of(&Text::from("a/b")), None);
+        assert_eq!(name_of(&Text::from("..")), None);
+        assert_eq!(name_of(&Text::from("a\\b")), None);
+        let long = "n".repeat(255);
+        assert!(name_of(&Text::from(long.as_str())).is_some());
+        assert_eq!(name_of(&Text::from(format!("{long}n").as_str())), None);
+        assert_eq!(path_of(&Text::from("a\\b")), Some(path("a/b")));
+    }
+
+    #[test]
+    fn what_is_no_name_is_shown_as_one() {
+        let long = "n".repeat(300);
+        for (wire, shown) in [
+            ("a/b", "a\\x2fb"),
+            ("../../etc", "..\\x2f..\\x2fetc"),
+            ("a\0", "a\\x00"),
+            ("..", "\\x2e\\x2e"),
+            ("", "\\x"),
+            (long.as_str(), &format!("{}\\...", &long[..40])),
+        ] {
+            assert_eq!(
+                shown_name(&Text::from(wire)).as_bytes(),
+                shown.as_bytes(),
+                "{wire:?}"
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn anything_that_is_no_name_can_be_shown(units in proptest::collection::vec(proptest::prelude::any::<u16>(), 0..600)) {
+            let text = Text::from_units(units);
+            let marked = marked_name(&text);
+            proptest::prop_assert!(marked.as_bytes().contains(&b'\\'));
+            if name_of(&text).is_none() {
+                let shown = shown_name(&text);
+                proptest::prop_assert!(shown.as_bytes().len() <= 4 * NAME_UNITS_SHOWN + 4);
+            }
+        }
+    }
+
+    #[test]
+    fn streams_stand_behind_the_path() {
+        let stream: Vec<u16> = "Zone.Identifier".encode_utf16().collect();
+        let text = stream_of(&Text::from("a\\file"), &stream);
+        assert_eq!(text.to_string(), "a\\file:Zone.Identifier:$DATA");
+    }
+}

@@ -1,0 +1,136 @@
+//! Servers that lie, and whoever stands between.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::peer::Setup;
+use crate::{Played, content, options, text};
+use ropeway_block::Pool;
+use ropeway_smb_client::{
+    ClientOptions, Error, FileAttributes, LostReason, PutSmall, Signing, SmbTree, SmbTreeOptions,
+};
+use ropeway_smb_wire::create::CreateDisposition;
+use ropeway_smb_wire::header::Command;
+use ropeway_vfs::{CacheMode, Create, ErrorKind, MetadataChange, OpenOptions, RelPath, Tree};
+
+/// A reply that is not signed ends everything: it is said what was violated, and there is no further login.
+#[tokio::test]
+async fn nobody_logs_in_again_after_a_bad_signature() {
+    let server = Played::start(Setup {
+        signing_required: true,
+        ..Setup::default()
+    })
+    .await;
+    let options = ClientOptions {
+        signing: Signing::Required,
+        ..options()
+    };
+    let client = server.client(options).await;
+    let share = client.share("data").await.unwrap();
+    let logins = server.hub(|hub| {
+        hub.forged = true;
+        hub.count(Command::SessionSetup)
+    });
+    for _ in 0..3 {
+        let error = share.stat(&text("file")).await.unwrap_err();
+        assert!(matches!(error, Error::Tampered(_)), "{error}");
+        assert!(error.to_string().contains("not signed"), "{error}");
+    }
+    assert!(client.share("data").await.is_err());
+    assert_eq!(server.hub(|hub| hub.count(Command::SessionSetup)), logins);
+}
+
+/// What a server does not keep is not written, whatever it says.
+#[tokio::test]
+async fn a_server_that_keeps_less_has_not_written() {
+    for keeps in [0, 4999, 5001, 5000] {
+        let server = Played::start(Setup {
+            keeps: Some(keeps),
+            ..Setup::default()
+        })
+        .await;
+        let client = server.client(options()).await;
+        let share = client.share("data").await.unwrap();
+        let pool = Pool::new(8192, 1);
+        let mut block = pool.get().await;
+        block.capacity_mut()[..5000].copy_from_slice(content(0, 5000));
+        block.set_len(5000);
+        let put = PutSmall {
+            path: text("file"),
+            temporary: None,
+            disposition: CreateDisposition::OverwriteIf,
+            content: Some(block.freeze()),
+            attributes: FileAttributes::NORMAL,
+            basic: None,
+            flush: true,
+            replace: false,
+        };
+        let done = share.put_small(put).await;
+        match keeps {
+            5000 => drop(done.unwrap()),
+            _ => assert!(matches!(done.unwrap_err(), Error::Senseless(_))),
+        }
+    }
+}
+
+/// The same of a file that is written in pieces, over several connections, with a flush at its end and without.
+#[tokio::test]
+async fn a_server_that_keeps_less_of_a_big_file_has_not_written() {
+    const PIECE: usize = 64 << 10;
+    const SIZE: u64 = 8 * PIECE as u64;
+    for (keeps, sync) in [
+        (0, true),
+        (SIZE - 1, true),
+        (SIZE, true),
+        (0, false),
+        (SIZE, false),
+    ] {
+        let server = Played::start(Setup {
+            keeps: Some(keeps),
+            ..Setup::default()
+        })
+        .await;
+        let client = server.client(options()).await;
+        client.open_channel().await.unwrap();
+        let share = client.share("data").await.unwrap();
+        let tree = SmbTree::open(share, "", SmbTreeOptions::default()).await.unwrap();
+        let path = RelPath::parse(b"file").unwrap();
+        let open = OpenOptions::write(Create::Truncate, CacheMode::Keep);
+        let file = Arc::new(tree).open(&path, open).await.unwrap();
+        let pool = Pool::new(PIECE, 4);
+        for piece in 0..8 {
+            let offset = piece * PIECE as u64;
+            let mut block = pool.get().await;
+            block.capacity_mut()[..PIECE].copy_from_slice(content(offset, PIECE));
+            block.set_len(PIECE);
+            file.write_at(block.freeze(), offset).await.unwrap();
+        }
+        let done = file.finish(&MetadataChange::default(), sync).await;
+        match keeps {
+            SIZE => drop(done.unwrap()),
+            _ => assert_eq!(done.unwrap_err().kind, ErrorKind::Senseless, "{keeps} {sync}"),
+        }
+    }
+}
+
+/// A server that answers ECHO and never what was asked keeps nobody for ever.
+#[tokio::test]
+async fn a_request_has_an_end_of_its_own() {
+    let server = Played::start(Setup::default()).await;
+    let options = ClientOptions {
+        timeout: Duration::from_millis(400),
+        ..options()
+    };
+    let client = server.client(options).await;
+    let share = client.share("data").await.unwrap();
+    server.hub(|hub| hub.mute = true);
+    let asked = tokio::time::timeout(Duration::from_secs(15), share.stat(&text("file"))).await;
+    let error = asked.expect("it ends").unwrap_err();
+    assert!(matches!(error, Error::Lost(LostReason::TimedOut)), "{error}");
+    assert!(
+        server.hub(|hub| hub.count(Command::Echo)) > 0,
+        "it said something all the while"
+    );
+    server.hub(|hub| hub.mute = false);
+    share.stat(&text("file")).await.unwrap();
+}

@@ -1,0 +1,81 @@
+//! The client against a server that is played in memory: what no Samba does. The server is that of `smb-proto`'s own tests.
+#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(dead_code, reason = "the played server does more than these tests ask of it")]
+
+#[path = "../../../smb-proto/tests/client/chance.rs"]
+mod chance;
+#[path = "../../../smb-proto/tests/client/peer.rs"]
+mod peer;
+#[path = "../../../smb-proto/tests/client/seal.rs"]
+mod seal;
+#[path = "../../../smb-proto/tests/client/ticket.rs"]
+mod ticket;
+
+mod channels;
+mod compounds;
+mod endless;
+mod lies;
+mod limits;
+mod parting;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chance::{Random, content};
+use peer::{Hub, Peer, Setup};
+use ropeway_smb_client::{Client, ClientOptions, Endpoint, Login, Text};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+/// A played server on a port of its own.
+struct Played {
+    endpoint: Endpoint,
+    hub: Arc<Mutex<Hub>>,
+}
+
+impl Played {
+    async fn start(setup: Setup) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = Endpoint::new("127.0.0.1", listener.local_addr().unwrap().port());
+        let hub = Arc::<Mutex<Hub>>::default();
+        let known = Arc::clone(&hub);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut peer = Peer::new(setup.clone());
+                peer.hub = Arc::clone(&known);
+                tokio::spawn(async move {
+                    let mut bytes = vec![0; 64 << 10];
+                    while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+                        peer.feed(&bytes[..count]);
+                        peer.work();
+                        let output = std::mem::take(&mut peer.output);
+                        if stream.write_all(&output).await.is_err() || peer.closed {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        Self { endpoint, hub }
+    }
+
+    async fn client(&self, options: ClientOptions) -> Client {
+        let login = Login::password("", "anna", "secret");
+        Client::connect(&self.endpoint, login, options).await.unwrap()
+    }
+
+    fn hub<T>(&self, look: impl FnOnce(&mut Hub) -> T) -> T {
+        look(&mut self.hub.lock().unwrap())
+    }
+}
+
+fn options() -> ClientOptions {
+    ClientOptions {
+        timeout: Duration::from_secs(20),
+        ..ClientOptions::default()
+    }
+}
+
+fn text(path: &str) -> Text {
+    Text::from(path)
+}

@@ -1,0 +1,114 @@
+//! Whoever goes says so.
+
+use crate::peer::Setup;
+use crate::{Played, options, text};
+use ropeway_smb_client::{ClientOptions, OpenFile};
+use ropeway_smb_wire::header::Command;
+
+fn last(server: &Played, count: usize) -> Vec<Command> {
+    server.hub(|hub| {
+        let first = hub.seen.len().saturating_sub(count);
+        hub.seen[first..].iter().map(|seen| seen.command).collect()
+    })
+}
+
+#[tokio::test]
+async fn a_closed_client_leaves_its_shares_and_logs_off() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(options()).await;
+    let share = client.share("data").await.unwrap();
+    let file = share.open(&text("file"), &OpenFile::read()).await.unwrap();
+    drop(file);
+    client.close().await;
+    let said = last(&server, 3);
+    assert_eq!(said, [Command::Close, Command::TreeDisconnect, Command::Logoff]);
+}
+
+/// What is handed to the kernel arrives, though nobody waits for the answer.
+#[tokio::test]
+async fn whoever_is_in_a_hurry_says_so_and_goes() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(options()).await;
+    let share = client.share("data").await.unwrap();
+    share.stat(&text("file")).await.unwrap();
+    client.leave().await;
+    await_logoff(&server).await;
+    assert_eq!(last(&server, 2), [Command::TreeDisconnect, Command::Logoff]);
+    let refused = share.stat(&text("file")).await.unwrap_err();
+    assert!(matches!(
+        refused,
+        ropeway_smb_client::Error::Lost(ropeway_smb_client::LostReason::ClientClosed)
+    ));
+}
+
+/// A server that answers nothing any more keeps nobody for long.
+#[tokio::test]
+async fn a_server_that_is_gone_is_not_waited_for() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(options()).await;
+    let share = client.share("data").await.unwrap();
+    server.hub(|hub| hub.fatal = Some(Command::TreeDisconnect));
+    drop(share);
+    client.close().await;
+    assert_eq!(server.hub(|hub| hub.count(Command::Logoff)), 0);
+}
+
+async fn await_logoff(server: &Played) {
+    for _ in 0..500 {
+        if last(server, 1) == [Command::Logoff] {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_client_does_so_in_the_background() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(options()).await;
+    let share = client.share("data").await.unwrap();
+    share.stat(&text("file")).await.unwrap();
+    drop((share, client));
+    await_logoff(&server).await;
+    assert_eq!(last(&server, 2), [Command::TreeDisconnect, Command::Logoff]);
+}
+
+#[tokio::test]
+async fn a_share_that_nobody_uses_any_more_is_left() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(options()).await;
+    for _ in 0..3 {
+        let share = client.share("data").await.unwrap();
+        share.stat(&text("file")).await.unwrap();
+    }
+    client
+        .share("data")
+        .await
+        .unwrap()
+        .stat(&text("file"))
+        .await
+        .unwrap();
+    client.close().await;
+    let (entered, left) = server.hub(|hub| {
+        (
+            hub.count(Command::TreeConnect),
+            hub.count(Command::TreeDisconnect),
+        )
+    });
+    assert_eq!((entered, left), (4, 4));
+    assert_eq!(server.hub(|hub| hub.count(Command::Logoff)), 1);
+}
+
+/// The session ends once, with the last of its connections.
+#[tokio::test]
+async fn of_several_connections_one_logs_off() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(ClientOptions::default()).await;
+    client.open_channel().await.unwrap();
+    client.open_channel().await.unwrap();
+    let share = client.share("data").await.unwrap();
+    share.stat(&text("file")).await.unwrap();
+    client.close().await;
+    assert_eq!(server.hub(|hub| hub.count(Command::Logoff)), 1);
+    assert_eq!(last(&server, 1), [Command::Logoff]);
+}

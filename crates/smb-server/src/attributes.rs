@@ -1,0 +1,251 @@
+//! A store's attributes as SMB has them: file attributes, times, sizes, numbers ([MS-FSCC] 2.1, 2.6).
+
+use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus};
+use ropeway_vfs::store::{NewNode, NodeStat, StoreFeatures};
+use ropeway_vfs::{FileId, Kind, Timestamp};
+
+/// What clients may set and a store keeps ([MS-FSCC] 2.6); the rest follows from what a node is, or is set by controls.
+pub(crate) const SETTABLE: FileAttributes = FileAttributes::from_bits_retain(
+    FileAttributes::READONLY.bits()
+        | FileAttributes::HIDDEN.bits()
+        | FileAttributes::SYSTEM.bits()
+        | FileAttributes::ARCHIVE.bits()
+        | FileAttributes::TEMPORARY.bits()
+        | FileAttributes::OFFLINE.bits()
+        | FileAttributes::NOT_CONTENT_INDEXED.bits(),
+);
+
+/// Attributes that a request may name at all; others are STATUS_INVALID_PARAMETER (as smb2.create.gentest finds on
+/// Windows).
+pub(crate) const VALID: FileAttributes = FileAttributes::from_bits_retain(0x0000_7FB7);
+
+/// A node's attributes. `dot_name`: its name begins with a dot and such names are to be hidden.
+///
+/// A file of which none were ever set has ARCHIVE, a hint for backups that Windows sets on every file that changes;
+/// one whose attributes were all taken away has NORMAL.
+pub(crate) fn of(stat: &NodeStat, dot_name: bool) -> FileAttributes {
+    let mut attributes = match stat.dos_attributes {
+        Some(kept) => FileAttributes::from_bits_retain(kept).difference(
+            FileAttributes::NORMAL
+                .union(FileAttributes::DIRECTORY)
+                .union(FileAttributes::REPARSE_POINT),
+        ),
+        None => {
+            let archive = match stat.kind {
+                Kind::Directory => FileAttributes::default(),
+                _ => FileAttributes::ARCHIVE,
+            };
+            let hidden = match dot_name {
+                true => FileAttributes::HIDDEN,
+                false => FileAttributes::default(),
+            };
+            archive | hidden
+        }
+    };
+    match stat.kind {
+        Kind::Directory => attributes |= FileAttributes::DIRECTORY,
+        Kind::Symlink => attributes |= FileAttributes::REPARSE_POINT,
+        _ => {}
+    }
+    if attributes.is_empty() {
+        FileAttributes::NORMAL
+    } else {
+        attributes
+    }
+}
+
+/// What a new node keeps of a CREATE's attributes. What [`of`] says anyhow is not kept: most files need no extended
+/// attribute for this.
+pub(crate) fn new_node(directory: bool, attributes: FileAttributes) -> NewNode {
+    let asked = attributes & SETTABLE;
+    let by_default = match directory {
+        true => FileAttributes::default(),
+        false => FileAttributes::ARCHIVE,
+    };
+    // [MS-FSA] 2.1.5.1.1: a new file has ARCHIVE whatever was asked for.
+    let first = asked | by_default;
+    NewNode {
+        directory,
+        dos_attributes: (first != by_default).then_some(first.bits()),
+    }
+}
+
+/// What is kept when attributes are set to `attributes` (not 0, which leaves all as they are); those that clients
+/// cannot set stay.
+pub(crate) fn changed(stat: &NodeStat, attributes: FileAttributes) -> u32 {
+    let kept = FileAttributes::from_bits_retain(stat.dos_attributes.unwrap_or_default());
+    (kept.difference(SETTABLE) | (attributes & SETTABLE)).bits()
+}
+
+/// What is kept with `set` added and `cleared` taken away, of what [`of`] would say.
+pub(crate) fn adjusted(stat: &NodeStat, set: FileAttributes, cleared: FileAttributes) -> u32 {
+    let derived = FileAttributes::NORMAL
+        .union(FileAttributes::DIRECTORY)
+        .union(FileAttributes::REPARSE_POINT);
+    (of(stat, false).difference(derived).difference(cleared) | set).bits()
+}
+
+/// Whether a node is to be told as sparse.
+pub(crate) fn is_sparse(stat: &NodeStat) -> bool {
+    stat.dos_attributes
+        .is_some_and(|kept| FileAttributes::from_bits_retain(kept).contains(FileAttributes::SPARSE_FILE))
+}
+
+/// `EndOfFile`: folders and links have none.
+pub(crate) fn end_of_file(stat: &NodeStat) -> u64 {
+    match stat.kind {
+        Kind::Directory | Kind::Symlink => 0,
+        _ => stat.size,
+    }
+}
+
+/// `AllocationSize`: whole allocation units; folders and links have none.
+pub(crate) fn allocation_size(stat: &NodeStat, features: &StoreFeatures) -> u64 {
+    match stat.kind {
+        Kind::Directory | Kind::Symlink => 0,
+        _ => round_up(stat.allocated, features.unit),
+    }
+}
+
+/// A number of bytes in whole units.
+pub(crate) fn round_up(bytes: u64, unit: u32) -> u64 {
+    let unit = u64::from(unit.max(1));
+    bytes.checked_next_multiple_of(unit).unwrap_or(bytes)
+}
+
+/// `IndexNumber`: a node's number, unique in the share. Nodes of another volume mounted inside it are told apart by
+/// their volume in the upper bits.
+pub(crate) fn index_number(id: FileId, features: &StoreFeatures) -> u64 {
+    if id.volume == features.volume {
+        id.index
+    } else {
+        id.index ^ id.volume.rotate_left(48)
+    }
+}
+
+/// The volume's serial number in 32 bits.
+pub(crate) fn serial_32(features: &StoreFeatures) -> u32 {
+    let folded = features.volume ^ (features.volume >> 32);
+    u32::try_from(folded & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+/// A GUID made of two numbers: an object's identifier.
+pub(crate) fn guid(high: u64, low: u64) -> [u8; 16] {
+    let mut guid = [0; 16];
+    guid[..8].copy_from_slice(&high.to_le_bytes());
+    guid[8..].copy_from_slice(&low.to_le_bytes());
+    guid
+}
+
+/// FILETIME steps of 100 ns from 1601 to 1970.
+const UNIX_EPOCH_STEPS: i64 = 116_444_736_000_000_000;
+
+/// A store's time on the wire.
+pub(crate) fn file_time(time: Timestamp) -> FileTime {
+    // From 1677 to 2262, without divisions of 128 bits: listings have four times in each record.
+    if let Ok(nanoseconds) = i64::try_from(time.0) {
+        let steps = UNIX_EPOCH_STEPS + nanoseconds.div_euclid(100);
+        return FileTime(steps.unsigned_abs());
+    }
+    let (seconds, nanoseconds) = time.to_unix();
+    FileTime::from_unix(seconds, nanoseconds)
+}
+
+/// A time from the wire, which must be one ([`FileTime::KEEP`] and its like are not).
+pub(crate) fn timestamp(time: FileTime) -> Timestamp {
+    let (seconds, nanoseconds) = time.to_unix();
+    Timestamp::from_unix(seconds, nanoseconds)
+}
+
+/// Whether attributes of a request can be set on a node ([MS-FSA] 2.1.5.15.2).
+///
+/// # Errors
+/// STATUS_INVALID_PARAMETER.
+pub(crate) fn check_settable(attributes: FileAttributes, directory: bool) -> Result<(), NtStatus> {
+    let only_directories = attributes.contains(FileAttributes::DIRECTORY) && !directory;
+    let only_files = attributes.contains(FileAttributes::TEMPORARY) && directory;
+    if only_directories || only_files || !VALID.contains(attributes) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn attributes_follow_from_what_is_kept_and_what_it_is() {
+        let mut stat = testing::stat(Kind::File);
+        assert_eq!(of(&stat, false), FileAttributes::ARCHIVE);
+        assert_eq!(of(&stat, true), FileAttributes::ARCHIVE | FileAttributes::HIDDEN);
+        stat.dos_attributes = Some(0);
+        assert_eq!(of(&stat, true), FileAttributes::NORMAL);
+        stat.dos_attributes = Some(0x202);
+        assert_eq!(
+            of(&stat, false),
+            FileAttributes::HIDDEN | FileAttributes::SPARSE_FILE
+        );
+        assert!(is_sparse(&stat));
+        assert_eq!(
+            changed(&stat, FileAttributes::NORMAL),
+            0x200,
+            "sparse is not taken away"
+        );
+        assert_eq!(
+            of(&testing::stat(Kind::Directory), false),
+            FileAttributes::DIRECTORY
+        );
+        let link = of(&testing::stat(Kind::Symlink), false);
+        assert_eq!(link, FileAttributes::REPARSE_POINT | FileAttributes::ARCHIVE);
+    }
+
+    #[test]
+    fn new_files_keep_only_what_is_not_said_anyhow() {
+        let of_file = |attributes| new_node(false, attributes).dos_attributes;
+        assert_eq!(of_file(FileAttributes::NORMAL), None);
+        assert_eq!(of_file(FileAttributes::ARCHIVE), None);
+        assert_eq!(of_file(FileAttributes::HIDDEN), Some(0x22));
+        assert_eq!(new_node(true, FileAttributes::DIRECTORY).dos_attributes, None);
+        assert_eq!(
+            new_node(true, FileAttributes::READONLY).dos_attributes,
+            Some(0x01)
+        );
+    }
+
+    #[test]
+    fn times_go_there_and_back() {
+        let time = Timestamp::from_unix(1_700_000_000, 123_456_700);
+        assert_eq!(timestamp(file_time(time)), time);
+        for nanoseconds in [i64::MIN, -1, 0, 99, 100, i64::MAX].map(i128::from) {
+            for near in -2..=2 {
+                let time = Timestamp(nanoseconds + near);
+                let (seconds, rest) = time.to_unix();
+                assert_eq!(file_time(time), FileTime::from_unix(seconds, rest));
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_are_whole_units() {
+        let features = testing::features();
+        let mut stat = testing::stat(Kind::File);
+        stat.allocated = 1;
+        assert_eq!(allocation_size(&stat, &features), 4096);
+        stat.allocated = u64::MAX;
+        assert_eq!(
+            allocation_size(&stat, &features),
+            u64::MAX,
+            "nothing is larger than 64 bits"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_refused() {
+        assert!(check_settable(FileAttributes::DIRECTORY, false).is_err());
+        assert!(check_settable(FileAttributes::TEMPORARY, true).is_err());
+        assert!(check_settable(FileAttributes::from_bits_retain(0x8000_0000), false).is_err());
+        assert!(check_settable(FileAttributes::READONLY | FileAttributes::HIDDEN, true).is_ok());
+    }
+}

@@ -1,0 +1,170 @@
+//! CLOSE ([MS-SMB2] 3.3.5.10), and what goes with the last one.
+
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::hub::{Closed, Deletion, OpenId};
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::change_notify::{Action, CompletionFilter};
+use ropeway_smb_wire::close::{CloseFlags, CloseRequest, CloseResponse};
+use ropeway_vfs::store::{NodeOpen, Removal};
+use ropeway_vfs::{ErrorKind, FileId, Name, RelPath};
+
+use super::context::{Context, Outcome};
+use super::name;
+use crate::attributes;
+use crate::audit::Record;
+use crate::open::{Handle, Open};
+use crate::posix;
+use crate::share::Share;
+use crate::shared::Shared;
+
+pub(super) fn close(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(CloseRequest::decode)?;
+    let handle = context.handle(request.file_id)?;
+    let id = match &handle {
+        Handle::File(open) => open.id,
+        Handle::Pipe(pipe) => pipe.id,
+    };
+    let mut response = CloseResponse::default();
+    if let Handle::File(open) = &handle
+        && request.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
+        && let Ok(stat) = open.node.stat()
+    {
+        response = CloseResponse {
+            flags: CloseFlags::POSTQUERY_ATTRIB,
+            creation_time: attributes::file_time(stat.created),
+            last_access_time: attributes::file_time(stat.accessed),
+            last_write_time: attributes::file_time(stat.modified),
+            change_time: attributes::file_time(stat.changed),
+            allocation_size: attributes::allocation_size(&stat, open.share.store.features()),
+            end_of_file: attributes::end_of_file(&stat),
+            file_attributes: attributes::of(&stat, Shared::is_hidden(open)),
+        };
+    }
+    context.shared.take_handle(id);
+    if let Handle::File(open) = &handle {
+        posix::release(context.shared, open);
+    }
+    let closed = context
+        .shared
+        .hub()
+        .close(context.shared.now_ms(), open_id(&request, context)?);
+    if let Some(closed) = closed {
+        if let Handle::File(open) = &handle {
+            posix::release(context.shared, open);
+        }
+        // As Samba does: the handle is gone, and what was to be deleted is not.
+        remove_deleted(context.shared, &closed, handle.file())?;
+    }
+    context.reply(|w| response.encode(w))
+}
+
+fn open_id(request: &CloseRequest, context: &Context<'_>) -> Result<OpenId, NtStatus> {
+    OpenId::from_file_id(context.compound.file(request.file_id)).ok_or(NtStatus::FILE_CLOSED)
+}
+
+/// Deletes what was to be deleted with this close; `open` is what was closed.
+///
+/// # Errors
+/// Why it could not be.
+pub(crate) fn remove_deleted(
+    shared: &Arc<Shared>,
+    closed: &Closed,
+    open: Option<&Arc<Open>>,
+) -> Result<(), NtStatus> {
+    let Some(deletion) = &closed.delete else {
+        return Ok(());
+    };
+    let (Some(share), Ok(target)) = (shared.share(deletion.share_id), name::parse(&deletion.path)) else {
+        return Ok(());
+    };
+    // The disk's spelling: the hub has it from there.
+    let path = target.path;
+    let stream = deletion.file.stream.as_ref().and_then(|folded| {
+        let called = open.and_then(|open| open.stream.clone());
+        called.or_else(|| Name::new(folded.to_string_lossy().as_bytes()))
+    });
+    let outcome = match &deletion.file.stream {
+        None => match remove_name(&share, &path, deletion, open) {
+            // Local programs, or a reload of shares, may have put another one there.
+            Err(error) if error.kind == ErrorKind::Gone => {
+                tracing::info!(share = share.name, %path, "another file has the name of the one to delete: it stays");
+                return Ok(());
+            }
+            outcome => outcome,
+        },
+        Some(_) => {
+            let base = match open.and_then(|open| open.base.clone()) {
+                Some(base) => Ok(base),
+                None => share
+                    .store
+                    .open(&path, &NodeOpen::default())
+                    .map(|opened| opened.node),
+            };
+            match (base, &stream) {
+                (Ok(base), Some(name)) => base.remove_stream(name),
+                (Err(error), _) => Err(error),
+                (_, None) => return Ok(()),
+            }
+        }
+    };
+    let (status, action) = match (&outcome, &deletion.file.stream) {
+        (Err(error), _) => {
+            tracing::warn!(share = share.name, %path, %error, "could not delete on close");
+            (crate::status::of(error), None)
+        }
+        (Ok(()), None) => (NtStatus::SUCCESS, Some((Action::REMOVED, false))),
+        (Ok(()), Some(_)) => (NtStatus::SUCCESS, Some((Action::REMOVED_STREAM, true))),
+    };
+    if let Some((action, is_stream)) = action {
+        let filter = match (is_stream, deletion.directory) {
+            (true, _) => CompletionFilter::STREAM_NAME,
+            (false, true) => CompletionFilter::DIR_NAME,
+            (false, false) => CompletionFilter::FILE_NAME,
+        };
+        shared
+            .hub()
+            .changed(deletion.share_id, &deletion.path, action, filter);
+    }
+    let called = match &stream {
+        Some(stream) => format!("{path}:{stream}"),
+        None => path.to_string(),
+    };
+    // Who wanted it may be gone by now, so from where is not known.
+    shared.record(&Record {
+        action: "delete",
+        peer: None,
+        user: Some(&deletion.user),
+        share: Some(&share.name),
+        path: Some(&called),
+        target: None,
+        status,
+    });
+    match status {
+        NtStatus::SUCCESS => Ok(()),
+        // Somebody else was faster.
+        NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND => Ok(()),
+        status => Err(status),
+    }
+}
+
+/// Removes the name of what is to be deleted, and of nothing else.
+fn remove_name(
+    share: &Share,
+    path: &RelPath,
+    deletion: &Deletion,
+    open: Option<&Arc<Open>>,
+) -> ropeway_vfs::Result<()> {
+    let opened = FileId {
+        volume: deletion.file.share_volume,
+        index: deletion.file.index,
+    };
+    // Another open may be the one that closed last.
+    let own = open.filter(|open| open.file == deletion.file);
+    let id = own.map_or(opened, |open| open.named_node());
+    let what = |id| match deletion.directory && id == opened {
+        true => Removal::Directory,
+        false => Removal::File,
+    };
+    share.by_name(id, path, |id| share.store.remove_node(id, path, what(id)))
+}

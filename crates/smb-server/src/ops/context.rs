@@ -1,0 +1,223 @@
+//! What an operation has at hand, and what can come of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::hub::{OpenId, Ticket, WaiterId};
+use ropeway_smb_proto::server::{Compound, Connection, ReplyFrame, Request, Tree};
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::{FileId, Guid, NtStatus, Reader, SessionId, TreeId, Writer};
+
+use ropeway_vfs::RelPath;
+
+use crate::audit::Record;
+use crate::open::{Handle, Open};
+use crate::share::{Share, Token};
+use crate::shared::Shared;
+
+/// One request and all that it may touch.
+pub(crate) struct Context<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) protocol: &'a mut Connection,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) request: &'a Request,
+    /// The tree, for commands that have one.
+    pub(crate) tree: Option<&'a Tree>,
+    /// The message, from its header on.
+    pub(crate) message: &'a [u8],
+    pub(crate) compound: &'a mut Compound,
+    pub(crate) frame: &'a mut ReplyFrame,
+    /// What the hub knows the request by.
+    pub(crate) waiter: WaiterId,
+    /// It is alone in its frame, so the pool may do it.
+    pub(crate) may_offload: bool,
+    /// And the frame has a buffer of its own, that can go with it.
+    pub(crate) may_offload_write: bool,
+    /// It has waited, and is executed again.
+    pub(crate) again: bool,
+    /// That it is under way, as the hub counts it.
+    pub(crate) ticket: Option<Ticket>,
+}
+
+/// Work for the pool: fills the frame with the reply that has this header.
+pub(crate) type Job = Box<dyn FnOnce(ReplyFrame, Header, Option<SessionId>) -> ReplyFrame + Send>;
+
+/// The same, with the message that it is about.
+pub(crate) type WriteJob = Box<dyn FnOnce(&[u8], ReplyFrame, Header, Option<SessionId>) -> ReplyFrame + Send>;
+
+/// What came of a request.
+pub(crate) enum Done {
+    /// The reply is in the frame.
+    Replied,
+    /// It waits; the hub knows the waiter.
+    Wait,
+    /// The pool does it; the reply's header, if it was made already.
+    Job(Option<Header>, Job),
+    /// The pool does it, with the frame that it came in.
+    Write(WriteJob),
+    /// There is no answer, and the connection ends.
+    Hangup(&'static str),
+}
+
+/// What came of a request, or the status that it fails with.
+pub(crate) type Outcome = Result<Done, NtStatus>;
+
+impl<'a> Context<'a> {
+    /// The body.
+    pub(crate) fn body(&self) -> Reader<'a> {
+        Reader::at(self.message, HEADER_LEN, "SMB2 request")
+    }
+
+    /// Decodes the body.
+    pub(crate) fn decode<T>(
+        &self,
+        decode: impl FnOnce(&mut Reader<'a>) -> ropeway_smb_wire::Result<T>,
+    ) -> Result<T, NtStatus> {
+        decode(&mut self.body()).map_err(|fault| {
+            tracing::debug!(peer = %self.peer, %fault, "malformed request");
+            NtStatus::INVALID_PARAMETER
+        })
+    }
+
+    /// Replies with success.
+    pub(crate) fn reply(&mut self, body: impl FnOnce(&mut Writer<'_>)) -> Outcome {
+        self.reply_with(NtStatus::SUCCESS, body)
+    }
+
+    /// Replies with a body and a status that goes with one.
+    pub(crate) fn reply_with(&mut self, status: NtStatus, body: impl FnOnce(&mut Writer<'_>)) -> Outcome {
+        let header = self.protocol.reply(self.request, status);
+        self.frame.push(&header, self.request.signer, body);
+        Ok(Done::Replied)
+    }
+
+    /// Replies with success in a tree that the request has made.
+    pub(crate) fn reply_in(&mut self, tree: TreeId, body: impl FnOnce(&mut Writer<'_>)) -> Outcome {
+        let mut header = self.protocol.reply(self.request, NtStatus::SUCCESS);
+        header.target = Target::Sync(tree);
+        self.frame.push(&header, self.request.signer, body);
+        Ok(Done::Replied)
+    }
+
+    pub(crate) fn session(&self) -> SessionId {
+        self.request.session
+    }
+
+    /// The file or pipe that a request names; it becomes the compound's.
+    pub(crate) fn handle(&mut self, named: FileId) -> Result<Handle, NtStatus> {
+        let id = self.compound.file(named);
+        let fails = self.request.related && self.compound.file.is_none() && self.compound.status.is_error();
+        if named == FileId::RELATED && fails {
+            return Err(self.compound.status);
+        }
+        let (session, tree) = (self.session().0, self.request.tree.0);
+        let handle = OpenId::from_file_id(id)
+            .and_then(|id| self.shared.handle(id.get()))
+            .filter(|handle| handle.belongs_to(session, tree))
+            .ok_or(NtStatus::FILE_CLOSED)?;
+        // A share that is no more has no files, but they can be closed.
+        if self.request.header.command != Command::Close
+            && handle.file().is_some()
+            && self
+                .tree
+                .is_some_and(|tree| self.shared.share(tree.share).is_none())
+        {
+            return Err(NtStatus::NETWORK_NAME_DELETED);
+        }
+        self.compound.file = Some(id);
+        self.count(&handle)?;
+        Ok(handle)
+    }
+
+    /// Counts the request among those of its open ([MS-SMB2] 3.3.5.2.10).
+    fn count(&mut self, handle: &Handle) -> Result<(), NtStatus> {
+        let Handle::File(open) = handle else {
+            return Ok(());
+        };
+        let mut hub = self.shared.hub();
+        if self.protocol.dialect() < Dialect::Smb300 {
+            hub.used(open.hub_id());
+            return Ok(());
+        }
+        let modifies = matches!(
+            self.request.header.command,
+            Command::Write | Command::SetInfo | Command::Ioctl
+        );
+        let ticket =
+            hub.check_sequence(open.hub_id(), self.channel_sequence(), modifies, self.is_replay())?;
+        self.ticket = Some(ticket);
+        Ok(())
+    }
+
+    /// The file that a request names.
+    pub(crate) fn open(&mut self, named: FileId) -> Result<Arc<Open>, NtStatus> {
+        match self.handle(named)? {
+            Handle::File(open) => Ok(open),
+            Handle::Pipe(_) => Err(NtStatus::INVALID_DEVICE_REQUEST),
+        }
+    }
+
+    /// The client.
+    pub(crate) fn client(&self) -> Guid {
+        self.protocol
+            .negotiated()
+            .map(|both| both.client_guid)
+            .unwrap_or_default()
+    }
+
+    /// `ChannelSequence`; 0 before 3.0 ([MS-SMB2] 3.3.5.2.10).
+    pub(crate) fn channel_sequence(&self) -> u16 {
+        match self.protocol.dialect() >= Dialect::Smb300 {
+            true => self.request.header.channel_sequence(),
+            false => 0,
+        }
+    }
+
+    /// It was sent before, on a channel that was lost.
+    pub(crate) fn is_replay(&self) -> bool {
+        self.request.header.flags.contains(HeaderFlags::REPLAY_OPERATION)
+    }
+
+    /// The share of the request's tree; none for IPC$.
+    pub(crate) fn share(&self) -> Option<Arc<Share>> {
+        self.shared.share(self.tree?.share)
+    }
+
+    /// Who asks.
+    pub(crate) fn token(&self) -> Result<Arc<Token>, NtStatus> {
+        self.shared
+            .token(self.session())
+            .ok_or(NtStatus::USER_SESSION_DELETED)
+    }
+
+    /// Tells the audit of what became of a change of something that is open.
+    pub(crate) fn record_of(&self, action: &'static str, open: &Open, status: NtStatus) {
+        self.record(action, Some(&open.share.name), Some(&open.path()), None, status);
+    }
+
+    /// Tells the audit, if there is one.
+    pub(crate) fn record(
+        &self,
+        action: &'static str,
+        share: Option<&str>,
+        path: Option<&RelPath>,
+        target: Option<&RelPath>,
+        status: NtStatus,
+    ) {
+        if self.shared.audit.is_none() {
+            return;
+        }
+        let token = self.shared.token(self.session());
+        self.shared.record(&Record {
+            action,
+            peer: Some(self.peer),
+            user: token.as_deref().map(|token| token.name.as_str()),
+            share,
+            path: path.map(RelPath::to_string).as_deref(),
+            target: target.map(RelPath::to_string).as_deref(),
+            status,
+        });
+    }
+}

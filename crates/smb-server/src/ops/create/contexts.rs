@@ -1,0 +1,224 @@
+//! Create contexts: what a CREATE asks for beside the file ([MS-SMB2] 3.3.5.9.1 on).
+
+use ropeway_smb_proto::server::Connection;
+use ropeway_smb_proto::server::hub::{
+    DurableGrant, DurableWish, FileKey, Granted, GrantedLease, LeaseRequest,
+};
+use ropeway_smb_wire::create::{AccessMask, CreateRequest, OplockLevel};
+use ropeway_smb_wire::create_context::{
+    AppleServerQuery, DurableReconnect, DurableReconnectV2, Lease, LeaseV2, MaximalAccess, OnDiskId,
+    RequestContext, ResponseContext,
+};
+use ropeway_smb_wire::info::{FileFullEaInformation, FullEa, Information};
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect};
+use ropeway_smb_wire::security::SecurityDescriptor;
+use ropeway_smb_wire::{FileTime, Guid, NtStatus};
+use ropeway_vfs::store::NodeStat;
+
+use super::super::context::Context;
+use crate::open::Open;
+use crate::{apple, attributes, security};
+
+/// SMB2_CREATE_APP_INSTANCE_ID ([MS-SMB2] 2.2.13.2.13).
+const APP_INSTANCE_ID: &[u8] = b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x46\x2E\x14\x4D\x74";
+
+/// All contexts of a request.
+#[derive(Debug, Default)]
+pub(super) struct Asked<'a> {
+    pub(super) eas: Vec<FullEa>,
+    descriptor: Option<&'a [u8]>,
+    durable: Option<DurableWish>,
+    pub(super) reconnect: Option<DurableReconnect>,
+    pub(super) reconnect_v2: Option<DurableReconnectV2>,
+    maximal_access: Option<Option<FileTime>>,
+    pub(super) allocation: Option<u64>,
+    on_disk_id: bool,
+    lease: Option<Lease>,
+    lease_v2: Option<LeaseV2>,
+    apple: Option<AppleServerQuery>,
+    pub(super) app_instance: Option<Guid>,
+}
+
+impl<'a> Asked<'a> {
+    /// Reads them; what a dialect does not have is not looked at.
+    pub(super) fn read(request: &CreateRequest<'a>, dialect: Dialect) -> Result<Self, NtStatus> {
+        let mut asked = Self::default();
+        for context in &request.contexts {
+            match context {
+                RequestContext::EaBuffer(bytes) => {
+                    let list =
+                        FileFullEaInformation::decode(bytes).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+                    asked.eas = list.attributes;
+                }
+                RequestContext::SecurityDescriptor(bytes) => asked.descriptor = Some(bytes),
+                RequestContext::DurableRequest => {
+                    asked.durable.get_or_insert(DurableWish::V1);
+                }
+                RequestContext::DurableReconnect(reconnect) => asked.reconnect = Some(*reconnect),
+                RequestContext::DurableRequestV2(wish) if dialect >= Dialect::Smb300 => {
+                    asked.durable = Some(DurableWish::V2 {
+                        create_guid: wish.create_guid,
+                        timeout_ms: wish.timeout_ms,
+                    });
+                }
+                RequestContext::DurableReconnectV2(reconnect) if dialect >= Dialect::Smb300 => {
+                    asked.reconnect_v2 = Some(*reconnect);
+                }
+                RequestContext::QueryMaximalAccess(since) => asked.maximal_access = Some(*since),
+                RequestContext::AllocationSize(bytes) => asked.allocation = Some(*bytes),
+                // There are no snapshots.
+                RequestContext::TimewarpToken(_) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+                RequestContext::QueryOnDiskId => asked.on_disk_id = true,
+                RequestContext::Lease(lease) if dialect >= Dialect::Smb210 => asked.lease = Some(*lease),
+                RequestContext::LeaseV2(lease) if dialect >= Dialect::Smb300 => asked.lease_v2 = Some(*lease),
+                RequestContext::Apple(query) => asked.apple = Some(*query),
+                RequestContext::Unknown { name, data } if *name == APP_INSTANCE_ID => {
+                    // StructureSize, Reserved, AppInstanceId.
+                    let id = data.get(4..).and_then(|rest| rest.first_chunk::<16>());
+                    asked.app_instance = id.map(|id| Guid(*id));
+                }
+                _ => {}
+            }
+        }
+        asked.check(request)?;
+        Ok(asked)
+    }
+
+    /// [MS-SMB2] 3.3.5.9.7, .10, .12: contexts that exclude one another.
+    fn check(&self, request: &CreateRequest<'_>) -> Result<(), NtStatus> {
+        let names = |wanted: fn(&RequestContext<'_>) -> bool| {
+            request.contexts.iter().filter(|one| wanted(one)).count()
+        };
+        let v1 = names(|one| matches!(one, RequestContext::DurableRequest));
+        let v2 = names(|one| matches!(one, RequestContext::DurableRequestV2(_)));
+        let back = usize::from(self.reconnect.is_some());
+        let back_v2 = usize::from(self.reconnect_v2.is_some());
+        let clash = (v2 > 0 && v1 + back + back_v2 > 0) || (back_v2 > 0 && v1 + back > 0);
+        if clash {
+            Err(NtStatus::INVALID_PARAMETER)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn is_reconnect(&self) -> bool {
+        self.reconnect.is_some() || self.reconnect_v2.is_some()
+    }
+
+    pub(super) fn durable(&self) -> Option<DurableWish> {
+        self.durable
+    }
+
+    /// The lease that a durable handle is claimed back with, whatever the oplock level says.
+    pub(super) fn kept_lease(&self) -> Option<LeaseRequest> {
+        let v2 = self.lease_v2.as_ref().map(LeaseRequest::from);
+        v2.or_else(|| self.lease.as_ref().map(LeaseRequest::from))
+    }
+
+    /// The lease, if the oplock level says that one is wanted and the connection has them.
+    pub(super) fn lease(
+        &self,
+        request: &CreateRequest<'_>,
+        directory: bool,
+        connection: &Connection,
+    ) -> Option<LeaseRequest> {
+        let capabilities = connection
+            .negotiated()
+            .map(|both| both.capabilities)
+            .unwrap_or_default();
+        if request.oplock_level != OplockLevel::Lease || !capabilities.contains(Capabilities::LEASING) {
+            return None;
+        }
+        if directory && !(self.lease_v2.is_some() && capabilities.contains(Capabilities::DIRECTORY_LEASING)) {
+            return None;
+        }
+        match (&self.lease_v2, &self.lease) {
+            (Some(lease), _) => Some(LeaseRequest::from(lease)),
+            (None, Some(lease)) => Some(LeaseRequest::from(lease)),
+            _ => None,
+        }
+    }
+
+    /// A lease key stands for one file ([MS-SMB2] 3.3.5.9.8), also where no lease is granted.
+    pub(super) fn clashes(&self, context: &Context<'_>, file: &FileKey) -> bool {
+        let key = self.lease_v2.map(|lease| lease.lease.lease_key);
+        let key = key.or(self.lease.map(|lease| lease.lease_key));
+        key.is_some_and(|key| {
+            context
+                .shared
+                .hub()
+                .is_leased_elsewhere(context.client(), key, file)
+        })
+    }
+
+    /// The descriptor that the new file is to have.
+    pub(super) fn security(&self) -> Result<Option<SecurityDescriptor>, NtStatus> {
+        self.descriptor.map(security::explicit).transpose()
+    }
+
+    /// A reservation is shown even where the disk has kept none.
+    pub(super) fn allocation_shown(&self, stat: &NodeStat) -> u64 {
+        match self.allocation {
+            Some(bytes) if stat.size == 0 => bytes.checked_next_multiple_of(4096).unwrap_or(bytes),
+            _ => 0,
+        }
+    }
+}
+
+/// The reply's contexts.
+pub(super) fn answers<'a>(
+    context: &Context<'_>,
+    open: &Open,
+    granted: &Granted,
+    asked: &Asked<'_>,
+    stat: &NodeStat,
+) -> Vec<ResponseContext<'a>> {
+    let mut answers = Vec::new();
+    if let Some(since) = asked.maximal_access {
+        // [MS-SMB2] 3.3.5.9.5: nothing new since then.
+        let unchanged = since.is_some_and(|since| since == attributes::file_time(stat.modified));
+        let (query_status, maximal_access) = if unchanged {
+            (NtStatus::NONE_MAPPED, AccessMask::default())
+        } else {
+            let node = open.base.as_deref().unwrap_or(&*open.node);
+            let allowed = context
+                .token()
+                .and_then(|token| security::rights(&open.share, &token, node, stat, &open.path()));
+            match allowed {
+                Ok(allowed) => (NtStatus::SUCCESS, allowed),
+                Err(status) => (status, AccessMask::default()),
+            }
+        };
+        answers.push(ResponseContext::MaximalAccess(MaximalAccess {
+            query_status,
+            maximal_access,
+        }));
+    }
+    if asked.on_disk_id {
+        let features = open.share.store.features();
+        answers.push(ResponseContext::OnDiskId(OnDiskId {
+            disk_file_id: attributes::index_number(stat.id, features),
+            volume_id: features.volume,
+            reserved: [0; 16],
+        }));
+    }
+    match granted.lease {
+        Some(GrantedLease::V1(lease)) => answers.push(ResponseContext::Lease(lease)),
+        Some(GrantedLease::V2(lease)) => answers.push(ResponseContext::LeaseV2(lease)),
+        None => {}
+    }
+    match granted.durable {
+        Some(DurableGrant::V1) => answers.push(ResponseContext::Durable),
+        Some(DurableGrant::V2(response)) => answers.push(ResponseContext::DurableV2(response)),
+        None => {}
+    }
+    if let Some(query) = &asked.apple {
+        if let Some(session) = context.shared.sessions().get_mut(context.session()) {
+            session.apple_listings |= apple::wants_listings(query);
+            session.apple_copies |= apple::offers_copies(query);
+        }
+        let reply = apple::reply(query, apple::AppleView::default());
+        answers.push(ResponseContext::Apple(reply));
+    }
+    answers
+}

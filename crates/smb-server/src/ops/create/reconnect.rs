@@ -1,0 +1,71 @@
+//! CREATE that claims a durable handle back ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12).
+
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::hub::ReconnectRequest;
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::create::{CreateAction, CreateDisposition, CreateRequest, OplockLevel};
+use ropeway_smb_wire::header::HEADER_LEN;
+
+use super::super::context::{Context, Outcome};
+use super::super::name;
+use super::contexts::Asked;
+use super::reply;
+use crate::open::Handle;
+use crate::share::Share;
+
+/// The message with values that a decoder takes: CreateDisposition and RequestedOplockLevel ([MS-SMB2] 2.2.13).
+pub(super) fn made_readable(message: &[u8]) -> Option<Vec<u8>> {
+    const OPLOCK_LEVEL: usize = HEADER_LEN + 3;
+    const DISPOSITION: usize = HEADER_LEN + 36;
+    let mut message = message.to_vec();
+    let level = message.get_mut(OPLOCK_LEVEL)?;
+    if OplockLevel::from_wire(*level).is_none() {
+        *level = OplockLevel::None.to_wire();
+    }
+    let disposition = message.get_mut(DISPOSITION..DISPOSITION + 4)?;
+    disposition.copy_from_slice(&CreateDisposition::Open.to_wire().to_le_bytes());
+    Some(message)
+}
+
+pub(super) fn reconnect(
+    context: &mut Context<'_>,
+    request: &CreateRequest<'_>,
+    asked: &Asked<'_>,
+    share: &Arc<Share>,
+    share_id: u32,
+) -> Outcome {
+    let token = context.token()?;
+    let (file_id, create_guid) = match (&asked.reconnect_v2, &asked.reconnect) {
+        (Some(v2), _) => (v2.file_id, Some(v2.create_guid)),
+        (None, Some(v1)) => (v1.file_id, None),
+        (None, None) => return Err(NtStatus::INVALID_PARAMETER),
+    };
+    // The name as the disk has it, if it can be found; a lease's name has to be the same.
+    let path =
+        name::parse(&request.name).map(|target| share.store.resolve(&target.path).unwrap_or(target.path));
+    let path = path
+        .map(|path| name::to_wire(&path))
+        .unwrap_or_else(|_| request.name.clone());
+    let granted = {
+        let mut hub = context.shared.hub();
+        hub.reconnect(&ReconnectRequest {
+            file_id,
+            create_guid,
+            lease: asked.kept_lease(),
+            path,
+            share_id,
+            connection: context.waiter.connection,
+            session: context.session(),
+            tree: context.request.tree,
+            client: context.client(),
+            user: Arc::from(token.name.as_str()),
+            channel_sequence: context.channel_sequence(),
+        })?
+    };
+    let Some(Handle::File(open)) = context.shared.handle(granted.open.get()) else {
+        return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+    };
+    open.set_owner(context.session(), context.request.tree);
+    reply(context, &open, &granted, asked, CreateAction::OPENED, None)
+}

@@ -1,0 +1,332 @@
+//! READ, WRITE, FLUSH ([MS-SMB2] 3.3.5.12, 3.3.5.13, 3.3.5.11).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_smb_proto::compression::Algorithms;
+use ropeway_smb_proto::server::ReplyFrame;
+use ropeway_smb_proto::server::hub::Touch;
+use ropeway_smb_wire::create::{AccessMask, CreateOptions};
+use ropeway_smb_wire::flush::{FlushRequest, FlushResponse};
+use ropeway_smb_wire::header::Header;
+use ropeway_smb_wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, ReadResponse};
+use ropeway_smb_wire::write::{WriteFlags, WriteRequest, WriteResponse};
+use ropeway_smb_wire::{NtStatus, SessionId};
+
+use super::context::{Context, Done, Outcome};
+use super::{ioctl, notify};
+use crate::open::{Handle, Open};
+use crate::shared::{Counters, Shared};
+use crate::{posix, set_file, status};
+
+/// Writes from this size on go to the pool where the frame can go with them. Below, handing over costs more than it
+/// gains: a guess. Where no device stands behind the file it gains nothing at all.
+const POOL_WRITE_MIN: usize = 128 << 10;
+
+/// The highest offset of a file ([MS-FSA] 2.1.5.2): lengths are signed.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+pub(super) fn read(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(ReadRequest::decode)?;
+    context
+        .protocol
+        .check_size(&context.request.header, request.length as usize)?;
+    let open = match context.handle(request.file_id)? {
+        Handle::Pipe(pipe) => return ioctl::read_pipe(context, &pipe, &request),
+        Handle::File(open) => open,
+    };
+    if open.directory {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    if !open
+        .access
+        .intersects(AccessMask::READ_DATA | AccessMask::EXECUTE)
+    {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let length = u64::from(request.length);
+    let end = request.offset.checked_add(length);
+    if end.is_none_or(|end| end > OFFSET_MAX) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    check_locks(context.shared, &open, request.offset, length, false)?;
+    if length == 0 {
+        // An empty read succeeds unless a minimum was asked for.
+        if request.minimum_count > 0 {
+            return Err(NtStatus::END_OF_FILE);
+        }
+        return context.reply(|w| ReadResponse::default().encode_head(w, 0));
+    }
+    let header = context.protocol.reply(context.request, NtStatus::SUCCESS);
+    let signer = context.request.signer;
+    let compression = compression(context, &request);
+    if context.may_offload {
+        let taken = fill(context.frame, &header, signer, &request, |buffer, offset| {
+            open.node
+                .read_cached(buffer, offset)
+                .map_err(|error| status::of(&error))
+        });
+        return match taken {
+            Filled::Yes(count) => {
+                compress(context.frame, &open, compression, count);
+                was_read(context.shared, &open, &request, count);
+                Ok(Done::Replied)
+            }
+            Filled::Failed => Ok(Done::Replied),
+            Filled::NotCached => {
+                let shared = Arc::clone(context.shared);
+                Ok(Done::Job(
+                    Some(header),
+                    Box::new(move |mut frame, header, signer| {
+                        let count = read_now(&shared, &open, &mut frame, &header, signer, &request);
+                        compress(&mut frame, &open, compression, count);
+                        frame
+                    }),
+                ))
+            }
+        };
+    }
+    let count = read_now(context.shared, &open, context.frame, &header, signer, &request);
+    compress(context.frame, &open, compression, count);
+    Ok(Done::Replied)
+}
+
+/// Whether neither clients' locks nor those of local programs are in the way.
+pub(super) fn check_locks(
+    shared: &Shared,
+    open: &Open,
+    offset: u64,
+    length: u64,
+    write: bool,
+) -> Result<(), NtStatus> {
+    let id = open.hub_id();
+    let looks_itself = {
+        let hub = shared.hub();
+        hub.check_io(id, offset, length, write)?;
+        hub.caches(id, write)
+    };
+    match looks_itself {
+        true => Ok(()),
+        false => posix::check_io(shared, open, offset, length, write),
+    }
+}
+
+/// How the answer may be compressed: as agreed on, if the client asks for it ([MS-SMB2] 3.3.5.12).
+fn compression(context: &Context<'_>, request: &ReadRequest) -> Algorithms {
+    match context.protocol.negotiated() {
+        Some(both) if request.flags.contains(ReadFlags::REQUEST_COMPRESSED) => both.compression(),
+        _ => Algorithms::default(),
+    }
+}
+
+/// Has what was read compressed, if it is worth it.
+fn compress(frame: &mut ReplyFrame, open: &Open, compression: Algorithms, count: u64) {
+    if count > 0 && !compression.is_empty() {
+        // No more than a frame holds.
+        frame.compress_payload(count as usize, |data| {
+            open.state.gauge.is_worth(compression, data)
+        });
+    }
+}
+
+fn read_now(
+    shared: &Shared,
+    open: &Open,
+    frame: &mut ReplyFrame,
+    header: &Header,
+    signer: Option<SessionId>,
+    request: &ReadRequest,
+) -> u64 {
+    let filled = fill(frame, header, signer, request, |buffer, offset| {
+        open.node
+            .read_at(buffer, offset)
+            .map(Some)
+            .map_err(|error| status::of(&error))
+    });
+    let Filled::Yes(count) = filled else { return 0 };
+    was_read(shared, open, request, count);
+    count
+}
+
+/// Counts, and moves `CurrentByteOffset` on as Samba does; Windows leaves it where it is.
+fn was_read(shared: &Shared, open: &Open, request: &ReadRequest, count: u64) {
+    Counters::add(&shared.counters.bytes_read, count);
+    open.position.store(request.offset + count, Ordering::Relaxed);
+    // Times that the client has frozen stay; a failure to put them back is no failure to read.
+    _ = set_file::refreeze(open);
+}
+
+enum Filled {
+    Yes(u64),
+    Failed,
+    NotCached,
+}
+
+/// Pushes the reply, with the data read straight into the frame.
+fn fill(
+    frame: &mut ReplyFrame,
+    header: &Header,
+    signer: Option<SessionId>,
+    request: &ReadRequest,
+    read: impl FnOnce(&mut [u8], u64) -> Result<Option<usize>, NtStatus>,
+) -> Filled {
+    let fixed = |count: usize, out: &mut ropeway_smb_wire::Writer<'_>| {
+        ReadResponse::default().encode_head(out, count as u32);
+    };
+    let outcome = frame.push_payload(
+        header,
+        signer,
+        READ_RESPONSE_FIXED_LEN,
+        request.length as usize,
+        |buffer| {
+            let count = read(buffer, request.offset)?;
+            match count {
+                // [MS-SMB2] 3.3.5.12: nothing, or less than the client can do with.
+                Some(count) if count == 0 || count < request.minimum_count as usize => {
+                    Err(NtStatus::END_OF_FILE)
+                }
+                count => Ok(count),
+            }
+        },
+        fixed,
+    );
+    match outcome {
+        Ok(Some(count)) => Filled::Yes(count as u64),
+        Ok(None) => Filled::NotCached,
+        Err(status) => {
+            let header = Header { status, ..*header };
+            frame.push_error(&header, signer);
+            Filled::Failed
+        }
+    }
+}
+
+pub(super) fn write(context: &mut Context<'_>) -> Outcome {
+    let (request, payload) = context.decode(WriteRequest::decode_head)?;
+    let range = payload
+        .range(context.message.len())
+        .map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let length = range.len();
+    context.protocol.check_size(&context.request.header, length)?;
+    let data = &context.message[range.clone()];
+    let open = match context.handle(request.file_id)? {
+        Handle::Pipe(pipe) => return ioctl::write_pipe(context, &pipe, data),
+        Handle::File(open) => open,
+    };
+    if open.directory {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    if !open
+        .access
+        .intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA)
+    {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let end = request
+        .offset
+        .checked_add(length as u64)
+        .filter(|end| *end <= OFFSET_MAX);
+    if end.is_none() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    check_locks(context.shared, &open, request.offset, length as u64, true)?;
+    context.shared.hub().touch(
+        context.shared.now_ms(),
+        Some(open.hub_id()),
+        &open.file,
+        Touch::Write,
+        context.waiter,
+    );
+    if length == 0 {
+        return context.reply(|w| WriteResponse { count: 0 }.encode(w));
+    }
+    let through = request.flags.contains(WriteFlags::WRITE_THROUGH)
+        || open.options.contains(CreateOptions::WRITE_THROUGH);
+    if context.may_offload_write && length >= POOL_WRITE_MIN && !open.node.in_memory() {
+        let shared = Arc::clone(context.shared);
+        return Ok(Done::Write(Box::new(
+            move |message, mut frame, header, signer| {
+                let outcome = write_now(&shared, &open, &message[range], request.offset, through);
+                answer(&mut frame, &header, signer, outcome);
+                frame
+            },
+        )));
+    }
+    let count = write_now(context.shared, &open, data, request.offset, through)?;
+    context.reply(|w| WriteResponse { count }.encode(w))
+}
+
+fn answer(
+    frame: &mut ReplyFrame,
+    header: &Header,
+    signer: Option<SessionId>,
+    outcome: Result<u32, NtStatus>,
+) {
+    match outcome {
+        Ok(count) => frame.push(header, signer, |w| WriteResponse { count }.encode(w)),
+        Err(status) => frame.push_error(&Header { status, ..*header }, signer),
+    }
+}
+
+fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bool) -> Result<u32, NtStatus> {
+    if open.access.contains(AccessMask::WRITE_DATA) {
+        open.node
+            .write_at(data, offset)
+            .map_err(|error| status::of(&error))?;
+    } else {
+        append(shared, open, data, offset)?;
+    }
+    if through {
+        open.node.sync().map_err(|error| status::of(&error))?;
+    }
+    Counters::add(&shared.counters.bytes_written, data.len() as u64);
+    _ = set_file::refreeze(open);
+    notify::written(shared, open);
+    Ok(data.len() as u32)
+}
+
+/// Writes for an open that may only append ([MS-SMB2] 3.3.5.13): what is there already stays as it is.
+fn append(shared: &Shared, open: &Open, data: &[u8], offset: u64) -> Result<(), NtStatus> {
+    // Of two that append at the same place the second is too late.
+    let _one = shared.appending(&open.file);
+    let stat = open.node.stat().map_err(|error| status::of(&error))?;
+    if offset < stat.size {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    open.node
+        .write_at(data, offset)
+        .map_err(|error| status::of(&error))
+}
+
+pub(super) fn flush(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(FlushRequest::decode)?;
+    let open = match context.handle(request.file_id)? {
+        Handle::Pipe(_) => return context.reply(|w| FlushResponse.encode(w)),
+        Handle::File(open) => open,
+    };
+    let writable = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
+    if !open.access.intersects(writable) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if context.may_offload && !open.node.in_memory() {
+        let node = Arc::clone(&open.node);
+        return Ok(Done::Job(
+            None,
+            Box::new(move |mut frame, header, signer| {
+                match node.sync() {
+                    Ok(()) => frame.push(&header, signer, |w| FlushResponse.encode(w)),
+                    Err(error) => {
+                        let header = Header {
+                            status: status::of(&error),
+                            ..header
+                        };
+                        frame.push_error(&header, signer);
+                    }
+                }
+                frame
+            }),
+        ));
+    }
+    open.node.sync().map_err(|error| status::of(&error))?;
+    context.reply(|w| FlushResponse.encode(w))
+}

@@ -1,0 +1,226 @@
+//! IOCTL ([MS-SMB2] 3.3.5.15), and pipes' READ and WRITE.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use ropeway_smb_proto::server::hub::{OpenId, Touch, TouchOutcome};
+use ropeway_smb_wire::fsctl::CtlCode;
+use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
+use ropeway_smb_wire::ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
+use ropeway_smb_wire::read::{ReadRequest, ReadResponse};
+use ropeway_smb_wire::write::WriteResponse;
+use ropeway_smb_wire::{FileId, NtStatus};
+
+use super::context::{Context, Outcome};
+use super::{io, notify};
+use crate::fsctl::{self, CopyView, Range};
+use crate::interfaces;
+use crate::open::{Handle, Open, PipeOpen};
+use crate::shared::Shared;
+
+pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(IoctlRequest::decode)?;
+    if !request.flags.contains(IoctlFlags::IS_FSCTL) {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    let output_max = request.max_output_response as usize;
+    let largest = request
+        .input
+        .len()
+        .max(output_max)
+        .max(request.max_input_response as usize);
+    context.protocol.check_size(&context.request.header, largest)?;
+    match request.ctl_code {
+        CtlCode::VALIDATE_NEGOTIATE_INFO => return validate(context, &request),
+        CtlCode::QUERY_NETWORK_INTERFACE_INFO => {
+            let interfaces = interfaces::told(&context.shared.addresses, context.local);
+            let output = fsctl::network_interfaces(&interfaces, output_max)?;
+            return answer(context, &request, request.file_id, NtStatus::SUCCESS, &output);
+        }
+        CtlCode::DFS_GET_REFERRALS | CtlCode::DFS_GET_REFERRALS_EX => return Err(NtStatus::NOT_FOUND),
+        CtlCode::PIPE_WAIT => return Err(NtStatus::NOT_SUPPORTED),
+        _ => {}
+    }
+    let (status, output) = match context.handle(request.file_id)? {
+        Handle::Pipe(pipe) => {
+            if request.ctl_code != CtlCode::PIPE_TRANSCEIVE {
+                return Err(NtStatus::INVALID_DEVICE_REQUEST);
+            }
+            let mut server = pipe.server.lock().unwrap_or_else(PoisonError::into_inner);
+            server.transceive(request.input, output_max)?
+        }
+        Handle::File(open) => {
+            if request.ctl_code == CtlCode::SET_REPARSE_POINT {
+                let now = context.shared.now_ms();
+                let id = Some(open.hub_id());
+                let mut hub = context.shared.hub();
+                let outcome = hub.touch(now, id, &open.file, Touch::Delete, context.waiter);
+                if outcome == TouchOutcome::Wait {
+                    return Ok(super::Done::Wait);
+                }
+            }
+            let outcome = control(context, &open, &request, output_max);
+            if request.ctl_code == CtlCode::SET_REPARSE_POINT {
+                let status = outcome
+                    .as_ref()
+                    .map_or_else(|status| *status, |(status, _)| *status);
+                context.record_of("reparse", &open, status);
+            }
+            outcome?
+        }
+    };
+    let file_id = context.compound.file(request.file_id);
+    answer(context, &request, file_id, status, &output)
+}
+
+fn answer(
+    context: &mut Context<'_>,
+    request: &IoctlRequest<'_>,
+    file_id: FileId,
+    status: NtStatus,
+    output: &[u8],
+) -> Outcome {
+    let response = IoctlResponse {
+        ctl_code: request.ctl_code,
+        file_id,
+        input: &[],
+        output,
+    };
+    context.reply_with(status, |w| response.encode(w))
+}
+
+/// A control of a file.
+fn control(
+    context: &mut Context<'_>,
+    open: &Arc<Open>,
+    request: &IoctlRequest<'_>,
+    output_max: usize,
+) -> crate::answer::Answer {
+    let shared = Arc::clone(context.shared);
+    let session = context.session().0;
+    let tree = context.request.tree.0;
+    let locked = |open: &Open, range: Range| {
+        io::check_locks(&shared, open, range.offset, range.length, range.write).is_err()
+    };
+    let own = |id: u64| match shared.handle(id) {
+        Some(handle) if handle.belongs_to(session, tree) => handle.file().cloned(),
+        _ => None,
+    };
+    let of_session = |id: u64| {
+        let open = shared.handle(id)?.file().cloned()?;
+        (open.session.load(Ordering::Relaxed) == session).then_some(open)
+    };
+    let changes = matches!(
+        request.ctl_code,
+        CtlCode::SRV_COPYCHUNK
+            | CtlCode::SRV_COPYCHUNK_WRITE
+            | CtlCode::SET_ZERO_DATA
+            | CtlCode::DUPLICATE_EXTENTS_TO_FILE
+    );
+    if changes {
+        let now = shared.now_ms();
+        let id = Some(open.hub_id());
+        shared
+            .hub()
+            .touch(now, id, &open.file, Touch::Write, context.waiter);
+    }
+    let apple = shared
+        .sessions()
+        .get(context.session())
+        .is_some_and(|one| one.apple_copies);
+    let outcome = match request.ctl_code {
+        CtlCode::SRV_COPYCHUNK | CtlCode::SRV_COPYCHUNK_WRITE => {
+            let view = CopyView {
+                // The source may be in another tree of the session ([MS-SMB2] 3.3.5.15.6).
+                source: &|key| of_session(fsctl::resume_id(key)),
+                locked: &locked,
+                apple,
+            };
+            fsctl::copy_chunks(open, request.ctl_code, request.input, output_max, &view)
+        }
+        CtlCode::DUPLICATE_EXTENTS_TO_FILE => {
+            let source = |id: FileId| OpenId::from_file_id(id).and_then(|id| own(id.get()));
+            fsctl::duplicate_extents(open, request.input, source, &locked)
+                .map(|()| (NtStatus::SUCCESS, Vec::new()))
+        }
+        CtlCode::SET_REPARSE_POINT => set_reparse(&shared, open, request, &locked),
+        code => fsctl::control(open, code, request.input, output_max, &locked),
+    };
+    if changes && outcome.is_ok() {
+        notify::written(&shared, open);
+    }
+    outcome
+}
+
+/// A link takes the place of the node: whoever else has it open would write to what nobody finds any more. From the look at
+/// the other opens to the end nobody opens it.
+fn set_reparse(
+    shared: &Shared,
+    open: &Open,
+    request: &IoctlRequest<'_>,
+    locked: fsctl::Locked<'_>,
+) -> crate::answer::Answer {
+    {
+        let mut hub = shared.hub();
+        if hub.delete_pending(&open.file) {
+            return Err(NtStatus::DELETE_PENDING);
+        }
+        if hub.opens_of(&open.file).nth(1).is_some() {
+            return Err(NtStatus::SHARING_VIOLATION);
+        }
+        hub.set_delete_pending(open.hub_id(), true)?;
+    }
+    let outcome = fsctl::control(open, request.ctl_code, request.input, 0, locked);
+    let kept = shared.hub().set_delete_pending(open.hub_id(), false);
+    kept.and(outcome)
+}
+
+/// [MS-SMB2] 3.3.5.15.12.
+fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
+    let Some(both) = context.protocol.negotiated() else {
+        return Err(NtStatus::INVALID_PARAMETER);
+    };
+    let client = ValidateNegotiateRequest {
+        capabilities: both.client_capabilities,
+        guid: both.client_guid,
+        security_mode: both.client_security_mode,
+        dialects: Vec::new(),
+    };
+    let server = ValidateNegotiateResponse {
+        capabilities: both.capabilities,
+        guid: context.shared.config.server_guid,
+        security_mode: both.security_mode,
+        dialect: both.dialect.code(),
+    };
+    let supported: Vec<u16> = context
+        .shared
+        .config
+        .dialects()
+        .map(|dialect| dialect.code())
+        .collect();
+    let output_max = request.max_output_response as usize;
+    match fsctl::validate_negotiate(request.input, output_max, &client, &server, &supported) {
+        Some(output) => answer(context, request, request.file_id, NtStatus::SUCCESS, &output),
+        // Somebody has tampered with the negotiation: the connection ends without an answer.
+        None => Ok(super::Done::Hangup(
+            "a NEGOTIATE that somebody changed on the way",
+        )),
+    }
+}
+
+pub(super) fn read_pipe(context: &mut Context<'_>, pipe: &PipeOpen, request: &ReadRequest) -> Outcome {
+    let (status, data) = {
+        let mut server = pipe.server.lock().unwrap_or_else(PoisonError::into_inner);
+        server.read(request.length as usize)?
+    };
+    context.reply_with(status, |w| ReadResponse::default().encode(w, &data))
+}
+
+pub(super) fn write_pipe(context: &mut Context<'_>, pipe: &PipeOpen, data: &[u8]) -> Outcome {
+    {
+        let mut server = pipe.server.lock().unwrap_or_else(PoisonError::into_inner);
+        server.write(data)?;
+    }
+    let count = data.len() as u32;
+    context.reply(|w| WriteResponse { count }.encode(w))
+}

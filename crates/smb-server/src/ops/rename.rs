@@ -1,0 +1,354 @@
+//! SET_INFO that changes names: rename, hard link, deletion ([MS-FSA] 2.1.5.15.3, .6, .12).
+
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::hub::{OpenId, Touch, TouchOutcome};
+use ropeway_smb_wire::change_notify::{Action, CompletionFilter};
+use ropeway_smb_wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_wire::info::{DispositionFlags, RenameFlags};
+use ropeway_smb_wire::{FileAttributes, NtStatus, Text};
+use ropeway_vfs::store::NodeOpen;
+use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
+
+use super::context::{Context, Done};
+use super::create::key_of;
+use super::name;
+use crate::open::{Handle, Open};
+use crate::shared::Shared;
+use crate::{attributes, links, security, status};
+
+/// Whether it is done, or waits for others to make room.
+type Step = Result<Option<Done>, NtStatus>;
+
+/// Waits if others have to make room first.
+fn make_room(context: &Context<'_>, open: &Open, why: Touch) -> Step {
+    let now = context.shared.now_ms();
+    let outcome = context
+        .shared
+        .hub()
+        .touch(now, Some(open.hub_id()), &open.file, why, context.waiter);
+    step_of(outcome)
+}
+
+fn step_of(outcome: TouchOutcome) -> Step {
+    match outcome {
+        TouchOutcome::Ready => Ok(None),
+        TouchOutcome::Wait => Ok(Some(Done::Wait)),
+        TouchOutcome::Refused(status) => Err(status),
+    }
+}
+
+/// The same before a renaming, of all that a folder holds too.
+fn make_room_beneath(context: &Context<'_>, open: &Open, share_id: u32, path: &Text) -> Step {
+    if !open.directory {
+        return make_room(context, open, Touch::Rename);
+    }
+    let now = context.shared.now_ms();
+    let outcome = {
+        let mut hub = context.shared.hub();
+        hub.touch_beneath(now, Some(open.hub_id()), share_id, path, context.waiter)
+    };
+    match step_of(outcome)? {
+        None => make_room(context, open, Touch::Rename),
+        waits => Ok(waits),
+    }
+}
+
+/// FileDispositionInformation and its Ex.
+pub(super) fn dispose(context: &Context<'_>, open: &Open, flags: DispositionFlags) -> Step {
+    let delete = flags.contains(DispositionFlags::DELETE);
+    if delete {
+        let stat = open.node.stat().map_err(|error| status::of(&error))?;
+        let kept = attributes::of(&stat, false);
+        let ignores = flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE);
+        if kept.contains(FileAttributes::READONLY) && !ignores {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        if open.path().is_root() && open.stream.is_none() {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        if open.directory && open.stream.is_none() {
+            let mut entries = open.node.entries().map_err(|error| status::of(&error))?;
+            if entries.next().map_err(|error| status::of(&error))?.is_some() {
+                return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+            }
+        }
+        if open.stream.is_none() {
+            // As Windows, which asks when the file is marked: at the close there is nobody left to tell.
+            let checked = open.share.store.check_remove(&open.path());
+            checked.map_err(|error| status::of(&error))?;
+        }
+        if let Some(waits) = make_room(context, open, Touch::Delete)? {
+            return Ok(Some(waits));
+        }
+    }
+    context
+        .shared
+        .hub()
+        .set_delete_pending(open.hub_id(), delete)
+        .map(|()| None)
+}
+
+/// FileRenameInformation and its Ex.
+pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags, to: &Text) -> Step {
+    let replace = flags.contains(RenameFlags::REPLACE_IF_EXISTS);
+    if to.units().first() == Some(&u16::from(b':')) {
+        return rename_stream(context, open, to, replace);
+    }
+    if open.stream.is_some() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let (from, to) = (open.path(), destination(open, &name::tidied(to))?);
+    if from.is_root() || to.is_root() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    links::check_move(&open.share, &from, &to)?;
+    // [MS-FSA] 2.1.5.15.11: what comes into another folder is added to it.
+    if from.parent() != to.parent() {
+        let token = context.token()?;
+        security::check_adding(&open.share, &token, &to, open.directory)?;
+    }
+    let share_id = context.tree.map_or(0, |tree| tree.share);
+    let old = name::to_wire(&from);
+    if let Some(waits) = make_room_beneath(context, open, share_id, &old)? {
+        return Ok(Some(waits));
+    }
+    if open.directory
+        && context
+            .shared
+            .hub()
+            .opens_beneath(share_id, &old)
+            .next()
+            .is_some()
+    {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let real = real_path(open, &to)?;
+    if let Some(waits) = clear_target(context, open, &from, &real, replace)? {
+        return Ok(Some(waits));
+    }
+    check_parent(context, open, &to)?;
+    let to = put_under(open, &from, real, to, |to| {
+        let store = &open.share.store;
+        open.share.by_name(open.named_node(), &from, |id| {
+            store.rename_node(id, &from, to, replace)
+        })
+    })?;
+    let new = name::to_wire(&to);
+    let filter = if open.directory {
+        CompletionFilter::DIR_NAME
+    } else {
+        CompletionFilter::FILE_NAME
+    };
+    {
+        let mut hub = context.shared.hub();
+        let moved = hub.renamed(share_id, &old, &new);
+        hub.changed_name(share_id, &old, &new, filter);
+        drop(hub);
+        context.shared.renamed(&moved, &from, &to);
+    }
+    context.record(
+        "rename",
+        Some(&open.share.name),
+        Some(&from),
+        Some(&to),
+        NtStatus::SUCCESS,
+    );
+    Ok(None)
+}
+
+/// A new path: its folders as on disk, its last name as written.
+fn destination(open: &Open, to: &Text) -> Result<RelPath, NtStatus> {
+    let target = name::parse(to).map_err(|status| match status {
+        NtStatus::INVALID_PARAMETER => NtStatus::OBJECT_NAME_INVALID,
+        other => other,
+    })?;
+    if target.names_stream {
+        return Err(NtStatus::OBJECT_NAME_INVALID);
+    }
+    let (Some(parent), Some(last)) = (target.path.parent(), target.path.file_name()) else {
+        return Ok(target.path);
+    };
+    let parent = open
+        .share
+        .store
+        .resolve(&parent)
+        .map_err(|_| NtStatus::OBJECT_PATH_NOT_FOUND)?;
+    if !parent.is_root() {
+        let opened = open.share.store.open(&parent, &NodeOpen::default());
+        let stat = opened.map_err(|_| NtStatus::OBJECT_PATH_NOT_FOUND)?.stat;
+        if stat.kind != Kind::Directory {
+            return Err(NtStatus::OBJECT_PATH_NOT_FOUND);
+        }
+    }
+    Ok(parent.join(&last))
+}
+
+/// What lies at a path, as on disk: another spelling of the last name, perhaps.
+fn real_path(open: &Open, path: &RelPath) -> Result<RelPath, NtStatus> {
+    open.share.store.resolve(path).map_err(|error| status::of(&error))
+}
+
+/// What is in the way is replaced only if it is a file that this user may delete and nobody has open.
+fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, real: &RelPath, replace: bool) -> Step {
+    // Another spelling of the same name.
+    if real == from {
+        return Ok(None);
+    }
+    let how = NodeOpen {
+        link_itself: true,
+        ..NodeOpen::default()
+    };
+    let target = match open.share.store.open(real, &how) {
+        Ok(target) => target,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(status::of(&error)),
+    };
+    if !replace {
+        return Err(NtStatus::OBJECT_NAME_COLLISION);
+    }
+    let kept = attributes::of(&target.stat, false);
+    if target.stat.kind == Kind::Directory || kept.contains(FileAttributes::READONLY) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    // Who replaces it deletes it, by its own leave or its folder's.
+    let token = context.token()?;
+    let rights = security::rights(&open.share, &token, &*target.node, &target.stat, real)?;
+    if !rights.contains(AccessMask::DELETE) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let key = key_of(&target.stat, None);
+    let now = context.shared.now_ms();
+    let outcome = {
+        let mut hub = context.shared.hub();
+        hub.touch(now, Some(open.hub_id()), &key, Touch::Replace, context.waiter)
+    };
+    if let Some(waits) = step_of(outcome)? {
+        return Ok(Some(waits));
+    }
+    if context.shared.hub().opens_of(&key).next().is_some() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    Ok(None)
+}
+
+/// Puts a file under a name. One there whose name differs in case only (`real`) is replaced in one step, and then spelled anew
+/// if that can be: at every moment there is one file or the other. Gives the name that it has.
+fn put_under(
+    open: &Open,
+    from: &RelPath,
+    real: RelPath,
+    to: RelPath,
+    put: impl FnOnce(&RelPath) -> ropeway_vfs::Result<()>,
+) -> Result<RelPath, NtStatus> {
+    if real == to || real == *from {
+        put(&to).map_err(|error| name_error(&error))?;
+        return Ok(to);
+    }
+    put(&real).map_err(|error| name_error(&error))?;
+    Ok(match open.share.store.rename(&real, &to, false) {
+        Ok(()) => to,
+        Err(_) => real,
+    })
+}
+
+/// A renaming opens the target's folder to add to it, sharing reading and writing but not deletion.
+fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), NtStatus> {
+    let Some(parent) = to.parent() else {
+        return Ok(());
+    };
+    let opened = open
+        .share
+        .store
+        .open(&parent, &NodeOpen::default())
+        .map_err(|error| status::of(&error))?;
+    let key = key_of(&opened.stat, None);
+    let adds = if open.directory {
+        AccessMask::ADD_SUBDIRECTORY
+    } else {
+        AccessMask::ADD_FILE
+    };
+    let share = ShareAccess::READ | ShareAccess::WRITE;
+    let hub = context.shared.hub();
+    hub.check_renaming_into(open.hub_id(), &key, adds, share)
+}
+
+fn name_error(error: &ropeway_vfs::Error) -> NtStatus {
+    match error.kind {
+        ErrorKind::IsADirectory | ErrorKind::NotADirectory | ErrorKind::NotEmpty => NtStatus::ACCESS_DENIED,
+        ErrorKind::Misuse | ErrorKind::Other => NtStatus::ACCESS_DENIED,
+        _ => status::of(error),
+    }
+}
+
+fn rename_stream(context: &Context<'_>, open: &Open, to: &Text, replace: bool) -> Step {
+    let target = name::parse(to)?;
+    let (Some(stream), Some(base)) = (&open.stream, &open.base) else {
+        return Err(NtStatus::INVALID_PARAMETER);
+    };
+    let Some(new) = target.stream else {
+        return Err(NtStatus::INVALID_PARAMETER);
+    };
+    if let Some(waits) = make_room(context, open, Touch::Rename)? {
+        return Ok(Some(waits));
+    }
+    let rename = |stream: &Name, new: &Name| base.rename_stream(stream, new, replace);
+    rename(stream, &new).map_err(|error| status::of(&error))?;
+    Ok(None)
+}
+
+/// FileLinkInformation.
+pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text) -> Step {
+    // The open needs no right for this, so the share and the folder have to give it.
+    if !open.share.access().contains(AccessMask::ADD_FILE) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if open.directory || open.stream.is_some() {
+        return Err(NtStatus::FILE_IS_A_DIRECTORY);
+    }
+    let (from, to) = (open.path(), destination(open, &name::tidied(to))?);
+    links::check_move(&open.share, &from, &to)?;
+    let token = context.token()?;
+    security::check_adding(&open.share, &token, &to, false)?;
+    if let Some(waits) = make_room(context, open, Touch::Rename)? {
+        return Ok(Some(waits));
+    }
+    let real = real_path(open, &to)?;
+    if let Some(waits) = clear_target(context, open, &from, &real, replace)? {
+        return Ok(Some(waits));
+    }
+    let to = put_under(open, &from, real, to, |to| {
+        open.share.store.link_node(&*open.node, to, replace)
+    })?;
+    let share_id = context.tree.map_or(0, |tree| tree.share);
+    let path = name::to_wire(&to);
+    {
+        let mut hub = context.shared.hub();
+        hub.changed(share_id, &path, Action::ADDED, CompletionFilter::FILE_NAME);
+    }
+    context.record(
+        "link",
+        Some(&open.share.name),
+        Some(&from),
+        Some(&to),
+        NtStatus::SUCCESS,
+    );
+    Ok(None)
+}
+
+impl Shared {
+    /// Opens of a file, and of those beneath a folder, lie elsewhere now.
+    fn renamed(&self, opens: &[OpenId], from: &RelPath, to: &RelPath) {
+        for id in opens {
+            let Some(Handle::File(other)) = self.handle(id.get()) else {
+                continue;
+            };
+            let path = other.path();
+            if path == *from {
+                other.set_path(to.clone());
+            } else if let Some(rest) = path.strip_prefix(from) {
+                other.set_path(to.join_path(&rest));
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! `samr`: the server's own users, and BUILTIN's groups. A guest, or nobody, gets no handle, so it is told no names.
+
+use ropeway_smb_wire::rpc::account::{Account, ContextHandle, Handles, SidKind};
+use ropeway_smb_wire::rpc::samr::{self, Call, Kind, User};
+use ropeway_smb_wire::rpc::server::FAULT_CONTEXT_MISMATCH;
+use ropeway_smb_wire::security::Sid;
+use ropeway_smb_wire::upcase;
+use ropeway_smb_wire::{NtStatus, Text};
+
+use super::PipeHost;
+use crate::names::{ALIAS_USERS_RID, BUILTIN_GROUPS, Known, USERS_RID};
+
+/// What a handle stands for.
+enum Opened {
+    Server,
+    Domain(Which),
+    User(User),
+}
+
+/// The domains that there are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// The server's own users.
+    Machine,
+    /// Everybody's groups.
+    Builtin,
+}
+
+/// What a client has opened.
+#[derive(Default)]
+pub(super) struct Samr {
+    handles: Handles<Opened>,
+}
+
+impl Samr {
+    /// The results of a call.
+    ///
+    /// # Errors
+    /// The status of a fault: a handle that was not given out, or that stands for something else.
+    pub(super) fn answer(&mut self, host: &PipeHost, call: &Call) -> Result<Vec<u8>, u32> {
+        Ok(match call {
+            Call::Connect => {
+                let (handle, status) = self.connect(host);
+                samr::handle(handle, status)
+            }
+            Call::Connect5 => {
+                let (handle, status) = self.connect(host);
+                samr::connect5(handle, status)
+            }
+            Call::Close(handle) => match self.handles.close(*handle) {
+                true => samr::handle(ContextHandle::default(), NtStatus::SUCCESS),
+                false => return Err(FAULT_CONTEXT_MISMATCH),
+            },
+            Call::LookupDomain(handle, name) => {
+                self.server(*handle)?;
+                let domains = [host.names.machine().clone(), host.names.builtin()];
+                let found = domains.iter().find(|domain| upcase::equal(&domain.name, name));
+                samr::domain_sid(found.map(|domain| &domain.sid), NtStatus::NO_SUCH_DOMAIN)
+            }
+            Call::EnumerateDomains(handle, from) => {
+                self.server(*handle)?;
+                let domains = [host.names.machine().name.clone(), host.names.builtin().name];
+                samr::enumeration(&domains.map(|name| (0, name)), *from, NtStatus::SUCCESS)
+            }
+            Call::OpenDomain(handle, sid) => {
+                self.server(*handle)?;
+                let which = match sid {
+                    sid if *sid == host.names.machine().sid => Some(Which::Machine),
+                    sid if *sid == host.names.builtin().sid => Some(Which::Builtin),
+                    _ => None,
+                };
+                self.open(which.map(Opened::Domain), NtStatus::NO_SUCH_DOMAIN)
+            }
+            Call::OpenUser(handle, rid) => {
+                let which = self.domain(*handle)?;
+                let users = users(&host.names.known(), which);
+                let found = users.into_iter().find(|user| user.rid == *rid);
+                self.open(found.map(Opened::User), NtStatus::NO_SUCH_USER)
+            }
+            Call::QueryUser(handle, class) => samr::query_user(*class, self.user(*handle)?),
+            Call::GroupsOfUser(handle) => samr::groups_of_user(&[self.user(*handle)?.group]),
+            Call::QueryDomain(handle, _)
+            | Call::Enumerate(handle, ..)
+            | Call::AliasMembership(handle, _)
+            | Call::LookupNames(handle, _)
+            | Call::LookupIds(handle, _)
+            | Call::Display { domain: handle, .. } => of_domain(host, self.domain(*handle)?, call),
+        })
+    }
+
+    fn connect(&mut self, host: &PipeHost) -> (ContextHandle, NtStatus) {
+        if host.user.is_none() {
+            return (ContextHandle::default(), NtStatus::ACCESS_DENIED);
+        }
+        match self.handles.open(Opened::Server) {
+            Some(handle) => (handle, NtStatus::SUCCESS),
+            None => (ContextHandle::default(), NtStatus::INSUFFICIENT_RESOURCES),
+        }
+    }
+
+    /// A handle of what is there, or `missing`.
+    fn open(&mut self, what: Option<Opened>, missing: NtStatus) -> Vec<u8> {
+        let Some(what) = what else {
+            return samr::handle(ContextHandle::default(), missing);
+        };
+        match self.handles.open(what) {
+            Some(handle) => samr::handle(handle, NtStatus::SUCCESS),
+            None => samr::handle(ContextHandle::default(), NtStatus::INSUFFICIENT_RESOURCES),
+        }
+    }
+
+    fn server(&self, handle: ContextHandle) -> Result<(), u32> {
+        match self.handles.get(handle) {
+            Some(Opened::Server) => Ok(()),
+            _ => Err(FAULT_CONTEXT_MISMATCH),
+        }
+    }
+
+    fn domain(&self, handle: ContextHandle) -> Result<Which, u32> {
+        match self.handles.get(handle) {
+            Some(Opened::Domain(which)) => Ok(*which),
+            _ => Err(FAULT_CONTEXT_MISMATCH),
+        }
+    }
+
+    fn user(&self, handle: ContextHandle) -> Result<&User, u32> {
+        match self.handles.get(handle) {
+            Some(Opened::User(user)) => Ok(user),
+            _ => Err(FAULT_CONTEXT_MISMATCH),
+        }
+    }
+}
+
+/// The users of a domain, sorted by name.
+fn users(known: &Known<'_>, which: Which) -> Vec<User> {
+    if which == Which::Builtin {
+        return Vec::new();
+    }
+    let users = known.users().map(|(rid, name)| User {
+        rid,
+        name,
+        group: USERS_RID,
+    });
+    let mut users: Vec<User> = users.collect();
+    users.sort_by_cached_key(|user| upcase::fold(&user.name));
+    users
+}
+
+/// A call that asks about a domain.
+fn of_domain(host: &PipeHost, which: Which, call: &Call) -> Vec<u8> {
+    let known = host.names.known();
+    let domain = match which {
+        Which::Machine => host.names.machine().clone(),
+        Which::Builtin => host.names.builtin(),
+    };
+    let is_member = |account: &Account| account.domain.sid == domain.sid && account.rid.is_some();
+    match call {
+        Call::QueryDomain(_, class) => {
+            let aliases = match which {
+                Which::Machine => 0,
+                Which::Builtin => BUILTIN_GROUPS.len(),
+            };
+            samr::query_domain(*class, &domain.name, users(&known, which).len(), aliases)
+        }
+        Call::Enumerate(_, kind, from) => {
+            samr::enumeration(&entries(&known, which, *kind), *from, NtStatus::SUCCESS)
+        }
+        Call::LookupNames(_, names) => {
+            let found = names.iter().map(|name| {
+                let whole = [domain.name.units(), &[u16::from(b'\\')], name.units()].concat();
+                let account = known.by_name(&Text::from_units(whole)).filter(is_member)?;
+                Some((account.rid?, account.kind))
+            });
+            samr::lookup_names(&found.collect::<Vec<_>>())
+        }
+        Call::LookupIds(_, ids) => {
+            let found = ids.iter().map(|id| {
+                let account = known.by_id(&domain, *id)?;
+                Some((account.name, account.kind))
+            });
+            samr::lookup_ids(&found.collect::<Vec<_>>())
+        }
+        Call::Display {
+            class,
+            index,
+            count_max,
+            ..
+        } => samr::display_users(*class, &users(&known, which), *index, *count_max),
+        // Of BUILTIN's groups, all users are in one, and in no other.
+        Call::AliasMembership(_, sids) if which == Which::Builtin => {
+            let is_user = |sid: &Sid| {
+                let account = known.by_sid(sid);
+                account.is_some_and(|account| {
+                    account.kind == SidKind::User && account.domain.sid == host.names.machine().sid
+                })
+            };
+            let rids: &[u32] = match sids.iter().any(is_user) {
+                true => &[ALIAS_USERS_RID],
+                false => &[],
+            };
+            samr::aliases(rids, NtStatus::SUCCESS)
+        }
+        _ => samr::aliases(&[], NtStatus::SUCCESS),
+    }
+}
+
+fn entries(known: &Known<'_>, which: Which, kind: Kind) -> Vec<(u32, Text)> {
+    match (which, kind) {
+        (_, Kind::Users) => {
+            let users = users(known, which).into_iter();
+            users.map(|user| (user.rid, user.name)).collect()
+        }
+        (Which::Machine, Kind::Groups) => {
+            let group = known.by_rid(USERS_RID);
+            group.map(|group| (USERS_RID, group.name)).into_iter().collect()
+        }
+        (Which::Builtin, Kind::Aliases) => {
+            let groups = BUILTIN_GROUPS.into_iter();
+            groups.map(|(rid, name)| (rid, Text::from(name))).collect()
+        }
+        _ => Vec::new(),
+    }
+}

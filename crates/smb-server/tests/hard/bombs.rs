@@ -1,0 +1,209 @@
+//! Well-formed requests that ask for more than one client may have.
+
+use std::io::Write;
+use std::time::Duration;
+
+use ropeway_smb_wire::create::{CreateOptions, OplockLevel};
+use ropeway_smb_wire::frame::frame_header;
+use ropeway_smb_wire::header::{Command, Target};
+use ropeway_smb_wire::{AsyncId, FileId, NtStatus};
+
+use crate::memory::{alone, resident};
+use crate::raw::{Create, Raw};
+use crate::samples;
+use crate::serve::Serve;
+
+const MIB: u32 = 1 << 20;
+
+/// A folder that is watched.
+fn folder(raw: &mut Raw) -> FileId {
+    let mut folder = Create::of("folder");
+    folder.options = CreateOptions::DIRECTORY_FILE;
+    raw.create(&folder).unwrap()
+}
+
+/// Somebody has the file `held` for himself and does not answer the break; the body of a CREATE that waits for it.
+fn held(serve: &Serve) -> (Raw, Vec<u8>) {
+    let mut holder = Raw::ready(serve.address);
+    let mut how = Create::of("held");
+    how.oplock = OplockLevel::Batch;
+    holder.create(&how).unwrap();
+    let create = samples::body(|w| Create::of("held").request().encode(w));
+    (holder, create)
+}
+
+/// A frame has 24 bits for its length.
+#[test]
+fn a_compound_whose_answers_fit_no_frame() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("file"), vec![7; 8 << 20]).unwrap();
+    let serve = Serve::start(place.path());
+    let mut raw = Raw::connect(serve.address);
+    raw.asks = 1000;
+    raw.enter();
+    let file = raw.create(&Create::of("file")).unwrap();
+    raw.charge = 128;
+    let read = samples::read(file, 8 * MIB);
+    for related in [false, true] {
+        let messages = (0..4)
+            .map(|_| raw.message(Command::Read, |w| w.bytes(&read)))
+            .collect();
+        let frame = raw.compound(messages, related);
+        let headers = raw.probe(&frame).expect("the connection stays");
+        assert_eq!(headers.len(), 5);
+        assert!(headers.iter().all(|header| header.status == NtStatus::SUCCESS));
+    }
+    drop(raw);
+    serve.settles_at((0, 0));
+}
+
+/// What goes on after a CANCEL may be a CANCEL.
+#[test]
+fn requests_that_cancel_one_another() {
+    let place = tempfile::tempdir().unwrap();
+    let serve = Serve::start(place.path());
+    let mut raw = Raw::connect(serve.address);
+    raw.asks = 8192;
+    raw.enter();
+    let (_holder, create) = held(&serve);
+    let cancel = |raw: &mut Raw, number: u64| {
+        let mut header = raw.header(Command::Cancel);
+        header.target = Target::Async(AsyncId(number));
+        header.flags = ropeway_smb_wire::header::HeaderFlags::ASYNC_COMMAND;
+        let mut message = vec![0; 68];
+        message[64] = 4;
+        raw.seal_header(&header, &mut message);
+        message
+    };
+    let count = 3000;
+    for number in 0..count {
+        let mut messages = vec![raw.message(Command::Create, |w| w.bytes(&create))];
+        if number > 0 {
+            messages.push(cancel(&mut raw, number));
+        }
+        let frame = raw.compound(messages, false);
+        let headers = raw.probe(&frame).unwrap();
+        let first = headers[0].status;
+        assert!(matches!(
+            first,
+            NtStatus::PENDING | NtStatus::INSUFFICIENT_RESOURCES | NtStatus::CANCELLED
+        ));
+    }
+    let last = cancel(&mut raw, count);
+    raw.probe(&last).expect("all are answered");
+    assert_eq!(raw.echo(), NtStatus::SUCCESS);
+}
+
+/// What waits is kept, and so is the rest of its compound.
+#[test]
+fn what_waits_is_bounded() {
+    alone("bombs::what_waits_is_bounded", || {
+        let place = tempfile::tempdir().unwrap();
+        let serve = Serve::start(place.path());
+        let mut raw = Raw::connect(serve.address);
+        raw.asks = 8192;
+        raw.enter();
+        let file = raw.create(&Create::of("file")).unwrap();
+        let (_holder, create) = held(&serve);
+        let write = samples::write(file, 0, &vec![1; 4 << 20]);
+        let before = resident();
+        let mut refused = 0;
+        for _ in 0..100 {
+            raw.charge = 1;
+            let first = raw.message(Command::Create, |w| w.bytes(&create));
+            raw.charge = 64;
+            let second = raw.message(Command::Write, |w| w.bytes(&write));
+            raw.charge = 1;
+            let frame = raw.compound(vec![first, second], false);
+            let headers = raw.probe(&frame).unwrap();
+            refused += u32::from(headers[0].status == NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let more = resident().saturating_sub(before) >> 20;
+        assert!(more < 200 && refused > 50, "{more} MiB, {refused} refused");
+        let mut raw = Raw::connect(serve.address);
+        raw.asks = 8192;
+        raw.enter();
+        let folder = self::folder(&mut raw);
+        let watch = samples::watch(folder);
+        for _ in 0..5000 {
+            let message = raw.message(Command::ChangeNotify, |w| w.bytes(&watch));
+            let headers = raw.probe(&message).unwrap();
+            refused += u32::from(headers[0].status == NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        assert!(refused > 3000, "{refused}");
+    });
+}
+
+/// Nobody has logged in, and no answer is read.
+#[test]
+fn echoes_before_a_login_that_are_not_read() {
+    let place = tempfile::tempdir().unwrap();
+    let serve = Serve::start(place.path());
+    let mut raw = Raw::connect(serve.address);
+    raw.asks = 8192;
+    raw.negotiate();
+    raw.socket
+        .set_write_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    let before = resident();
+    let mut sent = 0_u64;
+    'all: for _ in 0..100 {
+        let mut bytes = Vec::new();
+        for _ in 0..8000 {
+            let message = raw.message(Command::Echo, |w| w.u32(4));
+            bytes.extend_from_slice(&frame_header(message.len()));
+            bytes.extend_from_slice(&message);
+        }
+        match raw.socket.write_all(&bytes) {
+            Ok(()) => sent += bytes.len() as u64,
+            Err(_) => break 'all,
+        }
+    }
+    let more = resident().saturating_sub(before);
+    // The other tests of this process take memory too; unbounded it would be all that was sent, and more than this.
+    assert!(more < 24 << 20, "{more} bytes kept after {sent}");
+    let mut other = Raw::ready(serve.address);
+    assert_eq!(other.echo(), NtStatus::SUCCESS);
+}
+
+/// A client asks for much and reads nothing: it is not read from any more, and others are served meanwhile.
+#[test]
+fn answers_that_are_not_read() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("file"), vec![7; 8 << 20]).unwrap();
+    let serve = Serve::start(place.path());
+    let mut raw = Raw::connect(serve.address);
+    raw.asks = 8192;
+    raw.enter();
+    let file = raw.create(&Create::of("file")).unwrap();
+    raw.charge = 128;
+    let read = samples::read(file, 8 * MIB);
+    let before = resident();
+    raw.socket
+        .set_write_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    // 60 READs are 7 kB, received at once.
+    let mut bytes = Vec::new();
+    for _ in 0..60 {
+        let message = raw.message(Command::Read, |w| w.bytes(&read));
+        bytes.extend_from_slice(&frame_header(message.len()));
+        bytes.extend_from_slice(&message);
+    }
+    _ = raw.socket.write_all(&bytes);
+    std::thread::sleep(Duration::from_millis(500));
+    let more = resident().saturating_sub(before) >> 20;
+    assert!(more < 120, "{more} MiB");
+    let mut other = Raw::ready(serve.address);
+    assert_eq!(other.echo(), NtStatus::SUCCESS);
+    // Read late, all come.
+    raw.socket.set_write_timeout(None).unwrap();
+    for _ in 0..60 {
+        let reply = raw.reply().unwrap();
+        assert_eq!(
+            (reply.status(), reply.message.len()),
+            (NtStatus::SUCCESS, 80 + (8 << 20))
+        );
+    }
+    drop((raw, other));
+    serve.settles_at((0, 0));
+}
