@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
@@ -69,7 +70,7 @@ impl Behind {
     }
 
     fn lock(&self) -> MutexGuard<'_, Windows> {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.windows.lock()
     }
 
     /// Windows of a range that were not looked at yet; give them to [`examine`](Self::examine) before the access.

@@ -18,11 +18,12 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, OnceLock};
 
+use async_lock::{Semaphore, SemaphoreGuardArc};
 use futures_channel::oneshot;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::gate::{Gate, Ticket};
 use crate::sys;
 
 /// Jobs queued or running in one lane. A job is a boxed closure of some hundred bytes, so this is below 1 MiB.
@@ -126,9 +127,9 @@ pub(crate) fn process_umask() -> u32 {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-fn ticket_job(ticket: Ticket, job: impl FnOnce() + Send + 'static) -> Job {
+fn permitted_job(permit: SemaphoreGuardArc, job: impl FnOnce() + Send + 'static) -> Job {
     Box::new(move || {
-        let _ticket = ticket;
+        let _permit = permit;
         job();
     })
 }
@@ -136,7 +137,7 @@ fn ticket_job(ticket: Ticket, job: impl FnOnce() + Send + 'static) -> Job {
 struct Pool {
     name: &'static str,
     limit: AtomicUsize,
-    gate: Arc<Gate>,
+    permits: Arc<Semaphore>,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -201,14 +202,14 @@ impl Pool {
         Self {
             name,
             limit: AtomicUsize::new(limit),
-            gate: Gate::new(JOBS_MAX),
+            permits: Arc::new(Semaphore::new(JOBS_MAX)),
             state: Mutex::default(),
             wake: Condvar::new(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits for room, has `job` done as the work that `kind` makes of it, and waits for its result.
@@ -217,9 +218,9 @@ impl Pool {
         kind: impl FnOnce(Job) -> Work,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let ticket = self.gate.enter().await;
+        let permit = self.permits.acquire_arc().await;
         let (reply, answer) = oneshot::channel();
-        self.push(kind(ticket_job(ticket, move || {
+        self.push(kind(permitted_job(permit, move || {
             let _ = reply.send(job());
         })));
         match answer.await {
@@ -284,7 +285,7 @@ impl Pool {
                 continue;
             }
             state.idle += 1;
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.wake.wait(&mut state);
             state.idle -= 1;
         }
     }

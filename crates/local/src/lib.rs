@@ -26,7 +26,7 @@ mod claim;
 pub mod device;
 mod executor;
 mod file;
-mod gate;
+mod inotify;
 mod io;
 mod list;
 mod mounts;

@@ -15,6 +15,7 @@ use crate::beneath::{Root, fault};
 use crate::executor::mode_is_masked;
 use crate::stat;
 use crate::tree::Inner;
+use crate::xattr::proc_path;
 
 /// Mode of special nodes whose mode is not known: private.
 const PRIVATE: u32 = 0o600;
@@ -95,11 +96,7 @@ pub(crate) fn rename(root: &Root, fragile: bool, from: &RelPath, to: &RelPath, r
     let result = if replace {
         renameat(&source, old, &target, new)
     } else {
-        match renameat_with(&source, old, &target, new, RenameFlags::NOREPLACE) {
-            // The volume does not know the flag.
-            Err(Errno::INVAL | Errno::NOSYS) => link_and_unlink((&source, old), (&target, new)),
-            result => result,
-        }
+        rename_new(&source, old, &target, new)
     };
     // Of the two names, the new one is what people look for when it stands in the way.
     let blamed = |error| if matches!(error, Errno::NOENT) { from } else { to };
@@ -163,20 +160,28 @@ pub(crate) fn again(error: &Error, path: RelPath) -> Error {
     }
 }
 
-/// Renames without replacing where the kernel cannot: a link is exclusive, a folder is looked for.
-fn link_and_unlink(
-    (source, old): (&Arc<std::os::fd::OwnedFd>, &[u8]),
-    (target, new): (&Arc<std::os::fd::OwnedFd>, &[u8]),
+/// Renames between two open folders; `EEXIST` if the new name is taken.
+pub(crate) fn rename_new(
+    source: impl AsFd,
+    old: &[u8],
+    target: impl AsFd,
+    new: &[u8],
 ) -> rustix::io::Result<()> {
-    match linkat(source, old, target, new, AtFlags::empty()) {
-        Ok(()) => return unlinkat(source, old, AtFlags::empty()),
+    match renameat_with(&source, old, &target, new, RenameFlags::NOREPLACE) {
+        // The volume does not know the flag; or a folder is moved into itself, which the fallback refuses too.
+        Err(Errno::INVAL | Errno::NOSYS) => {}
+        result => return result,
+    }
+    // A link never replaces anything.
+    match linkat(&source, old, &target, new, AtFlags::empty()) {
+        Ok(()) => return unlinkat(&source, old, AtFlags::empty()),
         Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {}
         Err(error) => return Err(error),
     }
     // Not atomic: the best that such volumes (FAT through FUSE) offer.
-    match stat::name(target, new) {
+    match stat::name(&target, new) {
         Ok(_) => Err(Errno::EXIST),
-        Err(Errno::NOENT) => renameat(source, old, target, new),
+        Err(Errno::NOENT) => renameat(&source, old, &target, new),
         Err(error) => Err(error),
     }
 }
@@ -186,9 +191,12 @@ fn restore_masked_mode(root: &Root, op: Op, path: &RelPath, mode: u32) -> Result
     if !mode_is_masked(mode) {
         return Ok(());
     }
-    use std::os::fd::AsRawFd;
     let node = root.node(op, path)?;
-    let link = format!("/proc/self/fd/{}", node.as_raw_fd());
-    chmodat(CWD, link, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
-        .map_err(|error| fault(op, path, error))
+    chmodat(
+        CWD,
+        proc_path(&node),
+        Mode::from_raw_mode(mode & 0o7777),
+        AtFlags::empty(),
+    )
+    .map_err(|error| fault(op, path, error))
 }

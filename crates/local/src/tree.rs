@@ -6,8 +6,9 @@ use std::ffi::CString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropeway_block::BlockMut;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
@@ -20,7 +21,7 @@ use rustix::io::Errno;
 
 use crate::attributes::xattr::View;
 use crate::attributes::{self, Node, xattr};
-use crate::beneath::{Root, fault};
+use crate::beneath::{Links, Root, fault};
 use crate::executor::{self, Lane};
 use crate::io::{self, Io};
 use crate::list::LocalListing;
@@ -63,7 +64,7 @@ impl LocalTree {
             std::fs::create_dir_all(root).map_err(|error| fault(Op::MakeDir, &top, error))?;
         }
         let failed = |error| fault(Op::Open, &top, error);
-        let beneath = Root::open(root).map_err(failed)?;
+        let beneath = Root::open(root, Links::Refused).map_err(failed)?;
         let about = stat::raw(beneath.fd(), StatxFlags::INO).map_err(|error| failed(error.into()))?;
         let io = Io::start(engine, options.pool.as_ref()).map_err(failed)?;
         let threads = options.threads.unwrap_or_else(executor::short_threads_default);
@@ -140,13 +141,13 @@ impl Inner {
     /// From now on as where the kernel knows no `RWF_DONTCACHE`.
     #[cfg(test)]
     fn forget_dontcache(&self) {
-        let mut known = self.dontcache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.dontcache.lock();
         known.insert(self.device, false);
     }
 
     /// Whether `RWF_DONTCACHE` works on the volume of `fd`.
     pub(crate) fn takes_dontcache(&self, fd: &OwnedFd, volume: u64) -> bool {
-        let mut known = self.dontcache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.dontcache.lock();
         *known.entry(volume).or_insert_with(|| open::probe_dontcache(fd))
     }
 }

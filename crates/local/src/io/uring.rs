@@ -6,14 +6,15 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, LazyLock, Weak, mpsc};
 
+use async_lock::{Semaphore, SemaphoreGuardArc};
 use futures_channel::oneshot;
+use parking_lot::{Mutex, MutexGuard};
 use ropeway_block::Pool;
 use rustix::event::EventfdFlags;
 
 use super::{Request, Work};
-use crate::gate::{Gate, Ticket};
 use crate::sys::ring::{self, Ring};
 
 /// One ring thread serves this many cores; more rings only contend for the page cache (a guess; see ARCHITECTURE).
@@ -42,7 +43,7 @@ impl Rings {
         /// Rings by the address of the registered region, 0 without one.
         static SHARED: LazyLock<Mutex<HashMap<usize, Weak<Rings>>>> = LazyLock::new(Mutex::default);
         let key = pool.map_or(0, |pool| pool.region().0 as usize);
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.lock();
         if let Some(rings) = shared.get(&key).and_then(Weak::upgrade) {
             return Ok(rings);
         }
@@ -61,13 +62,13 @@ impl Rings {
     pub(super) async fn perform(&self, request: Request) -> (Work, io::Result<usize>) {
         let index = request.fd.as_raw_fd().unsigned_abs() as usize % self.rings.len();
         let shared = &self.rings[index].shared;
-        let ticket = shared.gate.enter().await;
+        let permit = shared.permits.acquire_arc().await;
         let (sender, answer) = oneshot::channel();
         shared.push(
             request,
             Reply {
                 sender,
-                _ticket: ticket,
+                _permit: permit,
             },
         );
         match answer.await {
@@ -80,7 +81,7 @@ impl Rings {
 /// The place for a request's answer.
 struct Reply {
     sender: oneshot::Sender<(Work, io::Result<usize>)>,
-    _ticket: Ticket,
+    _permit: SemaphoreGuardArc,
 }
 
 impl Reply {
@@ -92,7 +93,7 @@ impl Reply {
 
 /// What submitters and the ring's thread share.
 struct Shared {
-    gate: Arc<Gate>,
+    permits: Arc<Semaphore>,
     state: Mutex<State>,
     wake: Arc<OwnedFd>,
 }
@@ -106,7 +107,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn push(&self, request: Request, reply: Reply) {
@@ -134,7 +135,7 @@ impl Handle {
     fn start(pool: Option<Pool>) -> io::Result<Self> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared {
-            gate: Gate::new(REQUESTS_MAX),
+            permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
             state: Mutex::default(),
             wake: Arc::new(wake),
         });

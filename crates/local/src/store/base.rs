@@ -1,43 +1,29 @@
-//! The store's root: opening beneath it, following links that stay there.
-//!
-//! One openat2(2) with `RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS` resolves a whole path; the kernel refuses with EXDEV what
-//! leads out, whatever is renamed or replaced meanwhile. Where that call is missing or forbidden, and for paths longer than
-//! it takes, the path is walked component by component and no link is followed at all.
+//! The store's root: opening beneath it as [`Root`] does, following links that stay there. When the process has no
+//! more descriptors, idle ones of the store are closed and the call is repeated.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::descriptors::Descriptors;
-use crate::beneath::{fault, openat2_is_refused};
+use crate::beneath::{Links, Root, fault};
 
-/// Longest path given to one openat2 call: PATH_MAX (4096) with its NUL.
-const PATH_BYTES_MAX: usize = 4095;
-
-/// Tries when a rename elsewhere made the kernel unsure of a path (EAGAIN of openat2); a guess.
-const RACE_TRIES: usize = 16;
-
-/// What must not happen on the way.
-const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
-
-/// A folder that only serves as a place for names.
+/// Flags of a folder that only holds names.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The open root folder.
+/// The open root folder of a store.
 pub(super) struct Base {
-    fd: OwnedFd,
-    has_openat2: AtomicBool,
-    /// Who gives up descriptors where the process has no more.
+    root: Root,
+    /// Closes idle descriptors.
     relief: OnceLock<Weak<Descriptors>>,
 }
 
-/// A folder as a place for names: the root's own descriptor, or one made for the purpose.
+/// A folder that holds names: the root's own descriptor or another one.
 pub(super) enum Place<'a> {
     Root(BorrowedFd<'a>),
     Folder(OwnedFd),
@@ -53,23 +39,21 @@ impl AsFd for Place<'_> {
 }
 
 impl Base {
-    /// Opens the root; it may be reached through links.
+    /// Opens the root; it may itself be reached through links.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
-            fd: openat(CWD, path, flags, Mode::empty())?,
-            has_openat2: AtomicBool::new(true),
+            root: Root::open(path, Links::Followed)?,
             relief: OnceLock::new(),
         })
     }
 
-    /// From now on these are given up where the process has no more descriptors.
+    /// Names the descriptors to close when the process has no more.
     pub(super) fn relieve_by(&self, descriptors: &Arc<Descriptors>) {
         // Set once, right after opening.
         let _ = self.relief.set(Arc::downgrade(descriptors));
     }
 
-    /// Makes a call that needs a descriptor, again where idle ones had to be given up first.
+    /// Makes a call that needs a descriptor; repeats it if idle ones had to be closed first.
     pub(super) fn relieved<T>(&self, call: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         match call() {
             Err(Errno::MFILE | Errno::NFILE) if self.relieve() => call(),
@@ -83,49 +67,24 @@ impl Base {
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.root.fd().as_fd()
     }
 
-    /// From now on walk component by component, as where openat2 is missing.
+    /// Walks paths component by component from now on, as where openat2 is missing.
     #[cfg(test)]
     pub(super) fn forget_openat2(&self) {
-        self.has_openat2.store(false, Ordering::Relaxed);
+        self.root.forget_openat2();
     }
 
     /// Opens a node. With `NOFOLLOW` among the flags its last component is not followed.
     pub(super) fn open_at(&self, path: &RelPath, flags: OFlags, mode: u32) -> rustix::io::Result<OwnedFd> {
-        self.relieved(|| self.try_open_at(path, flags, mode))
-    }
-
-    fn try_open_at(&self, path: &RelPath, flags: OFlags, mode: u32) -> rustix::io::Result<OwnedFd> {
-        let mut flags = flags | OFlags::CLOEXEC;
-        // openat2 is strict about what goes with O_PATH.
-        if !flags.contains(OFlags::PATH) {
-            flags |= OFlags::NOCTTY;
-        }
-        let mode = Mode::from_raw_mode(mode);
-        let mut racing = false;
-        if self.has_openat2.load(Ordering::Relaxed) && path.as_bytes().len() <= PATH_BYTES_MAX {
-            for _ in 0..RACE_TRIES {
-                match openat2(&self.fd, path.as_path(), flags, mode, RESOLVE) {
-                    Err(Errno::AGAIN | Errno::INTR) => racing = true,
-                    // Old kernels, and sandboxes that refuse calls they do not know.
-                    Err(Errno::NOSYS | Errno::PERM) if self.refuses_openat2() => break,
-                    result => return result,
-                }
-            }
-        }
-        match self.walk(path, flags, mode) {
-            // Links would have been followed.
-            Err(Errno::LOOP) if racing => Err(Errno::AGAIN),
-            result => result,
-        }
+        self.relieved(|| self.root.open_at(path, flags, mode))
     }
 
     /// Opens a folder as a place for names.
     pub(super) fn place(&self, dir: &RelPath) -> rustix::io::Result<Place<'_>> {
         if dir.is_root() {
-            return Ok(Place::Root(self.fd.as_fd()));
+            return Ok(Place::Root(self.fd()));
         }
         self.open_at(dir, PLACE, 0).map(Place::Folder)
     }
@@ -137,42 +96,6 @@ impl Base {
         };
         let place = self.place(&dir).map_err(|error| open_fault(op, path, error))?;
         Ok((place, name))
-    }
-
-    fn refuses_openat2(&self) -> bool {
-        let refused = openat2_is_refused(&self.fd, RESOLVE);
-        if refused {
-            self.has_openat2.store(false, Ordering::Relaxed);
-        }
-        refused
-    }
-
-    fn walk(&self, path: &RelPath, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-        let flags = flags | OFlags::NOFOLLOW;
-        let (Some(dir), Some(last)) = (path.parent(), path.file_name()) else {
-            return openat(&self.fd, c".", flags, mode);
-        };
-        let mut place: Option<OwnedFd> = None;
-        for name in dir.components() {
-            let from = place.as_ref().map_or(self.fd(), AsFd::as_fd);
-            let next = openat(from, name.as_bytes(), PLACE | OFlags::NOFOLLOW, Mode::empty());
-            place = Some(next.map_err(|error| tell_links(from, &name, error))?);
-        }
-        let from = place.as_ref().map_or(self.fd(), AsFd::as_fd);
-        openat(from, last.as_bytes(), flags, mode).map_err(|error| tell_links(from, &last, error))
-    }
-}
-
-/// A link in a folder's place is ENOTDIR with `O_PATH`, what ELOOP says better.
-fn tell_links(dir: BorrowedFd<'_>, name: &Name, error: Errno) -> Errno {
-    let is_link = || {
-        statat(dir, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
-    };
-    if error == Errno::NOTDIR && is_link() {
-        Errno::LOOP
-    } else {
-        error
     }
 }
 

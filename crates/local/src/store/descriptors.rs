@@ -19,9 +19,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result};
 use rustix::fs::{OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -108,12 +109,12 @@ impl Descriptors {
 
     /// Held while a node is opened by path and entered; renames wait.
     pub(super) fn opening(&self) -> RwLockReadGuard<'_, ()> {
-        self.renames.read().unwrap_or_else(PoisonError::into_inner)
+        self.renames.read()
     }
 
     /// Held while a name is changed; openings wait.
     pub(super) fn renaming(&self) -> RwLockWriteGuard<'_, ()> {
-        self.renames.write().unwrap_or_else(PoisonError::into_inner)
+        self.renames.write()
     }
 
     /// Enters a node that was opened with `flags` under `path`.
@@ -210,7 +211,7 @@ impl Descriptors {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 
@@ -294,11 +295,11 @@ impl Drop for Handle {
 
 impl Slot {
     fn path(&self) -> MutexGuard<'_, RelPath> {
-        self.path.lock().unwrap_or_else(PoisonError::into_inner)
+        self.path.lock()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
-        self.fd.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fd.lock()
     }
 
     fn open(self: &Arc<Self>, descriptors: &Descriptors, op: Op) -> Result<Arc<OwnedFd>> {
@@ -373,7 +374,7 @@ impl Table {
             if slot.pinned.load(Ordering::Relaxed) || slot.used.swap(false, Ordering::Relaxed) {
                 continue;
             }
-            let Ok(mut fd) = slot.fd.try_lock() else {
+            let Some(mut fd) = slot.fd.try_lock() else {
                 continue;
             };
             // Whoever holds it after this finds no descriptor, and opens it again.

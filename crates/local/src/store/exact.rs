@@ -57,7 +57,8 @@ fn remove_file(spot: &Spot<'_>, id: FileId, path: &RelPath, what: Removal) -> Re
             .map_err(|error| failed(Op::Remove, path, error)),
     };
     if outcome.is_err()
-        && let Err(error) = names::move_new(&spot.place, aside.as_bytes(), &spot.place, spot.name.as_bytes())
+        && let Err(error) =
+            crate::names::rename_new(&spot.place, aside.as_bytes(), &spot.place, spot.name.as_bytes())
     {
         tracing::warn!(%path, aside, %error, "a file that was not to be removed keeps a name of the server's");
     }
@@ -68,7 +69,7 @@ fn remove_file(spot: &Spot<'_>, id: FileId, path: &RelPath, what: Removal) -> Re
 fn set_aside(spot: &Spot<'_>) -> rustix::io::Result<String> {
     for _ in 0..NAME_TRIES {
         let aside = names::beside();
-        match names::move_new(&spot.place, spot.name.as_bytes(), &spot.place, aside.as_bytes()) {
+        match crate::names::rename_new(&spot.place, spot.name.as_bytes(), &spot.place, aside.as_bytes()) {
             Err(Errno::EXIST) => {}
             result => return result.map(|()| aside),
         }

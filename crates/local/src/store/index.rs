@@ -12,25 +12,26 @@
 //! A large folder is read for the first time on a thread that has nothing else to do: [`Indexes::begin`] lets the first
 //! who asks do that, and remembers what the others want to be called for.
 
-use crate::winmeta::fold;
 use std::collections::{HashMap, HashSet};
-use std::ffi::CStr;
 use std::hash::{BuildHasher, RandomState};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use ropeway_vfs::store::Task;
 use ropeway_vfs::{FileId, Name};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags, RawDir, openat};
 use rustix::io::Errno;
 
 use super::table::{Spent, Table};
 use super::volume::{Indexing, indexing};
+use crate::inotify::{self, Instance, WatchId};
+use crate::winmeta::fold;
 
 /// What changes a folder's names, or ends the watch.
 const WATCH: WatchFlags = WatchFlags::CREATE
@@ -38,9 +39,6 @@ const WATCH: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVED_FROM)
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::ONLYDIR);
-
-/// Bytes read from inotify at once: some hundred events.
-const EVENT_BYTES: usize = 16 * 1024;
 
 /// Bytes of one getdents64 call.
 const ENTRY_BYTES: usize = 32 * 1024;
@@ -79,16 +77,16 @@ pub(super) struct Indexes {
 
 #[derive(Default)]
 struct Watched {
-    inotify: Option<OwnedFd>,
+    inotify: Option<Instance>,
     folders: HashMap<FileId, Arc<Folder>>,
-    ids: HashMap<i32, FileId>,
+    ids: HashMap<WatchId, FileId>,
     /// Folders that were too large to be kept: not tried again and again.
     large: HashSet<FileId>,
 }
 
 /// One folder's index.
 struct Folder {
-    watch: i32,
+    watch: WatchId,
     used: AtomicU64,
     names: Mutex<Option<Table>>,
     pending: Mutex<Pending>,
@@ -202,7 +200,7 @@ impl Indexes {
         let is_unread = folder
             .names
             .try_lock()
-            .is_ok_and(|names| names.is_none() || folder.pending().lost);
+            .is_some_and(|names| names.is_none() || folder.pending().lost);
         if !is_unread {
             return Begun::Needless;
         }
@@ -280,7 +278,7 @@ impl Indexes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watched.lock()
     }
 
     /// Reads a whole folder; `None` if it is too large to be kept.
@@ -389,36 +387,38 @@ impl Watched {
         let Some(inotify) = self.inotify.take() else {
             return;
         };
-        let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
-        let mut reader = inotify::Reader::new(inotify.as_fd(), &mut buffer);
-        loop {
-            match reader.next() {
-                Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
-                    // Nothing is known any more; a new instance has no old events either.
-                    self.folders.clear();
-                    self.ids.clear();
-                    return;
-                }
-                Ok(event) => self.deliver(event.wd(), event.events(), event.file_name(), bytes_max),
-                Err(Errno::INTR) => {}
-                Err(_) => break,
-            }
+        let mut is_overflown = false;
+        // An error of reading leaves the events for the next time.
+        while !is_overflown
+            && inotify
+                .read(|event| {
+                    is_overflown |= event.flags.contains(ReadFlags::QUEUE_OVERFLOW);
+                    if !is_overflown {
+                        self.deliver(event, bytes_max);
+                    }
+                })
+                .unwrap_or(false)
+        {}
+        if is_overflown {
+            // Nothing is known any more; a new instance has no old events either.
+            self.folders.clear();
+            self.ids.clear();
+        } else {
+            self.inotify = Some(inotify);
         }
-        self.inotify = Some(inotify);
     }
 
-    fn deliver(&mut self, watch: i32, what: ReadFlags, name: Option<&CStr>, bytes_max: usize) {
-        let Some(id) = self.ids.get(&watch).copied() else {
+    fn deliver(&mut self, event: inotify::Event, bytes_max: usize) {
+        let Some(id) = self.ids.get(&event.watch).copied() else {
             return;
         };
-        if what.intersects(ReadFlags::IGNORED | ReadFlags::UNMOUNT) {
-            self.ids.remove(&watch);
+        if event.flags.intersects(ReadFlags::IGNORED | ReadFlags::UNMOUNT) {
+            self.ids.remove(&event.watch);
             self.folders.remove(&id);
             return;
         }
-        let name = name.and_then(|name| Name::new(name.to_bytes()));
-        if let (Some(folder), Some(name)) = (self.folders.get(&id), name) {
-            let there = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
+        if let (Some(folder), Some(name)) = (self.folders.get(&id), event.name) {
+            let there = event.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
             folder.pending().add(Event { name, there }, bytes_max);
         }
     }
@@ -432,10 +432,10 @@ impl Watched {
     ) -> rustix::io::Result<Arc<Folder>> {
         let inotify = match self.inotify.take() {
             Some(inotify) => inotify,
-            None => inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            None => Instance::new()?,
         };
         let inotify = self.inotify.insert(inotify);
-        let watch = inotify::add_watch(&*inotify, crate::xattr::proc_path(&dir), WATCH)?;
+        let watch = inotify.add(dir, WATCH)?;
         let folder = Arc::new(Folder {
             watch,
             used: AtomicU64::new(now),
@@ -468,23 +468,22 @@ impl Watched {
         };
         self.ids.remove(&folder.watch);
         if let Some(inotify) = &self.inotify {
-            // Gone already with the folder itself, perhaps.
-            let _ = inotify::remove_watch(inotify, folder.watch);
+            inotify.remove(folder.watch);
         }
     }
 }
 
 impl Folder {
     fn lock(&self) -> MutexGuard<'_, Option<Table>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock()
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 
     fn reading(&self) -> MutexGuard<'_, Option<Vec<Task>>> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reading.lock()
     }
 }
 

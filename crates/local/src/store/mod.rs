@@ -37,8 +37,9 @@ mod volume;
 mod xattrs;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropeway_vfs::outside::Observer;
 use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Resolved, Store, StoreFeatures, Task};
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result, Space};

@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
 use rustix::fs::{
-    Access, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, StatxAttributes, StatxFlags, accessat,
-    linkat, renameat, renameat_with, statat, statx, symlinkat, unlinkat,
+    Access, AtFlags, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags, accessat, linkat, renameat,
+    statat, statx, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::Core;
 use super::base::{Place, failed};
+use crate::names::rename_new;
 use crate::winmeta::fold;
 
 /// Tries when a name appears or disappears meanwhile (a guess).
@@ -101,7 +102,7 @@ pub(super) fn rename(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -
     for _ in 0..RACE_TRIES {
         // Who opens by path waits until the books are right again.
         let renaming = core.descriptors.renaming();
-        match rename_new(&source, &target) {
+        match rename_spot(&source, &target) {
             Ok(()) => {
                 core.descriptors.renamed(from, to);
                 core.watcher.renamed(from, to);
@@ -199,24 +200,9 @@ enum Outcome {
 }
 
 /// Renames if the name is free.
-fn rename_new(source: &Spot<'_>, target: &Spot<'_>) -> rustix::io::Result<()> {
+fn rename_spot(source: &Spot<'_>, target: &Spot<'_>) -> rustix::io::Result<()> {
     let (old, new) = (source.name.as_bytes(), target.name.as_bytes());
-    move_new(&source.place, old, &target.place, new)
-}
-
-/// The same of names in open folders.
-pub(super) fn move_new(from: &Place<'_>, old: &[u8], to: &Place<'_>, new: &[u8]) -> rustix::io::Result<()> {
-    match renameat_with(from, old, to, new, RenameFlags::NOREPLACE) {
-        // The volume does not know the flag (or a folder is moved into itself: told again below).
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            match statat(to, new, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT) {
-                Ok(_) => Err(Errno::EXIST),
-                Err(Errno::NOENT) => renameat(from, old, to, new),
-                Err(error) => Err(error),
-            }
-        }
-        result => result,
-    }
+    rename_new(&source.place, old, &target.place, new)
 }
 
 /// The name is taken.

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::os::fd::AsFd;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use ropeway_vfs::outside::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
@@ -69,7 +69,7 @@ impl LocalNode {
         let target = Target::of(&self.handle)?;
         // Two who change different things at once lose nothing.
         let lock = self.core.changing(self.handle.id());
-        let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock.lock();
         let mut kept = dos::read(&target.node()).map_err(self.failed(Op::SetAttributes))?;
         if let Some(attributes) = change.dos_attributes {
             kept.attributes = Dos::of_attributes(attributes).attributes;

@@ -5,8 +5,9 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use ropeway_vfs::outside::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, FileId, Name, Op, Result, Xattr};
@@ -56,7 +57,7 @@ pub(super) struct StreamNode {
 
 impl OpenStreams {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Weak<Body>>> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bodies.lock()
     }
 
     /// The stream's body, shared with whoever has it open.
@@ -94,7 +95,7 @@ impl OpenStreams {
 
 impl Body {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -122,7 +123,7 @@ pub(super) fn open(node: &LocalNode, name: &Name, how: &StreamOpen) -> Result<(A
     xattrs::require_attributes(&node.handle, node.kind)?;
     let refused = |kind| Err(Error::new(Op::Open, &node.handle.path(), kind));
     let lock = node.core.changing(node.handle.id());
-    let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = lock.lock();
     let target = Target::of(&node.handle)?;
     let known = find(node, &target, name)?;
     let (attribute, made) = match known {
@@ -153,7 +154,7 @@ pub(super) fn open(node: &LocalNode, name: &Name, how: &StreamOpen) -> Result<(A
 /// Removes a stream; who has it open keeps its content.
 pub(super) fn remove(node: &LocalNode, name: &Name) -> Result<()> {
     let lock = node.core.changing(node.handle.id());
-    let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = lock.lock();
     let target = Target::of(&node.handle)?;
     let Some(attribute) = find(node, &target, name)? else {
         return Err(Error::new(Op::Remove, &node.handle.path(), ErrorKind::NotFound));
@@ -166,7 +167,7 @@ pub(super) fn remove(node: &LocalNode, name: &Name) -> Result<()> {
 pub(super) fn rename(node: &LocalNode, name: &Name, to: &Name, replace: bool) -> Result<()> {
     let refused = |kind| Err(Error::new(Op::Rename, &node.handle.path(), kind));
     let lock = node.core.changing(node.handle.id());
-    let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = lock.lock();
     let target = Target::of(&node.handle)?;
     let Some(old) = find(node, &target, name)? else {
         return refused(ErrorKind::NotFound);

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{FileId, Timestamp};
 
@@ -30,7 +30,7 @@ pub(super) struct ToldTimes {
 impl ToldTimes {
     /// From now on `changed` is told of a node; `stat` is true.
     pub(super) fn tell(&self, stat: &NodeStat, changed: Timestamp) {
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.lock();
         if nodes.len() >= NODES_MAX {
             nodes.clear();
         }
@@ -44,7 +44,7 @@ impl ToldTimes {
         if !self.any.load(Ordering::Acquire) {
             return stat;
         }
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.lock();
         if let Some(told) = nodes.get(&stat.id).filter(|told| told.truth == stat.changed) {
             stat.changed = told.changed;
         }

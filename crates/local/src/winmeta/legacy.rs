@@ -1,6 +1,6 @@
 //! Attributes that earlier releases wrote. They are read, never written.
 
-use ropeway_smb_proto::wire::security::SecurityDescriptor;
+use ropeway_smb_wire::security::SecurityDescriptor;
 
 /// The server's: a self-relative security descriptor.
 pub(super) const BINARY: &[u8] = b"user.ropeway.ntsd";

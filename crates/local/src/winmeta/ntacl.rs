@@ -108,7 +108,7 @@ fn u16_at(value: &[u8], at: usize) -> Option<u16> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ropeway_smb_proto::wire::security::SecurityDescriptor;
+    use ropeway_smb_wire::security::SecurityDescriptor;
 
     const SDDL: &str = "O:S-1-22-1-1G:S-1-22-2-2D:P(A;;FA;;;BA)(A;;0x1200a9;;;WD)";
 

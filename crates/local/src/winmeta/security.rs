@@ -6,7 +6,7 @@
 //! write a file may also set its `user.` attributes. For the same reason a descriptor in `security.NTACL`
 //! that this process may not write cannot be changed by it at all.
 
-use ropeway_smb_proto::wire::security::SecurityDescriptor;
+use ropeway_smb_wire::security::SecurityDescriptor;
 use ropeway_vfs::Timestamp;
 use rustix::io::Errno;
 
