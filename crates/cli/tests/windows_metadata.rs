@@ -230,7 +230,7 @@ fn by_turns(ground: &Ground, first: &Client, second: &Client, (one, two): (&str,
         &[
             "setmode \"tree\\Mixed Case.TXT\" -h+r",
             &format!("put {} \"tree\\.dot:added\"", small.display()),
-            &format!("put {} \"tree\\Ünder Größe:note\"", other.display()),
+            &format!("put {} \"tree\\Ünder Größe:more\"", other.display()),
             "utimes \"tree\\.dot\" 2004:02:03-04:05:06 -1 2014:02:03-04:05:06 -1",
         ],
     );

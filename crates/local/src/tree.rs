@@ -1,4 +1,4 @@
-//! A local folder as a tree.
+//! [`LocalTree`]: a local folder as one end of a copy.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -29,15 +29,15 @@ use crate::observe::Trace;
 use crate::winmeta::dos;
 use crate::{IoEngine, LocalFile, LocalOptions, batch, claim, names, open, small, stat, volume, watch};
 
-/// A folder of this machine.
+/// A local folder as a [`Tree`].
 pub struct LocalTree {
     inner: Arc<Inner>,
 }
 
-/// What jobs and open files share with the tree.
+/// State shared by the tree, its jobs and its open files.
 pub(crate) struct Inner {
     pub(crate) root: Root,
-    /// How Windows metadata is shown and taken.
+    /// Form in which Windows metadata is shown and taken.
     pub(crate) view: View,
     pub(crate) path: PathBuf,
     engine: IoEngine,
@@ -45,7 +45,7 @@ pub(crate) struct Inner {
     pub(crate) capabilities: Capabilities,
     pub(crate) io: Io,
     pub(crate) trace: Trace,
-    /// Files of one volume may share blocks here.
+    /// Whether files of this volume can share blocks.
     pub(crate) may_reflink: bool,
     /// Whether `RWF_DONTCACHE` works, by volume.
     dontcache: Mutex<HashMap<u64, bool>>,
@@ -55,8 +55,8 @@ impl LocalTree {
     /// Opens a folder as a tree.
     ///
     /// # Errors
-    /// When the root cannot be opened or made, when `ROPEWAY_IO` has a bad value (`Misuse`), or when io_uring was
-    /// asked for and is not to be had (`Unsupported`).
+    /// The root cannot be opened or made. `Misuse`: `ROPEWAY_IO` has a bad value. `Unsupported`: io_uring
+    /// was asked for and is not available.
     pub fn open(root: &Path, options: LocalOptions) -> Result<Arc<Self>> {
         let top = RelPath::root();
         let engine = io::choose(options.io, std::env::var_os("ROPEWAY_IO").as_deref())?;
@@ -95,17 +95,17 @@ impl LocalTree {
         }))
     }
 
-    /// The engine in use.
+    /// Returns the engine in use.
     pub fn engine(&self) -> IoEngine {
         self.inner.engine
     }
 
-    /// The root as it was given.
+    /// Returns the path of the root as it was given.
     pub fn root(&self) -> &Path {
         &self.inner.path
     }
 
-    /// Device number of the root, as in [`ropeway_vfs::FileId::volume`].
+    /// Returns the device number of the root, as in [`ropeway_vfs::FileId::volume`].
     pub fn device(&self) -> u64 {
         self.inner.device
     }
@@ -129,7 +129,7 @@ impl LocalTree {
 }
 
 impl Inner {
-    /// Metadata of an open node.
+    /// Returns the metadata of an open node.
     pub(crate) fn metadata_of(&self, node: &Node<'_>) -> rustix::io::Result<Metadata> {
         let metadata = stat::open(node.fd())?;
         match self.view {
@@ -138,7 +138,7 @@ impl Inner {
         }
     }
 
-    /// From now on as where the kernel knows no `RWF_DONTCACHE`.
+    /// Behaves from now on as on a kernel without `RWF_DONTCACHE`.
     #[cfg(test)]
     fn forget_dontcache(&self) {
         let mut known = self.dontcache.lock();
@@ -318,7 +318,7 @@ impl Tree for LocalTree {
         self.call(Lane::Slow, "sync", dir, |tree, dir| {
             let fd = tree.root.dir(Op::Sync, dir)?;
             match rustix::fs::fsync(&fd) {
-                // Volumes without durable folders of their own (FUSE): the volume's sync is all there is.
+                // Volumes that cannot sync a folder (FUSE): only the sync of the whole volume is left.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
                 result => result.map_err(|error| fault(Op::Sync, dir, error)),
             }
@@ -347,7 +347,7 @@ impl Tree for LocalTree {
     ) -> Option<Pending<'a, Vec<CompareResult>>> {
         let other = other.as_any().downcast_ref::<LocalTree>()?;
         if self.inner.trace.on() || other.inner.trace.on() {
-            // One by one, each operation is seen.
+            // The trace records each operation, so files are compared one by one.
             return None;
         }
         let (inner, other) = (Arc::clone(&self.inner), Arc::clone(&other.inner));
@@ -426,7 +426,7 @@ impl std::fmt::Debug for LocalTree {
     }
 }
 
-/// Metadata of a name in an open folder; a link is not followed, nothing is mounted.
+/// Returns the metadata of a name in an open folder; follows no link and mounts nothing.
 pub(crate) fn metadata_at(view: View, dir: BorrowedFd<'_>, name: &Name) -> rustix::io::Result<Metadata> {
     let metadata = stat::name(dir, name.as_bytes())?;
     match view {
@@ -437,7 +437,7 @@ pub(crate) fn metadata_at(view: View, dir: BorrowedFd<'_>, name: &Name) -> rusti
     }
 }
 
-/// Tells folders of batches apart; two that fall together only take turns.
+/// Returns a number for a folder of batches. Two folders with the same number only take turns.
 fn folder_key(path: &RelPath) -> u64 {
     let mut hasher = DefaultHasher::new();
     path.hash(&mut hasher);

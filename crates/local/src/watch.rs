@@ -1,9 +1,9 @@
-//! Changes below the root, by inotify on every folder.
+//! Watches a tree for changes: inotify on every folder.
 //!
-//! One thread for each watch reads the kernel's events and keeps a watch on every folder. A folder that
-//! appears is watched first and listed then, so that nothing in it is missed; its entries are
-//! reported as changes. Changes wait in a bounded set, each path once; beyond the bound, and when the
-//! kernel lost events, they become one [`Change::Overflow`].
+//! Each watch has a thread that reads the kernel's events and watches every folder. A new folder is
+//! watched first and listed then, so that nothing in it is missed; its entries are reported as
+//! changes. Changes wait in a bounded set, each path once. Beyond the bound, and when the kernel lost
+//! events, one [`Change::Overflow`] replaces them.
 
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
@@ -25,13 +25,13 @@ use crate::beneath::fault;
 use crate::inotify::{Event, Instance, WatchId};
 use crate::tree::Inner;
 
-/// Changes that wait to be fetched: some 10 MiB of paths. More is a rescan's work.
+/// Most changes that wait: some 10 MiB of paths. With more, a rescan is cheaper.
 const CHANGES_MAX: usize = 65_536;
 
-/// How often a watch looks whether its root is still where it was.
+/// Interval at which a watch checks that its root is still at its path.
 const ROOT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is asked of each folder.
+/// Events asked of each folder.
 const MASK: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::MODIFY)
@@ -58,7 +58,7 @@ struct Shared {
 struct State {
     changes: HashSet<RelPath>,
     overflow: bool,
-    /// Set once: the watch ended.
+    /// The error that ended the watch.
     failure: Option<Error>,
     ended: bool,
     waker: Option<Waker>,
@@ -181,7 +181,7 @@ impl Watcher {
             if self.wait()? {
                 return Ok(());
             }
-            // The kernel does not tell when a folder above is renamed or another volume is mounted over the root.
+            // The kernel does not report a rename of a folder above, or a mount over the root.
             if looked.elapsed() >= ROOT_INTERVAL {
                 self.is_in_place()?;
                 looked = Instant::now();
@@ -196,7 +196,7 @@ impl Watcher {
         }
     }
 
-    /// Waits for events, for a while; true when the watch is to end.
+    /// Waits for events, at most [`ROOT_INTERVAL`]; returns true when the watch is to end.
     fn wait(&self) -> Result<bool> {
         let mut fds = [
             PollFd::from_borrowed_fd(self.inotify.as_fd(), PollFlags::IN),
@@ -211,14 +211,14 @@ impl Watcher {
         Ok(!fds[1].revents().is_empty())
     }
 
-    /// Fails when the root was removed, or its path leads elsewhere by now: the tree is the folder that was opened, and
-    /// to follow it under a name that is another's would be to copy from the wrong place.
+    /// Fails if the root was removed or its path leads to another folder. The tree is the folder that was
+    /// opened; to continue with another one would copy from the wrong place.
     fn is_in_place(&self) -> Result<()> {
         let top = RelPath::root();
         let opened = fstat(self.tree.root.fd()).map_err(|error| fault(Op::Watch, &top, error))?;
         let is_there = match stat(&self.tree.path) {
             Ok(named) => (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino),
-            // Others say nothing, e.g. that a folder above may not be entered now.
+            // Other errors prove nothing, e.g. EACCES of a folder above.
             Err(error) => !matches!(error, Errno::NOENT | Errno::NOTDIR),
         };
         if opened.st_nlink > 0 && is_there {
@@ -271,7 +271,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Watches a folder and all below it. With `report`, what is found counts as changed.
+    /// Watches a folder and everything below it. `report`: reports what is found as changed.
     fn add(&mut self, top: &RelPath, report: bool) -> Result<()> {
         let mut waiting = vec![top.clone()];
         while let Some(path) = waiting.pop() {
@@ -308,7 +308,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Ends the watches of a folder that was moved away, and of all below it.
+    /// Ends the watches of a folder that was moved away, and of everything below it.
     fn forget(&mut self, top: &RelPath) {
         let gone: Vec<_> = self
             .paths
@@ -321,7 +321,7 @@ impl Watcher {
     }
 }
 
-/// A folder that is not there any more, is none, or may not be read: nothing to watch.
+/// Whether the folder is gone, is no folder any more, or may not be read: there is nothing to watch.
 fn is_passing(error: &Error) -> bool {
     matches!(
         error.kind,
@@ -332,7 +332,7 @@ fn is_passing(error: &Error) -> bool {
     )
 }
 
-/// Names the limit where one is reached: the errno alone says "no space left on device".
+/// Names the limit that is reached: the errno alone says "no space left on device".
 fn limit_error(error: io::Error, path: &RelPath) -> Error {
     let knob = match error.raw_os_error() {
         Some(libc::ENOSPC) => "max_user_watches",

@@ -1,7 +1,7 @@
-//! Setting a node's attributes: owner, then mode, then extended attributes, then times.
+//! Sets the attributes of a node: owner, mode, extended attributes, Windows metadata, times.
 //!
-//! The order matters: a change of owner clears set-id bits and capabilities, a change of anything else
-//! touches no time but `ctime`. What the volume or the user's rights do not allow is a [`Loss`], not an error.
+//! The order matters: a change of owner clears set-id bits and capabilities; other changes touch no
+//! time but `ctime`. What the volume or the user's rights do not allow is a [`Loss`], not an error.
 
 pub(crate) mod xattr;
 
@@ -21,10 +21,10 @@ use crate::winmeta::dos::{self, Dos};
 pub(crate) use crate::xattr::Node;
 use crate::xattr::proc_path;
 
-/// DOS attributes whose loss is worth a word: read-only, hidden, system ([MS-FSCC] 2.6).
+/// DOS attributes whose loss is reported: read-only, hidden, system ([MS-FSCC] 2.6).
 const DOS_MEANINGFUL: u32 = 0x1 | 0x2 | 0x4;
 
-/// Times between the epoch and 2038 fit every volume; others are read back to see whether they were kept.
+/// Times that every volume can store, 1970 to 2038. Others are read back after they were set.
 const SAFE_SECONDS: std::ops::Range<i64> = 0..1 << 31;
 
 /// Applies `change`; returns what could not be kept.
@@ -79,8 +79,8 @@ pub(crate) fn set(
     Ok(losses)
 }
 
-/// Stores DOS attributes and creation time. Only files and folders can have them (xattr(7)); for other nodes the
-/// change is ignored, since no two ends could agree on it.
+/// Stores DOS attributes and creation time. Only files and folders can have them (xattr(7)): for other
+/// nodes the change is ignored without a loss.
 fn set_dos(
     node: &Node<'_>,
     change: &MetadataChange,
@@ -137,7 +137,7 @@ pub(crate) fn lose(losses: &mut Vec<Loss>, loss: Loss) {
     }
 }
 
-/// Sets owner and group; where only the group may be set, sets that.
+/// Sets owner and group, or the group alone if the owner may not be set.
 pub(crate) fn set_owner(
     node: &Node<'_>,
     owner: Owner,
@@ -181,7 +181,7 @@ pub(crate) fn set_mode(node: &Node<'_>, mode: u32, losses: &mut Vec<Loss>) -> ru
     }
 }
 
-/// Sets access and modification time, those that are given.
+/// Sets the given ones of access and modification time.
 pub(crate) fn set_times(
     node: &Node<'_>,
     accessed: Option<Timestamp>,
@@ -203,9 +203,9 @@ pub(crate) fn set_times(
     }
     let unsafe_time = |time: &Timestamp| !SAFE_SECONDS.contains(&time.to_unix().0);
     if let Some(modified) = modified.and_then(Timestamp::known).filter(unsafe_time) {
-        // The kernel clamps silently to what the volume can hold.
+        // The kernel silently clamps to the range of the volume.
         let kept = stat::raw(node.fd(), StatxFlags::MTIME)?.stx_mtime.tv_sec;
-        // A second of difference is rounding by a coarse volume.
+        // A difference of up to 2 seconds is rounding by a coarse volume.
         if kept.abs_diff(modified.to_unix().0) > 2 {
             lose(losses, Loss::Times);
         }
@@ -213,7 +213,7 @@ pub(crate) fn set_times(
     Ok(())
 }
 
-/// Gives a just renamed node the times back that it had before: fusefat sets them to now.
+/// Restores the times of a node after a rename: fusefat sets them to now.
 pub(crate) fn restore_times(dir: impl AsFd, name: &[u8], before: &Metadata) -> rustix::io::Result<()> {
     if stat::name(&dir, name)?.modified == before.modified {
         return Ok(());

@@ -1,9 +1,9 @@
-//! Extended attributes, POSIX ACLs and capabilities among them.
+//! Extended attributes as a copy handles them, with POSIX ACLs and capabilities.
 //!
-//! Managed are the name spaces that can be restored on any volume that has them: `user.*`, `security.*`,
-//! `trusted.*` (as root) and the two POSIX ACLs. Others (`btrfs.*`, `system.nfs4_acl`, …) belong to one kind
-//! of volume and are left alone. `security.selinux` is a property of the place, not of the file: it is
-//! neither read nor removed, only set when given.
+//! Managed are the name spaces that any volume with attributes can restore: `user.*`, `security.*`,
+//! `trusted.*` (as root) and the two POSIX ACLs. Others (`btrfs.*`, `system.nfs4_acl`, …) belong to one
+//! kind of volume and are left alone. `security.selinux` follows from the place of a file: it is set if
+//! given, but neither read nor removed.
 
 use ropeway_vfs::{Loss, SDDL_XATTR, Xattr};
 use rustix::io::Errno;

@@ -1,20 +1,20 @@
 //! A local folder as the back end of a file server: [`LocalStore`].
 //!
 //! ```text
-//!  LocalStore ─┬─ open ─────── base: openat2 beneath the root, links followed that stay there
+//!  LocalStore ─┬─ open ─────── base: openat2 beneath the root; follows links that stay inside
 //!              ├─ names: remove, rename, link
-//!              ├─ resolve ──── index: names without regard to case, kept true by inotify
-//!              ├─ outside ──── what other programs do to watched nodes, by fanotify
+//!              ├─ resolve ──── index: names without regard to case, kept current by inotify
+//!              ├─ outside ──── changes of watched nodes by other programs, by fanotify
 //!              └─ LocalNode ┬─ descriptors: a bounded number of them for any number of nodes
 //!                           ├─ content: reading, writing, holes, copies
-//!                           ├─ locks: of ranges, for other programs to see
+//!                           ├─ locks: byte-range locks that other programs see
 //!                           ├─ entries: listing
 //!                           ├─ xattrs: Windows metadata, by crate::winmeta
 //!                           └─ stream: open alternate data streams
 //! ```
 //!
-//! What is no regular file, folder or link is not opened: with an access to content it is found out only when it is open
-//! (without waiting), for attributes alone nothing is touched.
+//! Only regular files, folders and links can be opened. The kind is known once a node is open: an open
+//! for content does not wait (`O_NONBLOCK`), an open for attributes touches nothing (`O_PATH`).
 
 mod base;
 mod content;
@@ -54,26 +54,27 @@ use self::stream::OpenStreams;
 use self::told::ToldTimes;
 use crate::beneath::fault;
 
-/// Locks for changes of what is kept of a node, shared by many nodes (a guess: threads of a server and some).
+/// Number of locks for changes of metadata; nodes share them (a guess: more than a server has threads).
 const CHANGE_LOCKS: usize = 64;
 
-/// How to open a [`LocalStore`].
+/// Options of [`LocalStore::open`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Most descriptors that open nodes have at once. Nodes that keep theirs because their names were removed come on top,
-    /// and a few for calls under way.
+    /// Most descriptors of open nodes at once. Nodes whose names were removed keep theirs in addition,
+    /// and calls under way need a few more.
     pub descriptors_max: usize,
-    /// Permission bits of new files, before the process's umask.
+    /// Permission bits of new files; the process's umask is applied to them.
     pub file_mode: u32,
-    /// Permission bits of new folders, before the process's umask.
+    /// Permission bits of new folders; the process's umask is applied to them.
     pub directory_mode: u32,
-    /// Most folders whose names are kept in memory and watched.
+    /// Most folders whose names are held in memory and watched.
     pub indexed_folders_max: usize,
-    /// Most bytes of names kept in memory, of all folders together. A name takes its own bytes and 12 to 25 more.
+    /// Most bytes of names held in memory, of all folders together. A name takes its own bytes and 12 to
+    /// 25 more.
     pub indexed_bytes_max: usize,
-    /// Most nodes that are watched for what other programs do to them; the kernel keeps their inodes in memory.
+    /// Most nodes watched for changes by other programs; the kernel keeps their inodes in memory.
     pub watched_nodes_max: usize,
-    /// Of these, most folders beneath folders that are watched with all beneath them.
+    /// Of these, most folders that are watched because a client watches a tree above them.
     pub watched_folders_max: usize,
 }
 
@@ -84,23 +85,23 @@ impl Default for StoreOptions {
             descriptors_max: 12_000,
             file_mode: 0o666,
             directory_mode: 0o777,
-            // Of 8,192 watches that old kernels allow a user by default.
+            // Half of the 8,192 watches that old kernels allow a user by default.
             indexed_folders_max: 4096,
             // Some six million names of 20 bytes.
             indexed_bytes_max: 256 << 20,
-            // The kernel has a limit for each user too, 8,192 or by memory (fs.fanotify.max_user_marks).
+            // The kernel limits each user too: 8,192, or by memory (fs.fanotify.max_user_marks).
             watched_nodes_max: 65_536,
             watched_folders_max: 16_384,
         }
     }
 }
 
-/// A local folder and all beneath it, for a file server.
+/// A local folder as a [`Store`].
 pub struct LocalStore {
     core: Arc<Core>,
 }
 
-/// What a store and its nodes share.
+/// State shared by a store and its nodes.
 struct Core {
     base: Arc<Base>,
     options: StoreOptions,
@@ -110,7 +111,7 @@ struct Core {
     watcher: Watcher,
     streams: OpenStreams,
     changes: [Mutex<()>; CHANGE_LOCKS],
-    /// The root's volume has no device behind it.
+    /// Whether the root's volume is in memory, without a device.
     root_in_memory: bool,
     /// The root's device number.
     root_volume: u64,
@@ -157,7 +158,7 @@ impl LocalStore {
 
 impl Store for LocalStore {
     fn is_guarded(&self) -> bool {
-        // Samba and copies into the folder store descriptors too, so that nothing tells that there is none.
+        // smbd and copies store descriptors too: any node may have one.
         self.core.features.windows_metadata
     }
 
@@ -226,12 +227,12 @@ impl Store for LocalStore {
 }
 
 impl Core {
-    /// The lock for changes of what is kept of a node.
+    /// Returns the lock for changes of a node's metadata.
     fn changing(&self, id: FileId) -> &Mutex<()> {
         &self.changes[id.index as usize % CHANGE_LOCKS]
     }
 
-    /// Whether all reads of a node are from memory.
+    /// Whether reads of a node never wait for a device.
     fn in_memory(&self, id: FileId) -> bool {
         self.root_in_memory && id.volume == self.root_volume
     }

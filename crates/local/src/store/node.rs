@@ -49,7 +49,7 @@ impl LocalNode {
         Err(Error::new(op, &self.handle.path(), kind))
     }
 
-    /// Content is that of files that were not opened for their attributes only.
+    /// Refuses operations on content for folders and links.
     fn require_content(&self, op: Op) -> Result<()> {
         match self.kind {
             Kind::Directory => self.refuse(op, ErrorKind::IsADirectory),
@@ -60,14 +60,15 @@ impl LocalNode {
 
     fn change_dos(&self, change: &NodeChange) -> Result<()> {
         if self.kind == Kind::Symlink {
-            // There is no place for them (xattr(7)), and who copies a link sets its times in the same request.
+            // Links cannot have them (xattr(7)). Ignored, since clients that copy a link set its times in the
+            // same request.
             return Ok(());
         }
         if !self.core.features.windows_metadata {
             return self.refuse(Op::SetAttributes, ErrorKind::Unsupported);
         }
         let target = Target::of(&self.handle)?;
-        // Two who change different things at once lose nothing.
+        // Reading and writing the attribute must not interleave with another change.
         let lock = self.core.changing(self.handle.id());
         let _one = lock.lock();
         let mut kept = dos::read(&target.node()).map_err(self.failed(Op::SetAttributes))?;
@@ -92,13 +93,13 @@ impl LocalNode {
         result.map_err(self.failed(Op::SetAttributes))
     }
 
-    /// Sets times that the volume may have no room for. The kernel sets the nearest that it has then (utimensat(2) does not
-    /// say so): such a change is taken back and refused.
+    /// Sets times that the volume may be unable to store. The kernel then sets the nearest one without an
+    /// error (utimensat(2)); this undoes such a change and refuses it.
     fn try_times(&self, change: &NodeChange) -> Result<()> {
         let before = self.true_stat()?;
         self.change_times(change)?;
         let now = self.true_stat()?;
-        // Rounding to what the volume counts in is no clamping: 2 s at most (FAT).
+        // Rounding to the volume's granularity is accepted: 2 s at most (FAT).
         let is_kept = |asked: Option<Timestamp>, kept: Timestamp| {
             asked.is_none_or(|asked| asked.equal_within(kept, 2_000_000_001))
         };
@@ -113,7 +114,7 @@ impl LocalNode {
         self.refuse(Op::SetAttributes, ErrorKind::Misuse)
     }
 
-    /// Attributes as the system has them.
+    /// Returns the attributes as the system has them.
     fn true_stat(&self) -> Result<NodeStat> {
         let fd = self.handle.fd(Op::Stat)?;
         let stat = stat::raw(&fd, MASK).map_err(self.failed(Op::Stat))?;
@@ -141,13 +142,13 @@ impl Node for LocalNode {
 
     fn change(&self, change: &NodeChange) -> Result<()> {
         if [change.accessed, change.modified].into_iter().any(is_unsure) {
-            // First: what is refused changes nothing.
+            // First, so that a refusal changes nothing.
             self.try_times(change)?;
         }
         if change.created.is_some() || change.dos_attributes.is_some() {
             self.change_dos(change)?;
         }
-        // Last: nothing else touches these times.
+        // Last, since the changes above touch these times.
         if change.accessed.is_some() || change.modified.is_some() {
             self.change_times(change)?;
         }
@@ -185,7 +186,7 @@ impl Node for LocalNode {
         self.require_content(Op::SetLength)?;
         let fd = self.handle.fd(Op::SetLength)?;
         match ftruncate(&fd, length) {
-            // Not opened for writing; or a length that no file has.
+            // EINVAL: not opened for writing, or a length that no file can have.
             Err(Errno::INVAL) if self.access != Access::Write => {
                 self.refuse(Op::SetLength, ErrorKind::PermissionDenied)
             }
@@ -249,7 +250,7 @@ impl Node for LocalNode {
             return self.refuse(Op::List, ErrorKind::NotADirectory);
         }
         let fd = self.handle.fd(Op::List)?;
-        // A description of its own: listings do not share their position.
+        // A description of its own, so that listings do not share their position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let again = || openat(&fd, c".", flags, Mode::empty());
         let dir = self.core.base.relieved(again).map_err(self.failed(Op::List))?;
@@ -321,7 +322,7 @@ impl Node for LocalNode {
     }
 }
 
-/// Whether there are volumes that do not hold the time: outside of 1970 to 2038, which every one does.
+/// Whether some volumes cannot store the time: every one can store 1970 to 2038.
 fn is_unsure(time: Option<Timestamp>) -> bool {
     time.is_some_and(|time| !(0..=i64::from(i32::MAX)).contains(&time.to_unix().0))
 }

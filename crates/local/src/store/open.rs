@@ -1,4 +1,4 @@
-//! Opening and making nodes: one openat2, one statx, one call for the DOS attributes.
+//! Opens and makes nodes: one openat2, one statx, one call for the DOS attributes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::stat;
 use crate::winmeta::dos::{self, Dos};
 use crate::xattr::Node;
 
-/// What is asked of each node.
+/// Fields asked of each node.
 pub(super) const MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-/// Tries when a node appears and disappears between making and opening it (a guess).
+/// Number of tries when a node appears or disappears between making and opening it (a guess).
 const RACE_TRIES: usize = 8;
 
-/// A descriptor, and what it is good for.
+/// A descriptor, its flags and the access it gives.
 struct Found {
     fd: OwnedFd,
     flags: OFlags,
@@ -31,7 +31,7 @@ struct Found {
 
 /// Opens or makes a node.
 pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
-    // Until the node is on the books, its path must not change.
+    // The path must not change until the node is entered.
     let _opening = core.descriptors.opening();
     let Some(new) = how.create.filter(|_| !path.is_root()) else {
         if how.create.is_some() && how.exclusive {
@@ -46,7 +46,7 @@ pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<O
             }
             Err(Errno::EXIST) => {}
             Ok(found) => return made(core, path, new, found),
-            // The volume has no such names.
+            // The volume cannot have such a name.
             Err(Errno::INVAL) => return Err(Error::new(Op::Create, path, ErrorKind::NameRefused)),
             Err(error) => return Err(open_fault(Op::Create, path, error)),
         }
@@ -56,7 +56,7 @@ pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<O
             result => return result,
         }
     }
-    // A link that leads nowhere.
+    // A link whose target does not exist.
     Err(Error::new(Op::Create, path, ErrorKind::NotFound))
 }
 
@@ -66,7 +66,7 @@ fn existing(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> 
     let kind = stat::kind(u32::from(stat.stx_mode));
     let refused = match kind {
         Kind::File | Kind::Directory => None,
-        // Without openat2 nothing is followed: the link itself was opened.
+        // Without openat2 no link is followed: the link itself was opened.
         Kind::Symlink => (!how.link_itself).then_some(ErrorKind::SymbolicLink),
         _ => Some(ErrorKind::PermissionDenied),
     };
@@ -83,7 +83,7 @@ fn existing(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> 
     Ok(opened(core, path, found, &stat, dos, false))
 }
 
-/// Opens what is there, with as much access as is wanted and allowed.
+/// Opens an existing node with as much of the wanted access as is allowed.
 fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found> {
     let follow = if how.link_itself {
         OFlags::NOFOLLOW
@@ -116,7 +116,7 @@ fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found
                     access: *access,
                 });
             }
-            // A folder: there is no content to write, its attributes may be.
+            // A folder has no content to write, but its attributes can be changed.
             Err(Errno::ISDIR) => return find_folder(core, path, how, follow),
             Err(Errno::LOOP) if how.link_itself => return find_link(core, path),
             Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY)) => {
@@ -148,7 +148,7 @@ fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> r
     }
 }
 
-/// A link has nothing but its text.
+/// Opens a link itself, which has nothing but its target text.
 fn find_link(core: &Core, path: &RelPath) -> rustix::io::Result<Found> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
     Ok(Found {
@@ -158,12 +158,12 @@ fn find_link(core: &Core, path: &RelPath) -> rustix::io::Result<Found> {
     })
 }
 
-/// Makes a node; EXIST if there is one.
+/// Makes a node; `EEXIST` if the name is taken.
 fn make(core: &Core, path: &RelPath, how: &NodeOpen, new: NewNode) -> rustix::io::Result<Found> {
     if new.directory {
         return make_folder(core, path, how.access);
     }
-    // Who may make a file may also read what was just made; only another open is held to `access`.
+    // A file that this call made may also be read; `access` limits other opens only.
     let access = if how.access == Access::Write {
         OFlags::RDWR
     } else {
@@ -191,7 +191,8 @@ fn make_folder(core: &Core, path: &RelPath, access: Access) -> rustix::io::Resul
         Mode::from_raw_mode(core.options.directory_mode & 0o7777),
     )?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    // Whatever may have been put in its place by now: a folder, and in the very place where it was made.
+    // Another program may have replaced it by now. NOFOLLOW and the open parent make sure that this is a
+    // folder at the place where it was made.
     let fd = core
         .base
         .relieved(|| openat(&place, name.as_bytes(), flags | OFlags::CLOEXEC, Mode::empty()))?;
@@ -205,7 +206,7 @@ fn made(core: &Arc<Core>, path: &RelPath, new: NewNode, found: Found) -> Result<
         let dos = Dos::of_attributes(attributes);
         match dos::write(&Node::File(found.fd.as_fd()), &dos) {
             Ok(()) => kept = dos,
-            // A volume mounted beneath that has none.
+            // A volume without attributes is mounted beneath the root.
             Err(Errno::OPNOTSUPP | Errno::PERM) => {}
             Err(error) => {
                 unmake(core, path, new);
@@ -217,7 +218,7 @@ fn made(core: &Arc<Core>, path: &RelPath, new: NewNode, found: Found) -> Result<
     Ok(opened(core, path, found, &stat, kept, true))
 }
 
-/// Best effort: there is no room for its attributes.
+/// Removes a node whose attributes could not be stored; best effort.
 fn unmake(core: &Core, path: &RelPath, new: NewNode) {
     let flags = if new.directory {
         AtFlags::REMOVEDIR

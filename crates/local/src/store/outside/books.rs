@@ -1,4 +1,4 @@
-//! What is watched: marks by handle, folders by path.
+//! The watched nodes: marks by handle, folders by path.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,19 +7,19 @@ use ropeway_vfs::{FileId, Name, RelPath};
 
 use super::events::{Event, Key, Spot};
 
-/// A node that the kernel was asked to tell of.
+/// A node with a mark.
 #[derive(Debug)]
 pub(super) struct Mark {
     pub(super) id: FileId,
-    /// What was asked.
+    /// The events asked for.
     pub(super) mask: u64,
-    /// Guards that stand for it.
+    /// Number of guards of the node.
     pub(super) users: u32,
-    /// Those of them that stand for all beneath it too.
+    /// Number of those that watch everything beneath it too.
     pub(super) trees: u32,
-    /// Of a folder: where it lies, as far as known.
+    /// Path of a folder, as far as known.
     pub(super) path: Option<RelPath>,
-    /// The kernel has forgotten it with the node.
+    /// Whether the node is gone, and the mark with it.
     pub(super) gone: bool,
 }
 
@@ -30,10 +30,10 @@ pub(super) struct Books {
     folders: BTreeMap<RelPath, Key>,
 }
 
-/// A folder that appeared where all beneath is watched.
+/// A new folder beneath a watched tree.
 pub(super) struct Growth {
     pub(super) path: RelPath,
-    /// What is in it is news.
+    /// Whether its content is to be reported as new.
     pub(super) report: bool,
 }
 
@@ -42,7 +42,7 @@ impl Books {
         self.folders.len()
     }
 
-    /// The folder lies there now.
+    /// Records the path of a folder.
     pub(super) fn place(&mut self, key: &Key, path: &RelPath) {
         let Some(mark) = self.marks.get_mut(key) else {
             return;
@@ -61,7 +61,7 @@ impl Books {
         }
     }
 
-    /// It is not watched any more.
+    /// Removes a mark.
     pub(super) fn remove(&mut self, key: &Key) {
         if let Some(path) = self.marks.remove(key).and_then(|mark| mark.path)
             && self.folders.get(&path) == Some(key)
@@ -70,7 +70,7 @@ impl Books {
         }
     }
 
-    /// Whether all beneath one of the folders above it, or it itself, is watched.
+    /// Whether the folder itself or one above it is watched with everything beneath.
     pub(super) fn is_covered(&self, path: &RelPath) -> bool {
         let mut above = Some(path.clone());
         while let Some(folder) = above {
@@ -83,7 +83,7 @@ impl Books {
         false
     }
 
-    /// Whether the folder has to stay marked.
+    /// Whether the mark of a folder is still needed.
     pub(super) fn is_needed(&self, key: &Key) -> bool {
         let Some(mark) = self.marks.get(key) else {
             return false;
@@ -91,9 +91,9 @@ impl Books {
         mark.users > 0 || mark.path.as_ref().is_some_and(|path| self.is_covered(path))
     }
 
-    /// Watched folders at a path and beneath it.
+    /// Returns the watched folders at a path and beneath it.
     pub(super) fn within(&self, path: &RelPath) -> Vec<(RelPath, Key)> {
-        // Names sort between the folder's own and its neighbours': `/` is less than most of what a name may go on with.
+        // Other names may sort between a folder and its content: `/` is not the lowest byte of a name.
         let from = self.folders.range(path.clone()..);
         from.take_while(|(other, _)| other.as_bytes().starts_with(path.as_bytes()))
             .filter(|(other, _)| other.strip_prefix(path).is_some())
@@ -101,7 +101,7 @@ impl Books {
             .collect()
     }
 
-    /// A name was changed. What lies there and needs no watching any more is the answer.
+    /// Records a rename. Returns the folders there that need no mark any more.
     pub(super) fn renamed(&mut self, from: &RelPath, to: &RelPath) -> Vec<(RelPath, Key)> {
         let mut needless = Vec::new();
         for (path, key) in self.within(from) {
@@ -116,7 +116,7 @@ impl Books {
         needless
     }
 
-    /// What lay there is somewhere else, nobody knows where: its marks stay until their nodes go.
+    /// Forgets the paths of folders that were moved to an unknown place; their marks stay until the nodes go.
     fn forget(&mut self, path: &RelPath) {
         for (path, key) in self.within(path) {
             self.folders.remove(&path);
@@ -136,20 +136,20 @@ impl Books {
         }
     }
 
-    /// Events were lost.
+    /// Reports lost events for all watched nodes.
     pub(super) fn lose(&self, told: &mut Vec<Outside>) {
         let watched = self.marks.values().filter(|mark| mark.users > 0);
         told.extend(watched.map(|mark| Outside::Node(mark.id)));
         told.push(Outside::Lost);
     }
 
-    /// Folders beneath which all is watched.
+    /// Returns the folders that are watched with everything beneath.
     pub(super) fn trees(&self) -> Vec<RelPath> {
         let trees = self.marks.values().filter(|mark| mark.trees > 0);
         trees.filter_map(|mark| mark.path.clone()).collect()
     }
 
-    /// Takes an event in: what to tell of it (nothing of what this process did), and where all is to be watched now.
+    /// Applies an event. Returns the reports (none for events of this process) and the new folders to watch.
     pub(super) fn take(&mut self, event: &Event, own: bool, is_there: impl Fn(&RelPath) -> bool) -> Taken {
         let mut taken = Taken::default();
         let directory = event.has(libc::FAN_ONDIR);
@@ -170,7 +170,7 @@ impl Books {
         taken
     }
 
-    /// A watched folder's own attributes.
+    /// Reports a change of a watched folder's own attributes.
     fn tell_itself(&self, key: &Key, event: &Event, told: &mut Vec<Outside>) {
         let path = self.marks.get(key).and_then(|mark| mark.path.as_ref());
         if let Some(path) = path.filter(|_| event.has(libc::FAN_ATTRIB) && event.folder.as_ref() == Some(key))
@@ -219,7 +219,7 @@ impl Books {
         if own {
             return;
         }
-        // Of what was merged the order is lost.
+        // The order of merged events is unknown.
         let both = event.has(libc::FAN_CREATE) && event.has(libc::FAN_DELETE);
         let again = both && is_there(&path);
         let steps = [
@@ -263,7 +263,7 @@ impl Books {
         if !directory {
             return;
         }
-        // What this process renamed is in the books already.
+        // Renames by this process are recorded already.
         match (&old, &new) {
             (Some(from), Some(to)) if !own => taken.needless = self.renamed(from, to),
             (Some(from), None) if !own => self.forget(from),
@@ -275,7 +275,7 @@ impl Books {
     }
 }
 
-/// What comes of an event.
+/// The result of an event.
 #[derive(Default)]
 pub(super) struct Taken {
     pub(super) told: Vec<Outside>,
@@ -283,7 +283,7 @@ pub(super) struct Taken {
     pub(super) needless: Vec<(RelPath, Key)>,
 }
 
-/// For reports of what is found in a new folder.
+/// Returns the report of an entry found in a new folder.
 pub(super) fn found(folder: &RelPath, name: &Name, directory: bool) -> Outside {
     Outside::Entry {
         path: folder.join(name),

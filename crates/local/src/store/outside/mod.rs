@@ -1,17 +1,18 @@
-//! What others do beneath the root, by fanotify.
+//! Changes beneath the root by other programs, by fanotify.
 //!
 //! ```text
 //!  Node::watch ── mark on the inode ──▶ kernel ──▶ thread ── not of this process? ──▶ Observer
-//!                   └ books: who needs which mark, where watched folders lie
+//!                   └ books: which watch needs which mark, paths of watched folders
 //! ```
-//! One group of inode marks for a store, which needs no privilege: the kernel then names no other process, but tells this
-//! one's own events apart, and that is all there is to know. Events of this process serve to watch the folders that it makes
-//! beneath watched ones. The thread reads every [`PAUSE`] at most, so that a client that writes much and is alone does
-//! not wake it for each write: meanwhile the kernel merges what is alike.
+//! A store has one group of inode marks, which needs no privilege. Without privilege the kernel does not name
+//! the process of an event, but it does mark events of this process, which is enough. Events of this process
+//! are used to watch the folders that it makes beneath watched ones. The thread reads at most once in each
+//! [`PAUSE`], so that a single client that writes much does not wake it for each write; meanwhile the kernel
+//! merges equal events.
 //!
-//! What is written through a memory mapping the kernel does not tell. A mark is removed by the node itself; where that
-//! cannot be opened any more, because others renamed it after its descriptor was given up, the mark stays until the
-//! inode goes, and counts.
+//! The kernel does not report writes through a memory mapping. Removing a mark takes the node. If the node
+//! cannot be opened any more, because another program renamed it after its descriptor was closed, the mark
+//! stays until the inode goes, and counts.
 
 mod books;
 mod events;
@@ -34,7 +35,7 @@ use super::base::{Base, failed};
 use super::descriptors::{Descriptors, Handle};
 use crate::sys::fanotify;
 
-/// How often events are read at most.
+/// Shortest time between two reads of events.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
@@ -46,10 +47,10 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Bytes of one getdents64 call.
 const LIST_BYTES: usize = 32 * 1024;
 
-/// What is asked of a file.
+/// Events asked of a file.
 const FILE: u64 = libc::FAN_MODIFY | libc::FAN_ATTRIB | libc::FAN_MOVE_SELF | libc::FAN_DELETE_SELF;
 
-/// What is asked of a folder.
+/// Events asked of a folder.
 const FOLDER: u64 = FILE
     | libc::FAN_CREATE
     | libc::FAN_DELETE
@@ -57,22 +58,22 @@ const FOLDER: u64 = FILE
     | libc::FAN_ONDIR
     | libc::FAN_EVENT_ON_CHILD;
 
-/// What is asked of a folder before Linux 5.17.
+/// Events asked of a folder before Linux 5.17.
 const FOLDER_BEFORE: u64 = FOLDER & !libc::FAN_RENAME | libc::FAN_MOVED_FROM | libc::FAN_MOVED_TO;
 
-/// The most that is watched.
+/// Bounds of what is watched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WatchBounds {
     pub(super) nodes: usize,
     pub(super) folders: usize,
 }
 
-/// Watches what is beneath a root, from the first time that it is asked to.
+/// Watches nodes beneath a root; starts with the first watch.
 pub(super) struct Watcher {
     base: Arc<Base>,
     bounds: WatchBounds,
     observer: Arc<Mutex<Option<Arc<dyn Observer>>>>,
-    /// `None` where the system cannot.
+    /// `None` if the system cannot watch.
     group: OnceLock<Option<Arc<Group>>>,
 }
 
@@ -80,7 +81,7 @@ pub(super) struct Watcher {
 pub(super) struct Watched<'a> {
     pub(super) handle: &'a Arc<Handle>,
     pub(super) directory: bool,
-    /// All beneath it too.
+    /// Whether everything beneath it is watched too.
     pub(super) below: bool,
 }
 
@@ -120,7 +121,7 @@ impl Watcher {
         drop(before);
     }
 
-    /// Watches a node for as long as the answer lives.
+    /// Watches a node until the returned guard is dropped.
     pub(super) fn watch(
         &self,
         descriptors: &Descriptors,
@@ -135,7 +136,7 @@ impl Watcher {
         group.watch(descriptors, what)
     }
 
-    /// A name was changed by this process.
+    /// Records a rename by this process.
     pub(super) fn renamed(&self, from: &RelPath, to: &RelPath) {
         let Some(Some(group)) = self.group.get() else {
             return;
@@ -229,7 +230,7 @@ impl Group {
         Ok(guard)
     }
 
-    /// Asks the kernel, if it was not asked yet.
+    /// Adds a mark, unless the node has it.
     fn mark(
         &self,
         books: &mut Books,
@@ -276,7 +277,7 @@ impl Group {
         add(FOLDER_BEFORE)
     }
 
-    /// Watches a folder and all beneath it. `report`: what is found counts as new.
+    /// Watches a folder and everything beneath it. `report`: reports what is found as new.
     fn grow(&self, top: &RelPath, report: &mut Option<Vec<Outside>>) {
         let mut waiting = vec![top.clone()];
         while let Some(path) = waiting.pop() {
@@ -348,7 +349,7 @@ impl Group {
         Ok(())
     }
 
-    /// Unmarks folders that lie there, unless somebody needs them.
+    /// Unmarks the folders at a path, unless a watch needs them.
     fn release_all(&self, folders: &[(RelPath, Key)]) {
         for (path, key) in folders {
             let Ok(dir) = self.base.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0) else {
@@ -360,7 +361,7 @@ impl Group {
         }
     }
 
-    /// Unmarks a node, unless somebody needs it.
+    /// Unmarks a node, unless a watch needs it.
     fn release(&self, key: &Key, fd: Option<BorrowedFd<'_>>) {
         let mut books = self.books();
         if books.is_needed(key) {
