@@ -104,7 +104,7 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         journals_metadata: journals_metadata(root, fstype),
         page_cache: true,
         // fusefat loses the content. A look right after the rename does not show it: the kernel still has
-            // the names cached.
+        // the names cached.
         folder_renames: !fstype.starts_with("fuse") && !fstype.is_empty(),
         replaces_open: true,
         creation_times: false,

@@ -1,7 +1,7 @@
 //! The io_uring engine: a few parked threads, each with one ring.
 //!
-//! A thread sleeps in `io_uring_enter` until the kernel completed something or a submitter wrote to the
-//! ring's event descriptor; a submitter writes only when the thread said that it is about to sleep.
+//! A thread sleeps in `io_uring_enter` until the kernel completes something or a submitter writes to the
+//! ring's event descriptor. A submitter writes only if the thread has announced that it will sleep.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -23,7 +23,7 @@ const CORES_PER_RING: usize = 8;
 /// Most ring threads.
 const RINGS_MAX: usize = 8;
 
-/// Requests queued or in flight for one ring; beyond, submitters wait. A few times the ring's depth.
+/// Most requests queued or in flight for one ring; beyond, submitters wait. A few times the ring's depth.
 const REQUESTS_MAX: usize = 256;
 
 /// Whether the kernel offers the operations that are used here; probed once.
@@ -38,7 +38,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// The rings for `pool`: those that exist, or new ones.
+    /// Returns the rings for `pool`: existing or new ones.
     pub(super) fn shared(pool: Option<&Pool>) -> io::Result<Arc<Self>> {
         /// Rings by the address of the registered region, 0 without one.
         static SHARED: LazyLock<Mutex<HashMap<usize, Weak<Rings>>>> = LazyLock::new(Mutex::default);
@@ -78,7 +78,7 @@ impl Rings {
     }
 }
 
-/// The place for a request's answer.
+/// Receiver of a request's result, with its permit.
 struct Reply {
     sender: oneshot::Sender<(Work, io::Result<usize>)>,
     _permit: SemaphoreGuardArc,
@@ -86,12 +86,12 @@ struct Reply {
 
 impl Reply {
     fn send(self, work: Work, outcome: io::Result<usize>) {
-        // Nobody listens when the future was dropped: the buffer is given back here.
+        // If the future was dropped, this returns the buffer to its pool.
         let _ = self.sender.send((work, outcome));
     }
 }
 
-/// What submitters and the ring's thread share.
+/// State shared by submitters and the ring's thread.
 struct Shared {
     permits: Arc<Semaphore>,
     state: Mutex<State>,
@@ -173,7 +173,7 @@ impl Drop for Handle {
 fn serve(mut ring: Ring<Reply>, shared: &Shared) {
     while take_new(&mut ring, shared) {
         if let Err(error) = ring.wait() {
-            // The kernel refuses the ring itself: this is a defect, not a state of the world.
+            // The kernel refuses the ring itself: a defect of this program.
             panic!("io_uring_enter: {error}");
         }
         shared.lock().sleeping = false;

@@ -28,7 +28,7 @@ use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result};
 use rustix::fs::{OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::base::{Base, open_fault};
+use super::root::{StoreRoot, open_fault};
 use crate::stat;
 
 /// Index of a slot that is not in the ring.
@@ -72,7 +72,7 @@ pub(super) struct Handle {
 
 /// All slots of a store.
 pub(super) struct Descriptors {
-    base: Arc<Base>,
+    root: Arc<StoreRoot>,
     max: usize,
     table: Mutex<Table>,
     renames: RwLock<()>,
@@ -98,9 +98,9 @@ pub(super) struct Pinned {
 }
 
 impl Descriptors {
-    pub(super) fn new(base: Arc<Base>, max: usize) -> Self {
+    pub(super) fn new(root: Arc<StoreRoot>, max: usize) -> Self {
         Self {
-            base,
+            root,
             max: max.max(1),
             table: Mutex::default(),
             renames: RwLock::new(()),
@@ -329,7 +329,7 @@ impl Slot {
     fn reopen(&self, descriptors: &Descriptors, op: Op) -> Result<OwnedFd> {
         let path = self.path().clone();
         let gone = || Error::new(op, &path, ErrorKind::Gone);
-        let fd = match descriptors.base.open_at(&path, self.flags, 0) {
+        let fd = match descriptors.root.open_at(&path, self.flags, 0) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NXIO | Errno::ISDIR) => {
                 return Err(gone());

@@ -11,8 +11,8 @@ use rustix::fs::{AtFlags, RawDir, statx};
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::failed;
 use super::open::MASK;
+use super::root::failed;
 use super::xattrs::node_stat;
 use crate::stat;
 use crate::winmeta::dos::{self, Dos};
@@ -99,7 +99,7 @@ impl LocalEntries {
         } else {
             Dos::default()
         };
-        Ok(Some(self.core.told.apply(node_stat(&stat, dos))))
+        Ok(Some(self.core.change_times.apply(node_stat(&stat, dos))))
     }
 }
 

@@ -11,10 +11,10 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, linkat, statx, unlinkat};
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::failed;
 use super::descriptors::id_of;
 use super::names::{self, Spot};
 use super::node::LocalNode;
+use super::root::failed;
 
 /// Number of tries to find a free temporary name (a guess).
 const NAME_TRIES: usize = 8;
@@ -47,32 +47,41 @@ pub(super) fn remove(core: &Core, id: FileId, path: &RelPath, what: Removal) -> 
 }
 
 fn remove_file(spot: &Spot<'_>, id: FileId, path: &RelPath, what: Removal) -> Result<()> {
-    let aside = set_aside(spot).map_err(|error| failed(Op::Remove, path, error))?;
-    let outcome = match look(spot, aside.as_bytes()) {
+    let temporary = move_to_temporary_name(spot).map_err(|error| failed(Op::Remove, path, error))?;
+    let outcome = match look(spot, temporary.as_bytes()) {
         Err(error) => Err(failed(Op::Remove, path, error)),
         Ok((found, _)) if found != id => Err(gone(Op::Remove, path)),
         Ok((_, size)) if what == Removal::EmptyFile && size > 0 => {
             Err(Error::new(Op::Remove, path, ErrorKind::NotEmpty))
         }
-        Ok(_) => unlinkat(&spot.place, aside.as_bytes(), AtFlags::empty())
+        Ok(_) => unlinkat(&spot.place, temporary.as_bytes(), AtFlags::empty())
             .map_err(|error| failed(Op::Remove, path, error)),
     };
     if outcome.is_err()
-        && let Err(error) =
-            crate::names::rename_new(&spot.place, aside.as_bytes(), &spot.place, spot.name.as_bytes())
+        && let Err(error) = crate::names::rename_new(
+            &spot.place,
+            temporary.as_bytes(),
+            &spot.place,
+            spot.name.as_bytes(),
+        )
     {
-        tracing::warn!(%path, aside, %error, "a file that was not to be removed keeps a name of the server's");
+        tracing::warn!(%path, temporary, %error, "a file that was not to be removed keeps a name of the server's");
     }
     outcome
 }
 
 /// Moves the file to a temporary name and returns that.
-fn set_aside(spot: &Spot<'_>) -> rustix::io::Result<String> {
+fn move_to_temporary_name(spot: &Spot<'_>) -> rustix::io::Result<String> {
     for _ in 0..NAME_TRIES {
-        let aside = names::beside();
-        match crate::names::rename_new(&spot.place, spot.name.as_bytes(), &spot.place, aside.as_bytes()) {
+        let temporary = names::temporary_name();
+        match crate::names::rename_new(
+            &spot.place,
+            spot.name.as_bytes(),
+            &spot.place,
+            temporary.as_bytes(),
+        ) {
             Err(Errno::EXIST) => {}
-            result => return result.map(|()| aside),
+            result => return result.map(|()| temporary),
         }
     }
     Err(Errno::EXIST)

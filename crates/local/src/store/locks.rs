@@ -93,7 +93,7 @@ fn fault(node: &LocalNode, error: &io::Error) -> Error {
         Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK => {
             Error::new(Op::Lock, &node.handle.path(), ErrorKind::Unsupported)
         }
-        errno => super::base::failed(Op::Lock, &node.handle.path(), errno),
+        errno => super::root::failed(Op::Lock, &node.handle.path(), errno),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A local folder as the back end of a file server: [`LocalStore`].
 //!
 //! ```text
-//!  LocalStore ─┬─ open ─────── base: openat2 beneath the root; follows links that stay inside
+//!  LocalStore ─┬─ open ─────── root: openat2 beneath the root; follows links that stay inside
 //!              ├─ names: remove, rename, link
 //!              ├─ resolve ──── index: names without regard to case, kept current by inotify
 //!              ├─ outside ──── changes of watched nodes by other programs, by fanotify
@@ -16,7 +16,7 @@
 //! Only regular files, folders and links can be opened. The kind is known once a node is open: an open
 //! for content does not wait (`O_NONBLOCK`), an open for attributes touches nothing (`O_PATH`).
 
-mod base;
+mod change_times;
 mod content;
 mod descriptors;
 mod entries;
@@ -28,11 +28,11 @@ mod node;
 mod open;
 mod outside;
 mod resolve;
+mod root;
 mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
-mod told;
 mod volume;
 mod xattrs;
 
@@ -45,13 +45,13 @@ use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Resolved, Store, Store
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result, Space};
 use rustix::fs::syncfs;
 
-use self::base::{Base, failed};
+use self::change_times::ChangeTimes;
 use self::descriptors::Descriptors;
 use self::index::{Bounds, Indexes};
 use self::node::LocalNode;
 use self::outside::{WatchBounds, Watcher};
+use self::root::{StoreRoot, failed};
 use self::stream::OpenStreams;
-use self::told::ToldTimes;
 use crate::beneath::fault;
 
 /// Number of locks for changes of metadata; nodes share them (a guess: more than a server has threads).
@@ -103,7 +103,7 @@ pub struct LocalStore {
 
 /// State shared by a store and its nodes.
 struct Core {
-    base: Arc<Base>,
+    root: Arc<StoreRoot>,
     options: StoreOptions,
     features: StoreFeatures,
     descriptors: Arc<Descriptors>,
@@ -115,7 +115,7 @@ struct Core {
     root_in_memory: bool,
     /// The root's device number.
     root_volume: u64,
-    told: ToldTimes,
+    change_times: ChangeTimes,
 }
 
 impl LocalStore {
@@ -125,7 +125,7 @@ impl LocalStore {
     /// The folder cannot be opened.
     pub fn open(path: &Path, options: &StoreOptions) -> Result<Self> {
         let root = RelPath::root();
-        let base = Arc::new(Base::open(path).map_err(|error| fault(Op::Open, &root, error))?);
+        let base = Arc::new(StoreRoot::open(path).map_err(|error| fault(Op::Open, &root, error))?);
         let failed = |error| failed(Op::Open, &root, error);
         let features = volume::features(base.fd()).map_err(failed)?;
         let stat = crate::stat::raw(base.fd(), open::MASK).map_err(failed)?;
@@ -149,8 +149,8 @@ impl LocalStore {
             changes: std::array::from_fn(|_| Mutex::new(())),
             root_in_memory: volume::in_memory(base.fd()),
             root_volume: crate::stat::volume(&stat),
-            told: ToldTimes::default(),
-            base,
+            change_times: ChangeTimes::default(),
+            root: base,
         };
         Ok(Self { core: Arc::new(core) })
     }
@@ -167,7 +167,7 @@ impl Store for LocalStore {
     }
 
     fn space(&self) -> Result<Space> {
-        volume::space(self.core.base.fd()).map_err(|error| failed(Op::Stat, &RelPath::root(), error))
+        volume::space(self.core.root.fd()).map_err(|error| failed(Op::Stat, &RelPath::root(), error))
     }
 
     fn resolve(&self, path: &RelPath) -> Result<RelPath> {
@@ -222,7 +222,7 @@ impl Store for LocalStore {
     }
 
     fn sync(&self) -> Result<()> {
-        syncfs(self.core.base.fd()).map_err(|error| failed(Op::Sync, &RelPath::root(), error))
+        syncfs(self.core.root.fd()).map_err(|error| failed(Op::Sync, &RelPath::root(), error))
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::{Place, failed};
+use super::root::{Place, failed};
 use crate::names::rename_new;
 use crate::winmeta::fold;
 
@@ -28,7 +28,7 @@ pub(super) struct Spot<'a> {
 
 impl<'a> Spot<'a> {
     pub(super) fn find(core: &'a Core, op: Op, path: &RelPath) -> Result<Self> {
-        let (place, name) = core.base.parent(op, path)?;
+        let (place, name) = core.root.parent(op, path)?;
         Ok(Self { place, name })
     }
 
@@ -159,17 +159,17 @@ pub(super) fn put_link(
         return Err(Error::new(Op::Link, to, ErrorKind::IsADirectory));
     }
     // Under a temporary name first, so that the name means one of the two files at every moment.
-    let beside = beside();
-    make(beside.as_bytes()).map_err(&fault)?;
+    let temporary = temporary_name();
+    make(temporary.as_bytes()).map_err(&fault)?;
     let pinned = core.descriptors.pin(to);
     let result = renameat(
         &target.place,
-        beside.as_bytes(),
+        temporary.as_bytes(),
         &target.place,
         target.name.as_bytes(),
     );
     // Still there if both names were the same file already: then a rename does nothing (rename(2)).
-    let left = unlinkat(&target.place, beside.as_bytes(), AtFlags::empty()).is_ok();
+    let left = unlinkat(&target.place, temporary.as_bytes(), AtFlags::empty()).is_ok();
     match result {
         Ok(()) if !left => {
             core.descriptors.forget_path(to, pinned);
@@ -183,7 +183,7 @@ pub(super) fn put_link(
 }
 
 /// Returns a new temporary name.
-pub(super) fn beside() -> String {
+pub(super) fn temporary_name() -> String {
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     format!(".ropeway-{}-{serial}", std::process::id())
 }
@@ -242,7 +242,7 @@ fn rename_taken(
     };
     // The rename may remove the last name of the replaced file. Holding it open makes the volume free its
     // blocks at the close below, not while opens wait.
-    let last = core.base.open_at(to, OFlags::PATH | OFlags::NOFOLLOW, 0);
+    let last = core.root.open_at(to, OFlags::PATH | OFlags::NOFOLLOW, 0);
     let renaming = core.descriptors.renaming();
     let (old, new) = (source.name.as_bytes(), target.name.as_bytes());
     // The source is a file, so this never replaces a folder.

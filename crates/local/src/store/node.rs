@@ -13,11 +13,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::base::failed;
 use super::descriptors::Handle;
 use super::entries::LocalEntries;
 use super::open::MASK;
 use super::outside::Watched;
+use super::root::failed;
 use super::xattrs::{self, Target, node_stat};
 use super::{Core, content, locks, stream};
 use crate::winmeta::dos::{self, Dos};
@@ -137,7 +137,7 @@ impl Node for LocalNode {
     }
 
     fn stat(&self) -> Result<NodeStat> {
-        self.true_stat().map(|stat| self.core.told.apply(stat))
+        self.true_stat().map(|stat| self.core.change_times.apply(stat))
     }
 
     fn change(&self, change: &NodeChange) -> Result<()> {
@@ -153,7 +153,7 @@ impl Node for LocalNode {
             self.change_times(change)?;
         }
         if let Some(changed) = change.changed {
-            self.core.told.tell(&self.true_stat()?, changed);
+            self.core.change_times.tell(&self.true_stat()?, changed);
         }
         Ok(())
     }
@@ -253,7 +253,7 @@ impl Node for LocalNode {
         // A description of its own, so that listings do not share their position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let again = || openat(&fd, c".", flags, Mode::empty());
-        let dir = self.core.base.relieved(again).map_err(self.failed(Op::List))?;
+        let dir = self.core.root.relieved(again).map_err(self.failed(Op::List))?;
         Ok(Box::new(LocalEntries::new(dir, self.handle.path(), &self.core)))
     }
 

@@ -9,8 +9,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, mkdirat, openat, unli
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::{failed, open_fault};
 use super::node::LocalNode;
+use super::root::{failed, open_fault};
 use super::xattrs::node_stat;
 use crate::stat;
 use crate::winmeta::dos::{self, Dos};
@@ -108,7 +108,7 @@ fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found
         if refusal.is_some() && *access < how.access && !how.less_will_do {
             break;
         }
-        match core.base.open_at(path, *flags, 0) {
+        match core.root.open_at(path, *flags, 0) {
             Ok(fd) => {
                 return Ok(Found {
                     fd,
@@ -130,7 +130,7 @@ fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found
 
 fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> rustix::io::Result<Found> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | follow;
-    match core.base.open_at(path, flags, 0) {
+    match core.root.open_at(path, flags, 0) {
         Ok(fd) => Ok(Found {
             fd,
             flags,
@@ -139,7 +139,7 @@ fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> r
         Err(Errno::ACCESS | Errno::PERM) if how.less_will_do => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | follow;
             Ok(Found {
-                fd: core.base.open_at(path, flags, 0)?,
+                fd: core.root.open_at(path, flags, 0)?,
                 flags,
                 access: Access::Attributes,
             })
@@ -152,7 +152,7 @@ fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> r
 fn find_link(core: &Core, path: &RelPath) -> rustix::io::Result<Found> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
     Ok(Found {
-        fd: core.base.open_at(path, flags, 0)?,
+        fd: core.root.open_at(path, flags, 0)?,
         flags,
         access: Access::Attributes,
     })
@@ -172,7 +172,7 @@ fn make(core: &Core, path: &RelPath, how: &NodeOpen, new: NewNode) -> rustix::io
     let flags = access | OFlags::NONBLOCK;
     let create = flags | OFlags::CREATE | OFlags::EXCL;
     let mode = core.options.file_mode & 0o7777;
-    let fd = core.base.open_at(path, create, mode)?;
+    let fd = core.root.open_at(path, create, mode)?;
     Ok(Found {
         fd,
         flags,
@@ -184,7 +184,7 @@ fn make_folder(core: &Core, path: &RelPath, access: Access) -> rustix::io::Resul
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Errno::EXIST);
     };
-    let place = core.base.place(&dir)?;
+    let place = core.root.place(&dir)?;
     mkdirat(
         &place,
         name.as_bytes(),
@@ -194,7 +194,7 @@ fn make_folder(core: &Core, path: &RelPath, access: Access) -> rustix::io::Resul
     // Another program may have replaced it by now. NOFOLLOW and the open parent make sure that this is a
     // folder at the place where it was made.
     let fd = core
-        .base
+        .root
         .relieved(|| openat(&place, name.as_bytes(), flags | OFlags::CLOEXEC, Mode::empty()))?;
     Ok(Found { fd, flags, access })
 }
@@ -225,21 +225,21 @@ fn unmake(core: &Core, path: &RelPath, new: NewNode) {
     } else {
         AtFlags::empty()
     };
-    if let Ok((place, name)) = core.base.parent(Op::Create, path) {
+    if let Ok((place, name)) = core.root.parent(Op::Create, path) {
         let _ = unlinkat(&place, name.as_bytes(), flags);
     }
 }
 
 fn opened(core: &Arc<Core>, path: &RelPath, found: Found, stat: &Statx, dos: Dos, created: bool) -> Opened {
-    let told = core.told.apply(node_stat(stat, dos));
-    let access = match told.kind {
+    let stat_now = core.change_times.apply(node_stat(stat, dos));
+    let access = match stat_now.kind {
         Kind::Symlink => Access::Attributes,
         _ => found.access,
     };
     let handle = core.descriptors.enter(path, found.fd, stat, found.flags);
     Opened {
-        node: Arc::new(LocalNode::new(core, handle, told.kind, access)),
-        stat: told,
+        node: Arc::new(LocalNode::new(core, handle, stat_now.kind, access)),
+        stat: stat_now,
         created,
     }
 }

@@ -13,9 +13,9 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, statat};
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::{Place, failed, open_fault};
 use super::descriptors::id_of;
 use super::index::Begun;
+use super::root::{Place, failed, open_fault};
 use crate::stat;
 
 /// Size from which a folder is not read while a connection waits: some 25,000 names on ext4, 50,000 on
@@ -81,7 +81,7 @@ impl Question {
 fn ask<'a>(core: &'a Core, path: &RelPath) -> Result<(Question, Option<Place<'a>>)> {
     let fault = |error| open_fault(Op::Open, path, error);
     // A link counts wherever it leads.
-    match core.base.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0) {
+    match core.root.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0) {
         Ok(_) => return Ok((Question::None(path.clone()), None)),
         Err(Errno::NOENT) => {}
         Err(error) => return Err(fault(error)),
@@ -90,7 +90,7 @@ fn ask<'a>(core: &'a Core, path: &RelPath) -> Result<(Question, Option<Place<'a>
         // The root is open, whatever is under its name now.
         return Ok((Question::None(path.clone()), None));
     };
-    let (dir, place) = match core.base.place(&parent) {
+    let (dir, place) = match core.root.place(&parent) {
         Ok(place) => (parent, place),
         Err(Errno::NOENT) => walk(core, &parent, path)?,
         Err(error) => return Err(fault(error)),
@@ -101,7 +101,7 @@ fn ask<'a>(core: &'a Core, path: &RelPath) -> Result<(Question, Option<Place<'a>
 /// Finds a folder name by name.
 fn walk<'a>(core: &'a Core, folder: &RelPath, path: &RelPath) -> Result<(RelPath, Place<'a>)> {
     let mut found = RelPath::root();
-    let mut place = Place::Root(core.base.fd());
+    let mut place = Place::Root(core.root.fd());
     for name in folder.components() {
         let real = match statat(&place, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => name,
@@ -113,7 +113,7 @@ fn walk<'a>(core: &'a Core, folder: &RelPath, path: &RelPath) -> Result<(RelPath
         found = found.join(&real);
         // Links to folders are followed as far as they stay beneath the root.
         place = core
-            .base
+            .root
             .place(&found)
             .map_err(|error| open_fault(Op::Open, path, error))?;
     }
@@ -127,7 +127,7 @@ fn other_case(core: &Core, place: &Place<'_>, name: &Name) -> rustix::io::Result
 }
 
 fn find(core: &Core, place: &Place<'_>, id: FileId, name: &Name) -> rustix::io::Result<Option<Name>> {
-    match core.base.relieved(|| core.indexes.find(place.as_fd(), id, name)) {
+    match core.root.relieved(|| core.indexes.find(place.as_fd(), id, name)) {
         // The folder may be searched but not read: names must be spelled exactly.
         Err(Errno::ACCESS) => Ok(None),
         found => found,

@@ -14,9 +14,9 @@ use ropeway_vfs::{Error, ErrorKind, Extent, FileId, Name, Op, Result, Xattr};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::base::failed;
 use super::descriptors::Handle;
 use super::node::LocalNode;
+use super::root::failed;
 use super::xattrs::{self, Target};
 use crate::winmeta::fold;
 use crate::winmeta::streams::{LENGTH_MAX, attribute_of, content_of, content_size, name_of, value_of};
@@ -50,8 +50,8 @@ enum State {
 pub(super) struct StreamNode {
     core: Arc<super::Core>,
     /// The file's.
-    base: Arc<Handle>,
-    base_kind: ropeway_vfs::Kind,
+    file: Arc<Handle>,
+    file_kind: ropeway_vfs::Kind,
     body: Arc<Body>,
 }
 
@@ -83,7 +83,7 @@ impl OpenStreams {
             .insert((file, fold::fold(attribute)), Arc::downgrade(body));
     }
 
-    /// Bodies nobody has open any more are taken off the books.
+    /// Forgets the body of a stream that is not open any more.
     fn tidy(&self, file: FileId, attribute: &[u8]) {
         let mut bodies = self.lock();
         let key = (file, fold::fold(attribute));
@@ -144,8 +144,8 @@ pub(super) fn open(node: &LocalNode, name: &Name, how: &StreamOpen) -> Result<(A
     };
     let stream = StreamNode {
         core: Arc::clone(&node.core),
-        base: Arc::clone(&node.handle),
-        base_kind: node.kind,
+        file: Arc::clone(&node.handle),
+        file_kind: node.kind,
         body: node.core.streams.body(node.handle.id(), &attribute),
     };
     Ok((Arc::new(stream), made))
@@ -271,11 +271,11 @@ fn named(node: &LocalNode, name: &Name) -> Result<Vec<u8>> {
 
 impl StreamNode {
     fn failed(&self, op: Op) -> impl Fn(Errno) -> Error + '_ {
-        move |error| failed(op, &self.base.path(), error)
+        move |error| failed(op, &self.file.path(), error)
     }
 
     fn refuse<T>(&self, op: Op, kind: ErrorKind) -> Result<T> {
-        Err(Error::new(op, &self.base.path(), kind))
+        Err(Error::new(op, &self.file.path(), kind))
     }
 
     fn content(&self, op: Op, state: &State) -> Result<Vec<u8>> {
@@ -283,11 +283,11 @@ impl StreamNode {
             State::Removed(content) => Ok(content.clone()),
             State::Kept(attribute) => {
                 let value =
-                    xattr::get(&Target::of(&self.base)?.node(), attribute).map_err(self.failed(op))?;
+                    xattr::get(&Target::of(&self.file)?.node(), attribute).map_err(self.failed(op))?;
                 // Removed behind the store's back.
                 value
                     .map(content_of)
-                    .ok_or_else(|| Error::new(op, &self.base.path(), ErrorKind::Gone))
+                    .ok_or_else(|| Error::new(op, &self.file.path(), ErrorKind::Gone))
             }
         }
     }
@@ -299,8 +299,8 @@ impl StreamNode {
         match &mut *state {
             State::Removed(kept) => *kept = content,
             State::Kept(attribute) => {
-                xattr::set(&Target::of(&self.base)?.node(), attribute, &value_of(content))
-                    .map_err(|error| xattrs::value_fault(&self.base, error))?;
+                xattr::set(&Target::of(&self.file)?.node(), attribute, &value_of(content))
+                    .map_err(|error| xattrs::value_fault(&self.file, error))?;
             }
         }
         Ok(())
@@ -318,8 +318,8 @@ impl StreamNode {
     fn file(&self) -> LocalNode {
         LocalNode {
             core: Arc::clone(&self.core),
-            handle: Arc::clone(&self.base),
-            kind: self.base_kind,
+            handle: Arc::clone(&self.file),
+            kind: self.file_kind,
             access: Access::Attributes,
         }
     }
@@ -335,7 +335,7 @@ impl Drop for StreamNode {
         self.body = Arc::new(Body {
             state: Mutex::new(State::Removed(Vec::new())),
         });
-        self.core.streams.tidy(self.base.id(), &attribute);
+        self.core.streams.tidy(self.file.id(), &attribute);
     }
 }
 
@@ -348,7 +348,7 @@ impl Node for StreamNode {
         let mut stat = self.file().stat()?;
         let size = match &*self.body.lock() {
             State::Removed(content) => content.len(),
-            State::Kept(attribute) => xattr::size(&Target::of(&self.base)?.node(), attribute)
+            State::Kept(attribute) => xattr::size(&Target::of(&self.file)?.node(), attribute)
                 .map_err(self.failed(Op::Stat))?
                 .map_or(0, content_size),
         };
@@ -453,19 +453,19 @@ impl Node for StreamNode {
     }
 
     fn security(&self) -> Result<Option<Vec<u8>>> {
-        xattrs::security(&self.base)
+        xattrs::security(&self.file)
     }
 
     fn set_security(&self, descriptor: &[u8]) -> Result<()> {
-        xattrs::set_security(&self.base, self.base_kind, descriptor)
+        xattrs::set_security(&self.file, self.file_kind, descriptor)
     }
 
     fn eas(&self) -> Result<Vec<Xattr>> {
-        xattrs::eas(&self.base)
+        xattrs::eas(&self.file)
     }
 
     fn set_ea(&self, name: &[u8], value: &[u8]) -> Result<()> {
-        xattrs::set_ea(&self.base, self.base_kind, name, value)
+        xattrs::set_ea(&self.file, self.file_kind, name, value)
     }
 
     fn watch(&self, _: bool) -> Result<Watching> {

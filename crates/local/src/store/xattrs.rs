@@ -8,8 +8,8 @@ use ropeway_vfs::{Error, ErrorKind, Kind, Op, Owner, Result, Timestamp, Xattr};
 use rustix::fs::{Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
-use super::base::failed;
 use super::descriptors::Handle;
+use super::root::failed;
 use crate::winmeta::dos::Dos;
 use crate::{stat, winmeta, xattr};
 

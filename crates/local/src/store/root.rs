@@ -17,7 +17,7 @@ use crate::beneath::{Links, Root, fault};
 const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// The open root folder of a store.
-pub(super) struct Base {
+pub(super) struct StoreRoot {
     root: Root,
     /// Closes idle descriptors.
     relief: OnceLock<Weak<Descriptors>>,
@@ -38,7 +38,7 @@ impl AsFd for Place<'_> {
     }
 }
 
-impl Base {
+impl StoreRoot {
     /// Opens the root; it may itself be reached through links.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {

@@ -23,12 +23,12 @@ struct Told {
 
 /// Change times to report instead of the real ones.
 #[derive(Default)]
-pub(super) struct ToldTimes {
+pub(super) struct ChangeTimes {
     any: AtomicBool,
     nodes: Mutex<HashMap<FileId, Told>>,
 }
 
-impl ToldTimes {
+impl ChangeTimes {
     /// Reports `changed` for a node from now on; `stat` holds the real times.
     pub(super) fn tell(&self, stat: &NodeStat, changed: Timestamp) {
         let mut nodes = self.nodes.lock();

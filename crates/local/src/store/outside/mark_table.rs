@@ -25,7 +25,7 @@ pub(super) struct Mark {
 
 /// All marks of a store.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(super) struct MarkTable {
     pub(super) marks: HashMap<Key, Mark>,
     folders: BTreeMap<RelPath, Key>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Growth {
     pub(super) report: bool,
 }
 
-impl Books {
+impl MarkTable {
     pub(super) fn folder_count(&self) -> usize {
         self.folders.len()
     }
@@ -130,17 +130,17 @@ impl Books {
         Some(self.marks.get(key)?.path.as_ref()?.join(name))
     }
 
-    fn tell_node(&self, key: &Key, told: &mut Vec<Outside>) {
+    fn report_node(&self, key: &Key, reports: &mut Vec<Outside>) {
         if let Some(mark) = self.marks.get(key).filter(|mark| mark.users > 0) {
-            told.push(Outside::Node(mark.id));
+            reports.push(Outside::Node(mark.id));
         }
     }
 
     /// Reports lost events for all watched nodes.
-    pub(super) fn lose(&self, told: &mut Vec<Outside>) {
+    pub(super) fn lose(&self, reports: &mut Vec<Outside>) {
         let watched = self.marks.values().filter(|mark| mark.users > 0);
-        told.extend(watched.map(|mark| Outside::Node(mark.id)));
-        told.push(Outside::Lost);
+        reports.extend(watched.map(|mark| Outside::Node(mark.id)));
+        reports.push(Outside::Lost);
     }
 
     /// Returns the folders that are watched with everything beneath.
@@ -160,8 +160,8 @@ impl Books {
         }
         for key in [&event.node, &event.folder].into_iter().flatten() {
             if !own {
-                self.tell_node(key, &mut taken.told);
-                self.tell_itself(key, event, &mut taken.told);
+                self.report_node(key, &mut taken.reports);
+                self.report_folder(key, event, &mut taken.reports);
             }
             if event.has(libc::FAN_DELETE_SELF) {
                 self.vanished(key);
@@ -171,11 +171,11 @@ impl Books {
     }
 
     /// Reports a change of a watched folder's own attributes.
-    fn tell_itself(&self, key: &Key, event: &Event, told: &mut Vec<Outside>) {
+    fn report_folder(&self, key: &Key, event: &Event, reports: &mut Vec<Outside>) {
         let path = self.marks.get(key).and_then(|mark| mark.path.as_ref());
         if let Some(path) = path.filter(|_| event.has(libc::FAN_ATTRIB) && event.folder.as_ref() == Some(key))
         {
-            told.push(Outside::Entry {
+            reports.push(Outside::Entry {
                 path: path.clone(),
                 what: EntryChange::Attributes,
                 directory: true,
@@ -205,7 +205,7 @@ impl Books {
             return;
         };
         if !own {
-            self.tell_node(&spot.0, &mut taken.told);
+            self.report_node(&spot.0, &mut taken.reports);
         }
         let Some(path) = self.path_of(spot) else {
             return;
@@ -230,7 +230,7 @@ impl Books {
             (event.has(libc::FAN_DELETE) && !again, EntryChange::Removed),
         ];
         let steps = steps.into_iter().filter(|(is, _)| *is);
-        taken.told.extend(steps.map(|(_, what)| Outside::Entry {
+        taken.reports.extend(steps.map(|(_, what)| Outside::Entry {
             path: path.clone(),
             what,
             directory,
@@ -242,14 +242,14 @@ impl Books {
         let new = event.new.as_ref().and_then(|spot| self.path_of(spot));
         if !own {
             for (key, _) in [&event.old, &event.new].into_iter().flatten() {
-                self.tell_node(key, &mut taken.told);
+                self.report_node(key, &mut taken.reports);
             }
             let entry = |path: &RelPath, what| Outside::Entry {
                 path: path.clone(),
                 what,
                 directory,
             };
-            taken.told.extend(match (&old, &new) {
+            taken.reports.extend(match (&old, &new) {
                 (Some(from), Some(to)) => Some(Outside::Renamed {
                     from: from.clone(),
                     to: to.clone(),
@@ -278,7 +278,7 @@ impl Books {
 /// The result of an event.
 #[derive(Default)]
 pub(super) struct Taken {
-    pub(super) told: Vec<Outside>,
+    pub(super) reports: Vec<Outside>,
     pub(super) growth: Vec<Growth>,
     pub(super) needless: Vec<(RelPath, Key)>,
 }
