@@ -38,7 +38,9 @@ pub(crate) struct Opener<'a> {
     pool: Option<Pool>,
     /// Whether the target may be written to, to find out what an unknown volume can hold.
     writes: bool,
-    /// Name of the I/O engine, once a tree is open.
+    /// Whether trees of this machine show Windows metadata as the attributes that store it.
+    raw_xattrs: bool,
+    /// Name of the engine, once a tree is open.
     io: OnceLock<&'static str>,
 }
 
@@ -55,6 +57,7 @@ impl<'a> Opener<'a> {
             limit: None,
             pool: None,
             writes: false,
+            raw_xattrs: false,
             io: OnceLock::new(),
         }
     }
@@ -87,6 +90,12 @@ impl<'a> Opener<'a> {
     /// direct I/O gains by it.
     pub(crate) fn with_pool(mut self, pool: &Pool) -> Self {
         self.pool = Some(pool.clone());
+        self
+    }
+
+    /// Opens trees of this machine so that Windows metadata is copied without being translated: for jobs without a share.
+    pub(crate) fn with_raw_xattrs(mut self) -> Self {
+        self.raw_xattrs = true;
         self
     }
 
@@ -138,6 +147,7 @@ impl<'a> Opener<'a> {
             observer: self.observer.clone().map(|observer| (observer, end)),
             pool: self.pool.clone(),
             probe: self.writes && end == End::Target,
+            raw_xattrs: self.raw_xattrs,
             ..LocalOptions::default()
         };
         match LocalTree::open(path, options) {

@@ -89,8 +89,8 @@ fn access_lists_go_from_share_to_share_and_through_this_machine() {
     assert_eq!(lost(&down, "acl"), 0, "{down}");
     for (node, said) in nodes.iter().zip(&before_told) {
         let at = here.join(node.trim_start_matches('/'));
-        let kept = xattr(&at, "user.ropeway.sddl").unwrap();
-        assert_eq!(String::from_utf8(kept).unwrap(), said.as_str(), "{node}");
+        assert!(xattr(&at, "security.NTACL").is_some(), "{node}");
+        assert_eq!(xattr(&at, "user.ropeway.sddl"), None, "{node}");
         assert_eq!(
             ground.stat(at.to_str().unwrap())["sddl"].as_str(),
             Some(said.as_str())
@@ -434,8 +434,21 @@ fn times_and_dos_attributes_go_from_share_to_share() {
     patterned(&ground.behind("data/tree/sub/large"), (5 << 20) + 1);
     ground.copied(&[], &ground.url("data/tree"), &ground.url("more/tree"));
     support::content_same(&ground.behind("data/tree"), &ground.behind("more/tree"));
-    // This machine has no place for them.
+    // By way of this machine, which keeps them as Samba does.
     let here = ground.place.join("here");
-    let down = ground.copied(&[], &ground.url("data/tree"), here.to_str().unwrap());
-    assert_eq!(lost(&down, "dos_attributes"), 3, "{down}");
+    let here = here.to_str().unwrap();
+    let down = ground.copied(&[], &ground.url("data/tree"), here);
+    ground.copied(&[], here, &ground.url("more/again"));
+    for node in ["small", "sub", "sub/large"] {
+        let stat = ground.stat(&format!("{here}/{node}"));
+        let kept = ["created", "modified", "dos_attributes"].map(|name| stat[name].clone());
+        assert_eq!(kept, of("data", node), "{node}");
+        assert_eq!(stat["xattrs"], Value::Null, "bookkeeping is not shown");
+        let again = ground.stat(&ground.url(&format!("more/again/{node}")));
+        let again = ["created", "modified", "dos_attributes"].map(|name| again[name].clone());
+        assert_eq!(again, kept, "{node}");
+    }
+    for name in ["created_time", "dos_attributes", "times"] {
+        assert_eq!(lost(&down, name), 0, "{down}");
+    }
 }

@@ -1,17 +1,18 @@
-//! Paths beneath the root: no link is ever followed, nothing leads out.
+//! Opening beneath a root folder: nothing leads out of it.
 //!
-//! One openat2(2) with `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS` resolves a whole path. Where that call
-//! is missing or forbidden, and for paths longer than the kernel takes, the path is walked component by
-//! component with `O_NOFOLLOW`; the guarantees are the same.
+//! One openat2(2) with `RESOLVE_BENEATH` resolves a whole path. [`Links`] says whether symbolic links on the way are
+//! refused (`RESOLVE_NO_SYMLINKS`) or followed as far as they stay beneath the root; the kernel refuses the others with
+//! `EXDEV`, whatever is renamed or replaced meanwhile. Where openat2 is missing or forbidden, and for paths longer than
+//! it takes, the path is walked component by component with `O_NOFOLLOW`: then no link is followed at all.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat};
 use rustix::io::Errno;
 
 /// Longest path given to one openat2 call: PATH_MAX (4096) with its NUL.
@@ -20,52 +21,86 @@ const PATH_BYTES_MAX: usize = 4095;
 /// Tries when a rename elsewhere made the kernel unsure of a path (EAGAIN of openat2); a guess.
 const RACE_TRIES: usize = 16;
 
-/// What must not happen on the way; also implies no magic links.
-const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
+/// Flags of a folder that only holds names.
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The open root folder of a tree.
+/// What happens to symbolic links on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// They are refused, in every component.
+    Refused,
+    /// They are followed as far as they stay beneath the root. The last one is not with `O_NOFOLLOW`.
+    Followed,
+}
+
+impl Links {
+    fn resolve(self) -> ResolveFlags {
+        match self {
+            // Implies no magic links.
+            Self::Refused => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+            Self::Followed => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        }
+    }
+}
+
+/// An open root folder.
 pub(crate) struct Root {
     fd: Arc<OwnedFd>,
+    links: Links,
     has_openat2: AtomicBool,
 }
 
 impl Root {
-    /// Opens the root; it may be reached through links.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    /// Opens the root; it may itself be reached through links.
+    pub(crate) fn open(path: &Path, links: Links) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(CWD, path, flags, Mode::empty())?;
         Ok(Self {
             fd: Arc::new(fd),
+            links,
             has_openat2: AtomicBool::new(true),
         })
     }
 
-    /// The root's descriptor, open for reading since the tree was opened (write-back errors are seen by it).
+    /// The root's descriptor. It is open for reading from the start, so that it reports write-back errors.
     pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }
 
-    /// From now on walk component by component, as where openat2 is missing.
+    /// Walks paths component by component from now on, as where openat2 is missing.
     #[cfg(test)]
     pub(crate) fn forget_openat2(&self) {
         self.has_openat2.store(false, Ordering::Relaxed);
     }
 
-    /// Opens a node beneath the root. The last component is not followed either.
+    /// Opens a node beneath the root; `mode` is that of a new one.
     pub(crate) fn open_at(&self, path: &RelPath, flags: OFlags, mode: u32) -> rustix::io::Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mut flags = flags | OFlags::CLOEXEC;
+        if self.links == Links::Refused {
+            flags |= OFlags::NOFOLLOW;
+        }
+        // openat2 is strict about what goes with O_PATH.
+        if !flags.contains(OFlags::PATH) {
+            flags |= OFlags::NOCTTY;
+        }
         let mode = Mode::from_raw_mode(mode);
+        let resolve = self.links.resolve();
+        let mut is_racing = false;
         if self.has_openat2.load(Ordering::Relaxed) && path.as_bytes().len() <= PATH_BYTES_MAX {
             for _ in 0..RACE_TRIES {
-                match openat2(&self.fd, path.as_path(), flags, mode, RESOLVE) {
-                    Err(Errno::AGAIN | Errno::INTR) => {}
+                match openat2(&self.fd, path.as_path(), flags, mode, resolve) {
+                    Err(Errno::AGAIN | Errno::INTR) => is_racing = true,
                     // Old kernels, and sandboxes that refuse calls they do not know.
                     Err(Errno::NOSYS | Errno::PERM) if self.refuses_openat2() => break,
                     result => return result,
                 }
             }
         }
-        self.walk(path, flags, mode)
+        match self.walk(path, flags, mode) {
+            // openat2 would have followed links.
+            Err(Errno::LOOP) if is_racing && self.links == Links::Followed => Err(Errno::AGAIN),
+            result => result,
+        }
     }
 
     /// Opens a node itself (a link, device or FIFO is not touched) for examination and the `*at` calls.
@@ -102,8 +137,13 @@ impl Root {
         Ok((place, name))
     }
 
+    /// Whether openat2 is refused for the root itself, which tells a missing call from a forbidden node.
     fn refuses_openat2(&self) -> bool {
-        let refused = openat2_is_refused(&*self.fd, RESOLVE);
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let refused = matches!(
+            openat2(&self.fd, c".", flags, Mode::empty(), self.links.resolve()),
+            Err(Errno::NOSYS | Errno::PERM)
+        );
         if refused {
             self.has_openat2.store(false, Ordering::Relaxed);
         }
@@ -111,27 +151,32 @@ impl Root {
     }
 
     fn walk(&self, path: &RelPath, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-        let Some(last) = path.file_name() else {
+        let flags = flags | OFlags::NOFOLLOW;
+        let (Some(dir), Some(last)) = (path.parent(), path.file_name()) else {
             return openat(&self.fd, c".", flags, mode);
         };
-        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut place = Arc::clone(&self.fd);
-        if let Some(dir) = path.parent() {
-            for name in dir.components() {
-                place = Arc::new(openat(&place, name.as_bytes(), step, Mode::empty())?);
-            }
+        let mut folder: Option<OwnedFd> = None;
+        for name in dir.components() {
+            let from = folder.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd);
+            let next = openat(from, name.as_bytes(), FOLDER | OFlags::NOFOLLOW, Mode::empty());
+            folder = Some(next.map_err(|error| loop_of_link(from, &name, error))?);
         }
-        openat(&place, last.as_bytes(), flags, mode)
+        let from = folder.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd);
+        openat(from, last.as_bytes(), flags, mode).map_err(|error| loop_of_link(from, &last, error))
     }
 }
 
-/// Whether openat2 is refused for a root itself, which tells a missing call from a forbidden node.
-pub(crate) fn openat2_is_refused(root: impl AsFd, resolve: ResolveFlags) -> bool {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    matches!(
-        openat2(root, c".", flags, Mode::empty(), resolve),
-        Err(Errno::NOSYS | Errno::PERM)
-    )
+/// With `O_PATH`, a link where a folder is wanted gives ENOTDIR; openat2 says ELOOP.
+fn loop_of_link(dir: BorrowedFd<'_>, name: &Name, error: Errno) -> Errno {
+    let is_link = || {
+        statat(dir, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+    };
+    if error == Errno::NOTDIR && is_link() {
+        Errno::LOOP
+    } else {
+        error
+    }
 }
 
 /// An error of an operation on a node, from the system's errno.
@@ -175,7 +220,7 @@ mod tests {
         std::fs::write(base.path().join("dir/file"), "x").unwrap();
         std::os::unix::fs::symlink("dir", base.path().join("link")).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", base.path().join("out")).unwrap();
-        let root = Root::open(base.path()).unwrap();
+        let root = Root::open(base.path(), Links::Refused).unwrap();
         for walking in [false, true] {
             if walking {
                 root.forget_openat2();
@@ -198,7 +243,7 @@ mod tests {
     #[test]
     fn paths_longer_than_the_kernel_takes_are_walked() {
         let base = tempfile::tempdir().unwrap();
-        let root = Root::open(base.path()).unwrap();
+        let root = Root::open(base.path(), Links::Refused).unwrap();
         let name = Name::new(&[b'd'; 250]).unwrap();
         let mut deep = RelPath::root();
         let mut place = Arc::clone(root.fd());

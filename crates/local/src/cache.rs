@@ -1,7 +1,7 @@
-//! Leaving the page cache as it was found.
+//! Leaves the page cache as it was.
 //!
-//! Where the volume takes `RWF_DONTCACHE` the kernel does it: pages that were not cached before are
-//! dropped when read, or when written back. Elsewhere [`Behind`] follows a file's I/O in windows: it
+//! If the volume takes `RWF_DONTCACHE`, the kernel does it: pages that were not cached before are
+//! dropped when read, or when written back. Elsewhere [`CacheFollower`] follows a file's I/O in windows: it
 //! looks whether a window is cached before the first access, and drops windows that were not, once they
 //! are consumed or written back. A window of which a single page was cached before is never dropped.
 
@@ -9,29 +9,30 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
 use crate::sys;
 
-/// Files from this size on leave the cache as it was when the caller does not say ([`ropeway_vfs::CacheMode::Auto`]).
-/// A guess: what one reads again soon is smaller, what floods a cache is larger.
+/// Size from which files leave the cache as it was by default ([`ropeway_vfs::CacheMode::Auto`]). A
+/// guess: files that are read again soon are smaller, files that flood a cache are larger.
 pub const CACHE_LEAVE_MIN: u64 = 32 << 20;
 
-/// Bytes looked at and dropped at once: some milliseconds of a fast device, 2048 pages.
+/// Bytes of a window, examined and dropped at once: some milliseconds of a fast device, 2048 pages.
 const WINDOW: u64 = 8 << 20;
 
-/// Windows under write-back before the oldest is awaited: the device always has work.
+/// Windows under write-back before the oldest is awaited, so that the device always has work.
 const STARTED_MAX: usize = 2;
 
-/// Follows one open file without kernel help.
-pub(crate) struct Behind {
+/// Follows the I/O of one open file and drops its pages without help of the kernel.
+pub(crate) struct CacheFollower {
     fd: Arc<OwnedFd>,
     windows: Mutex<Windows>,
-    /// The error of a write-back that was awaited; 0: none.
+    /// Errno of a failed write-back that was awaited; 0: none.
     failure: AtomicI32,
 }
 
@@ -44,7 +45,7 @@ struct Windows {
 
 #[derive(Default)]
 struct Window {
-    /// Nothing of it was cached before this file's first access.
+    /// Whether nothing of the window was cached before this file's first access.
     cold: bool,
     read: u64,
     written: u64,
@@ -57,7 +58,7 @@ pub(crate) struct Settle {
     finish: Option<u64>,
 }
 
-impl Behind {
+impl CacheFollower {
     /// Follows `fd`. Read-ahead is turned off: it would fill windows before they were looked at.
     pub(crate) fn new(fd: &Arc<OwnedFd>) -> Self {
         let _ = fadvise(fd, 0, None, Advice::Random);
@@ -69,10 +70,11 @@ impl Behind {
     }
 
     fn lock(&self) -> MutexGuard<'_, Windows> {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.windows.lock()
     }
 
-    /// Windows of a range that were not looked at yet; give them to [`examine`](Self::examine) before the access.
+    /// Returns the windows of a range that were not examined yet; pass them to [`examine`](Self::examine)
+    /// before the access.
     pub(crate) fn unknown(&self, offset: u64, length: u64) -> Vec<u64> {
         let windows = self.lock();
         covered(offset, length)
@@ -80,12 +82,12 @@ impl Behind {
             .collect()
     }
 
-    /// Looks whether windows are cached. Blocks.
+    /// Examines whether windows are cached. Blocks.
     pub(crate) fn examine(&self, indices: &[u64]) {
         for index in indices {
             let cached = sys::cached_bytes(self.fd.as_fd(), index * WINDOW, WINDOW);
             let cold = matches!(cached, Ok(Some(0)));
-            // Whoever came first looked before anything was read.
+            // The first access examined the window before anything was read.
             self.lock().known.entry(*index).or_insert(Window {
                 cold,
                 ..Window::default()
@@ -93,7 +95,7 @@ impl Behind {
         }
     }
 
-    /// Counts bytes read; the windows that are consumed are to be dropped by [`drop_windows`](Self::drop_windows).
+    /// Counts bytes read. Returns the consumed windows, to be dropped by [`drop_windows`](Self::drop_windows).
     pub(crate) fn after_read(&self, offset: u64, length: u64, ended: bool) -> Vec<u64> {
         let mut windows = self.lock();
         let mut consumed = Vec::new();
@@ -113,7 +115,7 @@ impl Behind {
         consumed
     }
 
-    /// Counts bytes written; the answer is for [`settle`](Self::settle).
+    /// Counts bytes written. Returns the work for [`settle`](Self::settle).
     pub(crate) fn after_write(&self, offset: u64, length: u64) -> Settle {
         let mut windows = self.lock();
         let mut settle = Settle::default();
@@ -137,10 +139,10 @@ impl Behind {
         settle
     }
 
-    /// Starts write-back of full windows, awaits that of an old one and drops it. Blocks.
+    /// Starts write-back of full windows, awaits that of an old window and drops it. Blocks.
     pub(crate) fn settle(&self, settle: &Settle) {
         for index in &settle.start {
-            // Errors of write-back are kept by the kernel for the sync that decides about durability.
+            // The kernel keeps errors of write-back for the sync that decides about durability.
             let _ = sys::sync_file_range(self.fd.as_fd(), index * WINDOW, WINDOW, false);
         }
         if let Some(index) = settle.finish {
@@ -165,7 +167,7 @@ impl Behind {
         self.lock().known.values().any(|window| window.cold)
     }
 
-    /// Settles all that is left when the file is closed. Blocks.
+    /// Settles the remaining windows when the file is closed. Blocks.
     pub(crate) fn finish(&self) {
         let known = std::mem::take(&mut self.lock().known);
         for (index, window) in known.iter().filter(|(_, window)| window.cold) {
@@ -178,7 +180,7 @@ impl Behind {
     }
 
     fn write_back_and_drop(&self, index: u64) {
-        // The kernel tells an error once for each open descriptor: a later flush of this one would be silent.
+        // The kernel reports an error once for each open descriptor: a later flush would not report it.
         if let Err(error) = sys::sync_file_range(self.fd.as_fd(), index * WINDOW, WINDOW, true)
             && let Some(code) = error.raw_os_error()
             && !matches!(
@@ -191,7 +193,8 @@ impl Behind {
         self.drop_windows(&[index]);
     }
 
-    /// The error of a write-back that was awaited here: what was written to this file is not all on the device.
+    /// Returns the error of a write-back that was awaited here: the device does not have all that was
+    /// written.
     pub(crate) fn failure(&self) -> Option<io::Error> {
         let code = self.failure.load(Ordering::Acquire);
         (code != 0).then(|| io::Error::from_raw_os_error(code))
@@ -224,30 +227,30 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn behind(bytes: u64) -> Behind {
+    fn follower(bytes: u64) -> CacheFollower {
         let file = tempfile::tempfile().unwrap();
         file.set_len(bytes).unwrap();
-        Behind::new(&Arc::new(file.into()))
+        CacheFollower::new(&Arc::new(file.into()))
     }
 
     #[test]
     fn windows_are_dropped_once_whole() {
-        let behind = behind(20 * MIB);
-        let unknown = behind.unknown(0, 20 * MIB);
+        let follower = follower(20 * MIB);
+        let unknown = follower.unknown(0, 20 * MIB);
         assert_eq!(unknown, [0, 1, 2]);
-        behind.examine(&unknown);
-        assert!(behind.after_read(4 * MIB, 8 * MIB, false).is_empty());
-        assert_eq!(behind.after_read(0, 4 * MIB, false), [0]);
-        assert_eq!(behind.after_read(12 * MIB, 8 * MIB, true), [1, 2]);
-        assert!(!behind.has_rest());
+        follower.examine(&unknown);
+        assert!(follower.after_read(4 * MIB, 8 * MIB, false).is_empty());
+        assert_eq!(follower.after_read(0, 4 * MIB, false), [0]);
+        assert_eq!(follower.after_read(12 * MIB, 8 * MIB, true), [1, 2]);
+        assert!(!follower.has_rest());
     }
 
     #[test]
     fn writes_start_write_back_and_await_the_oldest() {
-        let behind = behind(0);
+        let follower = follower(0);
         for index in 0..3 {
-            behind.examine(&behind.unknown(index * WINDOW, WINDOW));
-            let settle = behind.after_write(index * WINDOW, WINDOW);
+            follower.examine(&follower.unknown(index * WINDOW, WINDOW));
+            let settle = follower.after_write(index * WINDOW, WINDOW);
             let finish = (index == 2).then_some(0);
             assert_eq!(
                 settle,
@@ -256,10 +259,10 @@ mod tests {
                     finish
                 }
             );
-            behind.settle(&settle);
+            follower.settle(&settle);
         }
-        assert!(behind.has_rest());
-        behind.finish();
-        assert!(!behind.has_rest());
+        assert!(follower.has_rest());
+        follower.finish();
+        assert!(!follower.has_rest());
     }
 }

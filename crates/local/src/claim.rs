@@ -1,4 +1,5 @@
-//! Claims of local folders: a lock on a file, which dies with its holder and which others see, over NFS too.
+//! Claims of local folders: a lock on a file, visible to other processes and over NFS, that ends with
+//! its holder.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -13,10 +14,10 @@ use crate::executor::{self, Lane};
 use crate::tree::Inner;
 use crate::{names, stat, sys};
 
-/// Tries to lock the file that the name means, where it is removed and made again meanwhile. A guess.
+/// Number of tries to lock the named file when it is removed and made again meanwhile (a guess).
 const TRIES: usize = 16;
 
-/// Folders looked into above a tree's root; no sensible path is deeper.
+/// Number of folders examined above a tree's root; no sensible path is deeper.
 const ABOVE_MAX: usize = 256;
 
 /// A claim that is held.
@@ -46,7 +47,7 @@ pub(crate) fn take(tree: &Arc<Inner>, path: &RelPath, create: bool) -> Result<Lo
             fd => fd.map_err(failed)?,
         };
         if create && !is_made && !is_private(&fd) {
-            // Somebody else put it there, and would read what this job writes into it.
+            // Another user made the file and could read what this job writes into it.
             names::remove(&tree.root, path, false)?;
             continue;
         }
@@ -60,7 +61,7 @@ pub(crate) fn take(tree: &Arc<Inner>, path: &RelPath, create: bool) -> Result<Lo
                 return Err(unsupported);
             }
         }
-        // Whoever held it before may have removed it: then the lock is one on nothing.
+        // The previous holder may have removed the file: then the lock protects nothing.
         let node = tree.root.open_at(path, OFlags::PATH, 0);
         let (Ok(node), Ok(own)) = (node, fstat(&fd)) else {
             continue;
@@ -76,13 +77,14 @@ pub(crate) fn take(tree: &Arc<Inner>, path: &RelPath, create: bool) -> Result<Lo
     Err(busy())
 }
 
-/// Whether a claim is this user's, and nobody else may open it.
+/// Whether a claim belongs to this user and no other user may open it.
 fn is_private(fd: &OwnedFd) -> bool {
     let own = rustix::process::geteuid().as_raw();
     fstat(fd).is_ok_and(|found| found.st_uid == own && found.st_mode & 0o077 == 0)
 }
 
-/// Only a regular file with one name, of this user, is taken: what another user put there may say anything.
+/// Accepts only a regular file with one name that belongs to this user: another user's file may
+/// contain anything.
 fn check(fd: &OwnedFd, path: &RelPath) -> Result<()> {
     let found = fstat(fd).map_err(|error| fault(Op::Open, path, error))?;
     let own = rustix::process::geteuid().as_raw();
@@ -93,7 +95,7 @@ fn check(fd: &OwnedFd, path: &RelPath) -> Result<()> {
     Err(Error::new(Op::Open, path, ErrorKind::PermissionDenied))
 }
 
-/// Looks for a claim in the folders above the root, up to the mount's.
+/// Looks for a claim in the folders above the root, up to the mount point.
 pub(crate) fn above(tree: &Inner, name: &Name) -> ClaimAbove {
     let identity = |fd: &OwnedFd| {
         let found = stat::raw(fd, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
@@ -177,7 +179,7 @@ impl Claim for LocalClaim {
     }
 }
 
-/// Names in a folder that begin with `prefix`.
+/// Returns the names in a folder that begin with `prefix`.
 pub(crate) fn names_with_prefix(tree: &Inner, dir: &RelPath, prefix: &[u8]) -> Result<Vec<Name>> {
     let failed = |error| fault(Op::List, dir, error);
     let fd = tree.root.dir(Op::List, dir)?;

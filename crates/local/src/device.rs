@@ -1,7 +1,8 @@
-//! Block devices as targets: who uses them, exclusive opening, flushing.
+//! Block devices as targets: their users, exclusive opening, flushing.
 //!
-//! A device is opened with `O_EXCL`, which the kernel refuses (`EBUSY`) while it, or a partition of it, is mounted or
-//! claimed by a driver (open(2)). [`users`] asks the same beforehand, so that people are told by whom.
+//! A device is opened with `O_EXCL`. The kernel refuses that (`EBUSY`) while the device or one of its
+//! partitions is mounted or claimed by a driver (open(2)). [`users`] finds out beforehand, so that the
+//! message can name the user of the device.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -25,7 +26,7 @@ impl BlockDevice {
     /// Opens a device for writing.
     ///
     /// # Errors
-    /// It is in use, cannot be written, or has no medium.
+    /// The device is in use, cannot be written, or has no medium.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::options()
             .read(true)
@@ -39,7 +40,7 @@ impl BlockDevice {
         Ok(Self { file, size })
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -52,7 +53,7 @@ impl BlockDevice {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Reads at an offset; short only at the end.
+    /// Reads at an offset; short only at the end of the device.
     ///
     /// # Errors
     /// The device refuses.
@@ -68,21 +69,21 @@ impl BlockDevice {
         sys::sync_file_range(self.file.as_fd(), offset, length, wait)
     }
 
-    /// Makes everything durable, the device's own cache included, and forgets what is cached of it: what is read next
-    /// comes from the device.
+    /// Makes everything durable, including the device's own cache, and drops the page cache: the next
+    /// read comes from the device.
     ///
     /// # Errors
-    /// Something that was written did not arrive.
+    /// A write did not reach the device.
     pub fn flush(&self) -> io::Result<()> {
         self.file.sync_all()?;
         sys::flush_block_device(self.file.as_fd())
     }
 }
 
-/// What uses a block device or a part of it: a phrase for people, `None` if nothing does.
+/// Returns a phrase that says what uses a block device or a part of it; `None` if nothing does.
 ///
 /// # Errors
-/// The device or the system's tables cannot be looked at.
+/// The device or the system's tables cannot be read.
 pub fn users(path: &Path) -> io::Result<Option<String>> {
     let device = fs::metadata(path)?.rdev();
     let parts = parts(device);
@@ -126,7 +127,7 @@ fn number(device: u64) -> (u32, u32) {
     (major(device), minor(device))
 }
 
-/// The numbers of a device, of its partitions, and of the whole device that it is a partition of.
+/// Returns the numbers of a device, of its partitions, and of the device that it is a partition of.
 fn parts(device: u64) -> BTreeSet<(u32, u32)> {
     let (major, minor) = number(device);
     let mut parts = BTreeSet::from([(major, minor)]);

@@ -1,50 +1,52 @@
 //! The process-wide threads that make blocking system calls.
 //!
-//! Three lanes, so that short work never waits behind a flush of a slow device:
-//! * [`Lane::Short`]: metadata and batches of small files; one thread a core, at least two;
+//! There are three lanes, so that short work never waits for a flush of a slow device:
+//! * [`Lane::Short`]: metadata and batches of small files; one thread for each core, at least two;
 //! * [`Lane::Data`]: big reads and writes of the psync engine, several at once;
-//! * [`Lane::Slow`]: what waits for a device: fsync, syncfs, awaiting write-back.
+//! * [`Lane::Slow`]: calls that wait for a device: fsync, syncfs, awaiting write-back.
 //!
-//! Batches wait in a queue of their own behind all other work of the short lane (a listing that waits for a second of
-//! batches would leave the threads idle afterwards), and two threads take batches of the same folder only when there
-//! are no others: both would wait for that folder's lock in the kernel.
+//! Batches have a queue of their own, which is served after all other work of the short lane: a listing
+//! that waited for a second of batches would leave the threads idle afterwards. Two threads take batches
+//! of one folder only if there are no others, since both would wait for that folder's lock in the kernel.
 //!
 //! Threads start when needed and are parked when idle. Each lane admits a bounded number of jobs; a
 //! future beyond that waits without blocking its thread, so submitting never deadlocks. A job never
-//! waits for another job. Workers have their own umask of 0 where the system allows that
-//! ([`mode_is_masked`] tells).
+//! waits for another job. Workers have their own umask of 0 if the system allows it (see
+//! [`mode_is_masked`]).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, OnceLock};
 
+use async_lock::{Semaphore, SemaphoreGuardArc};
 use futures_channel::oneshot;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::gate::{Gate, Ticket};
 use crate::sys;
 
 /// Jobs queued or running in one lane. A job is a boxed closure of some hundred bytes, so this is below 1 MiB.
 const JOBS_MAX: usize = 4096;
 
-/// Threads of the data lane: block operations in flight of the psync engine (a guess near one device queue's knee).
+/// Threads of the data lane: block operations in flight of the psync engine (a guess: about where one
+/// device queue stops gaining).
 const DATA_THREADS: usize = 8;
 
-/// Threads of the slow lane: devices flushed at once.
+/// Threads of the slow lane: number of devices flushed at once.
 const SLOW_THREADS: usize = 8;
 
-/// Most threads of the short lane, whatever is asked for.
+/// Most threads of the short lane.
 const SHORT_THREADS_MAX: usize = 256;
 
-/// What kind of work a job is.
+/// Kinds of work, each with threads of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Metadata, small files.
     Short,
     /// Big reads and writes.
     Data,
-    /// Waits for devices.
+    /// Work that waits for devices.
     Slow,
 }
 
@@ -61,20 +63,20 @@ impl Lane {
     }
 }
 
-/// Runs a job on a lane's thread. Nothing happens before the first poll; after it, the job runs even if the future
-/// is dropped.
+/// Runs a job on a thread of a lane. The job is submitted at the first poll; then it runs even if the
+/// future is dropped.
 pub(crate) async fn run<T: Send + 'static>(lane: Lane, job: impl FnOnce() -> T + Send + 'static) -> T {
     lane.pool().run(Work::Any, job).await
 }
 
-/// Runs a batch in the folder `folder` (any number that tells folders apart) on a thread of the short lane.
+/// Runs a batch on a thread of the short lane; `folder` is any number that tells folders apart.
 pub(crate) async fn run_batch<T: Send + 'static>(folder: u64, job: impl FnOnce() -> T + Send + 'static) -> T {
     let batch = |job| Work::Batch { folder, job };
     Lane::Short.pool().run(batch, job).await
 }
 
-/// Runs a job on a lane's thread and forgets it. Not counted against the lane's bound: callers are bounded by what
-/// they clean up (open files).
+/// Runs a job on a thread of a lane without a result. It does not count against the lane's bound: callers
+/// are bounded by the open files that they clean up.
 pub(crate) fn detach(lane: Lane, job: impl FnOnce() + Send + 'static) {
     lane.pool().push(Work::Any(Box::new(job)));
 }
@@ -93,24 +95,24 @@ pub(crate) fn ensure_short_threads(count: usize) {
         .fetch_max(count.min(SHORT_THREADS_MAX), Ordering::Relaxed);
 }
 
-/// Threads of the short lane unless told otherwise: one a core, at least two.
+/// Default number of threads of the short lane: one for each core, at least two.
 pub(crate) fn short_threads_default() -> usize {
     std::thread::available_parallelism()
         .map_or(2, std::num::NonZero::get)
         .max(2)
 }
 
-/// Whether creating a node with `mode` on this worker thread loses bits to the umask.
+/// Whether the umask of this worker thread removes bits of `mode`.
 pub(crate) fn mode_is_masked(mode: u32) -> bool {
     mode & UMASK.with(Cell::get) != 0
 }
 
 thread_local! {
-    /// The umask that holds for this thread; until told otherwise, the process's.
+    /// The umask of this thread; by default the process's.
     static UMASK: Cell<u32> = Cell::new(process_umask());
 }
 
-/// The process's umask at the first call, read without changing it.
+/// Returns the process's umask at the first call, read without changing it.
 pub(crate) fn process_umask() -> u32 {
     static MASK: OnceLock<u32> = OnceLock::new();
     *MASK.get_or_init(|| {
@@ -119,16 +121,16 @@ pub(crate) fn process_umask() -> u32 {
             .lines()
             .find_map(|line| line.strip_prefix("Umask:"))
             .and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
-            // Unknown: assume that every bit may be lost, so that modes are always set again.
+            // Unknown: assume that it removes every bit, so that modes are always set again.
             .unwrap_or(0o777)
     })
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-fn ticket_job(ticket: Ticket, job: impl FnOnce() + Send + 'static) -> Job {
+fn permitted_job(permit: SemaphoreGuardArc, job: impl FnOnce() + Send + 'static) -> Job {
     Box::new(move || {
-        let _ticket = ticket;
+        let _permit = permit;
         job();
     })
 }
@@ -136,16 +138,16 @@ fn ticket_job(ticket: Ticket, job: impl FnOnce() + Send + 'static) -> Job {
 struct Pool {
     name: &'static str,
     limit: AtomicUsize,
-    gate: Arc<Gate>,
+    permits: Arc<Semaphore>,
     state: Mutex<State>,
     wake: Condvar,
 }
 
-/// One thing to do.
+/// A queued job.
 enum Work {
-    /// Whenever its turn comes.
+    /// Runs in its turn.
     Any(Job),
-    /// Best while no other thread works in the same folder.
+    /// Runs preferably while no other thread works in the same folder.
     Batch {
         /// Tells folders apart.
         folder: u64,
@@ -157,7 +159,7 @@ enum Work {
 struct State {
     jobs: VecDeque<Job>,
     batches: VecDeque<(u64, Job)>,
-    /// Folders that threads work in at this moment: at most one entry a thread.
+    /// Folders that threads work in now: at most one entry for each thread.
     folders: Vec<u64>,
     threads: usize,
     idle: usize,
@@ -175,7 +177,8 @@ impl State {
         }
     }
 
-    /// What to do next: other work before batches; of those the oldest in a folder nobody works in, else the oldest.
+    /// Takes the next work: other work before batches; of batches the oldest whose folder is free, else the
+    /// oldest.
     fn take(&mut self) -> Option<Work> {
         if let Some(job) = self.jobs.pop_front() {
             return Some(Work::Any(job));
@@ -201,25 +204,25 @@ impl Pool {
         Self {
             name,
             limit: AtomicUsize::new(limit),
-            gate: Gate::new(JOBS_MAX),
+            permits: Arc::new(Semaphore::new(JOBS_MAX)),
             state: Mutex::default(),
             wake: Condvar::new(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    /// Waits for room, has `job` done as the work that `kind` makes of it, and waits for its result.
+    /// Waits for a permit, submits `job` as the work that `kind` makes of it, and waits for its result.
     async fn run<T: Send + 'static>(
         &'static self,
         kind: impl FnOnce(Job) -> Work,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let ticket = self.gate.enter().await;
+        let permit = self.permits.acquire_arc().await;
         let (reply, answer) = oneshot::channel();
-        self.push(kind(ticket_job(ticket, move || {
+        self.push(kind(permitted_job(permit, move || {
             let _ = reply.send(job());
         })));
         match answer.await {
@@ -247,14 +250,14 @@ impl Pool {
             if state.threads == 0
                 && let Some(work) = state.take()
             {
-                // No thread to be had at all: better late on this thread than never.
+                // No thread can be started: run the job on this one.
                 drop(state);
                 self.finish(work);
             }
         }
     }
 
-    /// Does one thing. A panic is reported by the job's dropped reply; the thread goes on.
+    /// Runs one job. A panic drops the job's reply, which reports it; the thread goes on.
     fn finish(&self, work: Work) {
         match work {
             Work::Any(job) => drop(catch_unwind(AssertUnwindSafe(job))),
@@ -273,7 +276,7 @@ impl Pool {
         loop {
             if state.threads > self.limit.load(Ordering::Relaxed) {
                 state.threads -= 1;
-                // Whatever woke this thread is for another one.
+                // Pass the wake-up on to another thread.
                 self.wake.notify_one();
                 return;
             }
@@ -284,7 +287,7 @@ impl Pool {
                 continue;
             }
             state.idle += 1;
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.wake.wait(&mut state);
             state.idle -= 1;
         }
     }

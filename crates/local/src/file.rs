@@ -1,4 +1,4 @@
-//! An open local file.
+//! [`LocalFile`]: an open regular file of a tree.
 
 use std::any::Any;
 use std::num::NonZeroU64;
@@ -13,11 +13,11 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::attributes::{self, Node, xattr};
 use crate::beneath::fault;
-use crate::cache::Behind;
+use crate::cache::CacheFollower;
 use crate::executor::{self, Lane};
 use crate::io::{DONTCACHE, Request, Work};
 use crate::observe::{Trace, errno};
-use crate::open::{Direct, Manner, Opened};
+use crate::open::{CachePolicy, Direct, Opened};
 use crate::tree::Inner;
 use crate::{ranges, stat, sys};
 
@@ -27,14 +27,14 @@ pub struct LocalFile {
     path: RelPath,
     fd: Arc<OwnedFd>,
     direct: Option<Direct>,
-    manner: Manner,
-    manner_from: u64,
+    policy: CachePolicy,
+    policy_from: u64,
     was_empty: bool,
-    /// Something was written with `RWF_DONTCACHE`.
+    /// Whether something was written with `RWF_DONTCACHE`.
     has_left: AtomicBool,
 }
 
-/// What a blocking job of a file needs.
+/// State that a blocking job of a file needs.
 struct Held {
     tree: Arc<Inner>,
     path: RelPath,
@@ -46,8 +46,8 @@ impl LocalFile {
         let Opened {
             fd,
             direct,
-            manner,
-            manner_from,
+            policy,
+            policy_from,
             was_empty,
         } = opened;
         Self {
@@ -55,8 +55,8 @@ impl LocalFile {
             path,
             fd,
             direct,
-            manner,
-            manner_from,
+            policy,
+            policy_from,
             was_empty,
             has_left: AtomicBool::new(false),
         }
@@ -87,20 +87,20 @@ impl LocalFile {
         }))
     }
 
-    /// Flags and follower for buffered I/O on a range.
-    fn manner(&self, offset: u64, length: usize) -> (ReadWriteFlags, Option<&Arc<Behind>>) {
-        match &self.manner {
-            _ if offset + length as u64 <= self.manner_from => (ReadWriteFlags::empty(), None),
-            Manner::Keep => (ReadWriteFlags::empty(), None),
-            Manner::Flag => (DONTCACHE, None),
-            Manner::Behind(behind) => (ReadWriteFlags::empty(), Some(behind)),
+    /// Returns flags and follower for buffered I/O on a range.
+    fn policy(&self, offset: u64, length: usize) -> (ReadWriteFlags, Option<&Arc<CacheFollower>>) {
+        match &self.policy {
+            _ if offset + length as u64 <= self.policy_from => (ReadWriteFlags::empty(), None),
+            CachePolicy::Keep => (ReadWriteFlags::empty(), None),
+            CachePolicy::DontCache => (DONTCACHE, None),
+            CachePolicy::Follow(follower) => (ReadWriteFlags::empty(), Some(follower)),
         }
     }
 
-    /// That no write-back failed which this file has awaited by itself.
+    /// Returns an error if a write-back failed that this file has awaited.
     fn is_written_back(&self) -> Result<()> {
-        match &self.manner {
-            Manner::Behind(behind) => behind
+        match &self.policy {
+            CachePolicy::Follow(follower) => follower
                 .failure()
                 .map_or(Ok(()), |error| Err(fault(Op::Sync, &self.path, error))),
             _ => Ok(()),
@@ -120,14 +120,14 @@ impl LocalFile {
                     block.set_len(done.min(length));
                     return (block, Ok(()));
                 }
-                // Some volumes refuse late: go on through the cache.
+                // Some volumes refuse direct I/O only now: continue through the cache.
                 Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {}
                 Err(error) => return (block, Err(fault(Op::Read, &self.path, error))),
             }
         }
-        let (flags, behind) = self.manner(offset, length);
-        if let Some(behind) = behind {
-            look_before(behind, offset, length).await;
+        let (flags, follower) = self.policy(offset, length);
+        if let Some(follower) = follower {
+            look_before(follower, offset, length).await;
         }
         let mut request = Request::new(&self.fd, offset, length, Work::Read { block, start: 0 });
         request.flags = flags;
@@ -136,11 +136,11 @@ impl LocalFile {
         match result {
             Ok(done) => {
                 block.set_len(done);
-                if let Some(behind) = behind {
-                    let consumed = behind.after_read(offset, done as u64, done < length);
+                if let Some(follower) = follower {
+                    let consumed = follower.after_read(offset, done as u64, done < length);
                     if !consumed.is_empty() {
-                        let behind = Arc::clone(behind);
-                        executor::run(Lane::Data, move || behind.drop_windows(&consumed)).await;
+                        let follower = Arc::clone(follower);
+                        executor::run(Lane::Data, move || follower.drop_windows(&consumed)).await;
                     }
                 }
                 (block, Ok(()))
@@ -149,10 +149,10 @@ impl LocalFile {
         }
     }
 
-    /// What sweeps pages that the kernel could not drop because they were busy at that moment; `None` where pages of
-    /// others may be among them.
+    /// Returns a job that drops pages which were busy when the kernel tried; `None` if other programs' pages
+    /// may be among them.
     fn sweep(&self) -> Option<impl FnOnce() + Send + 'static> {
-        let (fd, from) = (Arc::clone(&self.fd), self.manner_from);
+        let (fd, from) = (Arc::clone(&self.fd), self.policy_from);
         let sweep = move || {
             let _ = fadvise(&fd, from, None, Advice::DontNeed);
         };
@@ -183,9 +183,9 @@ impl LocalFile {
         } else {
             block.slice(done..done + rest)
         };
-        let (flags, behind) = self.manner(offset, rest);
-        if let Some(behind) = behind {
-            look_before(behind, offset, rest).await;
+        let (flags, follower) = self.policy(offset, rest);
+        if let Some(follower) = follower {
+            look_before(follower, offset, rest).await;
         }
         let mut request = Request::new(&self.fd, offset, rest, Work::Write { block });
         request.flags = flags;
@@ -193,11 +193,11 @@ impl LocalFile {
         if flags.contains(DONTCACHE) {
             self.has_left.store(true, Ordering::Relaxed);
         }
-        if let Some(behind) = behind {
-            let settle = behind.after_write(offset, rest as u64);
+        if let Some(follower) = follower {
+            let settle = follower.after_write(offset, rest as u64);
             if !settle.is_empty() {
-                let behind = Arc::clone(behind);
-                executor::run(Lane::Slow, move || behind.settle(&settle)).await;
+                let follower = Arc::clone(follower);
+                executor::run(Lane::Slow, move || follower.settle(&settle)).await;
                 self.is_written_back()?;
             }
         }
@@ -220,7 +220,9 @@ impl File for LocalFile {
 
     fn metadata(&self) -> Pending<'_, Result<Metadata>> {
         self.call(Lane::Short, "stat", (0, 0), |file| {
-            stat::open(&file.fd).map_err(|error| file.fault(Op::Stat, error))
+            file.tree
+                .metadata_of(&Node::File(file.fd.as_fd()))
+                .map_err(|error| file.fault(Op::Stat, error))
         })
     }
 
@@ -360,24 +362,31 @@ impl File for LocalFile {
         let change = change.clone();
         self.call(Lane::Short, "set_attributes", (0, 0), move |file| {
             let node = Node::File(file.fd.as_fd());
-            attributes::set(&node, &change, &file.tree.capabilities, &file.path)
+            attributes::set(
+                &node,
+                &change,
+                &file.tree.capabilities,
+                file.tree.view,
+                &file.path,
+            )
         })
     }
 
     fn xattrs(&self) -> Pending<'_, Result<Vec<Xattr>>> {
         self.call(Lane::Short, "xattr", (0, 0), |file| {
-            xattr::read(&Node::File(file.fd.as_fd())).map_err(|error| file.fault(Op::Xattr, error))
+            xattr::read(&Node::File(file.fd.as_fd()), file.tree.view)
+                .map_err(|error| file.fault(Op::Xattr, error))
         })
     }
 }
 
 impl Drop for LocalFile {
     fn drop(&mut self) {
-        if let Manner::Behind(behind) = &self.manner
-            && behind.has_rest()
+        if let CachePolicy::Follow(follower) = &self.policy
+            && follower.has_rest()
         {
-            let behind = Arc::clone(behind);
-            executor::detach(Lane::Slow, move || behind.finish());
+            let follower = Arc::clone(follower);
+            executor::detach(Lane::Slow, move || follower.finish());
         }
         if let Some(sweep) = self.sweep() {
             executor::detach(Lane::Data, sweep);
@@ -392,13 +401,13 @@ impl Held {
 }
 
 impl Direct {
-    /// Bytes to ask for in a direct read of `length` bytes; `None` if it cannot be direct.
+    /// Returns the bytes to ask for in a direct read of `length` bytes; `None` if it cannot be direct.
     fn read_length(&self, offset: u64, length: usize, capacity: usize) -> Option<usize> {
         let rounded = length.next_multiple_of(self.align);
         (length > 0 && offset.is_multiple_of(self.align as u64) && rounded <= capacity).then_some(rounded)
     }
 
-    /// Bytes at the front of `block` that can be written directly.
+    /// Returns the number of bytes at the front of `block` that can be written directly.
     fn write_length(&self, offset: u64, block: &Block) -> usize {
         let aligned = offset.is_multiple_of(self.align as u64)
             && (block.as_ptr() as usize).is_multiple_of(self.memory_align);
@@ -410,12 +419,12 @@ impl Direct {
     }
 }
 
-/// Looks at windows of the page cache before their first access.
-async fn look_before(behind: &Arc<Behind>, offset: u64, length: usize) {
-    let unknown = behind.unknown(offset, length as u64);
+/// Examines windows of the page cache before their first access.
+async fn look_before(follower: &Arc<CacheFollower>, offset: u64, length: usize) {
+    let unknown = follower.unknown(offset, length as u64);
     if !unknown.is_empty() {
-        let behind = Arc::clone(behind);
-        executor::run(Lane::Short, move || behind.examine(&unknown)).await;
+        let follower = Arc::clone(follower);
+        executor::run(Lane::Short, move || follower.examine(&unknown)).await;
     }
 }
 

@@ -3,20 +3,22 @@
 //! ```text
 //!  LocalTree ── beneath (openat2 below the root) ── stat, list, attributes, ranges
 //!      │
-//!      ├── LocalFile ── cache manners ── io ┬─ uring: ring threads, registered buffers
-//!      │                                    └─ psync: worker threads
+//!      ├── LocalFile ── cache policy ── io ┬─ uring: ring threads, registered buffers
+//!      │                                   └─ psync: worker threads
 //!      ├── batch: small files, one job a batch, few system calls a file
 //!      └── watch: inotify
-//!  LocalStore ── the same folder as a file server asks for it: synchronous, with Windows' view of it kept in xattrs
+//!  LocalStore ── the same folder as the back end of a file server: synchronous calls on open nodes
+//!
+//!  shared: beneath, inotify, names (renames), winmeta (Windows metadata), xattr (raw attributes)
 //!  executor: the process's worker threads      sys: the only unsafe code
 //! ```
 //!
-//! * Nothing leads out of the root, and a tree follows no link below it (a store follows those that stay); the root
-//!   itself may be reached through links.
-//! * A future that is dropped orphans its operation: descriptor and buffer stay with the job or ring until
-//!   the kernel has answered.
+//! * No path leads out of the root. A tree follows no link below it; a store follows links that stay
+//!   inside. The root itself may be reached through links.
+//! * A dropped future orphans its operation: the job or ring keeps descriptor and buffer until the
+//!   kernel has answered.
 //! * No runtime is needed: operations run on this crate's own threads and complete ordinary futures.
-//! * Every queue is bounded; beyond its bound a future waits without blocking its thread.
+//! * Every queue is bounded. A future beyond the bound waits without blocking its thread.
 
 mod attributes;
 mod batch;
@@ -26,7 +28,7 @@ mod claim;
 pub mod device;
 mod executor;
 mod file;
-mod gate;
+mod inotify;
 mod io;
 mod list;
 mod mounts;
@@ -43,6 +45,8 @@ mod testing;
 mod tree;
 mod volume;
 mod watch;
+mod winmeta;
+mod xattr;
 
 pub use cache::CACHE_LEAVE_MIN;
 pub use file::LocalFile;
@@ -54,7 +58,7 @@ pub use tree::LocalTree;
 use ropeway_block::Pool;
 use ropeway_vfs::trace::{End, SharedObserver};
 
-/// How reads and writes of big files reach the kernel.
+/// Engine that reads and writes big files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoEngine {
     /// io_uring threads.
@@ -63,20 +67,28 @@ pub enum IoEngine {
     Psync,
 }
 
-/// How to open a [`LocalTree`]. The default reads a folder that exists, with the engine that the system offers.
+/// Options of [`LocalTree::open`]. The default opens an existing folder with the engine that the
+/// system offers.
 #[derive(Clone, Default)]
 pub struct LocalOptions {
-    /// The engine; `None`: `ROPEWAY_IO` (`uring` or `psync`), else io_uring where a probe finds it.
+    /// The engine. `None` takes the one that `ROPEWAY_IO` names (`uring` or `psync`), else io_uring if
+    /// a probe finds it.
     pub io: Option<IoEngine>,
-    /// The pool most blocks will come from. Its region is registered with io_uring where the memory lock limit
-    /// allows; registration makes all of it resident.
+    /// The pool that most blocks will come from. Its region is registered with io_uring if the memory
+    /// lock limit allows; registration makes all of it resident.
     pub pool: Option<Pool>,
-    /// Receives a record of every operation, as done at this end of the copy.
+    /// Receives a record of every operation, under this end of the copy.
     pub observer: Option<(SharedObserver, End)>,
-    /// Make the root folder (and those above) if it is missing.
+    /// Makes the root folder and its parents if they are missing.
     pub create_root: bool,
-    /// Find out what an unknown volume (FUSE) can hold by a probe file in the root; for trees to be written.
+    /// Writes a probe file to the root to find out what an unknown volume (FUSE) can hold. For trees
+    /// that will be written.
     pub probe: bool,
-    /// Threads for metadata and small files, for the whole process; `None`: one a core, at least two.
+    /// Shows and takes Windows metadata as the attributes that store it (docs/adr/0014), not as metadata
+    /// of the model. For copies between two local folders, which need no translation and then save a
+    /// call for each file.
+    pub raw_xattrs: bool,
+    /// Number of threads for metadata and small files, of the whole process. `None`: one for each core,
+    /// at least two.
     pub threads: Option<usize>,
 }

@@ -1,30 +1,32 @@
-//! Listing a folder: names in big chunks, examined in the order of their inode numbers.
+//! Listing a folder: names are read in big chunks and examined in the order of their inode numbers.
 //!
-//! ext4 gives names in hash order; their inodes lie on the device in the order of their numbers. Sorting
-//! a chunk before examining it turns random reads of a cold inode table into sequential ones.
+//! ext4 returns names in hash order, while inodes lie on the device in the order of their numbers.
+//! Sorting a chunk before examining it turns random reads of a cold inode table into sequential ones.
 
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ropeway_vfs::{DirEntry, Error, ErrorKind, Listing, Name, Op, Pending, RelPath, Result};
 use rustix::fs::RawDir;
 use rustix::io::Errno;
 
+use crate::attributes::xattr::View;
 use crate::beneath::fault;
 use crate::executor::{self, Lane};
 use crate::observe::Trace;
-use crate::stat;
+use crate::tree::metadata_at;
 
-/// Bytes of one getdents64 call; the kernel's cost of a call vanishes beyond 32 KiB.
+/// Bytes of one getdents64 call; beyond 32 KiB the cost of a call no longer matters.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Names sorted at once: some 400 KiB, and beyond a few thousand the inode order no longer gains (a guess).
+/// Number of names sorted at once: some 400 KiB. Sorting more than a few thousand gains nothing (a
+/// guess).
 const NAMES_MAX: usize = 8192;
 
 /// A folder being listed.
 pub(crate) struct LocalListing {
-    /// `None` while a job has it; a dropped future leaves it so, and ends the listing with an error.
+    /// `None` while a job has it. A dropped future leaves it `None`, and the listing ends with an error.
     state: Option<State>,
     path: RelPath,
 }
@@ -32,17 +34,19 @@ pub(crate) struct LocalListing {
 struct State {
     dir: Arc<OwnedFd>,
     path: RelPath,
+    view: View,
     trace: Trace,
-    /// Names read and not yet given, in falling order of inode number.
+    /// Names read and not yet returned, in descending order of inode number.
     names: Vec<(u64, Name)>,
     ended: bool,
 }
 
 impl LocalListing {
-    pub(crate) fn new(dir: OwnedFd, path: RelPath, trace: Trace) -> Self {
+    pub(crate) fn new(dir: OwnedFd, path: RelPath, view: View, trace: Trace) -> Self {
         let state = State {
             dir: Arc::new(dir),
             path: path.clone(),
+            view,
             trace,
             names: Vec::new(),
             ended: false,
@@ -92,9 +96,9 @@ impl State {
                         .into_iter()
                         .rev()
                         .filter_map(|(_, name)| {
-                            let metadata = match stat::name(&self.dir, name.as_bytes()) {
+                            let metadata = match metadata_at(self.view, self.dir.as_fd(), &name) {
                                 Ok(metadata) => Ok(metadata),
-                                // Gone since the folder was read: there is no such entry any more.
+                                // Removed since the folder was read.
                                 Err(Errno::NOENT) => return None,
                                 Err(error) => Err(fault(Op::Stat, &path.join(&name), error)),
                             };
@@ -109,7 +113,7 @@ impl State {
     fn read_names(&mut self) -> Result<()> {
         let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
         let mut raw = RawDir::new(&self.dir, &mut buffer);
-        // Stops only between two chunks of the kernel, so that no name is lost with the buffer.
+        // Stops only between two chunks of the kernel: the names left in the buffer would be lost.
         while self.names.len() < NAMES_MAX || !raw.is_buffer_empty() {
             let entry = match raw.next() {
                 None => {
@@ -125,7 +129,7 @@ impl State {
                 continue;
             }
             let Some(name) = Name::new(bytes) else {
-                // Only a damaged volume has such a name; a folder listed in part must not look whole.
+                // Only a damaged volume has such a name. A partial listing must not look complete.
                 let source = std::io::Error::other("the folder holds an impossible name");
                 let kind = ErrorKind::DeviceError;
                 return Err(Error {

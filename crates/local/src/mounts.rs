@@ -1,4 +1,4 @@
-//! The mount table, and the identity of this boot.
+//! The mount table and the identity of this boot.
 
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -17,17 +17,17 @@ pub struct MountInfo {
     pub id: u64,
     /// Major and minor device number, as of the files on it.
     pub device: (u32, u32),
-    /// Where it is mounted.
+    /// Mount point.
     pub mount_point: PathBuf,
     /// Type of file system, e.g. `ext4`, `fuse.sshfs`, `fuseblk`.
     pub fstype: String,
-    /// What is mounted: a device, a server's path, a program's name.
+    /// Source: a device, a server's path, a program's name.
     pub source: String,
-    /// Whether nothing can be written through this mount.
+    /// Whether the mount is read-only.
     pub read_only: bool,
 }
 
-/// The mount that holds `path` (which is followed if it is a link).
+/// Returns the mount that holds `path`; follows a link.
 ///
 /// # Errors
 /// When `path` cannot be examined, the table cannot be read, or the mount is not in it (other mount name space).
@@ -45,13 +45,13 @@ pub fn mount_of(path: &Path) -> io::Result<MountInfo> {
         .ok_or_else(|| io::Error::other("the mount is not in this process's mount table"))
 }
 
-/// All mounts that this process sees.
+/// Returns all mounts that this process sees.
 pub(crate) fn mounts() -> io::Result<Vec<MountInfo>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     Ok(table.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
-/// The kernel's random identity of this boot (random(4)); the same until the machine restarts.
+/// Returns the kernel's random identity of this boot (random(4)); it changes when the machine restarts.
 ///
 /// # Errors
 /// When /proc is not there.
@@ -61,9 +61,9 @@ pub fn boot_id() -> io::Result<String> {
         .to_owned())
 }
 
-/// Identity of the mount that holds `path`: another one after every mount, so a volume that was pulled and plugged in
-/// again is not taken for the one before (statx(2), STATX_MNT_ID_UNIQUE from Linux 6.8 on; older kernels give a number
-/// that may be used again).
+/// Returns the identity of the mount that holds `path`. Every mount has another one, so a volume that
+/// was unplugged and plugged in again is not mistaken for the previous one (statx(2),
+/// STATX_MNT_ID_UNIQUE, Linux 6.8; older kernels return a number that may be used again).
 ///
 /// # Errors
 /// When `path` cannot be examined.
@@ -96,7 +96,7 @@ fn parse(line: &[u8]) -> Option<MountInfo> {
     })
 }
 
-/// Blanks, tabs, newlines and backslashes stand as three octal digits.
+/// Decodes blanks, tabs, newlines and backslashes, which the table writes as three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Making, removing and renaming names.
+//! Makes, removes and renames names of a tree; [`rename_new`] serves stores too.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use crate::beneath::{Root, fault};
 use crate::executor::mode_is_masked;
 use crate::stat;
 use crate::tree::Inner;
+use crate::xattr::proc_path;
 
-/// Mode of special nodes whose mode is not known: private.
+/// Mode of special nodes whose mode is unknown: private.
 const PRIVATE: u32 = 0o600;
 
 pub(crate) fn make_dir(root: &Root, path: &RelPath, mode: u32) -> Result<()> {
@@ -34,7 +35,7 @@ pub(crate) fn make_symlink(root: &Root, path: &RelPath, text: &[u8]) -> Result<(
 pub(crate) fn make_hard_link(root: &Root, existing: &RelPath, new: &RelPath) -> Result<()> {
     let (from, old_name) = root.parent(Op::Link, existing)?;
     let (to, new_name) = root.parent(Op::Link, new)?;
-    // Without AT_SYMLINK_FOLLOW a link to a link is made, nothing is followed.
+    // Without AT_SYMLINK_FOLLOW a link is linked itself and not followed.
     linkat(
         &from,
         old_name.as_bytes(),
@@ -86,7 +87,7 @@ pub(crate) fn remove(root: &Root, path: &RelPath, is_dir: bool) -> Result<()> {
     unlinkat(&place, name.as_bytes(), flags).map_err(|error| fault(Op::Remove, path, error))
 }
 
-/// Renames one node. `fragile`: the volume may touch its times.
+/// Renames one node. `fragile`: the volume may change its times.
 pub(crate) fn rename(root: &Root, fragile: bool, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
     let (source, old_name) = root.parent(Op::Rename, from)?;
     let (target, new_name) = root.parent(Op::Rename, to)?;
@@ -95,13 +96,9 @@ pub(crate) fn rename(root: &Root, fragile: bool, from: &RelPath, to: &RelPath, r
     let result = if replace {
         renameat(&source, old, &target, new)
     } else {
-        match renameat_with(&source, old, &target, new, RenameFlags::NOREPLACE) {
-            // The volume does not know the flag.
-            Err(Errno::INVAL | Errno::NOSYS) => link_and_unlink((&source, old), (&target, new)),
-            result => result,
-        }
+        rename_new(&source, old, &target, new)
     };
-    // Of the two names, the new one is what people look for when it stands in the way.
+    // ENOENT is about the old name; every other error about the new one.
     let blamed = |error| if matches!(error, Errno::NOENT) { from } else { to };
     result.map_err(|error| fault(Op::Rename, blamed(error), error))?;
     match before {
@@ -111,7 +108,7 @@ pub(crate) fn rename(root: &Root, fragile: bool, from: &RelPath, to: &RelPath, r
     }
 }
 
-/// Renames inside one folder, replacing; one result for each pair.
+/// Renames pairs of names inside one folder and replaces existing files; one result for each pair.
 pub(crate) fn rename_in(tree: &Arc<Inner>, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {
     let place = match tree.root.place(Op::Rename, dir) {
         Ok(place) => place,
@@ -135,7 +132,8 @@ pub(crate) fn rename_in(tree: &Arc<Inner>, dir: &RelPath, pairs: &[(Name, Name)]
     pairs.iter().map(rename).collect()
 }
 
-/// Renames inside one folder, replacing. `fragile`: the volume may touch the node's times.
+/// Renames inside one folder and replaces an existing file. `fragile`: the volume may change the
+/// node's times.
 pub(crate) fn rename_fragile(
     dir: impl AsFd,
     fragile: bool,
@@ -151,7 +149,7 @@ pub(crate) fn rename_fragile(
     before.map_or(Ok(()), |before| attributes::restore_times(&dir, to, &before))
 }
 
-/// The same error for another node: errors hold system causes, which cannot be cloned.
+/// Returns a copy of an error for another node. Errors hold system causes, which cannot be cloned.
 pub(crate) fn again(error: &Error, path: RelPath) -> Error {
     let code = error.source.as_ref().and_then(std::io::Error::raw_os_error);
     let source = code.map(std::io::Error::from_raw_os_error);
@@ -163,32 +161,43 @@ pub(crate) fn again(error: &Error, path: RelPath) -> Error {
     }
 }
 
-/// Renames without replacing where the kernel cannot: a link is exclusive, a folder is looked for.
-fn link_and_unlink(
-    (source, old): (&Arc<std::os::fd::OwnedFd>, &[u8]),
-    (target, new): (&Arc<std::os::fd::OwnedFd>, &[u8]),
+/// Renames between two open folders; `EEXIST` if the new name is taken.
+pub(crate) fn rename_new(
+    source: impl AsFd,
+    old: &[u8],
+    target: impl AsFd,
+    new: &[u8],
 ) -> rustix::io::Result<()> {
-    match linkat(source, old, target, new, AtFlags::empty()) {
-        Ok(()) => return unlinkat(source, old, AtFlags::empty()),
+    match renameat_with(&source, old, &target, new, RenameFlags::NOREPLACE) {
+        // The volume does not know the flag; or a folder is moved into itself, which the fallback refuses too.
+        Err(Errno::INVAL | Errno::NOSYS) => {}
+        result => return result,
+    }
+    // A link never replaces anything.
+    match linkat(&source, old, &target, new, AtFlags::empty()) {
+        Ok(()) => return unlinkat(&source, old, AtFlags::empty()),
         Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {}
         Err(error) => return Err(error),
     }
-    // Not atomic: the best that such volumes (FAT through FUSE) offer.
-    match stat::name(target, new) {
+    // Not atomic, but such volumes (FAT through FUSE) offer nothing better.
+    match stat::name(&target, new) {
         Ok(_) => Err(Errno::EXIST),
-        Err(Errno::NOENT) => renameat(source, old, target, new),
+        Err(Errno::NOENT) => renameat(&source, old, &target, new),
         Err(error) => Err(error),
     }
 }
 
-/// Gives a new node the bits that this thread's umask took.
+/// Sets the mode of a new node again if this thread's umask removed bits.
 fn restore_masked_mode(root: &Root, op: Op, path: &RelPath, mode: u32) -> Result<()> {
     if !mode_is_masked(mode) {
         return Ok(());
     }
-    use std::os::fd::AsRawFd;
     let node = root.node(op, path)?;
-    let link = format!("/proc/self/fd/{}", node.as_raw_fd());
-    chmodat(CWD, link, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
-        .map_err(|error| fault(op, path, error))
+    chmodat(
+        CWD,
+        proc_path(&node),
+        Mode::from_raw_mode(mode & 0o7777),
+        AtFlags::empty(),
+    )
+    .map_err(|error| fault(op, path, error))
 }

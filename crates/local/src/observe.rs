@@ -1,4 +1,4 @@
-//! Records of operations for `--trace`; nothing is measured without an observer.
+//! Records of operations for `--trace`. Without an observer nothing is measured.
 
 use std::io;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use ropeway_vfs::trace::{End, Record, SharedObserver};
 use ropeway_vfs::{Error, RelPath};
 
-/// Where records go, if anywhere.
+/// Destination of the records, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct Trace(Option<(SharedObserver, End)>);
 
-/// The start of an operation, when observed.
+/// Start time of an operation; `None` if nothing is observed.
 #[derive(Clone, Copy)]
 pub(crate) struct Started(Option<Duration>);
 
@@ -19,17 +19,17 @@ impl Trace {
         Self(observer)
     }
 
-    /// Whether anybody listens.
+    /// Whether there is an observer.
     pub(crate) fn on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// An operation begins.
+    /// Starts the clock of an operation.
     pub(crate) fn start(&self) -> Started {
         Started(self.0.as_ref().map(|(observer, _)| observer.now()))
     }
 
-    /// An operation ended with `result` (bytes done, or a negative errno).
+    /// Records an operation that ended with `result`: the bytes done, or a negative errno.
     pub(crate) fn end(
         &self,
         started: Started,
@@ -55,7 +55,7 @@ impl Trace {
         });
     }
 
-    /// Runs an operation and records it; `count` tells the bytes done.
+    /// Runs an operation and records it; `count` returns the bytes done.
     pub(crate) fn call<T>(
         &self,
         kind: &'static str,
@@ -77,9 +77,9 @@ impl Trace {
     }
 }
 
-/// The negative errno of an error.
+/// Returns the negative errno of an error.
 pub(crate) fn errno(error: &Error) -> i64 {
     let code = error.source.as_ref().and_then(io::Error::raw_os_error);
-    // EIO stands for errors without a number, as the trace's format says.
+    // The trace format records errors without a number as EIO.
     -i64::from(code.unwrap_or(5))
 }

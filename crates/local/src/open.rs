@@ -1,4 +1,4 @@
-//! Opening regular files with their page cache manners.
+//! Opens regular files and chooses their page cache policy.
 
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
@@ -9,29 +9,30 @@ use rustix::fs::{Mode, OFlags, Statx, StatxFlags, fchmod};
 use rustix::io::Errno;
 
 use crate::beneath::{fault, not_regular, open_fault};
-use crate::cache::{Behind, CACHE_LEAVE_MIN};
+use crate::cache::{CACHE_LEAVE_MIN, CacheFollower};
 use crate::executor::mode_is_masked;
 use crate::io::DONTCACHE;
 use crate::stat;
 use crate::tree::Inner;
 
-/// Alignment for direct I/O where the kernel does not tell it (before Linux 6.1): larger than any sector in use.
+/// Alignment for direct I/O if the kernel does not report it (before Linux 6.1): larger than any sector
+/// in use.
 const DIRECT_ALIGN_DEFAULT: u32 = 4096;
 
-/// Blocks are aligned to this (see ropeway_block); volumes that ask for more get no direct I/O.
+/// Alignment of blocks (see ropeway_block). Volumes that need more get no direct I/O.
 const DIRECT_ALIGN_MAX: u32 = ropeway_block::ALIGNMENT as u32;
 
-/// An offset beyond every file, for reads that move nothing.
+/// An offset beyond every file, for reads that transfer nothing.
 const FAR_OFFSET: u64 = 1 << 62;
 
 /// An opened file.
 pub(crate) struct Opened {
     pub(crate) fd: Arc<OwnedFd>,
     pub(crate) direct: Option<Direct>,
-    pub(crate) manner: Manner,
-    /// The manner holds for accesses that reach beyond this offset.
-    pub(crate) manner_from: u64,
-    /// It was empty when opened: nothing of it was in the cache.
+    pub(crate) policy: CachePolicy,
+    /// The policy holds for accesses that reach beyond this offset.
+    pub(crate) policy_from: u64,
+    /// Whether the file was empty when opened, so that nothing of it was cached.
     pub(crate) was_empty: bool,
 }
 
@@ -45,16 +46,16 @@ pub(crate) struct Direct {
 }
 
 /// How buffered I/O treats the page cache.
-pub(crate) enum Manner {
-    /// As usual.
+pub(crate) enum CachePolicy {
+    /// As usual: pages stay.
     Keep,
-    /// The kernel leaves it as it was (`RWF_DONTCACHE`).
-    Flag,
-    /// This program does.
-    Behind(Arc<Behind>),
+    /// The kernel leaves the cache as it was (`RWF_DONTCACHE`).
+    DontCache,
+    /// This program leaves the cache as it was.
+    Follow(Arc<CacheFollower>),
 }
 
-/// Opens (and creates) a regular file; never waits on a FIFO, never follows a link.
+/// Opens, and creates if asked, a regular file. Never waits on a FIFO and never follows a link.
 pub(crate) fn open(tree: &Inner, path: &RelPath, options: OpenOptions) -> Result<Opened> {
     let op = if options.create == Create::No {
         Op::Open
@@ -70,23 +71,23 @@ pub(crate) fn open(tree: &Inner, path: &RelPath, options: OpenOptions) -> Result
         CacheMode::Direct => open_direct(tree, path, options.write, &stat),
         _ => None,
     };
-    let (leave, manner_from) = match options.cache {
+    let (leave, policy_from) = match options.cache {
         CacheMode::Keep => (false, 0),
         CacheMode::Leave | CacheMode::Direct => (true, 0),
         CacheMode::Auto if stat.stx_size >= CACHE_LEAVE_MIN => (true, 0),
-        // What grows beyond the threshold leaves the cache alone from there on.
+        // A file that grows beyond the threshold leaves the cache alone from there on.
         CacheMode::Auto => (options.write, CACHE_LEAVE_MIN),
     };
-    let manner = match leave {
-        false => Manner::Keep,
-        true if tree.takes_dontcache(&fd, stat::volume(&stat)) => Manner::Flag,
-        true => Manner::Behind(Arc::new(Behind::new(&fd))),
+    let policy = match leave {
+        false => CachePolicy::Keep,
+        true if tree.takes_dontcache(&fd, stat::volume(&stat)) => CachePolicy::DontCache,
+        true => CachePolicy::Follow(Arc::new(CacheFollower::new(&fd))),
     };
     Ok(Opened {
         fd,
         direct,
-        manner,
-        manner_from,
+        policy,
+        policy_from,
         was_empty: stat.stx_size == 0,
     })
 }
@@ -94,11 +95,11 @@ pub(crate) fn open(tree: &Inner, path: &RelPath, options: OpenOptions) -> Result
 /// Whether reads and writes of an open file take `RWF_DONTCACHE`.
 pub(crate) fn probe_dontcache(fd: &OwnedFd) -> bool {
     let mut byte = [0];
-    // Reads nothing: the kernel refuses the flag before it looks at the offset.
+    // Reads nothing: the kernel checks the flag before the offset.
     rustix::io::preadv2(fd, &mut [IoSliceMut::new(&mut byte)], FAR_OFFSET, DONTCACHE).is_ok()
 }
 
-/// An error unless the mode is that of a regular file.
+/// Returns an error unless the mode is that of a regular file.
 pub(crate) fn require_regular(op: Op, path: &RelPath, mode: u32) -> Result<()> {
     match stat::kind(mode) {
         Kind::File => Ok(()),
@@ -122,7 +123,7 @@ fn open_regular(tree: &Inner, op: Op, path: &RelPath, options: OpenOptions) -> R
     };
     let mut opened = None;
     if options.create != Create::No && mode_is_masked(mode) {
-        // Only if it is new must its mode be set; so make it exclusively first.
+        // The mode must be set only if the file is new, so try to make it exclusively first.
         match open_retrying(tree, path, flags | OFlags::CREATE | OFlags::EXCL, mode) {
             Ok(fd) => {
                 fchmod(&fd, Mode::from_raw_mode(mode)).map_err(|error| fault(op, path, error))?;
@@ -137,7 +138,7 @@ fn open_regular(tree: &Inner, op: Op, path: &RelPath, options: OpenOptions) -> R
         .map_err(|error| open_fault(op, path, error))
 }
 
-/// Opens, giving up what may be forbidden: not touching the access time, and reading what one writes.
+/// Opens; repeats without what may be forbidden: O_NOATIME, and reading a file opened for writing.
 fn open_retrying(tree: &Inner, path: &RelPath, flags: OFlags, mode: u32) -> rustix::io::Result<OwnedFd> {
     match tree.root.open_at(path, flags, mode) {
         Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => {
@@ -151,7 +152,7 @@ fn open_retrying(tree: &Inner, path: &RelPath, flags: OFlags, mode: u32) -> rust
     }
 }
 
-/// Opens the same file again for direct I/O; `None` where that is refused.
+/// Opens the same file again for direct I/O; `None` if that is refused.
 fn open_direct(tree: &Inner, path: &RelPath, write: bool, stat: &Statx) -> Option<Direct> {
     let told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     let (align, memory_align) = if told {
@@ -169,7 +170,7 @@ fn open_direct(tree: &Inner, path: &RelPath, write: bool, stat: &Statx) -> Optio
     };
     let fd = open_retrying(tree, path, access | OFlags::DIRECT | OFlags::NONBLOCK, 0).ok()?;
     let again = stat::raw(&fd, StatxFlags::INO).ok()?;
-    // Somebody may have put another file in its place meanwhile.
+    // Another program may have put another file in its place meanwhile.
     let same = again.stx_ino == stat.stx_ino && stat::volume(&again) == stat::volume(stat);
     same.then(|| Direct {
         fd: Arc::new(fd),

@@ -11,18 +11,20 @@ use rustix::io::Errno;
 /// Zeroes written at once where holes cannot be punched.
 const ZEROES: &[u8] = &[0; 64 * 1024];
 
-/// Most bytes of one copy_file_range call: a call is not interruptible, this is a fraction of a second.
+/// Most bytes of one copy_file_range call. A call cannot be interrupted; this many take a fraction of a
+/// second.
 const COPY_BYTES_MAX: u64 = 128 << 20;
 
-/// Longest file that is sent whole from cache to cache by one thread (a guess: a sixteenth of a second at 1 GB/s).
+/// Longest file that one thread sends whole from cache to cache (a guess: a sixteenth of a second at
+/// 1 GB/s).
 const SEND_MAX: u64 = 64 << 20;
 
-/// The first run of data at or after `offset`.
+/// Returns the first run of data at or after `offset`.
 pub(crate) fn next_extent(fd: &OwnedFd, offset: u64) -> rustix::io::Result<Option<Extent>> {
     let start = match seek(fd, SeekFrom::Data(offset)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
-        // No notion of holes: all is data.
+        // The volume knows no holes: everything is data.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => {
             let length = size(fd)?.saturating_sub(offset);
             return Ok((length > 0).then_some(Extent { offset, length }));
@@ -31,7 +33,7 @@ pub(crate) fn next_extent(fd: &OwnedFd, offset: u64) -> rustix::io::Result<Optio
     };
     let end = match seek(fd, SeekFrom::Hole(start)) {
         Ok(end) => end,
-        // The file shrank in between.
+        // The file shrank meanwhile.
         Err(Errno::NXIO) => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -41,7 +43,7 @@ pub(crate) fn next_extent(fd: &OwnedFd, offset: u64) -> rustix::io::Result<Optio
     }))
 }
 
-/// Reserves space; only a full volume is an error.
+/// Reserves space; an error only if the volume is full.
 pub(crate) fn allocate(fd: &OwnedFd, length: u64) -> rustix::io::Result<()> {
     if length == 0 {
         return Ok(());
@@ -52,7 +54,7 @@ pub(crate) fn allocate(fd: &OwnedFd, length: u64) -> rustix::io::Result<()> {
     }
 }
 
-/// Makes a range a hole, or zeroes within the file's length.
+/// Makes a range a hole, or writes zeroes where holes cannot be punched; within the file's length.
 pub(crate) fn punch_hole(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<()> {
     if length == 0 {
         return Ok(());
@@ -71,7 +73,7 @@ pub(crate) fn punch_hole(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::
     Ok(())
 }
 
-/// Shares the whole content of `source`; false where that is impossible.
+/// Shares the whole content of `source`; returns false if the volume cannot.
 pub(crate) fn reflink(target: &OwnedFd, source: &OwnedFd) -> rustix::io::Result<bool> {
     match retried(|| ioctl_ficlone(target, source)) {
         Ok(()) => Ok(true),
@@ -88,8 +90,8 @@ pub(crate) fn reflink(target: &OwnedFd, source: &OwnedFd) -> rustix::io::Result<
     }
 }
 
-/// Copies a range inside the kernel (through the page cache where the volume cannot share blocks); `None` where that
-/// is impossible.
+/// Copies a range inside the kernel, through the page cache if the volume cannot share blocks. Returns
+/// `None` if the kernel cannot.
 pub(crate) fn copy_range(
     target: &OwnedFd,
     source: &OwnedFd,
@@ -113,14 +115,14 @@ pub(crate) fn copy_range(
         }
     }
     if done == 0 && length > 0 && offset < size(source)? {
-        // Some volumes say "end" where they mean "cannot".
+        // Some volumes return 0 for "not supported".
         return Ok(None);
     }
     Ok(Some(done))
 }
 
-/// The same between two volumes: pages pass from one cache to the other, copied once. One thread does it all, so longer
-/// files are left to blocks, whose reads and writes overlap.
+/// Copies between two volumes: pages pass from one cache to the other and are copied once. One thread
+/// does it all, so longer files are copied in blocks instead, whose reads and writes overlap.
 pub(crate) fn send(
     target: &OwnedFd,
     source: &OwnedFd,
@@ -130,7 +132,7 @@ pub(crate) fn send(
     if size(source)? > SEND_MAX {
         return Ok(None);
     }
-    // Nothing else uses this descriptor's position: all other writes say where.
+    // All other writes name their offset, so nothing else uses this descriptor's position.
     seek(target, SeekFrom::Start(offset))?;
     let mut done = 0;
     while done < length {

@@ -1,7 +1,7 @@
-//! Small files written or read whole, in one job of one thread instead of one for each step.
+//! Writes or reads a small file whole, in one job of one thread instead of one job for each step.
 //!
-//! The steps are those of [`ropeway_vfs::small`]. What needs more than plain buffered I/O (other cache manners, tracing of
-//! each operation) takes them one by one.
+//! The steps are those of [`ropeway_vfs::small`]. Requests that need more than plain buffered I/O
+//! (another cache policy, a trace of each operation) take the steps one by one.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use rustix::io::Errno;
 use crate::attributes::{self, Node, xattr};
 use crate::beneath::fault;
 use crate::tree::Inner;
-use crate::{names, open, stat};
+use crate::{names, open};
 
-/// Whether plain buffered I/O is what is asked for.
+/// Whether a request needs plain buffered I/O only.
 pub(crate) fn is_plain(tree: &Inner, cache: CacheMode) -> bool {
     matches!(cache, CacheMode::Auto | CacheMode::Keep) && !tree.trace.on()
 }
 
-/// Writes one.
+/// Writes one file.
 pub(crate) fn put(tree: &Arc<Inner>, put: &PutSmall) -> Result<Vec<Loss>> {
     let opened = open::open(tree, &put.path, OpenOptions::write(put.create, CacheMode::Keep))?;
     if let Some(content) = &put.content {
         write(&opened.fd, content).map_err(|error| fault(Op::Write, &put.path, error))?;
     }
     let node = Node::File(opened.fd.as_fd());
-    let losses = attributes::set(&node, &put.change, &tree.capabilities, &put.path)?;
+    let losses = attributes::set(&node, &put.change, &tree.capabilities, tree.view, &put.path)?;
     if put.sync {
         rustix::fs::fsync(&opened.fd).map_err(|error| fault(Op::Sync, &put.path, error))?;
     }
@@ -45,7 +45,7 @@ fn write(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
         match rustix::io::pwrite(fd, &bytes[done..], done as u64) {
-            // A device that takes nothing and says nothing is broken.
+            // A write of 0 bytes without an error: the device is broken.
             Ok(0) => return Err(Errno::IO),
             Ok(count) => done += count,
             Err(Errno::INTR) => {}
@@ -55,7 +55,7 @@ fn write(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Reads one.
+/// Reads one file.
 pub(crate) fn get(tree: &Arc<Inner>, get: &GetSmall, mut block: BlockMut) -> (BlockMut, Result<GotSmall>) {
     block.set_len(0);
     let result = get_into(tree, get, &mut block);
@@ -72,7 +72,7 @@ fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<G
         ..OpenOptions::read(CacheMode::Keep)
     };
     let opened = open::open(tree, path, options)?;
-    let before = metadata(&opened.fd, path)?;
+    let before = metadata(tree, &opened.fd, path)?;
     if before.size > block.capacity() as u64 {
         return Ok(GotSmall {
             metadata: before,
@@ -80,7 +80,7 @@ fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<G
             whole: false,
         });
     }
-    // One byte more tells whether it grew.
+    // One byte more shows whether the file grew.
     let length = block.capacity().min(before.size as usize + 1);
     let count = read(&opened.fd, &mut block.capacity_mut()[..length])
         .map_err(|error| fault(Op::Read, path, error))?;
@@ -88,11 +88,11 @@ fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<G
     let xattrs = match get.xattrs {
         true => {
             let node = Node::File(opened.fd.as_fd());
-            Some(xattr::read(&node).map_err(|error| fault(Op::Xattr, path, error))?)
+            Some(xattr::read(&node, tree.view).map_err(|error| fault(Op::Xattr, path, error))?)
         }
         false => None,
     };
-    let after = metadata(&opened.fd, path)?;
+    let after = metadata(tree, &opened.fd, path)?;
     let whole = after.size == before.size
         && after.modified == before.modified
         && after.changed == before.changed
@@ -104,8 +104,9 @@ fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<G
     })
 }
 
-fn metadata(fd: &OwnedFd, path: &RelPath) -> Result<Metadata> {
-    stat::open(fd).map_err(|error| fault(Op::Stat, path, error))
+fn metadata(tree: &Inner, fd: &OwnedFd, path: &RelPath) -> Result<Metadata> {
+    tree.metadata_of(&Node::File(fd.as_fd()))
+        .map_err(|error| fault(Op::Stat, path, error))
 }
 
 fn read(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {

@@ -5,29 +5,45 @@ use std::os::fd::AsFd;
 use ropeway_vfs::{FileId, Kind, Metadata, Owner, Timestamp};
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, statx};
 
+use crate::winmeta::dos::Dos;
+
 /// Bytes of one unit of `st_blocks`, on every Linux file system (stat(2)).
 const BLOCK_BYTES: u64 = 512;
 
-/// What is asked of each node.
+/// Fields asked of each node.
 const MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-/// Metadata of a name in an open folder; a link is not followed, nothing is mounted.
+/// Returns the metadata of a name in an open folder; follows no link and mounts nothing.
 pub(crate) fn name(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Metadata> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     Ok(metadata(&statx(dir, name, flags, MASK)?))
 }
 
-/// Metadata of an open node.
+/// Returns the metadata of an open node.
 pub(crate) fn open(fd: impl AsFd) -> rustix::io::Result<Metadata> {
     Ok(metadata(&raw(fd, MASK)?))
 }
 
-/// The system's own answer for an open node.
+/// Adds DOS attributes and creation time as [`winmeta`](crate::winmeta) has them.
+pub(crate) fn with_dos(
+    mut metadata: Metadata,
+    read: impl FnOnce() -> rustix::io::Result<Dos>,
+) -> rustix::io::Result<Metadata> {
+    // Other nodes cannot have attributes of users (xattr(7)).
+    if matches!(metadata.kind, Kind::File | Kind::Directory) {
+        let dos = read()?;
+        metadata.dos_attributes = dos.attributes;
+        metadata.created = dos.created.or(metadata.created);
+    }
+    Ok(metadata)
+}
+
+/// Returns the raw statx(2) answer for an open node.
 pub(crate) fn raw(fd: impl AsFd, mask: StatxFlags) -> rustix::io::Result<Statx> {
     statx(fd, c"", AtFlags::EMPTY_PATH, mask)
 }
 
-/// Whether a file is made up by the kernel as it is read, so that its size says nothing of its content.
+/// Whether the kernel generates a file as it is read, so that its size does not describe its content.
 pub(crate) fn is_made_up(fd: impl AsFd) -> bool {
     // linux/magic.h: proc, sysfs, debugfs, tracefs, securityfs, configfs, cgroup, cgroup2, efivarfs.
     const MAGIC: [u32; 9] = [
@@ -41,11 +57,11 @@ pub(crate) fn is_made_up(fd: impl AsFd) -> bool {
         0x6367_7270,
         0xde5e_81e4,
     ];
-    // Types are 32 bits, in a field whose width and sign differ from one architecture to the next.
+    // Types have 32 bits; the width and sign of the field depend on the architecture.
     rustix::fs::fstatfs(fd).is_ok_and(|volume| MAGIC.contains(&(volume.f_type as u32)))
 }
 
-/// What kind of node a mode means.
+/// Returns the kind of node that a mode stands for.
 pub(crate) fn kind(mode: u32) -> Kind {
     match FileType::from_raw_mode(mode) {
         FileType::Directory => Kind::Directory,
@@ -58,7 +74,7 @@ pub(crate) fn kind(mode: u32) -> Kind {
     }
 }
 
-/// A volume's number in [`FileId`]: as `st_dev` has it.
+/// Returns the volume's number in [`FileId`], as in `st_dev`.
 pub(crate) fn volume(stat: &Statx) -> u64 {
     rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }

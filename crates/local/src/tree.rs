@@ -1,12 +1,14 @@
-//! A local folder as a tree.
+//! [`LocalTree`]: a local folder as one end of a copy.
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropeway_block::BlockMut;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
@@ -17,29 +19,33 @@ use ropeway_vfs::{
 use rustix::fs::StatxFlags;
 use rustix::io::Errno;
 
+use crate::attributes::xattr::View;
 use crate::attributes::{self, Node, xattr};
-use crate::beneath::{Root, fault};
+use crate::beneath::{Links, Root, fault};
 use crate::executor::{self, Lane};
 use crate::io::{self, Io};
 use crate::list::LocalListing;
 use crate::observe::Trace;
+use crate::winmeta::dos;
 use crate::{IoEngine, LocalFile, LocalOptions, batch, claim, names, open, small, stat, volume, watch};
 
-/// A folder of this machine.
+/// A local folder as a [`Tree`].
 pub struct LocalTree {
     inner: Arc<Inner>,
 }
 
-/// What jobs and open files share with the tree.
+/// State shared by the tree, its jobs and its open files.
 pub(crate) struct Inner {
     pub(crate) root: Root,
+    /// Form in which Windows metadata is shown and taken.
+    pub(crate) view: View,
     pub(crate) path: PathBuf,
     engine: IoEngine,
     device: u64,
     pub(crate) capabilities: Capabilities,
     pub(crate) io: Io,
     pub(crate) trace: Trace,
-    /// Files of one volume may share blocks here.
+    /// Whether files of this volume can share blocks.
     pub(crate) may_reflink: bool,
     /// Whether `RWF_DONTCACHE` works, by volume.
     dontcache: Mutex<HashMap<u64, bool>>,
@@ -49,8 +55,8 @@ impl LocalTree {
     /// Opens a folder as a tree.
     ///
     /// # Errors
-    /// When the root cannot be opened or made, when `ROPEWAY_IO` has a bad value (`Misuse`), or when io_uring was
-    /// asked for and is not to be had (`Unsupported`).
+    /// The root cannot be opened or made. `Misuse`: `ROPEWAY_IO` has a bad value. `Unsupported`: io_uring
+    /// was asked for and is not available.
     pub fn open(root: &Path, options: LocalOptions) -> Result<Arc<Self>> {
         let top = RelPath::root();
         let engine = io::choose(options.io, std::env::var_os("ROPEWAY_IO").as_deref())?;
@@ -58,7 +64,7 @@ impl LocalTree {
             std::fs::create_dir_all(root).map_err(|error| fault(Op::MakeDir, &top, error))?;
         }
         let failed = |error| fault(Op::Open, &top, error);
-        let beneath = Root::open(root).map_err(failed)?;
+        let beneath = Root::open(root, Links::Refused).map_err(failed)?;
         let about = stat::raw(beneath.fd(), StatxFlags::INO).map_err(|error| failed(error.into()))?;
         let io = Io::start(engine, options.pool.as_ref()).map_err(failed)?;
         let threads = options.threads.unwrap_or_else(executor::short_threads_default);
@@ -66,12 +72,19 @@ impl LocalTree {
             executor::set_short_threads(threads);
         }
         let volume = volume::examine(beneath.fd(), root, options.probe, threads);
+        let mut capabilities = volume.capabilities;
+        let view = match options.raw_xattrs {
+            true => View::Raw,
+            false => View::Model,
+        };
+        capabilities.creation_times = view == View::Model && capabilities.xattrs;
         let inner = Inner {
             root: beneath,
+            view,
             path: root.to_owned(),
             engine,
             device: stat::volume(&about),
-            capabilities: volume.capabilities,
+            capabilities,
             io,
             may_reflink: volume.may_reflink,
             trace: Trace::new(options.observer),
@@ -82,17 +95,17 @@ impl LocalTree {
         }))
     }
 
-    /// The engine in use.
+    /// Returns the engine in use.
     pub fn engine(&self) -> IoEngine {
         self.inner.engine
     }
 
-    /// The root as it was given.
+    /// Returns the path of the root as it was given.
     pub fn root(&self) -> &Path {
         &self.inner.path
     }
 
-    /// Device number of the root, as in [`ropeway_vfs::FileId::volume`].
+    /// Returns the device number of the root, as in [`ropeway_vfs::FileId::volume`].
     pub fn device(&self) -> u64 {
         self.inner.device
     }
@@ -116,16 +129,25 @@ impl LocalTree {
 }
 
 impl Inner {
-    /// From now on as where the kernel knows no `RWF_DONTCACHE`.
+    /// Returns the metadata of an open node.
+    pub(crate) fn metadata_of(&self, node: &Node<'_>) -> rustix::io::Result<Metadata> {
+        let metadata = stat::open(node.fd())?;
+        match self.view {
+            View::Model => stat::with_dos(metadata, || dos::read(node)),
+            View::Raw => Ok(metadata),
+        }
+    }
+
+    /// Behaves from now on as on a kernel without `RWF_DONTCACHE`.
     #[cfg(test)]
     fn forget_dontcache(&self) {
-        let mut known = self.dontcache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.dontcache.lock();
         known.insert(self.device, false);
     }
 
     /// Whether `RWF_DONTCACHE` works on the volume of `fd`.
     pub(crate) fn takes_dontcache(&self, fd: &OwnedFd, volume: u64) -> bool {
-        let mut known = self.dontcache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.dontcache.lock();
         *known.entry(volume).or_insert_with(|| open::probe_dontcache(fd))
     }
 }
@@ -146,7 +168,8 @@ impl Tree for LocalTree {
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
         self.call(Lane::Short, "stat", path, |tree, path| {
             let node = tree.root.node(Op::Stat, path)?;
-            stat::open(&node).map_err(|error| fault(Op::Stat, path, error))
+            tree.metadata_of(&Node::Path(node.as_fd()))
+                .map_err(|error| fault(Op::Stat, path, error))
         })
     }
 
@@ -158,7 +181,7 @@ impl Tree for LocalTree {
         let names = names.to_vec();
         self.call(Lane::Short, "stat", dir, move |tree, dir| {
             let place = tree.root.place(Op::Stat, dir)?;
-            let look = |name: &Name| match stat::name(&place, name.as_bytes()) {
+            let look = |name: &Name| match metadata_at(tree.view, place.as_fd(), name) {
                 Ok(metadata) => Ok(Some(metadata)),
                 Err(Errno::NOENT) => Ok(None),
                 Err(error) => Err(fault(Op::Stat, &dir.join(name), error)),
@@ -170,7 +193,8 @@ impl Tree for LocalTree {
     fn list<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Box<dyn Listing>>> {
         self.call(Lane::Short, "open", dir, |tree, dir| {
             let fd = tree.root.dir(Op::List, dir)?;
-            let listing: Box<dyn Listing> = Box::new(LocalListing::new(fd, dir.clone(), tree.trace.clone()));
+            let listing: Box<dyn Listing> =
+                Box::new(LocalListing::new(fd, dir.clone(), tree.view, tree.trace.clone()));
             Ok(listing)
         })
     }
@@ -256,14 +280,20 @@ impl Tree for LocalTree {
         let change = change.clone();
         self.call(Lane::Short, "set_attributes", path, move |tree, path| {
             let node = tree.root.node(Op::SetAttributes, path)?;
-            attributes::set(&Node::Path(node.as_fd()), &change, &tree.capabilities, path)
+            attributes::set(
+                &Node::Path(node.as_fd()),
+                &change,
+                &tree.capabilities,
+                tree.view,
+                path,
+            )
         })
     }
 
     fn xattrs<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<Xattr>>> {
         self.call(Lane::Short, "xattr", path, |tree, path| {
             let node = tree.root.node(Op::Xattr, path)?;
-            xattr::read(&Node::Path(node.as_fd())).map_err(|error| fault(Op::Xattr, path, error))
+            xattr::read(&Node::Path(node.as_fd()), tree.view).map_err(|error| fault(Op::Xattr, path, error))
         })
     }
 
@@ -288,7 +318,7 @@ impl Tree for LocalTree {
         self.call(Lane::Slow, "sync", dir, |tree, dir| {
             let fd = tree.root.dir(Op::Sync, dir)?;
             match rustix::fs::fsync(&fd) {
-                // Volumes without durable folders of their own (FUSE): the volume's sync is all there is.
+                // Volumes that cannot sync a folder (FUSE): only the sync of the whole volume is left.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
                 result => result.map_err(|error| fault(Op::Sync, dir, error)),
             }
@@ -317,7 +347,7 @@ impl Tree for LocalTree {
     ) -> Option<Pending<'a, Vec<CompareResult>>> {
         let other = other.as_any().downcast_ref::<LocalTree>()?;
         if self.inner.trace.on() || other.inner.trace.on() {
-            // One by one, each operation is seen.
+            // The trace records each operation, so files are compared one by one.
             return None;
         }
         let (inner, other) = (Arc::clone(&self.inner), Arc::clone(&other.inner));
@@ -396,7 +426,18 @@ impl std::fmt::Debug for LocalTree {
     }
 }
 
-/// Tells folders of batches apart; two that fall together only take turns.
+/// Returns the metadata of a name in an open folder; follows no link and mounts nothing.
+pub(crate) fn metadata_at(view: View, dir: BorrowedFd<'_>, name: &Name) -> rustix::io::Result<Metadata> {
+    let metadata = stat::name(dir, name.as_bytes())?;
+    match view {
+        View::Model => stat::with_dos(metadata, || {
+            dos::at(dir, &CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?)
+        }),
+        View::Raw => Ok(metadata),
+    }
+}
+
+/// Returns a number for a folder of batches. Two folders with the same number only take turns.
 fn folder_key(path: &RelPath) -> u64 {
     let mut hasher = DefaultHasher::new();
     path.hash(&mut hasher);

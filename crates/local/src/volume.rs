@@ -1,7 +1,7 @@
-//! What a volume can hold: from a table by type, or found out by trying.
+//! Capabilities of a volume: from a table by type, or found by trying.
 //!
-//! The types that the kernel implements are known. What FUSE programs offer differs from one to the
-//! next; where the tree may be written, a probe file in the root tells.
+//! File systems of the kernel are in the table. FUSE programs differ from one to the next: if the tree
+//! may be written, a probe file in the root shows what they can hold.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,21 +17,22 @@ use crate::{executor, stat};
 /// 4 GiB - 1: the largest file of FAT (Microsoft FAT specification, DIR_FileSize).
 const FAT_FILE_MAX: u64 = u32::MAX as u64;
 
-/// Jobs in flight for volumes where each call is a round trip to a server or program (a guess).
+/// Jobs in flight on volumes where each call is a round trip to a server or program (a guess).
 const REMOTE_THREADS: usize = 8;
 
-/// What is known of the volume under an open root.
+/// Properties of the volume under an open root.
 pub(crate) struct Volume {
     pub(crate) capabilities: Capabilities,
-    /// Files of this volume can share blocks (FICLONE), by its type.
+    /// Whether files of this volume can share blocks (FICLONE), judged by its type.
     pub(crate) may_reflink: bool,
 }
 
-/// Batches queued or running for each thread: enough to reach over a folder of 1,000 small files into the next one, so
-/// that threads work in different folders (measured: 100,000 files, 1,000 a folder, 10 % faster than with 1).
+/// Batches queued or running for each thread: enough to reach past a folder of 1,000 small files into
+/// the next one, so that threads work in different folders (measured: 100,000 files, 1,000 in each
+/// folder, 10 % faster than with 1).
 const BATCHES_PER_THREAD: usize = 16;
 
-/// Looks at the volume under an open root; `threads` work on metadata and small files.
+/// Examines the volume under an open root; `threads` work on metadata and small files.
 pub(crate) fn examine(root: &OwnedFd, path: &Path, probe: bool, threads: usize) -> Volume {
     let mount = mount_of(path).ok();
     let fstype = match &mount {
@@ -57,8 +58,8 @@ pub(crate) fn examine(root: &OwnedFd, path: &Path, probe: bool, threads: usize) 
     }
 }
 
-/// The type of a file system that a FUSE program has on a block device, by the name in its boot sector (Microsoft exFAT
-/// specification, 3.1.2), where that may be read.
+/// Returns the type of the file system that a FUSE program has on a block device, by the name in its
+/// boot sector (Microsoft exFAT specification, 3.1.2), if that may be read.
 fn on_device(device: &str) -> &'static str {
     let mut sector = [0; 16];
     let read = std::fs::File::open(device).and_then(|mut device| device.read_exact(&mut sector));
@@ -68,7 +69,7 @@ fn on_device(device: &str) -> &'static str {
     }
 }
 
-/// Whether the table says too little of this type.
+/// Whether the table does not describe this type well enough.
 fn needs_probe(fstype: &str) -> bool {
     fstype.is_empty() || fstype.starts_with("fuse") || fstype == "9p" || fstype == "virtiofs"
 }
@@ -102,7 +103,8 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         stable_ids: true,
         journals_metadata: journals_metadata(root, fstype),
         page_cache: true,
-        // fusefat loses the content, and a look right after the rename does not tell: the kernel still has the names.
+        // fusefat loses the content. A look right after the rename does not show it: the kernel still has
+        // the names cached.
         folder_renames: !fstype.starts_with("fuse") && !fstype.is_empty(),
         replaces_open: true,
         creation_times: false,
@@ -121,7 +123,7 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
             volume.file_size_max = FAT_FILE_MAX;
         }
         "exfat" | "fuse.exfat" | "fuse.exfat-fuse" => microsoft(&mut volume, 10_000_000),
-        // ntfs-3g and exfat-fuse: as a source, never probed, their names are taken for mapped ones.
+        // ntfs-3g and exfat-fuse: as a source they are never probed, and their names count as mapped.
         "fuseblk" => {
             volume.time_granularity_ns = 100;
             volume.windows_names = true;
@@ -151,7 +153,8 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
     volume
 }
 
-/// Whether a failed write leaves the metadata whole. Of the others (FAT, exFAT, ext2, what is behind FUSE) nothing is known.
+/// Whether a failed write leaves the metadata intact. Of other types (FAT, exFAT, ext2, anything behind
+/// FUSE) nothing is known.
 fn journals_metadata(root: &OwnedFd, fstype: &str) -> bool {
     match fstype {
         "ext4" => has_journal(root),
@@ -162,7 +165,7 @@ fn journals_metadata(root: &OwnedFd, fstype: &str) -> bool {
     }
 }
 
-/// ext4 can be without a journal: `journal_task` in its folder of sysfs(5) is then `<none>`.
+/// ext4 may have no journal: then `journal_task` in its folder of sysfs(5) is `<none>`.
 fn has_journal(root: &OwnedFd) -> bool {
     let Ok(stat) = rustix::fs::fstat(root) else {
         return false;
@@ -196,7 +199,8 @@ fn has_creation_time(root: &OwnedFd) -> bool {
     stat::raw(root, StatxFlags::BTIME).is_ok_and(|stat| stat.stx_mask & StatxFlags::BTIME.bits() != 0)
 }
 
-/// Finds out by a probe file in the root. A root that cannot be written leaves the table's word.
+/// Examines the volume by a probe file in the root. If the root cannot be written, the table's entry
+/// stands.
 fn try_out(root: &OwnedFd, volume: &mut Capabilities) {
     let stem = format!(
         ".ropeway-probe-{}-{:x}",
@@ -220,7 +224,7 @@ fn try_out(root: &OwnedFd, volume: &mut Capabilities) {
     let tried = |suffix: &str, make: &dyn Fn(&str) -> rustix::io::Result<()>| {
         let name = format!("{stem}{suffix}");
         let made = make(&name).is_ok();
-        // Even after a refusal: fusefat leaves a file where it refused a FIFO.
+        // Even after an error: fusefat refuses a FIFO and leaves a file in its place.
         let _ = rustix::fs::unlinkat(root, name.as_str(), AtFlags::empty());
         made
     };
@@ -242,9 +246,9 @@ fn nanoseconds_now() -> u128 {
         .map_or(0, |time| time.as_nanos())
 }
 
-/// Sets an odd time and sees what remains of it.
+/// Sets an odd time and reads back what the volume keeps of it.
 fn time_granularity(file: &OwnedFd) -> Option<u64> {
-    // An odd second with an odd nanosecond; in 2033, so that the past of the clock does not matter.
+    // An odd second with an odd nanosecond, in 2033: later than any clock in use.
     let wanted = Timestamp::from_unix(2_000_000_001, 123_456_789);
     set_times(
         &Node::File(file.as_fd()),
@@ -262,7 +266,7 @@ fn granularity_of(wanted: Timestamp, kept: Timestamp) -> u64 {
     let known = [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000];
     known
         .into_iter()
-        // A second moved by rounding means that seconds are counted in twos.
+        // If rounding changes the second, the volume counts in steps of two seconds.
         .filter(|_| kept.to_unix().0 == wanted.to_unix().0)
         .find(|step| wanted.equal_within(kept, *step) && kept.0 % i128::from(*step) == 0)
         .unwrap_or(2_000_000_000)
@@ -275,7 +279,7 @@ fn keeps_modes(file: &OwnedFd) -> bool {
     })
 }
 
-/// Without privilege the question cannot be put; owners are then not tried any further than asked for.
+/// Whether the volume stores owners. Without privilege this cannot be tried; then it counts as true.
 fn keeps_owners(file: &OwnedFd) -> bool {
     if !rustix::process::geteuid().is_root() {
         return true;

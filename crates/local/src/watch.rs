@@ -1,50 +1,48 @@
-//! Changes below the root, by inotify on every folder.
+//! Watches a tree for changes: inotify on every folder.
 //!
-//! One thread for each watch reads the kernel's events and keeps a watch on every folder. A folder that
-//! appears is watched first and listed then, so that nothing in it is missed; its entries are
-//! reported as changes. Changes wait in a bounded set, each path once; beyond the bound, and when the
-//! kernel lost events, they become one [`Change::Overflow`].
+//! Each watch has a thread that reads the kernel's events and watches every folder. A new folder is
+//! watched first and listed then, so that nothing in it is missed; its entries are reported as
+//! changes. Changes wait in a bounded set, each path once. Beyond the bound, and when the kernel lost
+//! events, one [`Change::Overflow`] replaces them.
 
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
+use parking_lot::{Mutex, MutexGuard};
 use ropeway_vfs::tree::{Change, Watch};
 use ropeway_vfs::{Error, ErrorKind, Name, Op, Pending, RelPath, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use rustix::fs::{Dir, FileType, fstat, stat};
 use rustix::io::Errno;
 
 use crate::beneath::fault;
+use crate::inotify::{Event, Instance, WatchId};
 use crate::tree::Inner;
 
-/// Changes that wait to be fetched: some 10 MiB of paths. More is a rescan's work.
+/// Most changes that wait: some 10 MiB of paths. With more, a rescan is cheaper.
 const CHANGES_MAX: usize = 65_536;
 
-/// Bytes of one read from the kernel: hundreds of events.
-const BUFFER_BYTES: usize = 64 * 1024;
-
-/// How often a watch looks whether its root is still where it was.
+/// Interval at which a watch checks that its root is still at its path.
 const ROOT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is asked of each folder.
-const MASK: WatchMask = WatchMask::CREATE
-    .union(WatchMask::CLOSE_WRITE)
-    .union(WatchMask::MODIFY)
-    .union(WatchMask::MOVED_FROM)
-    .union(WatchMask::MOVED_TO)
-    .union(WatchMask::DELETE)
-    .union(WatchMask::ATTRIB)
-    .union(WatchMask::DELETE_SELF)
-    .union(WatchMask::MOVE_SELF)
-    .union(WatchMask::EXCL_UNLINK)
-    .union(WatchMask::ONLYDIR);
+/// Events asked of each folder.
+const MASK: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::CLOSE_WRITE)
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::EXCL_UNLINK)
+    .union(WatchFlags::ONLYDIR);
 
 /// A running watch; its drop ends the thread.
 pub(crate) struct LocalWatch {
@@ -60,7 +58,7 @@ struct Shared {
 struct State {
     changes: HashSet<RelPath>,
     overflow: bool,
-    /// Set once: the watch ended.
+    /// The error that ended the watch.
     failure: Option<Error>,
     ended: bool,
     waker: Option<Waker>,
@@ -71,7 +69,7 @@ impl LocalWatch {
     pub(crate) fn start(tree: &Arc<Inner>) -> Result<Self> {
         let top = RelPath::root();
         let failed = |error: io::Error| limit_error(error, &top);
-        let inotify = Inotify::init().map_err(failed)?;
+        let inotify = Instance::new().map_err(|error| failed(error.into()))?;
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| fault(Op::Watch, &top, error))?;
         let shared = Arc::new(Shared {
@@ -80,7 +78,7 @@ impl LocalWatch {
         });
         let mut watcher = Watcher {
             tree: Arc::clone(tree),
-            watches: inotify.watches(),
+            inotify,
             paths: HashMap::new(),
             shared: Arc::clone(&shared),
         };
@@ -88,7 +86,7 @@ impl LocalWatch {
         std::thread::Builder::new()
             .name("ropeway-watch".into())
             .spawn(move || {
-                let failure = watcher.run(inotify).err();
+                let failure = watcher.run().err();
                 watcher.shared.end(failure);
             })
             .map_err(|error| fault(Op::Watch, &top, error))?;
@@ -129,7 +127,7 @@ impl Drop for LocalWatch {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn change(&self, path: RelPath) {
@@ -171,46 +169,37 @@ fn wake(mut state: MutexGuard<'_, State>) {
 /// The thread's side: which watch is which folder.
 struct Watcher {
     tree: Arc<Inner>,
-    watches: Watches,
-    paths: HashMap<WatchDescriptor, RelPath>,
+    inotify: Instance,
+    paths: HashMap<WatchId, RelPath>,
     shared: Arc<Shared>,
 }
 
 impl Watcher {
-    fn run(&mut self, mut inotify: Inotify) -> Result<()> {
-        let mut buffer = vec![0; BUFFER_BYTES];
+    fn run(&mut self) -> Result<()> {
         let mut looked = Instant::now();
         loop {
-            if self.wait(&inotify)? {
+            if self.wait()? {
                 return Ok(());
             }
-            // The kernel does not tell when a folder above is renamed or another volume is mounted over the root.
+            // The kernel does not report a rename of a folder above, or a mount over the root.
             if looked.elapsed() >= ROOT_INTERVAL {
                 self.is_in_place()?;
                 looked = Instant::now();
             }
-            let events = match inotify.read_events(&mut buffer) {
-                Ok(events) => events,
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                    ) =>
-                {
-                    continue;
-                }
-                Err(error) => return Err(fault(Op::Watch, &RelPath::root(), error)),
-            };
-            for event in events {
-                self.handle(&event)?;
+            let mut events = Vec::new();
+            self.inotify
+                .read(|event| events.push(event))
+                .map_err(|error| fault(Op::Watch, &RelPath::root(), error))?;
+            for event in &events {
+                self.handle(event)?;
             }
         }
     }
 
-    /// Waits for events, for a while; true when the watch is to end.
-    fn wait(&self, inotify: &Inotify) -> Result<bool> {
+    /// Waits for events, at most [`ROOT_INTERVAL`]; returns true when the watch is to end.
+    fn wait(&self) -> Result<bool> {
         let mut fds = [
-            PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.inotify.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN),
         ];
         let failed = |error| fault(Op::Watch, &RelPath::root(), error);
@@ -222,14 +211,14 @@ impl Watcher {
         Ok(!fds[1].revents().is_empty())
     }
 
-    /// Fails when the root was removed, or its path leads elsewhere by now: the tree is the folder that was opened, and
-    /// to follow it under a name that is another's would be to copy from the wrong place.
+    /// Fails if the root was removed or its path leads to another folder. The tree is the folder that was
+    /// opened; to continue with another one would copy from the wrong place.
     fn is_in_place(&self) -> Result<()> {
         let top = RelPath::root();
         let opened = fstat(self.tree.root.fd()).map_err(|error| fault(Op::Watch, &top, error))?;
         let is_there = match stat(&self.tree.path) {
             Ok(named) => (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino),
-            // Others say nothing, e.g. that a folder above may not be entered now.
+            // Other errors prove nothing, e.g. EACCES of a folder above.
             Err(error) => !matches!(error, Errno::NOENT | Errno::NOTDIR),
         };
         if opened.st_nlink > 0 && is_there {
@@ -242,39 +231,39 @@ impl Watcher {
         Err(error)
     }
 
-    fn handle(&mut self, event: &Event<&std::ffi::OsStr>) -> Result<()> {
-        if event.mask.contains(EventMask::Q_OVERFLOW) {
+    fn handle(&mut self, event: &Event) -> Result<()> {
+        if event.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             // New folders may have been missed too.
             self.add(&RelPath::root(), false)?;
             self.shared.overflow();
             return Ok(());
         }
-        let Some(dir) = self.paths.get(&event.wd).cloned() else {
+        let Some(dir) = self.paths.get(&event.watch).cloned() else {
             return Ok(());
         };
         if event
-            .mask
-            .intersects(EventMask::IGNORED | EventMask::UNMOUNT | EventMask::DELETE_SELF)
+            .flags
+            .intersects(ReadFlags::IGNORED | ReadFlags::UNMOUNT | ReadFlags::DELETE_SELF)
         {
-            self.paths.remove(&event.wd);
+            self.paths.remove(&event.watch);
             if dir.is_root() {
                 return Err(Error::new(Op::Watch, &dir, ErrorKind::Gone));
             }
             return Ok(());
         }
-        if event.mask.contains(EventMask::MOVE_SELF) && dir.is_root() {
+        if event.flags.contains(ReadFlags::MOVE_SELF) && dir.is_root() {
             return self.is_in_place();
         }
-        let Some(name) = event.name.and_then(|name| Name::new(name.as_encoded_bytes())) else {
+        let Some(name) = &event.name else {
             // The folder itself: its attributes.
             self.shared.change(dir);
             return Ok(());
         };
-        let path = dir.join(&name);
-        if event.mask.contains(EventMask::ISDIR) {
-            if event.mask.contains(EventMask::MOVED_FROM) {
+        let path = dir.join(name);
+        if event.flags.contains(ReadFlags::ISDIR) {
+            if event.flags.contains(ReadFlags::MOVED_FROM) {
                 self.forget(&path);
-            } else if event.mask.intersects(EventMask::CREATE | EventMask::MOVED_TO) {
+            } else if event.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
                 self.add(&path, true)?;
             }
         }
@@ -282,7 +271,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Watches a folder and all below it. With `report`, what is found counts as changed.
+    /// Watches a folder and everything below it. `report`: reports what is found as changed.
     fn add(&mut self, top: &RelPath, report: bool) -> Result<()> {
         let mut waiting = vec![top.clone()];
         while let Some(path) = waiting.pop() {
@@ -291,12 +280,10 @@ impl Watcher {
                 Err(error) if is_passing(&error) && !path.is_root() => continue,
                 Err(error) => return Err(error),
             };
-            // The magic link leads to the very folder that was opened beneath the root.
-            let link = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
             let watch = self
-                .watches
-                .add(&link, MASK)
-                .map_err(|error| limit_error(error, &path))?;
+                .inotify
+                .add(fd.as_fd(), MASK)
+                .map_err(|error| limit_error(error.into(), &path))?;
             self.paths.insert(watch, path.clone());
             let listed = |error| fault(Op::Watch, &path, error);
             for entry in Dir::new(fd).map_err(listed)? {
@@ -321,7 +308,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Ends the watches of a folder that was moved away, and of all below it.
+    /// Ends the watches of a folder that was moved away, and of everything below it.
     fn forget(&mut self, top: &RelPath) {
         let gone: Vec<_> = self
             .paths
@@ -329,13 +316,12 @@ impl Watcher {
             .map(|(watch, _)| watch)
             .collect();
         for watch in gone {
-            // It may have gone by itself.
-            let _ = self.watches.remove(watch);
+            self.inotify.remove(watch);
         }
     }
 }
 
-/// A folder that is not there any more, is none, or may not be read: nothing to watch.
+/// Whether the folder is gone, is no folder any more, or may not be read: there is nothing to watch.
 fn is_passing(error: &Error) -> bool {
     matches!(
         error.kind,
@@ -346,7 +332,7 @@ fn is_passing(error: &Error) -> bool {
     )
 }
 
-/// Names the limit where one is reached: the errno alone says "no space left on device".
+/// Names the limit that is reached: the errno alone says "no space left on device".
 fn limit_error(error: io::Error, path: &RelPath) -> Error {
     let knob = match error.raw_os_error() {
         Some(libc::ENOSPC) => "max_user_watches",

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Random, block_on, is_root, name, path, tree};
+use common::{block_on, is_root, name, path, random_bytes, tree};
 use ropeway_local::{IoEngine, LocalTree};
 use ropeway_vfs::{
     Batch, BatchItem, BatchResult, CacheMode, CompareBatch, Create, ErrorKind, MetadataChange, Owner,
@@ -83,7 +83,7 @@ fn every_size_mode_and_owner_arrives() {
 
 fn every_size_arrives(hash: bool) {
     let (from, source, to, target) = trees();
-    let mut random = Random(3);
+    let mut random = fastrand::Rng::with_seed(3);
     let sizes = [
         0,
         1,
@@ -98,7 +98,7 @@ fn every_size_arrives(hash: bool) {
     let modes = [0o644, 0o600, 0o755, 0o4755, 0o2775, 0o664, 0o400, 0o000, 0o1777];
     for (index, (size, mode)) in sizes.into_iter().zip(modes).enumerate() {
         let file = from.path().join(format!("{index}"));
-        std::fs::write(&file, random.bytes(size)).unwrap();
+        std::fs::write(&file, random_bytes(&mut random, size)).unwrap();
         if is_root() && index % 3 == 1 {
             std::os::unix::fs::chown(&file, Some(17), Some(18)).unwrap();
         }
@@ -302,11 +302,11 @@ fn holes_stay_holes_and_old_targets_are_replaced() {
 #[test]
 fn cold_sources_are_read_ahead_and_right() {
     let (from, source, to, target) = trees();
-    let mut random = Random(11);
+    let mut random = fastrand::Rng::with_seed(11);
     for index in 0..200 {
-        let size = random.below(20_000);
+        let size = random.usize(..20_000);
         let file = from.path().join(format!("{index}"));
-        std::fs::write(&file, random.bytes(size)).unwrap();
+        std::fs::write(&file, random_bytes(&mut random, size)).unwrap();
         let file = std::fs::File::open(&file).unwrap();
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -353,7 +353,7 @@ fn what_is_not_kept_is_as_cp_would() {
 fn pairs_are_equal_only_if_every_byte_is() {
     const HALF: usize = (1 << 20) / 2;
     let (from, source, to, target) = trees();
-    let mut random = Random(11);
+    let mut random = fastrand::Rng::with_seed(11);
     let mut expected = Vec::new();
     let lengths = [
         0,
@@ -369,7 +369,7 @@ fn pairs_are_equal_only_if_every_byte_is() {
         2 * HALF + 7,
     ];
     for length in lengths {
-        let bytes: Vec<u8> = random.bytes(length);
+        let bytes: Vec<u8> = random_bytes(&mut random, length);
         let mut other = |what: &str, bytes_there: &[u8]| {
             let name = format!("{length} {what}");
             std::fs::write(from.path().join(&name), &bytes).unwrap();

@@ -7,7 +7,7 @@ mod common;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use common::{Random, block, block_on, engines, path, poll_once, tree};
+use common::{block, block_on, engines, path, poll_once, random_bytes, tree};
 use ropeway_block::Pool;
 use ropeway_vfs::{CacheMode, Create, ErrorKind, Extent, File, OpenOptions, Tree};
 
@@ -30,14 +30,14 @@ fn random_writes_and_reads_agree_with_memory() {
             let (base, tree) = tree(io, Some(&pool));
             let file = create(&*tree, "file", mode);
             let mut model: Vec<u8> = Vec::new();
-            let mut random = Random(7);
+            let mut random = fastrand::Rng::with_seed(7);
             for step in 0..120 {
                 // Every third access is aligned, so that direct I/O has its share.
                 let align = if step % 3 == 0 { 4096 } else { 1 };
-                let offset = random.below(3 << 20) / align * align;
-                let length = (random.below(pool.block_size()) + 1).next_multiple_of(align);
-                if random.below(2) == 0 {
-                    let bytes = random.bytes(length);
+                let offset = random.usize(..3 << 20) / align * align;
+                let length = (random.usize(..pool.block_size()) + 1).next_multiple_of(align);
+                if random.usize(..2) == 0 {
+                    let bytes = random_bytes(&mut random, length);
                     if model.len() < offset + length {
                         model.resize(offset + length, 0);
                     }

@@ -186,7 +186,7 @@ fn attributes_are_set_in_the_order_that_keeps_them() {
     };
     assert_eq!(block_on(file.set_metadata(&fewer)).unwrap(), []);
     assert_eq!(Some(block_on(tree.xattrs(&path("file"))).unwrap()), fewer.xattrs);
-    // What no volume of this kind keeps is told, and is no error.
+    // What no volume of this kind can store is reported as a loss, and is no error.
     let odd = MetadataChange {
         created: Some(Timestamp(0)),
         dos_attributes: Some(2),
@@ -195,9 +195,21 @@ fn attributes_are_set_in_the_order_that_keeps_them() {
         ..MetadataChange::default()
     };
     let losses = block_on(tree.set_metadata(&path("dir"), &odd)).unwrap();
+    assert_eq!(losses, [Loss::Xattr, Loss::Times]);
+    let kept = block_on(tree.metadata(&path("dir"))).unwrap();
+    assert_eq!(
+        (kept.created, kept.dos_attributes),
+        (odd.created, odd.dos_attributes)
+    );
+    let options = LocalOptions {
+        raw_xattrs: true,
+        ..LocalOptions::default()
+    };
+    let raw = LocalTree::open(base.path(), options).unwrap();
+    let losses = block_on(raw.set_metadata(&path("dir"), &odd)).unwrap();
     assert_eq!(
         losses,
-        [Loss::Xattr, Loss::Times, Loss::CreatedTime, Loss::DosAttributes]
+        [Loss::Xattr, Loss::CreatedTime, Loss::DosAttributes, Loss::Times]
     );
 }
 

@@ -19,7 +19,8 @@ pub(crate) const SETTABLE: FileAttributes = FileAttributes::from_bits_retain(
 /// Windows).
 pub(crate) const VALID: FileAttributes = FileAttributes::from_bits_retain(0x0000_7FB7);
 
-/// A node's attributes. `dot_name`: its name begins with a dot and such names are to be hidden.
+/// A node's attributes. `dot_name`: its name begins with a dot and such names are to be hidden, whatever is stored (as
+/// smbd does, so that a folder looks the same through both).
 ///
 /// A file of which none were ever set has ARCHIVE, a hint for backups that Windows sets on every file that changes;
 /// one whose attributes were all taken away has NORMAL.
@@ -30,18 +31,14 @@ pub(crate) fn of(stat: &NodeStat, dot_name: bool) -> FileAttributes {
                 .union(FileAttributes::DIRECTORY)
                 .union(FileAttributes::REPARSE_POINT),
         ),
-        None => {
-            let archive = match stat.kind {
-                Kind::Directory => FileAttributes::default(),
-                _ => FileAttributes::ARCHIVE,
-            };
-            let hidden = match dot_name {
-                true => FileAttributes::HIDDEN,
-                false => FileAttributes::default(),
-            };
-            archive | hidden
-        }
+        None => match stat.kind {
+            Kind::Directory => FileAttributes::default(),
+            _ => FileAttributes::ARCHIVE,
+        },
     };
+    if dot_name {
+        attributes |= FileAttributes::HIDDEN;
+    }
     match stat.kind {
         Kind::Directory => attributes |= FileAttributes::DIRECTORY,
         Kind::Symlink => attributes |= FileAttributes::REPARSE_POINT,
@@ -54,8 +51,8 @@ pub(crate) fn of(stat: &NodeStat, dot_name: bool) -> FileAttributes {
     }
 }
 
-/// What a new node keeps of a CREATE's attributes. What [`of`] says anyhow is not kept: most files need no extended
-/// attribute for this.
+/// What a new node keeps of a CREATE's attributes. ARCHIVE is stored too, although [`of`] says it of files without any
+/// attributes: smbd with `map archive = no` does not.
 pub(crate) fn new_node(directory: bool, attributes: FileAttributes) -> NewNode {
     let asked = attributes & SETTABLE;
     let by_default = match directory {
@@ -66,7 +63,7 @@ pub(crate) fn new_node(directory: bool, attributes: FileAttributes) -> NewNode {
     let first = asked | by_default;
     NewNode {
         directory,
-        dos_attributes: (first != by_default).then_some(first.bits()),
+        dos_attributes: (!first.is_empty()).then_some(first.bits()),
     }
 }
 
@@ -181,7 +178,8 @@ mod tests {
         assert_eq!(of(&stat, false), FileAttributes::ARCHIVE);
         assert_eq!(of(&stat, true), FileAttributes::ARCHIVE | FileAttributes::HIDDEN);
         stat.dos_attributes = Some(0);
-        assert_eq!(of(&stat, true), FileAttributes::NORMAL);
+        assert_eq!(of(&stat, false), FileAttributes::NORMAL);
+        assert_eq!(of(&stat, true), FileAttributes::HIDDEN);
         stat.dos_attributes = Some(0x202);
         assert_eq!(
             of(&stat, false),
@@ -202,10 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn new_files_keep_only_what_is_not_said_anyhow() {
+    fn new_files_store_archive_and_new_folders_only_what_is_asked_for() {
         let of_file = |attributes| new_node(false, attributes).dos_attributes;
-        assert_eq!(of_file(FileAttributes::NORMAL), None);
-        assert_eq!(of_file(FileAttributes::ARCHIVE), None);
+        assert_eq!(of_file(FileAttributes::NORMAL), Some(0x20));
+        assert_eq!(of_file(FileAttributes::ARCHIVE), Some(0x20));
         assert_eq!(of_file(FileAttributes::HIDDEN), Some(0x22));
         assert_eq!(new_node(true, FileAttributes::DIRECTORY).dos_attributes, None);
         assert_eq!(

@@ -108,7 +108,7 @@ fn of_stat(open: &Open, class: FileInfoClass, view: &FileView<'_>) -> Result<Vec
 
 /// A node's attributes, with its own name in mind.
 pub(crate) fn file_attributes(open: &Open, stat: &NodeStat, view: &FileView<'_>) -> FileAttributes {
-    let dot_name = view.names.hide_dot_files && stat.dos_attributes.is_none() && has_dot_name(&path(open));
+    let dot_name = view.names.hide_dot_files && has_dot_name(&path(open));
     attributes::of(stat, dot_name)
 }
 

@@ -44,8 +44,8 @@ pub(crate) struct ShareArgs {
     pub(crate) anonymous: bool,
     /// Also keep owners and access lists of shares
     ///
-    /// Owner, group and DACL are copied from share to share. On this machine they are kept in the
-    /// extended attribute user.ropeway.sddl.
+    /// Owner, group and DACL go from share to share; on this machine they are kept as the extended attribute
+    /// security.NTACL, or user.NTACL without root.
     #[arg(long)]
     pub(crate) acls: bool,
     /// Signing: required (default), offered

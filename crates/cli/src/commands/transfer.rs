@@ -76,8 +76,8 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         let observer = trace.as_ref().map(TraceWriter::observer);
         let pool = pool_for(options.engine, ends.any_remote());
         let mut opener = Opener::new(&args.speed, &args.models, &servers, observer, !args.dry_run);
-        if !ends.any_remote() {
-            opener = opener.with_pool(&pool);
+        if !ends.are_far() {
+            opener = opener.with_pool(&pool).with_raw_xattrs();
         }
         let (roots, target) = open(&opener, &ends).await?;
         let info = RunInfo {

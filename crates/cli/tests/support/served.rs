@@ -25,11 +25,16 @@ impl Served {
     pub(crate) fn start(flags: &[&str]) -> Self {
         let place = Place::in_memory();
         let data = place.folder("data");
+        Self::serving(place, &data, flags)
+    }
+
+    /// With the share `data` made of a folder that lies anywhere.
+    pub(crate) fn serving(place: Place, data: &Path, flags: &[&str]) -> Self {
         let secret = place.join(".password");
         fs::write(&secret, format!("{PASSWORD}\n")).unwrap();
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
         let mut share = std::ffi::OsString::from("data=");
-        share.push(&data);
+        share.push(data);
         let mut server = place
             .ropeway("serve")
             .args(["--listen", "127.0.0.1:0", "--user", "ann", "--password-file"])

@@ -1,11 +1,11 @@
-//! Setting a node's attributes: owner, then mode, then extended attributes, then times.
+//! Sets the attributes of a node: owner, mode, extended attributes, Windows metadata, times.
 //!
-//! The order matters: a change of owner clears set-id bits and capabilities, a change of anything else
-//! touches no time but `ctime`. What the volume or the user's rights do not allow is a [`Loss`], not an error.
+//! The order matters: a change of owner clears set-id bits and capabilities; other changes touch no
+//! time but `ctime`. What the volume or the user's rights do not allow is a [`Loss`], not an error.
 
 pub(crate) mod xattr;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use ropeway_vfs::{Capabilities, Error, Kind, Loss, Metadata, MetadataChange, Op, Owner, RelPath, Timestamp};
 use rustix::fs::{
@@ -14,21 +14,17 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use self::xattr::View;
 use crate::beneath::fault;
 use crate::stat;
+use crate::winmeta::dos::{self, Dos};
+pub(crate) use crate::xattr::Node;
+use crate::xattr::proc_path;
 
-/// An open node whose attributes are meant.
-pub(crate) enum Node<'a> {
-    /// An ordinary descriptor.
-    File(BorrowedFd<'a>),
-    /// A descriptor opened with `O_PATH`: any kind of node.
-    Path(BorrowedFd<'a>),
-}
-
-/// DOS attributes that mean something on Linux files too: read-only, hidden, system ([MS-FSCC] 2.6).
+/// DOS attributes whose loss is reported: read-only, hidden, system ([MS-FSCC] 2.6).
 const DOS_MEANINGFUL: u32 = 0x1 | 0x2 | 0x4;
 
-/// Times between the epoch and 2038 fit every volume; others are read back to see whether they were kept.
+/// Times that every volume can store, 1970 to 2038. Others are read back after they were set.
 const SAFE_SECONDS: std::ops::Range<i64> = 0..1 << 31;
 
 /// Applies `change`; returns what could not be kept.
@@ -36,6 +32,7 @@ pub(crate) fn set(
     node: &Node<'_>,
     change: &MetadataChange,
     volume: &Capabilities,
+    view: View,
     path: &RelPath,
 ) -> Result<Vec<Loss>, Error> {
     let failed = |error| fault(Op::SetAttributes, path, error);
@@ -68,27 +65,69 @@ pub(crate) fn set(
     }
     if let Some(wanted) = &change.xattrs {
         if volume.xattrs {
-            xattr::write(node, wanted, &mut losses).map_err(|error| fault(Op::Xattr, path, error))?;
+            xattr::write(node, wanted, view, &mut losses).map_err(|error| fault(Op::Xattr, path, error))?;
         } else {
             wanted
                 .iter()
                 .for_each(|xattr| lose(&mut losses, Loss::of_xattr(&xattr.name)));
         }
     }
+    set_dos(node, change, volume, view, &mut losses).map_err(|error| fault(Op::Xattr, path, error))?;
     if change.accessed.is_some() || change.modified.is_some() {
         set_times(node, change.accessed, change.modified, &mut losses).map_err(failed)?;
     }
-    if change.created.is_some() {
-        // Linux has no call that sets it.
-        lose(&mut losses, Loss::CreatedTime);
-    }
-    if change
-        .dos_attributes
-        .is_some_and(|bits| bits & DOS_MEANINGFUL != 0)
-    {
-        lose(&mut losses, Loss::DosAttributes);
-    }
     Ok(losses)
+}
+
+/// Stores DOS attributes and creation time. Only files and folders can have them (xattr(7)): for other
+/// nodes the change is ignored without a loss.
+fn set_dos(
+    node: &Node<'_>,
+    change: &MetadataChange,
+    volume: &Capabilities,
+    view: View,
+    losses: &mut Vec<Loss>,
+) -> rustix::io::Result<()> {
+    if change.dos_attributes.is_none() && change.created.is_none() {
+        return Ok(());
+    }
+    let result = if view == View::Raw || !volume.xattrs {
+        Err(Errno::OPNOTSUPP)
+    } else {
+        let mode = u32::from(stat::raw(node.fd(), StatxFlags::TYPE)?.stx_mode);
+        if !matches!(stat::kind(mode), Kind::File | Kind::Directory) {
+            return Ok(());
+        }
+        let before = dos::read(node)?;
+        let attributes = change
+            .dos_attributes
+            .and_then(|bits| Dos::of_attributes(bits).attributes);
+        let dos = Dos {
+            attributes: attributes.or(before.attributes),
+            created: change.created.or(before.created),
+        };
+        if dos == before {
+            Ok(())
+        } else {
+            dos::write(node, &dos)
+        }
+    };
+    match result {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            xattr::lose(dos::NAME.to_bytes(), error, &mut Vec::new())?;
+            if change.created.is_some() {
+                lose(losses, Loss::CreatedTime);
+            }
+            if change
+                .dos_attributes
+                .is_some_and(|bits| bits & DOS_MEANINGFUL != 0)
+            {
+                lose(losses, Loss::DosAttributes);
+            }
+            Ok(())
+        }
+    }
 }
 
 /// Adds a loss once.
@@ -98,7 +137,7 @@ pub(crate) fn lose(losses: &mut Vec<Loss>, loss: Loss) {
     }
 }
 
-/// Sets owner and group; where only the group may be set, sets that.
+/// Sets owner and group, or the group alone if the owner may not be set.
 pub(crate) fn set_owner(
     node: &Node<'_>,
     owner: Owner,
@@ -113,12 +152,12 @@ pub(crate) fn set_owner(
             Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS
         )
     };
-    match node.chown(user, group) {
+    match chown(node, user, group) {
         Err(error) if refused(error) => lose(losses, Loss::Owner),
         result => return result,
     }
     if user.is_some() && group.is_some() {
-        match node.chown(None, group) {
+        match chown(node, None, group) {
             Err(error) if refused(error) => {}
             result => return result,
         }
@@ -131,7 +170,7 @@ pub(crate) fn set_mode(node: &Node<'_>, mode: u32, losses: &mut Vec<Loss>) -> ru
     let mode = Mode::from_raw_mode(mode & 0o7777);
     let result = match node {
         Node::File(fd) => fchmod(fd, mode),
-        Node::Path(fd) => chmodat(CWD, xattr::proc_path(fd), mode, AtFlags::empty()),
+        Node::Path(fd) => chmodat(CWD, proc_path(fd), mode, AtFlags::empty()),
     };
     match result {
         Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
@@ -142,7 +181,7 @@ pub(crate) fn set_mode(node: &Node<'_>, mode: u32, losses: &mut Vec<Loss>) -> ru
     }
 }
 
-/// Sets access and modification time, those that are given.
+/// Sets the given ones of access and modification time.
 pub(crate) fn set_times(
     node: &Node<'_>,
     accessed: Option<Timestamp>,
@@ -164,9 +203,9 @@ pub(crate) fn set_times(
     }
     let unsafe_time = |time: &Timestamp| !SAFE_SECONDS.contains(&time.to_unix().0);
     if let Some(modified) = modified.and_then(Timestamp::known).filter(unsafe_time) {
-        // The kernel clamps silently to what the volume can hold.
+        // The kernel silently clamps to the range of the volume.
         let kept = stat::raw(node.fd(), StatxFlags::MTIME)?.stx_mtime.tv_sec;
-        // A second of difference is rounding by a coarse volume.
+        // A difference of up to 2 seconds is rounding by a coarse volume.
         if kept.abs_diff(modified.to_unix().0) > 2 {
             lose(losses, Loss::Times);
         }
@@ -174,7 +213,7 @@ pub(crate) fn set_times(
     Ok(())
 }
 
-/// Gives a just renamed node the times back that it had before: fusefat sets them to now.
+/// Restores the times of a node after a rename: fusefat sets them to now.
 pub(crate) fn restore_times(dir: impl AsFd, name: &[u8], before: &Metadata) -> rustix::io::Result<()> {
     if stat::name(&dir, name)?.modified == before.modified {
         return Ok(());
@@ -202,17 +241,10 @@ fn timespec(time: Option<Timestamp>) -> Timespec {
     }
 }
 
-impl Node<'_> {
-    fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Node::File(fd) | Node::Path(fd) => *fd,
-        }
-    }
-
-    fn chown(&self, user: Option<Uid>, group: Option<Gid>) -> rustix::io::Result<()> {
-        match self {
-            Node::File(fd) => fchown(fd, user, group),
-            Node::Path(fd) => chownat(fd, c"", user, group, AtFlags::EMPTY_PATH),
-        }
+/// Calls fchown(2), or its twin for descriptors opened with `O_PATH`.
+fn chown(node: &Node<'_>, user: Option<Uid>, group: Option<Gid>) -> rustix::io::Result<()> {
+    match node {
+        Node::File(fd) => fchown(fd, user, group),
+        Node::Path(fd) => chownat(fd, c"", user, group, AtFlags::EMPTY_PATH),
     }
 }

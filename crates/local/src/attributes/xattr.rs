@@ -1,19 +1,15 @@
-//! Extended attributes, POSIX ACLs and capabilities among them.
+//! Extended attributes as a copy handles them, with POSIX ACLs and capabilities.
 //!
-//! Managed are the name spaces that can be restored on any volume that has them: `user.*`, `security.*`,
-//! `trusted.*` (as root) and the two POSIX ACLs. Others (`btrfs.*`, `system.nfs4_acl`, …) belong to one kind
-//! of volume and are left alone. `security.selinux` is a property of the place, not of the file: it is
-//! neither read nor removed, only set when given.
+//! Managed are the name spaces that any volume with attributes can restore: `user.*`, `security.*`,
+//! `trusted.*` (as root) and the two POSIX ACLs. Others (`btrfs.*`, `system.nfs4_acl`, …) belong to one
+//! kind of volume and are left alone. `security.selinux` follows from the place of a file: it is set if
+//! given, but neither read nor removed.
 
-use std::os::fd::AsRawFd;
-
-use ropeway_vfs::{Loss, Xattr};
-use rustix::fs::{
-    XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr, getxattr, listxattr, removexattr, setxattr,
-};
+use ropeway_vfs::{Loss, SDDL_XATTR, Xattr};
 use rustix::io::Errno;
 
-use super::Node;
+use crate::winmeta::{self, raw, security};
+pub(crate) use crate::xattr::{Node, get, list, remove, set};
 
 /// The access ACL.
 pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -21,31 +17,54 @@ pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 const SELINUX: &[u8] = b"security.selinux";
 
-/// Largest list of names and largest value of the kernel (XATTR_LIST_MAX, XATTR_SIZE_MAX of linux/limits.h).
-pub(crate) const BYTES_MAX: usize = 65536;
+/// How Windows metadata appears among a node's extended attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// As the model has it: streams and the security descriptor as attributes of the model, no bookkeeping.
+    Model,
+    /// As stored.
+    Raw,
+}
 
-/// A first try on the stack: most nodes have no attributes, most lists and values are short.
-const BYTES_FIRST: usize = 512;
-
-/// All managed attributes, sorted by name. Volumes without attributes have none.
-pub(crate) fn read(node: &Node<'_>) -> rustix::io::Result<Vec<Xattr>> {
+/// Reads all managed attributes, sorted by name; none on volumes without attributes.
+pub(crate) fn read(node: &Node<'_>, view: View) -> rustix::io::Result<Vec<Xattr>> {
     let mut found = Vec::new();
+    let mut has_bookkeeping = false;
     for name in names(node)? {
-        match value(node, &name) {
-            Ok(value) => found.push(Xattr { name, value }),
-            // Removed since it was listed.
-            Err(Errno::NODATA) => {}
-            Err(error) => return Err(error),
+        if view == View::Model && winmeta::is_bookkeeping(&name) {
+            has_bookkeeping = true;
+            continue;
         }
+        // `None`: removed since it was listed.
+        if let Some(value) = get(node, &name)? {
+            found.push(Xattr { name, value });
+        }
+    }
+    if view == View::Raw {
+        raw::renew(node, &mut found);
+    }
+    if has_bookkeeping && let Some(descriptor) = security::read(node)? {
+        found.push(Xattr {
+            name: SDDL_XATTR.to_vec(),
+            // Empty: there is one, and it cannot be read.
+            value: security::to_text(&descriptor).unwrap_or_default(),
+        });
     }
     found.sort_unstable();
     Ok(found)
 }
 
 /// Makes `wanted` the whole set of managed attributes; adds to `losses` what could not be kept.
-pub(crate) fn write(node: &Node<'_>, wanted: &[Xattr], losses: &mut Vec<Loss>) -> rustix::io::Result<()> {
+pub(crate) fn write(
+    node: &Node<'_>,
+    wanted: &[Xattr],
+    view: View,
+    losses: &mut Vec<Loss>,
+) -> rustix::io::Result<()> {
+    // Attributes of the model that are bookkeeping on disk cannot be set by their name.
+    let hidden = |name: &[u8]| view == View::Model && winmeta::is_bookkeeping(name);
     for name in names(node)? {
-        if wanted.iter().any(|xattr| xattr.name == name) {
+        if hidden(&name) || wanted.iter().any(|xattr| xattr.name == name) {
             continue;
         }
         match remove(node, &name) {
@@ -54,73 +73,31 @@ pub(crate) fn write(node: &Node<'_>, wanted: &[Xattr], losses: &mut Vec<Loss>) -
         }
     }
     for xattr in wanted {
-        if let Err(error) = set(node, &xattr.name, &xattr.value) {
+        if hidden(&xattr.name) {
+            if xattr.name != SDDL_XATTR {
+                super::lose(losses, Loss::of_xattr(&xattr.name));
+            }
+        } else if let Err(error) = set(node, &xattr.name, &xattr.value) {
             lose(&xattr.name, error, losses)?;
         }
     }
-    Ok(())
-}
-
-/// Sets one attribute.
-pub(crate) fn set(node: &Node<'_>, name: &[u8], value: &[u8]) -> rustix::io::Result<()> {
-    match node {
-        Node::File(fd) => fsetxattr(fd, name, value, XattrFlags::empty()),
-        Node::Path(fd) => setxattr(proc_path(fd), name, value, XattrFlags::empty()),
+    if view == View::Raw {
+        return Ok(());
     }
-}
-
-/// Removes one attribute.
-pub(crate) fn remove(node: &Node<'_>, name: &[u8]) -> rustix::io::Result<()> {
-    match node {
-        Node::File(fd) => fremovexattr(fd, name),
-        Node::Path(fd) => removexattr(proc_path(fd), name),
-    }
-}
-
-/// Whether a node has an attribute of this name.
-pub(crate) fn has(node: &Node<'_>, name: &[u8]) -> bool {
-    value(node, name).is_ok()
+    let text = wanted.iter().find(|xattr| xattr.name == SDDL_XATTR);
+    let result = match text.map(|text| security::of_text(&text.value)) {
+        Some(Some(descriptor)) => security::write(node, &descriptor.to_bytes()),
+        Some(None) => Err(Errno::INVAL),
+        None => security::remove(node),
+    };
+    result.or_else(|error| lose(SDDL_XATTR, error, losses))
 }
 
 /// Names of the managed attributes of a node.
 fn names(node: &Node<'_>) -> rustix::io::Result<Vec<Vec<u8>>> {
-    let list = filled(|buffer| match node {
-        Node::File(fd) => flistxattr(fd, buffer),
-        Node::Path(fd) => listxattr(proc_path(fd), buffer),
-    });
-    match list {
-        Ok(list) => Ok(list
-            .split(|byte| *byte == 0)
-            .filter(|name| is_managed(name))
-            .map(<[u8]>::to_vec)
-            .collect()),
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
-}
-
-fn value(node: &Node<'_>, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
-    filled(|buffer| match node {
-        Node::File(fd) => fgetxattr(fd, name, buffer),
-        Node::Path(fd) => getxattr(proc_path(fd), name, buffer),
-    })
-}
-
-/// Calls with a short buffer, and again with the longest possible where that was too short.
-pub(crate) fn filled(
-    mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
-) -> rustix::io::Result<Vec<u8>> {
-    let mut short = [0; BYTES_FIRST];
-    match call(&mut short) {
-        Ok(length) => Ok(short[..length].to_vec()),
-        Err(Errno::RANGE) => {
-            let mut long = vec![0; BYTES_MAX];
-            let length = call(&mut long)?;
-            long.truncate(length);
-            Ok(long)
-        }
-        Err(error) => Err(error),
-    }
+    let mut names = list(node)?;
+    names.retain(|name| is_managed(name));
+    Ok(names)
 }
 
 fn is_managed(name: &[u8]) -> bool {
@@ -134,7 +111,7 @@ fn is_managed(name: &[u8]) -> bool {
         || name == ACL_DEFAULT
 }
 
-/// What could not be kept is a loss, unless the device or volume failed.
+/// Records an attribute that could not be kept as a loss; passes on failures of the device or volume.
 pub(crate) fn lose(name: &[u8], error: Errno, losses: &mut Vec<Loss>) -> rustix::io::Result<()> {
     match error {
         // NOSPC and DQUOT-like answers of ext4 mean that the attributes do not fit the inode's one extra block.
@@ -152,9 +129,4 @@ pub(crate) fn lose(name: &[u8], error: Errno, losses: &mut Vec<Loss>) -> rustix:
         }
         error => Err(error),
     }
-}
-
-/// The magic link of a descriptor: the kernel jumps to the very node, be it a symbolic link itself.
-pub(super) fn proc_path(fd: &impl AsRawFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

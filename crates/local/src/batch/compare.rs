@@ -1,4 +1,5 @@
-//! Small files of two folders, compared on this thread: opened ahead and read whole as the sources of a copy are.
+//! Compares small files of two folders on this thread; they are opened ahead and read whole, as the
+//! sources of a copy are.
 
 use std::os::fd::OwnedFd;
 
@@ -10,7 +11,8 @@ use crate::beneath::{fault, open_fault};
 use crate::names::again;
 use crate::tree::Inner;
 
-/// One result for each pair, in order. Both sides are read at once, so neither waits for the other's device.
+/// Returns one result for each pair, in order. Both sides are opened ahead, so that neither waits for the
+/// other's device.
 pub(crate) fn compare(one: &Inner, other: &Inner, batch: &CompareBatch) -> Vec<CompareResult> {
     let items = |name: fn(&(Name, Name, Metadata)) -> &Name| -> Vec<BatchItem> {
         let item = |pair: &(Name, Name, Metadata)| BatchItem {
@@ -77,7 +79,7 @@ fn equal(
     (one, two): (&mut [u8], &mut [u8]),
 ) -> Result<bool, Failure> {
     let on_other = |error| (error, true);
-    // Both are taken whatever becomes of one: sources come in the order of the items.
+    // Both are taken even if one fails: sources come in the order of the items.
     let (file, other) = (left.take(a), right.take(b));
     let (file, other) = (file.map_err(|error| (error, false))?, other.map_err(on_other)?);
     let length = left.read(&file, a, one).map_err(|error| (error, false))?;
@@ -95,7 +97,7 @@ fn equal(
     })
 }
 
-/// Compares what lies beyond the buffers.
+/// Compares the content beyond the buffers.
 fn equal_from(
     file: &OwnedFd,
     other: &OwnedFd,

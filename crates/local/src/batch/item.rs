@@ -1,4 +1,4 @@
-//! One file of a batch from end to end.
+//! Copies one file of a batch.
 
 use std::borrow::Cow;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +10,8 @@ use rustix::fs::{Stat, fstat, ioctl_ficlone};
 use super::source::{Content, Sources, differs, is_touched, same, size};
 use super::target::{self, Made, Targets};
 use super::{Failure, word};
-use crate::attributes::{Node, xattr};
+use crate::attributes::Node;
+use crate::attributes::xattr::{self, View};
 use crate::beneath::{fault, open_fault};
 use crate::observe::errno;
 use crate::open::require_regular;
@@ -18,12 +19,12 @@ use crate::ranges;
 use crate::stat;
 use crate::tree::Inner;
 
-/// Files from this size on are tried to be reflinked where the volume may: below, sharing costs more than copying
+/// Size from which a reflink is tried if the volume may support it: below, sharing costs more than copying
 /// (a guess).
 const REFLINK_MIN: u64 = 64 * 1024;
 
-/// Files from this size on pass from cache to cache inside the kernel, copied once instead of twice; below, one read
-/// and one write are fewer calls (sendfile goes by 64 KiB, sendfile(2) and pipe(7)).
+/// Size from which files pass from cache to cache inside the kernel, copied once instead of twice. Below,
+/// one read and one write are fewer calls (sendfile moves 64 KiB at a time, sendfile(2) and pipe(7)).
 const SEND_MIN: u64 = 64 * 1024;
 
 /// Bytes of one unit of `st_blocks` (stat(2)).
@@ -39,7 +40,7 @@ pub(super) struct Copier<'a> {
     buffer: &'a mut [u8],
     /// Reflinks may work: same volume, not refused yet.
     may_reflink: bool,
-    /// sendfile works: nobody wants to see the bytes, not refused yet.
+    /// sendfile may be used: no hash is wanted, and it was not refused yet.
     may_send: bool,
 }
 
@@ -119,7 +120,8 @@ impl<'a> Copier<'a> {
             this.targets.dress(new, &metadata, &xattrs, &mut done.losses)
         })?;
         if done.source_changed && item.rename_to.is_some() {
-            // What was read may be a mixture: whatever has the name keeps it until the file has been copied once more.
+            // The content may be a mixture of two versions: the final name stays as it is until the file has
+            // been copied once more.
             self.targets.discard(item);
         } else if item.rename_to.is_some() {
             self.on_target(Op::Rename, item, 0, |this| this.targets.reveal(item))?;
@@ -127,13 +129,13 @@ impl<'a> Copier<'a> {
         Ok(done)
     }
 
-    /// Whether the kernel is to pass the file on. Holes would be filled by that.
+    /// Whether to copy by sendfile. It would fill holes.
     fn sends(&self, item: &BatchItem) -> bool {
         let seen = &item.metadata;
         self.may_send && seen.size >= SEND_MIN && seen.allocated.is_some_and(|bytes| bytes >= seen.size)
     }
 
-    /// The source as it is before the kernel passes it on.
+    /// Examines the source before sendfile.
     fn look(&mut self, from: &OwnedFd, item: &BatchItem) -> Result<Content, Failure> {
         let stat = self.on_source(Op::Stat, item, 0, |_| fstat(from))?;
         self.regular(item, stat.st_mode)?;
@@ -141,7 +143,7 @@ impl<'a> Copier<'a> {
         Ok(unread(stat, item))
     }
 
-    /// Has the kernel pass the file on, or reads and writes it where it cannot.
+    /// Copies by sendfile, or by reads and writes if the kernel refuses.
     fn send(
         &mut self,
         from: &OwnedFd,
@@ -175,7 +177,7 @@ impl<'a> Copier<'a> {
         let content = self.on_source(Op::Read, item, item.metadata.size, |this| {
             this.sources.read(from, item, this.buffer)
         });
-        // By now something else may stand there: a FIFO or device neither reads nor seeks like a file.
+        // The name may mean another node by now: a FIFO or device neither reads nor seeks like a file.
         let mode = match &content {
             Ok(content) => Some(content.stat.st_mode),
             Err(_) => fstat(from).ok().map(|stat| stat.st_mode),
@@ -186,7 +188,8 @@ impl<'a> Copier<'a> {
         content
     }
 
-    /// Shares the source's blocks with a new file. `None` where the volume cannot; the file is made in both cases.
+    /// Shares the source's blocks with a new file; `None` if the volume cannot. The file is made in both
+    /// cases.
     fn reflink(
         &mut self,
         from: &OwnedFd,
@@ -206,7 +209,7 @@ impl<'a> Copier<'a> {
         self.on_source(Op::Stat, item, 0, |_| fstat(from)).map(Some)
     }
 
-    /// The metadata to give the copy: the walk's, or fresh if the source was touched since.
+    /// Returns the metadata for the copy: that of the walk, or fresh if the source was touched since.
     fn current<'i>(
         &self,
         from: &OwnedFd,
@@ -229,7 +232,7 @@ impl<'a> Copier<'a> {
         if !(self.batch.preserve.xattrs && self.source.capabilities.xattrs) {
             return Ok(Vec::new());
         }
-        xattr::read(&Node::File(from.as_fd())).map_err(|error| {
+        xattr::read(&Node::File(from.as_fd()), View::Raw).map_err(|error| {
             (
                 fault(Op::Xattr, &item_path(&self.batch.source_dir, item), error),
                 true,
@@ -243,7 +246,7 @@ impl<'a> Copier<'a> {
         })
     }
 
-    /// Writes what was read, and passes on what lies beyond the buffer.
+    /// Writes the buffer, then reads and writes the rest of the file.
     fn transfer(
         &mut self,
         from: &OwnedFd,
@@ -337,7 +340,7 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// A source of which nothing was read yet.
+/// Returns the content record of a source of which nothing was read.
 fn unread(stat: Stat, item: &BatchItem) -> Content {
     Content {
         length: 0,

@@ -1,16 +1,17 @@
-//! Small files of one folder, copied on this machine in one job: as few system calls a file as can be.
+//! Copies small files of one folder on this machine in one job, with few system calls for each file.
 //!
-//! For a file with content, no attributes beyond the ordinary and an unchanged source these are 10 (counted with
-//! strace): openat, pread, fstat, flistxattr on the source; openat, pwrite, utimensat, close on the target; close of
-//! the source; renameat where a temporary name is used. Once for each batch come: opening both folders, one
-//! look for a default ACL on the target folder, one fstat of the first file made (which owner and mode does creation
-//! give here?) and one read that does not wait (is the source cached?).
+//! A file with content, ordinary attributes and an unchanged source takes 10 calls (counted with strace):
+//! openat, pread, fstat, flistxattr on the source; openat, pwrite, utimensat, close on the target; close
+//! of the source; renameat if a temporary name is used. Each batch adds: opening both folders, one look
+//! for a default ACL on the target folder, one fstat of the first new file (which owner and mode does
+//! creation give?) and one read that does not wait (is the source cached?).
 //!
-//! What costs more calls, only where it is needed: another owner (fchown, fchmod), set-id bits or bits lost to
-//! a umask (fchmod), extended attributes (one call each), holes (pwrite for each run, ftruncate), `sync_each`.
+//! More calls are made only if needed: another owner (fchown, fchmod), set-id bits or bits removed by a
+//! umask (fchmod), extended attributes (one call each), holes (pwrite for each run, ftruncate),
+//! `sync_each`.
 //!
-//! When the source is not cached, sources are opened ahead and read ahead, so that the device always has
-//! many reads to order.
+//! If the source is not cached, files are opened and read ahead, so that the device always has many reads
+//! to order.
 
 mod compare;
 mod item;
@@ -26,8 +27,8 @@ use crate::tree::Inner;
 pub(crate) use compare::compare;
 use item::Copier;
 
-/// Buffer of each worker thread, in bytes: small files are read whole. The job sends files up to 1 MiB here; longer
-/// ones pass through in pieces.
+/// Bytes of the buffer of each worker thread: small files are read whole. Jobs put files of up to 1 MiB
+/// into batches; longer ones are copied in pieces.
 const BUFFER_BYTES: usize = 1 << 20;
 
 thread_local! {
@@ -38,7 +39,7 @@ thread_local! {
 fn with_buffer<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.is_empty() {
-            // One byte more than a file may have tells a file of exactly the buffer's size from a longer one.
+            // One byte more, to tell a file of exactly this size from a longer one.
             *buffer = vec![0; BUFFER_BYTES + 1];
         }
         work(buffer)
@@ -56,7 +57,7 @@ pub(crate) fn copy(source: &Inner, target: &Inner, batch: &Batch) -> Vec<BatchRe
         let mut stop: Option<(Error, bool)> = None;
         for (index, item) in batch.items.iter().enumerate() {
             if let Some((error, on_source)) = &stop {
-                // The volume is full or gone: the others would only fail the same way, slowly.
+                // The volume is full or gone: the other files would fail the same way, slowly.
                 let dir = if *on_source {
                     &batch.source_dir
                 } else {
@@ -90,10 +91,10 @@ fn all_failed(batch: &Batch, error: &Error, on_source: bool) -> Vec<BatchResult>
     batch.items.iter().map(failed).collect()
 }
 
-/// What failed, and on which side.
+/// An error, and whether the source failed.
 type Failure = (Error, bool);
 
-/// An operation's word for its kind, as in traces.
+/// Returns the word for an operation in traces.
 fn word(op: Op) -> &'static str {
     match op {
         Op::Open => "open",

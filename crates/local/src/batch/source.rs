@@ -1,4 +1,4 @@
-//! The source's side of a batch: opening (ahead, when cold) and reading whole.
+//! Source side of a batch: opens files, ahead if they are not cached, and reads them whole.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -13,15 +13,15 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::stat;
 
-/// Sources opened ahead of the copy when reads come from the device. 32 reads in flight for each of two threads keep
-/// an NVMe drive busy and let a disk sort.
+/// Number of sources opened ahead if reads come from the device. 32 reads in flight for each of two
+/// threads keep an NVMe drive busy and let a disk sort.
 const AHEAD: usize = 32;
 
-/// Where a volume cannot say so, a read that took longer came from a device, not from memory (a guess: a page from
-/// memory takes 5 µs, one from a fast device 80 µs).
+/// If a volume does not report it: a read that took longer came from a device, not from memory (a guess: a
+/// page from memory takes 5 µs, one from a fast device 80 µs).
 const COLD_READ: Duration = Duration::from_micros(100);
 
-/// Times a file is read again when it changes while being read.
+/// Number of times a file is read again if it changes while being read.
 const REREADS_MAX: usize = 2;
 
 /// The files of a batch, in order.
@@ -31,20 +31,20 @@ pub(super) struct Sources<'a> {
     ahead: VecDeque<rustix::io::Result<OwnedFd>>,
     next: usize,
     cold: bool,
-    /// The volume answers reads that must not wait.
+    /// Whether the volume supports reads that must not wait.
     may_ask: bool,
     user: u32,
 }
 
-/// What was read of a file.
+/// Result of reading a file.
 pub(super) struct Content {
     /// Bytes in the buffer.
     pub(super) length: usize,
-    /// The file goes on beyond the buffer.
+    /// Whether the file goes on beyond the buffer.
     pub(super) more: bool,
     /// The file after it was read.
     pub(super) stat: Stat,
-    /// It was not what the walk saw, or changed under the reader.
+    /// Whether it differs from what the walk saw, or changed while being read.
     pub(super) changed: bool,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// The next file, opened. Files are taken in the order of the items.
+    /// Returns the next file, open. Files are taken in the order of the items.
     pub(super) fn take(&mut self) -> rustix::io::Result<OwnedFd> {
         if self.cold {
             self.open_ahead();
@@ -74,7 +74,7 @@ impl<'a> Sources<'a> {
         })
     }
 
-    /// Reads a file whole (as far as the buffer goes), until it stood still.
+    /// Reads a file whole, up to the size of the buffer; repeats while it changes.
     pub(super) fn read(
         &mut self,
         fd: &OwnedFd,
@@ -109,7 +109,7 @@ impl<'a> Sources<'a> {
         })
     }
 
-    /// Reads until `expected` bytes or the end; to the end where nothing is expected (kernel files say 0).
+    /// Reads `expected` bytes or up to the end; to the end if 0 are expected (files of the kernel report 0).
     fn fill(&mut self, fd: &OwnedFd, expected: u64, buffer: &mut [u8]) -> rustix::io::Result<usize> {
         let expected = expected.min(buffer.len() as u64) as usize;
         let mut length = 0;
@@ -124,8 +124,8 @@ impl<'a> Sources<'a> {
         Ok(length)
     }
 
-    /// Reads a file whole, as far as the buffer goes, and looks at nothing else; `expected` bytes, most likely. Where that
-    /// is so, one call tells the end, too.
+    /// Reads a file whole, up to the size of the buffer, without examining it. If it has `expected` bytes, one
+    /// call finds its end too.
     pub(super) fn read_plain(
         &mut self,
         fd: &OwnedFd,
@@ -174,7 +174,7 @@ impl<'a> Sources<'a> {
         result
     }
 
-    /// Finds out whether sources come from a device, by the first bytes of one that will be read by somebody else.
+    /// Finds out whether sources come from a device, by the first bytes of one of them.
     pub(super) fn ask(&mut self, fd: &OwnedFd) -> rustix::io::Result<()> {
         if self.cold || !self.may_ask {
             return Ok(());
@@ -196,7 +196,7 @@ impl<'a> Sources<'a> {
 
     fn open(&self, index: usize) -> rustix::io::Result<OwnedFd> {
         let item = &self.items[index];
-        // Does not wait for the other end should a FIFO stand there by now; regular files ignore it.
+        // O_NONBLOCK: does not wait if the name means a FIFO by now; regular files ignore it.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let owned = self.user == 0 || item.metadata.owner.is_some_and(|owner| owner.user == self.user);
         let first = if owned { flags | OFlags::NOATIME } else { flags };
@@ -208,7 +208,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Whether less was read than the file has.
+/// Whether fewer bytes were read than the file has.
 fn is_short(length: usize, stat: &Stat, buffer: &[u8]) -> bool {
     (length as u64) < size(stat).min(buffer.len() as u64)
 }
@@ -218,18 +218,18 @@ pub(super) fn size(stat: &Stat) -> u64 {
     stat.st_size.max(0) as u64
 }
 
-/// Whether content-related attributes are not those that were seen.
+/// Whether attributes that follow from the content differ from those seen.
 pub(super) fn differs(stat: &Stat, seen: &Metadata) -> bool {
     size(stat) != seen.size || modified(stat) != seen.modified
 }
 
-/// Whether anything was done to the node since, be it to its attributes only.
+/// Whether the node was changed since, be it only its attributes.
 pub(super) fn is_touched(stat: &Stat, seen: &Metadata) -> bool {
     let changed = Timestamp::from_unix(stat.st_ctime, stat.st_ctime_nsec as u32);
     differs(stat, seen) || seen.changed.is_some_and(|before| before != changed)
 }
 
-/// Whether nothing was done to the node between two looks.
+/// Whether the node did not change between two stats.
 pub(super) fn same(a: &Stat, b: &Stat) -> bool {
     size(a) == size(b)
         && modified(a) == modified(b)

@@ -1,4 +1,4 @@
-//! The target's side of a batch: making a file with the right owner and mode in the fewest calls.
+//! Target side of a batch: makes files with the right owner and mode in few calls.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::executor::{self, mode_is_masked};
 use crate::names;
 use crate::tree::Inner;
 
-/// Holes are looked for in units of this: the block size of nearly every volume.
+/// Unit in which holes are looked for: the block size of nearly every volume.
 const HOLE_BYTES: usize = 4096;
 
 /// The folder files are made in.
@@ -20,11 +20,11 @@ pub(super) struct Targets<'a> {
     tree: &'a Inner,
     batch: &'a Batch,
     dir: Arc<OwnedFd>,
-    /// New files get an ACL from the folder.
+    /// Whether new files get an ACL from the folder.
     inherits_acl: bool,
-    /// What creation gives, learned from the first file.
+    /// Owner and mode that creation gives, learned from the first file.
     creation: Option<Creation>,
-    /// Whom new files belong to as a rule.
+    /// The usual owner of new files.
     own: Owner,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Targets<'a> {
 struct Creation {
     owner: Owner,
     mode: u32,
-    /// The mode asked for was the mode given.
+    /// Whether the mode asked for was given.
     exact: bool,
 }
 
@@ -42,14 +42,17 @@ pub(super) struct Made {
     owner: Owner,
     /// Its permission bits, where known.
     mode: Option<u32>,
-    /// What a volume without modes shows.
+    /// The mode that a volume without modes shows.
     fixed_mode: u32,
 }
 
 impl<'a> Targets<'a> {
     pub(super) fn new(tree: &'a Inner, batch: &'a Batch, dir: Arc<OwnedFd>) -> Self {
-        let inherits_acl =
-            tree.capabilities.xattrs && xattr::has(&Node::Path(dir.as_fd()), xattr::ACL_DEFAULT);
+        let inherits_acl = tree.capabilities.xattrs
+            && matches!(
+                xattr::get(&Node::Path(dir.as_fd()), xattr::ACL_DEFAULT),
+                Ok(Some(_))
+            );
         let own = Owner {
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
@@ -64,7 +67,8 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Makes (or empties) the target file. Until its owner and ACL are right, nobody may open it who may not later.
+    /// Makes or empties the target file. Until owner and ACL are right, its mode lets nobody in whom the
+    /// final ones keep out.
     pub(super) fn make(
         &mut self,
         item: &BatchItem,
@@ -82,7 +86,7 @@ impl<'a> Targets<'a> {
             .wanted_owner(metadata)
             .is_some_and(|owner| owner != creation.owner);
         let has_acl = xattrs.iter().any(|xattr| xattr.name == xattr::ACL_ACCESS);
-        // The wrong group may be given no more than everybody.
+        // The group may be wrong for now: it gets no more than others.
         let unequal = wanted >> 3 & 7 != wanted & 7;
         let asked = if has_acl || (other_owner && unequal) {
             wanted & 0o700
@@ -176,7 +180,7 @@ impl<'a> Targets<'a> {
             }
         }
         if keep.times {
-            // A creation time cannot be set on Linux, as the capabilities say: no loss of each file's own.
+            // Creation times are in the extended attributes, if they were ever set.
             attributes::set_times(&node, metadata.accessed, Some(metadata.modified), losses)?;
         }
         if self.batch.sync_each {
@@ -217,7 +221,7 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// A file that may have been there: as it is now, and surely a file.
+/// Returns an existing file as it is now, after checking that it is a regular file.
 fn existing(fd: OwnedFd) -> rustix::io::Result<Made> {
     let stat = fstat(&fd)?;
     match crate::stat::kind(stat.st_mode) {
@@ -238,7 +242,7 @@ fn existing(fd: OwnedFd) -> rustix::io::Result<Made> {
     })
 }
 
-/// Writes a piece of content; with `holes`, blocks of zeroes are left out.
+/// Writes a piece of content; with `holes`, leaves out blocks of zeroes.
 pub(super) fn write(fd: &OwnedFd, bytes: &[u8], offset: u64, holes: bool) -> rustix::io::Result<()> {
     if !holes {
         return write_run(fd, bytes, offset);
@@ -260,7 +264,7 @@ pub(super) fn write(fd: &OwnedFd, bytes: &[u8], offset: u64, holes: bool) -> rus
     Ok(())
 }
 
-/// Gives a file that ends in a hole its length.
+/// Sets the length of a file that ends in a hole.
 pub(super) fn set_length(fd: &OwnedFd, length: u64) -> rustix::io::Result<()> {
     ftruncate(fd, length)
 }
@@ -269,7 +273,7 @@ fn write_run(fd: &OwnedFd, bytes: &[u8], offset: u64) -> rustix::io::Result<()> 
     let mut done = 0;
     while done < bytes.len() {
         match rustix::io::pwrite(fd, &bytes[done..], offset + done as u64) {
-            // A device that takes nothing and says nothing is broken.
+            // A write of 0 bytes without an error: the device is broken.
             Ok(0) => return Err(Errno::IO),
             Ok(count) => done += count,
             Err(Errno::INTR) => {}

@@ -2,8 +2,8 @@
 //!
 //! A [`Request`] owns what the system needs for it (descriptor, buffer) and is carried by value through
 //! the engine and back, so that a dropped future cannot take a buffer away from under the kernel. Both
-//! engines drive the same little state machine, [`Request::advance`]: short transfers are continued,
-//! interruptions repeated, the end of the file recognised.
+//! engines drive the same state machine, [`Request::advance`]: it continues short transfers, repeats
+//! interrupted calls and recognises the end of the file.
 
 mod psync;
 mod uring;
@@ -20,16 +20,16 @@ use rustix::io::ReadWriteFlags;
 use crate::IoEngine;
 use uring::Rings;
 
-/// `RWF_DONTCACHE` (Linux 6.14, linux/fs.h): buffered I/O whose pages are dropped when done with.
+/// `RWF_DONTCACHE` (Linux 6.14, linux/fs.h): buffered I/O whose pages are dropped after use.
 pub(crate) const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
-/// What to do.
+/// The operation.
 pub(crate) enum Work {
     /// Read into the block, from byte `start` of its payload on.
     Read {
         /// The buffer.
         block: BlockMut,
-        /// Where in it.
+        /// Position in its payload.
         start: usize,
     },
     /// Write the block's first bytes.
@@ -44,11 +44,11 @@ pub(crate) enum Work {
     },
 }
 
-/// One operation on one file, and how far it is.
+/// One operation on one file, with its progress.
 pub(crate) struct Request {
     /// The open file.
     pub(crate) fd: Arc<OwnedFd>,
-    /// Where in the file.
+    /// Offset in the file.
     pub(crate) offset: u64,
     /// Bytes to transfer.
     pub(crate) length: usize,
@@ -56,14 +56,15 @@ pub(crate) struct Request {
     pub(crate) done: usize,
     /// Flags of preadv2(2).
     pub(crate) flags: ReadWriteFlags,
-    /// Reads that are not a multiple of this end at the end of the file (direct I/O cannot go on from there).
+    /// A read whose result is no multiple of this has reached the end of the file (direct I/O cannot go on
+    /// from there).
     pub(crate) unit: usize,
-    /// What to do.
+    /// The operation.
     pub(crate) work: Work,
 }
 
 impl Request {
-    /// A request for `length` bytes at `offset` with plain flags.
+    /// Makes a request for `length` bytes at `offset` with plain flags.
     pub(crate) fn new(fd: &Arc<OwnedFd>, offset: u64, length: usize, work: Work) -> Self {
         let flags = ReadWriteFlags::empty();
         Self {
@@ -77,7 +78,8 @@ impl Request {
         }
     }
 
-    /// Takes the result of one system call; `None` if there is more to do, else the outcome: bytes transferred.
+    /// Applies the result of one system call. Returns `None` if there is more to do, else the number of bytes
+    /// transferred.
     pub(crate) fn advance(&mut self, result: io::Result<usize>) -> Option<io::Result<usize>> {
         let count = match result {
             Ok(count) => count,
@@ -109,7 +111,7 @@ impl Request {
     }
 }
 
-/// An engine at work, shared by the trees that use the same pool.
+/// A running engine, shared by the trees that use the same pool.
 #[derive(Clone)]
 pub(crate) enum Io {
     /// io_uring threads.
@@ -127,7 +129,7 @@ impl Io {
         })
     }
 
-    /// Performs a request; gives back what it owned and the bytes transferred.
+    /// Performs a request; returns what it owned and the number of bytes transferred.
     pub(crate) async fn perform(&self, request: Request) -> (Work, io::Result<usize>) {
         match self {
             Io::Uring(rings) => rings.perform(request).await,
@@ -136,8 +138,8 @@ impl Io {
     }
 }
 
-/// The engine to use: the one asked for, else the one `wish` (of the environment) names, else io_uring where the
-/// system offers it.
+/// Returns the engine to use: the one asked for, else the one that `wish` (of the environment) names, else
+/// io_uring if the system offers it.
 pub(crate) fn choose(asked: Option<IoEngine>, wish: Option<&OsStr>) -> Result<IoEngine, Error> {
     let refuse = |kind, message: String| Error {
         op: Op::Open,

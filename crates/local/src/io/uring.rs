@@ -1,19 +1,20 @@
 //! The io_uring engine: a few parked threads, each with one ring.
 //!
-//! A thread sleeps in `io_uring_enter` until the kernel completed something or a submitter wrote to the
-//! ring's event descriptor; a submitter writes only when the thread said that it is about to sleep.
+//! A thread sleeps in `io_uring_enter` until the kernel completes something or a submitter writes to the
+//! ring's event descriptor. A submitter writes only if the thread has announced that it will sleep.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, LazyLock, Weak, mpsc};
 
+use async_lock::{Semaphore, SemaphoreGuardArc};
 use futures_channel::oneshot;
+use parking_lot::{Mutex, MutexGuard};
 use ropeway_block::Pool;
 use rustix::event::EventfdFlags;
 
 use super::{Request, Work};
-use crate::gate::{Gate, Ticket};
 use crate::sys::ring::{self, Ring};
 
 /// One ring thread serves this many cores; more rings only contend for the page cache (a guess; see ARCHITECTURE).
@@ -22,7 +23,7 @@ const CORES_PER_RING: usize = 8;
 /// Most ring threads.
 const RINGS_MAX: usize = 8;
 
-/// Requests queued or in flight for one ring; beyond, submitters wait. A few times the ring's depth.
+/// Most requests queued or in flight for one ring; beyond, submitters wait. A few times the ring's depth.
 const REQUESTS_MAX: usize = 256;
 
 /// Whether the kernel offers the operations that are used here; probed once.
@@ -37,12 +38,12 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// The rings for `pool`: those that exist, or new ones.
+    /// Returns the rings for `pool`: existing or new ones.
     pub(super) fn shared(pool: Option<&Pool>) -> io::Result<Arc<Self>> {
         /// Rings by the address of the registered region, 0 without one.
         static SHARED: LazyLock<Mutex<HashMap<usize, Weak<Rings>>>> = LazyLock::new(Mutex::default);
         let key = pool.map_or(0, |pool| pool.region().0 as usize);
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.lock();
         if let Some(rings) = shared.get(&key).and_then(Weak::upgrade) {
             return Ok(rings);
         }
@@ -61,13 +62,13 @@ impl Rings {
     pub(super) async fn perform(&self, request: Request) -> (Work, io::Result<usize>) {
         let index = request.fd.as_raw_fd().unsigned_abs() as usize % self.rings.len();
         let shared = &self.rings[index].shared;
-        let ticket = shared.gate.enter().await;
+        let permit = shared.permits.acquire_arc().await;
         let (sender, answer) = oneshot::channel();
         shared.push(
             request,
             Reply {
                 sender,
-                _ticket: ticket,
+                _permit: permit,
             },
         );
         match answer.await {
@@ -77,22 +78,22 @@ impl Rings {
     }
 }
 
-/// The place for a request's answer.
+/// Receiver of a request's result, with its permit.
 struct Reply {
     sender: oneshot::Sender<(Work, io::Result<usize>)>,
-    _ticket: Ticket,
+    _permit: SemaphoreGuardArc,
 }
 
 impl Reply {
     fn send(self, work: Work, outcome: io::Result<usize>) {
-        // Nobody listens when the future was dropped: the buffer is given back here.
+        // If the future was dropped, this returns the buffer to its pool.
         let _ = self.sender.send((work, outcome));
     }
 }
 
-/// What submitters and the ring's thread share.
+/// State shared by submitters and the ring's thread.
 struct Shared {
-    gate: Arc<Gate>,
+    permits: Arc<Semaphore>,
     state: Mutex<State>,
     wake: Arc<OwnedFd>,
 }
@@ -106,7 +107,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn push(&self, request: Request, reply: Reply) {
@@ -134,7 +135,7 @@ impl Handle {
     fn start(pool: Option<Pool>) -> io::Result<Self> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared {
-            gate: Gate::new(REQUESTS_MAX),
+            permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
             state: Mutex::default(),
             wake: Arc::new(wake),
         });
@@ -172,7 +173,7 @@ impl Drop for Handle {
 fn serve(mut ring: Ring<Reply>, shared: &Shared) {
     while take_new(&mut ring, shared) {
         if let Err(error) = ring.wait() {
-            // The kernel refuses the ring itself: this is a defect, not a state of the world.
+            // The kernel refuses the ring itself: a defect of this program.
             panic!("io_uring_enter: {error}");
         }
         shared.lock().sleeping = false;

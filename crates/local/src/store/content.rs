@@ -1,4 +1,4 @@
-//! The content of open files: reading, writing, holes, copies.
+//! Content of open files: reads, writes, holes, copies.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,16 +10,17 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, retry_on_intr};
 use super::volume;
 use crate::ranges::{next_extent, punch_hole};
 
-/// Zeros written at once where the volume cannot make them itself.
+/// Zeros written at once if the volume cannot make them itself.
 const ZEROS: &[u8] = &[0; 64 * 1024];
 
-/// Most bytes of one copy_file_range call: a call is not interruptible, this is a fraction of a second.
+/// Most bytes of one copy_file_range call. A call cannot be interrupted; this many take a fraction of a
+/// second.
 const KERNEL_COPY_MAX: u64 = 128 << 20;
 
-/// Bytes read and written at once where the kernel cannot copy (a guess).
+/// Bytes read and written at once if the kernel cannot copy (a guess).
 const COPY_BYTES: u64 = 256 * 1024;
 
-/// What one range of a copy was.
+/// One range to copy.
 pub(super) struct Copy<'a> {
     pub(super) source: &'a OwnedFd,
     pub(super) target: &'a OwnedFd,
@@ -45,7 +46,7 @@ pub(super) fn read(fd: &OwnedFd, buffer: &mut [u8], offset: u64) -> rustix::io::
     Ok(done)
 }
 
-/// Reads what is in memory; `None` if that is not all there is to read.
+/// Reads from the page cache; `None` unless it holds the whole range.
 pub(super) fn read_cached(fd: &OwnedFd, buffer: &mut [u8], offset: u64) -> rustix::io::Result<Option<usize>> {
     if buffer.is_empty() || in_range(offset, 0).is_none() {
         return Ok(Some(0));
@@ -88,8 +89,8 @@ pub(super) fn allocate(fd: &OwnedFd, length: u64) -> rustix::io::Result<()> {
     retry_on_intr(|| fallocate(fd, FallocateFlags::KEEP_SIZE, 0, length))
 }
 
-/// Refuses what cannot fit: the kernel would take all that there is before it says that it was not enough, and others
-/// would find none meanwhile.
+/// Refuses a reservation that cannot fit. The kernel would take all free space before it fails, and other
+/// writers would find none meanwhile.
 fn require_room(fd: &OwnedFd, length: u64) -> rustix::io::Result<()> {
     let has = u64::try_from(fstat(fd)?.st_blocks)
         .unwrap_or(0)
@@ -100,7 +101,7 @@ fn require_room(fd: &OwnedFd, length: u64) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Makes a range zeros, within the file's length.
+/// Makes a range zeros, within the length of the file.
 pub(super) fn zero(fd: &OwnedFd, offset: u64, length: u64, hole: bool) -> rustix::io::Result<()> {
     let end = offset.saturating_add(length).min(size(fd)?);
     if offset >= end {
@@ -124,7 +125,7 @@ pub(super) fn zero(fd: &OwnedFd, offset: u64, length: u64, hole: bool) -> rustix
     Ok(())
 }
 
-/// The runs of data in a range; at most `max`.
+/// Returns the runs of data in a range; at most `max`.
 pub(super) fn extents(fd: &OwnedFd, offset: u64, length: u64, max: usize) -> rustix::io::Result<Vec<Extent>> {
     let end = offset.saturating_add(length).min(i64::MAX as u64);
     let mut runs = Vec::new();
@@ -146,7 +147,7 @@ pub(super) fn extents(fd: &OwnedFd, offset: u64, length: u64, max: usize) -> rus
     Ok(runs)
 }
 
-/// Copies; short at the source's end.
+/// Copies a range and returns its length; short at the end of the source.
 pub(super) fn copy(copy: &Copy<'_>) -> rustix::io::Result<u64> {
     let available = size(copy.source)?.saturating_sub(copy.source_offset);
     let length = copy.length.min(available);
@@ -158,7 +159,7 @@ pub(super) fn copy(copy: &Copy<'_>) -> rustix::io::Result<u64> {
         match retry_on_intr(|| {
             copy_file_range(copy.source, Some(&mut from), copy.target, Some(&mut to), count)
         }) {
-            // The end; or, on some volumes, "cannot".
+            // The end of the file; on some volumes "not supported".
             Ok(0) => break,
             Ok(count) => done += count as u64,
             Err(
@@ -174,7 +175,7 @@ pub(super) fn copy(copy: &Copy<'_>) -> rustix::io::Result<u64> {
     let mut buffer = vec![0; COPY_BYTES.min(length - done) as usize];
     while done < length {
         let count = (length - done).min(COPY_BYTES);
-        // A target that lies behind an overlapping source is filled from its end.
+        // If the target overlaps the source and lies behind it, copy backwards.
         let at = if backwards { length - done - count } else { done };
         let piece = &mut buffer[..count as usize];
         let read = read(copy.source, piece, copy.source_offset + at)?;
@@ -188,7 +189,7 @@ pub(super) fn copy(copy: &Copy<'_>) -> rustix::io::Result<u64> {
     Ok(done)
 }
 
-/// `offset + done`, as far as files reach (loff_t).
+/// Returns `offset + done` if it is a valid file offset (loff_t).
 fn in_range(offset: u64, done: usize) -> Option<u64> {
     offset
         .checked_add(done as u64)

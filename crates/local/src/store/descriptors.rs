@@ -6,61 +6,65 @@
 //!  LocalNode ── Handle ──┘              └── paths: all slots by their current path
 //! ```
 //!
-//! A node's descriptor is in its slot. When there are too many, the clock hand takes those of slots that were not used
-//! since it came by last; on the next use the node is opened again by its path, and only if it is the same one: device,
-//! inode and time of birth. Renames through the store change the paths of the slots concerned; a node whose name is
-//! removed or replaced through the store is pinned first and keeps its descriptor. Who renames behind the store's back
-//! makes nodes without descriptor [`ErrorKind::Gone`]. Locks go with the descriptor that took them, so a node that has
-//! some keeps its descriptor as well; no more nodes than a part of all may.
+//! A node's descriptor is in its slot. When there are too many, the clock algorithm closes those of slots
+//! not used since its last round. The next use opens the node again by its path, and accepts only the same
+//! node: device, inode and birth time. A rename through the store changes the paths of the slots concerned.
+//! A node whose name is removed or replaced through the store is pinned first and keeps its descriptor. A
+//! rename by another program makes nodes without a descriptor [`ErrorKind::Gone`]. Byte-range locks belong
+//! to the descriptor that took them, so a node with locks keeps its descriptor too; only a part of all nodes
+//! may.
 //!
-//! Locks, in this order: a slot's descriptor, `renames`, the table, a slot's path. Whoever has the table only tries
-//! descriptors. Descriptors are closed outside of all locks.
+//! Lock order: a slot's descriptor, `renames`, the table, a slot's path. Code that holds the table uses
+//! `try_lock` for descriptors. Descriptors are closed outside all locks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result};
 use rustix::fs::{OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::base::{Base, open_fault};
+use super::root::{StoreRoot, open_fault};
 use crate::stat;
 
-/// Not in the ring.
+/// Index of a slot that is not in the ring.
 const OUTSIDE: usize = usize::MAX;
 
-/// One in so many descriptors is given up at once, so that not every open pays for the search (a guess).
+/// The clock closes 1 of this many descriptors at once, so that not every open pays for the search (a
+/// guess).
 const BATCH_DIVISOR: usize = 16;
 
-/// Nodes with locks keep at most one in so many of all descriptors: the others are left to work with (a guess).
+/// Nodes with locks keep at most 1 of this many descriptors; the others are left for other work (a
+/// guess).
 const HELD_DIVISOR: usize = 2;
 
-/// What an open node is, and its descriptor when it has one.
+/// An open node, with its descriptor if it has one.
 pub(super) struct Slot {
     serial: u64,
-    /// Identity.
+    /// Identity of the node.
     pub(super) id: FileId,
-    /// Time of birth, against inodes used again.
+    /// Birth time: an inode number may be used again.
     birth: Option<(i64, u32)>,
-    /// How to open it again.
+    /// Flags to open the node again.
     flags: OFlags,
     fd: Mutex<Option<Arc<OwnedFd>>>,
     used: AtomicBool,
     pinned: AtomicBool,
-    /// Has locks, which go with the descriptor.
+    /// Whether the node has locks, which belong to the descriptor.
     held: AtomicBool,
-    /// Changed by who has the table.
+    /// Changed only with the table locked.
     path: Mutex<RelPath>,
-    /// Index in the ring; changed by who has the table.
+    /// Index in the ring; changed only with the table locked.
     place: AtomicUsize,
-    /// The owner is gone; changed by who has the table.
+    /// Whether the owner is gone; changed only with the table locked.
     dead: AtomicBool,
 }
 
-/// A slot's owner: takes it off the books when dropped.
+/// Owner of a slot: its drop removes the slot from the table.
 pub(super) struct Handle {
     slot: Arc<Slot>,
     descriptors: Arc<Descriptors>,
@@ -68,13 +72,13 @@ pub(super) struct Handle {
 
 /// All slots of a store.
 pub(super) struct Descriptors {
-    base: Arc<Base>,
+    root: Arc<StoreRoot>,
     max: usize,
     table: Mutex<Table>,
     renames: RwLock<()>,
-    /// Number of slots that are held.
+    /// Number of slots with locks.
     pub(super) held: AtomicUsize,
-    /// How often a node was opened again.
+    /// Number of times a node was opened again.
     #[cfg(test)]
     pub(super) reopened: AtomicUsize,
 }
@@ -88,15 +92,15 @@ struct Table {
     hand: usize,
 }
 
-/// Nodes that keep their descriptors while a name of theirs is removed or replaced.
+/// Nodes that keep their descriptors while one of their names is removed or replaced.
 pub(super) struct Pinned {
     slots: Vec<Arc<Slot>>,
 }
 
 impl Descriptors {
-    pub(super) fn new(base: Arc<Base>, max: usize) -> Self {
+    pub(super) fn new(root: Arc<StoreRoot>, max: usize) -> Self {
         Self {
-            base,
+            root,
             max: max.max(1),
             table: Mutex::default(),
             renames: RwLock::new(()),
@@ -106,14 +110,14 @@ impl Descriptors {
         }
     }
 
-    /// Held while a node is opened by path and entered; renames wait.
+    /// Lock to hold while a node is opened by path and entered; renames wait.
     pub(super) fn opening(&self) -> RwLockReadGuard<'_, ()> {
-        self.renames.read().unwrap_or_else(PoisonError::into_inner)
+        self.renames.read()
     }
 
-    /// Held while a name is changed; openings wait.
+    /// Lock to hold while a name is changed; opens wait.
     pub(super) fn renaming(&self) -> RwLockWriteGuard<'_, ()> {
-        self.renames.write().unwrap_or_else(PoisonError::into_inner)
+        self.renames.write()
     }
 
     /// Enters a node that was opened with `flags` under `path`.
@@ -150,7 +154,7 @@ impl Descriptors {
         }
     }
 
-    /// Gives up descriptors where the process has no more; false if none was idle.
+    /// Closes idle descriptors when the process has no more; returns false if none was idle.
     pub(super) fn relieve(&self) -> bool {
         let mut table = self.lock();
         let count = table.ring.len().div_ceil(BATCH_DIVISOR).max(1);
@@ -167,13 +171,13 @@ impl Descriptors {
             .filter(|slot| !slot.pinned.swap(true, Ordering::Relaxed))
             .collect();
         for slot in &slots {
-            // One that is gone already stays so.
+            // A node that is gone already stays gone.
             let _ = slot.open(self, Op::Open);
         }
         Pinned { slots }
     }
 
-    /// The name was removed or replaced: its nodes have no path any more.
+    /// Records that a name was removed or replaced: its nodes have no path any more.
     pub(super) fn forget_path(&self, path: &RelPath, pinned: Pinned) {
         let mut table = self.lock();
         for slot in &pinned.slots {
@@ -186,7 +190,7 @@ impl Descriptors {
         }
     }
 
-    /// A name was changed: so are the paths of its node and of those beneath.
+    /// Records a rename: changes the paths of the node and of all nodes beneath it.
     pub(super) fn renamed(&self, from: &RelPath, to: &RelPath) {
         let mut table = self.lock();
         for slot in table.beneath(from) {
@@ -203,19 +207,19 @@ impl Descriptors {
         }
     }
 
-    /// Slots with a descriptor now.
+    /// Returns the number of slots that have a descriptor.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.lock().ring.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 
 impl Pinned {
-    /// Nothing came of it.
+    /// Unpins the nodes: the name was not removed after all.
     pub(super) fn release(self) {
         for slot in &self.slots {
             slot.pinned.store(false, Ordering::Relaxed);
@@ -228,12 +232,12 @@ impl Handle {
         self.slot.id
     }
 
-    /// Where the node is now, as far as the store knows.
+    /// Returns the path of the node as far as the store knows.
     pub(super) fn path(&self) -> RelPath {
         self.slot.path().clone()
     }
 
-    /// Whether the descriptor is for reading, and for writing.
+    /// Returns whether the descriptor can read, and whether it can write.
     pub(super) fn modes(&self) -> (bool, bool) {
         let mode = self.slot.flags & OFlags::RWMODE;
         match self.is_path_only() {
@@ -242,17 +246,17 @@ impl Handle {
         }
     }
 
-    /// Whether the descriptor says only which node it is.
+    /// Whether the descriptor was opened with `O_PATH`.
     pub(super) fn is_path_only(&self) -> bool {
         self.slot.flags.contains(OFlags::PATH)
     }
 
-    /// The descriptor; the node is opened again if it gave it up.
+    /// Returns the descriptor; opens the node again if it was closed.
     pub(super) fn fd(&self, op: Op) -> Result<Arc<OwnedFd>> {
         self.slot.open(&self.descriptors, op)
     }
 
-    /// The descriptor, which the node keeps until [`Self::let_go`].
+    /// Returns the descriptor, which the node keeps until [`Self::let_go`].
     pub(super) fn hold(&self, op: Op) -> Result<Arc<OwnedFd>> {
         if !self.slot.held.swap(true, Ordering::AcqRel) {
             let max = (self.descriptors.max / HELD_DIVISOR).max(1);
@@ -261,7 +265,7 @@ impl Handle {
                 return Err(Error::new(op, &self.path(), ErrorKind::Exhausted));
             }
         }
-        // Whoever took the descriptor did so before: it is opened again, and stays.
+        // If the clock took the descriptor, that was before: it is opened again and stays.
         self.fd(op)
     }
 
@@ -270,7 +274,7 @@ impl Handle {
         self.slot.held.load(Ordering::Acquire)
     }
 
-    /// The descriptor may be given up again.
+    /// Lets the clock close the descriptor again.
     pub(super) fn let_go(&self) {
         if self.slot.held.swap(false, Ordering::AcqRel) {
             self.descriptors.held.fetch_sub(1, Ordering::AcqRel);
@@ -294,11 +298,11 @@ impl Drop for Handle {
 
 impl Slot {
     fn path(&self) -> MutexGuard<'_, RelPath> {
-        self.path.lock().unwrap_or_else(PoisonError::into_inner)
+        self.path.lock()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
-        self.fd.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fd.lock()
     }
 
     fn open(self: &Arc<Self>, descriptors: &Descriptors, op: Op) -> Result<Arc<OwnedFd>> {
@@ -325,7 +329,7 @@ impl Slot {
     fn reopen(&self, descriptors: &Descriptors, op: Op) -> Result<OwnedFd> {
         let path = self.path().clone();
         let gone = || Error::new(op, &path, ErrorKind::Gone);
-        let fd = match descriptors.base.open_at(&path, self.flags, 0) {
+        let fd = match descriptors.root.open_at(&path, self.flags, 0) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NXIO | Errno::ISDIR) => {
                 return Err(gone());
@@ -343,8 +347,8 @@ impl Slot {
 }
 
 impl Table {
-    /// Puts a slot that has a descriptor into the ring; what is given up for it is to be dropped by the caller without
-    /// locks.
+    /// Puts a slot that has a descriptor into the ring. Returns the descriptors to close for it; the caller
+    /// drops them outside all locks.
     fn admit(&mut self, slot: &Arc<Slot>, max: usize) -> Vec<Arc<OwnedFd>> {
         if slot.dead.load(Ordering::Relaxed) {
             return Vec::new();
@@ -373,7 +377,7 @@ impl Table {
             if slot.pinned.load(Ordering::Relaxed) || slot.used.swap(false, Ordering::Relaxed) {
                 continue;
             }
-            let Ok(mut fd) = slot.fd.try_lock() else {
+            let Some(mut fd) = slot.fd.try_lock() else {
                 continue;
             };
             // Whoever holds it after this finds no descriptor, and opens it again.
@@ -421,7 +425,7 @@ impl Table {
     }
 }
 
-/// A node's identity.
+/// Returns a node's identity.
 pub(super) fn id_of(stat: &Statx) -> FileId {
     FileId {
         volume: stat::volume(stat),

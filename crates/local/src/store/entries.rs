@@ -1,4 +1,4 @@
-//! Listing a folder: names in big chunks, each examined when it is asked for.
+//! Listing a folder: names are read in big chunks, and each is examined when it is asked for.
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
@@ -11,13 +11,13 @@ use rustix::fs::{AtFlags, RawDir, statx};
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::failed;
-use super::dos::Dos;
 use super::open::MASK;
-use super::xattrs::{dos_at, node_stat};
+use super::root::failed;
+use super::xattrs::node_stat;
 use crate::stat;
+use crate::winmeta::dos::{self, Dos};
 
-/// Bytes of one getdents64 call; the kernel's cost of a call vanishes beyond 32 KiB.
+/// Bytes of one getdents64 call; beyond 32 KiB the cost of a call no longer matters.
 const BUFFER_BYTES: usize = 32 * 1024;
 
 /// A folder being listed.
@@ -26,10 +26,11 @@ pub(super) struct LocalEntries {
     path: RelPath,
     core: Arc<Core>,
     has_dos: bool,
-    /// Sorting pays where inodes are read from a device.
+    /// Whether names are sorted, which pays if inodes are read from a device.
     sorted: bool,
     buffer: Vec<MaybeUninit<u8>>,
-    /// Names read and not yet given, in falling order of inode number: inodes lie on the device in that order.
+    /// Names read and not yet returned, in descending order of inode number: inodes lie on the device in
+    /// that order.
     names: Vec<(u64, CString)>,
     ended: bool,
 }
@@ -51,7 +52,7 @@ impl LocalEntries {
     fn read_names(&mut self) -> Result<()> {
         self.buffer.resize(BUFFER_BYTES, MaybeUninit::uninit());
         let mut raw = RawDir::new(&self.dir, &mut self.buffer);
-        // Stops between two chunks of the kernel, so that no name is lost.
+        // Stops only between two chunks of the kernel, so that no name is lost.
         while self.names.is_empty() || !raw.is_buffer_empty() {
             let entry = match raw.next() {
                 None => {
@@ -81,7 +82,7 @@ impl LocalEntries {
         Ok(())
     }
 
-    /// `None`: it is gone.
+    /// Returns the attributes of a name; `None` if it was removed.
     fn examine(&self, name: &CString) -> rustix::io::Result<Option<NodeStat>> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stat = match statx(&self.dir, name.as_c_str(), flags, MASK) {
@@ -91,14 +92,14 @@ impl LocalEntries {
         };
         let kept = matches!(stat::kind(u32::from(stat.stx_mode)), Kind::File | Kind::Directory);
         let dos = if self.has_dos && kept {
-            match dos_at(self.dir.as_fd(), name) {
+            match dos::at(self.dir.as_fd(), name) {
                 Err(Errno::NOENT | Errno::STALE) => return Ok(None),
                 dos => dos?,
             }
         } else {
             Dos::default()
         };
-        Ok(Some(self.core.told.apply(node_stat(&stat, dos))))
+        Ok(Some(self.core.change_times.apply(node_stat(&stat, dos))))
     }
 }
 
@@ -113,7 +114,7 @@ impl Entries for LocalEntries {
                 continue;
             };
             let Some(name) = Name::new(raw.to_bytes()) else {
-                // Only a damaged volume has such a name; a folder listed in part must not look whole.
+                // Only a damaged volume has such a name. A partial listing must not look complete.
                 return Err(Error {
                     op: Op::List,
                     path: self.path.clone(),

@@ -1,61 +1,59 @@
-//! What folders hold, by names without regard to case: built once, kept true by inotify.
+//! Case-insensitive indexes of folders: built once, kept current by inotify.
 //!
-//! The kernel queues an event before the call that caused it returns. Whoever asks first reads all events that are
-//! waiting, then the folder's index: so what was done before is known, by whomever. A folder is watched before it is read
-//! for the first time; events are applied in their order, and the last one of a name is right whether or not the reading
-//! saw its effect.
+//! The kernel queues an event before the call that caused it returns. A lookup first reads all waiting
+//! events, then the folder's index, so it knows every change made before it, by any process. A folder is
+//! watched before it is read for the first time. Events are applied in their order, and the last one of a
+//! name is right whether or not the reading saw its effect.
 //!
-//! Everything is bounded: folders, and the bytes of all names and events together, by what was used least recently; events
-//! that wait for a folder nobody asks for by forgetting its index. When the kernel's queue overflows, all indexes are
-//! forgotten. A folder too large to be kept, or on a volume that others change unseen, is read each time.
+//! Everything is bounded. Folders, and the bytes of all names and events together: the least recently used
+//! index is dropped. Events that wait for a folder which is not looked up: its index is dropped. If the
+//! kernel's queue overflows, all indexes are dropped. A folder that is too large, or that lies on a volume
+//! whose changes inotify does not report, is read each time.
 //!
-//! A large folder is read for the first time on a thread that has nothing else to do: [`Indexes::begin`] lets the first
-//! who asks do that, and remembers what the others want to be called for.
+//! A large folder is read for the first time on a thread of its own: [`Indexes::begin`] gives that task to
+//! the first caller and remembers the callbacks of the others.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::CStr;
 use std::hash::{BuildHasher, RandomState};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use ropeway_vfs::store::Task;
 use ropeway_vfs::{FileId, Name};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags, RawDir, openat};
 use rustix::io::Errno;
 
-use super::base::proc_path;
-use super::fold;
 use super::table::{Spent, Table};
 use super::volume::{Indexing, indexing};
+use crate::inotify::{self, Instance, WatchId};
+use crate::winmeta::fold;
 
-/// What changes a folder's names, or ends the watch.
+/// Events that change a folder's names or end the watch.
 const WATCH: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM)
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::ONLYDIR);
 
-/// Bytes read from inotify at once: some hundred events.
-const EVENT_BYTES: usize = 16 * 1024;
-
 /// Bytes of one getdents64 call.
 const ENTRY_BYTES: usize = 32 * 1024;
 
-/// Events that wait for one folder; reading it again costs no more (a guess).
+/// Most events that wait for one folder; beyond, reading it again costs no more (a guess).
 const PENDING_MAX: usize = 16 * 1024;
 
 /// Bytes of an event beside its name: the allocation of the name.
 const EVENT_OVERHEAD_BYTES: usize = 32;
 
-/// Bytes that a name takes in an index beside its own, about.
+/// Approximate bytes that an index needs for a name in addition to its own.
 const OVERHEAD_BYTES: usize = 24;
 
-/// Folders remembered as too large before they are tried again (a guess).
+/// Number of folders remembered as too large; beyond, they are tried again (a guess).
 const LARGE_MAX: usize = 256;
 
 /// Bounds of all indexes together.
@@ -70,39 +68,39 @@ pub(super) struct Indexes {
     bounds: Bounds,
     hasher: RandomState,
     watched: Mutex<Watched>,
-    /// Bytes of all indexes and events, about: folders on their way out count until they are gone.
+    /// Approximate bytes of all indexes and events; a dropped folder counts until it is freed.
     spent: Spent,
     clock: AtomicU64,
-    /// How often a folder was read.
+    /// Number of times a folder was read.
     #[cfg(test)]
     pub(super) scans: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Watched {
-    inotify: Option<OwnedFd>,
+    inotify: Option<Instance>,
     folders: HashMap<FileId, Arc<Folder>>,
-    ids: HashMap<i32, FileId>,
-    /// Folders that were too large to be kept: not tried again and again.
+    ids: HashMap<WatchId, FileId>,
+    /// Folders that were too large to keep, so that they are not tried each time.
     large: HashSet<FileId>,
 }
 
 /// One folder's index.
 struct Folder {
-    watch: i32,
+    watch: WatchId,
     used: AtomicU64,
     names: Mutex<Option<Table>>,
     pending: Mutex<Pending>,
-    /// Somebody is about to read it, and then calls these; as many as requests may wait.
+    /// Callbacks of those who wait while the folder is read; as many as requests may wait.
     reading: Mutex<Option<Vec<Task>>>,
 }
 
-/// What waits for a folder. Its bytes count among those of all indexes.
+/// Events that wait for a folder. Their bytes count among those of all indexes.
 struct Pending {
     events: Vec<Event>,
     own: usize,
     spent: Spent,
-    /// Too many came: the folder is to be read again.
+    /// Whether too many events came, so that the folder must be read again.
     lost: bool,
 }
 
@@ -130,7 +128,8 @@ impl Indexes {
         }
     }
 
-    /// The name in an open folder (`id`) that differs from `name` in case at most; of several the first in order.
+    /// Returns the name in an open folder (`id`) that differs from `name` in case at most; of several, the
+    /// first in order.
     pub(super) fn find(
         &self,
         dir: BorrowedFd<'_>,
@@ -167,7 +166,7 @@ impl Indexes {
         Ok(found)
     }
 
-    /// A folder's names, with what has happened by now; read if they have to be. `None` if they are too many.
+    /// Returns a folder's names as of now, reading the folder if necessary. `None` if there are too many.
     fn known<'a>(
         &self,
         dir: BorrowedFd<'_>,
@@ -180,7 +179,7 @@ impl Indexes {
             *names = None;
         }
         if names.is_none() {
-            // What waited happened before the folder is read; what happens meanwhile is applied the next time.
+            // Waiting events happened before the reading. Events during it are applied the next time.
             *names = self.scan(dir, id)?;
         } else if let Some(names) = names {
             self.apply(names, events);
@@ -188,8 +187,8 @@ impl Indexes {
         Ok(names.as_mut())
     }
 
-    /// Asks whether a large folder has to be read before [`Self::find`] is quick. The first is to read it by
-    /// [`Self::read_for`]; what `then` gives is called when it has been read.
+    /// Returns whether a large folder must be read before [`Self::find`] is quick. The first caller reads it
+    /// by [`Self::read_for`]; the callbacks that `then` makes for the others are called afterwards.
     pub(super) fn begin(&self, dir: BorrowedFd<'_>, id: FileId, then: &dyn Fn() -> Task) -> Begun {
         let Found::Folder(folder) = self.folder(dir, id) else {
             return Begun::Needless;
@@ -199,11 +198,11 @@ impl Indexes {
             waiting.push(then());
             return Begun::UnderWay;
         }
-        // Whoever has it now either knows the names or finds them out: then that is waited for.
+        // If another thread holds it, that thread knows the names or is reading them: wait for it.
         let is_unread = folder
             .names
             .try_lock()
-            .is_ok_and(|names| names.is_none() || folder.pending().lost);
+            .is_some_and(|names| names.is_none() || folder.pending().lost);
         if !is_unread {
             return Begun::Needless;
         }
@@ -216,7 +215,7 @@ impl Indexes {
     pub(super) fn read_for(&self, reading: &Reading, dir: BorrowedFd<'_>, id: FileId) {
         let folder = &reading.0;
         let mut names = folder.lock();
-        // Who asks again meets the same error.
+        // The next lookup meets the same error.
         let is_too_large = matches!(self.known(dir, id, folder, &mut names), Ok(None));
         drop(names);
         if is_too_large {
@@ -224,7 +223,7 @@ impl Indexes {
         }
     }
 
-    /// The folder's index, with all that was told by now waiting in it.
+    /// Returns the folder's index, with all events up to now waiting in it.
     fn folder(&self, dir: BorrowedFd<'_>, id: FileId) -> Found {
         let mut watched = self.lock();
         watched.drain(self.bounds.bytes);
@@ -247,20 +246,20 @@ impl Indexes {
             watched.drop_oldest(None);
         }
         let added = match watched.add(dir, id, now, &self.spent) {
-            // The user's limit of watches: one of ours makes room.
+            // The user's limit of watches is reached: drop one of ours.
             Err(Errno::NOSPC) if watched.drop_oldest(None) => watched.add(dir, id, now, &self.spent),
             added => added,
         };
         added.map_or(Found::Unwatched, Found::Folder)
     }
 
-    /// Folders that are kept, and bytes.
+    /// Returns the number of indexed folders, and bytes.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize) {
         (self.lock().folders.len(), self.spent.bytes())
     }
 
-    /// Forgets other folders until the budget is kept; `false` if this one alone exceeds it.
+    /// Drops other folders until the budget is kept; returns `false` if this one alone exceeds it.
     fn make_room(&self, id: FileId) -> bool {
         while self.spent.bytes() > self.bounds.bytes {
             if !self.lock().drop_oldest(Some(id)) {
@@ -270,7 +269,7 @@ impl Indexes {
         true
     }
 
-    /// A folder is too large to be kept.
+    /// Records a folder as too large to keep.
     fn give_up(&self, id: FileId) {
         let mut watched = self.lock();
         watched.drop_folder(id);
@@ -281,10 +280,10 @@ impl Indexes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watched.lock()
     }
 
-    /// Reads a whole folder; `None` if it is too large to be kept.
+    /// Reads a whole folder; `None` if it is too large to keep.
     fn scan(&self, dir: BorrowedFd<'_>, id: FileId) -> rustix::io::Result<Option<Table>> {
         let mut table = Table::new(self.spent.clone());
         self.read(dir, |name| {
@@ -294,7 +293,7 @@ impl Indexes {
         .map(|whole| whole.then_some(table))
     }
 
-    /// Looks through a folder that has no index.
+    /// Searches a folder that has no index.
     fn search(&self, dir: BorrowedFd<'_>, id: FileId, folded: &[u8]) -> rustix::io::Result<Option<Name>> {
         let mut found: Option<Name> = None;
         let mut bytes = 0_usize;
@@ -317,7 +316,7 @@ impl Indexes {
         Ok(found)
     }
 
-    /// Reads a folder's names until `each` says no; true at the end.
+    /// Reads a folder's names until `each` returns false; returns true at the end.
     fn read(&self, dir: BorrowedFd<'_>, mut each: impl FnMut(&[u8]) -> bool) -> rustix::io::Result<bool> {
         #[cfg(test)]
         self.scans.fetch_add(1, Ordering::Relaxed);
@@ -358,15 +357,15 @@ impl Indexes {
 
 /// Whether a large folder has to be read first.
 pub(super) enum Begun {
-    /// No, or it would not help.
+    /// It need not be, or reading would not help.
     Needless,
-    /// Somebody does it.
+    /// Another caller is reading it.
     UnderWay,
-    /// By whoever asked.
+    /// The caller is to read it.
     Read(Reading),
 }
 
-/// Somebody is to read a folder. At its end, however it comes, all are called who wait for that.
+/// The task of reading a folder. Its drop calls all waiting callbacks, whatever came of it.
 pub(super) struct Reading(Arc<Folder>);
 
 impl Drop for Reading {
@@ -385,41 +384,43 @@ enum Found {
 }
 
 impl Watched {
-    /// Reads all events that wait. Those that would not fit into the budget cost their folder its index.
+    /// Reads all waiting events. If they exceed the budget, their folder loses its index.
     fn drain(&mut self, bytes_max: usize) {
         let Some(inotify) = self.inotify.take() else {
             return;
         };
-        let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
-        let mut reader = inotify::Reader::new(inotify.as_fd(), &mut buffer);
-        loop {
-            match reader.next() {
-                Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
-                    // Nothing is known any more; a new instance has no old events either.
-                    self.folders.clear();
-                    self.ids.clear();
-                    return;
-                }
-                Ok(event) => self.deliver(event.wd(), event.events(), event.file_name(), bytes_max),
-                Err(Errno::INTR) => {}
-                Err(_) => break,
-            }
+        let mut is_overflown = false;
+        // An error of reading leaves the events for the next time.
+        while !is_overflown
+            && inotify
+                .read(|event| {
+                    is_overflown |= event.flags.contains(ReadFlags::QUEUE_OVERFLOW);
+                    if !is_overflown {
+                        self.deliver(event, bytes_max);
+                    }
+                })
+                .unwrap_or(false)
+        {}
+        if is_overflown {
+            // No index can be trusted any more. A new instance has no old events.
+            self.folders.clear();
+            self.ids.clear();
+        } else {
+            self.inotify = Some(inotify);
         }
-        self.inotify = Some(inotify);
     }
 
-    fn deliver(&mut self, watch: i32, what: ReadFlags, name: Option<&CStr>, bytes_max: usize) {
-        let Some(id) = self.ids.get(&watch).copied() else {
+    fn deliver(&mut self, event: inotify::Event, bytes_max: usize) {
+        let Some(id) = self.ids.get(&event.watch).copied() else {
             return;
         };
-        if what.intersects(ReadFlags::IGNORED | ReadFlags::UNMOUNT) {
-            self.ids.remove(&watch);
+        if event.flags.intersects(ReadFlags::IGNORED | ReadFlags::UNMOUNT) {
+            self.ids.remove(&event.watch);
             self.folders.remove(&id);
             return;
         }
-        let name = name.and_then(|name| Name::new(name.to_bytes()));
-        if let (Some(folder), Some(name)) = (self.folders.get(&id), name) {
-            let there = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
+        if let (Some(folder), Some(name)) = (self.folders.get(&id), event.name) {
+            let there = event.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
             folder.pending().add(Event { name, there }, bytes_max);
         }
     }
@@ -433,10 +434,10 @@ impl Watched {
     ) -> rustix::io::Result<Arc<Folder>> {
         let inotify = match self.inotify.take() {
             Some(inotify) => inotify,
-            None => inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            None => Instance::new()?,
         };
         let inotify = self.inotify.insert(inotify);
-        let watch = inotify::add_watch(&*inotify, proc_path(dir), WATCH)?;
+        let watch = inotify.add(dir, WATCH)?;
         let folder = Arc::new(Folder {
             watch,
             used: AtomicU64::new(now),
@@ -449,7 +450,7 @@ impl Watched {
         Ok(folder)
     }
 
-    /// Forgets the folder that was used least recently, but not this one; `false` if there is none.
+    /// Drops the least recently used folder other than `spared`; returns `false` if there is none.
     fn drop_oldest(&mut self, spared: Option<FileId>) -> bool {
         let oldest = self
             .folders
@@ -469,23 +470,22 @@ impl Watched {
         };
         self.ids.remove(&folder.watch);
         if let Some(inotify) = &self.inotify {
-            // Gone already with the folder itself, perhaps.
-            let _ = inotify::remove_watch(inotify, folder.watch);
+            inotify.remove(folder.watch);
         }
     }
 }
 
 impl Folder {
     fn lock(&self) -> MutexGuard<'_, Option<Table>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock()
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 
     fn reading(&self) -> MutexGuard<'_, Option<Vec<Task>>> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reading.lock()
     }
 }
 
@@ -507,14 +507,14 @@ impl Pending {
         self.spent.change(self.own, self.own + bytes);
         self.own += bytes;
         self.events.push(event);
-        // Some room above the budget: full of names is no reason to read a folder again at each event.
+        // An eighth above the budget: a budget full of names must not cause a reading at each event.
         if self.events.len() > PENDING_MAX || self.spent.bytes() > bytes_max + bytes_max / 8 {
             self.forget();
             self.lost = true;
         }
     }
 
-    /// The events, and whether some are missing: then the folder is to be read again.
+    /// Takes the events, and whether some are missing: then the folder must be read again.
     fn take(&mut self) -> (Vec<Event>, bool) {
         let events = std::mem::take(&mut self.events);
         self.forget();

@@ -1,7 +1,8 @@
-//! Locks of ranges that other programs see: of the node's own open file description (`F_OFD_SETLK`, fcntl(2)), so that two
-//! nodes of one file exclude each other, and closing some other descriptor of the file gives up nothing.
+//! Byte-range locks that other programs see.
 //!
-//! They go with the descriptor: the node keeps it while it has locks.
+//! They belong to the node's own open file description (`F_OFD_SETLK`, fcntl(2)): two nodes of one file
+//! exclude each other, and closing another descriptor of the file releases nothing. A node keeps its
+//! descriptor while it has locks.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,10 +14,10 @@ use rustix::io::Errno;
 use super::node::LocalNode;
 use crate::sys::{self, LockRange, LockType};
 
-/// The whole of any file.
+/// Last byte of the range that covers any file.
 const LAST: u64 = i64::MAX as u64;
 
-/// Makes the node's lock of a range that one; `false` while another's excludes it.
+/// Sets the node's lock of a range; returns `false` if a lock of another holder excludes it.
 pub(super) fn set(node: &LocalNode, first: u64, last: u64, lock: RangeLock) -> Result<bool> {
     let wanted = match lock_type(lock, node.handle.modes()) {
         Some(wanted) if node.kind == Kind::File => wanted,
@@ -34,7 +35,7 @@ pub(super) fn set(node: &LocalNode, first: u64, last: u64, lock: RangeLock) -> R
         return result;
     }
     if !node.handle.is_held() {
-        // There are none.
+        // The node has no locks.
         return Ok(true);
     }
     let fd = node.handle.fd(Op::Lock)?;
@@ -45,7 +46,7 @@ pub(super) fn set(node: &LocalNode, first: u64, last: u64, lock: RangeLock) -> R
     result.map_err(|error| fault(node, &error))
 }
 
-/// Whether another's lock excludes reading or writing a range.
+/// Whether a lock of another holder excludes reading or writing a range.
 pub(super) fn is_locked(node: &LocalNode, first: u64, last: u64, write: bool) -> Result<bool> {
     if node.kind != Kind::File || node.handle.is_path_only() {
         return Ok(false);
@@ -59,7 +60,7 @@ pub(super) fn is_locked(node: &LocalNode, first: u64, last: u64, write: bool) ->
     retried(|| sys::is_locked(fd.as_fd(), range, what)).map_err(|error| fault(node, &error))
 }
 
-/// What a descriptor that can be read from, and written to, can be locked for; nothing for one that is for neither.
+/// Returns the lock type that a descriptor with these access modes can take; `None` for one with neither.
 fn lock_type(lock: RangeLock, (reads, writes): (bool, bool)) -> Option<LockType> {
     match lock {
         _ if !reads && !writes => None,
@@ -88,11 +89,11 @@ fn retried<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 fn fault(node: &LocalNode, error: &io::Error) -> Error {
     let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
     match errno {
-        // The kernel is older than 3.15, the volume has none, or its server keeps none (fcntl(2)).
+        // The kernel is older than 3.15, or the volume or its server has no locks (fcntl(2)).
         Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK => {
             Error::new(Op::Lock, &node.handle.path(), ErrorKind::Unsupported)
         }
-        errno => super::base::failed(Op::Lock, &node.handle.path(), errno),
+        errno => super::root::failed(Op::Lock, &node.handle.path(), errno),
     }
 }
 

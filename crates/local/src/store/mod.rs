@@ -1,32 +1,26 @@
 //! A local folder as the back end of a file server: [`LocalStore`].
 //!
 //! ```text
-//!  LocalStore ─┬─ open ─────── base: openat2 beneath the root, links followed that stay there
+//!  LocalStore ─┬─ open ─────── root: openat2 beneath the root; follows links that stay inside
 //!              ├─ names: remove, rename, link
-//!              ├─ resolve ──── index: names without regard to case, kept true by inotify
-//!              ├─ outside ──── what other programs do to watched nodes, by fanotify
+//!              ├─ resolve ──── index: names without regard to case, kept current by inotify
+//!              ├─ outside ──── changes of watched nodes by other programs, by fanotify
 //!              └─ LocalNode ┬─ descriptors: a bounded number of them for any number of nodes
 //!                           ├─ content: reading, writing, holes, copies
-//!                           ├─ locks: of ranges, for other programs to see
+//!                           ├─ locks: byte-range locks that other programs see
 //!                           ├─ entries: listing
-//!                           ├─ xattrs, dos: what is kept of Windows' view
-//!                           └─ stream: named streams
+//!                           ├─ xattrs: Windows metadata, by crate::winmeta
+//!                           └─ stream: open alternate data streams
 //! ```
 //!
-//! What a server keeps of Windows' view lies in extended attributes, in Samba's form where Samba has one: DOS attributes
-//! and creation time in `user.DOSATTRIB`, streams in `user.DosStream.*`, extended attributes of OS/2 fame in `user.*`; the
-//! security descriptor in `user.ropeway.ntsd`. Symbolic links have none of these.
-//!
-//! What is no regular file, folder or link is not opened: with an access to content it is found out only when it is open
-//! (without waiting), for attributes alone nothing is touched.
+//! Only regular files, folders and links can be opened. The kind is known once a node is open: an open
+//! for content does not wait (`O_NONBLOCK`), an open for attributes touches nothing (`O_PATH`).
 
-mod base;
+mod change_times;
 mod content;
 mod descriptors;
-mod dos;
 mod entries;
 mod exact;
-mod fold;
 mod index;
 mod locks;
 mod names;
@@ -34,52 +28,53 @@ mod node;
 mod open;
 mod outside;
 mod resolve;
+mod root;
 mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
-mod told;
 mod volume;
 mod xattrs;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use ropeway_vfs::external::Observer;
+use parking_lot::Mutex;
+use ropeway_vfs::outside::Observer;
 use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Resolved, Store, StoreFeatures, Task};
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result, Space};
-use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
+use rustix::fs::syncfs;
 
-use self::base::{Base, failed};
+use self::change_times::ChangeTimes;
 use self::descriptors::Descriptors;
 use self::index::{Bounds, Indexes};
 use self::node::LocalNode;
 use self::outside::{WatchBounds, Watcher};
+use self::root::{StoreRoot, failed};
 use self::stream::OpenStreams;
-use self::told::ToldTimes;
 use crate::beneath::fault;
 
-/// Locks for changes of what is kept of a node, shared by many nodes (a guess: threads of a server and some).
+/// Number of locks for changes of metadata; nodes share them (a guess: more than a server has threads).
 const CHANGE_LOCKS: usize = 64;
 
-/// How to open a [`LocalStore`].
+/// Options of [`LocalStore::open`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Most descriptors that open nodes have at once. Nodes that keep theirs because their names were removed come on top,
-    /// and a few for calls under way.
+    /// Most descriptors of open nodes at once. Nodes whose names were removed keep theirs in addition,
+    /// and calls under way need a few more.
     pub descriptors_max: usize,
-    /// Permission bits of new files, before the process's umask.
+    /// Permission bits of new files; the process's umask is applied to them.
     pub file_mode: u32,
-    /// Permission bits of new folders, before the process's umask.
+    /// Permission bits of new folders; the process's umask is applied to them.
     pub directory_mode: u32,
-    /// Most folders whose names are kept in memory and watched.
+    /// Most folders whose names are held in memory and watched.
     pub indexed_folders_max: usize,
-    /// Most bytes of names kept in memory, of all folders together. A name takes its own bytes and 12 to 25 more.
+    /// Most bytes of names held in memory, of all folders together. A name takes its own bytes and 12 to
+    /// 25 more.
     pub indexed_bytes_max: usize,
-    /// Most nodes that are watched for what other programs do to them; the kernel keeps their inodes in memory.
+    /// Most nodes watched for changes by other programs; the kernel keeps their inodes in memory.
     pub watched_nodes_max: usize,
-    /// Of these, most folders beneath folders that are watched with all beneath them.
+    /// Of these, most folders that are watched because a client watches a tree above them.
     pub watched_folders_max: usize,
 }
 
@@ -90,25 +85,25 @@ impl Default for StoreOptions {
             descriptors_max: 12_000,
             file_mode: 0o666,
             directory_mode: 0o777,
-            // Of 8,192 watches that old kernels allow a user by default.
+            // Half of the 8,192 watches that old kernels allow a user by default.
             indexed_folders_max: 4096,
             // Some six million names of 20 bytes.
             indexed_bytes_max: 256 << 20,
-            // The kernel has a limit for each user too, 8,192 or by memory (fs.fanotify.max_user_marks).
+            // The kernel limits each user too: 8,192, or by memory (fs.fanotify.max_user_marks).
             watched_nodes_max: 65_536,
             watched_folders_max: 16_384,
         }
     }
 }
 
-/// A local folder and all beneath it, for a file server.
+/// A local folder as a [`Store`].
 pub struct LocalStore {
     core: Arc<Core>,
 }
 
-/// What a store and its nodes share.
+/// State shared by a store and its nodes.
 struct Core {
-    base: Arc<Base>,
+    root: Arc<StoreRoot>,
     options: StoreOptions,
     features: StoreFeatures,
     descriptors: Arc<Descriptors>,
@@ -116,26 +111,11 @@ struct Core {
     watcher: Watcher,
     streams: OpenStreams,
     changes: [Mutex<()>; CHANGE_LOCKS],
-    /// The root's volume has no device behind it.
+    /// Whether the root's volume is in memory, without a device.
     root_in_memory: bool,
     /// The root's device number.
     root_volume: u64,
-    /// Some node may keep a security descriptor.
-    guarded: AtomicBool,
-    told: ToldTimes,
-}
-
-/// On the root: that some node beneath it was given a security descriptor, so that nobody looks for any before.
-const GUARDED: &std::ffi::CStr = c"user.ropeway.guarded";
-
-impl Core {
-    /// From now on, also after a restart, nodes are asked for their security descriptors.
-    fn guard(&self) {
-        if !self.guarded.swap(true, Ordering::AcqRel) {
-            // A root that cannot keep it is only forgotten about at a restart.
-            _ = fsetxattr(self.base.fd(), GUARDED, b"1", XattrFlags::empty());
-        }
-    }
+    change_times: ChangeTimes,
 }
 
 impl LocalStore {
@@ -145,7 +125,7 @@ impl LocalStore {
     /// The folder cannot be opened.
     pub fn open(path: &Path, options: &StoreOptions) -> Result<Self> {
         let root = RelPath::root();
-        let base = Arc::new(Base::open(path).map_err(|error| fault(Op::Open, &root, error))?);
+        let base = Arc::new(StoreRoot::open(path).map_err(|error| fault(Op::Open, &root, error))?);
         let failed = |error| failed(Op::Open, &root, error);
         let features = volume::features(base.fd()).map_err(failed)?;
         let stat = crate::stat::raw(base.fd(), open::MASK).map_err(failed)?;
@@ -169,17 +149,17 @@ impl LocalStore {
             changes: std::array::from_fn(|_| Mutex::new(())),
             root_in_memory: volume::in_memory(base.fd()),
             root_volume: crate::stat::volume(&stat),
-            told: ToldTimes::default(),
-            guarded: AtomicBool::new(fgetxattr(base.fd(), GUARDED, &mut [0_u8; 8]).is_ok()),
-            base,
+            change_times: ChangeTimes::default(),
+            root: base,
         };
         Ok(Self { core: Arc::new(core) })
     }
 }
 
 impl Store for LocalStore {
-    fn may_hold_security(&self) -> bool {
-        self.core.guarded.load(Ordering::Acquire)
+    fn is_guarded(&self) -> bool {
+        // smbd and copies store descriptors too: any node may have one.
+        self.core.features.windows_metadata
     }
 
     fn features(&self) -> &StoreFeatures {
@@ -187,7 +167,7 @@ impl Store for LocalStore {
     }
 
     fn space(&self) -> Result<Space> {
-        volume::space(self.core.base.fd()).map_err(|error| failed(Op::Stat, &RelPath::root(), error))
+        volume::space(self.core.root.fd()).map_err(|error| failed(Op::Stat, &RelPath::root(), error))
     }
 
     fn resolve(&self, path: &RelPath) -> Result<RelPath> {
@@ -242,17 +222,17 @@ impl Store for LocalStore {
     }
 
     fn sync(&self) -> Result<()> {
-        syncfs(self.core.base.fd()).map_err(|error| failed(Op::Sync, &RelPath::root(), error))
+        syncfs(self.core.root.fd()).map_err(|error| failed(Op::Sync, &RelPath::root(), error))
     }
 }
 
 impl Core {
-    /// The lock for changes of what is kept of a node.
+    /// Returns the lock for changes of a node's metadata.
     fn changing(&self, id: FileId) -> &Mutex<()> {
         &self.changes[id.index as usize % CHANGE_LOCKS]
     }
 
-    /// Whether all reads of a node are from memory.
+    /// Whether reads of a node never wait for a device.
     fn in_memory(&self, id: FileId) -> bool {
         self.root_in_memory && id.volume == self.root_volume
     }

@@ -1,22 +1,23 @@
-//! Removing, renaming and linking names: each by its folder's descriptor, opened beneath the root.
+//! Removes, renames and links names, each by the descriptor of its folder, opened beneath the root.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
 use rustix::fs::{
-    Access, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, StatxAttributes, StatxFlags, accessat,
-    linkat, renameat, renameat_with, statat, statx, symlinkat, unlinkat,
+    Access, AtFlags, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags, accessat, linkat, renameat,
+    statat, statx, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::{Place, failed};
-use super::fold;
+use super::root::{Place, failed};
+use crate::names::rename_new;
+use crate::winmeta::fold;
 
-/// Tries when a name appears or disappears meanwhile (a guess).
+/// Number of tries when a name appears or disappears meanwhile (a guess).
 const RACE_TRIES: usize = 8;
 
-/// Tells apart the names of links on their way to their place.
+/// Serial number of temporary names.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// A name in an open folder.
@@ -27,7 +28,7 @@ pub(super) struct Spot<'a> {
 
 impl<'a> Spot<'a> {
     pub(super) fn find(core: &'a Core, op: Op, path: &RelPath) -> Result<Self> {
-        let (place, name) = core.base.parent(op, path)?;
+        let (place, name) = core.root.parent(op, path)?;
         Ok(Self { place, name })
     }
 
@@ -37,7 +38,7 @@ impl<'a> Spot<'a> {
     }
 }
 
-/// Removes a name; who has it open keeps it.
+/// Removes a name; open nodes stay usable.
 pub(super) fn remove(core: &Core, path: &RelPath, directory: bool) -> Result<()> {
     let spot = Spot::find(core, Op::Remove, path)?;
     let flags = if directory {
@@ -62,8 +63,8 @@ pub(super) fn remove(core: &Core, path: &RelPath, directory: bool) -> Result<()>
     }
 }
 
-/// Whether the folder, and the name in it, let this process remove the name (path_resolution(7), inode(7) on the sticky
-/// bit, ioctl_iflags(2)).
+/// Checks whether this process may remove a name: permissions of the folder (path_resolution(7)), sticky bit
+/// (inode(7)), attributes of folder and node (ioctl_iflags(2)).
 pub(super) fn check_remove(core: &Core, path: &RelPath) -> Result<()> {
     let refused = |error| failed(Op::Remove, path, error);
     let spot = Spot::find(core, Op::Remove, path)?;
@@ -73,7 +74,7 @@ pub(super) fn check_remove(core: &Core, path: &RelPath) -> Result<()> {
     let folder = statx(&spot.place, c"", AtFlags::EMPTY_PATH, mask).map_err(refused)?;
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let node = match statx(&spot.place, spot.name.as_bytes(), flags, mask) {
-        // Removed from outside: there is nothing to refuse.
+        // Removed by another program: there is nothing to refuse.
         Err(Errno::NOENT) => return Ok(()),
         node => node.map_err(refused)?,
     };
@@ -88,7 +89,7 @@ pub(super) fn check_remove(core: &Core, path: &RelPath) -> Result<()> {
     }
 }
 
-/// Renames; replaces a file if `replace`.
+/// Renames; replaces an existing file if `replace`.
 pub(super) fn rename(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
     let source = Spot::find(core, Op::Rename, from)?;
     let target = Spot::find(core, Op::Rename, to)?;
@@ -99,16 +100,16 @@ pub(super) fn rename(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -
         };
     }
     for _ in 0..RACE_TRIES {
-        // Who opens by path waits until the books are right again.
+        // Opens by path wait until the recorded paths are right again.
         let renaming = core.descriptors.renaming();
-        match rename_new(&source, &target) {
+        match rename_spot(&source, &target) {
             Ok(()) => {
                 core.descriptors.renamed(from, to);
                 core.watcher.renamed(from, to);
                 return Ok(());
             }
             Err(Errno::EXIST) => {}
-            // A folder cannot be moved into itself; else the volume has no such names.
+            // EINVAL: a folder moved into itself; otherwise the volume cannot have such names.
             Err(Errno::INVAL) if to.strip_prefix(from).is_some() => {
                 return Err(Error::new(Op::Rename, to, ErrorKind::PermissionDenied));
             }
@@ -124,7 +125,7 @@ pub(super) fn rename(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -
     Err(Error::new(Op::Rename, to, ErrorKind::Busy))
 }
 
-/// Gives a file another name; replaces a file if `replace`.
+/// Makes another name for a file; replaces an existing file if `replace`.
 pub(super) fn link(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
     let source = Spot::find(core, Op::Link, from)?;
     let target = Spot::find(core, Op::Link, to)?;
@@ -135,13 +136,13 @@ pub(super) fn link(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -> 
             error => failed(Op::Link, blamed(from, to, error), error),
         }
     };
-    // Without AT_SYMLINK_FOLLOW a link to a link is made, nothing is followed.
+    // Without AT_SYMLINK_FOLLOW a link is linked itself and not followed.
     let (folder, old) = (&source.place, source.name.as_bytes());
     let make = |name: &[u8]| linkat(folder, old, &target.place, name, AtFlags::empty());
     put_link(core, &target, to, replace, make, fault)
 }
 
-/// Gives a name by `make`, which is told the name in the target's folder.
+/// Makes a name by calling `make` with the name to make in the target's folder.
 pub(super) fn put_link(
     core: &Core,
     target: &Spot<'_>,
@@ -157,18 +158,18 @@ pub(super) fn put_link(
     if target.stat().is_ok_and(|stat| is_folder(&stat)) {
         return Err(Error::new(Op::Link, to, ErrorKind::IsADirectory));
     }
-    // Beside its place first, so that there is one file or the other under the name at every moment.
-    let beside = beside();
-    make(beside.as_bytes()).map_err(&fault)?;
+    // Under a temporary name first, so that the name means one of the two files at every moment.
+    let temporary = temporary_name();
+    make(temporary.as_bytes()).map_err(&fault)?;
     let pinned = core.descriptors.pin(to);
     let result = renameat(
         &target.place,
-        beside.as_bytes(),
+        temporary.as_bytes(),
         &target.place,
         target.name.as_bytes(),
     );
-    // Left where both names were the same file already: then a rename does nothing (rename(2)).
-    let left = unlinkat(&target.place, beside.as_bytes(), AtFlags::empty()).is_ok();
+    // Still there if both names were the same file already: then a rename does nothing (rename(2)).
+    let left = unlinkat(&target.place, temporary.as_bytes(), AtFlags::empty()).is_ok();
     match result {
         Ok(()) if !left => {
             core.descriptors.forget_path(to, pinned);
@@ -181,8 +182,8 @@ pub(super) fn put_link(
     }
 }
 
-/// A name for a short while.
-pub(super) fn beside() -> String {
+/// Returns a new temporary name.
+pub(super) fn temporary_name() -> String {
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     format!(".ropeway-{}-{serial}", std::process::id())
 }
@@ -199,27 +200,12 @@ enum Outcome {
 }
 
 /// Renames if the name is free.
-fn rename_new(source: &Spot<'_>, target: &Spot<'_>) -> rustix::io::Result<()> {
+fn rename_spot(source: &Spot<'_>, target: &Spot<'_>) -> rustix::io::Result<()> {
     let (old, new) = (source.name.as_bytes(), target.name.as_bytes());
-    move_new(&source.place, old, &target.place, new)
+    rename_new(&source.place, old, &target.place, new)
 }
 
-/// The same of names in open folders.
-pub(super) fn move_new(from: &Place<'_>, old: &[u8], to: &Place<'_>, new: &[u8]) -> rustix::io::Result<()> {
-    match renameat_with(from, old, to, new, RenameFlags::NOREPLACE) {
-        // The volume does not know the flag (or a folder is moved into itself: told again below).
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            match statat(to, new, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT) {
-                Ok(_) => Err(Errno::EXIST),
-                Err(Errno::NOENT) => renameat(from, old, to, new),
-                Err(error) => Err(error),
-            }
-        }
-        result => result,
-    }
-}
-
-/// The name is taken.
+/// Renames to a name that is taken.
 fn rename_taken(
     core: &Core,
     (from, source): (&RelPath, &Spot<'_>),
@@ -235,7 +221,7 @@ fn rename_taken(
     let same = (before.st_dev, before.st_ino) == (taken.st_dev, taken.st_ino);
     let case_only =
         from.parent() == to.parent() && fold::equal(source.name.as_bytes(), target.name.as_bytes());
-    // A volume without regard to case finds the node itself under its new name.
+    // A case-insensitive volume finds the node itself under its new name.
     let itself = same && case_only && (is_folder(&before) || before.st_nlink == 1);
     if !itself {
         let refused = |kind| Err(Error::new(Op::Rename, to, kind));
@@ -254,11 +240,12 @@ fn rename_taken(
     } else {
         Some(core.descriptors.pin(to))
     };
-    // Its last name goes here: the volume frees its blocks when this is closed, not while others wait.
-    let last = core.base.open_at(to, OFlags::PATH | OFlags::NOFOLLOW, 0);
+    // The rename may remove the last name of the replaced file. Holding it open makes the volume free its
+    // blocks at the close below, not while opens wait.
+    let last = core.root.open_at(to, OFlags::PATH | OFlags::NOFOLLOW, 0);
     let renaming = core.descriptors.renaming();
     let (old, new) = (source.name.as_bytes(), target.name.as_bytes());
-    // Never replaces a folder: the source is a file.
+    // The source is a file, so this never replaces a folder.
     let mut result = renameat(&source.place, old, &target.place, new);
     if result.is_ok() && same && !case_only {
         // Two names of one file: a rename does nothing (rename(2)).
@@ -284,7 +271,7 @@ fn rename_taken(
     }
 }
 
-/// Of the two names, the new one is what people look for when it stands in the way.
+/// Returns the name that an error is about: the old one if it is missing, else the new one.
 fn blamed<'a>(from: &'a RelPath, to: &'a RelPath, error: Errno) -> &'a RelPath {
     if error == Errno::NOENT { from } else { to }
 }

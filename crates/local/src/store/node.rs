@@ -2,26 +2,26 @@
 
 use std::any::Any;
 use std::os::fd::AsFd;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use ropeway_vfs::external::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, Kind, Name, Op, Result, Timestamp, Xattr};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags, fsync, ftruncate, futimens,
-    openat, readlinkat, utimensat,
+    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fsync, ftruncate, futimens, openat,
+    readlinkat, utimensat,
 };
 use rustix::io::Errno;
 
-use super::base::{failed, proc_path};
 use super::descriptors::Handle;
-use super::dos::{self, Dos};
 use super::entries::LocalEntries;
 use super::open::MASK;
 use super::outside::Watched;
+use super::root::failed;
 use super::xattrs::{self, Target, node_stat};
 use super::{Core, content, locks, stream};
-use crate::stat;
+use crate::winmeta::dos::{self, Dos};
+use crate::{stat, xattr};
 
 /// An open node of a [`LocalStore`](super::LocalStore).
 pub(super) struct LocalNode {
@@ -49,7 +49,7 @@ impl LocalNode {
         Err(Error::new(op, &self.handle.path(), kind))
     }
 
-    /// Content is that of files that were not opened for their attributes only.
+    /// Refuses operations on content for folders and links.
     fn require_content(&self, op: Op) -> Result<()> {
         match self.kind {
             Kind::Directory => self.refuse(op, ErrorKind::IsADirectory),
@@ -60,24 +60,23 @@ impl LocalNode {
 
     fn change_dos(&self, change: &NodeChange) -> Result<()> {
         if self.kind == Kind::Symlink {
-            // There is no place for them (xattr(7)), and who copies a link sets its times in the same request.
+            // Links cannot have them (xattr(7)). Ignored, since clients that copy a link set its times in the
+            // same request.
             return Ok(());
         }
         if !self.core.features.windows_metadata {
             return self.refuse(Op::SetAttributes, ErrorKind::Unsupported);
         }
         let target = Target::of(&self.handle)?;
-        // Two who change different things at once lose nothing.
+        // Reading and writing the attribute must not interleave with another change.
         let lock = self.core.changing(self.handle.id());
-        let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut kept = target.dos().map_err(self.failed(Op::SetAttributes))?;
+        let _one = lock.lock();
+        let mut kept = dos::read(&target.node()).map_err(self.failed(Op::SetAttributes))?;
         if let Some(attributes) = change.dos_attributes {
             kept.attributes = Dos::of_attributes(attributes).attributes;
         }
         kept.created = change.created.or(kept.created);
-        target
-            .set(dos::NAME.to_bytes(), &kept.encode(), XattrFlags::empty())
-            .map_err(|error| xattrs::value_fault(&self.handle, error))
+        dos::write(&target.node(), &kept).map_err(|error| xattrs::value_fault(&self.handle, error))
     }
 
     fn change_times(&self, change: &NodeChange) -> Result<()> {
@@ -94,13 +93,13 @@ impl LocalNode {
         result.map_err(self.failed(Op::SetAttributes))
     }
 
-    /// Sets times that the volume may have no room for. The kernel sets the nearest that it has then (utimensat(2) does not
-    /// say so): such a change is taken back and refused.
+    /// Sets times that the volume may be unable to store. The kernel then sets the nearest one without an
+    /// error (utimensat(2)); this undoes such a change and refuses it.
     fn try_times(&self, change: &NodeChange) -> Result<()> {
         let before = self.true_stat()?;
         self.change_times(change)?;
         let now = self.true_stat()?;
-        // Rounding to what the volume counts in is no clamping: 2 s at most (FAT).
+        // Rounding to the volume's granularity is accepted: 2 s at most (FAT).
         let is_kept = |asked: Option<Timestamp>, kept: Timestamp| {
             asked.is_none_or(|asked| asked.equal_within(kept, 2_000_000_001))
         };
@@ -115,16 +114,18 @@ impl LocalNode {
         self.refuse(Op::SetAttributes, ErrorKind::Misuse)
     }
 
-    /// Attributes as the system has them.
+    /// Returns the attributes as the system has them.
     fn true_stat(&self) -> Result<NodeStat> {
         let fd = self.handle.fd(Op::Stat)?;
         let stat = stat::raw(&fd, MASK).map_err(self.failed(Op::Stat))?;
         let dos = if self.kind == Kind::Symlink || !self.core.features.windows_metadata {
             Dos::default()
-        } else if self.handle.is_path_only() {
-            xattrs::dos_of_path(fd.as_fd()).map_err(self.failed(Op::Stat))?
         } else {
-            xattrs::dos_of(fd.as_fd()).map_err(self.failed(Op::Stat))?
+            let node = match self.handle.is_path_only() {
+                true => xattr::Node::Path(fd.as_fd()),
+                false => xattr::Node::File(fd.as_fd()),
+            };
+            dos::read(&node).map_err(self.failed(Op::Stat))?
         };
         Ok(node_stat(&stat, dos))
     }
@@ -136,23 +137,23 @@ impl Node for LocalNode {
     }
 
     fn stat(&self) -> Result<NodeStat> {
-        self.true_stat().map(|stat| self.core.told.apply(stat))
+        self.true_stat().map(|stat| self.core.change_times.apply(stat))
     }
 
     fn change(&self, change: &NodeChange) -> Result<()> {
         if [change.accessed, change.modified].into_iter().any(is_unsure) {
-            // First: what is refused changes nothing.
+            // First, so that a refusal changes nothing.
             self.try_times(change)?;
         }
         if change.created.is_some() || change.dos_attributes.is_some() {
             self.change_dos(change)?;
         }
-        // Last: nothing else touches these times.
+        // Last, since the changes above touch these times.
         if change.accessed.is_some() || change.modified.is_some() {
             self.change_times(change)?;
         }
         if let Some(changed) = change.changed {
-            self.core.told.tell(&self.true_stat()?, changed);
+            self.core.change_times.tell(&self.true_stat()?, changed);
         }
         Ok(())
     }
@@ -185,7 +186,7 @@ impl Node for LocalNode {
         self.require_content(Op::SetLength)?;
         let fd = self.handle.fd(Op::SetLength)?;
         match ftruncate(&fd, length) {
-            // Not opened for writing; or a length that no file has.
+            // EINVAL: not opened for writing, or a length that no file can have.
             Err(Errno::INVAL) if self.access != Access::Write => {
                 self.refuse(Op::SetLength, ErrorKind::PermissionDenied)
             }
@@ -239,7 +240,7 @@ impl Node for LocalNode {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        openat(CWD, proc_path(fd.as_fd()), flags, Mode::empty())
+        openat(CWD, xattr::proc_path(&fd), flags, Mode::empty())
             .and_then(fsync)
             .map_err(self.failed(Op::Sync))
     }
@@ -249,10 +250,10 @@ impl Node for LocalNode {
             return self.refuse(Op::List, ErrorKind::NotADirectory);
         }
         let fd = self.handle.fd(Op::List)?;
-        // A description of its own: listings do not share their position.
+        // A description of its own, so that listings do not share their position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let again = || openat(&fd, c".", flags, Mode::empty());
-        let dir = self.core.base.relieved(again).map_err(self.failed(Op::List))?;
+        let dir = self.core.root.relieved(again).map_err(self.failed(Op::List))?;
         Ok(Box::new(LocalEntries::new(dir, self.handle.path(), &self.core)))
     }
 
@@ -287,9 +288,7 @@ impl Node for LocalNode {
     }
 
     fn set_security(&self, descriptor: &[u8]) -> Result<()> {
-        xattrs::set_security(&self.handle, self.kind, descriptor)?;
-        self.core.guard();
-        Ok(())
+        xattrs::set_security(&self.handle, self.kind, descriptor)
     }
 
     fn eas(&self) -> Result<Vec<Xattr>> {
@@ -323,7 +322,7 @@ impl Node for LocalNode {
     }
 }
 
-/// Whether there are volumes that do not hold the time: outside of 1970 to 2038, which every one does.
+/// Whether some volumes cannot store the time: every one can store 1970 to 2038.
 fn is_unsure(time: Option<Timestamp>) -> bool {
     time.is_some_and(|time| !(0..=i64::from(i32::MAX)).contains(&time.to_unix().0))
 }

@@ -1,29 +1,28 @@
-//! Opening and making nodes: one openat2, one statx, one call for the DOS attributes.
+//! Opens and makes nodes: one openat2, one statx, one call for the DOS attributes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ropeway_vfs::store::{Access, NewNode, NodeOpen, Opened};
 use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result};
-use rustix::fs::{
-    AtFlags, Mode, OFlags, Statx, StatxFlags, XattrFlags, fsetxattr, mkdirat, openat, unlinkat,
-};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::{failed, open_fault};
-use super::dos::{self, Dos};
 use super::node::LocalNode;
-use super::xattrs::{dos_of, dos_of_path, node_stat};
+use super::root::{failed, open_fault};
+use super::xattrs::node_stat;
 use crate::stat;
+use crate::winmeta::dos::{self, Dos};
+use crate::xattr::Node;
 
-/// What is asked of each node.
+/// Fields asked of each node.
 pub(super) const MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-/// Tries when a node appears and disappears between making and opening it (a guess).
+/// Number of tries when a node appears or disappears between making and opening it (a guess).
 const RACE_TRIES: usize = 8;
 
-/// A descriptor, and what it is good for.
+/// A descriptor, its flags and the access it gives.
 struct Found {
     fd: OwnedFd,
     flags: OFlags,
@@ -32,7 +31,7 @@ struct Found {
 
 /// Opens or makes a node.
 pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
-    // Until the node is on the books, its path must not change.
+    // The path must not change until the node is entered.
     let _opening = core.descriptors.opening();
     let Some(new) = how.create.filter(|_| !path.is_root()) else {
         if how.create.is_some() && how.exclusive {
@@ -47,7 +46,7 @@ pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<O
             }
             Err(Errno::EXIST) => {}
             Ok(found) => return made(core, path, new, found),
-            // The volume has no such names.
+            // The volume cannot have such a name.
             Err(Errno::INVAL) => return Err(Error::new(Op::Create, path, ErrorKind::NameRefused)),
             Err(error) => return Err(open_fault(Op::Create, path, error)),
         }
@@ -57,7 +56,7 @@ pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<O
             result => return result,
         }
     }
-    // A link that leads nowhere.
+    // A link whose target does not exist.
     Err(Error::new(Op::Create, path, ErrorKind::NotFound))
 }
 
@@ -67,7 +66,7 @@ fn existing(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> 
     let kind = stat::kind(u32::from(stat.stx_mode));
     let refused = match kind {
         Kind::File | Kind::Directory => None,
-        // Without openat2 nothing is followed: the link itself was opened.
+        // Without openat2 no link is followed: the link itself was opened.
         Kind::Symlink => (!how.link_itself).then_some(ErrorKind::SymbolicLink),
         _ => Some(ErrorKind::PermissionDenied),
     };
@@ -77,14 +76,14 @@ fn existing(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> 
     let dos = if !core.features.windows_metadata || kind == Kind::Symlink {
         Dos::default()
     } else if found.flags.contains(OFlags::PATH) {
-        dos_of_path(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
+        dos::of_path(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
     } else {
-        dos_of(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
+        dos::of_file(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
     };
     Ok(opened(core, path, found, &stat, dos, false))
 }
 
-/// Opens what is there, with as much access as is wanted and allowed.
+/// Opens an existing node with as much of the wanted access as is allowed.
 fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found> {
     let follow = if how.link_itself {
         OFlags::NOFOLLOW
@@ -109,7 +108,7 @@ fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found
         if refusal.is_some() && *access < how.access && !how.allow_less_access {
             break;
         }
-        match core.base.open_at(path, *flags, 0) {
+        match core.root.open_at(path, *flags, 0) {
             Ok(fd) => {
                 return Ok(Found {
                     fd,
@@ -117,7 +116,7 @@ fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found
                     access: *access,
                 });
             }
-            // A folder: there is no content to write, its attributes may be.
+            // A folder has no content to write, but its attributes can be changed.
             Err(Errno::ISDIR) => return find_folder(core, path, how, follow),
             Err(Errno::LOOP) if how.link_itself => return find_link(core, path),
             Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY)) => {
@@ -131,7 +130,7 @@ fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found
 
 fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> rustix::io::Result<Found> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | follow;
-    match core.base.open_at(path, flags, 0) {
+    match core.root.open_at(path, flags, 0) {
         Ok(fd) => Ok(Found {
             fd,
             flags,
@@ -140,7 +139,7 @@ fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> r
         Err(Errno::ACCESS | Errno::PERM) if how.allow_less_access => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | follow;
             Ok(Found {
-                fd: core.base.open_at(path, flags, 0)?,
+                fd: core.root.open_at(path, flags, 0)?,
                 flags,
                 access: Access::Attributes,
             })
@@ -149,22 +148,22 @@ fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> r
     }
 }
 
-/// A link has nothing but its text.
+/// Opens a link itself, which has nothing but its target text.
 fn find_link(core: &Core, path: &RelPath) -> rustix::io::Result<Found> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
     Ok(Found {
-        fd: core.base.open_at(path, flags, 0)?,
+        fd: core.root.open_at(path, flags, 0)?,
         flags,
         access: Access::Attributes,
     })
 }
 
-/// Makes a node; EXIST if there is one.
+/// Makes a node; `EEXIST` if the name is taken.
 fn make(core: &Core, path: &RelPath, how: &NodeOpen, new: NewNode) -> rustix::io::Result<Found> {
     if new.directory {
         return make_folder(core, path, how.access);
     }
-    // Who may make a file may also read what was just made; only another open is held to `access`.
+    // A file that this call made may also be read; `access` limits other opens only.
     let access = if how.access == Access::Write {
         OFlags::RDWR
     } else {
@@ -173,7 +172,7 @@ fn make(core: &Core, path: &RelPath, how: &NodeOpen, new: NewNode) -> rustix::io
     let flags = access | OFlags::NONBLOCK;
     let create = flags | OFlags::CREATE | OFlags::EXCL;
     let mode = core.options.file_mode & 0o7777;
-    let fd = core.base.open_at(path, create, mode)?;
+    let fd = core.root.open_at(path, create, mode)?;
     Ok(Found {
         fd,
         flags,
@@ -185,16 +184,17 @@ fn make_folder(core: &Core, path: &RelPath, access: Access) -> rustix::io::Resul
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Errno::EXIST);
     };
-    let place = core.base.place(&dir)?;
+    let place = core.root.place(&dir)?;
     mkdirat(
         &place,
         name.as_bytes(),
         Mode::from_raw_mode(core.options.directory_mode & 0o7777),
     )?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    // Whatever may have been put in its place by now: a folder, and in the very place where it was made.
+    // Another program may have replaced it by now. NOFOLLOW and the open parent make sure that this is a
+    // folder at the place where it was made.
     let fd = core
-        .base
+        .root
         .relieved(|| openat(&place, name.as_bytes(), flags | OFlags::CLOEXEC, Mode::empty()))?;
     Ok(Found { fd, flags, access })
 }
@@ -204,9 +204,9 @@ fn made(core: &Arc<Core>, path: &RelPath, new: NewNode, found: Found) -> Result<
     let mut kept = Dos::default();
     if let Some(attributes) = new.dos_attributes.filter(|_| core.features.windows_metadata) {
         let dos = Dos::of_attributes(attributes);
-        match fsetxattr(&found.fd, dos::NAME, &dos.encode(), XattrFlags::empty()) {
+        match dos::write(&Node::File(found.fd.as_fd()), &dos) {
             Ok(()) => kept = dos,
-            // A volume mounted beneath that has none.
+            // A volume without attributes is mounted beneath the root.
             Err(Errno::OPNOTSUPP | Errno::PERM) => {}
             Err(error) => {
                 unmake(core, path, new);
@@ -218,28 +218,28 @@ fn made(core: &Arc<Core>, path: &RelPath, new: NewNode, found: Found) -> Result<
     Ok(opened(core, path, found, &stat, kept, true))
 }
 
-/// Best effort: there is no room for its attributes.
+/// Removes a node whose attributes could not be stored; best effort.
 fn unmake(core: &Core, path: &RelPath, new: NewNode) {
     let flags = if new.directory {
         AtFlags::REMOVEDIR
     } else {
         AtFlags::empty()
     };
-    if let Ok((place, name)) = core.base.parent(Op::Create, path) {
+    if let Ok((place, name)) = core.root.parent(Op::Create, path) {
         let _ = unlinkat(&place, name.as_bytes(), flags);
     }
 }
 
 fn opened(core: &Arc<Core>, path: &RelPath, found: Found, stat: &Statx, dos: Dos, created: bool) -> Opened {
-    let told = core.told.apply(node_stat(stat, dos));
-    let access = match told.kind {
+    let stat_now = core.change_times.apply(node_stat(stat, dos));
+    let access = match stat_now.kind {
         Kind::Symlink => Access::Attributes,
         _ => found.access,
     };
     let handle = core.descriptors.enter(path, found.fd, stat, found.flags);
     Opened {
-        node: Arc::new(LocalNode::new(core, handle, told.kind, access)),
-        stat: told,
+        node: Arc::new(LocalNode::new(core, handle, stat_now.kind, access)),
+        stat: stat_now,
         created,
     }
 }

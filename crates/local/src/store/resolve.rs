@@ -1,7 +1,8 @@
-//! Paths without regard to case.
+//! Case-insensitive lookup of paths.
 //!
-//! Most paths are written as they are on disk: one call tells. Of most others only the last name is missing, because it is
-//! to be made: the folder's index tells that there is none with another case either. The rest is looked up name by name.
+//! Most paths are spelled as on disk, which one call shows. Of most others only the last name is missing,
+//! because the request will make it: the folder's index shows that no other spelling exists. The remaining
+//! paths are looked up name by name.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -12,24 +13,24 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, statat};
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::{Place, failed, open_fault};
 use super::descriptors::id_of;
 use super::index::Begun;
+use super::root::{Place, failed, open_fault};
 use crate::stat;
 
-/// A folder that is as large is not read while a connection waits for it: some 25,000 names on ext4, 50,000 on tmpfs,
-/// read in 10 ms (a guess).
+/// Size from which a folder is not read while a connection waits: some 25,000 names on ext4, 50,000 on
+/// tmpfs, read in 10 ms (a guess).
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// What the folder of a path is to be asked.
+/// The lookup that a path still needs.
 enum Question {
-    /// The path is known already.
+    /// None: the path is known.
     None(RelPath),
-    /// Its last name, in the folder with that path.
+    /// The last name, in the folder with this path.
     Last(RelPath, Name),
 }
 
-/// The path as on disk; see [`ropeway_vfs::store::Store::resolve`].
+/// Returns the path as spelled on disk; see [`ropeway_vfs::store::Store::resolve`].
 pub(super) fn resolve(core: &Core, path: &RelPath) -> Result<RelPath> {
     let (question, place) = ask(core, path)?;
     let (Question::Last(dir, last), Some(place)) = (&question, &place) else {
@@ -39,7 +40,7 @@ pub(super) fn resolve(core: &Core, path: &RelPath) -> Result<RelPath> {
     Ok(dir.join(real.as_ref().unwrap_or(last)))
 }
 
-/// The same, but what takes long is left to the caller; see [`ropeway_vfs::store::Store::resolve_soon`].
+/// As [`resolve`], but leaves a long reading to the caller; see [`ropeway_vfs::store::Store::resolve_soon`].
 pub(super) fn resolve_soon(core: &Arc<Core>, path: &RelPath, then: &dyn Fn() -> Task) -> Result<Resolved> {
     let (question, place) = ask(core, path)?;
     let (Question::Last(dir, last), Some(place)) = (&question, &place) else {
@@ -53,7 +54,7 @@ pub(super) fn resolve_soon(core: &Arc<Core>, path: &RelPath, then: &dyn Fn() -> 
             Begun::Needless => {}
             Begun::UnderWay => return Ok(Resolved::UnderWay),
             Begun::Read(reading) => {
-                // Without another descriptor it is read here and now, where room is made for one.
+                // Without a spare descriptor the folder is read below, which closes idle ones first.
                 if let Ok(dir) = place.as_fd().try_clone_to_owned() {
                     let core = Arc::clone(core);
                     return Ok(Resolved::After(Box::new(move || {
@@ -76,20 +77,20 @@ impl Question {
     }
 }
 
-/// Finds out what there is to ask, and the folder to be asked.
+/// Returns the lookup that is needed, and the folder for it.
 fn ask<'a>(core: &'a Core, path: &RelPath) -> Result<(Question, Option<Place<'a>>)> {
     let fault = |error| open_fault(Op::Open, path, error);
-    // Be it a link that leads anywhere.
-    match core.base.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0) {
+    // A link counts wherever it leads.
+    match core.root.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0) {
         Ok(_) => return Ok((Question::None(path.clone()), None)),
         Err(Errno::NOENT) => {}
         Err(error) => return Err(fault(error)),
     }
     let (Some(parent), Some(last)) = (path.parent(), path.file_name()) else {
-        // The root is there, whatever is under its name now.
+        // The root is open, whatever is under its name now.
         return Ok((Question::None(path.clone()), None));
     };
-    let (dir, place) = match core.base.place(&parent) {
+    let (dir, place) = match core.root.place(&parent) {
         Ok(place) => (parent, place),
         Err(Errno::NOENT) => walk(core, &parent, path)?,
         Err(error) => return Err(fault(error)),
@@ -100,7 +101,7 @@ fn ask<'a>(core: &'a Core, path: &RelPath) -> Result<(Question, Option<Place<'a>
 /// Finds a folder name by name.
 fn walk<'a>(core: &'a Core, folder: &RelPath, path: &RelPath) -> Result<(RelPath, Place<'a>)> {
     let mut found = RelPath::root();
-    let mut place = Place::Root(core.base.fd());
+    let mut place = Place::Root(core.root.fd());
     for name in folder.components() {
         let real = match statat(&place, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => name,
@@ -110,24 +111,24 @@ fn walk<'a>(core: &'a Core, folder: &RelPath, path: &RelPath) -> Result<(RelPath
             Err(error) => return Err(failed(Op::Open, path, error)),
         };
         found = found.join(&real);
-        // Links in folders' places are followed as far as they stay beneath the root.
+        // Links to folders are followed as far as they stay beneath the root.
         place = core
-            .base
+            .root
             .place(&found)
             .map_err(|error| open_fault(Op::Open, path, error))?;
     }
     Ok((found, place))
 }
 
-/// The name in a folder that differs in case only.
+/// Returns the name in a folder that differs from `name` in case only.
 fn other_case(core: &Core, place: &Place<'_>, name: &Name) -> rustix::io::Result<Option<Name>> {
     let stat = stat::raw(place, StatxFlags::INO)?;
     find(core, place, id_of(&stat), name)
 }
 
 fn find(core: &Core, place: &Place<'_>, id: FileId, name: &Name) -> rustix::io::Result<Option<Name>> {
-    match core.base.relieved(|| core.indexes.find(place.as_fd(), id, name)) {
-        // A folder that may be passed but not read: names must be known exactly.
+    match core.root.relieved(|| core.indexes.find(place.as_fd(), id, name)) {
+        // The folder may be searched but not read: names must be spelled exactly.
         Err(Errno::ACCESS) => Ok(None),
         found => found,
     }

@@ -1,34 +1,26 @@
-//! Named streams in extended attributes, as Samba's `vfs_streams_xattr` keeps them: `user.DosStream.NAME:$DATA`, the value
-//! followed by one NUL byte.
+//! Open alternate data streams; stored as [`winmeta::streams`] says.
 //!
-//! All nodes of one stream share its [`Body`]: it knows the attribute's name now, orders who changes it (a change is
-//! reading, changing and writing the whole value), and keeps the content of a stream that was removed while open.
+//! All nodes of one stream share its [`Body`]. It knows the present name of the attribute, serialises changes (a
+//! change reads, changes and writes the whole value), and holds the content of a stream removed while open.
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use ropeway_vfs::external::Watching;
+use parking_lot::{Mutex, MutexGuard};
+use ropeway_vfs::outside::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, StreamInfo, StreamOpen};
-use ropeway_vfs::{Error, ErrorKind, Extent, FileId, Name, Op, Result, STREAM_XATTR_PREFIX, Xattr};
+use ropeway_vfs::{Error, ErrorKind, Extent, FileId, Name, Op, Result, Xattr};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::base::failed;
 use super::descriptors::Handle;
-use super::fold;
 use super::node::LocalNode;
+use super::root::failed;
 use super::xattrs::{self, Target};
-use crate::attributes::xattr;
-
-/// What attributes' names of streams end with: their type ([MS-FSCC] 2.1.5).
-const SUFFIX: &[u8] = b":$DATA";
-
-/// Longest content: the largest value of any volume without its NUL; most hold less (ext4: 4 KiB for all).
-const LENGTH_MAX: usize = xattr::BYTES_MAX - 1;
-
-/// Longest name: what of XATTR_NAME_MAX (255) prefix and suffix leave.
-const NAME_MAX: usize = 255 - STREAM_XATTR_PREFIX.len() - SUFFIX.len();
+use crate::winmeta::fold;
+use crate::winmeta::streams::{LENGTH_MAX, attribute_of, content_of, content_size, name_of, value_of};
+use crate::xattr;
 
 /// Bytes copied at once to or from a stream.
 const COPY_BYTES: u64 = 64 * 1024;
@@ -58,14 +50,14 @@ enum State {
 pub(super) struct StreamNode {
     core: Arc<super::Core>,
     /// The file's.
-    base: Arc<Handle>,
-    base_kind: ropeway_vfs::Kind,
+    file: Arc<Handle>,
+    file_kind: ropeway_vfs::Kind,
     body: Arc<Body>,
 }
 
 impl OpenStreams {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Weak<Body>>> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bodies.lock()
     }
 
     /// The stream's body, shared with whoever has it open.
@@ -91,7 +83,7 @@ impl OpenStreams {
             .insert((file, fold::fold(attribute)), Arc::downgrade(body));
     }
 
-    /// Bodies nobody has open any more are taken off the books.
+    /// Forgets the body of a stream that is not open any more.
     fn tidy(&self, file: FileId, attribute: &[u8]) {
         let mut bodies = self.lock();
         let key = (file, fold::fold(attribute));
@@ -103,7 +95,7 @@ impl OpenStreams {
 
 impl Body {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -112,13 +104,13 @@ pub(super) fn list(node: &LocalNode) -> Result<Vec<StreamInfo>> {
     let target = Target::of(&node.handle)?;
     let fault = |error| failed(Op::Xattr, &node.handle.path(), error);
     let mut found = Vec::new();
-    for attribute in target.names().map_err(fault)? {
+    for attribute in xattr::list(&target.node()).map_err(fault)? {
         let Some(name) = name_of(&attribute) else {
             continue;
         };
         // `None`: removed since it was listed.
-        if let Some(size) = target.size(&attribute).map_err(fault)? {
-            let size = size.saturating_sub(1) as u64;
+        if let Some(size) = xattr::size(&target.node(), &attribute).map_err(fault)? {
+            let size = content_size(size) as u64;
             found.push(StreamInfo { name, size });
         }
     }
@@ -131,7 +123,7 @@ pub(super) fn open(node: &LocalNode, name: &Name, how: &StreamOpen) -> Result<(A
     xattrs::require_attributes(&node.handle, node.kind)?;
     let refused = |kind| Err(Error::new(Op::Open, &node.handle.path(), kind));
     let lock = node.core.changing(node.handle.id());
-    let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = lock.lock();
     let target = Target::of(&node.handle)?;
     let known = find(node, &target, name)?;
     let (attribute, made) = match known {
@@ -139,17 +131,21 @@ pub(super) fn open(node: &LocalNode, name: &Name, how: &StreamOpen) -> Result<(A
         Some(attribute) => (attribute, false),
         None if !how.create => return refused(ErrorKind::NotFound),
         None => {
-            let attribute = attribute_of(node, name)?;
-            target
-                .set(&attribute, &[0], XattrFlags::CREATE)
-                .map_err(|error| xattrs::value_fault(&node.handle, error))?;
+            let attribute = named(node, name)?;
+            xattr::set_with(
+                &target.node(),
+                &attribute,
+                &value_of(Vec::new()),
+                XattrFlags::CREATE,
+            )
+            .map_err(|error| xattrs::value_fault(&node.handle, error))?;
             (attribute, true)
         }
     };
     let stream = StreamNode {
         core: Arc::clone(&node.core),
-        base: Arc::clone(&node.handle),
-        base_kind: node.kind,
+        file: Arc::clone(&node.handle),
+        file_kind: node.kind,
         body: node.core.streams.body(node.handle.id(), &attribute),
     };
     Ok((Arc::new(stream), made))
@@ -158,27 +154,25 @@ pub(super) fn open(node: &LocalNode, name: &Name, how: &StreamOpen) -> Result<(A
 /// Removes a stream; who has it open keeps its content.
 pub(super) fn remove(node: &LocalNode, name: &Name) -> Result<()> {
     let lock = node.core.changing(node.handle.id());
-    let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = lock.lock();
     let target = Target::of(&node.handle)?;
     let Some(attribute) = find(node, &target, name)? else {
         return Err(Error::new(Op::Remove, &node.handle.path(), ErrorKind::NotFound));
     };
     detach(node, &target, &attribute)?;
-    target
-        .remove(&attribute)
-        .map_err(|error| failed(Op::Remove, &node.handle.path(), error))
+    xattr::remove(&target.node(), &attribute).map_err(|error| failed(Op::Remove, &node.handle.path(), error))
 }
 
 /// Renames a stream.
 pub(super) fn rename(node: &LocalNode, name: &Name, to: &Name, replace: bool) -> Result<()> {
     let refused = |kind| Err(Error::new(Op::Rename, &node.handle.path(), kind));
     let lock = node.core.changing(node.handle.id());
-    let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = lock.lock();
     let target = Target::of(&node.handle)?;
     let Some(old) = find(node, &target, name)? else {
         return refused(ErrorKind::NotFound);
     };
-    let new = attribute_of(node, to)?;
+    let new = named(node, to)?;
     if old == new {
         return Ok(());
     }
@@ -195,19 +189,20 @@ pub(super) fn rename(node: &LocalNode, name: &Name, to: &Name, replace: bool) ->
     // Nobody writes while the value moves.
     let mut state = body.as_ref().map(|body| body.lock());
     let moved = (|| {
-        let value = target.get(&old)?.unwrap_or_else(|| vec![0]);
+        let node = &target.node();
+        let value = xattr::get(node, &old)?.unwrap_or_else(|| value_of(Vec::new()));
         if let Some(taken) = taken.filter(|taken| *taken != new) {
-            target.remove(&taken)?;
+            xattr::remove(node, &taken)?;
         }
-        match target.set(&new, &value, XattrFlags::empty()) {
+        match xattr::set(node, &new, &value) {
             // No room for both at once.
             Err(Errno::NOSPC | Errno::RANGE | Errno::TOOBIG) => {}
-            result => return result.and_then(|()| target.remove(&old)),
+            result => return result.and_then(|()| xattr::remove(node, &old)),
         }
-        target.remove(&old)?;
-        let moved = target.set(&new, &value, XattrFlags::empty());
+        xattr::remove(node, &old)?;
+        let moved = xattr::set(node, &new, &value);
         if moved.is_err() {
-            target.set(&old, &value, XattrFlags::empty())?;
+            xattr::set(node, &old, &value)?;
         }
         moved
     })();
@@ -250,8 +245,7 @@ fn detach(node: &LocalNode, target: &Target, attribute: &[u8]) -> Result<()> {
         return Ok(());
     };
     let mut state = body.lock();
-    let value = target
-        .get(attribute)
+    let value = xattr::get(&target.node(), attribute)
         .map_err(|error| failed(Op::Remove, &node.handle.path(), error))?;
     *state = State::Removed(content_of(value.unwrap_or_default()));
     Ok(())
@@ -259,54 +253,41 @@ fn detach(node: &LocalNode, target: &Target, attribute: &[u8]) -> Result<()> {
 
 /// The attribute of a stream, as it is written or with another case.
 fn find(node: &LocalNode, target: &Target, name: &Name) -> Result<Option<Vec<u8>>> {
-    let attribute = attribute_of(node, name)?;
+    let attribute = named(node, name)?;
     let fault = |error| failed(Op::Xattr, &node.handle.path(), error);
-    if target.size(&attribute).map_err(fault)?.is_some() {
+    if xattr::size(&target.node(), &attribute).map_err(fault)?.is_some() {
         return Ok(Some(attribute));
     }
-    let names = target.names().map_err(fault)?;
+    let names = xattr::list(&target.node()).map_err(fault)?;
     Ok(names
         .into_iter()
         .find(|known| name_of(known).is_some_and(|known| fold::equal(known.as_bytes(), name.as_bytes()))))
 }
 
-fn attribute_of(node: &LocalNode, name: &Name) -> Result<Vec<u8>> {
-    let bytes = name.as_bytes();
-    if bytes.len() > NAME_MAX || bytes.contains(&b':') {
-        return Err(Error::new(Op::Open, &node.handle.path(), ErrorKind::NameRefused));
-    }
-    Ok([STREAM_XATTR_PREFIX, bytes, SUFFIX].concat())
-}
-
-fn name_of(attribute: &[u8]) -> Option<Name> {
-    let name = attribute.strip_prefix(STREAM_XATTR_PREFIX)?;
-    Name::new(name.strip_suffix(SUFFIX).unwrap_or(name))
-}
-
-/// The value without its NUL.
-fn content_of(mut value: Vec<u8>) -> Vec<u8> {
-    value.pop();
-    value
+/// The attribute of a stream; an error if no stream can have that name.
+fn named(node: &LocalNode, name: &Name) -> Result<Vec<u8>> {
+    attribute_of(name).ok_or_else(|| Error::new(Op::Open, &node.handle.path(), ErrorKind::NameRefused))
 }
 
 impl StreamNode {
     fn failed(&self, op: Op) -> impl Fn(Errno) -> Error + '_ {
-        move |error| failed(op, &self.base.path(), error)
+        move |error| failed(op, &self.file.path(), error)
     }
 
     fn refuse<T>(&self, op: Op, kind: ErrorKind) -> Result<T> {
-        Err(Error::new(op, &self.base.path(), kind))
+        Err(Error::new(op, &self.file.path(), kind))
     }
 
     fn content(&self, op: Op, state: &State) -> Result<Vec<u8>> {
         match state {
             State::Removed(content) => Ok(content.clone()),
             State::Kept(attribute) => {
-                let value = Target::of(&self.base)?.get(attribute).map_err(self.failed(op))?;
+                let value =
+                    xattr::get(&Target::of(&self.file)?.node(), attribute).map_err(self.failed(op))?;
                 // Removed behind the store's back.
                 value
                     .map(content_of)
-                    .ok_or_else(|| Error::new(op, &self.base.path(), ErrorKind::Gone))
+                    .ok_or_else(|| Error::new(op, &self.file.path(), ErrorKind::Gone))
             }
         }
     }
@@ -318,10 +299,8 @@ impl StreamNode {
         match &mut *state {
             State::Removed(kept) => *kept = content,
             State::Kept(attribute) => {
-                content.push(0);
-                Target::of(&self.base)?
-                    .set(attribute, &content, XattrFlags::empty())
-                    .map_err(|error| xattrs::value_fault(&self.base, error))?;
+                xattr::set(&Target::of(&self.file)?.node(), attribute, &value_of(content))
+                    .map_err(|error| xattrs::value_fault(&self.file, error))?;
             }
         }
         Ok(())
@@ -339,8 +318,8 @@ impl StreamNode {
     fn file(&self) -> LocalNode {
         LocalNode {
             core: Arc::clone(&self.core),
-            handle: Arc::clone(&self.base),
-            kind: self.base_kind,
+            handle: Arc::clone(&self.file),
+            kind: self.file_kind,
             access: Access::Attributes,
         }
     }
@@ -356,7 +335,7 @@ impl Drop for StreamNode {
         self.body = Arc::new(Body {
             state: Mutex::new(State::Removed(Vec::new())),
         });
-        self.core.streams.tidy(self.base.id(), &attribute);
+        self.core.streams.tidy(self.file.id(), &attribute);
     }
 }
 
@@ -369,10 +348,9 @@ impl Node for StreamNode {
         let mut stat = self.file().stat()?;
         let size = match &*self.body.lock() {
             State::Removed(content) => content.len(),
-            State::Kept(attribute) => Target::of(&self.base)?
-                .size(attribute)
+            State::Kept(attribute) => xattr::size(&Target::of(&self.file)?.node(), attribute)
                 .map_err(self.failed(Op::Stat))?
-                .map_or(0, |size| size.saturating_sub(1)),
+                .map_or(0, content_size),
         };
         stat.kind = ropeway_vfs::Kind::File;
         stat.size = size as u64;
@@ -475,21 +453,19 @@ impl Node for StreamNode {
     }
 
     fn security(&self) -> Result<Option<Vec<u8>>> {
-        xattrs::security(&self.base)
+        xattrs::security(&self.file)
     }
 
     fn set_security(&self, descriptor: &[u8]) -> Result<()> {
-        xattrs::set_security(&self.base, self.base_kind, descriptor)?;
-        self.core.guard();
-        Ok(())
+        xattrs::set_security(&self.file, self.file_kind, descriptor)
     }
 
     fn eas(&self) -> Result<Vec<Xattr>> {
-        xattrs::eas(&self.base)
+        xattrs::eas(&self.file)
     }
 
     fn set_ea(&self, name: &[u8], value: &[u8]) -> Result<()> {
-        xattrs::set_ea(&self.base, self.base_kind, name, value)
+        xattrs::set_ea(&self.file, self.file_kind, name, value)
     }
 
     fn watch(&self, _: bool) -> Result<Watching> {

@@ -1,34 +1,33 @@
 //! The names of one folder by their folded forms, in little memory.
 //!
-//! The names stand one behind the other in one piece of memory, each behind its length. A hash table holds where each
-//! begins, with 32 bits of its folded form's hash: 9 bytes a slot, so a name of 20 bytes takes 32 to 45 in all. What
-//! was removed leaves a gap until half of the text is gaps; then the text is written anew.
+//! One buffer holds all names, each after its length. A hash table holds the position of each name with 32
+//! bits of the hash of its folded form: 9 bytes for each slot, so a name of 20 bytes takes 32 to 45 in all.
+//! A removed name leaves a gap. When half of the buffer is gaps, it is compacted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::winmeta::fold;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use ropeway_vfs::Name;
 
-use super::fold;
-
-/// Bytes of a name's length, before it.
+/// Bytes of the length before a name.
 const LENGTH: usize = 2;
-/// A text with fewer bytes of gaps is left as it is (a guess).
+/// A buffer with fewer bytes of gaps is not compacted (a guess).
 const GAPS_MIN: usize = 4096;
 
-/// Bytes that many tables take together.
+/// Counter of the bytes of many tables together.
 #[derive(Clone, Default)]
 pub(super) struct Spent(Arc<AtomicUsize>);
 
 impl Spent {
-    /// Now.
+    /// Returns the present count.
     pub(super) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// What was `before` is `now`.
+    /// Replaces `before` bytes by `now`.
     pub(super) fn change(&self, before: usize, now: usize) {
         if now >= before {
             self.0.fetch_add(now - before, Ordering::Relaxed);
@@ -38,18 +37,18 @@ impl Spent {
     }
 }
 
-/// Names of one folder.
+/// The names of one folder.
 pub(super) struct Table {
     places: HashTable<Place>,
     text: Vec<u8>,
-    /// Bytes of `text` that belong to no name any more.
+    /// Bytes of `text` that belong to removed names.
     gaps: usize,
     spent: Spent,
-    /// What of `spent` is this table's.
+    /// This table's share of `spent`.
     own: usize,
 }
 
-/// Where a name stands.
+/// Position of a name in the buffer.
 #[derive(Clone, Copy)]
 struct Place {
     hash: u32,
@@ -67,10 +66,10 @@ impl Table {
         }
     }
 
-    /// Adds a name, whose folded form has this hash, if it is not there.
+    /// Adds a name, whose folded form has this hash, unless it is there.
     pub(super) fn insert(&mut self, hash: u64, name: &[u8]) {
         let (Ok(length), Ok(at)) = (u16::try_from(name.len()), u32::try_from(self.text.len())) else {
-            // No volume has such names, and no budget is so large.
+            // No volume has such long names, and no budget is that large.
             return;
         };
         let hash = short(hash);
@@ -82,7 +81,7 @@ impl Table {
         free.insert(Place { hash, at });
         let needed = LENGTH + name.len();
         if self.text.capacity() - self.text.len() < needed {
-            // A quarter more at a time: twice as much would waste a third of the budget.
+            // Grow by a quarter: doubling would waste a third of the budget.
             self.text
                 .reserve_exact(needed.max(self.text.capacity() / 4).max(64));
         }
@@ -91,7 +90,7 @@ impl Table {
         self.account();
     }
 
-    /// Takes a name out, if it is there.
+    /// Removes a name if it is there.
     pub(super) fn remove(&mut self, hash: u64, name: &[u8]) {
         let hash = short(hash);
         let text = &self.text;
@@ -106,7 +105,7 @@ impl Table {
         }
     }
 
-    /// The first name in order whose folded form this is.
+    /// Returns the first name in order that has this folded form.
     pub(super) fn find(&self, hash: u64, folded: &[u8]) -> Option<Name> {
         let hash = short(hash);
         self.places
@@ -122,7 +121,7 @@ impl Table {
         let mut text = Vec::with_capacity(self.text.len() - self.gaps);
         for place in &mut self.places {
             let name = name_at(&self.text, *place);
-            // It was as long before, and shorter texts have smaller places.
+            // The length fitted before, and positions in a shorter buffer are smaller.
             let (Ok(length), Ok(at)) = (u16::try_from(name.len()), u32::try_from(text.len())) else {
                 continue;
             };
@@ -157,12 +156,12 @@ fn name_at(text: &[u8], place: Place) -> &[u8] {
     &text[..usize::from(u16::from_le_bytes([length[0], length[1]]))]
 }
 
-/// The part of a hash that is kept.
+/// Returns the part of a hash that the table stores.
 fn short(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// All bits of a hash that the table wants, of those that are kept: Fibonacci hashing.
+/// Spreads a stored hash over the 64 bits that the table wants: Fibonacci hashing.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -219,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        /// Hashes that are all the same, too.
+        /// Also with colliding hashes.
         #[test]
         fn it_is_a_set_of_names(
             steps in proptest::collection::vec((any::<bool>(), "[aAbBäÄ]{1,3}"), 0..200),

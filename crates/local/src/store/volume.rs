@@ -1,4 +1,4 @@
-//! What kind of volume the root lies on: what can be asked of it, by statfs(2)'s magic numbers (linux/magic.h).
+//! Features of the root's volume, by the magic numbers of statfs(2) (linux/magic.h).
 
 use std::os::fd::BorrowedFd;
 
@@ -7,13 +7,14 @@ use ropeway_vfs::{Space, Timestamp};
 use rustix::fs::{StatVfsMountFlags, StatxFlags, fgetxattr, fstatfs, fstatvfs};
 use rustix::io::Errno;
 
-use super::dos;
 use crate::stat;
+use crate::winmeta::dos;
 
 /// Volumes whose pages are always in memory: tmpfs, ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Volumes that others change without this kernel noticing: nfs, fuse, smb2, cifs, 9p, ceph, afs, ocfs2, gfs2, coda.
+/// Volumes that other machines change unseen by this kernel: nfs, fuse, smb2, cifs, 9p, ceph, afs, ocfs2,
+/// gfs2, coda.
 const SHARED: [u64; 10] = [
     0x6969,
     0x6573_5546,
@@ -27,24 +28,24 @@ const SHARED: [u64; 10] = [
     0x7375_7245,
 ];
 
-/// Volumes that look names up without regard to case themselves: msdos (vfat), exfat, smb2, cifs.
+/// Case-insensitive volumes: msdos (vfat), exfat, smb2, cifs.
 const CASELESS: [u64; 4] = [0x4d44, 0x2011_bab0, 0xfe53_4d42, 0xff53_4d42];
 
 /// Volumes without holes: msdos (vfat), exfat, hfs+.
 const SOLID: [u64; 3] = [0x4d44, 0x2011_bab0, 0x482b];
 
-/// How names of a folder can be kept in an index.
+/// Ways to keep the index of a folder current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Indexing {
-    /// inotify tells all changes.
+    /// inotify reports all changes.
     Watched,
-    /// Only reading the folder tells.
+    /// Only reading the folder shows changes.
     Rescanned,
-    /// Nothing is to be found that the volume has not found itself.
+    /// No index: the volume finds other spellings itself.
     Needless,
 }
 
-/// How the volume that holds a descriptor is indexed.
+/// Returns how folders of a descriptor's volume are indexed.
 pub(super) fn indexing(fd: BorrowedFd<'_>) -> Indexing {
     let magic = magic(fd);
     if CASELESS.contains(&magic) {
@@ -56,12 +57,12 @@ pub(super) fn indexing(fd: BorrowedFd<'_>) -> Indexing {
     }
 }
 
-/// Whether all reads are from memory.
+/// Whether all reads of the volume are from memory.
 pub(super) fn in_memory(fd: BorrowedFd<'_>) -> bool {
     IN_MEMORY.contains(&magic(fd))
 }
 
-/// What the store can hold.
+/// Returns the features of a store on the volume.
 pub(super) fn features(root: BorrowedFd<'_>) -> rustix::io::Result<StoreFeatures> {
     let volume = fstatvfs(root)?;
     let stat = stat::raw(root, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?;
@@ -86,7 +87,7 @@ pub(super) fn features(root: BorrowedFd<'_>) -> rustix::io::Result<StoreFeatures
     })
 }
 
-/// Room on the volume.
+/// Returns the space of the volume.
 pub(super) fn space(root: BorrowedFd<'_>) -> rustix::io::Result<Space> {
     let volume = fstatvfs(root)?;
     Ok(Space {
@@ -104,7 +105,7 @@ fn has_xattrs(root: BorrowedFd<'_>) -> bool {
     )
 }
 
-/// 0 if it cannot be told. Some magic numbers have their highest bit set: only 32 bits count.
+/// Returns the magic number of the type; 0 if unknown. Only 32 bits count: some have the highest bit set.
 fn magic(fd: BorrowedFd<'_>) -> u64 {
     fstatfs(fd).map_or(0, |volume| u64::from(volume.f_type as u32))
 }

@@ -1,4 +1,4 @@
-//! fanotify(7), for watching what other processes do to files and folders, and file handles, by which its events name them.
+//! fanotify(7) watches changes by other processes; file handles name the nodes in its events.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -24,7 +24,7 @@ struct RawHandle {
     bytes: [u8; HANDLE_MAX],
 }
 
-/// A group whose events name folders and entries; without any privilege from Linux 5.13 on.
+/// Makes a group whose events name folders and entries. Needs no privilege from Linux 5.13 on.
 pub(crate) fn group() -> rustix::io::Result<OwnedFd> {
     let flags = libc::FAN_CLOEXEC
         | libc::FAN_NONBLOCK
@@ -40,7 +40,7 @@ pub(crate) fn group() -> rustix::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Adds to what is asked of an open node, or takes from it.
+/// Adds events to the mark of an open node, or removes them.
 pub(crate) fn mark(
     group: BorrowedFd<'_>,
     add: bool,
@@ -48,7 +48,7 @@ pub(crate) fn mark(
     node: BorrowedFd<'_>,
 ) -> rustix::io::Result<()> {
     match mark_at(group, add, mask, node.as_raw_fd(), None) {
-        // Of a descriptor that only says which node it is, the magic link leads there.
+        // A descriptor opened with `O_PATH` is marked through its magic link.
         Err(Errno::BADF) => {
             let link = format!("/proc/self/fd/{}", node.as_raw_fd());
             let link = CString::new(link).map_err(|_| Errno::INVAL)?;
@@ -76,7 +76,7 @@ fn mark_at(
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// The handle of an open node, as events have it.
+/// Returns the handle of an open node, as in events.
 pub(crate) fn handle_of(node: BorrowedFd<'_>) -> rustix::io::Result<FileHandle> {
     // Volumes that cannot open nodes by handle have handles for this purpose from Linux 6.5 on.
     match name_to_handle(node, libc::AT_EMPTY_PATH | libc::AT_HANDLE_FID) {

@@ -1,5 +1,5 @@
-//! Locks of open file descriptions (fcntl(2)): seen by every process of every machine that mounts the volume, kept until
-//! the description is closed, also by the death of its process.
+//! Locks of open file descriptions (fcntl(2)). Every process of every machine that mounts the volume sees
+//! them. They last until the description is closed, also by the end of its process.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -37,7 +37,7 @@ fn flock(range: LockRange, what: LockType) -> libc::flock {
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     lock.l_start = range.first;
-    // No length stands for all that follows.
+    // A length of 0 means up to the end.
     lock.l_len = match range.last {
         i64::MAX => 0,
         last => last - range.first + 1,
@@ -45,12 +45,12 @@ fn flock(range: LockRange, what: LockType) -> libc::flock {
     lock
 }
 
-/// Locks the whole file for writing; `false` while somebody else holds a lock.
+/// Locks the whole file for writing; returns `false` while another holder has a lock.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
     try_lock_range(fd, LockRange::ALL, LockType::Write)
 }
 
-/// Locks or unlocks a range; `false` while somebody else holds a lock that excludes it.
+/// Locks or unlocks a range; returns `false` while a lock of another holder excludes it.
 pub(crate) fn try_lock_range(fd: BorrowedFd<'_>, range: LockRange, what: LockType) -> io::Result<bool> {
     let lock = flock(range, what);
     // SAFETY: the descriptor is borrowed and `lock` lives for the whole call.
@@ -65,7 +65,7 @@ pub(crate) fn try_lock_range(fd: BorrowedFd<'_>, range: LockRange, what: LockTyp
     }
 }
 
-/// Whether somebody else holds a lock that excludes this one.
+/// Whether another holder has a lock that excludes this one.
 pub(crate) fn is_locked(fd: BorrowedFd<'_>, range: LockRange, what: LockType) -> io::Result<bool> {
     let mut lock = flock(range, what);
     // SAFETY: the descriptor is borrowed, and `lock` lives for the whole call and is this call's alone.

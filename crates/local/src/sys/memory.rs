@@ -1,8 +1,8 @@
-//! Memory that the allocator keeps.
+//! Returns memory that the allocator keeps.
 
-/// Gives the system back what was freed and is kept for later; of a C library that cannot, nothing.
+/// Returns freed memory to the system, if the C library can.
 ///
-/// Threads that had much at once leave it with the allocator otherwise: glibc keeps an arena for each.
+/// Without this, memory that a thread has freed may stay with the allocator: glibc keeps an arena for each.
 pub fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim(3) takes the allocator's own locks and touches nothing that is in use.

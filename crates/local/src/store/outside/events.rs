@@ -1,4 +1,4 @@
-//! fanotify's events, taken apart (fanotify(7), "Reading fanotify events").
+//! Parser of fanotify's events (fanotify(7), "Reading fanotify events").
 
 use ropeway_vfs::Name;
 
@@ -7,7 +7,7 @@ use crate::sys::fanotify::FileHandle;
 /// A node by its volume and handle.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Key {
-    /// As statvfs(3) puts its two halves together.
+    /// Both halves of the volume's id, combined as statvfs(3) does.
     pub(super) volume: u64,
     pub(super) handle: FileHandle,
 }
@@ -15,21 +15,21 @@ pub(super) struct Key {
 /// A name in a folder.
 pub(super) type Spot = (Key, Name);
 
-/// One event; what was merged into it has several bits in its mask.
+/// One event. The mask of merged events has several bits.
 #[derive(Debug, Default)]
 pub(super) struct Event {
     pub(super) mask: u64,
-    /// The process that did it; 0 for another one, where this one has no privilege.
+    /// The process that caused it; 0 for other processes if this one has no privilege.
     pub(super) process: i32,
     /// The node that it happened to.
     pub(super) node: Option<Key>,
     /// The watched folder that it happened to.
     pub(super) folder: Option<Key>,
-    /// The entry that it happened to.
+    /// The entry of a folder that it happened to.
     pub(super) entry: Option<Spot>,
-    /// Where it was before it was renamed.
+    /// The entry before a rename.
     pub(super) old: Option<Spot>,
-    /// Where it is since.
+    /// The entry after a rename.
     pub(super) new: Option<Spot>,
 }
 
@@ -38,7 +38,7 @@ const METADATA_LEN: usize = 24;
 /// `struct fanotify_event_info_header` and `__kernel_fsid_t`, then length and type of the handle.
 const RECORD_LEN: usize = 4 + 8 + 8;
 
-/// All events of what one read(2) gave.
+/// Returns all events in the result of one read(2).
 pub(super) fn events(mut bytes: &[u8]) -> impl Iterator<Item = Event> + '_ {
     std::iter::from_fn(move || {
         let length = u32_at(bytes, 0)? as usize;

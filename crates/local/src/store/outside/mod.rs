@@ -1,39 +1,41 @@
-//! What others do beneath the root, by fanotify.
+//! Changes beneath the root by other programs, by fanotify.
 //!
 //! ```text
 //!  Node::watch ── mark on the inode ──▶ kernel ──▶ thread ── not of this process? ──▶ Observer
-//!                   └ books: who needs which mark, where watched folders lie
+//!                   └ mark_table: which watch needs which mark, paths of watched folders
 //! ```
-//! One group of inode marks for a store, which needs no privilege: the kernel then names no other process, but tells this
-//! one's own events apart, and that is all there is to know. Events of this process serve to watch the folders that it makes
-//! beneath watched ones. The thread reads every [`PAUSE`] at most, so that a client that writes much and is alone does
-//! not wake it for each write: meanwhile the kernel merges what is alike.
+//! A store has one group of inode marks, which needs no privilege. Without privilege the kernel does not name
+//! the process of an event, but it does mark events of this process, which is enough. Events of this process
+//! are used to watch the folders that it makes beneath watched ones. The thread reads at most once in each
+//! [`PAUSE`], so that a single client that writes much does not wake it for each write; meanwhile the kernel
+//! merges equal events.
 //!
-//! What is written through a memory mapping the kernel does not tell. A mark is removed by the node itself; where that
-//! cannot be opened any more, because others renamed it after its descriptor was given up, the mark stays until the
-//! inode goes, and counts.
+//! The kernel does not report writes through a memory mapping. Removing a mark takes the node. If the node
+//! cannot be opened any more, because another program renamed it after its descriptor was closed, the mark
+//! stays until the inode goes, and counts.
 
-mod books;
 mod events;
+mod mark_table;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use ropeway_vfs::external::{ExternalChange, Observer};
+use parking_lot::{Mutex, MutexGuard};
+use ropeway_vfs::outside::{Observer, Outside};
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, fstatvfs, statat};
 use rustix::io::Errno;
 
-use self::books::{Books, Growth, Mark, found};
 use self::events::{Key, events};
-use super::base::{Base, failed};
+use self::mark_table::{Growth, Mark, MarkTable, found};
 use super::descriptors::{Descriptors, Handle};
+use super::root::{StoreRoot, failed};
 use crate::sys::fanotify;
 
-/// How often events are read at most.
+/// Shortest time between two reads of events.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
@@ -45,10 +47,10 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Bytes of one getdents64 call.
 const LIST_BYTES: usize = 32 * 1024;
 
-/// What is asked of a file.
+/// Events asked of a file.
 const FILE: u64 = libc::FAN_MODIFY | libc::FAN_ATTRIB | libc::FAN_MOVE_SELF | libc::FAN_DELETE_SELF;
 
-/// What is asked of a folder.
+/// Events asked of a folder.
 const FOLDER: u64 = FILE
     | libc::FAN_CREATE
     | libc::FAN_DELETE
@@ -56,22 +58,22 @@ const FOLDER: u64 = FILE
     | libc::FAN_ONDIR
     | libc::FAN_EVENT_ON_CHILD;
 
-/// What is asked of a folder before Linux 5.17.
+/// Events asked of a folder before Linux 5.17.
 const FOLDER_BEFORE: u64 = FOLDER & !libc::FAN_RENAME | libc::FAN_MOVED_FROM | libc::FAN_MOVED_TO;
 
-/// The most that is watched.
+/// Bounds of what is watched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WatchBounds {
     pub(super) nodes: usize,
     pub(super) folders: usize,
 }
 
-/// Watches what is beneath a root, from the first time that it is asked to.
+/// Watches nodes beneath a root; starts with the first watch.
 pub(super) struct Watcher {
-    base: Arc<Base>,
+    root: Arc<StoreRoot>,
     bounds: WatchBounds,
     observer: Arc<Mutex<Option<Arc<dyn Observer>>>>,
-    /// `None` where the system cannot.
+    /// `None` if the system cannot watch.
     group: OnceLock<Option<Arc<Group>>>,
 }
 
@@ -79,7 +81,7 @@ pub(super) struct Watcher {
 pub(super) struct Watched<'a> {
     pub(super) handle: &'a Arc<Handle>,
     pub(super) directory: bool,
-    /// All beneath it too.
+    /// Whether everything beneath it is watched too.
     pub(super) below: bool,
 }
 
@@ -87,12 +89,12 @@ pub(super) struct Watched<'a> {
 struct Group {
     fd: OwnedFd,
     stop: OwnedFd,
-    base: Arc<Base>,
+    root: Arc<StoreRoot>,
     bounds: WatchBounds,
     process: i32,
     has_rename: AtomicBool,
     warned: AtomicBool,
-    books: Mutex<Books>,
+    mark_table: Mutex<MarkTable>,
     observer: Arc<Mutex<Option<Arc<dyn Observer>>>>,
 }
 
@@ -105,9 +107,9 @@ struct Guard {
 }
 
 impl Watcher {
-    pub(super) fn new(base: &Arc<Base>, bounds: WatchBounds) -> Self {
+    pub(super) fn new(root: &Arc<StoreRoot>, bounds: WatchBounds) -> Self {
         Self {
-            base: Arc::clone(base),
+            root: Arc::clone(root),
             bounds,
             observer: Arc::default(),
             group: OnceLock::new(),
@@ -119,7 +121,7 @@ impl Watcher {
         drop(before);
     }
 
-    /// Watches a node for as long as the answer lives.
+    /// Watches a node until the returned guard is dropped.
     pub(super) fn watch(
         &self,
         descriptors: &Descriptors,
@@ -134,23 +136,23 @@ impl Watcher {
         group.watch(descriptors, what)
     }
 
-    /// A name was changed by this process.
+    /// Records a rename by this process.
     pub(super) fn renamed(&self, from: &RelPath, to: &RelPath) {
         let Some(Some(group)) = self.group.get() else {
             return;
         };
         let needless = {
-            let mut books = group.books();
-            if books.folder_count() == 0 {
+            let mut mark_table = group.mark_table();
+            if mark_table.folder_count() == 0 {
                 return;
             }
-            books.renamed(from, to)
+            mark_table.renamed(from, to)
         };
         group.release_all(&needless);
     }
 
     fn start(&self) -> Option<Arc<Group>> {
-        let group = Group::new(&self.base, self.bounds, &self.observer)
+        let group = Group::new(&self.root, self.bounds, &self.observer)
             .inspect_err(
                 |error| tracing::info!(%error, "what other programs change is not seen: nothing is cached"),
             )
@@ -176,25 +178,25 @@ impl Drop for Watcher {
 
 impl Group {
     fn new(
-        base: &Arc<Base>,
+        root: &Arc<StoreRoot>,
         bounds: WatchBounds,
         observer: &Arc<Mutex<Option<Arc<dyn Observer>>>>,
     ) -> rustix::io::Result<Self> {
         Ok(Self {
             fd: fanotify::group()?,
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            base: Arc::clone(base),
+            root: Arc::clone(root),
             bounds,
             process: rustix::process::getpid().as_raw_pid(),
             has_rename: AtomicBool::new(true),
             warned: AtomicBool::new(false),
-            books: Mutex::default(),
+            mark_table: Mutex::default(),
             observer: Arc::clone(observer),
         })
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        lock(&self.books)
+    fn mark_table(&self) -> MutexGuard<'_, MarkTable> {
+        lock(&self.mark_table)
     }
 
     fn watch(self: &Arc<Self>, descriptors: &Descriptors, what: &Watched<'_>) -> Result<Guard> {
@@ -203,15 +205,16 @@ impl Group {
         let key = key_of(fd.as_fd()).map_err(error)?;
         let tree = what.directory && what.below;
         {
-            // The path stays what it is until it is in the books.
+            // The path stays what it is until it is in the mark_table.
             let _still = descriptors.opening();
             let path = what.directory.then(|| what.handle.path());
-            let mut books = self.books();
-            self.mark(&mut books, fd.as_fd(), &key, what).map_err(error)?;
+            let mut mark_table = self.mark_table();
+            self.mark(&mut mark_table, fd.as_fd(), &key, what)
+                .map_err(error)?;
             if let Some(path) = path {
-                books.place(&key, &path);
+                mark_table.place(&key, &path);
             }
-            if let Some(mark) = books.marks.get_mut(&key) {
+            if let Some(mark) = mark_table.marks.get_mut(&key) {
                 mark.users += 1;
                 mark.trees += u32::from(tree);
             }
@@ -228,15 +231,15 @@ impl Group {
         Ok(guard)
     }
 
-    /// Asks the kernel, if it was not asked yet.
+    /// Adds a mark, unless the node has it.
     fn mark(
         &self,
-        books: &mut Books,
+        mark_table: &mut MarkTable,
         fd: BorrowedFd<'_>,
         key: &Key,
         what: &Watched<'_>,
     ) -> rustix::io::Result<()> {
-        let known = books
+        let known = mark_table
             .marks
             .get(key)
             .filter(|mark| !mark.gone)
@@ -245,11 +248,11 @@ impl Group {
         {
             return Ok(());
         }
-        if known.is_none() && books.marks.len() >= self.bounds.nodes {
+        if known.is_none() && mark_table.marks.len() >= self.bounds.nodes {
             return Err(Errno::NOSPC);
         }
         let mask = self.ask(fd, what.directory)?;
-        let mark = books.marks.entry(key.clone()).or_insert_with(|| Mark {
+        let mark = mark_table.marks.entry(key.clone()).or_insert_with(|| Mark {
             id: what.handle.id(),
             mask,
             users: 0,
@@ -275,8 +278,8 @@ impl Group {
         add(FOLDER_BEFORE)
     }
 
-    /// Watches a folder and all beneath it. `report`: what is found counts as new.
-    fn grow(&self, top: &RelPath, report: &mut Option<Vec<ExternalChange>>) {
+    /// Watches a folder and everything beneath it. `report`: reports what is found as new.
+    fn grow(&self, top: &RelPath, report: &mut Option<Vec<Outside>>) {
         let mut waiting = vec![top.clone()];
         while let Some(path) = waiting.pop() {
             match self.grow_one(&path, &mut waiting, report) {
@@ -300,12 +303,14 @@ impl Group {
         report: &mut Option<Vec<ExternalChange>>,
     ) -> rustix::io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let dir = self.base.open_at(path, flags, 0)?;
+        let dir = self.root.open_at(path, flags, 0)?;
         let key = key_of(dir.as_fd())?;
         {
-            let mut books = self.books();
-            if !books.marks.contains_key(&key) {
-                if books.folder_count() >= self.bounds.folders || books.marks.len() >= self.bounds.nodes {
+            let mut mark_table = self.mark_table();
+            if !mark_table.marks.contains_key(&key) {
+                if mark_table.folder_count() >= self.bounds.folders
+                    || mark_table.marks.len() >= self.bounds.nodes
+                {
                     return Err(Errno::NOSPC);
                 }
                 let mask = self.ask(dir.as_fd(), true)?;
@@ -321,9 +326,9 @@ impl Group {
                     path: None,
                     gone: false,
                 };
-                books.marks.insert(key.clone(), mark);
+                mark_table.marks.insert(key.clone(), mark);
             }
-            books.place(&key, path);
+            mark_table.place(&key, path);
         }
         let mut buffer: Vec<MaybeUninit<u8>> = vec![MaybeUninit::uninit(); LIST_BYTES];
         let mut entries = RawDir::new(&dir, &mut buffer);
@@ -347,10 +352,10 @@ impl Group {
         Ok(())
     }
 
-    /// Unmarks folders that lie there, unless somebody needs them.
+    /// Unmarks the folders at a path, unless a watch needs them.
     fn release_all(&self, folders: &[(RelPath, Key)]) {
         for (path, key) in folders {
-            let Ok(dir) = self.base.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0) else {
+            let Ok(dir) = self.root.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0) else {
                 continue;
             };
             if key_of(dir.as_fd()).as_ref() == Ok(key) {
@@ -359,19 +364,19 @@ impl Group {
         }
     }
 
-    /// Unmarks a node, unless somebody needs it.
+    /// Unmarks a node, unless a watch needs it.
     fn release(&self, key: &Key, fd: Option<BorrowedFd<'_>>) {
-        let mut books = self.books();
-        if books.is_needed(key) {
+        let mut mark_table = self.mark_table();
+        if mark_table.is_needed(key) {
             return;
         }
-        let Some(mark) = books.marks.get(key) else {
+        let Some(mark) = mark_table.marks.get(key) else {
             return;
         };
         let removed =
             fd.is_some_and(|fd| fanotify::mark(self.fd.as_fd(), false, mark.mask, fd) != Err(Errno::NOMEM));
         if mark.gone || removed {
-            books.remove(key);
+            mark_table.remove(key);
         }
     }
 
@@ -385,9 +390,9 @@ impl Group {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => {
                     tracing::warn!(%error, "what other programs change is not seen any more");
-                    let mut told = Vec::new();
-                    self.books().lose(&mut told);
-                    self.tell(&told);
+                    let mut reports = Vec::new();
+                    self.mark_table().lose(&mut reports);
+                    self.tell(&reports);
                     return;
                 }
             }
@@ -408,13 +413,13 @@ impl Group {
     }
 
     fn read(&self, bytes: &[u8]) {
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for event in events(bytes) {
             if event.has(libc::FAN_Q_OVERFLOW) {
                 let trees = {
-                    let books = self.books();
-                    books.lose(&mut told);
-                    books.trees()
+                    let mark_table = self.mark_table();
+                    mark_table.lose(&mut reports);
+                    mark_table.trees()
                 };
                 // Folders that were made may have been missed.
                 for tree in trees {
@@ -424,27 +429,27 @@ impl Group {
             }
             let own = event.process == self.process;
             let is_there = |path: &RelPath| {
-                self.base
+                self.root
                     .open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0)
                     .is_ok()
             };
-            let taken = self.books().take(&event, own, is_there);
-            told.extend(taken.told);
+            let taken = self.mark_table().take(&event, own, is_there);
+            reports.extend(taken.reports);
             self.release_all(&taken.needless);
             for Growth { path, report } in taken.growth {
                 let mut more = report.then(Vec::new);
                 self.grow(&path, &mut more);
-                told.extend(more.into_iter().flatten());
+                reports.extend(more.into_iter().flatten());
             }
         }
-        told.dedup();
-        self.tell(&told);
+        reports.dedup();
+        self.tell(&reports);
     }
 
-    fn tell(&self, told: &[ExternalChange]) {
+    fn tell(&self, reports: &[Outside]) {
         let observer = lock(&self.observer).clone();
-        if let Some(observer) = observer.filter(|_| !told.is_empty()) {
-            observer.changed(told);
+        if let Some(observer) = observer.filter(|_| !reports.is_empty()) {
+            observer.changed(reports);
         }
     }
 }
@@ -452,15 +457,15 @@ impl Group {
 impl Drop for Guard {
     fn drop(&mut self) {
         let below = {
-            let mut books = self.group.books();
-            let Some(mark) = books.marks.get_mut(&self.key) else {
+            let mut mark_table = self.group.mark_table();
+            let Some(mark) = mark_table.marks.get_mut(&self.key) else {
                 return;
             };
             mark.users = mark.users.saturating_sub(1);
             mark.trees = mark.trees.saturating_sub(u32::from(self.tree));
             let last = self.tree && mark.trees == 0;
             let path = mark.path.clone().filter(|_| last);
-            path.map(|path| books.within(&path)).unwrap_or_default()
+            path.map(|path| mark_table.within(&path)).unwrap_or_default()
         };
         let fd = self.handle.fd(Op::Watch).ok();
         self.group.release(&self.key, fd.as_ref().map(AsFd::as_fd));
@@ -475,5 +480,5 @@ fn key_of(fd: BorrowedFd<'_>) -> rustix::io::Result<Key> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

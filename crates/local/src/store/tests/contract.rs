@@ -441,7 +441,7 @@ fn local_store_keeps_the_contract_without_openat2() {
     check_store(|| {
         let folder = tempfile::tempdir_in(parent.path()).unwrap();
         let store = super::store(folder.path());
-        store.core.base.forget_openat2();
+        store.core.root.forget_openat2();
         (folder, Box::new(store))
     });
 }

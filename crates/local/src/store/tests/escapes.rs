@@ -51,7 +51,7 @@ fn links_out_are_refused_by_every_call() {
             let scene = scene(parent.path());
             let store = store(&scene.root);
             if walking {
-                store.core.base.forget_openat2();
+                store.core.root.forget_openat2();
             }
             let absolute = scene.outside.to_str().unwrap().to_owned();
             for target in [

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{Mode, OFlags, openat};
 
 use super::*;
-use crate::store::xattrs::{dos_at, dos_at_by_path, dos_by_path, dos_of, dos_of_path};
+use crate::winmeta::dos;
 
 #[test]
 fn attributes_are_found_by_every_way() {
@@ -26,11 +26,11 @@ fn attributes_are_found_by_every_way() {
             let open = |flags| openat(&root, name, flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
             let (file, node) = (open(OFlags::RDONLY), open(OFlags::PATH));
             let found = [
-                dos_at(root.as_fd(), name),
-                dos_at_by_path(root.as_fd(), name),
-                dos_of(file.as_fd()),
-                dos_of_path(node.as_fd()),
-                dos_by_path(node.as_fd()),
+                dos::at(root.as_fd(), name),
+                dos::at_by_path(root.as_fd(), name),
+                dos::of_file(file.as_fd()),
+                dos::of_path(node.as_fd()),
+                dos::by_path(node.as_fd()),
             ];
             for dos in found {
                 assert_eq!(dos.unwrap().attributes, wanted);
@@ -38,12 +38,12 @@ fn attributes_are_found_by_every_way() {
         }
         // A link's own, which it cannot have.
         for dos in [
-            dos_at(root.as_fd(), c"link"),
-            dos_at_by_path(root.as_fd(), c"link"),
+            dos::at(root.as_fd(), c"link"),
+            dos::at_by_path(root.as_fd(), c"link"),
         ] {
             assert_eq!(dos.unwrap().attributes, None);
         }
-        for dos in [dos_at(root.as_fd(), c"no"), dos_at_by_path(root.as_fd(), c"no")] {
+        for dos in [dos::at(root.as_fd(), c"no"), dos::at_by_path(root.as_fd(), c"no")] {
             assert_eq!(dos.unwrap_err(), rustix::io::Errno::NOENT);
         }
     }

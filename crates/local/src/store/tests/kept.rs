@@ -169,8 +169,11 @@ pub(super) fn security_and_eas_are_kept(store: &dyn Store) {
     for at in ["f", "d"] {
         let node = open(store, at, &LOOK);
         assert_eq!(node.security().unwrap(), None);
-        node.set_security(&[1, 2, 3]).unwrap();
-        assert_eq!(node.security().unwrap().unwrap(), [1, 2, 3]);
+        // Revision 1, DACL present and NULL, self-relative ([MS-DTYP] 2.4.6).
+        let descriptor = [&[1, 0, 4, 0x80][..], &[0; 16]].concat();
+        node.set_security(&descriptor).unwrap();
+        assert_eq!(node.security().unwrap().unwrap(), descriptor);
+        assert!(node.set_security(&[1, 2, 3]).is_err(), "no descriptor");
         let hidden = NodeChange {
             dos_attributes: Some(2),
             ..NodeChange::default()

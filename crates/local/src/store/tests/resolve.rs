@@ -288,7 +288,7 @@ fn alike(folder: &Path, name: &str) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let mut there: Vec<String> = entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|other| crate::store::fold::equal(other.as_bytes(), name.as_bytes()))
+        .filter(|other| crate::winmeta::fold::equal(other.as_bytes(), name.as_bytes()))
         .collect();
     there.sort();
     there

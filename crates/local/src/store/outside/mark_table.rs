@@ -1,4 +1,4 @@
-//! What is watched: marks by handle, folders by path.
+//! The watched nodes: marks by handle, folders by path.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,42 +7,42 @@ use ropeway_vfs::{FileId, Name, RelPath};
 
 use super::events::{Event, Key, Spot};
 
-/// A node that the kernel was asked to tell of.
+/// A node with a mark.
 #[derive(Debug)]
 pub(super) struct Mark {
     pub(super) id: FileId,
-    /// What was asked.
+    /// The events asked for.
     pub(super) mask: u64,
-    /// Guards that stand for it.
+    /// Number of guards of the node.
     pub(super) users: u32,
-    /// Those of them that stand for all beneath it too.
+    /// Number of those that watch everything beneath it too.
     pub(super) trees: u32,
-    /// Of a folder: where it lies, as far as known.
+    /// Path of a folder, as far as known.
     pub(super) path: Option<RelPath>,
-    /// The kernel has forgotten it with the node.
+    /// Whether the node is gone, and the mark with it.
     pub(super) gone: bool,
 }
 
 /// All marks of a store.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(super) struct MarkTable {
     pub(super) marks: HashMap<Key, Mark>,
     folders: BTreeMap<RelPath, Key>,
 }
 
-/// A folder that appeared where all beneath is watched.
+/// A new folder beneath a watched tree.
 pub(super) struct Growth {
     pub(super) path: RelPath,
-    /// What is in it is news.
+    /// Whether its content is to be reported as new.
     pub(super) report: bool,
 }
 
-impl Books {
+impl MarkTable {
     pub(super) fn folder_count(&self) -> usize {
         self.folders.len()
     }
 
-    /// The folder lies there now.
+    /// Records the path of a folder.
     pub(super) fn place(&mut self, key: &Key, path: &RelPath) {
         let Some(mark) = self.marks.get_mut(key) else {
             return;
@@ -61,7 +61,7 @@ impl Books {
         }
     }
 
-    /// It is not watched any more.
+    /// Removes a mark.
     pub(super) fn remove(&mut self, key: &Key) {
         if let Some(path) = self.marks.remove(key).and_then(|mark| mark.path)
             && self.folders.get(&path) == Some(key)
@@ -70,7 +70,7 @@ impl Books {
         }
     }
 
-    /// Whether all beneath one of the folders above it, or it itself, is watched.
+    /// Whether the folder itself or one above it is watched with everything beneath.
     pub(super) fn is_covered(&self, path: &RelPath) -> bool {
         let mut above = Some(path.clone());
         while let Some(folder) = above {
@@ -83,7 +83,7 @@ impl Books {
         false
     }
 
-    /// Whether the folder has to stay marked.
+    /// Whether the mark of a folder is still needed.
     pub(super) fn is_needed(&self, key: &Key) -> bool {
         let Some(mark) = self.marks.get(key) else {
             return false;
@@ -91,9 +91,9 @@ impl Books {
         mark.users > 0 || mark.path.as_ref().is_some_and(|path| self.is_covered(path))
     }
 
-    /// Watched folders at a path and beneath it.
+    /// Returns the watched folders at a path and beneath it.
     pub(super) fn within(&self, path: &RelPath) -> Vec<(RelPath, Key)> {
-        // Names sort between the folder's own and its neighbours': `/` is less than most of what a name may go on with.
+        // Other names may sort between a folder and its content: `/` is not the lowest byte of a name.
         let from = self.folders.range(path.clone()..);
         from.take_while(|(other, _)| other.as_bytes().starts_with(path.as_bytes()))
             .filter(|(other, _)| other.strip_prefix(path).is_some())
@@ -101,7 +101,7 @@ impl Books {
             .collect()
     }
 
-    /// A name was changed. What lies there and needs no watching any more is the answer.
+    /// Records a rename. Returns the folders there that need no mark any more.
     pub(super) fn renamed(&mut self, from: &RelPath, to: &RelPath) -> Vec<(RelPath, Key)> {
         let mut needless = Vec::new();
         for (path, key) in self.within(from) {
@@ -116,7 +116,7 @@ impl Books {
         needless
     }
 
-    /// What lay there is somewhere else, nobody knows where: its marks stay until their nodes go.
+    /// Forgets the paths of folders that were moved to an unknown place; their marks stay until the nodes go.
     fn forget(&mut self, path: &RelPath) {
         for (path, key) in self.within(path) {
             self.folders.remove(&path);
@@ -130,26 +130,26 @@ impl Books {
         Some(self.marks.get(key)?.path.as_ref()?.join(name))
     }
 
-    fn tell_node(&self, key: &Key, told: &mut Vec<ExternalChange>) {
+    fn report_node(&self, key: &Key, reports: &mut Vec<Outside>) {
         if let Some(mark) = self.marks.get(key).filter(|mark| mark.users > 0) {
-            told.push(ExternalChange::Node(mark.id));
+            reports.push(Outside::Node(mark.id));
         }
     }
 
-    /// Events were lost.
-    pub(super) fn lose(&self, told: &mut Vec<ExternalChange>) {
+    /// Reports lost events for all watched nodes.
+    pub(super) fn lose(&self, reports: &mut Vec<Outside>) {
         let watched = self.marks.values().filter(|mark| mark.users > 0);
-        told.extend(watched.map(|mark| ExternalChange::Node(mark.id)));
-        told.push(ExternalChange::Lost);
+        reports.extend(watched.map(|mark| Outside::Node(mark.id)));
+        reports.push(Outside::Lost);
     }
 
-    /// Folders beneath which all is watched.
+    /// Returns the folders that are watched with everything beneath.
     pub(super) fn trees(&self) -> Vec<RelPath> {
         let trees = self.marks.values().filter(|mark| mark.trees > 0);
         trees.filter_map(|mark| mark.path.clone()).collect()
     }
 
-    /// Takes an event in: what to tell of it (nothing of what this process did), and where all is to be watched now.
+    /// Applies an event. Returns the reports (none for events of this process) and the new folders to watch.
     pub(super) fn take(&mut self, event: &Event, own: bool, is_there: impl Fn(&RelPath) -> bool) -> Taken {
         let mut taken = Taken::default();
         let directory = event.has(libc::FAN_ONDIR);
@@ -160,8 +160,8 @@ impl Books {
         }
         for key in [&event.node, &event.folder].into_iter().flatten() {
             if !own {
-                self.tell_node(key, &mut taken.told);
-                self.tell_itself(key, event, &mut taken.told);
+                self.report_node(key, &mut taken.reports);
+                self.report_folder(key, event, &mut taken.reports);
             }
             if event.has(libc::FAN_DELETE_SELF) {
                 self.vanished(key);
@@ -170,12 +170,12 @@ impl Books {
         taken
     }
 
-    /// A watched folder's own attributes.
-    fn tell_itself(&self, key: &Key, event: &Event, told: &mut Vec<ExternalChange>) {
+    /// Reports a change of a watched folder's own attributes.
+    fn report_folder(&self, key: &Key, event: &Event, reports: &mut Vec<Outside>) {
         let path = self.marks.get(key).and_then(|mark| mark.path.as_ref());
         if let Some(path) = path.filter(|_| event.has(libc::FAN_ATTRIB) && event.folder.as_ref() == Some(key))
         {
-            told.push(ExternalChange::Entry {
+            reports.push(Outside::Entry {
                 path: path.clone(),
                 what: EntryChange::Attributes,
                 directory: true,
@@ -205,7 +205,7 @@ impl Books {
             return;
         };
         if !own {
-            self.tell_node(&spot.0, &mut taken.told);
+            self.report_node(&spot.0, &mut taken.reports);
         }
         let Some(path) = self.path_of(spot) else {
             return;
@@ -219,7 +219,7 @@ impl Books {
         if own {
             return;
         }
-        // Of what was merged the order is lost.
+        // The order of merged events is unknown.
         let both = event.has(libc::FAN_CREATE) && event.has(libc::FAN_DELETE);
         let again = both && is_there(&path);
         let steps = [
@@ -230,7 +230,7 @@ impl Books {
             (event.has(libc::FAN_DELETE) && !again, EntryChange::Removed),
         ];
         let steps = steps.into_iter().filter(|(is, _)| *is);
-        taken.told.extend(steps.map(|(_, what)| ExternalChange::Entry {
+        taken.reports.extend(steps.map(|(_, what)| Outside::Entry {
             path: path.clone(),
             what,
             directory,
@@ -242,15 +242,15 @@ impl Books {
         let new = event.new.as_ref().and_then(|spot| self.path_of(spot));
         if !own {
             for (key, _) in [&event.old, &event.new].into_iter().flatten() {
-                self.tell_node(key, &mut taken.told);
+                self.report_node(key, &mut taken.reports);
             }
             let entry = |path: &RelPath, what| ExternalChange::Entry {
                 path: path.clone(),
                 what,
                 directory,
             };
-            taken.told.extend(match (&old, &new) {
-                (Some(from), Some(to)) => Some(ExternalChange::Renamed {
+            taken.reports.extend(match (&old, &new) {
+                (Some(from), Some(to)) => Some(Outside::Renamed {
                     from: from.clone(),
                     to: to.clone(),
                     directory,
@@ -263,7 +263,7 @@ impl Books {
         if !directory {
             return;
         }
-        // What this process renamed is in the books already.
+        // Renames by this process are recorded already.
         match (&old, &new) {
             (Some(from), Some(to)) if !own => taken.needless = self.renamed(from, to),
             (Some(from), None) if !own => self.forget(from),
@@ -275,17 +275,17 @@ impl Books {
     }
 }
 
-/// What comes of an event.
+/// The result of an event.
 #[derive(Default)]
 pub(super) struct Taken {
-    pub(super) told: Vec<ExternalChange>,
+    pub(super) reports: Vec<Outside>,
     pub(super) growth: Vec<Growth>,
     pub(super) needless: Vec<(RelPath, Key)>,
 }
 
-/// For reports of what is found in a new folder.
-pub(super) fn found(folder: &RelPath, name: &Name, directory: bool) -> ExternalChange {
-    ExternalChange::Entry {
+/// Returns the report of an entry found in a new folder.
+pub(super) fn found(folder: &RelPath, name: &Name, directory: bool) -> Outside {
+    Outside::Entry {
         path: folder.join(name),
         what: EntryChange::Added,
         directory,

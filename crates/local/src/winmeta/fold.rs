@@ -1,10 +1,13 @@
-//! Names without regard to case, as Windows compares them.
+//! Case folding of names, as Windows compares them.
 //!
-//! Unit by unit of UTF-16, in upper case: only characters of one unit map, to one character of one unit, and never into
-//! ASCII (`ß` stays `ß`, `ı` is not `I`). Bytes that are not UTF-8 stand for themselves.
+//! Names are compared in upper case by the rule of [`upcase`]: characters of one UTF-16 unit map to one
+//! such character, never into ASCII (`ß` stays `ß`, `ı` is not `I`). Bytes that are not UTF-8 stay as they
+//! are.
 
-/// The form that names have in common which differ in case only.
-pub(super) fn fold(name: &[u8]) -> Vec<u8> {
+use ropeway_smb_wire::upcase;
+
+/// Returns the form that is the same for all names that differ only in case.
+pub(crate) fn fold(name: &[u8]) -> Vec<u8> {
     if name.is_ascii() {
         return name.to_ascii_uppercase();
     }
@@ -19,18 +22,14 @@ pub(super) fn fold(name: &[u8]) -> Vec<u8> {
 }
 
 /// Whether two names differ in case at most.
-pub(super) fn equal(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     a == b || fold(a) == fold(b)
 }
 
 fn upcase(c: char) -> char {
-    if c.is_ascii() {
-        return c.to_ascii_uppercase();
-    }
-    let mut upper = c.to_uppercase();
-    match (upper.next(), upper.next()) {
-        (Some(upper), None) if !upper.is_ascii() && c.len_utf16() == 1 && upper.len_utf16() == 1 => upper,
-        _ => c,
+    match u16::try_from(u32::from(c)) {
+        Ok(unit) => char::from_u32(u32::from(upcase::upcase(unit))).unwrap_or(c),
+        Err(_) => c,
     }
 }
 

@@ -1,59 +1,71 @@
-//! DOS attributes and creation time as Samba keeps them: the value of the extended attribute `user.DOSATTRIB`.
+//! DOS attributes and creation time as Samba stores them: the value of `user.DOSATTRIB`.
 //!
-//! It is the NDR form ([C706] 14, little-endian) of: attributes as hexadecimal text (NUL-terminated, empty in newer
-//! versions), a version, the version again as a union's discriminant, and the version's fields, each at a multiple of its
-//! size but no more than 4.
+//! The value is NDR ([C706] 14), little-endian: attributes as hexadecimal text (NUL-terminated, empty in newer
+//! versions), a version, the version again as a union's discriminant, and the version's fields, each at a
+//! multiple of its size but no more than 4.
 //!
 //! | version | fields |
 //! |---|---|
 //! | none | only the text, as Samba 3 wrote |
 //! | 1 | attributes, EA size, size:8, allocated:8, created:8, changed:8 |
-//! | 2 | flags, then as 1, then written:8 and a name; its time of creation is not believed |
+//! | 2 | flags, then as 1, then written:8 and a name; its creation time is ignored |
 //! | 3 | valid, then as 1 |
 //! | 4 | valid, attributes, first seen:8, created:8 |
 //! | 5 | valid, attributes, created:8 |
 //!
-//! Written is 5, as by Samba 4.11 and later. Times are [MS-DTYP] 2.3.3 FILETIME, 0 for none.
+//! Version 5 is written, as by Samba 4.11 and later. Times are FILETIMEs ([MS-DTYP] 2.3.3), 0 for none.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use ropeway_vfs::Timestamp;
+use rustix::fs::{CWD, Mode, OFlags, fgetxattr, getxattr, lgetxattr, openat};
+use rustix::io::Errno;
+use rustix::path::DecInt;
 
-/// The extended attribute.
-pub(super) const NAME: &std::ffi::CStr = c"user.DOSATTRIB";
+use crate::sys::getxattrat;
+use crate::xattr::{self, Node, is_absent, proc_path};
 
-/// Longest value that means something: version 2 with a name of 255 bytes stays below.
-pub(super) const BYTES_MAX: usize = 384;
+/// Name of the attribute.
+pub(crate) const NAME: &CStr = c"user.DOSATTRIB";
+/// The same without its NUL.
+pub(super) const NAME_BYTES: &[u8] = NAME.to_bytes();
 
-/// The attributes are valid.
+/// Longest value that can be decoded: version 2 with a name of 255 bytes is shorter.
+pub(crate) const BYTES_MAX: usize = 384;
+
+/// Flag: the attributes are valid.
 const VALID_ATTRIBUTES: u32 = 0x01;
-/// The time of creation is valid.
+/// Flag: the creation time is valid.
 const VALID_CREATED: u32 = 0x10;
 
-/// DIRECTORY, NORMAL and REPARSE_POINT ([MS-FSCC] 2.6): what a node is, not what is kept of it.
+/// DIRECTORY, NORMAL and REPARSE_POINT ([MS-FSCC] 2.6): they follow from the kind of node and are not stored.
 const NOT_KEPT: u32 = 0x10 | 0x80 | 0x400;
 
 /// 1601-01-01 to 1970-01-01 in units of 100 ns.
 const EPOCH: i128 = 116_444_736_000_000_000;
 
-/// What is kept.
+/// DOS attributes and creation time of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Dos {
-    /// DOS attributes, if any were set.
-    pub(super) attributes: Option<u32>,
-    /// Time of creation, if it was set.
-    pub(super) created: Option<Timestamp>,
+pub(crate) struct Dos {
+    /// DOS attributes, if they were ever set.
+    pub(crate) attributes: Option<u32>,
+    /// Creation time, if it was ever set.
+    pub(crate) created: Option<Timestamp>,
 }
 
 impl Dos {
-    /// These attributes, without what a node's kind says.
-    pub(super) fn of_attributes(attributes: u32) -> Self {
+    /// These attributes without the ones that follow from the kind of node; no creation time.
+    pub(crate) fn of_attributes(attributes: u32) -> Self {
         Self {
             attributes: Some(attributes & !NOT_KEPT),
             created: None,
         }
     }
 
-    /// The value to keep.
-    pub(super) fn encode(&self) -> [u8; 24] {
+    /// Encodes a value of version 5.
+    pub(crate) fn encode(&self) -> [u8; 24] {
         let mut valid = 0;
         if self.attributes.is_some() {
             valid |= VALID_ATTRIBUTES;
@@ -73,8 +85,8 @@ impl Dos {
         value
     }
 
-    /// Understands a value; `None` if it is none.
-    pub(super) fn decode(value: &[u8]) -> Option<Self> {
+    /// Decodes a value; `None` if it is malformed.
+    pub(crate) fn decode(value: &[u8]) -> Option<Self> {
         let text = value.iter().position(|byte| *byte == 0)?;
         let mut fields = Fields { value, at: text + 1 };
         if fields.at == value.len() {
@@ -112,6 +124,82 @@ impl Dos {
     }
 }
 
+/// Reads the attribute of an open node.
+pub(crate) fn read(node: &Node<'_>) -> rustix::io::Result<Dos> {
+    match node {
+        Node::File(fd) => of_file(*fd),
+        Node::Path(fd) => of_path(*fd),
+    }
+}
+
+/// Writes the attribute of an open node.
+pub(crate) fn write(node: &Node<'_>, dos: &Dos) -> rustix::io::Result<()> {
+    xattr::set(node, NAME_BYTES, &dos.encode())
+}
+
+/// Reads the attribute of a file or folder with an ordinary descriptor.
+pub(crate) fn of_file(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
+    let mut value = [0; BYTES_MAX];
+    decoded(fgetxattr(fd, NAME, &mut value), &value)
+}
+
+/// Reads the attribute of a name in an open folder; a link is not followed.
+pub(crate) fn at(dir: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Dos> {
+    let mut value = [0; BYTES_MAX];
+    match getxattrat(dir, name, false, NAME, &mut value) {
+        Err(Errno::NOSYS) => at_by_path(dir, name),
+        length => decoded(length, &value),
+    }
+}
+
+/// [`at`] before Linux 6.13.
+pub(crate) fn at_by_path(dir: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Dos> {
+    let mut value = [0; BYTES_MAX];
+    let mut path = proc_path(&dir).into_bytes();
+    path.push(b'/');
+    path.extend_from_slice(name.to_bytes());
+    decoded(lgetxattr(path, NAME, &mut value), &value)
+}
+
+/// Reads the attribute of a node whose descriptor was opened with `O_PATH`.
+pub(crate) fn of_path(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
+    let mut value = [0; BYTES_MAX];
+    let length = match own_descriptors() {
+        // One step instead of four.
+        Some(own) => getxattrat(own, DecInt::from_fd(fd).as_c_str(), true, NAME, &mut value),
+        None => Err(Errno::NOSYS),
+    };
+    match length {
+        Err(Errno::NOSYS) => by_path(fd),
+        length => decoded(length, &value),
+    }
+}
+
+/// [`of_path`] before Linux 6.13.
+pub(crate) fn by_path(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
+    let mut value = [0; BYTES_MAX];
+    decoded(getxattr(proc_path(&fd), NAME, &mut value), &value)
+}
+
+/// The folder that holds this process's descriptors as magic links.
+fn own_descriptors() -> Option<BorrowedFd<'static>> {
+    static OWN: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    OWN.get_or_init(|| openat(CWD, "/proc/self/fd", flags, Mode::empty()).ok())
+        .as_ref()
+        .map(AsFd::as_fd)
+}
+
+fn decoded(length: rustix::io::Result<usize>, value: &[u8]) -> rustix::io::Result<Dos> {
+    match length {
+        Ok(length) => Ok(Dos::decode(&value[..length.min(value.len())]).unwrap_or_default()),
+        // Longer than any known version; unreadable for this user.
+        Err(Errno::RANGE | Errno::ACCESS) => Ok(Dos::default()),
+        Err(error) if is_absent(error) => Ok(Dos::default()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Little-endian fields, each at a multiple of its size but no more than 4.
 struct Fields<'a> {
     value: &'a [u8],
@@ -144,8 +232,8 @@ fn from_hex(text: &[u8]) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// Never 0, which would mean none, for a time that can be told.
-fn to_filetime(time: Timestamp) -> u64 {
+/// A FILETIME in units of 100 ns; 0 for times before 1601.
+pub(super) fn to_filetime(time: Timestamp) -> u64 {
     let units = time.0.div_euclid(100).saturating_add(EPOCH);
     u64::try_from(units.clamp(0, i128::from(i64::MAX))).unwrap_or(0)
 }
