@@ -121,6 +121,10 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: FileTask) -> bool {
 pub(crate) async fn give_up(context: &Context, task: &FileTask, error: &Error) {
     use ropeway_vfs::Verdict;
     let spot = Spot::of(context, task);
+    if spot.inplace {
+        // It may be half overwritten: the next run must know that it is no old version.
+        context.temporaries.must_stay();
+    }
     if error.verdict() == Verdict::Abort || context.stopped() || spot.inplace || context.options.dry_run {
         return;
     }

@@ -145,7 +145,8 @@ impl History {
             let status = ended.outcome.as_ref().map(|outcome| outcome.status);
             if status == Some(Status::Done) || round == HEALTHY_RUNS_MAX {
                 judge.at_end(&moment);
-                if !self.journals.is_empty() && judge.faults.is_empty() && !judge.had_rival {
+                let is_done = status == Some(Status::Done);
+                if is_done && !self.journals.is_empty() && judge.faults.is_empty() && !judge.had_rival {
                     judge
                         .faults
                         .push("the journal of a finished job stays".to_owned());
