@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ropeway_plan::{Engine, EngineCache, Version};
 use ropeway_vfs::{
-    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, Name, OpenOptions, RelPath, Xattr,
+    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, Name, Op, OpenOptions, RelPath, Xattr,
 };
 
 use crate::backup;
@@ -38,7 +38,7 @@ pub(crate) struct FileTask {
     pub(crate) metadata: Metadata,
     /// What stands under the name now.
     pub(crate) existing: Option<Metadata>,
-    /// What stands there is a copy that an earlier run of this job did not make durable: no version worth a backup.
+    /// What stands there looks like a copy that an earlier run made and that may lack data: it replaces no backup.
     pub(crate) existing_is_own: bool,
     /// Set when other names of the file wait for this copy.
     pub(crate) link: Option<FileId>,
@@ -185,6 +185,14 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
             Some(metadata) => with_listed(metadata, &task.metadata),
             None => source.metadata().await.map_err(on_source)?,
         };
+        if stable_ids && task.link.is_some() && before.id.is_some() && before.id != task.link {
+            // Another file has the name by now: others must not be linked to its copy.
+            return Err(on_source(Error::new(
+                Op::Open,
+                &task.source_path,
+                ErrorKind::Changed,
+            )));
+        }
         let version = Version::of(&before, stable_ids);
         if spot.inplace {
             let aside = backup::copy_aside(context, task, (&before, &version)).await;

@@ -58,6 +58,8 @@ pub(crate) async fn begin(
         }
         made => made,
     };
+    // A flush of the file alone would not make its name durable.
+    context.sync.touched();
     Ok((made.map_err(on_target)?, Start::Anew))
 }
 

@@ -348,7 +348,13 @@ impl Judge {
     /// What counts as durable is on the device.
     fn durable_bytes_are(&mut self, device: &Snapshot, ended: &Ended) {
         let claimed = ended.counters.bytes_durable;
-        if claimed == 0 || self.source_changes || self.options.inplace {
+        // A folder that got no name takes with it what was counted in it; a share keeps its names in its own way.
+        if claimed == 0
+            || self.source_changes
+            || self.options.inplace
+            || self.is_remote
+            || !ended.failed.is_empty()
+        {
             return;
         }
         let source = &self.source;
