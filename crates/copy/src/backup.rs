@@ -46,13 +46,15 @@ pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<()
     let (Some(backup), Some(existing)) = (&context.options.backup, &task.existing) else {
         return Ok(());
     };
-    // In a folder that nobody has seen yet there is nothing of anybody's to keep. A copy that an earlier run of this job made
-    // is no version either: it would replace the backup that run made.
-    if existing.is_dir() || task.existing_is_own || task.folder.placement() == Placement::Direct {
+    // In a folder that nobody has seen yet there is nothing of anybody's to keep.
+    if existing.is_dir() || task.folder.placement() == Placement::Direct {
         return Ok(());
     }
     let path = task.folder.path().join(&task.name);
     let kept = place(context, backup, &path).await?;
+    if is_kept_already(context, task, &kept).await? {
+        return Ok(());
+    }
     free(context, backup, &kept, false).await?;
     match context.target.remove_file(&kept).await {
         Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
@@ -63,6 +65,18 @@ pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<()
             context.target.rename(&path, &kept, true).await
         }
         result => result,
+    }
+}
+
+/// Whether the user's version is in its backup already, and what stands in its place is the copy of an earlier run.
+async fn is_kept_already(context: &Context, task: &FileTask, kept: &RelPath) -> Result<bool, Error> {
+    if !task.existing_is_own {
+        return Ok(false);
+    }
+    match context.target.metadata(kept).await {
+        Ok(found) => Ok(!found.is_dir()),
+        Err(error) if error.kind.is_absence() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -190,7 +204,7 @@ pub(crate) async fn copy_aside(
         return Ok(());
     };
     let token = task.token();
-    if task.existing_is_own || lock(&context.copied_aside.0).contains(&token) {
+    if lock(&context.copied_aside.0).contains(&token) {
         return Ok(());
     }
     if was_begun(context, token, existing, source) {
@@ -199,6 +213,9 @@ pub(crate) async fn copy_aside(
     }
     let path = task.folder.path().join(&task.name);
     let kept = place(context, backup, &path).await?;
+    if is_kept_already(context, task, &kept).await? {
+        return Ok(());
+    }
     free(context, backup, &kept, false).await?;
     task.folder.marks(context);
     let temporary = task.folder.path().join(&context.temporary_of(token));

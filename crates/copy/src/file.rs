@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ropeway_plan::{Engine, EngineCache, Version};
 use ropeway_vfs::{
-    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, Name, OpenOptions, RelPath, Xattr,
+    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, Name, Op, OpenOptions, RelPath, Xattr,
 };
 
 use crate::backup;
@@ -38,7 +38,7 @@ pub(crate) struct FileTask {
     pub(crate) metadata: Metadata,
     /// What stands under the name now.
     pub(crate) existing: Option<Metadata>,
-    /// What stands there is a copy that an earlier run of this job did not make durable: no version worth a backup.
+    /// What stands there looks like a copy that an earlier run made and that may lack data: it replaces no backup.
     pub(crate) existing_is_own: bool,
     /// Set when other names of the file wait for this copy.
     pub(crate) link: Option<FileId>,
@@ -121,6 +121,10 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: FileTask) -> bool {
 pub(crate) async fn give_up(context: &Context, task: &FileTask, error: &Error) {
     use ropeway_vfs::Verdict;
     let spot = Spot::of(context, task);
+    if spot.inplace {
+        // It may be half overwritten: the next run must know that it is no old version.
+        context.temporaries.must_stay();
+    }
     if error.verdict() == Verdict::Abort || context.stopped() || spot.inplace || context.options.dry_run {
         return;
     }
@@ -181,6 +185,14 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
             Some(metadata) => with_listed(metadata, &task.metadata),
             None => source.metadata().await.map_err(on_source)?,
         };
+        if stable_ids && task.link.is_some() && before.id.is_some() && before.id != task.link {
+            // Another file has the name by now: others must not be linked to its copy.
+            return Err(on_source(Error::new(
+                Op::Open,
+                &task.source_path,
+                ErrorKind::Changed,
+            )));
+        }
         let version = Version::of(&before, stable_ids);
         if spot.inplace {
             let aside = backup::copy_aside(context, task, (&before, &version)).await;

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropeway_plan::Temporary;
-use ropeway_vfs::{Error, ErrorKind, Loss, Metadata, MetadataChange, Name, RelPath, Verdict, Xattr, descent};
+use ropeway_vfs::{
+    Error, ErrorKind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Verdict, Xattr, descent,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -195,7 +197,14 @@ const FINISHED_AT_ONCE: usize = 64;
 async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     if !context.stopped() && !context.options.dry_run {
         let change = change_of(context, &mut folder).await;
+        let was_staged = folder.staging.is_some();
         let staging = named_in(context, &mut folder);
+        if was_staged && staging.is_none() {
+            let mut error = Error::new(Op::Rename, &folder.shown, ErrorKind::NotEmpty);
+            let why = "it keeps its temporary name, since what a failure left in it cannot be removed; run the same command again";
+            error.source = Some(std::io::Error::other(why));
+            context.fail(&folder.shown, error, false).await;
+        }
         match (change, staging) {
             (Some(change), Some(((_, to), parent))) if !context.postpones() => {
                 finish_named(context, &folder, &change, (&parent, &to)).await;
@@ -228,8 +237,6 @@ fn named_in(context: &Context, folder: &mut FolderInner) -> Option<((Name, Name)
     match (&staging, &folder.parent) {
         (Some(_), _) => {
             context.temporaries.must_stay();
-            let why = "it keeps its temporary name, since what a failure left in it cannot be removed; run the same command again";
-            context.note(Some(&folder.shown), why);
         }
         (None, Some(parent)) => parent.doubt(),
         (None, None) => {}

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ropeway_plan::{Nonce, Version};
-use ropeway_vfs::{RelPath, Timestamp};
+use ropeway_vfs::{Metadata, RelPath, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::begin::begin;
@@ -247,6 +247,12 @@ impl Journal {
     /// Folder for other files of the job, if it has one.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.file.folder()
+    }
+
+    /// Whether the time of a file may be that of a write of this job, and not one that the job gave it when it was whole. Blocks
+    /// are written in any order: what has its whole length may lack some of them.
+    pub(crate) fn may_be_unfinished(&self, found: &Metadata, grain_ns: u64) -> bool {
+        self.memory.may_be_unfinished(found, grain_ns)
     }
 
     /// Whether an earlier run ended in another boot, or in one that is not known.

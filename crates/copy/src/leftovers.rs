@@ -403,7 +403,10 @@ pub(crate) async fn end(context: &Context) {
             search::remove_below(&*context.target, roots, temporaries.nonce, goes_on, &mut swept).await;
         }
         if swept.failed.is_empty() {
-            sweep::claims(&*context.target, &places, temporaries.nonce, &mut swept).await;
+            let all = sweep::claims(&*context.target, &places, temporaries.nonce, &mut swept).await;
+            if !all {
+                temporaries.must_stay();
+            }
         }
         temporaries.keep_if(&swept);
         account(context, swept).await;

@@ -150,8 +150,8 @@ pub(crate) async fn complete(context: &Arc<Context>, id: FileId, folder: &Folder
 
 /// The copy of a file with several names failed: another name tries.
 pub(crate) async fn failed(context: &Arc<Context>, id: FileId) {
-    while let Some(mut next) = context.links.next_first(id) {
-        next.link = None;
+    // It stays one that others are linked to: it must have its name, and its data be durable, before they are.
+    while let Some(next) = context.links.next_first(id) {
         let (folder, name) = (Arc::clone(&next.folder), next.name.clone());
         let copied = if next.metadata.kind == Kind::File {
             Box::pin(file::copy_alone(context, next)).await

@@ -58,6 +58,8 @@ pub(crate) async fn begin(
         }
         made => made,
     };
+    // A flush of the file alone would not make its name durable.
+    context.sync.touched();
     Ok((made.map_err(on_target)?, Start::Anew))
 }
 
@@ -103,6 +105,7 @@ async fn left(
     // The run that was killed may have heard of a loss, which the kernel tells once, and not have recorded it any more.
     let is_cached = record.same_boot && !context.wants_durable();
     let changed = context.change_time(&found);
+    let granularity_ns = task.folder.root().rules.grain.granularity_ns;
     let facts = JournalFacts {
         same_boot: is_cached,
         written_upto: record.written,
@@ -111,7 +114,8 @@ async fn left(
         target: Some(&found),
         source,
         source_unchanged: record.source.is_same(version),
-        time_granularity_ns: task.folder.root().rules.granularity.granularity_ns,
+        time_granularity_ns: granularity_ns,
+        may_be_unfinished: journal.may_be_unfinished(&found, granularity_ns),
     };
     if mutations::is(Mutation::ResumeTrustsLength) {
         let written = found.size.min(source.size);

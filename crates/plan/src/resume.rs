@@ -83,6 +83,8 @@ pub struct JournalFacts<'a> {
     pub source_unchanged: bool,
     /// The coarser granularity of both ends' modification times, in nanoseconds.
     pub time_granularity_ns: u64,
+    /// The target's modification time may be that of a write, because the source changed about then.
+    pub may_be_unfinished: bool,
 }
 
 /// How much of the target's file to trust.
@@ -125,6 +127,7 @@ pub fn trust(facts: &JournalFacts<'_>) -> Trust {
 /// has the source's size and time.
 fn looks_complete(facts: &JournalFacts<'_>, target: &Metadata) -> bool {
     target.size == facts.source.size
+        && !facts.may_be_unfinished
         && target
             .modified
             .equal_within(facts.source.modified, facts.time_granularity_ns)
@@ -161,6 +164,7 @@ mod tests {
             source,
             source_unchanged: true,
             time_granularity_ns: 1,
+            may_be_unfinished: false,
         }
     }
 
@@ -242,6 +246,7 @@ mod tests {
                 source: &source,
                 source_unchanged: unchanged,
                 time_granularity_ns: 1,
+                may_be_unfinished: false,
             };
             let told = if same_boot { written.max(durable) } else { durable };
             match trust(&facts) {

@@ -129,6 +129,15 @@ impl Memory {
         !self.epochs.is_empty()
     }
 
+    /// As [`Journal::may_be_unfinished`](super::Journal::may_be_unfinished).
+    pub(crate) fn may_be_unfinished(&self, found: &Metadata, grain_ns: u64) -> bool {
+        let Some(first) = self.epochs.first() else {
+            return false;
+        };
+        let is_of_a_write = |changed: Timestamp| changed.equal_within(found.modified, grain_ns);
+        found.changed.is_some_and(is_of_a_write) || found.modified.0 + i128::from(grain_ns) >= first.started.0
+    }
+
     /// Whether a run was in another boot than this one, or in an unknown one.
     pub(crate) fn has_other_boot(&self, boot: &str) -> bool {
         self.epochs

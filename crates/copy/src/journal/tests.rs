@@ -240,3 +240,40 @@ proptest! {
         prop_assert!((0..8).filter(|token| memory.file(*token).is_some()).count() <= 4);
     }
 }
+
+#[test]
+fn a_file_whose_time_may_be_that_of_a_write_is_not_known_to_be_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path(), "one", 1_000));
+    let again = open(dir.path(), "one", 2_000);
+    let found = |modified, changed| ropeway_vfs::Metadata {
+        changed: Some(Timestamp(changed)),
+        ..ropeway_vfs::Metadata::bare(ropeway_vfs::Kind::File, 9, Timestamp(modified))
+    };
+    assert!(
+        !again.may_be_unfinished(&found(500, 1_500), 1),
+        "a time that was given"
+    );
+    assert!(
+        again.may_be_unfinished(&found(1_500, 1_600), 1),
+        "of the run before"
+    );
+    assert!(
+        again.may_be_unfinished(&found(500, 505), 10),
+        "of its last change"
+    );
+    let other = tempfile::tempdir().unwrap();
+    assert!(!open(other.path(), "one", 1_000).may_be_unfinished(&found(1_500, 1_500), 1));
+}
+
+#[test]
+fn a_change_time_proves_nothing_once_names_of_the_file_change() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path(), "one", 100));
+    let second = open(dir.path(), "two", 200);
+    assert!(second.trusts(Some(Timestamp(250)), true), "of this run");
+    second.links().unwrap();
+    assert!(!second.trusts(Some(Timestamp(250)), true));
+    drop(second);
+    assert!(!open(dir.path(), "three", 300).trusts(Some(Timestamp(250)), true));
+}

@@ -218,6 +218,8 @@ impl Own {
     pub(crate) async fn places(&self) -> Vec<RelPath> {
         let state = self.state.lock().await;
         let mut places = state.unclaimed.clone();
+        // A claim may have been made there, and the answer lost.
+        places.extend(state.refused.iter().cloned());
         for Held { dir, claim } in &state.held {
             let told = claim.read(BYTES_MAX).await.unwrap_or_default();
             places.extend(sweep::places_of(dir, &Told::parse(&told)));

@@ -130,12 +130,20 @@ async fn in_place(tree: &dyn Tree, place: RelPath, nonce: Nonce) -> Swept {
 }
 
 /// Removes the claims of a job in these folders, where nobody holds them: those of folders where no other could be made.
-pub(crate) async fn claims(tree: &dyn Tree, places: &[RelPath], nonce: Nonce, swept: &mut Swept) {
+/// Returns whether all of them could be looked at.
+pub(crate) async fn claims(tree: &dyn Tree, places: &[RelPath], nonce: Nonce, swept: &mut Swept) -> bool {
+    let mut all = true;
     for dir in places {
-        if let Ok(claim) = tree.claim(&dir.join(&nonce.claim()), false).await {
-            remove_claim(tree, dir, claim, swept).await;
+        match tree.claim(&dir.join(&nonce.claim()), false).await {
+            Ok(claim) => remove_claim(tree, dir, claim, swept).await,
+            // The run itself holds one that is busy, and no tree without claims has any.
+            Err(error) => {
+                let is_known = matches!(error.kind, ErrorKind::Busy | ErrorKind::Unsupported);
+                all &= is_known || error.kind.is_absence();
+            }
         }
     }
+    all
 }
 
 /// The folders of the tree in which a claim in `dir` says that there are temporary names.

@@ -61,7 +61,10 @@ impl Walker<'_> {
         let is_unseen = task.folder.placement() == Placement::Direct;
         if looks_equal && !self.is_trusted(&task) {
             // It may lack data, and may have replaced the version that a backup keeps.
-            task.existing_is_own = decision != Decision::CompareContent;
+            task.existing_is_own = self.has_same_time(&task);
+            decision = Decision::Replace;
+        } else if looks_equal && self.may_be_unfinished(&task) {
+            task.existing_is_own = true;
             decision = Decision::Replace;
         } else if looks_equal && is_unseen && self.changed_since(&task) {
             decision = Decision::Replace;
@@ -161,6 +164,24 @@ impl Walker<'_> {
             true => journal.trusts_device(changed, unseen),
             false => journal.trusts(changed, unseen),
         }
+    }
+
+    fn has_same_time(&self, task: &FileTask) -> bool {
+        let existing = task.existing.as_ref();
+        existing.is_some_and(|existing| self.rules.grain.equal(task.metadata.modified, existing.modified))
+    }
+
+    /// Whether a file of the source's size and time may be one that an earlier run did not write to its end: the source
+    /// changed about when that run wrote. Elsewhere files get their names when they are whole.
+    fn may_be_unfinished(&self, task: &FileTask) -> bool {
+        let is_written_there = task.folder.placement() == Placement::Direct || self.context.options.inplace;
+        let (Some(journal), Some(existing)) = (&self.context.journal, &task.existing) else {
+            return false;
+        };
+        task.metadata.kind == Kind::File
+            && is_written_there
+            && self.has_same_time(task)
+            && journal.may_be_unfinished(existing, self.rules.grain.granularity_ns)
     }
 
     /// Whether the source was changed after the target's file was: size and time may be those of another version. The

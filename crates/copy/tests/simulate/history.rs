@@ -47,6 +47,10 @@ struct History {
     target: MemoryTree,
     journals: MemoryJournals,
     boot: u32,
+    /// A run without durability was done: nobody made durable what it wrote.
+    is_unsynced: bool,
+    /// The power went after that.
+    is_beyond_help: bool,
 }
 
 /// Runs the history of one seed.
@@ -64,6 +68,8 @@ pub fn run(seed: u64, traced: bool) -> Verdict {
         world,
         scenario,
         boot: 1,
+        is_unsynced: false,
+        is_beyond_help: false,
     };
     let mut judge = Judge::new(&history.scenario, &history.target);
     for (number, plan) in runs.into_iter().enumerate() {
@@ -75,7 +81,7 @@ pub fn run(seed: u64, traced: bool) -> Verdict {
             break;
         }
     }
-    if judge.faults.is_empty() {
+    if judge.faults.is_empty() && !history.is_beyond_help {
         history.healthy(&mut random, &mut judge);
     }
     Verdict {
@@ -107,11 +113,14 @@ impl History {
         };
         judge.after_run(&moment);
         let is_done = ended.outcome.is_some();
+        let is_none = self.scenario.options.durability == Durability::None;
+        self.is_unsynced |= is_none && is_done && !self.has_journal();
         let cut = ended.stop == Some(Stop::PowerCut) || (is_done && cut_after);
         if cut {
             // What nobody made durable, no later run can know of: its journal went with the run.
-            if is_done && self.scenario.options.durability == Durability::None && !self.has_journal() {
-                return false;
+            if self.is_unsynced {
+                self.is_beyond_help = true;
+                return true;
             }
             self.world.note(|| "cut".to_owned());
             self.target = self.target.crash(random.u64(..));
@@ -145,7 +154,8 @@ impl History {
             let status = ended.outcome.as_ref().map(|outcome| outcome.status);
             if status == Some(Status::Done) || round == HEALTHY_RUNS_MAX {
                 judge.at_end(&moment);
-                if !self.journals.is_empty() && judge.faults.is_empty() && !judge.had_rival {
+                let is_done = status == Some(Status::Done);
+                if is_done && !self.journals.is_empty() && judge.faults.is_empty() && !judge.had_rival {
                     judge
                         .faults
                         .push("the journal of a finished job stays".to_owned());

@@ -348,7 +348,13 @@ impl Judge {
     /// What counts as durable is on the device.
     fn durable_bytes_are(&mut self, device: &Snapshot, ended: &Ended) {
         let claimed = ended.counters.bytes_durable;
-        if claimed == 0 || self.source_changes || self.options.inplace {
+        // A folder that got no name takes with it what was counted in it; a share keeps its names in its own way.
+        if claimed == 0
+            || self.source_changes
+            || self.options.inplace
+            || self.is_remote
+            || !ended.failed.is_empty()
+        {
             return;
         }
         let source = &self.source;
@@ -402,6 +408,8 @@ impl Judge {
                 faults.push(format!("{shown} is missing {wher}"));
                 continue;
             };
+            // A folder that was empty goes where its copy stands, whatever that one's attributes.
+            let is_moved = self.options.move_source && was.kind == Kind::Directory;
             if found.kind != was.kind {
                 faults.push(format!("{shown} is {:?} {wher}", found.kind));
             } else if found.content != was.content {
@@ -410,7 +418,7 @@ impl Judge {
                 faults.push(format!(
                     "{shown} has another content {wher}, from {at} on, {lengths:?}"
                 ));
-            } else if !self.has_attributes(was, found) {
+            } else if !is_moved && !self.has_attributes(was, found) {
                 faults.push(format!("{shown} has other attributes {wher}: {found:?} {was:?}"));
             }
         }
@@ -425,9 +433,8 @@ impl Judge {
     fn has_attributes(&self, was: &Node, found: &Node) -> bool {
         let mode = !self.can_modes || was.kind == Kind::Symlink || was.mode == found.mode;
         let grain = self.grain_ns.max(if self.is_remote { 100 } else { 1 });
-        // What a move has removed changed the times of the source's folders.
-        let is_moved = (self.options.move_source || self.had_rival) && was.kind == Kind::Directory;
-        let time = is_moved || was.kind == Kind::Symlink || was.modified.equal_within(found.modified, grain);
+        let is_rivals = self.had_rival && was.kind == Kind::Directory;
+        let time = is_rivals || was.kind == Kind::Symlink || was.modified.equal_within(found.modified, grain);
         let xattrs = !self.can_xattrs || was.xattrs == found.xattrs;
         mode && time && xattrs
     }

@@ -401,9 +401,10 @@ impl Scenario {
                 let (seed, world) = (random.u64(..), Arc::downgrade(world));
                 let change = move || {
                     if let Some(world) = world.upgrade() {
-                        world.time.pass(Duration::from_millis(20));
+                        // No end can tell two changes apart that are closer than it keeps times.
+                        world.time.pass(Duration::from_secs(5));
                         change_source(&mut Rng::with_seed(seed), &tree, &versions);
-                        world.time.pass(Duration::from_millis(20));
+                        world.time.pass(Duration::from_secs(5));
                     }
                 };
                 happenings.push((step(random), Happening::Change(Box::new(change))));

@@ -316,3 +316,19 @@ proptest! {
         prop_assert_eq!(tree.shared.lock().nodes.len(), 2);
     }
 }
+
+#[test]
+fn failed_write_back_is_told_once_to_each_and_lost_for_good() {
+    let tree = MemoryTree::new().with_crash_model();
+    let path = RelPath::parse(b"file").unwrap();
+    tree.insert_file(&path, &[7; 64 << 10]).unwrap();
+    let other = tree.reopen();
+    assert!(tree.fail_writeback(1));
+    let sync = |tree: &MemoryTree| now(tree.sync()).is_err();
+    assert_eq!([sync(&tree), sync(&tree)], [true, false]);
+    assert_eq!([sync(&other), sync(&other)], [true, false]);
+    assert!(!sync(&tree.reopen()), "others were told");
+    assert_eq!(tree.content(&path).unwrap(), [7; 64 << 10], "the cache has it");
+    let after = tree.crash(3).content(&path).unwrap();
+    assert_ne!(after, [7; 64 << 10], "the device has not");
+}

@@ -1,0 +1,66 @@
+//! Faults that the simulator found, each by the shortest way to it.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+use std::sync::Arc;
+
+use ropeway_copy::{JobSpec, Options, Status};
+use ropeway_vfs::decorate::faults::{FaultRule, Faults};
+use ropeway_vfs::memory::MemoryTree;
+use ropeway_vfs::{MetadataChange, RelPath, Timestamp, Tree, VirtualClock};
+
+fn path(text: &str) -> RelPath {
+    RelPath::parse(text.as_bytes()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_not_linked_to_the_old_version_of_another() {
+    let source = Arc::new(MemoryTree::new());
+    source.insert_file(&path("a"), b"the new version").unwrap();
+    let target = Arc::new(MemoryTree::new());
+    for name in ["b", "c"] {
+        source.make_hard_link(&path("a"), &path(name)).await.unwrap();
+        let old = format!("the old {name}");
+        target
+            .insert_file(&path("copy").join_path(&path(name)), old.as_bytes())
+            .unwrap();
+    }
+    // The first name cannot be read, so the next one takes its place.
+    let rules = FaultRule::parse("source.open:path=a,errno=EACCES").unwrap();
+    let failing = Faults::new(source, rules, Arc::new(VirtualClock::new()));
+    let spec = JobSpec::whole(failing, target.clone(), path("copy"), Options::default());
+    let (outcome, events) = spec.run().await;
+    assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
+    for name in ["copy/b", "copy/c"] {
+        assert_eq!(target.content(&path(name)).unwrap(), b"the new version", "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_comparison_by_content_gives_attributes_to_no_other_name() {
+    let source = Arc::new(MemoryTree::new());
+    let target = Arc::new(MemoryTree::new());
+    source.insert_file(&path("a"), b"content").unwrap();
+    target.insert_file(&path("copy/a"), b"content").unwrap();
+    target
+        .make_hard_link(&path("copy/a"), &path("other"))
+        .await
+        .unwrap();
+    let change = MetadataChange {
+        modified: Some(Timestamp(5_000_000_000)),
+        ..MetadataChange::default()
+    };
+    source.set_metadata(&path("a"), &change).await.unwrap();
+    let before = target.metadata(&path("other")).await.unwrap().modified;
+    let options = Options {
+        checksum: true,
+        ..Options::default()
+    };
+    let (outcome, events) = JobSpec::whole(source, target.clone(), path("copy"), options)
+        .run()
+        .await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    assert_eq!(target.metadata(&path("other")).await.unwrap().modified, before);
+    let copied = target.metadata(&path("copy/a")).await.unwrap().modified;
+    assert_eq!(copied, Timestamp(5_000_000_000));
+}
