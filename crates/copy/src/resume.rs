@@ -105,7 +105,7 @@ async fn left(
     // The run that was killed may have heard of a loss, which the kernel tells once, and not have recorded it any more.
     let is_cached = record.same_boot && !context.wants_durable();
     let changed = context.change_time(&found);
-    let granularity_ns = task.folder.root().rules.grain.granularity_ns;
+    let granularity_ns = task.folder.root().rules.granularity.granularity_ns;
     let facts = JournalFacts {
         same_boot: is_cached,
         written_upto: record.written,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_copy::{
-    Backup, Delete, Durability, Environment, Job, JobSpec, JournalFolder, JournalSpec, Options, Outcome,
-    Root, Verification, pool_for, unfinished,
+    Backup, Delete, Environment, Job, JobSpec, JournalFolder, JournalSpec, Options, Outcome, Root,
+    Verification, pool_for, unfinished,
 };
 use ropeway_plan::retry::Backoff;
 use ropeway_vfs::event::Event;
@@ -76,7 +76,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         let observer = trace.as_ref().map(TraceWriter::observer);
         let pool = pool_for(options.engine, ends.any_remote());
         let mut opener = Opener::new(&args.speed, &args.models, &servers, observer, !args.dry_run);
-        if !ends.are_far() {
+        if !ends.any_remote() {
             opener = opener.with_pool(&pool).with_raw_xattrs();
         }
         let (roots, target) = open(&opener, &ends).await?;

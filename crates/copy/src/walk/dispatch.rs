@@ -168,7 +168,11 @@ impl Walker<'_> {
 
     fn has_same_time(&self, task: &FileTask) -> bool {
         let existing = task.existing.as_ref();
-        existing.is_some_and(|existing| self.rules.grain.equal(task.metadata.modified, existing.modified))
+        existing.is_some_and(|existing| {
+            self.rules
+                .granularity
+                .equal(task.metadata.modified, existing.modified)
+        })
     }
 
     /// Whether a file of the source's size and time may be one that an earlier run did not write to its end: the source
@@ -181,7 +185,7 @@ impl Walker<'_> {
         task.metadata.kind == Kind::File
             && is_written_there
             && self.has_same_time(task)
-            && journal.may_be_unfinished(existing, self.rules.grain.granularity_ns)
+            && journal.may_be_unfinished(existing, self.rules.granularity.granularity_ns)
     }
 
     /// Whether the source was changed after the target's file was: size and time may be those of another version. The

@@ -40,7 +40,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use ropeway_vfs::outside::Observer;
+use ropeway_vfs::external::Observer;
 use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Resolved, Store, StoreFeatures, Task};
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result, Space};
 use rustix::fs::syncfs;
@@ -157,7 +157,7 @@ impl LocalStore {
 }
 
 impl Store for LocalStore {
-    fn is_guarded(&self) -> bool {
+    fn may_hold_security(&self) -> bool {
         // smbd and copies store descriptors too: any node may have one.
         self.core.features.windows_metadata
     }

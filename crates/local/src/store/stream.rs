@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
-use ropeway_vfs::outside::Watching;
+use ropeway_vfs::external::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, FileId, Name, Op, Result, Xattr};
 use rustix::fs::XattrFlags;

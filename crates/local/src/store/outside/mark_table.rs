@@ -130,17 +130,17 @@ impl MarkTable {
         Some(self.marks.get(key)?.path.as_ref()?.join(name))
     }
 
-    fn report_node(&self, key: &Key, reports: &mut Vec<Outside>) {
+    fn report_node(&self, key: &Key, reports: &mut Vec<ExternalChange>) {
         if let Some(mark) = self.marks.get(key).filter(|mark| mark.users > 0) {
-            reports.push(Outside::Node(mark.id));
+            reports.push(ExternalChange::Node(mark.id));
         }
     }
 
     /// Reports lost events for all watched nodes.
-    pub(super) fn lose(&self, reports: &mut Vec<Outside>) {
+    pub(super) fn lose(&self, reports: &mut Vec<ExternalChange>) {
         let watched = self.marks.values().filter(|mark| mark.users > 0);
-        reports.extend(watched.map(|mark| Outside::Node(mark.id)));
-        reports.push(Outside::Lost);
+        reports.extend(watched.map(|mark| ExternalChange::Node(mark.id)));
+        reports.push(ExternalChange::Lost);
     }
 
     /// Returns the folders that are watched with everything beneath.
@@ -171,11 +171,11 @@ impl MarkTable {
     }
 
     /// Reports a change of a watched folder's own attributes.
-    fn report_folder(&self, key: &Key, event: &Event, reports: &mut Vec<Outside>) {
+    fn report_folder(&self, key: &Key, event: &Event, reports: &mut Vec<ExternalChange>) {
         let path = self.marks.get(key).and_then(|mark| mark.path.as_ref());
         if let Some(path) = path.filter(|_| event.has(libc::FAN_ATTRIB) && event.folder.as_ref() == Some(key))
         {
-            reports.push(Outside::Entry {
+            reports.push(ExternalChange::Entry {
                 path: path.clone(),
                 what: EntryChange::Attributes,
                 directory: true,
@@ -230,7 +230,7 @@ impl MarkTable {
             (event.has(libc::FAN_DELETE) && !again, EntryChange::Removed),
         ];
         let steps = steps.into_iter().filter(|(is, _)| *is);
-        taken.reports.extend(steps.map(|(_, what)| Outside::Entry {
+        taken.reports.extend(steps.map(|(_, what)| ExternalChange::Entry {
             path: path.clone(),
             what,
             directory,
@@ -250,7 +250,7 @@ impl MarkTable {
                 directory,
             };
             taken.reports.extend(match (&old, &new) {
-                (Some(from), Some(to)) => Some(Outside::Renamed {
+                (Some(from), Some(to)) => Some(ExternalChange::Renamed {
                     from: from.clone(),
                     to: to.clone(),
                     directory,
@@ -278,14 +278,14 @@ impl MarkTable {
 /// The result of an event.
 #[derive(Default)]
 pub(super) struct Taken {
-    pub(super) reports: Vec<Outside>,
+    pub(super) reports: Vec<ExternalChange>,
     pub(super) growth: Vec<Growth>,
     pub(super) needless: Vec<(RelPath, Key)>,
 }
 
 /// Returns the report of an entry found in a new folder.
-pub(super) fn found(folder: &RelPath, name: &Name, directory: bool) -> Outside {
-    Outside::Entry {
+pub(super) fn found(folder: &RelPath, name: &Name, directory: bool) -> ExternalChange {
+    ExternalChange::Entry {
         path: folder.join(name),
         what: EntryChange::Added,
         directory,

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
-use ropeway_vfs::outside::{Observer, Outside};
+use ropeway_vfs::external::{ExternalChange, Observer};
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, fstatvfs, statat};
@@ -279,7 +279,7 @@ impl Group {
     }
 
     /// Watches a folder and everything beneath it. `report`: reports what is found as new.
-    fn grow(&self, top: &RelPath, report: &mut Option<Vec<Outside>>) {
+    fn grow(&self, top: &RelPath, report: &mut Option<Vec<ExternalChange>>) {
         let mut waiting = vec![top.clone()];
         while let Some(path) = waiting.pop() {
             match self.grow_one(&path, &mut waiting, report) {
@@ -446,7 +446,7 @@ impl Group {
         self.tell(&reports);
     }
 
-    fn tell(&self, reports: &[Outside]) {
+    fn tell(&self, reports: &[ExternalChange]) {
         let observer = lock(&self.observer).clone();
         if let Some(observer) = observer.filter(|_| !reports.is_empty()) {
             observer.changed(reports);
