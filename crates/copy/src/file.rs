@@ -185,14 +185,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
             Some(metadata) => with_listed(metadata, &task.metadata),
             None => source.metadata().await.map_err(on_source)?,
         };
-        if stable_ids && task.link.is_some() && before.id.is_some() && before.id != task.link {
-            // Another file has the name by now: others must not be linked to its copy.
-            return Err(on_source(Error::new(
-                Op::Open,
-                &task.source_path,
-                ErrorKind::Changed,
-            )));
-        }
+        check_link(task, &before, stable_ids)?;
         let version = Version::of(&before, stable_ids);
         if spot.inplace {
             let aside = backup::copy_aside(context, task, (&before, &version)).await;
@@ -250,6 +243,18 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
         landing.commit();
         return Ok(true);
+    }
+}
+
+/// Fails if another file has the name by now: the other names of the listed file must not be linked to its copy.
+fn check_link(task: &FileTask, before: &Metadata, stable_ids: bool) -> Result<(), (Error, bool)> {
+    match stable_ids && task.link.is_some() && before.id.is_some() && before.id != task.link {
+        true => Err(on_source(Error::new(
+            Op::Open,
+            &task.source_path,
+            ErrorKind::Changed,
+        ))),
+        false => Ok(()),
     }
 }
 

@@ -44,6 +44,11 @@ mod moving;
 #[cfg(feature = "mutations")]
 pub mod mutations;
 #[cfg(not(feature = "mutations"))]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "public with the feature `mutations` only"
+)]
 mod mutations;
 mod naming;
 mod options;
