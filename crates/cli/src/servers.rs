@@ -307,7 +307,7 @@ fn code_of(error: &SmbError, on_source: bool) -> u8 {
         SmbError::Kerberos(KerberosError::NoKdc { .. }) => code::NETWORK,
         SmbError::Login(_)
         | SmbError::Kerberos(_)
-        | SmbError::LedAway { .. }
+        | SmbError::ReferralRefused { .. }
         | SmbError::Unprotected(Unprotected::Guest) => code::PERMISSION,
         SmbError::PeerRefused { status, .. } => match *status {
             NtStatus::ACCESS_DENIED | NtStatus::NETWORK_ACCESS_DENIED | NtStatus::PRIVILEGE_NOT_HELD => {
