@@ -310,9 +310,10 @@ fn code_of(error: &SmbError, on_source: bool) -> u8 {
     match error {
         SmbError::Kerberos(KerberosError::NotBuiltIn) => code::USAGE,
         SmbError::Kerberos(KerberosError::NoKdc { .. }) => code::NETWORK,
-        SmbError::Login(_) | SmbError::Kerberos(_) | SmbError::Unprotected(Unprotected::Guest) => {
-            code::PERMISSION
-        }
+        SmbError::Login(_)
+        | SmbError::Kerberos(_)
+        | SmbError::ReferralRefused { .. }
+        | SmbError::Unprotected(Unprotected::Guest) => code::PERMISSION,
         SmbError::PeerRefused { status, .. } => match *status {
             NtStatus::ACCESS_DENIED | NtStatus::NETWORK_ACCESS_DENIED | NtStatus::PRIVILEGE_NOT_HELD => {
                 code::PERMISSION
