@@ -57,6 +57,8 @@ impl Walker<'_> {
             decision,
             Decision::Skip | Decision::AttributesOnly | Decision::CompareContent
         );
+        // Where it is replaced all the same, by a link, it is no other version.
+        task.existing_is_own = matches!(decision, Decision::Skip | Decision::AttributesOnly);
         // To compare what cannot be trusted would read the page cache, not the device.
         let is_unseen = task.folder.placement() == Placement::Direct;
         if looks_equal && !self.is_trusted(&task) {
