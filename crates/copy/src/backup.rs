@@ -208,12 +208,13 @@ pub(crate) async fn copy_aside(
         return Ok(());
     }
     if was_begun(context, token, existing, source) {
-        lock(&context.copied_aside.0).insert(token);
+        overwrites(context, token, existing, version);
         return Ok(());
     }
     let path = task.folder.path().join(&task.name);
     let kept = place(context, backup, &path).await?;
     if is_kept_already(context, task, &kept).await? {
+        overwrites(context, token, existing, version);
         return Ok(());
     }
     free(context, backup, &kept, false).await?;
@@ -230,6 +231,13 @@ pub(crate) async fn copy_aside(
         return Err(error);
     }
     context.sync.touched();
+    overwrites(context, token, existing, version);
+    Ok(())
+}
+
+/// Records that a file is about to be overwritten, and that its old content is kept: what a run that is killed leaves of it is no
+/// version.
+fn overwrites(context: &Context, token: Token, existing: &Metadata, version: &Version) {
     if let Some(journal) = &context.journal {
         let made = Made::of(existing, context.target.capabilities().stable_ids);
         let begun = journal
@@ -238,18 +246,16 @@ pub(crate) async fn copy_aside(
         context.journalled(Some(begun));
     }
     lock(&context.copied_aside.0).insert(token);
-    Ok(())
 }
 
-/// Whether an earlier run began to overwrite this very file, and did not finish.
+/// Whether an earlier run overwrote this very file, and did not make it durable.
 fn was_begun(context: &Context, token: Token, existing: &Metadata, source: &Metadata) -> bool {
     let record = context
         .journal
         .as_ref()
         .and_then(|journal| journal.memory().file(token));
-    record.is_some_and(|record| {
-        !record.is_closed() && record.target.is_some_and(|made| made.is(existing, source))
-    })
+    // A finished one that the journal still knows may not be durable: a power cut can leave it half written, too.
+    record.is_some_and(|record| record.target.is_some_and(|made| made.is(existing, source)))
 }
 
 /// Copies a file of the target with its attributes, and makes the copy durable.

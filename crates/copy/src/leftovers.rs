@@ -37,6 +37,7 @@ use self::told::Told;
 use crate::context::{Context, RootContext, lock};
 use crate::folder::{Folder, Placement};
 use crate::journal::{Journal, JournalStore};
+use crate::mutations::{self, Mutation};
 use crate::status::{Fatal, Status};
 
 /// Folders that are looked into for claims before a run: those of its first roots.
@@ -416,7 +417,9 @@ pub(crate) async fn end(context: &Context) {
         let swept = temporaries.own.finish(temporaries.single.as_ref()).await;
         temporaries.keep_if(&swept);
         account(context, swept).await;
-        if (held || had_probe) && context.wants_durable() && !context.target.capabilities().far {
+        let is_mutated = mutations::is(Mutation::NamesNotFlushed);
+        let is_far = context.target.capabilities().far;
+        if (held || had_probe) && context.wants_durable() && !is_far && !is_mutated {
             // Else a power cut would bring them back: the claim, which the next run sweeps, or the probe, which no run would.
             let _ = context.target.sync().await;
         }

@@ -95,13 +95,6 @@ pub(crate) struct FileRecord {
     closed: Option<u32>,
 }
 
-impl FileRecord {
-    /// Whether the file was finished.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.is_some()
-    }
-}
-
 /// What earlier runs of a job left behind.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {

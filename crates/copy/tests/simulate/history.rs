@@ -239,6 +239,7 @@ impl History {
                     None
                 }
             };
+            self.world.stop_time();
             (outcome, handle.counters())
         });
         drop(runtime);

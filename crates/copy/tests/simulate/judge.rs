@@ -38,6 +38,9 @@ pub struct Judge {
     source: Snapshot,
     /// The target at the beginning.
     before: Snapshot,
+    /// The target when the last job that was done had ended: the versions that a backup has to keep. The next job's replace
+    /// those, as with `rsync --backup`.
+    to_keep: Snapshot,
     can_modes: bool,
     can_xattrs: bool,
     can_hard_links: bool,
@@ -61,6 +64,7 @@ impl Judge {
             versions: Arc::clone(&scenario.versions),
             source: snapshot(&scenario.source),
             before: snapshot(target),
+            to_keep: snapshot(target),
             can_modes: can.modes,
             can_xattrs: can.xattrs,
             can_hard_links: can.hard_links,
@@ -147,6 +151,9 @@ impl Judge {
                 ));
             }
             // Names that could not be removed stay for the next run, and the journal with them.
+            if !moment.has_journal {
+                self.to_keep = now;
+            }
             if is_done && !moment.has_journal {
                 self.no_temporary_name(moment);
             }
@@ -248,6 +255,9 @@ impl Judge {
                 }
                 match found {
                     Some(found) if is_same(old, found) => {}
+                    // One file with a name that is copied to: it has one set of attributes. Only names that the source has, too,
+                    // are counted by the copy.
+                    Some(found) if old.links > 1 && found.content == old.content => {}
                     _ if self.is_backup(at) => {}
                     found => faults.push(format!("{} is foreign and became {found:?}", shown())),
                 }
@@ -296,7 +306,8 @@ impl Judge {
             }
         }
         // The newest version replaces the one before, and with `--force` each run makes one.
-        if self.options.backup.is_some() && !unsynced && !self.options.force {
+        // So does each version of a source that changes.
+        if self.options.backup.is_some() && !unsynced && !self.options.force && !self.source_changes {
             faults.extend(self.unkept(now));
         }
         for fault in faults {
@@ -312,9 +323,10 @@ impl Judge {
             kept.insert(&node.content);
         }
         let is_lost = |(at, old): &(&Vec<u8>, &Node)| {
-            old.kind == Kind::File && self.source_of(at).is_some() && !kept.contains(&*old.content)
+            let is_data = old.kind == Kind::File && !Self::is_temporary(at) && !self.is_backup(at);
+            is_data && self.source_of(at).is_some() && !kept.contains(&*old.content)
         };
-        let lost = self.before.iter().filter(is_lost);
+        let lost = self.to_keep.iter().filter(is_lost);
         lost.map(|(at, _)| format!("{} has no backup", path(at)))
             .collect()
     }

@@ -159,12 +159,16 @@ impl World {
         state.is_quiet = false;
     }
 
-    /// Ends a run: nothing goes wrong any more.
-    pub fn end(&self) {
+    /// Stops the clock of a run, in its runtime: elsewhere real time would be read.
+    pub fn stop_time(&self) {
         let start = self.time.start.lock().unwrap().take();
         if let Some(start) = start {
             self.time.pass(start.elapsed());
         }
+    }
+
+    /// Ends a run: nothing goes wrong any more.
+    pub fn end(&self) {
         let mut state = self.lock();
         state.happenings.clear();
         state.faults.clear();
