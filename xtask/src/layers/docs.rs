@@ -1,4 +1,4 @@
-//! The table of tiers in `CONTRIBUTING.md`, made from the data of [`rules`](super::rules).
+//! The table of tiers in `CONTRIBUTING.md`, made from the data of [`rules`].
 
 use std::fmt::Write as _;
 use std::fs;
