@@ -185,14 +185,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
             Some(metadata) => with_listed(metadata, &task.metadata),
             None => source.metadata().await.map_err(on_source)?,
         };
-        if stable_ids && task.link.is_some() && before.id.is_some() && before.id != task.link {
-            // Another file has the name by now: others must not be linked to its copy.
-            return Err(on_source(Error::new(
-                Op::Open,
-                &task.source_path,
-                ErrorKind::Changed,
-            )));
-        }
+        check_identity(task, &before, stable_ids)?;
         let version = Version::of(&before, stable_ids);
         if spot.inplace {
             let aside = backup::copy_aside(context, task, (&before, &version)).await;
@@ -244,12 +237,25 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
                 .await
                 .map_err(on_target)?;
         }
-        complete(context, &target, &before, xattrs?).await?;
+        complete(context, &target, &before, xattrs?, spot.inplace).await?;
         // Before a checkpoint may learn that it cannot get its name.
         context.arrivals.add(task.token(), &before);
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
         landing.commit();
         return Ok(true);
+    }
+}
+
+/// Fails where the name of a file with several names is another file by now: those names must not be linked to its copy.
+fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Result<(), (Error, bool)> {
+    let is_other = task.link.is_some() && opened.id.is_some() && opened.id != task.link;
+    match stable_ids && is_other {
+        true => Err(on_source(Error::new(
+            Op::Open,
+            &task.source_path,
+            ErrorKind::Changed,
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -347,7 +353,12 @@ async fn complete(
     target: &Arc<dyn File>,
     before: &Metadata,
     xattrs: Option<Vec<Xattr>>,
+    inplace: bool,
 ) -> Result<(), (Error, bool)> {
+    if inplace && context.flushes_each() {
+        // With its time it looks complete: a power cut, or a flush that fails, must not find it so before its data is there.
+        target.sync(true).await.map_err(on_target)?;
+    }
     let change = context.change_of_file(before, xattrs);
     let finished = target.finish(&change, context.flushes_each()).await;
     context.lose(&finished.map_err(on_target)?);

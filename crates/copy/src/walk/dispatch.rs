@@ -42,53 +42,7 @@ impl Walker<'_> {
         if task.metadata.is_dir() {
             return self.folder_node(task);
         }
-        let has_links = |node: &Metadata| node.kind == Kind::File && node.links > 1;
-        if has_links(&task.metadata) || task.existing.as_ref().is_some_and(has_links) {
-            context.journalled(context.journal.as_ref().map(Journal::links));
-        }
-        let mut decision = decide(
-            &task.metadata,
-            task.existing.as_ref(),
-            &self.rules_in(task.folder.placement()),
-            &context.options.preserve,
-            context.target.capabilities(),
-        );
-        let looks_equal = matches!(
-            decision,
-            Decision::Skip | Decision::AttributesOnly | Decision::CompareContent
-        );
-        // Where it is replaced all the same, by a link, it is no other version.
-        task.existing_is_own = matches!(decision, Decision::Skip | Decision::AttributesOnly);
-        // To compare what cannot be trusted would read the page cache, not the device.
-        let is_unseen = task.folder.placement() == Placement::Direct;
-        if looks_equal && !self.is_trusted(&task) {
-            // It may lack data, and may have replaced the version that a backup keeps.
-            task.existing_is_own = self.has_same_time(&task);
-            decision = Decision::Replace;
-        } else if looks_equal && self.may_be_unfinished(&task) {
-            task.existing_is_own = true;
-            decision = Decision::Replace;
-        } else if looks_equal && is_unseen && self.changed_since(&task) {
-            decision = Decision::Replace;
-        } else if looks_equal
-            && context.options.move_source
-            && task.metadata.kind == Kind::File
-            && self.changed_since(&task)
-        {
-            // What only looks equal is not removed.
-            decision = Decision::CompareContent;
-        }
-        if decision == Decision::AttributesOnly && shares_more(context, &task).await {
-            decision = Decision::Replace;
-        }
-        if decision == Decision::Skip && self.attributes_aged(&task) {
-            decision = Decision::AttributesOnly;
-        }
-        let is_staged = task.folder.placement() == Placement::Temporary && !context.options.dry_run;
-        if decision == Decision::Conflict && context.options.delete.is_some() && is_staged {
-            // The folder in the way goes when the copy is complete.
-            decision = Decision::Replace;
-        }
+        let decision = self.decide(&mut task).await;
         if let Some(id) = Links::concerns(context, &task.metadata).filter(|_| wants_copy(&decision)) {
             task.link = Some(id);
             match context.links.claim(id, task) {
@@ -122,6 +76,59 @@ impl Walker<'_> {
             Decision::Keep(reason) => self.keep(&task, reason).await,
             Decision::Conflict => self.conflict(task, batch).await,
         }
+    }
+
+    /// What is to be done with a node that is no folder, by the metadata of both ends and by what the journal knows.
+    async fn decide(&self, task: &mut FileTask) -> Decision {
+        let context = self.context;
+        let has_links = |node: &Metadata| node.kind == Kind::File && node.links > 1;
+        if has_links(&task.metadata) || task.existing.as_ref().is_some_and(has_links) {
+            context.journalled(context.journal.as_ref().map(Journal::links));
+        }
+        let mut decision = decide(
+            &task.metadata,
+            task.existing.as_ref(),
+            &self.rules_in(task.folder.placement()),
+            &context.options.preserve,
+            context.target.capabilities(),
+        );
+        let looks_equal = matches!(
+            decision,
+            Decision::Skip | Decision::AttributesOnly | Decision::CompareContent
+        );
+        // Where it is replaced all the same, by a link, it is no other version.
+        task.existing_is_own = matches!(decision, Decision::Skip | Decision::AttributesOnly);
+        // To compare what cannot be trusted would read the page cache, not the device.
+        let is_unseen = task.folder.placement() == Placement::Direct;
+        if looks_equal && !self.is_trusted(task) {
+            // It may lack data, and may have replaced the version that a backup keeps.
+            task.existing_is_own = self.has_same_time(task);
+            decision = Decision::Replace;
+        } else if looks_equal && self.may_be_unfinished(task) {
+            task.existing_is_own = true;
+            decision = Decision::Replace;
+        } else if looks_equal && is_unseen && self.changed_since(task) {
+            decision = Decision::Replace;
+        } else if looks_equal
+            && context.options.move_source
+            && task.metadata.kind == Kind::File
+            && self.changed_since(task)
+        {
+            // What only looks equal is not removed.
+            decision = Decision::CompareContent;
+        }
+        if decision == Decision::AttributesOnly && shares_more(context, task).await {
+            decision = Decision::Replace;
+        }
+        if decision == Decision::Skip && self.attributes_aged(task) {
+            decision = Decision::AttributesOnly;
+        }
+        let is_staged = task.folder.placement() == Placement::Temporary && !context.options.dry_run;
+        if decision == Decision::Conflict && context.options.delete.is_some() && is_staged {
+            // The folder in the way goes when the copy is complete.
+            decision = Decision::Replace;
+        }
+        decision
     }
 
     pub(super) fn folder_node(&mut self, task: FileTask) {

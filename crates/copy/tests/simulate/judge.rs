@@ -282,6 +282,21 @@ impl Judge {
                 Some(_) => {}
             }
         }
+        faults.extend(self.made_by_nobody(now, unsynced));
+        // The newest version replaces the one before, and with `--force` each run makes one.
+        // So does each version of a source that changes.
+        if self.options.backup.is_some() && !unsynced && !self.options.force && !self.source_changes {
+            faults.extend(self.unkept(now));
+        }
+        for fault in faults {
+            let when = if is_cut { "after a power cut: " } else { "" };
+            self.blame(format!("{when}{fault}"));
+        }
+    }
+
+    /// What is new and no copy of anything.
+    fn made_by_nobody(&self, now: &Snapshot, unsynced: bool) -> Vec<String> {
+        let mut faults = Vec::new();
         for (at, found) in now {
             if self.before.contains_key(at) || Self::is_temporary(at) || self.is_backup(at) || unsynced {
                 continue;
@@ -305,15 +320,7 @@ impl Judge {
                 Some(_) => {}
             }
         }
-        // The newest version replaces the one before, and with `--force` each run makes one.
-        // So does each version of a source that changes.
-        if self.options.backup.is_some() && !unsynced && !self.options.force && !self.source_changes {
-            faults.extend(self.unkept(now));
-        }
-        for fault in faults {
-            let when = if is_cut { "after a power cut: " } else { "" };
-            self.blame(format!("{when}{fault}"));
-        }
+        faults
     }
 
     /// Files whose old content is neither in its place nor in a backup.

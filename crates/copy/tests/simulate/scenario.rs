@@ -433,7 +433,7 @@ fn remember(source: &MemoryTree, versions: &Versions) {
     let mut versions = versions.lock().unwrap();
     for (at, node) in super::snapshot::snapshot(source) {
         let known = versions.entry(at).or_default();
-        if !known.iter().any(|content| *content == node.content) {
+        if !known.contains(&node.content) {
             known.push(node.content);
         }
     }
