@@ -330,7 +330,7 @@ fn build_step(run: &Run<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs the demo as a new user does: in an empty folder, without a configuration or a state of its own.
+/// Runs simulated copy jobs: none may break a promise, and each rule that is broken on purpose has to be noticed.
 fn simulate(workspace: &Workspace) -> Result<Outcome> {
     const PROFILE: [&str; 5] = [
         "--profile",
@@ -347,6 +347,7 @@ fn simulate(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::passed("20,000 seeds; each broken rule found"))
 }
 
+/// Runs the demo as a new user does: in an empty folder, without a configuration or a state of its own.
 fn demo(workspace: &Workspace) -> Result<Outcome> {
     build(workspace)?;
     let folder = tempfile::Builder::new().prefix("ropeway-ci-demo-").tempdir()?;

@@ -185,7 +185,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
             Some(metadata) => with_listed(metadata, &task.metadata),
             None => source.metadata().await.map_err(on_source)?,
         };
-        check_link(task, &before, stable_ids)?;
+        check_identity(task, &before, stable_ids)?;
         let version = Version::of(&before, stable_ids);
         if spot.inplace {
             let aside = backup::copy_aside(context, task, (&before, &version)).await;
@@ -237,7 +237,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
                 .await
                 .map_err(on_target)?;
         }
-        complete(context, &target, &before, xattrs?).await?;
+        complete(context, &target, &before, xattrs?, spot.inplace).await?;
         // Before a checkpoint may learn that it cannot get its name.
         context.arrivals.add(task.token(), &before);
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
@@ -246,9 +246,10 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
     }
 }
 
-/// Fails if another file has the name by now: the other names of the listed file must not be linked to its copy.
-fn check_link(task: &FileTask, before: &Metadata, stable_ids: bool) -> Result<(), (Error, bool)> {
-    match stable_ids && task.link.is_some() && before.id.is_some() && before.id != task.link {
+/// Fails where the name of a file with several names is another file by now: those names must not be linked to its copy.
+fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Result<(), (Error, bool)> {
+    let is_other = task.link.is_some() && opened.id.is_some() && opened.id != task.link;
+    match stable_ids && is_other {
         true => Err(on_source(Error::new(
             Op::Open,
             &task.source_path,
@@ -260,7 +261,7 @@ fn check_link(task: &FileTask, before: &Metadata, stable_ids: bool) -> Result<()
 
 /// Which cache manners both ends get for a file of this size.
 pub(crate) fn cache_of(context: &Context, size: u64) -> EngineCache {
-    let mut cache = context.options.engine.cache(size, context.options.cache);
+    let mut cache = context.options.engine.cache(size, context.options.cache, false);
     for end in [&mut cache.source, &mut cache.target] {
         if *end == CacheMode::Auto {
             *end = if size >= CACHE_LEAVE_MIN {
@@ -352,7 +353,12 @@ async fn complete(
     target: &Arc<dyn File>,
     before: &Metadata,
     xattrs: Option<Vec<Xattr>>,
+    inplace: bool,
 ) -> Result<(), (Error, bool)> {
+    if inplace && context.flushes_each() {
+        // With its time it looks complete: a power cut, or a flush that fails, must not find it so before its data is there.
+        target.sync(true).await.map_err(on_target)?;
+    }
     let change = context.change_of_file(before, xattrs);
     let finished = target.finish(&change, context.flushes_each()).await;
     context.lose(&finished.map_err(on_target)?);

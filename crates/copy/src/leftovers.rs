@@ -391,7 +391,7 @@ pub(crate) async fn end(context: &Context) {
             Ok(was_there) => had_probe |= was_there,
             Err(_) => temporaries.must_stay(),
         }
-        let places = places(context).await;
+        let mut places = places(context).await;
         let mut swept = sweep::places(&*context.target, places.clone(), temporaries.nonce).await;
         if context
             .journal
@@ -401,7 +401,9 @@ pub(crate) async fn end(context: &Context) {
             // A power cut may have taken what journal and claim said of places.
             let goes_on = || !context.stopped();
             let roots = temporaries.roots.clone();
-            search::remove_below(&*context.target, roots, temporaries.nonce, goes_on, &mut swept).await;
+            let found =
+                search::remove_below(&*context.target, roots, temporaries.nonce, goes_on, &mut swept).await;
+            places.extend(found);
         }
         if swept.failed.is_empty() {
             let all = sweep::claims(&*context.target, &places, temporaries.nonce, &mut swept).await;

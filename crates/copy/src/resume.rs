@@ -40,7 +40,7 @@ pub(crate) async fn begin(
         return Ok(left);
     }
     if spot.inplace {
-        let file = open_in_place(context, task, spot, cache).await;
+        let file = open_in_place(context, task, spot, (source, cache)).await;
         return Ok((file.map_err(on_target)?, Start::Anew));
     }
     if !spot.direct {
@@ -182,7 +182,7 @@ async fn open_in_place(
     context: &Context,
     task: &FileTask,
     spot: &Spot,
-    cache: CacheMode,
+    (source, cache): (&Metadata, CacheMode),
 ) -> Result<Arc<dyn File>, Error> {
     let options = OpenOptions::write(Create::IfMissing, cache);
     let file = context.target.open(&spot.path, options).await?;
@@ -195,13 +195,13 @@ async fn open_in_place(
         file.set_len(0).await?;
     }
     // The old content is overwritten from the start; what is beyond the new end goes first.
-    let size = task.metadata.size;
+    let size = source.size;
     let existing = task.existing.as_ref();
     if existing.is_some_and(|existing| existing.size > size) {
         file.set_len(size).await?;
     }
-    // Holes of the source must read as zeroes over old data.
-    if task.metadata.is_sparse() {
+    // Holes of the source as it is now must read as zeroes over old data.
+    if source.is_sparse() {
         file.set_len(0).await?;
     }
     Ok(file)

@@ -69,14 +69,15 @@ pub(super) async fn list(
 }
 
 /// Removes the temporary names of one dead job from these folders and all below them on the same volume. Asks `goes_on`
-/// before each few folders.
+/// before each few folders. Returns the folders that hold a claim of the job.
 pub(super) async fn remove_below(
     tree: &dyn Tree,
     tops: Vec<RelPath>,
     nonce: Nonce,
     goes_on: impl Fn() -> bool,
     swept: &mut Swept,
-) {
+) -> Vec<RelPath> {
+    let mut claimed = Vec::new();
     for top in tops {
         let volume = match tree.metadata(&top).await {
             Ok(metadata) if metadata.is_dir() => metadata.id.map(|id| id.volume),
@@ -95,6 +96,10 @@ pub(super) async fn remove_below(
             while let Some((folder, listed, error)) = lists.next().await {
                 folders.extend(listed.folders);
                 swept.failed.extend(error.filter(|error| !is_nobodys(error.kind)));
+                let claim = Temporary::Claim { nonce };
+                if listed.found.iter().any(|(_, found, _)| *found == claim) {
+                    claimed.push(folder.clone());
+                }
                 let names = listed
                     .found
                     .iter()
@@ -104,6 +109,7 @@ pub(super) async fn remove_below(
             }
         }
     }
+    claimed
 }
 
 /// Whether no job can have made a name in a folder that cannot be listed for this reason.

@@ -42,10 +42,6 @@ impl Walker<'_> {
         if task.metadata.is_dir() {
             return self.folder_node(task);
         }
-        let has_links = |node: &Metadata| node.kind == Kind::File && node.links > 1;
-        if has_links(&task.metadata) || task.existing.as_ref().is_some_and(has_links) {
-            context.journalled(context.journal.as_ref().map(Journal::links));
-        }
         let decision = self.decide(&mut task).await;
         if let Some(id) = Links::concerns(context, &task.metadata).filter(|_| wants_copy(&decision)) {
             task.link = Some(id);
@@ -82,9 +78,13 @@ impl Walker<'_> {
         }
     }
 
-    /// Decides on one node: by what is listed of it, and by what can be trusted of an equal-looking one on the target.
+    /// What is to be done with a node that is no folder, by the metadata of both ends and by what the journal knows.
     async fn decide(&self, task: &mut FileTask) -> Decision {
         let context = self.context;
+        let has_links = |node: &Metadata| node.kind == Kind::File && node.links > 1;
+        if has_links(&task.metadata) || task.existing.as_ref().is_some_and(has_links) {
+            context.journalled(context.journal.as_ref().map(Journal::links));
+        }
         let mut decision = decide(
             &task.metadata,
             task.existing.as_ref(),

@@ -282,7 +282,7 @@ impl Judge {
                 Some(_) => {}
             }
         }
-        faults.extend(self.unexplained(now, unsynced));
+        faults.extend(self.made_by_nobody(now, unsynced));
         // The newest version replaces the one before, and with `--force` each run makes one.
         // So does each version of a source that changes.
         if self.options.backup.is_some() && !unsynced && !self.options.force && !self.source_changes {
@@ -294,8 +294,8 @@ impl Judge {
         }
     }
 
-    /// Names that are new on the target and are not a version of a source.
-    fn unexplained(&self, now: &Snapshot, unsynced: bool) -> Vec<String> {
+    /// What is new and no copy of anything.
+    fn made_by_nobody(&self, now: &Snapshot, unsynced: bool) -> Vec<String> {
         let mut faults = Vec::new();
         for (at, found) in now {
             if self.before.contains_key(at) || Self::is_temporary(at) || self.is_backup(at) || unsynced {
