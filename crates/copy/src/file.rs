@@ -261,7 +261,7 @@ fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Resul
 
 /// Which cache manners both ends get for a file of this size.
 pub(crate) fn cache_of(context: &Context, size: u64) -> EngineCache {
-    let mut cache = context.options.engine.cache(size, context.options.cache, false);
+    let mut cache = context.options.engine.cache(size, context.options.cache);
     for end in [&mut cache.source, &mut cache.target] {
         if *end == CacheMode::Auto {
             *end = if size >= CACHE_LEAVE_MIN {
