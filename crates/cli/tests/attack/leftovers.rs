@@ -58,7 +58,13 @@ fn of(run: Run, user: &str, place: &Place) -> Run {
 /// Starts a slow run and waits until it has written something.
 #[track_caller]
 fn begin(run: Run) -> Running {
-    let mut running = run.args(["--bwlimit", "4M"]).start();
+    begin_at("4M", run)
+}
+
+/// Like [`begin`], at a rate at which the run outlasts what the test does meanwhile, on a busy machine too.
+#[track_caller]
+fn begin_at(rate: &str, run: Run) -> Running {
+    let mut running = run.args(["--bwlimit", rate]).start();
     running.reach("bytes_sent", 2 * MIB);
     running
 }
@@ -298,7 +304,7 @@ fn on_a_share(place: &Place, behind: &Path, url: &str, command: impl Fn(&str) ->
     begin(copy("dead", "user-1")).kill();
     let left = nodes(behind);
     assert!(!left.is_empty());
-    let alive = begin(copy("alive", "user-2"));
+    let alive = begin_at("1500K", copy("alive", "user-2"));
     let mirror = of(command("mirror"), "user-3", place);
     mirror
         .args(["--json", "--yes"])
