@@ -190,7 +190,8 @@ fn through_restarts(up: bool, times: u32) {
     while killed < times {
         copies += 1;
         ends.target = format!("copied {copies}");
-        let flags = ["--timeout", "20s", "--bwlimit", "2M", "--verify"];
+        // Longer than all restarts take together on a busy machine.
+        let flags = ["--timeout", "90s", "--bwlimit", "2M", "--verify"];
         let mut running = ends.copy().args(flags).start();
         while killed < times && running.until(|running| running.counter("bytes_sent") > 0) {
             // Some restarts hit a copy that is resuming, some one that is logging in.
