@@ -93,15 +93,15 @@ fn what_others_do_to_a_file_is_told() {
             "echo new > n; mv n f",
             "rm f",
         ];
+        // A new file may get the inode of an earlier one, whose mark is removed a moment after the watch ends.
+        let mut watched = Vec::new();
         for what in changes {
             others(folder.path(), "rm -f f; echo old > f");
             let (id, _watching) = watch(&store, "f", false);
+            watched.push(ExternalChange::Node(id));
             others(folder.path(), what);
             let told = heard.node(id);
-            assert!(
-                told.iter().all(|one| *one == ExternalChange::Node(id)),
-                "{what}: {told:?}"
-            );
+            assert!(told.iter().all(|one| watched.contains(one)), "{what}: {told:?}");
         }
     }
 }
