@@ -249,7 +249,7 @@ impl Connection {
     }
 
     /// Checks whether the next message of a frame may be executed. `message` extends from its
-    /// header to the next one. `session` is a snapshot of the session and tree that [`Self::scope`]
+    /// header to the next one. `session` is a snapshot of the session and tree that [`CompoundState::scope`]
     /// returns for the message; `None` if the session does not exist. No lock is needed while the
     /// signature is checked.
     ///
