@@ -1,5 +1,6 @@
 //! A store's attributes as SMB has them: file attributes, times, sizes, numbers ([MS-FSCC] 2.1, 2.6).
 
+use ropeway_smb_proto::server::rules::create::VALID_ATTRIBUTES;
 use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus};
 use ropeway_vfs::store::{NewNode, NodeStat, StoreFeatures};
 use ropeway_vfs::{FileId, Kind, Timestamp};
@@ -14,10 +15,6 @@ pub(crate) const SETTABLE: FileAttributes = FileAttributes::from_bits_retain(
         | FileAttributes::OFFLINE.bits()
         | FileAttributes::NOT_CONTENT_INDEXED.bits(),
 );
-
-/// Attributes that a request may name at all; others are STATUS_INVALID_PARAMETER (as smb2.create.gentest finds on
-/// Windows).
-pub(crate) const VALID: FileAttributes = FileAttributes::from_bits_retain(0x0000_7FB7);
 
 /// A node's attributes. `dot_name`: its name begins with a dot and such names are to be hidden, whatever is stored (as
 /// smbd does, so that a folder looks the same through both).
@@ -161,7 +158,7 @@ pub(crate) fn timestamp(time: FileTime) -> Timestamp {
 pub(crate) fn check_settable(attributes: FileAttributes, directory: bool) -> Result<(), NtStatus> {
     let only_directories = attributes.contains(FileAttributes::DIRECTORY) && !directory;
     let only_files = attributes.contains(FileAttributes::TEMPORARY) && directory;
-    if only_directories || only_files || !VALID.contains(attributes) {
+    if only_directories || only_files || !VALID_ATTRIBUTES.contains(attributes) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     Ok(())

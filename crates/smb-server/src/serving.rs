@@ -141,7 +141,7 @@ impl Serving {
     /// Serves until the client goes, misbehaves, or the server stops.
     pub(super) fn run(mut self) {
         // A fault of ours ends this connection as if it was lost: its sessions and files do not stay behind. What is
-        // a lock is whole: no lock poisons, and a table changes only by calls of its own methods.
+        // behind a lock is whole: no lock poisons, and a table changes only by calls of its own methods.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or(Err(Ended::Panicked));
         match outcome {
             Ok(()) => tracing::debug!(peer = %self.peer, "connection closed"),

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ropeway_lab::report::{self, Document, FILE, Outcome};
 use ropeway_lab::run::{self, Event, LabError, Observer, Options as LabOptions, Resume};
 use ropeway_lab::scenario::{Client, Scenario};
+use ropeway_lab::work::Work;
 
 use super::tables;
 use crate::process::interrupt_flag;
@@ -212,6 +213,15 @@ pub(super) fn keep(scenario: &mut Scenario, clients: &[Client], servers: &[ropew
         (clients.is_empty() || clients.contains(&pair.client))
             && (servers.is_empty() || servers.contains(&pair.server))
     });
+}
+
+/// Reads the name of one of a table's works.
+pub(super) fn parse_work(works: &[(&str, Work)], text: &str) -> Result<Work, String> {
+    let found = works.iter().find(|(name, _)| *name == text);
+    found.map(|(_, work)| *work).ok_or_else(|| {
+        let names: Vec<&str> = works.iter().map(|(name, _)| *name).collect();
+        format!("there are {}", names.join(", "))
+    })
 }
 
 /// Reads a client's name; `rclone4` and `rclone32` are taken too.

@@ -10,7 +10,7 @@ use ropeway_lab::report::{Cell, Document, Run};
 use ropeway_lab::scenario::{Client, Direction, Protection, Scenario, Server};
 use ropeway_lab::work::Work;
 
-use super::network::{Call, Options, keep, parse_client, verdict};
+use super::network::{self, Call, Options, keep, parse_client, verdict};
 use super::smb::{choose, set_channels};
 use super::tables::{doubts, find, middle, numbers, provenance, seconds, server_mib, whole};
 use crate::process::run as run_command;
@@ -52,10 +52,7 @@ pub(crate) struct Arguments {
 }
 
 fn parse_work(text: &str) -> Result<Work, String> {
-    let found = WORKS.iter().find(|(name, _)| *name == text);
-    found
-        .map(|(_, work)| *work)
-        .ok_or_else(|| "there are bulk, small, list".to_owned())
+    network::parse_work(&WORKS, text)
 }
 
 fn parse_server(text: &str) -> Result<Server, String> {

@@ -9,7 +9,7 @@ use ropeway_lab::report::{Cell, Document, Run};
 use ropeway_lab::scenario::{Client, Direction, Pair, Protection, Scenario, Server};
 use ropeway_lab::work::Work;
 
-use super::network::{Call, Options, parse_client, verdict};
+use super::network::{self, Call, Options, parse_client, verdict};
 use super::tables::{self, client_mib, find, middle, numbers, provenance, seconds, times, whole};
 use crate::workspace::Workspace;
 
@@ -36,10 +36,7 @@ pub(crate) struct Arguments {
 }
 
 fn parse_work(text: &str) -> Result<Work, String> {
-    let found = WORKS.iter().find(|(name, _)| *name == text);
-    found
-        .map(|(_, work)| *work)
-        .ok_or_else(|| "there are bulk, small".to_owned())
+    network::parse_work(&WORKS, text)
 }
 
 /// Sets the connections of ropeway in a scenario. Returns what makes the results a variant.

@@ -157,6 +157,26 @@ pub struct LinkSummary {
 /// [`LinkSummary::kind`] of a link that is this machine's own loopback or disk.
 pub const LOOPBACK: &str = "none";
 
+impl LinkSummary {
+    /// The loopback or disk of this machine, with no delay, rate or loss added.
+    pub(crate) fn of_this_machine(name: &str, congestion: &str, described: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: LOOPBACK.to_owned(),
+            rtt_ms: 0.0,
+            up_delay_ms: None,
+            down_delay_ms: None,
+            up_bps: None,
+            down_bps: None,
+            loss: 0.0,
+            cuts: Vec::new(),
+            congestion: congestion.to_owned(),
+            described,
+            proof: None,
+        }
+    }
+}
+
 /// What bare TCP took for the bytes of a work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FloorTime {

@@ -17,7 +17,7 @@ use super::tools::Tools;
 use super::{Event, Lab, LabError, Observer, Options, Resume, resume};
 use crate::link::{LinkSpec, describe};
 use crate::published;
-use crate::report::{Document, FILE, LOOPBACK, LinkCut, LinkSummary, VERSION, load as load_document};
+use crate::report::{Document, FILE, LinkCut, LinkSummary, VERSION, load as load_document};
 use crate::scenario::{NamedLink, Protection, Scenario};
 use crate::work::Plan;
 
@@ -216,20 +216,11 @@ fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, ground: &Ground, re
 
 fn loopback(link: &NamedLink) -> LinkSummary {
     let protection = link.protection.map_or("as the server likes", Protection::name);
-    LinkSummary {
-        name: link.name.clone(),
-        kind: LOOPBACK.to_owned(),
-        rtt_ms: 0.0,
-        up_delay_ms: None,
-        down_delay_ms: None,
-        up_bps: None,
-        down_bps: None,
-        loss: 0.0,
-        cuts: Vec::new(),
-        congestion: "the system's own".to_owned(),
-        described: format!("loopback of this machine, {protection}"),
-        proof: None,
-    }
+    LinkSummary::of_this_machine(
+        &link.name,
+        "the system's own",
+        format!("loopback of this machine, {protection}"),
+    )
 }
 
 fn summary(name: &str, spec: &LinkSpec, relay: bool) -> LinkSummary {

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::winmeta::{self, raw, security};
 pub(crate) use crate::xattr::{Node, get, list, remove, set};
+use ropeway_smb_wire::security::SecurityDescriptor;
 
 /// The access ACL.
 pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -85,7 +86,7 @@ pub(crate) fn write(
         return Ok(());
     }
     let text = wanted.iter().find(|xattr| xattr.name == SDDL_XATTR);
-    let result = match text.map(|text| security::of_text(&text.value)) {
+    let result = match text.map(|text| SecurityDescriptor::from_text(&text.value)) {
         Some(Some(descriptor)) => security::write(node, &descriptor.to_bytes()),
         Some(None) => Err(Errno::INVAL),
         None => security::remove(node),

@@ -11,5 +11,5 @@ pub(super) const MARKER: &[u8] = b"user.ropeway.guarded";
 
 /// The self-relative form of a value of [`TEXT`].
 pub(super) fn from_text(value: &[u8]) -> Option<Vec<u8>> {
-    super::security::of_text(value).map(|descriptor: SecurityDescriptor| descriptor.to_bytes())
+    SecurityDescriptor::from_text(value).map(|descriptor: SecurityDescriptor| descriptor.to_bytes())
 }

@@ -88,32 +88,7 @@ pub(crate) fn to_text(bytes: &[u8]) -> Option<Vec<u8>> {
     *bytes.get_mut(CONTROL)? &= !SACL_PRESENT;
     bytes.get_mut(SACL_OFFSET)?.fill(0);
     let plain = SecurityDescriptor::decode(&bytes).ok()?;
-    Some(plain.to_sddl().map_or_else(
-        |_| {
-            let hex = plain.to_bytes().into_iter().map(|byte| format!("{byte:02x}"));
-            format!("0x{}", hex.collect::<String>()).into_bytes()
-        },
-        String::into_bytes,
-    ))
-}
-
-/// The descriptor of such a text; a NUL at its end is ignored.
-pub(crate) fn of_text(text: &[u8]) -> Option<SecurityDescriptor> {
-    let text = std::str::from_utf8(text.strip_suffix(&[0]).unwrap_or(text))
-        .ok()?
-        .trim();
-    let Some(hex) = text.strip_prefix("0x") else {
-        return SecurityDescriptor::from_sddl(text).ok();
-    };
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let (pairs, []) = hex.as_bytes().as_chunks::<2>() else {
-        return None;
-    };
-    let bytes: Option<Vec<u8>> = pairs
-        .iter()
-        .map(|[high, low]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok())
-        .collect();
-    SecurityDescriptor::decode(&bytes?).ok()
+    Some(plain.to_text().into_bytes())
 }
 
 fn descriptor_of(place: &[u8], value: Vec<u8>) -> Vec<u8> {

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use ropeway_smb_wire::security::SecurityDescriptor;
 use ropeway_vfs::store::{Access, NodeOpen, Store};
 use ropeway_vfs::{MetadataChange, RelPath, SDDL_XATTR, Timestamp, Tree, Xattr};
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
@@ -54,7 +55,7 @@ fn has_old_form(at: &Path) -> bool {
 }
 
 fn descriptor(text: &str) -> Vec<u8> {
-    security::of_text(text.as_bytes()).unwrap().to_bytes()
+    SecurityDescriptor::from_text(text.as_bytes()).unwrap().to_bytes()
 }
 
 /// A folder with a file `f` whose descriptor an earlier release stored.

@@ -26,39 +26,7 @@ pub(super) const DESCRIPTOR_MAX: u32 = 64 << 10;
 
 /// Returns the text of a descriptor.
 pub(super) fn to_text(bytes: &[u8]) -> ClientResult<String> {
-    let descriptor = SecurityDescriptor::decode(bytes)?;
-    Ok(descriptor.to_sddl().unwrap_or_else(|_| {
-        let descriptor = SecurityDescriptor {
-            sacl: None,
-            control: descriptor.control.difference(ControlFlags::SACL_PRESENT),
-            ..descriptor
-        };
-        let hex = descriptor
-            .to_bytes()
-            .into_iter()
-            .map(|byte| format!("{byte:02x}"));
-        format!("0x{}", hex.collect::<String>())
-    }))
-}
-
-/// Parses the text of a descriptor.
-pub(super) fn from_text(text: &[u8]) -> Option<SecurityDescriptor> {
-    // Values set by other programs may end with a 0, as C strings do.
-    let text = std::str::from_utf8(text.strip_suffix(&[0]).unwrap_or(text))
-        .ok()?
-        .trim();
-    let Some(hex) = text.strip_prefix("0x") else {
-        return SecurityDescriptor::from_sddl(text).ok();
-    };
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let (pairs, []) = hex.as_bytes().as_chunks::<2>() else {
-        return None;
-    };
-    let bytes: Option<Vec<u8>> = pairs
-        .iter()
-        .map(|[high, low]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok())
-        .collect();
-    SecurityDescriptor::decode(&bytes?).ok()
+    Ok(SecurityDescriptor::decode(bytes)?.to_text())
 }
 
 /// Returns the parts of a descriptor to set, and its bytes.
@@ -124,7 +92,7 @@ impl Inner {
     /// loss. Setting another owner or group needs a privilege; if that fails, only the DACL is set.
     pub(super) async fn set_sddl(&self, path: &RelPath, sddl: &[u8], losses: &mut Vec<Loss>) -> Result<()> {
         let text = self.base.text(Op::Xattr, path)?;
-        let Some(wanted) = from_text(sddl) else {
+        let Some(wanted) = SecurityDescriptor::from_text(sddl) else {
             losses.push(Loss::Acl);
             return Ok(());
         };
@@ -190,12 +158,18 @@ mod tests {
     fn texts_survive_a_round_trip() {
         let descriptor = SecurityDescriptor::from_sddl(SDDL).unwrap();
         assert_eq!(to_text(&descriptor.to_bytes()).unwrap(), SDDL);
-        assert_eq!(from_text(SDDL.as_bytes()).as_ref(), Some(&descriptor));
-        assert_eq!(from_text(format!("{SDDL}\0").as_bytes()), Some(descriptor));
+        assert_eq!(
+            SecurityDescriptor::from_text(SDDL.as_bytes()).as_ref(),
+            Some(&descriptor)
+        );
+        assert_eq!(
+            SecurityDescriptor::from_text(format!("{SDDL}\0").as_bytes()),
+            Some(descriptor)
+        );
         for bad in ["", "0x", "0x0", "0xzz", "0x010004", "D:(", "O:BA\u{e4}"] {
-            let found = from_text(bad.as_bytes());
+            let found = SecurityDescriptor::from_text(bad.as_bytes());
             assert!(
-                found.is_none_or(|found| found == from_text(b"").unwrap()),
+                found.is_none_or(|found| found == SecurityDescriptor::from_text(b"").unwrap()),
                 "{bad}"
             );
         }
@@ -212,7 +186,7 @@ mod tests {
         }]));
         let text = to_text(&descriptor.to_bytes()).unwrap();
         assert!(text.starts_with("0x"), "{text}");
-        let back = from_text(text.as_bytes()).unwrap();
+        let back = SecurityDescriptor::from_text(text.as_bytes()).unwrap();
         assert_eq!(missing(&descriptor, &back), []);
         assert_eq!(to_text(&back.to_bytes()).unwrap(), text);
     }

@@ -12,6 +12,7 @@ mod sddl;
 mod sid;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use super::create::AccessMask;
 pub use acl::{Ace, AceFlags, AceKind, Acl};

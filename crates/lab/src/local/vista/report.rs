@@ -82,20 +82,7 @@ fn links(options: &Options) -> Vec<LinkSummary> {
     } else {
         "reno"
     };
-    let none = LinkSummary {
-        name: "none".to_owned(),
-        kind: "none".to_owned(),
-        rtt_ms: 0.0,
-        up_delay_ms: None,
-        down_delay_ms: None,
-        up_bps: None,
-        down_bps: None,
-        loss: 0.0,
-        cuts: Vec::new(),
-        congestion: String::new(),
-        described: "disks of this machine".to_owned(),
-        proof: None,
-    };
+    let none = LinkSummary::of_this_machine("none", "", "disks of this machine".to_owned());
     let lan = LinkSummary {
         name: "lan".to_owned(),
         kind: if options.relay { "relay" } else { "packets" }.to_owned(),

@@ -12,8 +12,9 @@ const RIGHTS: AccessMask = AccessMask::from_bits_retain(0xF31F_01FF);
 const TREE_CONNECTION: CreateOptions = CreateOptions::from_bits_retain(0x80);
 /// The options that the specification defines or ignores ([MS-SMB2] 2.2.13).
 const OPTIONS: CreateOptions = CreateOptions::from_bits_retain(0x00FF_FFFF);
-/// The attributes that a request may name ([MS-FSCC] 2.6), DIRECTORY aside.
-const ATTRIBUTES: FileAttributes = FileAttributes::from_bits_retain(0x0000_7FB7);
+/// The attributes that a request may name ([MS-FSCC] 2.6; smb2.create.gentest of smbtorture finds these on Windows). For
+/// others it gets STATUS_INVALID_PARAMETER.
+pub const VALID_ATTRIBUTES: FileAttributes = FileAttributes::from_bits_retain(0x0000_7FB7);
 
 /// A CREATE request that is valid by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl CreateIntent {
         if !RIGHTS.contains(request.desired_access) || request.desired_access.is_empty() {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        if !(ATTRIBUTES | FileAttributes::DIRECTORY).contains(request.file_attributes) {
+        if !(VALID_ATTRIBUTES | FileAttributes::DIRECTORY).contains(request.file_attributes) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let intent = Self {
