@@ -5,14 +5,12 @@
 //! itself what it does not find here, or finds too old.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropeway_vfs::{DirEntry, RelPath};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-use crate::context::lock;
 
 /// Entries held at most; some 300 bytes each (more with long names), so 2 to 4 MiB.
 const ENTRIES_MAX: usize = 8 * 1024;
@@ -69,7 +67,7 @@ impl Ahead {
             let room = self.room.notified();
             tokio::pin!(room);
             room.as_mut().enable();
-            if lock(&self.store).entries < ENTRIES_MAX / 2 {
+            if self.store.lock().entries < ENTRIES_MAX / 2 {
                 return;
             }
             if tokio::time::timeout_at(deadline, room).await.is_err() {
@@ -80,12 +78,12 @@ impl Ahead {
 
     /// Whether a folder of which `entries` were listed so far may still be kept.
     pub(crate) fn has_room(&self, entries: usize) -> bool {
-        lock(&self.store).entries + entries <= ENTRIES_MAX
+        self.store.lock().entries + entries <= ENTRIES_MAX
     }
 
     /// Keeps a folder's whole listing, made since `at`, if there is room.
     pub(crate) fn put(&self, root: u64, dir: RelPath, at: Instant, entries: Vec<DirEntry>) {
-        let mut store = lock(&self.store);
+        let mut store = self.store.lock();
         let key = (root, dir);
         if store.closed || store.missed.contains(&key) {
             return;
@@ -101,13 +99,13 @@ impl Ahead {
 
     /// Whether a folder's listing is here now.
     pub(crate) fn holds(&self, root: u64, dir: &RelPath) -> bool {
-        lock(&self.store).listings.contains_key(&(root, dir.clone()))
+        self.store.lock().listings.contains_key(&(root, dir.clone()))
     }
 
     /// A folder's whole listing, if it was made just now.
     pub(crate) fn take(&self, root: u64, dir: &RelPath) -> Option<Vec<DirEntry>> {
         let listed = {
-            let mut store = lock(&self.store);
+            let mut store = self.store.lock();
             let key = (root, dir.clone());
             let Some(listed) = store.listings.remove(&key) else {
                 if store.missed.len() == MISSED_MAX {
@@ -125,7 +123,7 @@ impl Ahead {
 
     /// Ends it: what a later pass lists, it lists for itself.
     pub(crate) fn close(&self) {
-        let mut store = lock(&self.store);
+        let mut store = self.store.lock();
         *store = Store {
             closed: true,
             ..Store::default()
@@ -162,7 +160,7 @@ mod tests {
         assert!(ahead.take(1, &dir("b")).is_none(), "another root");
         tokio::time::advance(FRESH).await;
         assert!(ahead.take(0, &dir("b")).is_none(), "too old");
-        assert_eq!(lock(&ahead.store).entries, 0);
+        assert_eq!(ahead.store.lock().entries, 0);
     }
 
     #[tokio::test(start_paused = true)]

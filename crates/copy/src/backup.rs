@@ -5,15 +5,16 @@
 //! kept, or the reverse), it gets a number (`name.~1~`) and stays.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropeway_plan::Version;
 use ropeway_vfs::{
     CacheMode, Create, Error, ErrorKind, File, Metadata, MetadataChange, Name, Op, OpenOptions, Preserve,
     RelPath,
 };
 
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::delete::{self, Above};
 use crate::file::FileTask;
 use crate::folder::Placement;
@@ -33,11 +34,11 @@ pub(crate) struct CopiedAside(Mutex<HashSet<Token>>);
 impl CopiedAside {
     /// The file is complete.
     pub(crate) fn forget(&self, token: Token) {
-        lock(&self.0).remove(&token);
+        self.0.lock().remove(&token);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.0).is_empty()
+        self.0.lock().is_empty()
     }
 }
 
@@ -204,7 +205,7 @@ pub(crate) async fn copy_aside(
         return Ok(());
     };
     let token = task.token();
-    if lock(&context.copied_aside.0).contains(&token) {
+    if context.copied_aside.0.lock().contains(&token) {
         return Ok(());
     }
     if was_begun(context, token, existing, source) {
@@ -245,7 +246,7 @@ fn overwrites(context: &Context, token: Token, existing: &Metadata, version: &Ve
             .and_then(|()| journal.sync());
         context.journalled(Some(begun));
     }
-    lock(&context.copied_aside.0).insert(token);
+    context.copied_aside.0.lock().insert(token);
 }
 
 /// Whether an earlier run overwrote this very file, and did not make it durable.

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_plan::{DeleteGuard, Engine, NameMap, Nonce, Rules, Temporary, Tuner};
 use ropeway_vfs::event::{Event, Summary};
 use ropeway_vfs::{
     Error, Loss, Metadata, MetadataChange, Name, Op, RelPath, SDDL_XATTR, Timestamp, Tree, Verdict, Xattr,
 };
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::ahead::Ahead;
 use crate::backup::CopiedAside;
@@ -34,42 +36,6 @@ const PROBE: Token = 0;
 
 /// Receives events; called from many tasks.
 pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
-
-/// Locks a mutex; a panic elsewhere does not make the data unusable here (each guarded value is whole after every
-/// statement).
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A flag that tasks can wait for.
-#[derive(Debug, Default)]
-pub(crate) struct Cancel {
-    flag: AtomicBool,
-    notify: Notify,
-}
-
-impl Cancel {
-    pub(crate) fn cancel(&self) {
-        self.flag.store(true, Ordering::Release);
-        self.notify.notify_waiters();
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.flag.load(Ordering::Acquire)
-    }
-
-    pub(crate) async fn cancelled(&self) {
-        loop {
-            let notified = self.notify.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            if self.is_cancelled() {
-                return;
-            }
-            notified.await;
-        }
-    }
-}
 
 /// One root with what follows from its pair of trees.
 pub(crate) struct RootContext {
@@ -105,7 +71,7 @@ pub(crate) struct Context {
     /// What the job takes from the machine.
     pub(crate) environment: Environment,
     pub(crate) live: Arc<Live>,
-    pub(crate) cancel: Arc<Cancel>,
+    pub(crate) cancel: CancellationToken,
     pub(crate) failures: Failures,
     pub(crate) losses: Mutex<BTreeMap<Loss, u64>>,
     pub(crate) sink: EventSink,
@@ -173,7 +139,7 @@ impl Context {
         if losses.is_empty() {
             return;
         }
-        let mut counted = lock(&self.losses);
+        let mut counted = self.losses.lock();
         for loss in losses {
             *counted.entry(*loss).or_default() += 1;
         }
@@ -419,7 +385,7 @@ pub(crate) fn summarize(context: &Context) -> Summary {
         errors: context.failures.items(),
         torn: context.failures.torn_copies(),
         repaired: context.failures.repairs(),
-        losses: lock(&context.losses).clone(),
+        losses: context.losses.lock().clone(),
         resumed: context
             .journal
             .as_ref()

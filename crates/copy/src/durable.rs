@@ -19,17 +19,18 @@
 mod checkpoints;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropeway_plan::Version;
 use ropeway_vfs::{File, Name, RelPath, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use self::checkpoints::{checkpoint, hear_of_losses, note_loss, run_checkpoints};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::environment::WallClock;
 use crate::folder::Folder;
 use crate::journal::{Made, Token};
@@ -175,7 +176,7 @@ impl SyncControl {
         if self.bound_fixed || bytes < RATE_SAMPLE_MIN || span.is_zero() {
             return;
         }
-        let mut speed = lock(&self.speed);
+        let mut speed = self.speed.lock();
         let keep = (RATE_MEMORY / (speed.0 + bytes as f64)).min(1.0);
         *speed = (
             (speed.0 * keep) + bytes as f64,
@@ -233,12 +234,12 @@ impl SyncControl {
     pub(crate) fn has_room(&self) -> bool {
         let dirty = [&self.dirty_open, &self.dirty_closed, &self.syncing_closed];
         let dirty: u64 = dirty.iter().map(|bytes| bytes.load(Ordering::Acquire)).sum();
-        dirty < self.bound() && lock(&self.pending).len() < PENDING_MAX
+        dirty < self.bound() && self.pending.lock().len() < PENDING_MAX
     }
 
     /// Whether a checkpoint would make anything durable.
     fn has_work(&self) -> bool {
-        self.is_touched() || self.dirty_closed.load(Ordering::Acquire) > 0 || !lock(&self.open).is_empty()
+        self.is_touched() || self.dirty_closed.load(Ordering::Acquire) > 0 || !self.open.lock().is_empty()
     }
 
     /// Waits until dirty data is below its bound.
@@ -310,14 +311,14 @@ impl SyncControl {
             in_doubt: AtomicBool::new(false),
         });
         // That of an earlier try.
-        let before = lock(&self.open).insert(token, Arc::clone(&open));
+        let before = self.open.lock().insert(token, Arc::clone(&open));
         self.unfollow(before);
         open
     }
 
     /// How far an earlier try of a file came in this run.
     pub(crate) fn reached(&self, token: Token) -> Option<Reached> {
-        lock(&self.open).get(&token).map(|open| {
+        self.open.lock().get(&token).map(|open| {
             let durable = open.durable.load(Ordering::Acquire);
             let written = match open.failed.load(Ordering::Acquire) {
                 true => durable,
@@ -334,7 +335,7 @@ impl SyncControl {
 
     /// The target's device failed on a file: the kernel may have dropped what it could not write back.
     pub(crate) fn failed(&self, token: Token) {
-        if let Some(open) = lock(&self.open).get(&token) {
+        if let Some(open) = self.open.lock().get(&token) {
             open.failed.store(true, Ordering::Release);
         }
     }
@@ -342,7 +343,7 @@ impl SyncControl {
     /// All of a file below `upto` is on the device: durable but for the device's own cache and the file's metadata.
     pub(crate) fn settled(&self, open: &OpenFile, upto: u64, live: &Live) {
         open.settled.fetch_max(upto, Ordering::AcqRel);
-        let files = lock(&self.open);
+        let files = self.open.lock();
         let ahead = files.values().map(|open| {
             let settled = open.settled.load(Ordering::Acquire);
             settled.saturating_sub(open.durable.load(Ordering::Acquire))
@@ -353,7 +354,7 @@ impl SyncControl {
     pub(crate) fn closed(&self, token: Token) {
         // In this order: a checkpoint that does not see the file any more syncs the whole tree.
         self.touched();
-        let open = lock(&self.open).remove(&token);
+        let open = self.open.lock().remove(&token);
         self.unfollow(open);
     }
 
@@ -367,7 +368,7 @@ impl SyncControl {
 
     pub(crate) fn postpone(&self, rename: PendingRename) {
         let waiting = {
-            let mut pending = lock(&self.pending);
+            let mut pending = self.pending.lock();
             pending.push(rename);
             pending.len()
         };
@@ -378,12 +379,12 @@ impl SyncControl {
     }
 
     pub(crate) fn has_pending(&self) -> bool {
-        !lock(&self.pending).is_empty()
+        !self.pending.lock().is_empty()
     }
 
     /// Whether the wall clock was set back since the job began, as far as regular looks tell.
     fn was_set_back(&self) -> bool {
-        let mut looked = lock(&self.looked);
+        let mut looked = self.looked.lock();
         let (wall, steady) = (self.clock.now(), Instant::now());
         let passed = i128::try_from(steady.duration_since(looked.1).as_nanos()).unwrap_or(i128::MAX);
         let step_max = i128::try_from(CLOCK_STEP_MAX.as_nanos()).unwrap_or(i128::MAX);

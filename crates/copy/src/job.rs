@@ -1,18 +1,20 @@
 //! The job: its phases in order, and what outsiders hold of it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_plan::{Engine, NameMap, Nonce, Rules, TimeGranularity, Tuner};
 use ropeway_vfs::event::{Counters, Event, Phase};
 use ropeway_vfs::{CacheMode, RelPath, Tree};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::ahead::Ahead;
 use crate::blocks;
-use crate::context::{Cancel, Context, EventSink, RootContext, lock, summarize};
+use crate::context::{Context, EventSink, RootContext, summarize};
 use crate::crossing::Crossing;
 use crate::durable::{SyncControl, checkpoint, hear_of_losses, run_checkpoints};
 use crate::environment::Environment;
@@ -77,9 +79,9 @@ impl JobSpec {
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);
         let outcome = Job::new(self)
-            .run(Arc::new(move |event| lock(&sink).push(event)))
+            .run(Arc::new(move |event| sink.lock().push(event)))
             .await;
-        let events = std::mem::take(&mut *lock(&events));
+        let events = std::mem::take(&mut *events.lock());
         (outcome, events)
     }
 }
@@ -88,7 +90,7 @@ impl JobSpec {
 pub struct Job {
     spec: JobSpec,
     live: Arc<Live>,
-    cancel: Arc<Cancel>,
+    cancel: CancellationToken,
     pool: Pool,
 }
 
@@ -96,7 +98,7 @@ pub struct Job {
 #[derive(Clone)]
 pub struct Handle {
     live: Arc<Live>,
-    cancel: Arc<Cancel>,
+    cancel: CancellationToken,
 }
 
 impl Handle {
@@ -128,7 +130,7 @@ impl Job {
         Self {
             spec,
             live,
-            cancel: Arc::new(Cancel::default()),
+            cancel: CancellationToken::new(),
             pool,
         }
     }
@@ -144,7 +146,7 @@ impl Job {
     pub fn handle(&self) -> Handle {
         Handle {
             live: Arc::clone(&self.live),
-            cancel: Arc::clone(&self.cancel),
+            cancel: self.cancel.clone(),
         }
     }
 
@@ -350,7 +352,7 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
             delete::run(context, root).await;
         }
         // What was agreed to was the first pass.
-        if let Some(guard) = &mut *lock(&context.guard) {
+        if let Some(guard) = &mut *context.guard.lock() {
             guard.agreed = None;
         }
     }

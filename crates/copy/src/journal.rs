@@ -31,9 +31,10 @@ mod store;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use ropeway_plan::{Nonce, Version};
 use ropeway_vfs::{Metadata, RelPath, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -42,7 +43,6 @@ pub(crate) use self::begin::begin;
 pub use self::list::{UnfinishedJob, forget_job, unfinished_jobs};
 pub(crate) use self::memory::{Made, Memory};
 pub use self::store::{JournalFile, JournalFolder, JournalStore};
-use crate::context::lock;
 use crate::environment::{Environment, WallClock};
 
 /// Format version; a journal of another one is not read.
@@ -374,7 +374,7 @@ impl Journal {
         framed.extend_from_slice(&(json.len() as u32).to_le_bytes());
         framed.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
         framed.extend_from_slice(&json);
-        let _one_at_a_time = lock(&self.appending);
+        let _one_at_a_time = self.appending.lock();
         self.file.append(&framed)
     }
 }

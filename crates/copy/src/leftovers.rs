@@ -21,9 +21,10 @@ mod sweep;
 mod told;
 mod vanished;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use ropeway_plan::temporary::{Nonce, Temporary};
 use ropeway_vfs::{Claim, Error, Name, RelPath, Tree};
 
@@ -34,7 +35,7 @@ use self::own::Own;
 pub use self::report::{JobLeftovers, SweepReport, leftovers_of, sweep_below};
 pub use self::sweep::Swept;
 use self::told::Told;
-use crate::context::{Context, RootContext, lock};
+use crate::context::{Context, RootContext};
 use crate::folder::{Folder, Placement};
 use crate::journal::{Journal, JournalStore};
 use crate::mutations::{self, Mutation};
@@ -164,7 +165,7 @@ pub(crate) async fn begin(context: &Arc<Context>, roots: &[Arc<RootContext>]) {
     let looking = async move { look_around(&shared, &roots).await };
     if context.temporaries.aside {
         // Round trips that nothing waits for: no name of this job is there yet.
-        *lock(&context.temporaries.looking) = Some(tokio::spawn(looking));
+        *context.temporaries.looking.lock() = Some(tokio::spawn(looking));
     } else {
         looking.await;
     }
@@ -378,7 +379,7 @@ pub(crate) async fn end(context: &Context) {
     }
     let temporaries = &context.temporaries;
     temporaries.own.notes_end().await;
-    let looking = lock(&temporaries.looking).take();
+    let looking = temporaries.looking.lock().take();
     if let Some(looking) = looking {
         // It ends by itself: each of its steps has its tries.
         let _ = looking.await;

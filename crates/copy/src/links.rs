@@ -4,12 +4,13 @@
 //! only with the files whose other names have not come by yet.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath};
 
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::delete;
 use crate::file::{self, FileTask};
 use crate::folder::{Folder, Placement};
@@ -73,7 +74,7 @@ impl Links {
     }
 
     pub(crate) fn claim(&self, id: FileId, task: LinkTask) -> Claim {
-        let mut entries = lock(&self.entries);
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&id) else {
             let left = task.metadata.links.saturating_sub(1);
             entries.insert(
@@ -103,7 +104,7 @@ impl Links {
     }
 
     fn ready(&self, id: FileId, place: &Arc<Place>) -> Vec<LinkTask> {
-        let mut entries = lock(&self.entries);
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&id) else {
             return Vec::new();
         };
@@ -119,7 +120,7 @@ impl Links {
 
     /// The first name failed: the next waiter takes its place.
     fn next_first(&self, id: FileId) -> Option<LinkTask> {
-        let mut entries = lock(&self.entries);
+        let mut entries = self.entries.lock();
         let Some(Entry {
             state: State::Copying { waiters },
             ..

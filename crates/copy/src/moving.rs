@@ -10,14 +10,15 @@
 //! empty file with a temporary name stays, and the next move of that folder removes it, whoever runs it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropeway_plan::Temporary;
 use ropeway_vfs::{
     Backlog, CacheMode, Create, Error, ErrorKind, Held, Kind, Metadata, Name, Op, OpenOptions, RelPath,
 };
 
-use crate::context::{Context, RootContext, lock, token_of};
+use crate::context::{Context, RootContext, token_of};
 use crate::delete::Above;
 use crate::journal::Token;
 use crate::options::is_temporary;
@@ -62,22 +63,22 @@ impl Arrivals {
     pub(crate) fn add(&self, token: Token, source: &Metadata) {
         if let Some(arrived) = &self.0 {
             let version = version(token, source);
-            lock(arrived.part(version)).add(version);
-            lock(&arrived.taken_back).remove(&token);
+            arrived.part(version).lock().add(version);
+            arrived.taken_back.lock().remove(&token);
         }
     }
 
     /// It failed after all.
     pub(crate) fn take_back(&self, token: Token) {
         if let Some(arrived) = &self.0 {
-            lock(&arrived.taken_back).insert(token);
+            arrived.taken_back.lock().insert(token);
         }
     }
 
     fn has(&self, token: Token, source: &Metadata) -> bool {
         let version = version(token, source);
         self.0.as_ref().is_some_and(|arrived| {
-            lock(arrived.part(version)).contains(version) && !lock(&arrived.taken_back).contains(&token)
+            arrived.part(version).lock().contains(version) && !arrived.taken_back.lock().contains(&token)
         })
     }
 }

@@ -1,15 +1,13 @@
 //! Live counters and what is derived from them: rate, estimate, limit.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropeway_plan::EtaEstimator;
 use ropeway_vfs::event::{Counters, Event, Limit};
 use tokio::time::Instant;
-
-use crate::context::lock;
 
 /// How far back the shown rate looks.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
@@ -206,7 +204,7 @@ impl Live {
             bytes.saturating_sub(counters.bytes_skipped),
             files.saturating_sub(counters.files_skipped),
         );
-        let mut derived = lock(&self.derived);
+        let mut derived = self.derived.lock();
         // A finished file's bytes wait for their checkpoint: no step back.
         let bytes = bytes.max(derived.progressed);
         derived.progressed = bytes;

@@ -1,12 +1,10 @@
 //! How a job ended, and why.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use ropeway_vfs::event::Summary;
 use ropeway_vfs::{Error, ErrorKind};
-
-use crate::context::lock;
 
 /// How a job ended; maps to the exit codes of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +198,7 @@ impl Failures {
     }
 
     pub(crate) fn fatal(&self, fatal: Fatal) {
-        lock(&self.fatal).get_or_insert(fatal);
+        self.fatal.lock().get_or_insert(fatal);
         self.stopped.store(true, Ordering::Release);
     }
 
@@ -209,7 +207,7 @@ impl Failures {
     }
 
     pub(crate) fn take_fatal(&self) -> Option<Fatal> {
-        lock(&self.fatal).clone()
+        self.fatal.lock().clone()
     }
 
     pub(crate) fn items(&self) -> u64 {
@@ -222,7 +220,7 @@ impl Failures {
 
     /// The status at the end of a job that copied `done` files.
     pub(crate) fn status(&self, done: u64) -> Status {
-        if let Some(fatal) = &*lock(&self.fatal) {
+        if let Some(fatal) = &*self.fatal.lock() {
             return fatal.status;
         }
         let (items, permission) = (self.items(), self.permission.load(Ordering::Relaxed));

@@ -19,7 +19,7 @@ use ropeway_plan::transfer::{Step, Transfer, TransferLimits};
 use ropeway_vfs::{Error, ErrorKind, File, Op, Pending};
 use tokio::time::Instant;
 
-use crate::context::{Context, cancelled, lock};
+use crate::context::{Context, cancelled};
 use crate::durable::OpenFile;
 use crate::journal::Token;
 use crate::progress::{Landing, add_wait};
@@ -145,7 +145,7 @@ impl Stream<'_> {
     }
 
     fn limits(&self) -> TransferLimits {
-        let mut limits = lock(&self.context.tuner).limits();
+        let mut limits = self.context.tuner.lock().limits();
         limits.block_size = limits.block_size.min(self.context.pool.block_size());
         limits
     }
@@ -373,7 +373,7 @@ impl Stream<'_> {
         self.journal(state, false);
         state.tune_bytes += length;
         if state.tune_bytes >= TUNE_EVERY {
-            let mut tuner = lock(&self.context.tuner);
+            let mut tuner = self.context.tuner.lock();
             tuner.observe(state.tune_bytes, state.tune_since.elapsed());
             let mut limits = tuner.limits();
             limits.block_size = limits.block_size.min(self.context.pool.block_size());

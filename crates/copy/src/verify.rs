@@ -7,13 +7,13 @@
 use std::fs::{self, File as StdFile};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_vfs::{CacheMode, Error, ErrorKind, File, Op, OpenOptions, RelPath, Tree};
 
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::private::{close_to_others, private_options};
 
 /// Bytes of the longest manifest line that is read: far beyond any path.
@@ -53,7 +53,7 @@ impl Hashes {
             return Ok(());
         }
         self.count.fetch_add(1, Ordering::Relaxed);
-        write_line(&mut *lock(&self.writer), path.as_bytes(), hash)
+        write_line(&mut *self.writer.lock(), path.as_bytes(), hash)
     }
 
     /// Whether further hashes are left out.
@@ -63,7 +63,7 @@ impl Hashes {
 
     /// Ends the writing; the spool can be read.
     pub(crate) fn flush(&self) -> io::Result<&Path> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         writer.flush()?;
         writer.get_ref().sync_data()?;
         Ok(&self.path)

@@ -4,9 +4,10 @@
 //! the work in flight, whatever the size of the tree. A folder that did not exist on the target is made under a
 //! temporary name, filled under final names (nothing to look up, nothing to rename), and named when it is full.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use ropeway_plan::Rules;
 use ropeway_plan::names::Collision;
 use ropeway_vfs::{
@@ -410,7 +411,7 @@ impl Walker<'_> {
                 Err(error) => return self.unlisted(folder, error, names).await,
             },
         };
-        let mut listing = listing.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut listing = listing.into_inner();
         while !entries.is_empty() {
             if self.context.stopped() {
                 return;

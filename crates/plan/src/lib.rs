@@ -25,21 +25,26 @@
 //!    when two times count as equal;
 //! 2. [`transfer`]: how the data of one file moves, as a state machine; [`engine`]: the machines
 //!    there are; [`tuner`]: how ours adapts to what it measures;
-//! 3. [`resume`]: what may be trusted after a crash;
+//! 3. [`placement`] and [`durability`]: where a new node goes until it is complete, what is durable,
+//!    and when the node gets its name; [`resume`]: what may be trusted after a crash; [`sweep`]: which
+//!    leftovers of dead jobs may be removed;
 //! 4. [`filter`], [`names`], [`guard`]: what takes part, under which name, and what a mirror must
 //!    not delete; [`temporary`]: the name of a node until it is complete;
 //! 5. [`bandwidth`], [`eta`], [`retry`]: how fast, how long, and how often.
 
 pub mod bandwidth;
 pub mod decide;
+pub mod durability;
 pub mod engine;
 pub mod eta;
 pub mod filter;
 pub mod granularity;
 pub mod guard;
 pub mod names;
+pub mod placement;
 pub mod resume;
 pub mod retry;
+pub mod sweep;
 pub mod temporary;
 #[cfg(test)]
 mod test_support;
@@ -48,13 +53,15 @@ pub mod tuner;
 
 pub use bandwidth::Schedule;
 pub use decide::{Decision, KeepReason, Rules, attributes_differ, decide};
+pub use durability::{ClockWatch, Durability, DurabilityPolicy, DurabilityTracker, Naming};
 pub use engine::{Engine, EngineCache};
 pub use eta::EtaEstimator;
 pub use filter::{Filter, FilterError, FilterSpec};
 pub use granularity::TimeGranularity;
 pub use guard::{DeleteGuard, MaxDelete};
 pub use names::{FolderNames, NameMap, NamePolicy};
-pub use resume::{JournalFacts, Trust, Version};
+pub use placement::{Spot, Visibility};
+pub use resume::{JournalFacts, MadeNode, Start, Trust, Version};
 pub use retry::Backoff;
 pub use temporary::{Nonce, Temporary};
 pub use transfer::{Step, Transfer, TransferLimits, io_list};

@@ -87,6 +87,94 @@ pub struct JournalFacts<'a> {
     pub may_be_unfinished: bool,
 }
 
+/// Identity of a file or folder that a job made on the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeNode {
+    /// Number on its volume, where that is stable.
+    index: Option<u64>,
+    created: Option<Timestamp>,
+    /// The owner that it was made with.
+    owner: Option<u32>,
+}
+
+impl MadeNode {
+    /// Returns the identity of a node that was just made. `stable_ids` is whether the tree keeps the
+    /// identities of its nodes.
+    pub fn of(metadata: &Metadata, stable_ids: bool) -> Self {
+        Self {
+            index: metadata.id.filter(|_| stable_ids).map(|id| id.index),
+            created: metadata.created,
+            owner: metadata.owner.map(|owner| owner.user),
+        }
+    }
+
+    /// Whether `found` is the node that was made. Its owner and its creation time may be those of
+    /// `source` by now.
+    pub fn is(&self, found: &Metadata, source: &Metadata) -> bool {
+        let index = found.id.map(|id| id.index);
+        let owner = found.owner.map(|owner| owner.user);
+        let given = source.owner.map(|owner| owner.user);
+        (self.index.is_none() || self.index == index)
+            && (found.created == self.created || found.created == source.created)
+            && (owner == self.owner || owner == given)
+    }
+}
+
+/// Where the copy of a file's data starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the first byte.
+    Anew,
+    /// The bytes below are there.
+    At {
+        /// Every byte below was written.
+        written: u64,
+        /// Every byte below is durable.
+        durable: u64,
+    },
+    /// Nowhere: the whole file is there, under its temporary name.
+    Complete,
+}
+
+impl Start {
+    /// Returns where the next try of a file starts, after an earlier one in this run wrote `written`
+    /// bytes, of which `durable` are durable. `may_forget` is whether the target may come back without
+    /// what it had not flushed, as a server does. `None`: at the first byte, in a new file.
+    pub fn after_try(written: u64, durable: u64, may_forget: bool) -> Option<Self> {
+        let (written, durable) = match may_forget {
+            true => (durable, durable),
+            false => (written, 0),
+        };
+        (written > 0).then_some(Self::At { written, durable })
+    }
+
+    /// Returns where a file starts that an earlier run left. `has_final_name` is whether it stands
+    /// under its final name, `durable` how much of it the journal calls durable, `size` the source's
+    /// size. `None`: at the first byte, in a new file.
+    pub fn after_run(trust: Trust, has_final_name: bool, durable: u64, size: u64) -> Option<Self> {
+        match trust {
+            Trust::Nothing => None,
+            Trust::Prefix(upto) => Some(Self::At {
+                written: upto,
+                durable: durable.min(upto),
+            }),
+            Trust::Whole if !has_final_name => Some(Self::Complete),
+            // What has its name already and was not taken for equal lacks its attributes at least: its
+            // data may be complete, the file is not.
+            Trust::Whole if durable >= size => Some(Self::At {
+                written: size,
+                durable: size,
+            }),
+            Trust::Whole => None,
+        }
+    }
+
+    /// Whether something counts as written that may be in the page cache only.
+    pub fn relies_on_cache(self) -> bool {
+        !matches!(self, Self::At { written, durable } if written == durable)
+    }
+}
+
 /// How much of the target's file to trust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
@@ -226,6 +314,65 @@ mod tests {
             ..first
         };
         assert!(!first.is_same(&longer) && !first.differs_at_most_in_change_time(&longer));
+    }
+
+    #[test]
+    fn where_a_try_starts() {
+        let at = |written, durable| Some(Start::At { written, durable });
+        // (written, durable, may forget)
+        let table = [
+            ((600, 400, false), at(600, 0)),
+            ((600, 400, true), at(400, 400)),
+            ((600, 0, true), None),
+            ((0, 0, false), None),
+        ];
+        for ((written, durable, may_forget), expected) in table {
+            assert_eq!(Start::after_try(written, durable, may_forget), expected);
+        }
+    }
+
+    #[test]
+    fn where_a_run_starts() {
+        let at = |written, durable| Some(Start::At { written, durable });
+        // (trust, has its final name, durable)
+        let table = [
+            ((Trust::Nothing, false, SIZE), None),
+            ((Trust::Prefix(600), false, 400), at(600, 400)),
+            ((Trust::Prefix(300), true, 400), at(300, 300)),
+            ((Trust::Whole, false, 0), Some(Start::Complete)),
+            ((Trust::Whole, true, SIZE), at(SIZE, SIZE)),
+            ((Trust::Whole, true, SIZE - 1), None),
+        ];
+        for ((trust, has_final_name, durable), expected) in table {
+            assert_eq!(Start::after_run(trust, has_final_name, durable, SIZE), expected);
+        }
+        assert!(Start::Complete.relies_on_cache() && Start::Anew.relies_on_cache());
+        assert!(at(600, 400).unwrap().relies_on_cache());
+        assert!(!at(400, 400).unwrap().relies_on_cache());
+    }
+
+    #[test]
+    fn a_made_node_is_recognised_by_its_identity() {
+        use ropeway_vfs::FileId;
+        let found = |index, created: Option<i128>| Metadata {
+            id: Some(FileId { volume: 1, index }),
+            created: created.map(Timestamp),
+            ..node(SIZE, MTIME, 0)
+        };
+        let source = found(99, Some(5));
+        let made = MadeNode::of(&found(7, Some(2)), true);
+        assert!(made.is(&found(7, Some(2)), &source));
+        assert!(
+            made.is(&found(7, Some(5)), &source),
+            "it has the source's time by now"
+        );
+        assert!(!made.is(&found(7, Some(3)), &source));
+        assert!(!made.is(&found(8, Some(2)), &source), "another file");
+        let unstable = MadeNode::of(&found(7, Some(2)), false);
+        assert!(
+            unstable.is(&found(8, Some(2)), &source),
+            "numbers mean nothing there"
+        );
     }
 
     proptest! {

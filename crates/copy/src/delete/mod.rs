@@ -21,7 +21,7 @@ use self::pass::{Found, Pass};
 pub(crate) use self::remove::{clear, clear_all_but, make_way, prune};
 pub(crate) use self::times::restore_times;
 pub(crate) use self::unseen::remove_unseen;
-use crate::context::{Context, RootContext, lock};
+use crate::context::{Context, RootContext};
 use crate::options::is_temporary;
 use crate::status::{Fatal, Status};
 
@@ -80,7 +80,7 @@ pub(crate) async fn check(context: &Arc<Context>, roots: &[Arc<RootContext>]) ->
         };
         Fatal::new(Status::Refused, refused.to_string()).hint(hint)
     })?;
-    *lock(&context.guard) = Some(guard);
+    *context.guard.lock() = Some(guard);
     Ok(())
 }
 
@@ -152,13 +152,17 @@ async fn delete(
     let content = content_of(context, root).await;
     let content = content.map_err(|error| Stopped::Fatal(Fatal::from_error(&error, true)))?;
     // The first pass was counted before the copy; what is more by now, each deletion asks about.
-    let is_bounded = lock(&context.guard)
+    let is_bounded = context
+        .guard
+        .lock()
         .as_ref()
         .is_some_and(|guard| guard.allowed() < u64::MAX);
     if !content.files || (is_bounded && failures_before.is_some()) {
         let found = count(context, root, scopes).await;
         let found = found.map_err(|error| Stopped::Fatal(Fatal::from_error(&error, false)))?;
-        let planned = lock(&context.guard)
+        let planned = context
+            .guard
+            .lock()
             .as_ref()
             .map_or(Ok(()), |guard| guard.plan(content, found.planned));
         planned.map_err(|refused| match refused {
@@ -259,7 +263,7 @@ async fn content_of(context: &Context, root: &RootContext) -> Result<SourceConte
 
 /// Asks the mirror's guard for one deletion; a refusal stops the job.
 fn admit(context: &Context, path: &RelPath) -> Result<(), Error> {
-    let refused = match &mut *lock(&context.guard) {
+    let refused = match &mut *context.guard.lock() {
         Some(guard) => guard.admit().err(),
         None => None,
     };

@@ -9,7 +9,7 @@ use ropeway_vfs::{Error, ErrorKind, Name, Timestamp, Verdict};
 use tokio::sync::oneshot;
 
 use super::{OpenFile, PendingRename};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::folder::{Folder, has_name, name_folder};
 use crate::journal::Token;
 use crate::mutations::{self, Mutation};
@@ -93,9 +93,11 @@ async fn sync_written(context: &Arc<Context>) -> Option<Synced> {
     let files = context.live.files_done.load(Ordering::Acquire);
     note_clock(context);
     let before = control.watermark().await;
-    let renames = std::mem::take(&mut *lock(&control.pending));
+    let renames = std::mem::take(&mut *control.pending.lock());
     let dirty_open = control.dirty_open.load(Ordering::Acquire);
-    let open: Vec<OpenPart> = lock(&control.open)
+    let open: Vec<OpenPart> = control
+        .open
+        .lock()
         .iter()
         .map(|(token, open)| OpenPart {
             token: *token,

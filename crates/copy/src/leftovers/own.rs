@@ -5,17 +5,17 @@
 //! claim says so: others search the folders that it may not tell of.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::poll;
+use parking_lot::Mutex;
 use ropeway_plan::temporary::Nonce;
 use ropeway_vfs::{Claim, Error, ErrorKind, RelPath, Tree};
 use tokio::sync::Semaphore;
 
 use super::sweep::{self, Swept};
 use super::told::{self, BYTES_MAX, Header, Told};
-use crate::context::lock;
 
 /// Notes under way at once.
 const NOTES_MAX: usize = 64;
@@ -80,13 +80,13 @@ impl Own {
     /// # Errors
     /// [`ErrorKind::Busy`]: somebody else holds the claim of this very job.
     pub(crate) async fn note(self: &Arc<Self>, top: &RelPath, place: &RelPath) -> Result<(), Error> {
-        if lock(&self.noted).contains(place) {
+        if self.noted.lock().contains(place) {
             return Ok(());
         }
         if !self.aside {
             return self.note_now(top, place).await;
         }
-        if !lock(&self.noted).insert(place.clone()) {
+        if !self.noted.lock().insert(place.clone()) {
             return Ok(());
         }
         // Never closed.
@@ -107,7 +107,7 @@ impl Own {
 
     async fn note_now(&self, top: &RelPath, place: &RelPath) -> Result<(), Error> {
         let mut state = self.state.lock().await;
-        if !self.aside && lock(&self.noted).contains(place) {
+        if !self.aside && self.noted.lock().contains(place) {
             return Ok(());
         }
         let covers = |held: &Held| place.strip_prefix(&held.dir).is_some();
@@ -137,7 +137,7 @@ impl Own {
         if !told {
             state.unclaimed.push(place.clone());
         }
-        lock(&self.noted).insert(place.clone());
+        self.noted.lock().insert(place.clone());
         Ok(())
     }
 
@@ -249,7 +249,7 @@ impl Own {
                 swept.failed.push(error);
             }
         }
-        lock(&self.noted).clear();
+        self.noted.lock().clear();
         swept
     }
 
