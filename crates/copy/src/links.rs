@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath};
+use ropeway_vfs::{End, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath};
 
 use crate::context::{Context, lock};
 use crate::delete;
@@ -214,7 +214,7 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
         Err(error) => {
             file::give_up(context, &task, &error).await;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&shown, error, false).await;
+            context.fail(&shown, error, End::Target).await;
         }
     }
 }
