@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ropeway_vfs::{Error, ErrorKind};
+use ropeway_vfs::{End, Error, ErrorKind};
 
 use crate::servers;
 
@@ -70,12 +70,12 @@ impl Failure {
     }
 
     /// Makes a failure to open a tree.
-    pub(crate) fn of_tree(place: &str, error: &Error, on_source: bool) -> Self {
-        Self::of_node(&format!("cannot open {place}"), error, on_source)
+    pub(crate) fn of_tree(place: &str, error: &Error, end: End) -> Self {
+        Self::of_node(&format!("cannot open {place}"), error, end)
     }
 
     /// Makes a failure of a tree operation; `what` says what could not be done.
-    pub(crate) fn of_node(what: &str, error: &Error, on_source: bool) -> Self {
+    pub(crate) fn of_node(what: &str, error: &Error, end: End) -> Self {
         let code = match error.kind {
             ErrorKind::PermissionDenied | ErrorKind::Authentication => code::PERMISSION,
             ErrorKind::Network
@@ -85,7 +85,7 @@ impl Failure {
             | ErrorKind::InvalidReply
             | ErrorKind::TimedOut => code::NETWORK,
             ErrorKind::Cancelled => code::INTERRUPTED,
-            _ if on_source => code::SOURCE,
+            _ if end == End::Source => code::SOURCE,
             _ => code::TARGET,
         };
         let (cause, server_hint) = match &error.source {
@@ -93,7 +93,7 @@ impl Failure {
             None => (error.kind.describe().to_owned(), None),
         };
         let failure = Self::new(code, format!("{what}: {cause}"));
-        match server_hint.or(ropeway_copy::hint_for(error.kind, on_source)) {
+        match server_hint.or(ropeway_copy::hint_for(error.kind, end)) {
             Some(hint) => failure.hint(hint),
             None if code == code::NETWORK => {
                 failure.hint("check the server and the network, then run it again")

@@ -10,7 +10,7 @@ use ropeway_smb_client::{
     ChannelsAtStart, Client, ClientOptions, DfsHosts, Endpoint, Error as SmbError, KerberosError, NtStatus,
     ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
 };
-use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
+use ropeway_vfs::{End, ErrorKind, Metadata, RelPath, Tree};
 use tokio::sync::Mutex;
 
 use crate::args::ShareArgs;
@@ -246,14 +246,14 @@ impl ServerError {
     }
 
     /// Converts the error to a failure; `what` says what could not be done.
-    pub(crate) fn failure(&self, what: &str, on_source: bool) -> Failure {
+    pub(crate) fn failure(&self, what: &str, end: End) -> Failure {
         match self {
             Self::Reported(failure) => failure.clone(),
             Self::Smb(error) => {
-                let failure = Failure::new(code_of(error, on_source), format!("{what}: {}", clause(error)));
+                let failure = Failure::new(code_of(error, end), format!("{what}: {}", clause(error)));
                 with_hint(failure, error)
             }
-            Self::Tree(error) => Failure::of_node(what, error, on_source),
+            Self::Tree(error) => Failure::of_node(what, error, end),
         }
     }
 }
@@ -263,7 +263,7 @@ fn of_connect(server: &Server, source: Source, error: &SmbError) -> Failure {
     let code = match error {
         // A local error at this point concerns the network, not the source or the target.
         SmbError::Local { .. } => code::NETWORK,
-        other => code_of(other, true),
+        other => code_of(other, End::Source),
     };
     let code = if code == code::SOURCE { code::NETWORK } else { code };
     let failure = Failure::new(
@@ -305,8 +305,11 @@ fn clause(error: &SmbError) -> String {
     }
 }
 
-fn code_of(error: &SmbError, on_source: bool) -> u8 {
-    let side = if on_source { code::SOURCE } else { code::TARGET };
+fn code_of(error: &SmbError, end: End) -> u8 {
+    let side = match end {
+        End::Source => code::SOURCE,
+        End::Target => code::TARGET,
+    };
     match error {
         SmbError::Kerberos(KerberosError::NotBuiltIn) => code::USAGE,
         SmbError::Kerberos(KerberosError::NoKdc { .. }) => code::NETWORK,

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ropeway_copy::private_options;
+use ropeway_vfs::End;
 use ropeway_vfs::RelPath;
-use ropeway_vfs::trace::{End, Observer, Record};
+use ropeway_vfs::trace::{Observer, Record};
 use serde::{Deserialize, Serialize};
 
 /// Version of the format; the reader refuses all others.

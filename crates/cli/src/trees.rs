@@ -17,8 +17,8 @@ use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::limit::Limit;
 use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
 use ropeway_vfs::decorate::trace::Traced;
-use ropeway_vfs::trace::{End, SharedObserver};
-use ropeway_vfs::{Clock, Tree};
+use ropeway_vfs::trace::SharedObserver;
+use ropeway_vfs::{Clock, End, Tree};
 
 use crate::args::{ModelArgs, SpeedArgs};
 use crate::failure::Failure;
@@ -131,12 +131,11 @@ impl<'a> Opener<'a> {
     }
 
     async fn open(&self, place: &Place, end: End) -> Result<Arc<dyn Tree>, Failure> {
-        let is_source = end == End::Source;
         let path = match place {
             Place::Local(path) => path,
             Place::Remote(url) => {
                 let tree = self.servers.tree(url).await;
-                let tree = tree.map_err(|error| error.failure(&format!("cannot open {url}"), is_source))?;
+                let tree = tree.map_err(|error| error.failure(&format!("cannot open {url}"), end))?;
                 return Ok(match self.observer.clone() {
                     Some(observer) => Traced::new(tree, observer, end),
                     None => tree,
@@ -158,7 +157,7 @@ impl<'a> Opener<'a> {
                 });
                 Ok(tree)
             }
-            Err(error) => Err(Failure::of_tree(&place.to_string(), &error, is_source)),
+            Err(error) => Err(Failure::of_tree(&place.to_string(), &error, end)),
         }
     }
 

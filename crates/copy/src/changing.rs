@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ropeway_vfs::{Error, ErrorKind, File, Metadata, Op, RelPath, Timestamp};
+use ropeway_vfs::{End, EndError, Error, ErrorKind, File, Metadata, Op, RelPath, Timestamp};
 
 use crate::context::Context;
 use crate::durable::PendingRename;
@@ -110,32 +110,28 @@ pub(crate) struct Torn<'a> {
 }
 
 /// Ends with a file that did not rest, as `--changing` says. `Ok`: a torn copy is kept, and the failure is reported.
-pub(crate) async fn settle(
-    context: &Arc<Context>,
-    task: &FileTask,
-    torn: Torn<'_>,
-) -> Result<(), (Error, bool)> {
+pub(crate) async fn settle(context: &Arc<Context>, task: &FileTask, torn: Torn<'_>) -> Result<(), EndError> {
     let changed = || Error::new(Op::Read, &task.source_path, ErrorKind::Changed);
     let replaces = task.existing.as_ref().is_some_and(|existing| !is_torn(existing));
     match context.options.changing {
         Changing::Copy if !replaces => {}
-        Changing::Copy | Changing::Skip => return Err((changed(), true)),
+        Changing::Copy | Changing::Skip => return Err(EndError::on_source(changed())),
         Changing::Fail => {
             let message = format!("{} changed while it was copied", task.shown());
             context.fatal(Fatal::new(Status::SourceUnreadable, message).hint(
                 "run it again when nobody writes there; --changing copy or skip goes on with the rest",
             ));
-            return Err((changed(), true));
+            return Err(EndError::on_source(changed()));
         }
     }
-    keep(context, task, &torn).await.map_err(|error| (error, false))?;
+    keep(context, task, &torn).await.map_err(EndError::on_target)?;
     context.live.files_failed.fetch_add(1, Ordering::Relaxed);
     context.failures.torn();
     let mut error = changed();
     error.source = Some(std::io::Error::other(
         "changed while it was copied; what is there may be a mixture",
     ));
-    context.fail(&task.shown(), error, true).await;
+    context.fail(&task.shown(), error, End::Source).await;
     Ok(())
 }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 use ropeway_block::Pool;
 use ropeway_plan::{Filter, NameMap, NamePolicy, Rules, TimeGranularity};
 use ropeway_vfs::event::Event;
-use ropeway_vfs::{CacheMode, Error, ErrorKind, Kind, Op, OpenOptions, Preserve, RelPath, Tree};
+use ropeway_vfs::{
+    CacheMode, End, EndError, Error, ErrorKind, Kind, Op, OpenOptions, Preserve, RelPath, Tree,
+};
 
 use crate::context::EventSink;
 use crate::status::{Status, hint_for};
@@ -78,16 +80,16 @@ impl CheckOutcome {
 ///
 /// # Errors
 /// A root cannot be examined; the flag says whether the source's.
-pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, (Error, bool)> {
+pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, EndError> {
     let left = spec
         .source
         .metadata(&spec.source_path)
         .await
-        .map_err(|error| (error, true))?;
+        .map_err(EndError::on_source)?;
     let right = match spec.target.metadata(&spec.target_path).await {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind == ErrorKind::NotFound => None,
-        Err(error) => return Err((error, false)),
+        Err(error) => return Err(EndError::on_target(error)),
     };
     let (source, target) = (spec.source.capabilities(), spec.target.capabilities());
     let names = NameMap::new(source, target, NamePolicy::default());
@@ -100,8 +102,8 @@ pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, (Er
     Ok(Check::new(spec, sink, names, rules).run(left, right).await)
 }
 
-fn item_error(path: &RelPath, error: &Error, on_source: bool) -> Event {
-    let hint = hint_for(error.kind, on_source)
+fn item_error(path: &RelPath, error: &Error, end: End) -> Event {
+    let hint = hint_for(error.kind, end)
         .map(|hint| format!(" (hint: {hint})"))
         .unwrap_or_default();
     Event::ItemError {
@@ -109,7 +111,7 @@ fn item_error(path: &RelPath, error: &Error, on_source: bool) -> Event {
         op: error.op,
         kind: error.kind,
         message: format!("{error}{hint}"),
-        on_source,
+        on_source: end == End::Source,
         fatal: false,
     }
 }
@@ -150,7 +152,7 @@ pub async fn check_manifest(
             }
             Err(error) => {
                 outcome.errors += 1;
-                sink(item_error(&entry.path, &error, true));
+                sink(item_error(&entry.path, &error, End::Source));
                 outcome.tampered = error.kind == ErrorKind::Tampered;
                 if outcome.tampered {
                     break;

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 
 use ropeway_plan::attributes_differ;
 
+use ropeway_vfs::EndError;
+
 use crate::context::Context;
 use crate::file::{self, FileTask};
 use crate::walk::shares_more;
@@ -54,11 +56,11 @@ pub(crate) async fn compare(context: &Arc<Context>, task: FileTask) {
         }
         Ok(false) if context.options.dry_run => context.item(&task.shown(), "update", task.metadata.size),
         Ok(false) => file::copy(context, task).await,
-        Err((error, on_source)) => {
+        Err(EndError { end, error }) => {
             let link = task.link;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             file::give_up(context, &task, &error).await;
-            context.fail(&task.shown(), error, on_source).await;
+            context.fail(&task.shown(), error, end).await;
             if let Some(id) = link {
                 links::failed(context, id).await;
             }

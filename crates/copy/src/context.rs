@@ -11,7 +11,8 @@ use ropeway_block::Pool;
 use ropeway_plan::{DeleteGuard, Engine, NameMap, Nonce, Rules, Temporary, Tuner};
 use ropeway_vfs::event::{Event, Summary};
 use ropeway_vfs::{
-    Error, Loss, Metadata, MetadataChange, Name, Op, RelPath, SDDL_XATTR, Timestamp, Tree, Verdict, Xattr,
+    End, EndError, Error, Loss, Metadata, MetadataChange, Name, Op, RelPath, SDDL_XATTR, Timestamp, Tree,
+    Verdict, Xattr,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -153,13 +154,14 @@ impl Context {
 
     /// Records the failure of one item; stops the job if nothing more can succeed.
     /// `path` is where the user looks for it, not where it is for the time being.
-    pub(crate) async fn fail(&self, path: &RelPath, mut error: Error, on_source: bool) {
+    pub(crate) async fn fail(&self, path: &RelPath, mut error: Error, end: End) {
         error.path = path.clone();
         if self.stopped() && error.verdict() != Verdict::Skip {
             return;
         }
-        let fatal = error.verdict() == Verdict::Abort || (!on_source && !self.target_answers(&error).await);
-        let hint = hint_for(error.kind, on_source)
+        let fatal =
+            error.verdict() == Verdict::Abort || (end == End::Target && !self.target_answers(&error).await);
+        let hint = hint_for(error.kind, end)
             .map(|hint| format!(" (hint: {hint})"))
             .unwrap_or_default();
         self.emit(Event::ItemError {
@@ -167,12 +169,12 @@ impl Context {
             op: error.op,
             kind: error.kind,
             message: format!("{error}{hint}"),
-            on_source,
+            on_source: end == End::Source,
             fatal,
         });
         self.failures.item(error.kind);
         if fatal {
-            self.fatal(Fatal::from_error(&error, on_source));
+            self.fatal(Fatal::from_error(&error, end));
         }
     }
 
@@ -223,14 +225,14 @@ impl Context {
     /// When a node of the target last changed, if its clock is ours and fine enough to tell runs apart.
     pub(crate) fn change_time(&self, found: &Metadata) -> Option<Timestamp> {
         let can = self.target.capabilities();
-        let is_fine = can.time_granularity_ns < 1_000_000_000 && !can.is_remote();
+        let is_fine = can.time_granularity_ns < 1_000_000_000 && !can.remote;
         found.changed.filter(|_| is_fine)
     }
 
     /// The user that new nodes belong to, where the target says whom a node belongs to.
     pub(crate) fn own_user(&self) -> Option<u32> {
         let can = self.target.capabilities();
-        (can.owners && !can.is_remote()).then_some(self.environment.user)
+        (can.owners && !can.remote).then_some(self.environment.user)
     }
 
     /// The attributes that a node gets on the target. A creation time that no node there can be given is not asked for:
@@ -262,14 +264,14 @@ impl Context {
         match self.options.durability {
             Durability::None => false,
             Durability::File => true,
-            Durability::End => self.target.capabilities().is_remote(),
+            Durability::End => !self.target.capabilities().page_cache,
         }
     }
 
     /// Whether nodes get their final names only when they are durable.
     pub(crate) fn names_durable(options: &Options, target: &dyn Tree) -> bool {
         // In place, a file of this machine has its name all the while; a server flushes it before it looks complete.
-        options.durability != Durability::None && (!options.inplace || target.capabilities().is_remote())
+        options.durability != Durability::None && (!options.inplace || !target.capabilities().page_cache)
     }
 
     /// Whether finished files wait under temporary names for the next checkpoint.
@@ -283,8 +285,8 @@ impl Context {
     /// their loss is to be named. (Of local files that a local target cannot hold, batches say so.)
     pub(crate) fn wants_xattrs(&self, source: &dyn Tree, metadata: &Metadata) -> bool {
         let can = source.capabilities();
-        let may_have = can.takes_xattrs() || !can.is_remote();
-        let of_use = self.target.capabilities().takes_xattrs() || can.is_remote();
+        let may_have = can.takes_xattrs() || !can.remote;
+        let of_use = self.target.capabilities().takes_xattrs() || can.remote;
         self.options.preserve.xattrs && may_have && of_use && metadata.has_xattrs != Some(false)
     }
 
@@ -310,19 +312,15 @@ impl Context {
     }
 
     /// Runs `operation` until it succeeds, fails for good, or the tries are used up.
-    pub(crate) async fn with_retries<T, F, Fut>(
-        &self,
-        seed: u64,
-        mut operation: F,
-    ) -> Result<T, (Error, bool)>
+    pub(crate) async fn with_retries<T, F, Fut>(&self, seed: u64, mut operation: F) -> Result<T, EndError>
     where
         F: FnMut() -> Fut,
-        Fut: Future<Output = Result<T, (Error, bool)>>,
+        Fut: Future<Output = Result<T, EndError>>,
     {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let (error, on_source) = match operation().await {
+            let EndError { end, error } = match operation().await {
                 Ok(value) => return Ok(value),
                 Err(failed) => failed,
             };
@@ -333,11 +331,11 @@ impl Context {
                 _ => None,
             };
             let Some(pause) = pause else {
-                return Err((error, on_source));
+                return Err(EndError { end, error });
             };
             self.live.retries.fetch_add(1, Ordering::Relaxed);
             if !self.sleep(pause).await {
-                return Err((error, on_source));
+                return Err(EndError { end, error });
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::names::{Collision, FolderNames};
-use ropeway_vfs::{Ancestry, DirEntry, Error, ErrorKind, Kind, Metadata, Name, RelPath};
+use ropeway_vfs::{Ancestry, DirEntry, End, Error, ErrorKind, Kind, Metadata, Name, RelPath};
 use tokio::time::Instant;
 
 use crate::context::{Context, RootContext};
@@ -46,7 +46,7 @@ pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<RootContext>]
         let found = count
             .run()
             .await
-            .map_err(|error| Fatal::from_error(&error, true))?;
+            .map_err(|error| Fatal::from_error(&error, End::Source))?;
         faults += found.faults;
         needed += found.needed;
     }
@@ -62,7 +62,7 @@ pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<RootContext>]
         .target
         .space()
         .await
-        .map_err(|error| Fatal::from_error(&error, false))?;
+        .map_err(|error| Fatal::from_error(&error, End::Target))?;
     // A volume that tells no size (some FUSE file systems) tells no room either.
     // What an earlier run of this job left under temporary names needs no more room, and is not counted here.
     let resumed = context

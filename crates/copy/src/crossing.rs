@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_block::{Block, BlockMut, Pool};
-use ropeway_vfs::{BatchDone, Create, Error, ErrorKind, GetSmall, GotSmall, PutSmall, Tree, Verdict};
+use ropeway_vfs::{BatchDone, Create, End, Error, ErrorKind, GetSmall, GotSmall, PutSmall, Tree, Verdict};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -155,7 +155,7 @@ pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
         }
         Err(error) => {
             drop(block);
-            return failed(context, task, error, true).await;
+            return failed(context, task, error, End::Source).await;
         }
     };
     let mut done = BatchDone {
@@ -171,7 +171,7 @@ pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
             done.losses = losses;
             small::finished(context, task, &done).await;
         }
-        Err(error) => failed(context, task, error, false).await,
+        Err(error) => failed(context, task, error, End::Target).await,
     }
 }
 
@@ -228,19 +228,22 @@ async fn put(
 }
 
 /// A passing error, or one that the slower way may avoid, gets its tries there.
-async fn failed(context: &Arc<Context>, task: FileTask, error: Error, on_source: bool) {
+async fn failed(context: &Arc<Context>, task: FileTask, error: Error, end: End) {
     if context.stopped() {
         return;
     }
     let slower = matches!(error.kind, ErrorKind::AlreadyExists | ErrorKind::Unsupported);
     if error.verdict() == Verdict::Retry || slower {
-        let task = if on_source { task } else { small::leftover(task) };
+        let task = match end {
+            End::Source => task,
+            End::Target => small::leftover(task),
+        };
         return file::copy(context, task).await;
     }
     file::give_up(context, &task, &error).await;
     let link = task.link;
     context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-    context.fail(&task.shown(), error, on_source).await;
+    context.fail(&task.shown(), error, end).await;
     if let Some(id) = link {
         links::failed(context, id).await;
     }

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use ropeway_plan::{Engine, EngineCache, Version};
 use ropeway_vfs::{
-    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, Name, Op, OpenOptions, RelPath, Xattr,
+    CacheMode, Create, End, EndError, Error, ErrorKind, File, FileId, Kind, Metadata, Name, Op, OpenOptions,
+    RelPath, Xattr,
 };
 
 use crate::backup;
@@ -21,7 +22,7 @@ use crate::links;
 use crate::naming::rename;
 use crate::progress::Landing;
 use crate::resume::{Start, begin, made_of};
-use crate::source::{on_source, on_target, open_source, with_listed, xattrs};
+use crate::source::{open_source, with_listed, xattrs};
 use crate::stream::{Stream, Streamed};
 
 /// From this size on, `--cache auto` leaves the page cache as it was: smaller copies fit any cache and are often read
@@ -90,7 +91,11 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: FileTask) -> bool {
     let token = task.token();
     let attempt = || async {
         let tried = attempt(context, &task).await;
-        if let Err((error, false)) = &tried {
+        if let Err(EndError {
+            end: End::Target,
+            error,
+        }) = &tried
+        {
             let is_flush = error.op == ropeway_vfs::Op::Sync;
             if is_flush {
                 note_loss(context);
@@ -105,12 +110,12 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: FileTask) -> bool {
     context.sync.closed(token);
     match result {
         Ok(copied) => copied,
-        Err((error, _)) if error.kind == ErrorKind::Cancelled => false,
-        Err((error, on_source)) => {
+        Err(EndError { error, .. }) if error.kind == ErrorKind::Cancelled => false,
+        Err(EndError { end, error }) => {
             context.arrivals.take_back(token);
             give_up(context, &task, &error).await;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&task.shown(), error, on_source).await;
+            context.fail(&task.shown(), error, end).await;
             false
         }
     }
@@ -173,7 +178,7 @@ impl Spot {
 }
 
 /// Copies it; `false`: it did not rest, and what is kept of it is torn, which is reported.
-async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error, bool)> {
+async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError> {
     let spot = Spot::of(context, task);
     crate::leftovers::before(context, &task.folder).await;
     let cache = cache_of(context, task.metadata.size);
@@ -183,13 +188,13 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
         let source = open_source(task, cache.source).await?;
         let before = match source.at_open() {
             Some(metadata) => with_listed(metadata, &task.metadata),
-            None => source.metadata().await.map_err(on_source)?,
+            None => source.metadata().await.map_err(EndError::on_source)?,
         };
         check_identity(task, &before, stable_ids)?;
         let version = Version::of(&before, stable_ids);
         if spot.inplace {
             let aside = backup::copy_aside(context, task, (&before, &version)).await;
-            aside.map_err(on_target)?;
+            aside.map_err(EndError::on_target)?;
         }
         let (target, start) = begin(context, task, &spot, (&before, &version), cache.target).await?;
         let landing = Landing::new(
@@ -213,7 +218,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
         // Together: either may be a round trip.
         let (after, xattrs) =
             futures_util::future::join(source.metadata(), xattrs(context, task, &source, &before)).await;
-        let after = after.map_err(on_source)?;
+        let after = after.map_err(EndError::on_source)?;
         let now = Version::of(&after, stable_ids);
         let is_whole = streamed.size == before.size;
         let changed = has_size && (!now.is_same(&version) || !is_whole);
@@ -235,7 +240,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
         if !exact {
             set_length(context, &target, streamed.size)
                 .await
-                .map_err(on_target)?;
+                .map_err(EndError::on_target)?;
         }
         complete(context, &target, &before, xattrs?, spot.inplace).await?;
         // Before a checkpoint may learn that it cannot get its name.
@@ -247,10 +252,10 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
 }
 
 /// Fails where the name of a file with several names is another file by now: those names must not be linked to its copy.
-fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Result<(), (Error, bool)> {
+fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Result<(), EndError> {
     let is_other = task.link.is_some() && opened.id.is_some() && opened.id != task.link;
     match stable_ids && is_other {
-        true => Err(on_source(Error::new(
+        true => Err(EndError::on_source(Error::new(
             Op::Open,
             &task.source_path,
             ErrorKind::Changed,
@@ -282,7 +287,7 @@ async fn move_data(
     landing: &Landing<'_>,
     (before, version): (&Metadata, &Version),
     start: Start,
-) -> Result<Streamed, (Error, bool)> {
+) -> Result<Streamed, EndError> {
     let token = task.token();
     let (written, durable) = match start {
         Start::At { written, durable } => (written, durable),
@@ -294,7 +299,14 @@ async fn move_data(
         true => Some(made_of(context, target).await?),
         false => None,
     };
-    if plain && written == 0 && before.size > 0 && target.reflink_from(&**source).await.map_err(on_target)? {
+    if plain
+        && written == 0
+        && before.size > 0
+        && target
+            .reflink_from(&**source)
+            .await
+            .map_err(EndError::on_target)?
+    {
         landing.add(before.size);
         return Ok(Streamed {
             size: before.size,
@@ -317,11 +329,11 @@ async fn move_data(
         landing.add(written);
     }
     let can = context.target.capabilities();
-    if can.is_remote() && can.sparse && before.is_sparse() {
+    if can.remote && can.sparse && before.is_sparse() {
         // Servers keep holes only of files that are told to have them.
-        target.punch_hole(0, 0).await.map_err(on_target)?;
+        target.punch_hole(0, 0).await.map_err(EndError::on_target)?;
     }
-    let inside = can.is_remote() && task.folder.root().root.source.capabilities().is_remote();
+    let inside = can.remote && task.folder.root().root.source.capabilities().remote;
     let keep = cache_of(context, before.size).target == CacheMode::Keep;
     let open = context
         .sync
@@ -354,14 +366,14 @@ async fn complete(
     before: &Metadata,
     xattrs: Option<Vec<Xattr>>,
     inplace: bool,
-) -> Result<(), (Error, bool)> {
+) -> Result<(), EndError> {
     if inplace && context.flushes_each() {
         // With its time it looks complete: a power cut, or a flush that fails, must not find it so before its data is there.
-        target.sync(true).await.map_err(on_target)?;
+        target.sync(true).await.map_err(EndError::on_target)?;
     }
     let change = context.change_of_file(before, xattrs);
     let finished = target.finish(&change, context.flushes_each()).await;
-    context.lose(&finished.map_err(on_target)?);
+    context.lose(&finished.map_err(EndError::on_target)?);
     Ok(())
 }
 
@@ -393,11 +405,11 @@ async fn finish(
     spot: &Spot,
     hash: Option<[u8; 32]>,
     size: u64,
-) -> Result<(), (Error, bool)> {
+) -> Result<(), EndError> {
     let token = task.token();
     let postponed = !spot.direct && context.postpones() && task.link.is_none() && !task.is_blocked();
     if !spot.direct {
-        keep_backup(context, task).await.map_err(on_target)?;
+        keep_backup(context, task).await.map_err(EndError::on_target)?;
     }
     if postponed {
         context.sync.postpone(PendingRename {
@@ -416,19 +428,19 @@ async fn finish(
                 .target
                 .open(&spot.path, options)
                 .await
-                .map_err(on_target)?;
-            file.sync(false).await.map_err(on_target)?;
+                .map_err(EndError::on_target)?;
+            file.sync(false).await.map_err(EndError::on_target)?;
         }
         let to = task.folder.path().join(&task.name);
         let replaced = task.existing.as_ref().filter(|_| !task.is_blocked());
         if task.is_blocked() {
             delete::make_way(context, task.folder.root(), &to)
                 .await
-                .map_err(on_target)?;
+                .map_err(EndError::on_target)?;
         }
         rename(context, &spot.path, &to, true, replaced)
             .await
-            .map_err(on_target)?;
+            .map_err(EndError::on_target)?;
     }
     context.sync.closed(token);
     context.copied_aside.forget(token);
@@ -471,11 +483,11 @@ pub(crate) async fn hash_skipped(context: &Context, task: &FileTask) {
     }
     let cache = cache_of(context, task.metadata.size).source;
     let hashed = async {
-        let source = open_source(task, cache).await.map_err(|(error, _)| error)?;
+        let source = open_source(task, cache).await.map_err(|failed| failed.error)?;
         crate::verify::hash_file(&context.pool, &*source).await
     };
     match hashed.await {
         Ok(hash) => record_hash(context, task, &hash),
-        Err(error) => context.fail(&task.shown(), error, true).await,
+        Err(error) => context.fail(&task.shown(), error, End::Source).await,
     }
 }

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropeway_plan::Temporary;
 use ropeway_vfs::{
-    Error, ErrorKind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Verdict, Xattr, descent,
+    End, EndError, Error, ErrorKind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Verdict, Xattr,
+    descent,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -75,7 +76,7 @@ impl Early {
         metadata: &Metadata,
     ) -> Option<Self> {
         let source = &root.root.source;
-        let is_worth_it = source.capabilities().is_remote() && !context.options.dry_run;
+        let is_worth_it = source.capabilities().remote && !context.options.dry_run;
         if !is_worth_it || !context.wants_xattrs(&**source, metadata) {
             return None;
         }
@@ -203,7 +204,7 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
             let mut error = Error::new(Op::Rename, &folder.shown, ErrorKind::NotEmpty);
             let why = "it keeps its temporary name, since what a failure left in it cannot be removed; run the same command again";
             error.source = Some(std::io::Error::other(why));
-            context.fail(&folder.shown, error, false).await;
+            context.fail(&folder.shown, error, End::Target).await;
         }
         match (change, staging) {
             (Some(change), Some(((_, to), parent))) if !context.postpones() => {
@@ -257,7 +258,7 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<Metada
         match folder.root.root.source.xattrs(&folder.source_path).await {
             Ok(xattrs) => Some(xattrs),
             Err(error) => {
-                context.fail(&folder.shown, error, true).await;
+                context.fail(&folder.shown, error, End::Source).await;
                 None
             }
         }
@@ -265,7 +266,7 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<Metada
         None
     };
     // Servers give a new folder none; asking them would be a round trip.
-    let is_new = folder.existing.is_none() && context.target.capabilities().is_remote();
+    let is_new = folder.existing.is_none() && context.target.capabilities().remote;
     let xattrs = xattrs.filter(|xattrs| !is_new || !xattrs.is_empty());
     let mut change = context.change_of(&metadata, xattrs);
     if change.mode.is_none() && folder.existing.is_none() && context.target.capabilities().modes {
@@ -282,17 +283,17 @@ async fn set_attributes(
 ) -> Result<Vec<Loss>, Error> {
     let attempt = || async {
         let set = context.target.set_metadata(path, change).await;
-        set.map_err(|error| (error, false))
+        set.map_err(EndError::on_target)
     };
     let set = context.with_retries(token_of(0, path), attempt).await;
-    set.map_err(|(error, _)| error)
+    set.map_err(|failed| failed.error)
 }
 
 /// Counts what setting a folder's attributes came to.
 async fn has_attributes(context: &Context, shown: &RelPath, set: Result<Vec<Loss>, Error>) {
     match set {
         Ok(losses) => context.lose(&losses),
-        Err(error) => context.fail(shown, error, false).await,
+        Err(error) => context.fail(shown, error, End::Target).await,
     }
     context.sync.touched();
 }
@@ -321,7 +322,7 @@ async fn finish_named(
     match (named, folder.path.file_name()) {
         (Ok(()), Some(from)) => has_name(context, &from),
         (Ok(()), None) => {}
-        (Err(error), _) => context.fail(&parent.shown(to), error, false).await,
+        (Err(error), _) => context.fail(&parent.shown(to), error, End::Target).await,
     }
 }
 
@@ -354,7 +355,7 @@ async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name
     let (from, to) = (dir.join(&rename.from), dir.join(&rename.to));
     match name_folder(context, parent.root(), &from, &to).await {
         Ok(()) => has_name(context, &rename.from),
-        Err(error) => context.fail(&rename.shown, error, false).await,
+        Err(error) => context.fail(&rename.shown, error, End::Target).await,
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_plan::{Engine, NameMap, Nonce, Rules, TimeGranularity, Tuner};
 use ropeway_vfs::event::{Counters, Event, Phase};
-use ropeway_vfs::{CacheMode, RelPath, Tree};
+use ropeway_vfs::{CacheMode, End, RelPath, Tree};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -124,7 +124,7 @@ impl Job {
         let sources = spec.roots.iter().map(|root| &root.source);
         let far = sources
             .chain([&spec.target])
-            .any(|tree| tree.capabilities().is_remote());
+            .any(|tree| tree.capabilities().remote);
         let pool = blocks::pool_for(spec.options.engine, far);
         let live = Arc::new(Live::new(spec.options.durability != Durability::None));
         Self {
@@ -184,7 +184,7 @@ impl Job {
         let journal = journal.filter(|_| !options.dry_run);
         let names_durable = Context::names_durable(&options, &*target);
         let (journal, nonce) = journal::begin(journal, &environment, names_durable)?;
-        let may_be_dirty = options.durability != Durability::None && !target.capabilities().is_remote();
+        let may_be_dirty = options.durability != Durability::None && target.capabilities().page_cache;
         let roots: Vec<_> = roots
             .into_iter()
             .zip(0..)
@@ -325,7 +325,7 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
         match watch::begin(roots).await {
             Ok(watches) => Some(watches),
             Err(error) => {
-                context.fatal(Fatal::from_error(&error, true));
+                context.fatal(Fatal::from_error(&error, End::Source));
                 return times;
             }
         }
@@ -472,7 +472,7 @@ async fn settle(context: &Arc<Context>, times: &mut Times) {
     }
     // What was found to be equal may have been written by others, and not be durable yet.
     let found_equal = context.live.files_skipped.load(Ordering::Relaxed) > 0;
-    if found_equal && !context.target.capabilities().is_remote() {
+    if found_equal && context.target.capabilities().page_cache {
         context.sync.touched();
     }
     if !context.failures.is_fatal() {

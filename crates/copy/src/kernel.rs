@@ -1,6 +1,6 @@
 //! Files that the kernel makes up as they are read (/proc, /sys): their size is 0 or a page, whatever they hold.
 
-use ropeway_vfs::{Error, File};
+use ropeway_vfs::{EndError, File};
 
 use crate::context::{Context, cancelled};
 use crate::progress::Landing;
@@ -16,18 +16,18 @@ pub(crate) async fn copy_all(
     source: &dyn File,
     target: &dyn File,
     landing: &Landing<'_>,
-) -> Result<Streamed, (Error, bool)> {
+) -> Result<Streamed, EndError> {
     use std::sync::atomic::Ordering::Relaxed;
     let mut hasher = context.hashes.is_some().then(blake3::Hasher::new);
     let mut size = 0;
     loop {
         if context.stopped() {
-            return Err((cancelled(Op::Read, source.path()), true));
+            return Err(EndError::on_source(cancelled(Op::Read, source.path())));
         }
         let block = context.pool.get().await;
         let length = block.capacity();
         let (block, result) = source.read_at(block, size, length).await;
-        result.map_err(|error| (error, true))?;
+        result.map_err(EndError::on_source)?;
         let count = block.len();
         if let Some(hasher) = &mut hasher {
             hasher.update(&block);
@@ -36,7 +36,7 @@ pub(crate) async fn copy_all(
             target
                 .write_at(block.freeze(), size)
                 .await
-                .map_err(|error| (error, false))?;
+                .map_err(EndError::on_target)?;
         }
         size += count as u64;
         landing.add(count as u64);

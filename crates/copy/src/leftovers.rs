@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ropeway_plan::temporary::{Nonce, Temporary};
-use ropeway_vfs::{Claim, Error, Name, RelPath, Tree};
+use ropeway_vfs::{Claim, End, Error, Name, RelPath, Tree};
 
 use tokio::task::JoinHandle;
 
@@ -287,7 +287,7 @@ async fn account(context: &Context, swept: Swept) {
     }
     for error in swept.failed {
         let path = error.path.clone();
-        context.fail(&path, error, false).await;
+        context.fail(&path, error, End::Target).await;
     }
 }
 

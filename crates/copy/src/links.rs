@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath};
+use ropeway_vfs::{End, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath};
 
 use crate::context::Context;
 use crate::delete;
@@ -215,7 +215,7 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
         Err(error) => {
             file::give_up(context, &task, &error).await;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&shown, error, false).await;
+            context.fail(&shown, error, End::Target).await;
         }
     }
 }

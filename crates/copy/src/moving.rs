@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ropeway_plan::Temporary;
 use ropeway_vfs::{
-    Backlog, CacheMode, Create, Error, ErrorKind, Held, Kind, Metadata, Name, Op, OpenOptions, RelPath,
+    Backlog, CacheMode, Create, End, Error, ErrorKind, Held, Kind, Metadata, Name, Op, OpenOptions, RelPath,
 };
 
 use crate::context::{Context, RootContext, token_of};
@@ -194,7 +194,7 @@ async fn visit(
         }
         if let Err(error) = above.prove(&*spec.source, &dir, &*listing) {
             // Its copy stands; what it leads to was not to be moved.
-            return context.fail(&dir, error, true).await;
+            return context.fail(&dir, error, End::Source).await;
         }
         for entry in entries {
             let Ok(metadata) = entry.metadata else { continue };
@@ -205,7 +205,7 @@ async fn visit(
             } else if metadata.is_dir() && filter.directory(&path) {
                 let held = match backlog.hold(&path) {
                     Ok(held) => held,
-                    Err(error) => return context.fail(&dir, error, true).await,
+                    Err(error) => return context.fail(&dir, error, End::Source).await,
                 };
                 stack.push(Stop {
                     below: path,
@@ -248,7 +248,7 @@ async fn remove_emptied(context: &Arc<Context>, root: &Arc<RootContext>, below: 
             let _ = spec.source.remove_dir(&dir).await;
         }
         Ok(false) => one_folder(context, &dir),
-        Err(error) => context.fail(&dir, error, true).await,
+        Err(error) => context.fail(&dir, error, End::Source).await,
     }
 }
 
@@ -269,7 +269,7 @@ async fn move_one(
     };
     let copy = match context.target.metadata(&target).await {
         Ok(copy) => copy,
-        Err(error) => return context.fail(&target, error, false).await,
+        Err(error) => return context.fail(&target, error, End::Target).await,
     };
     let same_kind = copy.kind == metadata.kind;
     let same_data = metadata.kind != Kind::File || copy.size == metadata.size;
@@ -280,7 +280,7 @@ async fn move_one(
         let mut error = Error::new(Op::Stat, &target, ErrorKind::Changed);
         let sentence = "the copy is not what was copied any more; its source is not removed";
         error.source = Some(std::io::Error::other(sentence));
-        return context.fail(&target, error, false).await;
+        return context.fail(&target, error, End::Target).await;
     }
     if !*is_apart {
         let (dir, copies) = (source.parent(), target.parent());
@@ -294,11 +294,11 @@ async fn move_one(
         {
             Ok(true) => *is_apart = true,
             Ok(false) => return one_folder(context, &source),
-            Err(error) => return context.fail(&source, error, true).await,
+            Err(error) => return context.fail(&source, error, End::Source).await,
         }
     }
     if let Err(error) = spec.source.remove_file(&source).await {
-        context.fail(&source, error, true).await;
+        context.fail(&source, error, End::Source).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Renaming on the target: a lost answer costs nothing.
 
-use ropeway_vfs::{Error, ErrorKind, Metadata, RelPath, Verdict};
+use ropeway_vfs::{EndError, Error, ErrorKind, Metadata, RelPath, Verdict};
 
 use crate::context::{Context, token_of};
 
@@ -30,10 +30,10 @@ pub(crate) async fn rename_retried(
     let attempt = || async {
         rename(context, from, to, replace, None)
             .await
-            .map_err(|error| (error, false))
+            .map_err(EndError::on_target)
     };
     let renamed = context.with_retries(token_of(0, to), attempt).await;
-    renamed.map_err(|(error, _)| error)
+    renamed.map_err(|failed| failed.error)
 }
 
 async fn was_renamed(context: &Context, from: &RelPath, to: &RelPath, replaced: Option<&Metadata>) -> bool {

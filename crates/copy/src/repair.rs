@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_plan::Rules;
-use ropeway_vfs::{Kind, Metadata, MetadataChange, RelPath};
+use ropeway_vfs::{End, Kind, Metadata, MetadataChange, RelPath};
 
 use crate::context::{Context, RootContext};
 use crate::durable::checkpoint;
@@ -82,7 +82,7 @@ async fn restore_times(context: &Context, folders: Vec<(RelPath, Metadata)>) {
         let change = MetadataChange::times_of(&before);
         match context.target.set_metadata(&folder, &change).await {
             Ok(losses) => context.lose(&losses),
-            Err(error) => context.fail(&folder, error, false).await,
+            Err(error) => context.fail(&folder, error, End::Target).await,
         }
         context.sync.touched();
     }

@@ -8,14 +8,13 @@ use std::sync::Arc;
 
 use ropeway_plan::Version;
 use ropeway_plan::resume::{JournalFacts, Trust, trust};
-use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, File, Kind, Metadata, OpenOptions};
+use ropeway_vfs::{CacheMode, Create, EndError, Error, ErrorKind, File, Kind, Metadata, OpenOptions};
 
 use crate::context::Context;
 use crate::delete;
 use crate::file::{FileTask, Spot};
 use crate::journal::{Journal, Made};
 use crate::mutations::{self, Mutation};
-use crate::source::on_target;
 
 /// Where a copy starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +34,13 @@ pub(crate) async fn begin(
     spot: &Spot,
     (source, version): (&Metadata, &Version),
     cache: CacheMode,
-) -> Result<(Arc<dyn File>, Start), (Error, bool)> {
+) -> Result<(Arc<dyn File>, Start), EndError> {
     if let Some(left) = left(context, task, spot, (source, version), cache).await {
         return Ok(left);
     }
     if spot.inplace {
         let file = open_in_place(context, task, spot, (source, cache)).await;
-        return Ok((file.map_err(on_target)?, Start::Anew));
+        return Ok((file.map_err(EndError::on_target)?, Start::Anew));
     }
     if !spot.direct {
         task.folder.marks(context);
@@ -53,21 +52,23 @@ pub(crate) async fn begin(
     let made = match make().await {
         // Of an earlier try or run, whatever it is: the name or the folder is a temporary one of this job.
         Err(error) if error.kind == ErrorKind::AlreadyExists => {
-            delete::clear(context, &spot.path).await.map_err(on_target)?;
+            delete::clear(context, &spot.path)
+                .await
+                .map_err(EndError::on_target)?;
             make().await
         }
         made => made,
     };
     // A flush of the file alone would not make its name durable.
     context.sync.touched();
-    Ok((made.map_err(on_target)?, Start::Anew))
+    Ok((made.map_err(EndError::on_target)?, Start::Anew))
 }
 
 /// The identity of a file of the target that was just opened.
-pub(crate) async fn made_of(context: &Context, file: &Arc<dyn File>) -> Result<Made, (Error, bool)> {
+pub(crate) async fn made_of(context: &Context, file: &Arc<dyn File>) -> Result<Made, EndError> {
     let metadata = match file.at_open() {
         Some(metadata) => metadata,
-        None => file.metadata().await.map_err(on_target)?,
+        None => file.metadata().await.map_err(EndError::on_target)?,
     };
     Ok(Made::of(&metadata, context.target.capabilities().stable_ids))
 }
@@ -81,7 +82,7 @@ async fn left(
     cache: CacheMode,
 ) -> Option<(Arc<dyn File>, Start)> {
     let token = task.token();
-    let is_remote = context.target.capabilities().is_remote();
+    let is_remote = context.target.capabilities().remote;
     if let Some(reached) = context.sync.reached(token) {
         let (written, durable) = match is_remote && context.wants_durable() {
             // The server may be back without what it had not flushed.
@@ -155,7 +156,7 @@ async fn hears_of_losses(context: &Context, file: &Arc<dyn File>) -> bool {
         .journal
         .as_ref()
         .is_some_and(|journal| journal.memory().resumed());
-    is_resumed && !context.target.capabilities().is_remote() && file.sync(true).await.is_err()
+    is_resumed && context.target.capabilities().page_cache && file.sync(true).await.is_err()
 }
 
 /// Opens a file if it is still the one that was made.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_vfs::{Batch, BatchDone, BatchItem, CacheMode, Create, ErrorKind};
+use ropeway_vfs::{Batch, BatchDone, BatchItem, CacheMode, Create, End, EndError, ErrorKind};
 use tokio::time::Instant;
 
 use crate::changing;
@@ -46,7 +46,7 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
         match result {
             Ok(done) if done.source_changed => file::copy(context, leftover(task)).await,
             Ok(done) => finished(context, task, &done).await,
-            Err((error, on_source)) => failed(context, task, error, on_source).await,
+            Err(EndError { end, error }) => failed(context, task, error, end).await,
         }
     }
 }
@@ -156,7 +156,7 @@ pub(crate) fn leftover(mut task: FileTask) -> FileTask {
 }
 
 /// A passing error, or one that the slower way may avoid, gets its tries there.
-async fn failed(context: &Arc<Context>, task: FileTask, error: ropeway_vfs::Error, on_source: bool) {
+async fn failed(context: &Arc<Context>, task: FileTask, error: ropeway_vfs::Error, end: End) {
     use ropeway_vfs::Verdict;
     if context.stopped() {
         return;
@@ -167,7 +167,7 @@ async fn failed(context: &Arc<Context>, task: FileTask, error: ropeway_vfs::Erro
     file::give_up(context, &task, &error).await;
     let link = task.link;
     context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-    context.fail(&task.shown(), error, on_source).await;
+    context.fail(&task.shown(), error, end).await;
     if let Some(id) = link {
         links::failed(context, id).await;
     }

@@ -2,28 +2,18 @@
 
 use std::sync::Arc;
 
-use ropeway_vfs::{CacheMode, Error, File, Metadata, OpenOptions, Xattr};
+use ropeway_vfs::{CacheMode, EndError, File, Metadata, OpenOptions, Xattr};
 
 use crate::context::Context;
 use crate::file::FileTask;
 
-/// An error of the source, as those tell it who say which end failed.
-pub(crate) fn on_source(error: Error) -> (Error, bool) {
-    (error, true)
-}
-
-/// An error of the target.
-pub(crate) fn on_target(error: Error) -> (Error, bool) {
-    (error, false)
-}
-
 /// Opens it for reading.
-pub(crate) async fn open_source(task: &FileTask, cache: CacheMode) -> Result<Arc<dyn File>, (Error, bool)> {
+pub(crate) async fn open_source(task: &FileTask, cache: CacheMode) -> Result<Arc<dyn File>, EndError> {
     let source = &task.folder.root().root.source;
     source
         .open(&task.source_path, OpenOptions::read(cache))
         .await
-        .map_err(on_source)
+        .map_err(EndError::on_source)
 }
 
 /// What an open told of a file, and what only the listing before it told, if the file is still the same.
@@ -42,9 +32,9 @@ pub(crate) async fn xattrs(
     task: &FileTask,
     source: &Arc<dyn File>,
     before: &Metadata,
-) -> Result<Option<Vec<Xattr>>, (Error, bool)> {
+) -> Result<Option<Vec<Xattr>>, EndError> {
     if !context.wants_xattrs(&*task.folder.root().root.source, before) {
         return Ok(None);
     }
-    source.xattrs().await.map(Some).map_err(on_source)
+    source.xattrs().await.map(Some).map_err(EndError::on_source)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::attributes_differ;
-use ropeway_vfs::{Error, ErrorKind, Kind, RelPath, Verdict};
+use ropeway_vfs::{EndError, Error, ErrorKind, Kind, RelPath, Verdict};
 
 use crate::context::Context;
 use crate::delete;
@@ -43,23 +43,23 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: &FileTask) -> bool 
             }
             true
         }
-        Err((error, on_source)) => {
+        Err(EndError { end, error }) => {
             file::give_up(context, task, &error).await;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&task.shown(), error, on_source).await;
+            context.fail(&task.shown(), error, end).await;
             false
         }
     }
 }
 
-async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error, bool)> {
+async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError> {
     let source = &task.folder.root().root.source;
     let text = if task.metadata.kind == Kind::Symlink {
         Some(
             source
                 .read_link(&task.source_path)
                 .await
-                .map_err(|error| (error, true))?,
+                .map_err(EndError::on_source)?,
         )
     } else {
         None
@@ -67,7 +67,7 @@ async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error, b
     let to = task.folder.path().join(&task.name);
     if is_equal(context, task, text.as_deref(), &to)
         .await
-        .map_err(|error| (error, false))?
+        .map_err(EndError::on_target)?
     {
         return set_attributes(context, task, &to, true).await.map(|()| false);
     }
@@ -86,15 +86,15 @@ async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error, b
         Err(error) if error.kind == ErrorKind::AlreadyExists => {
             crate::delete::clear(context, &spot)
                 .await
-                .map_err(|error| (error, false))?;
+                .map_err(EndError::on_target)?;
             create(context, task, text.as_deref(), &spot)
                 .await
-                .map_err(|error| (error, false))?;
+                .map_err(EndError::on_target)?;
         }
-        result => result.map_err(|error| (error, false))?,
+        result => result.map_err(EndError::on_target)?,
     }
     let named = give_name(context, task, &spot, &to).await;
-    if let Err((error, _)) = &named
+    if let Err(EndError { error, .. }) = &named
         && error.verdict() == Verdict::Skip
     {
         // Best effort: the failure itself is reported.
@@ -109,22 +109,22 @@ async fn give_name(
     task: &FileTask,
     spot: &RelPath,
     to: &RelPath,
-) -> Result<(), (Error, bool)> {
+) -> Result<(), EndError> {
     set_attributes(context, task, spot, false).await?;
     if spot != to {
         file::keep_backup(context, task)
             .await
-            .map_err(|error| (error, false))?;
+            .map_err(EndError::on_target)?;
         let mut replaced = task.existing.as_ref();
         if task.is_blocked() {
             delete::make_way(context, task.folder.root(), to)
                 .await
-                .map_err(|error| (error, false))?;
+                .map_err(EndError::on_target)?;
             replaced = None;
         }
         rename(context, spot, to, true, replaced)
             .await
-            .map_err(|error| (error, false))?;
+            .map_err(EndError::on_target)?;
     }
     Ok(())
 }
@@ -165,7 +165,7 @@ async fn set_attributes(
     task: &FileTask,
     path: &RelPath,
     compare: bool,
-) -> Result<(), (Error, bool)> {
+) -> Result<(), EndError> {
     if context.options.dry_run {
         return Ok(());
     }
@@ -187,7 +187,7 @@ async fn set_attributes(
             source
                 .xattrs(&task.source_path)
                 .await
-                .map_err(|error| (error, true))?,
+                .map_err(EndError::on_source)?,
         )
     } else {
         None
@@ -197,7 +197,7 @@ async fn set_attributes(
         .target
         .set_metadata(path, &change)
         .await
-        .map_err(|error| (error, false))?;
+        .map_err(EndError::on_target)?;
     context.lose(&losses);
     context.sync.touched();
     Ok(())
@@ -212,9 +212,9 @@ pub(crate) async fn update_attributes(context: &Arc<Context>, task: FileTask) {
             context.item(&task.shown(), "attributes", 0);
             skipped(context, &task).await;
         }
-        Err((error, on_source)) => {
+        Err(EndError { end, error }) => {
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&task.shown(), error, on_source).await;
+            context.fail(&task.shown(), error, end).await;
         }
     }
 }

@@ -52,8 +52,8 @@ pub(crate) async fn watch(context: Arc<Context>, roots: Vec<Arc<RootContext>>, t
 
 /// What a silence means: that of a server, if there is one.
 fn status(context: &Context, roots: &[Arc<RootContext>]) -> Status {
-    let is_far = |root: &Arc<RootContext>| root.root.source.capabilities().is_remote();
-    match context.target.capabilities().is_remote() || roots.iter().any(is_far) {
+    let is_remote = |root: &Arc<RootContext>| root.root.source.capabilities().remote;
+    match context.target.capabilities().remote || roots.iter().any(is_remote) {
         true => Status::Network,
         false => Status::TargetUnwritable,
     }

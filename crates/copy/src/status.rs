@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ropeway_vfs::event::Summary;
-use ropeway_vfs::{Error, ErrorKind};
+use ropeway_vfs::{End, Error, ErrorKind};
 
 /// How a job ended; maps to the exit codes of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Status {
     }
 
     /// The status that a fatal error on one side means.
-    pub(crate) fn of_error(error: &Error, on_source: bool) -> Self {
+    pub(crate) fn of_error(error: &Error, end: End) -> Self {
         match error.kind {
             ErrorKind::Network
             | ErrorKind::Unreachable
@@ -56,7 +56,7 @@ impl Status {
             | ErrorKind::TimedOut => Self::Network,
             ErrorKind::Authentication | ErrorKind::PermissionDenied => Self::Permission,
             ErrorKind::Cancelled => Self::Interrupted,
-            _ if on_source => Self::SourceUnreadable,
+            _ if end == End::Source => Self::SourceUnreadable,
             _ => Self::TargetUnwritable,
         }
     }
@@ -97,9 +97,9 @@ impl Fatal {
         self
     }
 
-    pub(crate) fn from_error(error: &Error, on_source: bool) -> Self {
-        let fatal = Self::new(Status::of_error(error, on_source), error.to_string());
-        match hint_for(error.kind, on_source) {
+    pub(crate) fn from_error(error: &Error, end: End) -> Self {
+        let fatal = Self::new(Status::of_error(error, end), error.to_string());
+        match hint_for(error.kind, end) {
             Some(hint) => fatal.hint(hint),
             None => fatal,
         }
@@ -107,7 +107,7 @@ impl Fatal {
 }
 
 /// What a user can do about an error of this kind.
-pub fn hint_for(kind: ErrorKind, on_source: bool) -> Option<&'static str> {
+pub fn hint_for(kind: ErrorKind, end: End) -> Option<&'static str> {
     Some(match kind {
         ErrorKind::NoSpace => {
             "make room on the target and run the same command again: it goes on where it stopped"
@@ -120,7 +120,7 @@ pub fn hint_for(kind: ErrorKind, on_source: bool) -> Option<&'static str> {
             "when the server is back, run the same command again: it goes on where it stopped; --timeout sets how long \
              to wait for it"
         }
-        ErrorKind::PermissionDenied if on_source => "run as a user who may read it, or exclude it",
+        ErrorKind::PermissionDenied if end == End::Source => "run as a user who may read it, or exclude it",
         ErrorKind::PermissionDenied => "run as a user who may write there",
         ErrorKind::NameRefused => {
             "rename or exclude it; --names map helps where only characters or reserved names are in the way"
@@ -134,7 +134,7 @@ pub fn hint_for(kind: ErrorKind, on_source: bool) -> Option<&'static str> {
         ErrorKind::InvalidReply => {
             "look at it on the server itself, and exclude it if the rest is to be complete"
         }
-        ErrorKind::DeviceError if on_source => {
+        ErrorKind::DeviceError if end == End::Source => {
             "the source device may be failing: see dmesg; copy the rest first"
         }
         ErrorKind::DeviceError => "the target device may be failing: see dmesg",
@@ -243,7 +243,7 @@ mod tests {
     /// A server that had too many files open made people raise the limit of their own machine.
     #[test]
     fn a_servers_limits_are_not_this_machines() {
-        let hint = |kind| hint_for(kind, true).unwrap();
+        let hint = |kind| hint_for(kind, End::Source).unwrap();
         assert!(hint(ErrorKind::Exhausted).contains("ulimit -n"));
         let servers = hint(ErrorKind::ServerExhausted);
         assert!(

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use ropeway_block::Block;
 use ropeway_plan::transfer::{Step, Transfer, TransferLimits};
-use ropeway_vfs::{Error, ErrorKind, File, Op, Pending};
+use ropeway_vfs::{EndError, Error, ErrorKind, File, Op, Pending};
 use tokio::time::Instant;
 
 use crate::context::{Context, cancelled};
@@ -77,7 +77,7 @@ enum Io {
     },
 }
 
-type IoFuture<'a> = Pending<'a, Result<Io, (Error, bool)>>;
+type IoFuture<'a> = Pending<'a, Result<Io, EndError>>;
 
 struct State<'a> {
     transfer: Transfer,
@@ -99,7 +99,7 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// The first failure, and whether on the source's side. What is in flight then is waited for.
-    pub(crate) async fn run(&self) -> Result<Streamed, (Error, bool)> {
+    pub(crate) async fn run(&self) -> Result<Streamed, EndError> {
         let limits = self.limits();
         let mut digest = self.hash.then(Digest::default);
         if let Some(digest) = &mut digest {
@@ -120,7 +120,7 @@ impl Stream<'_> {
         };
         let result = self.drive(&mut state).await;
         // Orphaned operations would write on while the file is retried or removed; those that hang are left alone.
-        let hangs = matches!(&result, Err((error, _)) if error.kind == ErrorKind::TimedOut);
+        let hangs = matches!(&result, Err(EndError { error, .. }) if error.kind == ErrorKind::TimedOut);
         while !hangs
             && !self.context.stopped()
             && let Some(io) = state.in_flight.next().await
@@ -150,16 +150,17 @@ impl Stream<'_> {
         limits
     }
 
-    async fn drive<'s>(&'s self, state: &mut State<'s>) -> Result<(), (Error, bool)> {
+    async fn drive<'s>(&'s self, state: &mut State<'s>) -> Result<(), EndError> {
         loop {
             if self.context.stopped() {
-                return Err((cancelled(Op::Write, self.target.path()), false));
+                return Err(EndError::on_target(cancelled(Op::Write, self.target.path())));
             }
             if self.open.is_in_doubt() {
-                return Err((
-                    Error::new(Op::Sync, self.target.path(), ErrorKind::Network),
-                    false,
-                ));
+                return Err(EndError::on_target(Error::new(
+                    Op::Sync,
+                    self.target.path(),
+                    ErrorKind::Network,
+                )));
             }
             let room = self.has_room(state);
             if room && !state.windows.is_over(self.dirty_bound()) && self.issue(state).await? {
@@ -176,7 +177,7 @@ impl Stream<'_> {
             };
             match io {
                 Some(io) => self.done(state, io?),
-                None => return Err((cancelled(Op::Write, self.target.path()), false)),
+                None => return Err(EndError::on_target(cancelled(Op::Write, self.target.path()))),
             }
         }
     }
@@ -190,14 +191,11 @@ impl Stream<'_> {
     }
 
     /// The error of a file of which nothing in flight moved for `--timeout`.
-    fn timed_out(&self, state: &State<'_>) -> (Error, bool) {
-        let on_source = !state.reading.is_empty();
-        let (op, file) = if on_source {
-            (Op::Read, &self.source)
-        } else {
-            (Op::Write, &self.target)
-        };
-        (Error::new(op, file.path(), ErrorKind::TimedOut), on_source)
+    fn timed_out(&self, state: &State<'_>) -> EndError {
+        match state.reading.is_empty() {
+            false => EndError::on_source(Error::new(Op::Read, self.source.path(), ErrorKind::TimedOut)),
+            true => EndError::on_target(Error::new(Op::Write, self.target.path(), ErrorKind::TimedOut)),
+        }
     }
 
     /// Whether what is dirty on the whole target allows this file to go on; one that is whole may end.
@@ -221,15 +219,11 @@ impl Stream<'_> {
     }
 
     /// Starts what the transfer asks for, one thing at least, for as long as there is room; whether it is done.
-    async fn issue<'s>(&'s self, state: &mut State<'s>) -> Result<bool, (Error, bool)> {
+    async fn issue<'s>(&'s self, state: &mut State<'s>) -> Result<bool, EndError> {
         loop {
             match state.transfer.poll() {
                 Step::NextExtent { from } => {
-                    let extent = self
-                        .source
-                        .next_extent(from)
-                        .await
-                        .map_err(|error| (error, true))?;
+                    let extent = self.source.next_extent(from).await.map_err(EndError::on_source)?;
                     state.transfer.extent(extent);
                     continue;
                 }
@@ -252,11 +246,11 @@ impl Stream<'_> {
         }
     }
 
-    async fn read(&self, offset: u64, length: usize) -> Result<Io, (Error, bool)> {
+    async fn read(&self, offset: u64, length: usize) -> Result<Io, EndError> {
         let block = self.context.pool.get().await;
         let start = Instant::now();
         let (block, result) = self.source.read_at(block, offset, length).await;
-        result.map_err(|error| (error, true))?;
+        result.map_err(EndError::on_source)?;
         Ok(Io::Read {
             offset,
             block: block.freeze(),
@@ -264,13 +258,13 @@ impl Stream<'_> {
         })
     }
 
-    async fn write(&self, block: Block, offset: u64) -> Result<Io, (Error, bool)> {
+    async fn write(&self, block: Block, offset: u64) -> Result<Io, EndError> {
         let (start, length) = (Instant::now(), block.len());
         self.make_way().await;
         self.target
             .write_at(block, offset)
             .await
-            .map_err(|error| (error, false))?;
+            .map_err(EndError::on_target)?;
         Ok(Io::Written {
             offset,
             length,
@@ -285,12 +279,12 @@ impl Stream<'_> {
         }
     }
 
-    async fn settle(&self, offset: u64, length: u64, bytes: u64) -> Result<Io, (Error, bool)> {
+    async fn settle(&self, offset: u64, length: u64, bytes: u64) -> Result<Io, EndError> {
         let start = Instant::now();
         self.target
             .wait_writeback(offset, length)
             .await
-            .map_err(|error| (error, false))?;
+            .map_err(EndError::on_target)?;
         Ok(Io::Settled {
             upto: offset + length,
             bytes,
@@ -298,11 +292,11 @@ impl Stream<'_> {
         })
     }
 
-    async fn start_writeback(&self, offset: u64, length: u64) -> Result<Io, (Error, bool)> {
+    async fn start_writeback(&self, offset: u64, length: u64) -> Result<Io, EndError> {
         self.target
             .start_writeback(offset, length)
             .await
-            .map_err(|error| (error, false))?;
+            .map_err(EndError::on_target)?;
         Ok(Io::Started)
     }
 
@@ -408,9 +402,9 @@ impl Stream<'_> {
                 .push(Box::pin(self.start_writeback(offset, length)));
         }
         // A server would have to flush for it; a device is asked all along, for the estimate of what is left.
-        let dirty_min = match self.context.target.capabilities().is_remote() {
-            true => self.dirty_bound(),
-            false => 0,
+        let dirty_min = match self.context.target.capabilities().page_cache {
+            true => 0,
+            false => self.dirty_bound(),
         };
         if let Some((offset, length, bytes)) = state.windows.next_to_settle(dirty_min) {
             state.in_flight.push(Box::pin(self.settle(offset, length, bytes)));
@@ -418,7 +412,7 @@ impl Stream<'_> {
     }
 
     /// A resumed file's first part is hashed from the source, so that the hash covers the whole.
-    async fn rehash(&self, digest: &mut Digest) -> Result<(), (Error, bool)> {
+    async fn rehash(&self, digest: &mut Digest) -> Result<(), EndError> {
         let mut offset = 0;
         while offset < self.start && !self.context.stopped() {
             let block = self.context.pool.get().await;
@@ -426,7 +420,7 @@ impl Stream<'_> {
                 .capacity()
                 .min(usize::try_from(self.start - offset).unwrap_or(usize::MAX));
             let (block, result) = self.source.read_at(block, offset, length).await;
-            result.map_err(|error| (error, true))?;
+            result.map_err(EndError::on_source)?;
             if block.is_empty() {
                 break;
             }
@@ -442,10 +436,10 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub(crate) async fn run_in_kernel(&self) -> Result<Option<Streamed>, (Error, bool)> {
+    pub(crate) async fn run_in_kernel(&self) -> Result<Option<Streamed>, EndError> {
         let mut at = self.start;
         while at < self.size {
-            let Some(extent) = self.source.next_extent(at).await.map_err(|error| (error, true))? else {
+            let Some(extent) = self.source.next_extent(at).await.map_err(EndError::on_source)? else {
                 break;
             };
             let end = (extent.offset + extent.length).min(self.size);
@@ -453,14 +447,14 @@ impl Stream<'_> {
             at = extent.offset.max(at);
             while at < end {
                 if self.context.stopped() {
-                    return Err((cancelled(Op::Write, self.target.path()), false));
+                    return Err(EndError::on_target(cancelled(Op::Write, self.target.path())));
                 }
                 let length = RANGE_CHUNK.min(end - at);
                 let start = Instant::now();
                 self.make_way().await;
                 let copied = self.target.copy_range_from(&*self.source, at, length).await;
                 add_wait(&self.context.live.waits.target, start.elapsed());
-                let Some(copied) = copied.map_err(|error| (error, false))? else {
+                let Some(copied) = copied.map_err(EndError::on_target)? else {
                     self.landing.reset();
                     self.landing.add(self.start);
                     return Ok(None);

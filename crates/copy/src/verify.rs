@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ropeway_block::Pool;
-use ropeway_vfs::{CacheMode, Error, ErrorKind, File, Op, OpenOptions, RelPath, Tree};
+use ropeway_vfs::{CacheMode, End, EndError, Error, ErrorKind, File, Op, OpenOptions, RelPath, Tree};
 
 use crate::context::Context;
 use crate::private::{close_to_others, private_options};
@@ -243,17 +243,17 @@ pub(crate) async fn equal_content(
     pool: &Pool,
     source: (&dyn Tree, &RelPath),
     target: (&dyn Tree, &RelPath),
-) -> Result<bool, (Error, bool)> {
+) -> Result<bool, EndError> {
     let left = source
         .0
         .open(source.1, OpenOptions::read(CacheMode::Leave))
         .await
-        .map_err(|error| (error, true))?;
+        .map_err(EndError::on_source)?;
     let right = target
         .0
         .open(target.1, OpenOptions::read(CacheMode::Leave))
         .await
-        .map_err(|error| (error, false))?;
+        .map_err(EndError::on_target)?;
     let mut offset = 0;
     loop {
         // Two blocks are taken one after the other: the pool is larger than twice the callers' number.
@@ -265,8 +265,8 @@ pub(crate) async fn equal_content(
             right.read_at(two, offset, length),
         )
         .await;
-        read.map_err(|error| (error, true))?;
-        read_too.map_err(|error| (error, false))?;
+        read.map_err(EndError::on_source)?;
+        read_too.map_err(EndError::on_target)?;
         if one[..] != two[..] {
             return Ok(false);
         }
@@ -338,7 +338,7 @@ pub(crate) async fn verify_one(context: &Context, entry: &ManifestEntry) -> Opti
     match hash_from_device(&context.pool, &*context.target, &entry.path).await {
         Ok(hash) => Some(hash == entry.hash),
         Err(error) => {
-            context.fail(&entry.path, error, false).await;
+            context.fail(&entry.path, error, End::Target).await;
             None
         }
     }

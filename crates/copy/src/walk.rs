@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use ropeway_plan::Rules;
 use ropeway_plan::names::Collision;
 use ropeway_vfs::{
-    Backlog, DirEntry, Error, ErrorKind, Held, Kind, Listing, Loss, Metadata, Name, Op, RelPath,
+    Backlog, DirEntry, End, EndError, Error, ErrorKind, Held, Kind, Listing, Loss, Metadata, Name, Op,
+    RelPath,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -103,24 +104,24 @@ pub(crate) async fn walk(
         volume: None,
         rules: root.rules,
     };
-    if let Err((error, on_source)) = walker.run().await {
+    if let Err(EndError { end, error }) = walker.run().await {
         let shown = root.root.target_path.clone();
-        if on_source && root.is_part() {
+        if end == End::Source && root.is_part() {
             // What vanished since a watch saw it change is a matter of its next round.
             if !error.kind.is_absence() {
-                context.fail(&shown, error, true).await;
+                context.fail(&shown, error, End::Source).await;
             }
-        } else if on_source {
-            context.fatal(crate::status::Fatal::from_error(&error, true));
+        } else if end == End::Source {
+            context.fatal(crate::status::Fatal::from_error(&error, End::Source));
         } else {
-            context.fail(&shown, error, false).await;
+            context.fail(&shown, error, End::Target).await;
         }
     }
     walker.done
 }
 
 impl Walker<'_> {
-    async fn run(&mut self) -> Result<(), (Error, bool)> {
+    async fn run(&mut self) -> Result<(), EndError> {
         let root = Arc::clone(&self.root);
         let spec = &root.root;
         // Together: either may be a round trip.
@@ -129,12 +130,12 @@ impl Walker<'_> {
             self.context.target.metadata(&spec.target_path),
         )
         .await;
-        let metadata = metadata.map_err(|error| (error, true))?;
+        let metadata = metadata.map_err(EndError::on_source)?;
         self.volume = metadata.id.map(|id| id.volume);
         let existing = match existing {
             Ok(existing) => Some(existing),
             Err(error) if error.kind == ErrorKind::NotFound => None,
-            Err(error) => return Err((error, false)),
+            Err(error) => return Err(EndError::on_target(error)),
         };
         let Some(name) = spec.target_path.file_name() else {
             self.fill_root(metadata, existing).await;
@@ -246,7 +247,7 @@ impl Walker<'_> {
                 Ok(folder) => self.fill(folder, listing).await,
                 Err(error) => {
                     self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-                    self.context.fail(&shown, error, false).await;
+                    self.context.fail(&shown, error, End::Target).await;
                     left::remove(self.context, &parent, &name).await;
                 }
             }
@@ -255,8 +256,8 @@ impl Walker<'_> {
 
     /// Enters a folder, and where that takes round trips the next ones of the stack with it.
     async fn enter_with_next(&mut self, visit: Visit) -> Entered {
-        let far_source = self.root.root.source.capabilities().is_remote();
-        let far_target = self.context.target.capabilities().is_remote();
+        let far_source = self.root.root.source.capabilities().remote;
+        let far_target = self.context.target.capabilities().remote;
         let at_once = match (far_source, far_target) {
             (true, _) => LIST_AHEAD,
             (false, true) => ENTER_AHEAD,
@@ -320,7 +321,7 @@ impl Walker<'_> {
         } = visit;
         let context = self.context;
         let (parent_path, shown) = (parent.path(), parent.shown(&name));
-        if self.root.root.source.capabilities().is_remote() {
+        if self.root.root.source.capabilities().remote {
             parent.check_above(&source_path, &metadata)?;
         }
         let direct = parent.placement() == Placement::Direct;
@@ -383,7 +384,7 @@ impl Walker<'_> {
             && !self.context.options.dry_run
             && let Err(error) = delete::prune(self.context, &self.root, &dir, &folder.path()).await
         {
-            self.context.fail(&folder.inner().shown, error, false).await;
+            self.context.fail(&folder.inner().shown, error, End::Target).await;
             names.miss();
         }
         self.fill_with(&folder, &dir, first_entries, &mut names).await;
@@ -462,7 +463,7 @@ impl Walker<'_> {
     async fn unlisted(&self, folder: &Folder, error: Error, names: &mut Names) {
         names.miss();
         self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-        self.context.fail(&folder.inner().shown, error, true).await;
+        self.context.fail(&folder.inner().shown, error, End::Source).await;
     }
 
     async fn chunk(
@@ -482,7 +483,7 @@ impl Walker<'_> {
             Ok(existing) => existing,
             Err(error) => {
                 names.miss_all(nodes.iter().map(|(name, ..)| name));
-                return self.context.fail(&folder.inner().shown, error, false).await;
+                return self.context.fail(&folder.inner().shown, error, End::Target).await;
             }
         };
         self.rules.granularity = self.root.rules.granularity.learned(
@@ -525,7 +526,9 @@ impl Walker<'_> {
             Err(error) => {
                 names.miss();
                 self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-                self.context.fail(&folder.shown(&entry.name), error, true).await;
+                self.context
+                    .fail(&folder.shown(&entry.name), error, End::Source)
+                    .await;
                 return None;
             }
         };
@@ -564,7 +567,9 @@ impl Walker<'_> {
         self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
         let mut error = Error::new(Op::Create, &below, ErrorKind::NameRefused);
         error.source = Some(std::io::Error::other(fault));
-        self.context.fail(&folder.shown(&entry.name), error, false).await;
+        self.context
+            .fail(&folder.shown(&entry.name), error, End::Target)
+            .await;
         None
     }
 

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropeway_vfs::RelPath;
 use ropeway_vfs::event::{Event, Phase};
 use ropeway_vfs::tree::{Change, Watch};
+use ropeway_vfs::{End, RelPath};
 
 use crate::context::{Context, RootContext};
 use crate::delete::{self, Ended, Scope};
@@ -106,7 +106,7 @@ async fn follow_one(context: Arc<Context>, root: Arc<RootContext>, mut watch: Bo
             }
         }
         if let Err(error) = result {
-            context.fail(&root.root.source_path, error, true).await;
+            context.fail(&root.root.source_path, error, End::Source).await;
             return;
         }
         let everything = changes.everything;
@@ -200,7 +200,7 @@ async fn round_of(context: &Arc<Context>, root: &Arc<RootContext>, paths: BTreeS
                 continue;
             }
             Err(error) => {
-                context.fail(&path, error, true).await;
+                context.fail(&path, error, End::Source).await;
                 continue;
             }
         };

@@ -10,8 +10,8 @@ use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::trace::Traced;
 use ropeway_vfs::event::Event;
 use ropeway_vfs::memory::MemoryTree;
-use ropeway_vfs::trace::{End, Observer, Record};
-use ropeway_vfs::{Capabilities, MetadataChange, RelPath, Timestamp, Tree};
+use ropeway_vfs::trace::{Observer, Record};
+use ropeway_vfs::{Capabilities, End, MetadataChange, RelPath, Timestamp, Tree};
 
 fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).expect("a plain path")
@@ -25,6 +25,8 @@ fn far() -> MemoryTree {
         modes: false,
         xattrs: false,
         creation_times: true,
+        remote: true,
+        page_cache: false,
         small_in_flight: 256,
         ..MemoryTree::new().capabilities().clone()
     };

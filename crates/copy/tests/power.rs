@@ -14,8 +14,7 @@ use ropeway_plan::Backoff;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::event::Event;
 use ropeway_vfs::memory::MemoryTree;
-use ropeway_vfs::trace::End;
-use ropeway_vfs::{Clock, Pending, RelPath, Timestamp, Tree};
+use ropeway_vfs::{Clock, End, Pending, RelPath, Timestamp, Tree};
 
 /// Zero of a memory tree's clock.
 const ZERO: i128 = 1_700_000_000_000_000_000;

@@ -20,6 +20,8 @@ fn folders(is_far: bool, rules: &str) -> Arc<dyn Tree> {
     let mut tree = MemoryTree::new();
     if is_far {
         let capabilities = Capabilities {
+            remote: true,
+            page_cache: false,
             small_in_flight: 256,
             ..tree.capabilities().clone()
         };

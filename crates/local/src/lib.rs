@@ -56,7 +56,8 @@ pub use sys::give_back_memory;
 pub use tree::LocalTree;
 
 use ropeway_block::Pool;
-use ropeway_vfs::trace::{End, SharedObserver};
+use ropeway_vfs::End;
+use ropeway_vfs::trace::SharedObserver;
 
 /// Engine that reads and writes big files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

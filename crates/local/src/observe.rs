@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use ropeway_vfs::trace::{End, Record, SharedObserver};
-use ropeway_vfs::{Error, RelPath};
+use ropeway_vfs::trace::{Record, SharedObserver};
+use ropeway_vfs::{End, Error, RelPath};
 
 /// Destination of the records, if there is one.
 #[derive(Clone, Default)]

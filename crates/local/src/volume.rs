@@ -83,6 +83,9 @@ fn is_remote(fstype: &str) -> bool {
 fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
     let name_max = rustix::fs::fstatvfs(root).map_or(255, |volume| volume.f_namemax.min(255) as usize);
     let mut volume = Capabilities {
+        remote: false,
+        far: false,
+        page_cache: true,
         time_granularity_ns: 1,
         time_granularity_known: !needs_probe(fstype) && !is_remote(fstype),
         sizes_known: !stat::is_made_up(root),
@@ -102,7 +105,6 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         sparse: true,
         stable_ids: true,
         journals_metadata: journals_metadata(root, fstype),
-        page_cache: true,
         // fusefat loses the content. A look right after the rename does not show it: the kernel still has
         // the names cached.
         folder_renames: !fstype.starts_with("fuse") && !fstype.is_empty(),
@@ -111,7 +113,6 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         batches_in_flight: 2,
         small_in_flight: 1,
         blocks_in_flight: 0,
-        far: false,
         named_streams: false,
         links_shown: true,
     };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use common::{block_on, is_root, name, path, random_bytes, tree};
 use ropeway_local::{IoEngine, LocalTree};
 use ropeway_vfs::{
-    Batch, BatchItem, BatchResult, CacheMode, CompareBatch, Create, ErrorKind, MetadataChange, Owner,
+    Batch, BatchItem, BatchResult, CacheMode, CompareBatch, Create, End, ErrorKind, MetadataChange, Owner,
     Preserve, RelPath, Tree, Xattr,
 };
 
@@ -224,14 +224,14 @@ fn failures_are_told_by_side_and_leave_nothing() {
         results[index]
             .as_ref()
             .map(|_| ())
-            .map_err(|(error, side)| (error.kind, *side))
+            .map_err(|failed| (failed.end, failed.error.kind))
     };
-    assert_eq!(fault(0), Err((ErrorKind::Unsupported, true)), "Socket");
-    assert_eq!(fault(1), Err((ErrorKind::Unsupported, true)), "fifo");
+    assert_eq!(fault(0), Err((End::Source, ErrorKind::Unsupported)), "Socket");
+    assert_eq!(fault(1), Err((End::Source, ErrorKind::Unsupported)), "fifo");
     assert_eq!(fault(2), Ok(()), "fine");
-    assert_eq!(fault(3), Err((ErrorKind::NotFound, true)), "gone");
-    assert_eq!(fault(4), Err((ErrorKind::IsADirectory, false)), "isdir");
-    assert_eq!(fault(5), Err((ErrorKind::AlreadyExists, false)), "taken");
+    assert_eq!(fault(3), Err((End::Source, ErrorKind::NotFound)), "gone");
+    assert_eq!(fault(4), Err((End::Target, ErrorKind::IsADirectory)), "isdir");
+    assert_eq!(fault(5), Err((End::Target, ErrorKind::AlreadyExists)), "taken");
     let mut left: Vec<_> = std::fs::read_dir(to.path().join("to"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name())

@@ -11,10 +11,10 @@ use std::time::Duration;
 use common::{block, block_on, engines, is_root, name, path, tree};
 use ropeway_block::Pool;
 use ropeway_local::{IoEngine, LocalOptions, LocalTree};
-use ropeway_vfs::trace::{End, Observer, Record};
+use ropeway_vfs::trace::{Observer, Record};
 use ropeway_vfs::tree::Change;
 use ropeway_vfs::{
-    CacheMode, Create, ErrorKind, Kind, Loss, Metadata, MetadataChange, OpenOptions, Owner, RelPath,
+    CacheMode, Create, End, ErrorKind, Kind, Loss, Metadata, MetadataChange, OpenOptions, Owner, RelPath,
     Timestamp, Tree, Xattr,
 };
 

@@ -38,6 +38,9 @@ impl Random {
 /// A tree that can hold everything, like ext4.
 pub(crate) fn capabilities() -> Capabilities {
     Capabilities {
+        remote: false,
+        far: false,
+        page_cache: true,
         time_granularity_ns: 1,
         time_granularity_known: true,
         sizes_known: true,
@@ -57,14 +60,12 @@ pub(crate) fn capabilities() -> Capabilities {
         sparse: true,
         stable_ids: true,
         journals_metadata: true,
-        page_cache: true,
         folder_renames: true,
         replaces_open: true,
         creation_times: false,
         batches_in_flight: 2,
         small_in_flight: 1,
         blocks_in_flight: 0,
-        far: false,
         named_streams: false,
         links_shown: true,
     }

@@ -29,7 +29,7 @@ struct Room {
 impl Backlog {
     /// Makes a backlog for a walk of `tree`.
     pub fn of(tree: &dyn Tree) -> Self {
-        match tree.capabilities().is_remote() {
+        match tree.capabilities().remote {
             true => Self::with_bytes(BYTES_MAX),
             false => Self(None),
         }

@@ -154,7 +154,7 @@ impl Ancestry {
             backlog: Backlog::of(tree),
             _held: Held::default(),
         };
-        Self(tree.capabilities().is_remote().then(|| Arc::new(ancestor())))
+        Self(tree.capabilities().remote.then(|| Arc::new(ancestor())))
     }
 
     /// Enters a folder listed in the last one.

@@ -323,3 +323,40 @@ impl ErrorKind {
         }
     }
 }
+
+/// One of the two ends of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// The end that is read.
+    Source,
+    /// The end that is written.
+    Target,
+}
+
+/// An error of a call that uses both ends, with the end that failed.
+#[derive(Debug)]
+pub struct EndError {
+    /// The end that failed.
+    pub end: End,
+    /// What happened there.
+    pub error: Error,
+}
+
+impl EndError {
+    /// An error of the source.
+    pub fn on_source(error: Error) -> Self {
+        Self {
+            end: End::Source,
+            error,
+        }
+    }
+
+    /// An error of the target.
+    pub fn on_target(error: Error) -> Self {
+        Self {
+            end: End::Target,
+            error,
+        }
+    }
+}

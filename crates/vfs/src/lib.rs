@@ -41,7 +41,7 @@ pub use backlog::{Backlog, Held};
 pub use claim::{Claim, ClaimAbove, ClaimKind};
 pub use clock::{Clock, VirtualClock};
 pub use descent::{Ancestry, DuplicateFolders, Origin, holder_of, prove_child};
-pub use error::{Error, ErrorKind, Op, Result, Verdict};
+pub use error::{End, EndError, Error, ErrorKind, Op, Result, Verdict};
 pub use memory::MemoryTree;
 pub use metadata::{
     Capabilities, DirEntry, FileId, Kind, Loss, Metadata, MetadataChange, Owner, Preserve, SDDL_XATTR,

@@ -60,6 +60,9 @@ const EPOCH: Timestamp = Timestamp(1_700_000_000_000_000_000);
 /// Returns the default capabilities of a memory tree: everything.
 fn capabilities_full() -> Capabilities {
     Capabilities {
+        remote: false,
+        far: false,
+        page_cache: false,
         time_granularity_ns: 1,
         time_granularity_known: true,
         sizes_known: true,
@@ -80,14 +83,12 @@ fn capabilities_full() -> Capabilities {
         sparse: true,
         stable_ids: true,
         journals_metadata: true,
-        page_cache: false,
         folder_renames: true,
         replaces_open: true,
         creation_times: true,
         batches_in_flight: 1,
         small_in_flight: 1,
         blocks_in_flight: 0,
-        far: false,
         named_streams: false,
         links_shown: true,
     }

@@ -320,12 +320,6 @@ impl Loss {
 }
 
 impl Capabilities {
-    /// Whether calls go over a network. Each call then costs a round trip, so many must be in
-    /// flight.
-    pub fn is_remote(&self) -> bool {
-        self.small_in_flight > 1
-    }
-
     /// Whether this target can store any extended attribute, so that reading them is worthwhile.
     pub fn takes_xattrs(&self) -> bool {
         self.xattrs || self.short_xattrs || self.named_streams || self.security
@@ -335,6 +329,15 @@ impl Capabilities {
 /// What a tree can hold and how it behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
+    /// Whether another machine keeps the nodes and this program talks to it: each call costs a
+    /// round trip, what comes back may be hostile, and the clock is not ours. `false` for a network
+    /// file system that the kernel has mounted.
+    pub remote: bool,
+    /// Whether the tree is remote and a round trip takes 10 ms or more.
+    pub far: bool,
+    /// Whether data passes through this machine's page cache: it is lost with this boot unless it
+    /// is flushed, and the kernel writes it back, or fails to, on its own.
+    pub page_cache: bool,
     /// Granularity of modification times in nanoseconds (1 on ext4, 100 on NTFS and SMB, 2e9 on
     /// FAT).
     pub time_granularity_ns: u64,
@@ -390,8 +393,6 @@ pub struct Capabilities {
     /// but not the map of a file's blocks. Without it, durable content of a file may be unreachable
     /// after such a failure.
     pub journals_metadata: bool,
-    /// Data passes through this machine's page cache.
-    pub page_cache: bool,
     /// Best number of small-file batches in flight.
     pub batches_in_flight: usize,
     /// Best number of [`put_small`](crate::Tree::put_small) and
@@ -401,8 +402,6 @@ pub struct Capabilities {
     /// Number of 1 MiB blocks in flight that fill the path to the tree; 0 where only trying can
     /// find it (see `ropeway_plan::Tuner`).
     pub blocks_in_flight: usize,
-    /// Whether a call takes 10 ms or more because of the distance.
-    pub far: bool,
     /// Named streams of a file can be stored. They appear as extended attributes
     /// `user.DosStream.NAME:$DATA`, as Samba names them. Other attributes may still be refused (see
     /// `xattrs`).

@@ -1,19 +1,10 @@
 //! One record for each operation, for `--trace`.
 
+use crate::error::End;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::RelPath;
-
-/// The end of a copy that an operation concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum End {
-    /// The tree that is read.
-    Source,
-    /// The tree that is written.
-    Target,
-}
 
 /// One finished operation.
 #[derive(Clone, Debug)]

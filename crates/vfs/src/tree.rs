@@ -16,7 +16,7 @@ use ropeway_block::{Block, BlockMut};
 
 use crate::claim::{self, Claim, ClaimAbove};
 use crate::descent::Origin;
-use crate::error::{Error, ErrorKind, Op, Result};
+use crate::error::{EndError, Error, ErrorKind, Op, Result};
 use crate::metadata::{Capabilities, DirEntry, Loss, Metadata, MetadataChange, Preserve, Xattr};
 use crate::path::{Name, RelPath};
 use crate::small::{self, GetSmall, GotSmall, PutSmall};
@@ -171,8 +171,8 @@ pub struct BatchDone {
     pub source_changed: bool,
 }
 
-/// Result of one file of a batch: done, or the error and whether it occurred at the source.
-pub type BatchResult = std::result::Result<BatchDone, (Error, bool)>;
+/// Result of one file of a batch.
+pub type BatchResult = std::result::Result<BatchDone, EndError>;
 
 /// Small files of two folders to compare pair by pair.
 #[derive(Clone, Debug)]
@@ -185,9 +185,9 @@ pub struct CompareBatch {
     pub pairs: Vec<(Name, Name, Metadata)>,
 }
 
-/// Whether two files hold the same bytes, or the error and whether it occurred in the other tree
-/// (`true`).
-pub type CompareResult = std::result::Result<bool, (Error, bool)>;
+/// Whether two files hold the same bytes. In an error, [`End::Source`](crate::End) is this tree
+/// and [`End::Target`](crate::End) the other.
+pub type CompareResult = std::result::Result<bool, EndError>;
 
 /// A tree of files.
 pub trait Tree: Send + Sync + 'static {

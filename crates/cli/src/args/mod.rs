@@ -273,7 +273,7 @@ pub(crate) struct TraceArgs {
     pub(crate) kind: Vec<String>,
     /// Only operations on `source` or `target`
     #[arg(long, value_name = "END", value_parser = values::end)]
-    pub(crate) end: Option<ropeway_vfs::trace::End>,
+    pub(crate) end: Option<ropeway_vfs::End>,
     /// Only paths that contain this text
     #[arg(short = 'p', long, value_name = "TEXT")]
     pub(crate) path: Option<String>,

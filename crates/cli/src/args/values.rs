@@ -21,8 +21,7 @@ use ropeway_smb_client::{DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
-use ropeway_vfs::trace::End;
-use ropeway_vfs::{CacheMode, RelPath, Timestamp};
+use ropeway_vfs::{CacheMode, End, RelPath, Timestamp};
 
 use super::lab::{LinkRate, RelayPorts, SideBySide};
 use crate::secrets::{Auth, Keyring};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ropeway_copy::{CheckOutcome, CheckSpec, ManifestError, check, check_manifest};
+use ropeway_vfs::End;
 use ropeway_vfs::RelPath;
 use ropeway_vfs::event::Event;
 
@@ -111,7 +112,7 @@ impl Plan {
                 .metadata(url)
                 .await
                 .map(|metadata| metadata.is_dir())
-                .map_err(|error| error.failure(&format!("cannot read {url}"), true))?,
+                .map_err(|error| error.failure(&format!("cannot read {url}"), End::Source))?,
         };
         let folder = match place.parent() {
             // The manifest of a single file has the file's name; its folder is the tree to compare.
@@ -148,12 +149,12 @@ async fn compare(
                 devices: args.select.devices,
                 filter: filters::build(&args.select)?,
             };
-            check(spec, sink).await.map_err(|(error, on_source)| {
-                Failure::of_tree(
-                    if on_source { &source_place } else { &target_place },
-                    &error,
-                    on_source,
-                )
+            check(spec, sink).await.map_err(|failed| {
+                let place = match failed.end {
+                    End::Source => &source_place,
+                    End::Target => &target_place,
+                };
+                Failure::of_tree(place, &failed.error, failed.end)
             })
         }
         Plan::Manifest { manifest, folder } => {

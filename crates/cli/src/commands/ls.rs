@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ropeway_smb_client::{ShareInfo, ShareKind};
 use ropeway_smb_wire::names::{NameMapping, from_wire};
 use ropeway_vfs::path::reorders;
-use ropeway_vfs::{Ancestry, Error, ErrorKind, Kind, Metadata, RelPath, Tree};
+use ropeway_vfs::{Ancestry, End, Error, ErrorKind, Kind, Metadata, RelPath, Tree};
 use serde_json::{Map, json};
 use tokio::task::JoinHandle;
 
@@ -69,14 +69,14 @@ impl View<'_> {
             && url.share.is_none()
         {
             let shares = servers.shares(&url.server).await;
-            let mut shares =
-                shares.map_err(|error| error.failure(&format!("cannot list the shares of {url}"), true))?;
+            let mut shares = shares
+                .map_err(|error| error.failure(&format!("cannot list the shares of {url}"), End::Source))?;
             shares.sort_by_key(|share| share.name.to_string().to_lowercase());
             self.shares(&url.server, &shares);
             return Ok(());
         }
         let located = nodes::find(path, !self.args.long, servers).await?;
-        let metadata = located.metadata(true).await?;
+        let metadata = located.metadata(End::Source).await?;
         if metadata.is_dir() {
             return self.tree(&located, &metadata).await;
         }
@@ -101,7 +101,7 @@ impl View<'_> {
             let first = open.len();
             if let Err(error) = self.folder(located, &folder, listing, &mut open).await {
                 if folder.shown.is_root() && self.printer.is_empty() {
-                    return Err(located.fault("list", &error, true));
+                    return Err(located.fault("list", &error, End::Source));
                 }
                 self.fail(located, "list", &folder.shown, &error);
             }
@@ -194,7 +194,7 @@ impl View<'_> {
             true => format!("cannot {verb} {}", located.shown),
             false => format!("cannot {verb} {}/{shown}", located.shown),
         };
-        self.printer.fail(&Failure::of_node(&what, error, true));
+        self.printer.fail(&Failure::of_node(&what, error, End::Source));
     }
 
     async fn node(&mut self, tree: &Arc<dyn Tree>, path: &RelPath, shown: &str, metadata: &Metadata) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ropeway_vfs::{ErrorKind, RelPath, Tree};
+use ropeway_vfs::{End, ErrorKind, RelPath, Tree};
 use rustix::fs::Mode;
 use rustix::process::umask;
 use serde_json::{Map, json};
@@ -63,7 +63,7 @@ async fn make(
     } else if parents {
         make_all(&*located.tree, &located.path, mode)
             .await
-            .map_err(|error| located.fault("create folder", &error, false))?
+            .map_err(|error| located.fault("create folder", &error, End::Target))?
     } else {
         make_one(&located, mode).await?;
         vec![located.path.clone()]
@@ -80,7 +80,7 @@ async fn make(
 
 async fn make_one(located: &Located, mode: u32) -> Result<(), Failure> {
     located.tree.make_dir(&located.path, mode).await.map_err(|error| {
-        let failure = located.fault("create folder", &error, false);
+        let failure = located.fault("create folder", &error, End::Target);
         match error.kind {
             ErrorKind::NotFound => failure.hint("-p creates missing parent folders too"),
             ErrorKind::AlreadyExists => failure.hint("-p accepts an existing folder"),

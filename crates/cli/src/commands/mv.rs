@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ropeway_vfs::{ErrorKind, Metadata, Name, RelPath, Tree};
+use ropeway_vfs::{End, ErrorKind, Metadata, Name, RelPath, Tree};
 use serde_json::{Map, json};
 
 use super::nodes::{self, Located, Printer};
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &MvArgs) -> Result<u8, Failure> {
         let mut printer = Printer::new(args.json);
         refuse_two_sides(args)?;
         let source = nodes::find(&args.source, false, &servers).await?;
-        let metadata = source.metadata(true).await?;
+        let metadata = source.metadata(End::Source).await?;
         if source.path.is_root() {
             return Err(
                 Failure::usage(format!("{} has no name", source.shown)).hint("give the folder by its name")
@@ -80,7 +80,7 @@ async fn target(args: &MvArgs, source: &Located, servers: &Servers) -> Result<Lo
     let is_folder = match named.tree.metadata(&named.path).await {
         Ok(metadata) => metadata.is_dir(),
         Err(error) if error.kind == ErrorKind::NotFound => false,
-        Err(error) => return Err(named.fault("examine", &error, false)),
+        Err(error) => return Err(named.fault("examine", &error, End::Target)),
     };
     let Some(name) = source.place.name().filter(|_| is_folder) else {
         return Ok(named);
@@ -181,7 +181,7 @@ async fn rename(
         _ => Failure::of_node(
             &format!("cannot move {} to {}", source.shown, target.shown),
             &error,
-            false,
+            End::Target,
         ),
     })
 }

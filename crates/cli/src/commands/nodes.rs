@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ropeway_local::{LocalOptions, LocalTree};
-use ropeway_vfs::{Error, Kind, Listing, Metadata, Name, Origin, RelPath, Timestamp, Tree};
+use ropeway_vfs::{End, Error, Kind, Listing, Metadata, Name, Origin, RelPath, Timestamp, Tree};
 use serde_json::{Map, Value, json};
 
 use crate::ends::{is_nameless, parent_of};
@@ -47,9 +47,9 @@ pub(super) struct Located {
 
 impl Located {
     /// Returns the node's metadata.
-    pub(super) async fn metadata(&self, on_source: bool) -> Result<Metadata, Failure> {
+    pub(super) async fn metadata(&self, end: End) -> Result<Metadata, Failure> {
         let metadata = self.tree.metadata(&self.path).await;
-        metadata.map_err(|error| self.fault("examine", &error, on_source))
+        metadata.map_err(|error| self.fault("examine", &error, end))
     }
 
     /// Returns the place of another node in the same tree.
@@ -65,8 +65,8 @@ impl Located {
     }
 
     /// Makes a failure of an operation on the node.
-    pub(super) fn fault(&self, verb: &str, error: &Error, on_source: bool) -> Failure {
-        Failure::of_node(&format!("cannot {verb} {}", self.shown), error, on_source)
+    pub(super) fn fault(&self, verb: &str, error: &Error, end: End) -> Failure {
+        Failure::of_node(&format!("cannot {verb} {}", self.shown), error, end)
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn find(argument: &Path, follow: bool, servers: &Servers) -> Re
     match Place::parse_end(argument)? {
         Place::Remote(url) => {
             let top = servers.share_tree(&url).await;
-            let tree = top.map_err(|error| error.failure(&format!("cannot open {url}"), true))?;
+            let tree = top.map_err(|error| error.failure(&format!("cannot open {url}"), End::Source))?;
             Ok(of_url(&url, tree))
         }
         Place::Local(path) => local(&path, follow),
@@ -131,7 +131,7 @@ fn local(argument: &Path, follow: bool) -> Result<Located, Failure> {
 pub(super) fn open(root: &Path) -> Result<Arc<dyn Tree>, Failure> {
     match LocalTree::open(root, LocalOptions::default()) {
         Ok(tree) => Ok(tree),
-        Err(error) => Err(Failure::of_tree(&root.display().to_string(), &error, true)),
+        Err(error) => Err(Failure::of_tree(&root.display().to_string(), &error, End::Source)),
     }
 }
 

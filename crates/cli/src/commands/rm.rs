@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use ropeway_vfs::{
-    Backlog, Error, ErrorKind, FileId, Held, Listing, Metadata, Op, RelPath, holder_of, prove_child,
+    Backlog, End, Error, ErrorKind, FileId, Held, Listing, Metadata, Op, RelPath, holder_of, prove_child,
 };
 use serde_json::{Map, json};
 use tokio::task::JoinSet;
@@ -49,7 +49,7 @@ async fn remove(path: &Path, args: &RmArgs, servers: &Servers, printer: &mut Pri
     let metadata = match located.tree.metadata(&located.path).await {
         Ok(metadata) => metadata,
         Err(error) if args.force && error.kind == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(located.fault("remove", &error, false)),
+        Err(error) => return Err(located.fault("remove", &error, End::Target)),
     };
     let mut removal = Removal {
         located: &located,
@@ -67,7 +67,7 @@ async fn remove(path: &Path, args: &RmArgs, servers: &Servers, printer: &mut Pri
     }
     guard(&located, &metadata).await?;
     let above = holder_of(&*located.tree, &located.path, &metadata).await;
-    removal.above = above.map_err(|error| located.fault("remove", &error, false))?;
+    removal.above = above.map_err(|error| located.fault("remove", &error, End::Target))?;
     if !args.yes && !args.dry_run {
         confirm(&located, removal.count().await?)?;
     }
@@ -163,7 +163,7 @@ impl Removal<'_> {
                 Ok(more) => count += more,
                 // The folder stays, and the removal will report the reason.
                 Err(error) if error.kind == ErrorKind::SymbolicLink && folder != self.located.path => {}
-                Err(error) => return Err(self.located.fault("list", &error, false)),
+                Err(error) => return Err(self.located.fault("list", &error, End::Target)),
             }
         }
         Ok(count)
@@ -219,7 +219,7 @@ impl Removal<'_> {
     async fn file(&mut self) -> Result<(), Failure> {
         if !self.dry_run {
             let removed = self.located.tree.remove_file(&self.located.path).await;
-            removed.map_err(|error| self.located.fault("remove", &error, false))?;
+            removed.map_err(|error| self.located.fault("remove", &error, End::Target))?;
         }
         self.removed(&self.located.path.clone());
         Ok(())
@@ -229,7 +229,7 @@ impl Removal<'_> {
     /// removal continues.
     async fn folder(&mut self) -> Result<(), Failure> {
         let top = self.open(self.located.path.clone(), self.above).await;
-        let mut open = vec![top.map_err(|error| self.located.fault("list", &error, false))?];
+        let mut open = vec![top.map_err(|error| self.located.fault("list", &error, End::Target))?];
         while let Some(folder) = open.last_mut() {
             if let Some((inner, _held)) = folder.folders.pop_front() {
                 let above = folder.id;
@@ -349,7 +349,7 @@ impl Removal<'_> {
 
     fn failed(&mut self, path: &RelPath, error: &Error) {
         let what = format!("cannot remove {}", self.located.place_of(path));
-        self.printer.fail(&Failure::of_node(&what, error, false));
+        self.printer.fail(&Failure::of_node(&what, error, End::Target));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ropeway_vfs::{Kind, Metadata, SDDL_XATTR, STREAM_XATTR_PREFIX, Xattr};
+use ropeway_vfs::{End, Kind, Metadata, SDDL_XATTR, STREAM_XATTR_PREFIX, Xattr};
 use serde_json::{Map, Value, json};
 
 use super::ls::printable;
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<u8, Failure> {
 
 async fn show(path: &Path, servers: &Servers, printer: &mut Printer) -> Result<(), Failure> {
     let located = nodes::find(path, false, servers).await?;
-    let metadata = located.metadata(true).await?;
+    let metadata = located.metadata(End::Source).await?;
     let link = match metadata.kind {
         Kind::Symlink => located.tree.read_link(&located.path).await.ok(),
         _ => None,

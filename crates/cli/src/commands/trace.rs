@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
-use ropeway_vfs::trace::End;
+use ropeway_vfs::End;
 use serde::Serialize;
 
 use crate::args::TraceArgs;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use ropeway_vfs::{self as vfs, ErrorKind, Kind};
+use ropeway_vfs::{self as vfs, End, ErrorKind, Kind};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::failure::{Failure, code};
@@ -172,7 +172,7 @@ async fn find_remote(url: SmbUrl, servers: &Servers) -> Result<Found, Failure> {
     let metadata = servers
         .metadata_of_source(&url)
         .await
-        .map_err(|error| error.failure(&format!("cannot read the source {url}"), true))?;
+        .map_err(|error| error.failure(&format!("cannot read the source {url}"), End::Source))?;
     if url.must_be_folder && !metadata.is_dir() {
         return Err(Failure::new(
             code::SOURCE,
@@ -305,8 +305,9 @@ impl Target {
     }
 
     async fn find_remote(url: SmbUrl, servers: &Servers) -> Result<Self, Failure> {
-        let of =
-            |url: &SmbUrl, error: &ServerError| error.failure(&format!("cannot use the target {url}"), false);
+        let of = |url: &SmbUrl, error: &ServerError| {
+            error.failure(&format!("cannot use the target {url}"), End::Target)
+        };
         let node = match servers.metadata(&url).await {
             Ok(metadata) => Some(Node::remote(&url, &metadata)),
             Err(error) if error.is_missing() => None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::{join, join_all};
 use ropeway_block::Pool;
 use ropeway_plan::Rules;
-use ropeway_vfs::{CacheMode, CompareBatch, Error, GetSmall, Kind, Metadata, RelPath, Tree};
+use ropeway_vfs::{CacheMode, CompareBatch, EndError, GetSmall, Kind, Metadata, RelPath, Tree};
 use tokio::sync::Semaphore;
 
 use super::CheckSpec;
@@ -48,12 +48,12 @@ pub(super) struct Contents {
 }
 
 /// Whether a pair is equal, or why that cannot be told, and on which side.
-type Equal = Result<bool, (Error, bool)>;
+type Equal = Result<bool, EndError>;
 
 impl Contents {
     pub(super) fn new(spec: &CheckSpec, rules: Rules) -> Self {
         let can = [spec.source.capabilities(), spec.target.capabilities()];
-        let far = can.iter().filter(|can| can.is_remote());
+        let far = can.iter().filter(|can| can.remote);
         let pairs = far
             .map(|can| can.small_in_flight)
             .min()
@@ -97,10 +97,9 @@ impl Contents {
                     action: if same { "attributes" } else { "differs" },
                     bytes: if same { 0 } else { pair.metadata.size },
                 }),
-                (Row::Compare(pair), Some(Err((error, on_source)))) => Some(Finding::Error {
+                (Row::Compare(pair), Some(Err(failed))) => Some(Finding::Error {
                     path: pair.below,
-                    error,
-                    on_source,
+                    failed,
                 }),
                 (Row::Compare(_), None) => None,
             });
@@ -134,7 +133,7 @@ impl Contents {
                 return;
             };
             for ((index, _), result) in group.iter().zip(compared.await) {
-                equal[*index] = Some(result.map_err(|(error, on_other)| (error, !on_other)));
+                equal[*index] = Some(result);
             }
         }
     }
@@ -174,8 +173,8 @@ impl Contents {
         )
         .await;
         match (left, right) {
-            (Err(error), _) => Some(Err((error, true))),
-            (_, Err(error)) => Some(Err((error, false))),
+            (Err(error), _) => Some(Err(EndError::on_source(error))),
+            (_, Err(error)) => Some(Err(EndError::on_target(error))),
             (Ok(left), Ok(right)) if left.whole && right.whole => Some(Ok(one[..] == two[..])),
             _ => None,
         }
@@ -193,6 +192,6 @@ fn dirs_of(pair: &Pair) -> Option<(RelPath, RelPath)> {
 
 async fn equal_links(source: (&dyn Tree, &RelPath), target: (&dyn Tree, &RelPath)) -> Equal {
     let (one, two) = join(source.0.read_link(source.1), target.0.read_link(target.1)).await;
-    let one = one.map_err(|error| (error, true))?;
-    Ok(one == two.map_err(|error| (error, false))?)
+    let one = one.map_err(EndError::on_source)?;
+    Ok(one == two.map_err(EndError::on_target)?)
 }

@@ -15,7 +15,9 @@ use futures_util::future::join;
 use ropeway_plan::NameMap;
 use ropeway_plan::decide::{Decision, Rules, attributes_differ, decide};
 use ropeway_vfs::event::Event;
-use ropeway_vfs::{Ancestry, DirEntry, Error, ErrorKind, Kind, Listing, Metadata, Name, RelPath, Tree};
+use ropeway_vfs::{
+    Ancestry, DirEntry, EndError, Error, ErrorKind, Kind, Listing, Metadata, Name, RelPath, Tree,
+};
 use tokio::task::JoinHandle;
 
 use super::content::{Contents, Pair};
@@ -44,8 +46,7 @@ pub(super) enum Finding {
     },
     Error {
         path: RelPath,
-        error: Error,
-        on_source: bool,
+        failed: EndError,
     },
 }
 
@@ -133,18 +134,17 @@ impl Check {
             if self.outcome.tampered {
                 return;
             }
-            if let Err((error, on_source)) = self.folder(&place, &mut stack).await {
+            if let Err(failed) = self.folder(&place, &mut stack).await {
                 self.found(Finding::Error {
                     path: place.left,
-                    error,
-                    on_source,
+                    failed,
                 })
                 .await;
             }
         }
     }
 
-    async fn folder(&mut self, place: &Place, stack: &mut Vec<Place>) -> Result<(), (Error, bool)> {
+    async fn folder(&mut self, place: &Place, stack: &mut Vec<Place>) -> Result<(), EndError> {
         let spec = Arc::clone(&self.spec);
         let left_dir = spec.source_path.join_path(&place.left);
         let right_dir = spec.target_path.join_path(&place.right);
@@ -154,13 +154,13 @@ impl Check {
             Ok((listing, entries))
         };
         let (first, there) = join(first, there(&*spec.target, &right_dir)).await;
-        let (mut listing, mut entries) = first.map_err(|error| (error, true))?;
-        let mut there = there.map_err(|error| (error, false))?;
+        let (mut listing, mut entries) = first.map_err(EndError::on_source)?;
+        let mut there = there.map_err(EndError::on_target)?;
         while !entries.is_empty() {
             let names: Vec<Name> = entries.iter().map(|entry| self.mapped(&entry.name)).collect();
             let found = match_names(&*spec.target, &right_dir, &names, &mut there)
                 .await
-                .map_err(|error| (error, false))?;
+                .map_err(EndError::on_target)?;
             let modified = |entry: &DirEntry| entry.metadata.as_ref().ok().map(|metadata| metadata.modified);
             let rules = self.contents.rules();
             self.rules.granularity = rules.granularity.learned(
@@ -173,11 +173,11 @@ impl Check {
             for ((entry, name), found) in entries.into_iter().zip(names).zip(found) {
                 self.entry(place, entry, &name, found, stack).await?;
             }
-            entries = listing.next(CHUNK).await.map_err(|error| (error, true))?;
+            entries = listing.next(CHUNK).await.map_err(EndError::on_source)?;
         }
         self.extras(&place.right, &right_dir, there)
             .await
-            .map_err(|error| (error, false))
+            .map_err(EndError::on_target)
     }
 
     fn mapped(&self, name: &Name) -> Name {
@@ -193,9 +193,9 @@ impl Check {
         name: &Name,
         found: Result<Option<Metadata>, Error>,
         stack: &mut Vec<Place>,
-    ) -> Result<(), (Error, bool)> {
+    ) -> Result<(), EndError> {
         let (below, mirrored) = (place.left.join(&entry.name), place.right.join(name));
-        let (error, on_source) = match (entry.metadata, found) {
+        let failed = match (entry.metadata, found) {
             (Ok(metadata), Ok(found)) => {
                 let is_data = !is_temporary(&entry.name)
                     && metadata.kind != Kind::Socket
@@ -206,8 +206,10 @@ impl Check {
                 let inside = metadata.is_dir().then(|| place.ancestry.enter(&below, &metadata));
                 match inside.transpose() {
                     // More folders than can wait: the rest of this one is left out.
-                    Err(error) if error.kind == ErrorKind::PeerMisbehaved => return Err((error, true)),
-                    Err(error) => (error, true),
+                    Err(error) if error.kind == ErrorKind::PeerMisbehaved => {
+                        return Err(EndError::on_source(error));
+                    }
+                    Err(error) => EndError::on_source(error),
                     Ok(inside) => {
                         let matched = self.node(&below, &mirrored, metadata, found).await;
                         stack.extend(inside.filter(|_| matched).map(|ancestry| Place {
@@ -219,15 +221,10 @@ impl Check {
                     }
                 }
             }
-            (Err(error), _) => (error, true),
-            (_, Err(error)) => (error, false),
+            (Err(error), _) => EndError::on_source(error),
+            (_, Err(error)) => EndError::on_target(error),
         };
-        self.found(Finding::Error {
-            path: below,
-            error,
-            on_source,
-        })
-        .await;
+        self.found(Finding::Error { path: below, failed }).await;
         Ok(())
     }
 
@@ -382,14 +379,10 @@ impl Check {
                     bytes,
                 });
             }
-            Finding::Error {
-                path,
-                error,
-                on_source,
-            } => {
+            Finding::Error { path, failed } => {
                 self.outcome.errors += 1;
-                self.outcome.tampered = error.kind == ErrorKind::Tampered;
-                (self.sink)(item_error(&path, &error, on_source));
+                self.outcome.tampered = failed.error.kind == ErrorKind::Tampered;
+                (self.sink)(item_error(&path, &failed.error, failed.end));
             }
         }
     }

@@ -14,7 +14,7 @@ mod unseen;
 use std::sync::Arc;
 
 use ropeway_plan::guard::{DeleteError, DeleteGuard, SourceContent};
-use ropeway_vfs::{Ancestry, Error, ErrorKind, Op, RelPath};
+use ropeway_vfs::{Ancestry, End, Error, ErrorKind, Op, RelPath};
 
 pub(crate) use self::above::Above;
 use self::pass::{Found, Pass};
@@ -59,12 +59,12 @@ pub(crate) async fn check(context: &Arc<Context>, roots: &[Arc<RootContext>]) ->
     let (mut found, mut content) = (Found::default(), SourceContent::default());
     for root in roots {
         let counted = count(context, root, &[Scope::Tree(RelPath::root())]).await;
-        let counted = counted.map_err(|error| Fatal::from_error(&error, false))?;
+        let counted = counted.map_err(|error| Fatal::from_error(&error, End::Target))?;
         found.target_nodes += counted.target_nodes;
         found.planned.nodes += counted.planned.nodes;
         found.planned.files += counted.planned.files;
         let here = content_of(context, root).await;
-        let here = here.map_err(|error| Fatal::from_error(&error, true))?;
+        let here = here.map_err(|error| Fatal::from_error(&error, End::Source))?;
         content.files |= here.files;
         content.nodes |= here.nodes;
     }
@@ -150,7 +150,7 @@ async fn delete(
         return Ok(Ended::Withheld);
     }
     let content = content_of(context, root).await;
-    let content = content.map_err(|error| Stopped::Fatal(Fatal::from_error(&error, true)))?;
+    let content = content.map_err(|error| Stopped::Fatal(Fatal::from_error(&error, End::Source)))?;
     // The first pass was counted before the copy; what is more by now, each deletion asks about.
     let is_bounded = context
         .guard
@@ -159,7 +159,7 @@ async fn delete(
         .is_some_and(|guard| guard.allowed() < u64::MAX);
     if !content.files || (is_bounded && failures_before.is_some()) {
         let found = count(context, root, scopes).await;
-        let found = found.map_err(|error| Stopped::Fatal(Fatal::from_error(&error, false)))?;
+        let found = found.map_err(|error| Stopped::Fatal(Fatal::from_error(&error, End::Target)))?;
         let planned = context
             .guard
             .lock()
@@ -174,7 +174,7 @@ async fn delete(
     let mut found = Found::default();
     for scope in scopes {
         if let Err(error) = pass.run(scope, &mut found).await {
-            context.fail(&root.root.target_path, error, false).await;
+            context.fail(&root.root.target_path, error, End::Target).await;
         }
     }
     Ok(Ended::Done)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ropeway_plan::guard::{DeleteGuard, Extra, Planned};
 use ropeway_vfs::{
-    Backlog, DirEntry, DuplicateFolders, Error, ErrorKind, FileId, Held, Metadata, Name, Op, RelPath,
+    Backlog, DirEntry, DuplicateFolders, End, Error, ErrorKind, FileId, Held, Metadata, Name, Op, RelPath,
 };
 
 use super::above::{Above, prove_path};
@@ -241,12 +241,12 @@ impl<'a> Pass<'a> {
             // Removed meanwhile: a matter of the next run.
             Err(error) if error.kind.is_absence() && !place.source.is_root() => return,
             // Nothing is deleted where the source could not be listed whole.
-            Err(error) => return self.failed(&source_dir, error, true).await,
+            Err(error) => return self.failed(&source_dir, error, End::Source).await,
         };
         let mut listing = match self.context.target.list(&target_dir).await {
             Ok(listing) => listing,
             Err(error) if error.kind.is_absence() => return,
-            Err(error) => return self.failed(&target_dir, error, false).await,
+            Err(error) => return self.failed(&target_dir, error, End::Target).await,
         };
         let mut changed = false;
         let (mut twins, mut extra) = (DuplicateFolders::default(), Vec::new());
@@ -256,12 +256,12 @@ impl<'a> Pass<'a> {
                 Ok(entries) if entries.is_empty() => break,
                 Ok(entries) => entries,
                 Err(error) => {
-                    self.failed(&target_dir, error, false).await;
+                    self.failed(&target_dir, error, End::Target).await;
                     break;
                 }
             };
             if let Err(error) = place.above.prove(&*self.context.target, &target_dir, &*listing) {
-                return self.failed(&target_dir, error, false).await;
+                return self.failed(&target_dir, error, End::Target).await;
             }
             for entry in entries {
                 if let (Some(_), Ok(metadata)) = (listing.origin(), &entry.metadata) {
@@ -298,14 +298,14 @@ impl<'a> Pass<'a> {
                     inner.above = above;
                     folders.push(inner);
                 }
-                Err(error) => self.failed(&path, error, false).await,
+                Err(error) => self.failed(&path, error, End::Target).await,
             }
         }
         let mut changed = false;
         for (path, metadata) in extra {
             match twins.check(&path, metadata.id) {
                 Ok(()) => changed |= self.delete(&path, &metadata, above).await,
-                Err(error) => self.failed(&path, error, false).await,
+                Err(error) => self.failed(&path, error, End::Target).await,
             }
             if self.context.stopped() {
                 break;
@@ -336,7 +336,7 @@ impl<'a> Pass<'a> {
             Ok(metadata) => metadata,
             Err(error) if error.kind.is_absence() => return false,
             Err(error) => {
-                self.failed(&path, error, false).await;
+                self.failed(&path, error, End::Target).await;
                 return false;
             }
         };
@@ -358,7 +358,7 @@ impl<'a> Pass<'a> {
                         above: Above::Named,
                         _held: held,
                     }),
-                    Err(error) => self.failed(&path, error, false).await,
+                    Err(error) => self.failed(&path, error, End::Target).await,
                 }
             }
             return false;
@@ -540,11 +540,11 @@ impl<'a> Pass<'a> {
         }
     }
 
-    pub(super) async fn failed(&self, path: &RelPath, error: Error, on_source: bool) {
-        if self.count_only || (on_source && self.is_told) {
+    pub(super) async fn failed(&self, path: &RelPath, error: Error, end: End) {
+        if self.count_only || (end == End::Source && self.is_told) {
             return;
         }
-        self.context.fail(path, error, on_source).await;
+        self.context.fail(path, error, end).await;
     }
 
     /// Says that another volume is mounted where something should go: neither it nor what it holds is touched.
@@ -557,7 +557,7 @@ impl<'a> Pass<'a> {
         error.source = Some(std::io::Error::other(
             "another file system is mounted here, and is not emptied; unmount it, or exclude it",
         ));
-        self.context.fail(path, error, false).await;
+        self.context.fail(path, error, End::Target).await;
     }
 
     /// Deletions changed a folder's times: sets them from the source again.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_vfs::{DirEntry, DuplicateFolders, Error, ErrorKind, Held, Metadata, Name, Op, RelPath};
+use ropeway_vfs::{DirEntry, DuplicateFolders, End, Error, ErrorKind, Held, Metadata, Name, Op, RelPath};
 
 use super::above::{Above, is_link};
 use super::pass::{Pass, is_mount_point};
@@ -22,7 +22,7 @@ impl Pass<'_> {
             Ok(_) => !self.context.options.dry_run,
             Err(error) if error.kind.is_absence() => true,
             Err(error) => {
-                self.failed(path, error, false).await;
+                self.failed(path, error, End::Target).await;
                 false
             }
         }
@@ -280,7 +280,7 @@ impl Pass<'_> {
                 // What it leads to stays, and so does the link.
                 Err(error) if is_link(&error) && dir != *path => {
                     stack.truncate(first);
-                    self.failed(&dir, error, false).await;
+                    self.failed(&dir, error, End::Target).await;
                     hold(&mut holders, &dir);
                 }
                 Err(error) => return Err(error),
@@ -324,7 +324,7 @@ impl Pass<'_> {
             match twins.check(&child, metadata.id) {
                 Ok(()) => single.push((child, metadata, above, held)),
                 Err(error) => {
-                    self.failed(&child, error, false).await;
+                    self.failed(&child, error, End::Target).await;
                     hold(holders, dir);
                 }
             }

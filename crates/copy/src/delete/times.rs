@@ -1,6 +1,6 @@
 //! Times of target folders in which something was made or deleted.
 
-use ropeway_vfs::{MetadataChange, RelPath};
+use ropeway_vfs::{End, MetadataChange, RelPath};
 
 use crate::context::{Context, RootContext};
 
@@ -21,6 +21,6 @@ pub(crate) async fn restore_times(
     match context.target.set_metadata(target_dir, &change).await {
         Ok(_) => context.sync.touched(),
         Err(error) if error.kind.is_absence() => {}
-        Err(error) => context.fail(target_dir, error, false).await,
+        Err(error) => context.fail(target_dir, error, End::Target).await,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use ropeway_vfs::{Error, ErrorKind, Name, Timestamp, Verdict};
+use ropeway_vfs::{End, Error, ErrorKind, Name, Timestamp, Verdict};
 use tokio::sync::oneshot;
 
 use super::{OpenFile, PendingRename};
@@ -117,7 +117,7 @@ async fn sync_written(context: &Arc<Context>) -> Option<Synced> {
     let start = tokio::time::Instant::now();
     let synced = if !context.wants_durable() {
         Ok(())
-    } else if context.target.capabilities().is_remote() {
+    } else if !context.target.capabilities().page_cache {
         control.awaiting(flush_on_server(context, &open)).await
     } else if whole_tree {
         control.awaiting(context.target.sync()).await
@@ -152,7 +152,7 @@ pub(crate) async fn hear_of_losses(context: &Context) {
     let Some(journal) = &context.journal else {
         return;
     };
-    if !journal.memory().resumed() || context.target.capabilities().is_remote() {
+    if !journal.memory().resumed() || !context.target.capabilities().page_cache {
         return;
     }
     if let Err(error) = context.target.sync().await {
@@ -172,7 +172,7 @@ pub(crate) fn note_loss(context: &Context) {
     let Some(journal) = &context.journal else {
         return;
     };
-    if context.target.capabilities().is_remote() {
+    if !context.target.capabilities().page_cache {
         return;
     }
     if let Err(error) = journal.lost() {
@@ -190,9 +190,9 @@ pub(crate) fn note_loss(context: &Context) {
 async fn give_up(context: &Context, error: Error) {
     note_loss(context);
     let error = write_back_failed(error);
-    let status = Status::of_error(&error, false);
+    let status = Status::of_error(&error, End::Target);
     let path = error.path.clone();
-    context.fail(&path, error, false).await;
+    context.fail(&path, error, End::Target).await;
     context.fatal(match status {
         Status::Network => Fatal::new(
             status,
@@ -340,7 +340,7 @@ async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), E
                 .fetch_sub(u64::from(rename.token.is_some()), Ordering::AcqRel);
             context.live.bytes_done.fetch_sub(rename.size, Ordering::AcqRel);
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&rename.shown, error, false).await;
+            context.fail(&rename.shown, error, End::Target).await;
             return rename.size;
         }
     }

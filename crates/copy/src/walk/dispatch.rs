@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ropeway_plan::Rules;
 use ropeway_plan::decide::{Decision, KeepReason, decide};
-use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Op};
+use ropeway_vfs::{End, Error, ErrorKind, Kind, Metadata, Op};
 
 use tokio::sync::Semaphore;
 
@@ -168,7 +168,7 @@ impl Walker<'_> {
         let changed = self.context.change_time(existing);
         // A server flushes each file before it is given its attributes.
         let unseen =
-            task.folder.placement() == Placement::Direct && !self.context.target.capabilities().is_remote();
+            task.folder.placement() == Placement::Direct && self.context.target.capabilities().page_cache;
         match self.context.wants_durable() {
             true => journal.trusts_device(changed, unseen),
             false => journal.trusts(changed, unseen),
@@ -233,7 +233,7 @@ impl Walker<'_> {
                 let error = Error::new(op, &task.source_path, ErrorKind::Unsupported);
                 self.context.failures.not_held();
                 file::give_up(self.context, task, &error).await;
-                self.context.fail(&task.shown(), error, false).await;
+                self.context.fail(&task.shown(), error, End::Target).await;
             }
             KeepReason::Unsupported => self.pass_over(task, "a socket cannot be copied; skipped").await,
             KeepReason::Device => {
@@ -263,13 +263,13 @@ impl Walker<'_> {
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             let error = in_the_way(&task);
             file::give_up(context, &task, &error).await;
-            return context.fail(&task.shown(), error, false).await;
+            return context.fail(&task.shown(), error, End::Target).await;
         }
         // In a dry run this lists what would go. In a folder under a temporary name it is of an earlier run.
         let path = task.folder.path().join(&task.name);
         if let Err(error) = crate::delete::make_way(context, &self.root, &path).await {
             file::give_up(context, &task, &error).await;
-            return context.fail(&task.shown(), error, false).await;
+            return context.fail(&task.shown(), error, End::Target).await;
         }
         task.existing = None;
         if task.metadata.kind == Kind::File {

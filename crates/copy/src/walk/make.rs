@@ -1,6 +1,6 @@
 //! Making the folders of the target, or finding those that an earlier run made.
 
-use ropeway_vfs::{Error, ErrorKind, Metadata, Op, RelPath};
+use ropeway_vfs::{EndError, Error, ErrorKind, Metadata, Op, RelPath};
 
 use super::Walker;
 use crate::context::token_of;
@@ -16,14 +16,14 @@ impl Walker<'_> {
         let (path, token) = (&inner.path, token_of(self.root.index, &inner.source_path));
         let make = || async move {
             let made = context.target.make_dir(path, 0o700).await;
-            made.map_err(|error| (error, false))
+            made.map_err(EndError::on_target)
         };
         let unseen = inner.placement == Placement::Direct;
         if let Some(parent) = inner.parent.as_ref().filter(|_| inner.staging.is_some()) {
             parent.marks(context);
         }
         let made = context.with_retries(token, make).await;
-        let made = match made.map_err(|(error, _)| error) {
+        let made = match made.map_err(|failed| failed.error) {
             Err(error) if error.kind == ErrorKind::AlreadyExists => {
                 if self.may_adopt(inner, token).await? {
                     return Ok(false);
@@ -33,7 +33,7 @@ impl Walker<'_> {
                 }
                 delete::clear(context, path).await?;
                 let made = context.with_retries(token, make).await;
-                made.map_err(|(error, _)| error)
+                made.map_err(|failed| failed.error)
             }
             made => made,
         };

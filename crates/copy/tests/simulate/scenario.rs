@@ -198,6 +198,7 @@ fn capabilities(random: &mut Rng, is_remote: bool) -> Capabilities {
         can.stable_ids = false;
     }
     if is_remote {
+        can.remote = true;
         can.small_in_flight = 4;
         can.creation_times = true;
         can.journals_metadata = true;

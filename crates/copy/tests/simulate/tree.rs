@@ -7,9 +7,9 @@ use ropeway_block::{Block, BlockMut};
 use ropeway_vfs::memory::MemoryTree;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
-    Batch, BatchDone, BatchItem, BatchResult, Capabilities, Claim, ClaimKind, DirEntry, Error, ErrorKind,
-    Extent, File, Listing, Loss, Metadata, MetadataChange, Name, Op, OpenOptions, Pending, RelPath, Result,
-    Space, Tree, Xattr,
+    Batch, BatchDone, BatchItem, BatchResult, Capabilities, Claim, ClaimKind, DirEntry, EndError, Error,
+    ErrorKind, Extent, File, Listing, Loss, Metadata, MetadataChange, Name, Op, OpenOptions, Pending,
+    RelPath, Result, Space, Tree, Xattr,
 };
 
 use super::world::{FaultKind, Side, World};
@@ -255,13 +255,11 @@ impl SimTree {
     async fn copy_one(&self, source: &SimTree, batch: &Batch, item: &BatchItem) -> BatchResult {
         let from = batch.source_dir.join(&item.name);
         let to = batch.target_dir.join(&item.target);
-        let of_source = |error| (error, true);
-        let of_target = |error| (error, false);
         let read = source
             .open(&from, OpenOptions::read(batch.cache))
             .await
-            .map_err(of_source)?;
-        let before = read.metadata().await.map_err(of_source)?;
+            .map_err(EndError::on_source)?;
+        let before = read.metadata().await.map_err(EndError::on_source)?;
         let is_listed = |found: &Metadata| {
             (found.size, found.modified, found.changed)
                 == (item.metadata.size, item.metadata.modified, item.metadata.changed)
@@ -274,27 +272,30 @@ impl SimTree {
             return Ok(changed);
         }
         let options = OpenOptions::write(item.create, batch.cache);
-        let written = self.open(&to, options).await.map_err(of_target)?;
+        let written = self.open(&to, options).await.map_err(EndError::on_target)?;
         let pool = ropeway_block::Pool::new(BLOCK, 1);
         let (mut at, mut hasher) = (0, blake3::Hasher::new());
         loop {
             let block = pool.get().await;
             let length = block.capacity();
             let (block, result) = read.read_at(block, at, length).await;
-            result.map_err(of_source)?;
+            result.map_err(EndError::on_source)?;
             if block.is_empty() {
                 break;
             }
             let length = block.len() as u64;
             hasher.update(&block);
-            written.write_at(block.freeze(), at).await.map_err(of_target)?;
+            written
+                .write_at(block.freeze(), at)
+                .await
+                .map_err(EndError::on_target)?;
             at += length;
         }
         let xattrs = match batch.preserve.xattrs {
-            true => Some(read.xattrs().await.map_err(of_source)?),
+            true => Some(read.xattrs().await.map_err(EndError::on_source)?),
             false => None,
         };
-        if at != before.size || !is_listed(&read.metadata().await.map_err(of_source)?) {
+        if at != before.size || !is_listed(&read.metadata().await.map_err(EndError::on_source)?) {
             return Ok(changed);
         }
         let mut change = MetadataChange::of(&before, &batch.preserve, xattrs);
@@ -302,11 +303,11 @@ impl SimTree {
         let losses = written
             .finish(&change, batch.sync_each)
             .await
-            .map_err(of_target)?;
+            .map_err(EndError::on_target)?;
         if let Some(name) = &item.rename_to {
             self.rename(&to, &batch.target_dir.join(name), true)
                 .await
-                .map_err(of_target)?;
+                .map_err(EndError::on_target)?;
         }
         Ok(BatchDone {
             read: at,

@@ -3,10 +3,12 @@
 
 use std::os::fd::OwnedFd;
 
-use ropeway_vfs::{BatchItem, CompareBatch, CompareResult, Create, Metadata, Name, Op, RelPath};
+use ropeway_vfs::{
+    BatchItem, CompareBatch, CompareResult, Create, End, EndError, Error, Metadata, Name, Op, RelPath,
+};
 
 use super::source::Sources;
-use super::{Failure, with_buffer};
+use super::with_buffer;
 use crate::beneath::{fault, open_fault};
 use crate::names::again;
 use crate::tree::Inner;
@@ -25,20 +27,23 @@ pub(crate) fn compare(one: &Inner, other: &Inner, batch: &CompareBatch) -> Vec<C
         batch.pairs.iter().map(item).collect()
     };
     let (ones, others) = (items(|pair| &pair.0), items(|pair| &pair.1));
-    let all_failed = |error, on_other| {
+    let all_failed = |end, error: Error| {
         batch
             .pairs
             .iter()
-            .map(|_| Err((again(&error, error.path.clone()), on_other)))
+            .map(|_| {
+                let error = again(&error, error.path.clone());
+                Err(EndError { end, error })
+            })
             .collect()
     };
     let left = match one.root.place(Op::Open, &batch.dir) {
         Ok(folder) => Side::new(Sources::new(folder, &ones), &batch.dir),
-        Err(error) => return all_failed(error, false),
+        Err(error) => return all_failed(End::Source, error),
     };
     let right = match other.root.place(Op::Open, &batch.other_dir) {
         Ok(folder) => Side::new(Sources::new(folder, &others), &batch.other_dir),
-        Err(error) => return all_failed(error, true),
+        Err(error) => return all_failed(End::Target, error),
     };
     let (mut left, mut right) = (left, right);
     with_buffer(|buffer| {
@@ -77,13 +82,15 @@ fn equal(
     right: &mut Side<'_>,
     (a, b): (&BatchItem, &BatchItem),
     (one, two): (&mut [u8], &mut [u8]),
-) -> Result<bool, Failure> {
-    let on_other = |error| (error, true);
+) -> CompareResult {
     // Both are taken even if one fails: sources come in the order of the items.
     let (file, other) = (left.take(a), right.take(b));
-    let (file, other) = (file.map_err(|error| (error, false))?, other.map_err(on_other)?);
-    let length = left.read(&file, a, one).map_err(|error| (error, false))?;
-    let other_length = right.read(&other, b, two).map_err(on_other)?;
+    let (file, other) = (
+        file.map_err(EndError::on_source)?,
+        other.map_err(EndError::on_target)?,
+    );
+    let length = left.read(&file, a, one).map_err(EndError::on_source)?;
+    let other_length = right.read(&other, b, two).map_err(EndError::on_target)?;
     if one[..length] != two[..other_length] {
         return Ok(false);
     }
@@ -91,9 +98,13 @@ fn equal(
         return Ok(true);
     }
     let rest = (length as u64, (one, two));
-    equal_from(&file, &other, rest).map_err(|(error, on_other)| {
-        let (dir, item) = if on_other { (right.dir, b) } else { (left.dir, a) };
-        (fault(Op::Read, &dir.join(&item.name), error), on_other)
+    equal_from(&file, &other, rest).map_err(|(end, error)| {
+        let (dir, item) = match end {
+            End::Source => (left.dir, a),
+            End::Target => (right.dir, b),
+        };
+        let error = fault(Op::Read, &dir.join(&item.name), error);
+        EndError { end, error }
     })
 }
 
@@ -102,11 +113,11 @@ fn equal_from(
     file: &OwnedFd,
     other: &OwnedFd,
     (mut offset, (one, two)): (u64, (&mut [u8], &mut [u8])),
-) -> Result<bool, (rustix::io::Errno, bool)> {
+) -> Result<bool, (End, rustix::io::Errno)> {
     loop {
-        let length = read_full(file, one, offset).map_err(|error| (error, false))?;
+        let length = read_full(file, one, offset).map_err(|error| (End::Source, error))?;
         let other_length = read_full(other, &mut two[..one.len().min(length.max(1))], offset);
-        let other_length = other_length.map_err(|error| (error, true))?;
+        let other_length = other_length.map_err(|error| (End::Target, error))?;
         if one[..length] != two[..other_length] {
             return Ok(false);
         }

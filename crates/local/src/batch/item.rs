@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::os::fd::{AsFd, OwnedFd};
 
 use blake3::Hasher;
-use ropeway_vfs::{Batch, BatchDone, BatchItem, BatchResult, Metadata, Op, RelPath, Xattr};
+use ropeway_vfs::{Batch, BatchDone, BatchItem, BatchResult, EndError, Metadata, Op, RelPath, Xattr};
 use rustix::fs::{Stat, fstat, ioctl_ficlone};
 
 use super::source::{Content, Sources, differs, is_touched, same, size};
 use super::target::{self, Made, Targets};
-use super::{Failure, word};
+use super::word;
 use crate::attributes::Node;
 use crate::attributes::xattr::{self, View};
 use crate::beneath::{fault, open_fault};
@@ -50,15 +50,15 @@ impl<'a> Copier<'a> {
         target: &'a Inner,
         batch: &'a Batch,
         buffer: &'a mut [u8],
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, EndError> {
         let from = source
             .root
             .place(Op::Open, &batch.source_dir)
-            .map_err(|error| (error, true))?;
+            .map_err(EndError::on_source)?;
         let to = target
             .root
             .place(Op::Create, &batch.target_dir)
-            .map_err(|error| (error, false))?;
+            .map_err(EndError::on_target)?;
         let may_reflink = source.may_reflink && !batch.hash && same_volume(&from, &to);
         Ok(Self {
             source,
@@ -136,7 +136,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Examines the source before sendfile.
-    fn look(&mut self, from: &OwnedFd, item: &BatchItem) -> Result<Content, Failure> {
+    fn look(&mut self, from: &OwnedFd, item: &BatchItem) -> Result<Content, EndError> {
         let stat = self.on_source(Op::Stat, item, 0, |_| fstat(from))?;
         self.regular(item, stat.st_mode)?;
         self.on_source(Op::Read, item, 1, |this| this.sources.ask(from))?;
@@ -151,7 +151,7 @@ impl<'a> Copier<'a> {
         item: &BatchItem,
         seen: &Content,
         done: &mut BatchDone,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EndError> {
         let length = size(&seen.stat);
         let sent = self.on_target(Op::Write, item, length, |_| {
             ranges::send(&new.fd, from, 0, length)
@@ -168,12 +168,11 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    fn regular(&self, item: &BatchItem, mode: u32) -> Result<(), Failure> {
-        require_regular(Op::Read, &item_path(&self.batch.source_dir, item), mode)
-            .map_err(|error| (error, true))
+    fn regular(&self, item: &BatchItem, mode: u32) -> Result<(), EndError> {
+        require_regular(Op::Read, &item_path(&self.batch.source_dir, item), mode).map_err(EndError::on_source)
     }
 
-    fn read(&mut self, from: &OwnedFd, item: &BatchItem) -> Result<Content, Failure> {
+    fn read(&mut self, from: &OwnedFd, item: &BatchItem) -> Result<Content, EndError> {
         let content = self.on_source(Op::Read, item, item.metadata.size, |this| {
             this.sources.read(from, item, this.buffer)
         });
@@ -195,7 +194,7 @@ impl<'a> Copier<'a> {
         from: &OwnedFd,
         item: &BatchItem,
         made: &mut Option<Made>,
-    ) -> Result<Option<Stat>, Failure> {
+    ) -> Result<Option<Stat>, EndError> {
         // Private until the source's present attributes are known.
         let mut private = item.metadata.clone();
         private.mode = private.mode.map(|mode| mode & 0o600 | 0o200);
@@ -215,32 +214,30 @@ impl<'a> Copier<'a> {
         from: &OwnedFd,
         item: &'i BatchItem,
         now: &Stat,
-    ) -> Result<Cow<'i, Metadata>, Failure> {
+    ) -> Result<Cow<'i, Metadata>, EndError> {
         if !is_touched(now, &item.metadata) {
             return Ok(Cow::Borrowed(&item.metadata));
         }
         match stat::open(from) {
             Ok(fresh) => Ok(Cow::Owned(fresh)),
-            Err(error) => Err((
-                fault(Op::Stat, &item_path(&self.batch.source_dir, item), error),
-                true,
-            )),
+            Err(error) => Err(EndError::on_source(fault(
+                Op::Stat,
+                &item_path(&self.batch.source_dir, item),
+                error,
+            ))),
         }
     }
 
-    fn xattrs(&self, from: &OwnedFd, item: &BatchItem) -> Result<Vec<Xattr>, Failure> {
+    fn xattrs(&self, from: &OwnedFd, item: &BatchItem) -> Result<Vec<Xattr>, EndError> {
         if !(self.batch.preserve.xattrs && self.source.capabilities.xattrs) {
             return Ok(Vec::new());
         }
         xattr::read(&Node::File(from.as_fd()), View::Raw).map_err(|error| {
-            (
-                fault(Op::Xattr, &item_path(&self.batch.source_dir, item), error),
-                true,
-            )
+            EndError::on_source(fault(Op::Xattr, &item_path(&self.batch.source_dir, item), error))
         })
     }
 
-    fn make(&mut self, item: &BatchItem, metadata: &Metadata, xattrs: &[Xattr]) -> Result<Made, Failure> {
+    fn make(&mut self, item: &BatchItem, metadata: &Metadata, xattrs: &[Xattr]) -> Result<Made, EndError> {
         self.on_target(Op::Create, item, 0, |this| {
             this.targets.make(item, metadata, xattrs)
         })
@@ -254,7 +251,7 @@ impl<'a> Copier<'a> {
         item: &BatchItem,
         content: &Content,
         done: &mut BatchDone,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EndError> {
         let mut length = content.length;
         let holes = (content.stat.st_blocks.max(0) as u64).saturating_mul(BLOCK_BYTES) < size(&content.stat);
         let mut hasher = (self.batch.hash && content.more).then(Hasher::new);
@@ -302,7 +299,7 @@ impl<'a> Copier<'a> {
         item: &BatchItem,
         length: u64,
         call: impl FnOnce(&mut Self) -> rustix::io::Result<T>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, EndError> {
         let started = self.source.trace.start();
         let result =
             call(self).map_err(|error| open_fault(op, &item_path(&self.batch.source_dir, item), error));
@@ -313,7 +310,7 @@ impl<'a> Copier<'a> {
                 .trace
                 .end(started, word(op), &path, (0, length), value);
         }
-        result.map_err(|error| (error, true))
+        result.map_err(EndError::on_source)
     }
 
     fn on_target<T>(
@@ -322,7 +319,7 @@ impl<'a> Copier<'a> {
         item: &BatchItem,
         length: u64,
         call: impl FnOnce(&mut Self) -> rustix::io::Result<T>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, EndError> {
         let started = self.target.trace.start();
         let path = || self.batch.target_dir.join(&item.target);
         let path = self.target.trace.on().then(path);
@@ -336,7 +333,7 @@ impl<'a> Copier<'a> {
                 .trace
                 .end(started, word(op), &path, (0, length), value);
         }
-        result.map_err(|error| (error, false))
+        result.map_err(EndError::on_target)
     }
 }
 

@@ -20,7 +20,7 @@ mod target;
 
 use std::cell::RefCell;
 
-use ropeway_vfs::{Batch, BatchResult, Error, Op, Verdict};
+use ropeway_vfs::{Batch, BatchResult, End, EndError, Error, Op, RelPath, Verdict};
 
 use crate::names::again;
 use crate::tree::Inner;
@@ -51,26 +51,23 @@ pub(crate) fn copy(source: &Inner, target: &Inner, batch: &Batch) -> Vec<BatchRe
     with_buffer(|buffer| {
         let mut copier = match Copier::new(source, target, batch, buffer) {
             Ok(copier) => copier,
-            Err((error, on_source)) => return all_failed(batch, &error, on_source),
+            Err(EndError { end, error }) => return all_failed(batch, end, &error),
         };
         let mut results: Vec<BatchResult> = Vec::with_capacity(batch.items.len());
-        let mut stop: Option<(Error, bool)> = None;
+        let mut stop: Option<EndError> = None;
         for (index, item) in batch.items.iter().enumerate() {
-            if let Some((error, on_source)) = &stop {
+            if let Some(EndError { end, error }) = &stop {
                 // The volume is full or gone: the other files would fail the same way, slowly.
-                let dir = if *on_source {
-                    &batch.source_dir
-                } else {
-                    &batch.target_dir
-                };
-                results.push(Err((again(error, dir.join(&item.name)), *on_source)));
+                let error = again(error, dir_of(batch, *end).join(&item.name));
+                results.push(Err(EndError { end: *end, error }));
                 continue;
             }
             let result = copier.copy(index, item);
-            if let Err((error, on_source)) = &result
+            if let Err(EndError { end, error }) = &result
                 && error.verdict() == Verdict::Abort
             {
-                stop = Some((again(error, error.path.clone()), *on_source));
+                let error = again(error, error.path.clone());
+                stop = Some(EndError { end: *end, error });
             }
             results.push(result);
         }
@@ -78,21 +75,24 @@ pub(crate) fn copy(source: &Inner, target: &Inner, batch: &Batch) -> Vec<BatchRe
     })
 }
 
-fn all_failed(batch: &Batch, error: &Error, on_source: bool) -> Vec<BatchResult> {
+fn dir_of(batch: &Batch, end: End) -> &RelPath {
+    match end {
+        End::Source => &batch.source_dir,
+        End::Target => &batch.target_dir,
+    }
+}
+
+fn all_failed(batch: &Batch, end: End, error: &Error) -> Vec<BatchResult> {
     let failed = |item: &ropeway_vfs::BatchItem| {
-        let dir = if on_source {
-            &batch.source_dir
-        } else {
-            &batch.target_dir
+        let name = match end {
+            End::Source => &item.name,
+            End::Target => &item.target,
         };
-        let name = if on_source { &item.name } else { &item.target };
-        Err((again(error, dir.join(name)), on_source))
+        let error = again(error, dir_of(batch, end).join(name));
+        Err(EndError { end, error })
     };
     batch.items.iter().map(failed).collect()
 }
-
-/// An error, and whether the source failed.
-type Failure = (Error, bool);
 
 /// Returns the word for an operation in traces.
 fn word(op: Op) -> &'static str {

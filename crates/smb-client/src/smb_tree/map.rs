@@ -165,6 +165,9 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
     let says_ntfs = volume.attributes.file_system_name.to_string_lossy() == "NTFS";
     let name_max = volume.attributes.maximum_component_name_length;
     Capabilities {
+        remote: true,
+        far: false,
+        page_cache: false,
         time_granularity_ns: 100,
         time_granularity_known: false,
         sizes_known: true,
@@ -195,11 +198,9 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
         sparse: can(FsAttributes::SUPPORTS_SPARSE_FILES),
         stable_ids: true,
         journals_metadata: true,
-        page_cache: false,
         batches_in_flight: BATCHES_IN_FLIGHT,
         small_in_flight: SMALL_IN_FLIGHT,
         blocks_in_flight: BLOCKS_NEAR,
-        far: false,
         named_streams: can(FsAttributes::NAMED_STREAMS),
     }
 }

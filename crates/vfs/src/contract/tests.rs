@@ -2,12 +2,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::End;
 use crate::clock::simulate;
 use crate::decorate::faults::Faults;
 use crate::decorate::limit::Limit;
 use crate::decorate::slow::{DeviceModel, Slow};
 use crate::decorate::trace::Traced;
-use crate::trace::{End, Observer, Record};
+use crate::trace::{Observer, Record};
 use crate::{Capabilities, MemoryTree, VirtualClock};
 
 fn check(clock: &VirtualClock, make: impl Fn() -> Arc<dyn Tree>) {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::text::{self, TextError};
 use super::{Call, Done, Layer, Layered};
-use crate::trace::End;
+use crate::End;
 use crate::{Clock, Error, ErrorKind, Op, Pending, RelPath, Result, Tree};
 
 /// A tree that fails by rule.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{Call, Done, Layer, Layered};
-use crate::trace::{End, Record, SharedObserver};
+use crate::End;
+use crate::trace::{Record, SharedObserver};
 use crate::{Pending, Result, Tree};
 
 /// A tree whose operations are recorded.

@@ -19,6 +19,7 @@ use crate::place::Place;
 use crate::servers::Servers;
 use crate::trees::Opener;
 use crate::ui::format;
+use ropeway_vfs::End;
 
 /// Runs the command and returns its exit code.
 ///
@@ -183,7 +184,7 @@ async fn remove_one(
     }
     if let Some(error) = left.swept.failed.first() {
         let what = format!("cannot remove {} of job {}", error.path, job.id);
-        return Err(Failure::of_node(&what, error, false));
+        return Err(Failure::of_node(&what, error, End::Target));
     }
     forget_job(state_dir, &job.id).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => is_running(job),
@@ -251,7 +252,7 @@ async fn sweep_one(
     Place::parse_target(path)?;
     let located = nodes::find(path, true, servers).await?;
     let report = sweep_below(&*located.tree, &located.path, args.all, args.dry_run).await;
-    let report = report.map_err(|error| located.fault("sweep", &error, false))?;
+    let report = report.map_err(|error| located.fault("sweep", &error, End::Target))?;
     printer.done();
     let (names, bytes) = (report.swept.names, report.swept.bytes);
     let counted = format::counted(names, "temporary name", "temporary names");
@@ -284,7 +285,7 @@ async fn sweep_one(
     printer.object("item", fields(swept));
     for error in &report.swept.failed {
         let what = format!("cannot sweep {}", located.place_of(&error.path));
-        printer.fail(&Failure::of_node(&what, error, false));
+        printer.fail(&Failure::of_node(&what, error, End::Target));
     }
     Ok(())
 }
