@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ropeway_block::Pool;
 use ropeway_copy::{Handle, Job, JobSpec, Outcome, Status};
-use ropeway_plan::Schedule;
-use ropeway_vfs::event::{Event, Limit};
+use ropeway_vfs::decorate::limit::RateLimit;
+use ropeway_vfs::event::Event;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
@@ -92,17 +92,17 @@ pub(crate) async fn until_stopped<T>(signals: &mut Signals, future: impl Future<
 }
 
 /// Runs a job and reports to `reporter`. The first SIGINT or SIGTERM ends the job in order, the
-/// second one ends the process at once. `bandwidth` is the limit around the source, if any.
+/// second one ends the process at once. `limit` is the one around its sources, if any.
 pub(crate) async fn drive(
     spec: JobSpec,
     pool: Pool,
-    bandwidth: Option<&Schedule>,
+    limit: Option<&RateLimit>,
     reporter: &Arc<Reporter>,
     signals: &mut Signals,
 ) -> Outcome {
     let job = Job::new(spec).with_pool(pool);
     let handle = job.handle();
-    let progress = || attribute_progress(handle.progress(), bandwidth);
+    let progress = || attribute_progress(handle.progress(), limit);
     let sink = {
         let reporter = Arc::clone(reporter);
         Arc::new(move |event: Event| reporter.event(&event))
@@ -118,7 +118,7 @@ pub(crate) async fn drive(
             // The job's end comes first, because nothing may be reported after it.
             biased;
             ended = &mut run => match ended {
-                Ok(outcome) => return attribute_outcome(outcome, bandwidth),
+                Ok(outcome) => return attribute_outcome(outcome, limit),
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(_) => return cancelled(&handle),
             },
@@ -133,54 +133,21 @@ pub(crate) async fn drive(
     }
 }
 
-/// A source that reads at this fraction of `--bwlimit` or more is limited by it: waiting for the
-/// limit looks like a slow source.
-const BANDWIDTH_REACHED: f64 = 0.85;
-
 /// Reports `--bwlimit` as the bottleneck if the source seems slow only because of it.
-fn attribute_limit(
-    limit: Option<Limit>,
-    seconds: f64,
-    bytes_read: u64,
-    bandwidth: Option<&Schedule>,
-) -> Option<Limit> {
-    let allowed = bandwidth.and_then(|schedule| schedule.rate_at(jiff::Zoned::now().datetime()));
-    match (limit, allowed) {
-        (Some(Limit::Source), Some(allowed))
-            if bytes_read as f64 >= BANDWIDTH_REACHED * allowed as f64 * seconds =>
-        {
-            Some(Limit::Bandwidth)
-        }
-        _ => limit,
+fn attribute_progress(mut progress: Event, bandwidth: Option<&RateLimit>) -> Event {
+    if let Event::Progress { seconds, limit, .. } = &mut progress
+        && let Some(bandwidth) = bandwidth
+    {
+        *limit = bandwidth.bottleneck(*limit, Duration::from_secs_f64(*seconds));
     }
+    progress
 }
 
-fn attribute_progress(progress: Event, bandwidth: Option<&Schedule>) -> Event {
-    match progress {
-        Event::Progress {
-            seconds,
-            counters,
-            rate,
-            eta,
-            limit,
-        } => {
-            let limit = attribute_limit(limit, seconds, counters.bytes_read, bandwidth);
-            Event::Progress {
-                seconds,
-                counters,
-                rate,
-                eta,
-                limit,
-            }
-        }
-        other => other,
-    }
-}
-
-fn attribute_outcome(mut outcome: Outcome, bandwidth: Option<&Schedule>) -> Outcome {
+fn attribute_outcome(mut outcome: Outcome, bandwidth: Option<&RateLimit>) -> Outcome {
     let summary = &mut outcome.summary;
-    let seconds = summary.perceived.as_secs_f64();
-    summary.limit = attribute_limit(summary.limit, seconds, summary.counters.bytes_read, bandwidth);
+    if let Some(bandwidth) = bandwidth {
+        summary.limit = bandwidth.bottleneck(summary.limit, summary.perceived);
+    }
     outcome
 }
 
@@ -204,27 +171,5 @@ fn cancelled(handle: &Handle) -> Outcome {
         status: Status::Interrupted,
         fatal: Some("the job was cancelled".to_owned()),
         hint: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_source_slowed_by_bwlimit_is_not_the_bottleneck() {
-        let limited = Schedule::constant(Some(1000));
-        let source = Some(Limit::Source);
-        assert_eq!(
-            attribute_limit(source, 10.0, 9_900, Some(&limited)),
-            Some(Limit::Bandwidth)
-        );
-        assert_eq!(attribute_limit(source, 10.0, 5_000, Some(&limited)), source);
-        assert_eq!(attribute_limit(source, 10.0, 9_900, None), source);
-        assert_eq!(
-            attribute_limit(Some(Limit::Destination), 10.0, 9_900, Some(&limited)),
-            Some(Limit::Destination)
-        );
-        assert_eq!(attribute_limit(None, 10.0, 9_900, Some(&limited)), None);
     }
 }

@@ -14,7 +14,7 @@ use ropeway_copy::RuntimeClock;
 use ropeway_local::{IoEngine, LocalOptions, LocalTree};
 use ropeway_plan::Schedule;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
-use ropeway_vfs::decorate::limit::Limit;
+use ropeway_vfs::decorate::limit::{Limit, RateLimit};
 use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
 use ropeway_vfs::decorate::trace::Traced;
 use ropeway_vfs::trace::SharedObserver;
@@ -33,7 +33,7 @@ pub(crate) struct Opener<'a> {
     slow_source: Option<DeviceModel>,
     slow_target: Option<DeviceModel>,
     faults: Vec<FaultRule>,
-    limit: Option<Schedule>,
+    limit: Option<Arc<RateLimit>>,
     /// The job's buffer pool, for registration with the kernel.
     pool: Option<Pool>,
     /// Whether the target may be written to, to find out what an unknown volume can hold.
@@ -71,6 +71,11 @@ impl<'a> Opener<'a> {
         observer: Option<SharedObserver>,
         writes: bool,
     ) -> Self {
+        let opener = Self::plain(servers, observer);
+        let limit = speed.bwlimit.clone().filter(Schedule::limits).map(|schedule| {
+            let rate = move || schedule.rate_at(jiff::Zoned::now().datetime());
+            RateLimit::new(rate, Arc::clone(&opener.clock))
+        });
         Self {
             writes,
             slow_source: models.slow_source.clone(),
@@ -80,8 +85,8 @@ impl<'a> Opener<'a> {
                 .iter()
                 .flat_map(|rules| rules.0.iter().cloned())
                 .collect(),
-            limit: speed.bwlimit.clone().filter(Schedule::limits),
-            ..Self::plain(servers, observer)
+            limit,
+            ..opener
         }
     }
 
@@ -99,6 +104,11 @@ impl<'a> Opener<'a> {
         self
     }
 
+    /// Returns the limit that all sources share.
+    pub(crate) fn limit(&self) -> Option<Arc<RateLimit>> {
+        self.limit.clone()
+    }
+
     /// Opens a tree to read from.
     ///
     /// # Errors
@@ -107,11 +117,7 @@ impl<'a> Opener<'a> {
         let tree = self.open(place, End::Source).await?;
         let tree = self.model(tree, self.slow_source.as_ref(), End::Source);
         Ok(match self.limit.clone() {
-            Some(schedule) => Limit::new(
-                tree,
-                move || schedule.rate_at(jiff::Zoned::now().datetime()),
-                Arc::clone(&self.clock),
-            ),
+            Some(limit) => Limit::new(tree, limit),
             None => tree,
         })
     }
@@ -198,7 +204,7 @@ mod tests {
         assert!(source(&opener).as_any().is::<LocalTree>());
         let target = runtime.block_on(opener.target(&place)).unwrap();
         assert!(target.as_any().is::<Faults>());
-        opener.limit = Some(Schedule::constant(Some(1)));
+        opener.limit = Some(RateLimit::new(|| Some(1), Arc::clone(&opener.clock)));
         assert!(source(&opener).as_any().is::<Limit>());
         let none = Place::Local(folder.path().join("none"));
         let failure = runtime.block_on(opener.source(&none)).err().unwrap();

@@ -137,6 +137,8 @@ pub(crate) struct SyncControl {
     wake: Notify,
     room: Notify,
     pending: Mutex<Vec<PendingRename>>,
+    /// Told when a rename is added to `pending`.
+    postponed: Notify,
     open: Mutex<BTreeMap<Token, Arc<OpenFile>>>,
     checkpoint: tokio::sync::Mutex<()>,
     clock: WallClock,
@@ -159,6 +161,7 @@ impl SyncControl {
             wake: Notify::new(),
             room: Notify::new(),
             pending: Mutex::default(),
+            postponed: Notify::new(),
             open: Mutex::default(),
             checkpoint: tokio::sync::Mutex::new(()),
             looked: Mutex::new((clock.now(), Instant::now(), false)),
@@ -373,13 +376,17 @@ impl SyncControl {
             pending.len()
         };
         self.touched();
+        self.postponed.notify_one();
         if waiting >= PENDING_MAX / 2 {
             self.wake.notify_one();
         }
     }
 
-    pub(crate) fn has_pending(&self) -> bool {
-        !self.pending.lock().is_empty()
+    /// Waits until at least one rename is pending.
+    pub(crate) async fn has_pending(&self) {
+        while self.pending.lock().is_empty() {
+            self.postponed.notified().await;
+        }
     }
 
     /// Whether the wall clock was set back since the job began, as far as regular looks tell.

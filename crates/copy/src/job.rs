@@ -394,6 +394,9 @@ async fn before(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Result<()
     Ok(())
 }
 
+/// Time in which folders of one level finish together, so that one flush serves them all. A guess.
+const SAME_LEVEL: Duration = Duration::from_millis(2);
+
 /// Copies roots and waits until everything below them is finished and named; the time when everything was written,
 /// before anything was awaited from the device. Used again for each round of a watch.
 pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Duration {
@@ -433,10 +436,10 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>
             tokio::select! {
                 biased;
                 _ = &mut finished => break,
-                () = tokio::time::sleep(Duration::from_millis(2)) => {
-                    if context.sync.has_pending() {
-                        checkpoint(context).await;
-                    }
+                () = context.cancel.cancelled() => break,
+                () = context.sync.has_pending() => {
+                    tokio::time::sleep(SAME_LEVEL).await;
+                    checkpoint(context).await;
                 }
             }
         }

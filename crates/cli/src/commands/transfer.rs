@@ -103,7 +103,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
                 delete.agreed = Some(agreed);
             }
         }
-        let outcome = job::drive(spec, pool, args.speed.bwlimit.as_ref(), &reporter, &mut signals).await;
+        let outcome = job::drive(spec, pool, opener.limit().as_deref(), &reporter, &mut signals).await;
         reporter.finish(&outcome, &info);
         Ok(outcome)
     });

@@ -5,7 +5,7 @@ use super::*;
 use crate::End;
 use crate::clock::simulate;
 use crate::decorate::faults::Faults;
-use crate::decorate::limit::Limit;
+use crate::decorate::limit::{Limit, RateLimit};
 use crate::decorate::slow::{DeviceModel, Slow};
 use crate::decorate::trace::Traced;
 use crate::trace::{Observer, Record};
@@ -56,9 +56,11 @@ fn memory_keeps_the_contract_of_a_poor_volume() {
 fn neutral_decorators_keep_the_contract() {
     let clock = VirtualClock::new();
     let time: Arc<dyn crate::Clock> = Arc::new(clock.clone());
-    check(&clock, || Limit::new(memory(), || None, Arc::clone(&time)));
     check(&clock, || {
-        Limit::new(memory(), || Some(1_000_000), Arc::clone(&time))
+        Limit::new(memory(), RateLimit::new(|| None, Arc::clone(&time)))
+    });
+    check(&clock, || {
+        Limit::new(memory(), RateLimit::new(|| Some(1_000_000), Arc::clone(&time)))
     });
     check(&clock, || Faults::new(memory(), Vec::new(), Arc::clone(&time)));
     check(&clock, || Traced::new(memory(), Arc::new(Deaf), End::Target));

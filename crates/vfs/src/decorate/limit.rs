@@ -3,7 +3,8 @@
 //! A bucket of bytes fills at the current rate. A read starts when all reads started before it are
 //! paid for, and completes when it is paid for itself. So reads are spaced evenly at the source,
 //! several may be in flight where replies take long, and the total is exact. Bytes that a short
-//! read did not use are refunded.
+//! read did not use are refunded. All sources of a job share one [`RateLimit`], which also measures
+//! how long it held reads back, so that a report can name it as the bottleneck.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,36 +15,23 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{Action, Call, Done, Layer, Layered};
-use crate::{Clock, Pending, Result, Tree};
+use crate::{Clock, Pending, Result, Tree, event};
 
 /// A tree whose reads keep to a rate.
 ///
 /// A read should not ask for much more than there is: until it completes, everything it asked for
 /// counts.
-pub type Limit = Layered<LimitLayer>;
+pub type Limit = Layered<RateLimit>;
 
-impl Layered<LimitLayer> {
-    /// Limits `inner` to `rate()` bytes a second (`None`: no limit; 0: no reads). `rate` is called
-    /// before each read and at least once a second, so it may follow a timetable.
-    pub fn new<R>(inner: Arc<dyn Tree>, rate: R, clock: Arc<dyn Clock>) -> Arc<Self>
-    where
-        R: Fn() -> Option<u64> + Send + Sync + 'static,
-    {
-        let bucket = Bucket {
-            filled_at: clock.now(),
-            ..Bucket::default()
-        };
-        let layer = LimitLayer {
-            rate: Box::new(rate),
-            clock,
-            bucket: Mutex::new(bucket),
-        };
-        Self::wrap(inner, layer)
+impl Layered<RateLimit> {
+    /// Makes the reads of `inner` keep to a limit that other trees may share.
+    pub fn new(inner: Arc<dyn Tree>, limit: Arc<RateLimit>) -> Arc<Self> {
+        Self::wrap_shared(inner, limit)
     }
 }
 
-/// The layer of [`Limit`].
-pub struct LimitLayer {
+/// A limit in bytes a second for the reads of one tree or of several together.
+pub struct RateLimit {
     rate: Box<dyn Fn() -> Option<u64> + Send + Sync>,
     clock: Arc<dyn Clock>,
     bucket: Mutex<Bucket>,
@@ -60,6 +48,12 @@ struct Bucket {
     next_turn: u64,
     /// Reads that wait to start, in order.
     queue: VecDeque<(u64, Option<Waker>)>,
+    /// Reads that wait now: to start, or to be paid for.
+    waiting: usize,
+    /// When the first of them began to wait.
+    waiting_since: Duration,
+    /// Time in which at least one read waited, up to the last moment in which none did.
+    held_back: Duration,
 }
 
 /// Nanoseconds in a second.
@@ -72,7 +66,49 @@ const BURST: Duration = Duration::from_millis(20);
 /// Time until the rate is read again, so that a timetable takes effect in time.
 const RECHECK: Duration = Duration::from_secs(1);
 
-impl LimitLayer {
+/// A limit that held reads back for this part of the time is the bottleneck. A guess: a source that
+/// the limit slows waits nearly always, a slower one nearly never.
+const BOTTLENECK_SHARE: f64 = 0.5;
+
+impl RateLimit {
+    /// Makes a limit of `rate()` bytes a second (`None`: no limit; 0: no reads). `rate` is called
+    /// before each read and at least once a second, so it may follow a timetable.
+    pub fn new<R>(rate: R, clock: Arc<dyn Clock>) -> Arc<Self>
+    where
+        R: Fn() -> Option<u64> + Send + Sync + 'static,
+    {
+        let bucket = Bucket {
+            filled_at: clock.now(),
+            ..Bucket::default()
+        };
+        Arc::new(Self {
+            rate: Box::new(rate),
+            clock,
+            bucket: Mutex::new(bucket),
+        })
+    }
+
+    /// Returns the time in which at least one read waited for the limit.
+    pub fn held_back(&self) -> Duration {
+        let bucket = self.lock();
+        let waiting = match bucket.waiting {
+            0 => Duration::ZERO,
+            _ => self.clock.now().saturating_sub(bucket.waiting_since),
+        };
+        bucket.held_back + waiting
+    }
+
+    /// Names this limit as what limits a job of `elapsed` if the source seems slow only because of
+    /// it; otherwise returns `found`.
+    pub fn bottleneck(&self, found: Option<event::Limit>, elapsed: Duration) -> Option<event::Limit> {
+        match found {
+            Some(event::Limit::Source) if self.held_back() >= elapsed.mul_f64(BOTTLENECK_SHARE) => {
+                Some(event::Limit::Bandwidth)
+            }
+            _ => found,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Bucket> {
         self.bucket.lock()
     }
@@ -102,6 +138,7 @@ impl LimitLayer {
     /// Waits for its turn and claims `length` bytes. Returns the total claimed up to and including
     /// this claim.
     async fn begin(&self, length: u64) -> u128 {
+        let _waiting = Waiting::new(self);
         let turn = Turn::new(self);
         let mut sleep: Option<Pending<'static, ()>> = None;
         poll_fn(|cx| turn.poll(length, &mut sleep, cx)).await
@@ -125,14 +162,39 @@ impl Bucket {
     }
 }
 
+/// A read that waits for the limit, until it is dropped.
+struct Waiting<'a>(&'a RateLimit);
+
+impl<'a> Waiting<'a> {
+    fn new(limit: &'a RateLimit) -> Self {
+        let mut bucket = limit.lock();
+        if bucket.waiting == 0 {
+            bucket.waiting_since = limit.clock.now();
+        }
+        bucket.waiting += 1;
+        Self(limit)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut bucket = self.0.lock();
+        bucket.waiting -= 1;
+        if bucket.waiting == 0 {
+            let waited = self.0.clock.now().saturating_sub(bucket.waiting_since);
+            bucket.held_back += waited;
+        }
+    }
+}
+
 /// A place in the queue; dropping it leaves the queue.
 struct Turn<'a> {
-    layer: &'a LimitLayer,
+    layer: &'a RateLimit,
     number: u64,
 }
 
 impl<'a> Turn<'a> {
-    fn new(layer: &'a LimitLayer) -> Self {
+    fn new(layer: &'a RateLimit) -> Self {
         let mut bucket = layer.lock();
         let number = bucket.next_turn;
         bucket.next_turn += 1;
@@ -185,7 +247,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Layer for LimitLayer {
+impl Layer for RateLimit {
     const WHOLE_SMALL: bool = true;
 
     async fn around<'a, T, F>(&'a self, call: Call<'a>, operation: F) -> Result<Done<T>>
@@ -200,6 +262,7 @@ impl Layer for LimitLayer {
         let result = operation().await;
         let used = result.as_ref().map_or(0, |done| done.amount).min(call.length);
         self.refund(call.length, used);
+        let _waiting = Waiting::new(self);
         loop {
             let wait = {
                 let mut bucket = self.lock();

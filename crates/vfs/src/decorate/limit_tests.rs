@@ -17,7 +17,7 @@ fn windows(
     let (clock, time) = clock();
     let pool = Pool::new(block, workers as usize);
     let own = clock.clone();
-    let limit = Limit::new(source(1 << 40), move || rate(own.now()), time);
+    let limit = Limit::new(source(1 << 40), RateLimit::new(move || rate(own.now()), time));
     let mut sums = vec![0; count as usize];
     let ends = window * count as u32;
     simulate(&clock, async {
@@ -81,7 +81,7 @@ fn a_timetable_takes_effect() {
 fn short_reads_are_refunded() {
     let (clock, time) = clock();
     let pool = Pool::new(1 << 20, 1);
-    let limit = Limit::new(source(1000), || Some(10_000), time);
+    let limit = Limit::new(source(1000), RateLimit::new(|| Some(10_000), time));
     simulate(&clock, async {
         let file = reader(&*limit).await;
         for _ in 0..100 {
@@ -99,7 +99,7 @@ fn short_reads_are_refunded() {
 fn a_dropped_read_passes_its_turn_on() {
     let (clock, time) = clock();
     let pool = Pool::new(4096, 3);
-    let limit = Limit::new(source(1 << 20), || Some(4096), time);
+    let limit = Limit::new(source(1 << 20), RateLimit::new(|| Some(4096), time));
     simulate(&clock, async {
         let file = reader(&*limit).await;
         read(&*file, &pool, 0, 4096).await.unwrap();
@@ -119,4 +119,61 @@ fn a_dropped_read_passes_its_turn_on() {
     });
     let seconds = clock.now().as_secs_f64();
     assert!((2.9..=3.1).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn trees_share_a_limit_that_knows_how_long_it_held_them_back() {
+    let (clock, time) = clock();
+    let pool = Pool::new(1000, 2);
+    let limit = RateLimit::new(|| Some(1000), time);
+    let trees = [(), ()].map(|()| Limit::new(source(1 << 20), Arc::clone(&limit)));
+    let found = Some(event::Limit::Source);
+    simulate(&clock, async {
+        let both = trees.iter().map(|tree| async {
+            let file = reader(&**tree).await;
+            for _ in 0..5 {
+                read(&*file, &pool, 0, 1000).await.unwrap();
+            }
+        });
+        join_all(both).await;
+    });
+    let elapsed = clock.now();
+    assert!(
+        (9.8..10.2).contains(&elapsed.as_secs_f64()),
+        "10 kB took {elapsed:?}"
+    );
+    assert!(
+        limit.held_back() >= elapsed.mul_f64(0.95),
+        "{:?}",
+        limit.held_back()
+    );
+    assert_eq!(limit.bottleneck(found, elapsed), Some(event::Limit::Bandwidth));
+    assert_eq!(
+        limit.bottleneck(found, elapsed * 3),
+        found,
+        "it waited for something else"
+    );
+    let target = Some(event::Limit::Destination);
+    assert_eq!(limit.bottleneck(target, elapsed), target);
+    assert_eq!(limit.bottleneck(None, elapsed), None);
+}
+
+#[test]
+fn a_source_below_its_limit_is_not_held_back() {
+    let (clock, time) = clock();
+    let pool = Pool::new(1000, 1);
+    let limit = RateLimit::new(|| Some(1_000_000), Arc::clone(&time));
+    let tree = Limit::new(source(1 << 20), Arc::clone(&limit));
+    simulate(&clock, async {
+        let file = reader(&*tree).await;
+        for _ in 0..10 {
+            time.sleep_until(time.now() + Duration::from_secs(1)).await;
+            read(&*file, &pool, 0, 1000).await.unwrap();
+        }
+    });
+    assert!(
+        limit.held_back() < Duration::from_millis(200),
+        "{:?}",
+        limit.held_back()
+    );
 }

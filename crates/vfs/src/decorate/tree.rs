@@ -23,10 +23,11 @@ pub struct Layered<L> {
 
 impl<L: Layer> Layered<L> {
     pub(super) fn wrap(inner: Arc<dyn Tree>, layer: L) -> Arc<Self> {
-        Arc::new(Self {
-            inner,
-            layer: Arc::new(layer),
-        })
+        Self::wrap_shared(inner, Arc::new(layer))
+    }
+
+    pub(super) fn wrap_shared(inner: Arc<dyn Tree>, layer: Arc<L>) -> Arc<Self> {
+        Arc::new(Self { inner, layer })
     }
 
     /// Returns the tree behind the layer.
