@@ -1,8 +1,8 @@
 //! Copy jobs: a plan and two trees, with progress, journal, verification and durability.
 //!
-//! A [`Job`] copies one or more [`Root`]s into a target tree. It walks while it copies, keeps a journal so
-//! that a later run goes on where this one stopped, counts three things (read, sent, durable), and ends when
-//! the data is durable unless told otherwise ([`Durability`]).
+//! A [`Job`] copies one or more [`Root`]s into a target tree. It walks while it copies, keeps a
+//! journal so that a later run goes on where this one stopped, counts three things (read, sent,
+//! durable), and ends when the data is durable unless told otherwise ([`Durability`]).
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -20,27 +20,12 @@
 //! # Ok(()) }
 //! ```
 
-mod ahead;
-mod backup;
-mod blocks;
-mod changing;
 mod check;
 mod clock;
-mod compare;
-mod context;
-mod count;
-mod crossing;
 mod delete;
 mod durable;
-mod environment;
-mod file;
-mod folder;
 mod job;
 mod journal;
-mod kernel;
-mod leftovers;
-mod links;
-mod moving;
 #[cfg(feature = "mutations")]
 pub mod mutations;
 #[cfg(not(feature = "mutations"))]
@@ -50,36 +35,31 @@ pub mod mutations;
     reason = "public with the feature `mutations` only"
 )]
 mod mutations;
-mod naming;
-mod options;
+mod name;
+mod place;
 mod private;
-mod progress;
-mod repair;
-mod resume;
-mod small;
-mod source;
-mod special;
-mod stall;
-mod status;
-mod stream;
+mod sweep;
+mod transfer;
 mod verify;
 mod walk;
-mod watch;
-mod windows;
 
-pub use blocks::pool_for;
-pub use changing::Changing;
-pub use check::{CheckOutcome, CheckSpec, check, check_manifest};
+pub use check::run::{check, check_manifest};
+pub use check::spec::{CheckOutcome, CheckSpec};
 pub use clock::RuntimeClock;
-pub use context::EventSink;
-pub use environment::{Environment, Randomness, Sizes, WallClock};
-pub use job::{Handle, Job, JobSpec};
-pub use journal::{
-    JobKey, JournalFile, JournalFolder, JournalSpec, JournalStore, UnfinishedJob, forget_job, unfinished,
-    unfinished_jobs,
+pub use job::blocks::pool_for;
+pub use job::environment::{Environment, Randomness, Sizes, WallClock};
+pub use job::options::{
+    Backup, Changing, Delete, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary,
 };
-pub use leftovers::{JobLeftovers, SweepReport, Swept, leftovers_of, sweep_below};
-pub use options::{Backup, Delete, Durability, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary};
+pub use job::outcome::{Outcome, Status, hint_for};
+pub use job::report::EventSink;
+pub use job::run::{Handle, Job};
+pub use job::spec::JobSpec;
+pub use journal::list::{UnfinishedJob, forget_job, unfinished_jobs};
+pub use journal::open::{JobKey, JournalSpec, unfinished};
+pub use journal::store::{JournalFile, JournalFolder, JournalStore};
 pub use private::{private_folder, private_options};
-pub use status::{Outcome, Status, hint_for};
-pub use verify::{ManifestEntry, ManifestError, ManifestReader};
+pub use ropeway_plan::Durability;
+pub use sweep::removal::Swept;
+pub use sweep::report::{JobLeftovers, SweepReport, leftovers_of, sweep_below};
+pub use verify::manifest::{ManifestEntry, ManifestError, ManifestReader};

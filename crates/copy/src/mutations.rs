@@ -1,7 +1,7 @@
 //! Rules of durability, broken on purpose: the simulator has to find each one.
 //!
-//! The feature `mutations` is for the simulator alone. Without it [`is`] is a constant, and nothing of this is in the
-//! program.
+//! The feature `mutations` is for the simulator alone. Without it [`is`] is a constant, and nothing
+//! of this is in the program.
 
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Makes a folder and those above it that are missing, with mode 0700. One that is there already and belongs to this user is
-/// closed to others: not for folders that others share, such as `/tmp`.
+/// Makes a folder and those above it that are missing, with mode 0700. One that is there already
+/// and belongs to this user is closed to others: not for folders that others share, such as `/tmp`.
 ///
 /// # Errors
 /// It cannot be made or closed.

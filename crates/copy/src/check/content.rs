@@ -8,9 +8,9 @@ use ropeway_plan::Rules;
 use ropeway_vfs::{CacheMode, CompareBatch, EndError, GetSmall, Kind, Metadata, RelPath, Tree};
 use tokio::sync::Semaphore;
 
-use super::CheckSpec;
-use super::folders::{Finding, Row};
-use crate::verify::equal_content;
+use crate::check::folders::{Finding, Row};
+use crate::check::spec::CheckSpec;
+use crate::verify::content::equal_content;
 
 /// Largest file that goes into a batch: as in a copy.
 const SMALL_MAX: u64 = 1 << 20;
@@ -22,7 +22,8 @@ const WHOLE_BLOCK: usize = (64 << 10) + 4096;
 const WHOLE_PAIRS_MAX: usize = 64;
 /// The same on this machine, where batches are refused (a model, a bandwidth limit).
 const WHOLE_PAIRS_NEAR: usize = 4;
-/// Pairs of bigger files at once: their blocks come from the devices in one stream each, and two streams overlap.
+/// Pairs of bigger files at once: their blocks come from the devices in one stream each, and two
+/// streams overlap.
 const BIG_PAIRS: usize = 2;
 const BLOCK_SIZE: usize = 1 << 20;
 
@@ -60,7 +61,8 @@ impl Contents {
             .map_or(WHOLE_PAIRS_NEAR, |wanted| wanted.min(WHOLE_PAIRS_MAX));
         Self {
             rules,
-            // Two blocks for each pair that holds a permit, so nobody waits for a block while holding another.
+            // Two blocks for each pair that holds a permit, so nobody waits for a block while
+            // holding another.
             whole: Pool::new(WHOLE_BLOCK, 2 * pairs),
             whole_pairs: Semaphore::new(pairs),
             blocks: Pool::new(BLOCK_SIZE, 2 * BIG_PAIRS),

@@ -1,12 +1,12 @@
 //! Two trees side by side: what each folder holds on both ends, and what becomes of each node.
 //!
-//! Both ends of a folder are listed at once and matched by name. Nodes are decided on in the order of the source's
-//! listing; those whose content must be compared are collected in batches and handed to tasks, of which a bounded number
-//! is under way. Findings are reported in the order of the nodes all the same: tasks stand in a queue, and the foremost
-//! is awaited.
+//! Both ends of a folder are listed at once and matched by name. Nodes are decided on in the order
+//! of the source's listing; those whose content must be compared are collected in batches and
+//! handed to tasks, of which a bounded number is under way. Findings are reported in the order of
+//! the nodes all the same: tasks stand in a queue, and the foremost is awaited.
 //!
-//! Memory: one folder of the target up to [`LISTED_MAX`] entries, the rows of [`UNDER_WAY_MAX`] batches, and the blocks
-//! of the tasks. A larger folder is looked up name by name.
+//! Memory: one folder of the target up to [`LISTED_MAX`] entries, the rows of [`UNDER_WAY_MAX`]
+//! batches, and the blocks of the tasks. A larger folder is looked up name by name.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -20,10 +20,11 @@ use ropeway_vfs::{
 };
 use tokio::task::JoinHandle;
 
-use super::content::{Contents, Pair};
-use super::{CheckOutcome, CheckSpec, item_error};
-use crate::context::EventSink;
-use crate::options::is_temporary;
+use crate::check::content::{Contents, Pair};
+use crate::check::spec::{CheckOutcome, CheckSpec, item_error};
+use crate::job::options::is_temporary;
+use crate::job::report::EventSink;
+use crate::journal::token::token_of;
 
 const CHUNK: usize = 1024;
 /// Entries of a folder of the target that are kept to be matched: some 400 bytes each, so 16 MiB.
@@ -449,5 +450,5 @@ async fn match_names(
 }
 
 fn hash_of(name: &Name) -> u64 {
-    crate::context::token_of(0, &RelPath::root().join(name))
+    token_of(0, &RelPath::root().join(name))
 }

@@ -1,4 +1,5 @@
-//! What is known of the folder in which a folder was found, before anything in the latter is deleted.
+//! What is known of the folder in which a folder was found, before anything in the latter is
+//! deleted.
 
 use ropeway_vfs::{Error, ErrorKind, FileId, Listing, Origin, RelPath, Tree, prove_child};
 
@@ -29,8 +30,8 @@ impl Above {
     }
 }
 
-/// Proves that a path leads through no link that the server follows, from a folder that the user named. Asked only of
-/// servers that may follow any: it costs a listing for each name.
+/// Proves that a path leads through no link that the server follows, from a folder that the user
+/// named. Asked only of servers that may follow any: it costs a listing for each name.
 ///
 /// # Errors
 /// It does, or a folder cannot be listed.

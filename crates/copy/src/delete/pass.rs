@@ -8,12 +8,25 @@ use ropeway_vfs::{
     Backlog, DirEntry, DuplicateFolders, End, Error, ErrorKind, FileId, Held, Metadata, Name, Op, RelPath,
 };
 
-use super::above::{Above, prove_path};
-use super::times::restore_times;
-use super::{CHUNK, NAMED_MAX, Scope};
-use crate::context::{Context, RootContext};
-use crate::leftovers;
-use crate::options::{Backup, is_temporary};
+use crate::delete::above::{Above, prove_path};
+use crate::delete::nodes::{CHUNK, is_mount_point, volume_of};
+use crate::delete::times::restore_times;
+use crate::job::context::Context;
+use crate::job::options::{Backup, is_temporary};
+use crate::job::root::JobRoot;
+use crate::sweep::others::passes_over;
+
+/// What a pass looks at; paths are relative to the root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// A folder and everything below it.
+    Tree(RelPath),
+    /// A node that the source does not have any more.
+    Gone(RelPath),
+}
+
+/// Names in a message about deletions that were not done.
+const NAMED_MAX: usize = 3;
 
 /// What a pass found.
 #[derive(Clone, Debug, Default)]
@@ -31,10 +44,11 @@ impl Found {
     }
 }
 
-/// A pass. Failures are reported, and the rest goes on; a pass that only counts leaves that to the one that deletes.
+/// A pass. Failures are reported, and the rest goes on; a pass that only counts leaves that to the
+/// one that deletes.
 pub(super) struct Pass<'a> {
     pub(super) context: &'a Arc<Context>,
-    pub(super) root: &'a Arc<RootContext>,
+    pub(super) root: &'a Arc<JobRoot>,
     count_only: bool,
     /// The copy has failed somewhere, and told of folders that cannot be listed.
     is_told: bool,
@@ -73,26 +87,15 @@ enum Fate {
     Extra,
 }
 
-fn volume_of(metadata: &Metadata) -> Option<u64> {
-    metadata.id.map(|id| id.volume)
-}
-
-/// Whether a folder is the root of another volume than the one that its parent lies on. (Files do not tell: overlayfs
-/// gives them the numbers of the layers.)
-pub(super) fn is_mount_point(metadata: &Metadata, parent_volume: Option<u64>) -> bool {
-    let (volume, is_dir) = (volume_of(metadata), metadata.is_dir());
-    is_dir && parent_volume.is_some() && volume.is_some() && volume != parent_volume
-}
-
 impl<'a> Pass<'a> {
     /// `root` may be a part of one: paths of a pass are those of the whole.
     pub(super) async fn new(
         context: &'a Arc<Context>,
-        root: &'a Arc<RootContext>,
+        root: &'a Arc<JobRoot>,
         count_only: bool,
         is_told: bool,
     ) -> Self {
-        let source_volume = match context.options.one_file_system {
+        let source_volume = match context.config.options.one_file_system {
             true => root.root.source.metadata(&root.whole.0).await.ok(),
             false => None,
         };
@@ -101,7 +104,7 @@ impl<'a> Pass<'a> {
             root,
             count_only,
             is_told,
-            backlog: Backlog::of(&*context.target),
+            backlog: Backlog::of(&*context.config.target),
             source_volume: source_volume.as_ref().and_then(volume_of),
         }
     }
@@ -120,13 +123,13 @@ impl<'a> Pass<'a> {
             return Ok(());
         };
         let path = self.root.whole.1.join_path(&target);
-        let metadata = match self.context.target.metadata(&path).await {
+        let metadata = match self.context.config.target.metadata(&path).await {
             Ok(metadata) if metadata.is_dir() => metadata,
             Ok(_) => return Ok(()),
             Err(error) if error.kind.is_absence() => return Ok(()),
             Err(error) => return Err(error),
         };
-        prove_path(&*self.context.target, &self.root.whole.1, &target).await?;
+        prove_path(&*self.context.config.target, &self.root.whole.1, &target).await?;
         let mut folders = vec![Place {
             source: below.clone(),
             target,
@@ -161,18 +164,18 @@ impl<'a> Pass<'a> {
             return Ok(());
         };
         let path = self.root.whole.1.join_path(&target);
-        let metadata = match self.context.target.metadata(&path).await {
+        let metadata = match self.context.config.target.metadata(&path).await {
             Ok(metadata) => metadata,
             Err(error) if error.kind.is_absence() => return Ok(()),
             Err(error) => return Err(error),
         };
         let holder_path = self.root.whole.1.join_path(&holder);
-        let held_by = self.context.target.metadata(&holder_path).await?;
+        let held_by = self.context.config.target.metadata(&holder_path).await?;
         let (volume, id) = (volume_of(&held_by), held_by.id);
-        if self.context.options.one_file_system && self.is_outside(&parent, volume).await? {
+        if self.context.config.options.one_file_system && self.is_outside(&parent, volume).await? {
             return Ok(());
         }
-        prove_path(&*self.context.target, &self.root.whole.1, &holder).await?;
+        prove_path(&*self.context.config.target, &self.root.whole.1, &holder).await?;
         let place = Place {
             source: parent,
             target: holder,
@@ -182,7 +185,7 @@ impl<'a> Pass<'a> {
             _held: Held::default(),
         };
         // Where names differ in case only, another node of the source may go by this one.
-        let sources = match self.context.target.capabilities().case_sensitive {
+        let sources = match self.context.config.target.capabilities().case_sensitive {
             true => HashMap::new(),
             false => match self
                 .source_names(&self.root.whole.0.join_path(&place.source))
@@ -211,7 +214,7 @@ impl<'a> Pass<'a> {
 
     /// Whether a folder lies on another volume than the root, in the source or on the target.
     async fn is_outside(&self, below: &RelPath, on_target: Option<u64>) -> Result<bool, Error> {
-        let top = self.context.target.metadata(&self.root.whole.1).await?;
+        let top = self.context.config.target.metadata(&self.root.whole.1).await?;
         if volume_of(&top) != on_target {
             return Ok(true);
         }
@@ -243,7 +246,7 @@ impl<'a> Pass<'a> {
             // Nothing is deleted where the source could not be listed whole.
             Err(error) => return self.failed(&source_dir, error, End::Source).await,
         };
-        let mut listing = match self.context.target.list(&target_dir).await {
+        let mut listing = match self.context.config.target.list(&target_dir).await {
             Ok(listing) => listing,
             Err(error) if error.kind.is_absence() => return,
             Err(error) => return self.failed(&target_dir, error, End::Target).await,
@@ -260,7 +263,10 @@ impl<'a> Pass<'a> {
                     break;
                 }
             };
-            if let Err(error) = place.above.prove(&*self.context.target, &target_dir, &*listing) {
+            if let Err(error) = place
+                .above
+                .prove(&*self.context.config.target, &target_dir, &*listing)
+            {
                 return self.failed(&target_dir, error, End::Target).await;
             }
             for entry in entries {
@@ -282,8 +288,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Goes on with what a whole listing showed: folders of both ends to enter, and extra ones to delete; whether the folder
-    /// changed.
+    /// Goes on with what a whole listing showed: folders of both ends to enter, and extra ones to
+    /// delete; whether the folder changed.
     async fn settle(
         &self,
         above: Above,
@@ -326,8 +332,7 @@ impl<'a> Pass<'a> {
         let target = place.target.join(&entry.name);
         let path = self.root.whole.1.join_path(&target);
         let target_dir = self.root.whole.1.join_path(&place.target);
-        if leftovers::passes_over(self.context, &target_dir, &entry.name, self.count_only).await
-            || self.is_backup(&path)
+        if passes_over(self.context, &target_dir, &entry.name, self.count_only).await || self.is_backup(&path)
         {
             return false;
         }
@@ -347,7 +352,7 @@ impl<'a> Pass<'a> {
         let is_mount_point = is_mount_point(&metadata, place.volume);
         if fate == Fate::Stays {
             let is_outside = belongs.is_some_and(|belongs| belongs.is_outside)
-                || (is_mount_point && self.context.options.one_file_system);
+                || (is_mount_point && self.context.config.options.one_file_system);
             if metadata.is_dir() && belongs.is_some() && !is_outside {
                 match self.backlog.hold(&path) {
                     Ok(held) => folders.push(Place {
@@ -395,7 +400,7 @@ impl<'a> Pass<'a> {
         if metadata.is_dir() {
             folders.push((path.clone(), volume_of(metadata), above, Held::default()));
         }
-        let target = &*self.context.target;
+        let target = &*self.context.config.target;
         while let Some((dir, volume, above, _held)) = folders.pop() {
             // What cannot be listed, the deletion reports.
             let Ok(mut listing) = target.list(&dir).await else {
@@ -467,7 +472,7 @@ impl<'a> Pass<'a> {
                 let mapped = mapped.filter(|mapped| mapped.changed).map(|mapped| mapped.name);
                 let hash = self.name_hash(mapped.as_ref().unwrap_or(&entry.name));
                 let is_outside = is_dir
-                    && self.context.options.one_file_system
+                    && self.context.config.options.one_file_system
                     && metadata.and_then(volume_of) != self.source_volume;
                 let belongs = Belongs {
                     is_dir,
@@ -481,7 +486,7 @@ impl<'a> Pass<'a> {
 
     pub(super) fn name_hash(&self, name: &Name) -> u64 {
         let mut hasher = blake3::Hasher::new();
-        if self.context.target.capabilities().case_sensitive {
+        if self.context.config.target.capabilities().case_sensitive {
             hasher.update(name.as_bytes());
         } else {
             hasher.update(String::from_utf8_lossy(name.as_bytes()).to_lowercase().as_bytes());
@@ -493,7 +498,7 @@ impl<'a> Pass<'a> {
 
     /// Whether a node of the target is a backup, or holds all of them.
     fn is_backup(&self, path: &RelPath) -> bool {
-        match &self.context.options.backup {
+        match &self.context.config.options.backup {
             Some(Backup::Directory { base, .. }) => path.strip_prefix(base).is_some(),
             Some(Backup::Suffix(suffix)) => path.as_bytes().ends_with(suffix),
             None => false,
@@ -512,19 +517,30 @@ impl<'a> Pass<'a> {
     pub(super) fn protects(&self, path: &RelPath, metadata: &Metadata) -> bool {
         let below = path.strip_prefix(&self.root.whole.1);
         self.keeps_excluded()
-            && below.is_some_and(|below| self.context.options.filter.excluded(&below, metadata.is_dir()))
+            && below.is_some_and(|below| {
+                self.context
+                    .config
+                    .options
+                    .filter
+                    .excluded(&below, metadata.is_dir())
+            })
     }
 
     /// Whether there may be names that filters protect.
     pub(super) fn keeps_excluded(&self) -> bool {
-        let delete = self.context.options.delete.as_ref();
-        !self.context.options.filter.is_empty() && !delete.is_some_and(|delete| delete.excluded)
+        let delete = self.context.config.options.delete.as_ref();
+        !self.context.config.options.filter.is_empty() && !delete.is_some_and(|delete| delete.excluded)
     }
 
     /// What becomes of a node of the target, whose folder in the source could be listed whole.
     fn fate(&self, belongs: Option<&Belongs>, path: &RelPath, metadata: &Metadata) -> Fate {
-        let excluded = self.context.options.filter.excluded(path, metadata.is_dir());
-        let delete = self.context.options.delete.as_ref();
+        let excluded = self
+            .context
+            .config
+            .options
+            .filter
+            .excluded(path, metadata.is_dir());
+        let delete = self.context.config.options.delete.as_ref();
         let mut guard = DeleteGuard::new(None, 0);
         guard.delete_excluded = delete.is_some_and(|delete| delete.excluded);
         let extra = Extra {
@@ -547,11 +563,12 @@ impl<'a> Pass<'a> {
         self.context.fail(path, error, end).await;
     }
 
-    /// Says that another volume is mounted where something should go: neither it nor what it holds is touched.
+    /// Says that another volume is mounted where something should go: neither it nor what it holds
+    /// is touched.
     pub(super) async fn tell_mounted(&self, path: &RelPath) {
-        if self.context.options.one_file_system {
+        if self.context.config.options.one_file_system {
             let message = "another file system is mounted here; kept (-x)";
-            return self.context.note(Some(path), message);
+            return self.context.report.note(Some(path), message);
         }
         let mut error = Error::new(Op::Remove, path, ErrorKind::Busy);
         error.source = Some(std::io::Error::other(

@@ -4,22 +4,24 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_vfs::{DirEntry, DuplicateFolders, End, Error, ErrorKind, Held, Metadata, Name, Op, RelPath};
+use ropeway_vfs::{DuplicateFolders, End, Error, ErrorKind, Held, Metadata, Op, RelPath};
 
-use super::above::{Above, is_link};
-use super::pass::{Pass, is_mount_point};
-use super::unseen::remove_unseen;
-use super::{CHUNK, admit};
-use crate::backup;
-use crate::context::{Context, RootContext};
-use crate::leftovers;
-use crate::options::Backup;
+use crate::delete::above::{Above, is_link};
+use crate::delete::clear::clear_unless;
+use crate::delete::guard::admit_deletion;
+use crate::delete::nodes::{CHUNK, is_mount_point};
+use crate::delete::pass::Pass;
+use crate::job::context::Context;
+use crate::job::options::Backup;
+use crate::job::root::JobRoot;
+use crate::name::backup::move_to_backup;
+use crate::sweep::others::may_be_alive;
 
 impl Pass<'_> {
     /// Deletes one extra node; whether the folder changed.
     pub(super) async fn delete(&self, path: &RelPath, metadata: &Metadata, above: Above) -> bool {
         match self.clear(path, metadata, above).await {
-            Ok(_) => !self.context.options.dry_run,
+            Ok(_) => !self.context.config.options.dry_run,
             Err(error) if error.kind.is_absence() => true,
             Err(error) => {
                 self.failed(path, error, End::Target).await;
@@ -28,18 +30,19 @@ impl Pass<'_> {
         }
     }
 
-    /// Removes a node and everything below it, or sets it aside, but for what stays, and the folders that hold such;
-    /// whether nothing is left.
+    /// Removes a node and everything below it, or sets it aside, but for what stays, and the
+    /// folders that hold such; whether nothing is left.
     async fn clear(&self, path: &RelPath, metadata: &Metadata, above: Above) -> Result<bool, Error> {
         if let Some(backup) = self
             .context
+            .config
             .options
             .backup
             .as_ref()
-            .filter(|_| !self.context.options.dry_run)
+            .filter(|_| !self.context.config.options.dry_run)
             && (!metadata.is_dir() || self.goes_whole(path, metadata, above).await?)
         {
-            set_aside(self.context, backup, path, metadata.is_dir().then_some(above)).await?;
+            back_up(self.context, backup, path, metadata.is_dir().then_some(above)).await?;
             return Ok(true);
         }
         self.remove_tree(path, above).await
@@ -47,7 +50,7 @@ impl Pass<'_> {
 
     /// Whether the folder of backups lies in this one, or is it.
     fn holds_backups(&self, path: &RelPath) -> bool {
-        match &self.context.options.backup {
+        match &self.context.config.options.backup {
             Some(Backup::Directory { base, .. }) => base.strip_prefix(path).is_some(),
             _ => false,
         }
@@ -60,7 +63,7 @@ impl Pass<'_> {
         }
         let volume = metadata.id.map(|id| id.volume);
         let mut folders = vec![(path.clone(), above, Held::default())];
-        let target = &*self.context.target;
+        let target = &*self.context.config.target;
         while let Some((dir, above, _held)) = folders.pop() {
             let mut listing = target.list(&dir).await?;
             loop {
@@ -74,7 +77,7 @@ impl Pass<'_> {
                     let child = dir.join(&entry.name);
                     let stays = is_mount_point(&metadata, volume)
                         || self.protects(&child, &metadata)
-                        || leftovers::may_be_alive(self.context, &child).await;
+                        || may_be_alive(self.context, &child).await;
                     if stays {
                         return Ok(false);
                     }
@@ -89,29 +92,29 @@ impl Pass<'_> {
     }
 }
 
-async fn set_aside(
+async fn back_up(
     context: &Context,
     backup: &Backup,
     path: &RelPath,
     above: Option<Above>,
 ) -> Result<(), Error> {
-    admit(context, path)?;
-    backup::set_aside(context, backup, path, above).await?;
-    context.sync.touched();
-    context.live.deleted.fetch_add(1, Ordering::Relaxed);
-    context.item(path, "delete", 0);
+    admit_deletion(context, path)?;
+    move_to_backup(context, backup, path, above).await?;
+    context.durability.touch();
+    context.report.live.deleted.fetch_add(1, Ordering::Relaxed);
+    context.report.item(path, "delete", 0);
     Ok(())
 }
 
-/// Empties a folder that an earlier run of this job left half filled of what the source has no more, or has as another
-/// kind: nobody ever saw it there, and it takes room that the rest needs. Nothing is removed if the source cannot be
-/// listed whole.
+/// Empties a folder that an earlier run of this job left half filled of what the source has no
+/// more, or has as another kind: nobody ever saw it there, and it takes room that the rest needs.
+/// Nothing is removed if the source cannot be listed whole.
 ///
 /// # Errors
 /// The target cannot be listed, or something cannot be removed.
 pub(crate) async fn prune(
     context: &Arc<Context>,
-    root: &Arc<RootContext>,
+    root: &Arc<JobRoot>,
     source_dir: &RelPath,
     target_dir: &RelPath,
 ) -> Result<(), Error> {
@@ -128,62 +131,17 @@ pub(crate) async fn prune(
     .await
 }
 
-/// Empties a folder that no user ever saw of all but some names.
-///
-/// # Errors
-/// It cannot be listed, or something cannot be removed.
-pub(crate) async fn clear_all_but(
-    context: &Context,
-    dir: &RelPath,
-    stays: impl Fn(&Name) -> bool,
-) -> Result<(), Error> {
-    clear_unless(context, dir, |entry| stays(&entry.name)).await
-}
-
-async fn clear_unless(
-    context: &Context,
-    dir: &RelPath,
-    stays: impl Fn(&DirEntry) -> bool,
-) -> Result<(), Error> {
-    let mut listing = context.target.list(dir).await?;
-    loop {
-        let entries = listing.next(CHUNK).await?;
-        if entries.is_empty() {
-            return Ok(());
-        }
-        for entry in entries {
-            if !context.is_own_temporary(&entry.name) && !stays(&entry) {
-                clear(context, &dir.join(&entry.name)).await?;
-            }
-        }
-    }
-}
-
-/// Removes what an earlier run or try of this job left under a name that no user ever saw, whatever it is. Nothing there
-/// is no error.
-///
-/// # Errors
-/// It cannot be removed.
-pub(crate) async fn clear(context: &Context, path: &RelPath) -> Result<(), Error> {
-    context.sync.touched();
-    let goes_on = || !context.stopped();
-    match remove_unseen(&*context.target, path, Above::Named, true, goes_on).await {
-        Err(error) if error.kind != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Removes what stands on the target in the way of a node of another kind, or sets it aside: not what filters exclude,
-/// and no other volume.
+/// Removes what stands on the target in the way of a node of another kind, or sets it aside: not
+/// what filters exclude, and no other volume.
 ///
 /// # Errors
 /// It cannot be removed, or holds what stays.
 pub(crate) async fn make_way(
     context: &Arc<Context>,
-    root: &Arc<RootContext>,
+    root: &Arc<JobRoot>,
     path: &RelPath,
 ) -> Result<(), Error> {
-    let metadata = match context.target.metadata(path).await {
+    let metadata = match context.config.target.metadata(path).await {
         Ok(metadata) => metadata,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
@@ -197,6 +155,7 @@ pub(crate) async fn make_way(
     let mut above = Above::Named;
     if metadata.is_dir() {
         let parent = context
+            .config
             .target
             .metadata(&path.parent().unwrap_or_default())
             .await?;
@@ -215,26 +174,26 @@ pub(crate) async fn make_way(
 
 /// Removes one node, or in a dry run says so.
 async fn remove_one(context: &Context, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
-    admit(context, path)?;
-    if !context.options.dry_run {
+    admit_deletion(context, path)?;
+    if !context.config.options.dry_run {
         if metadata.is_dir() {
-            context.target.remove_dir(path).await?;
+            context.config.target.remove_dir(path).await?;
         } else {
-            context.target.remove_file(path).await?;
+            context.config.target.remove_file(path).await?;
         }
-        context.sync.touched();
+        context.durability.touch();
     }
-    context.live.deleted.fetch_add(1, Ordering::Relaxed);
-    context.item(path, "delete", metadata.size);
+    context.report.live.deleted.fetch_add(1, Ordering::Relaxed);
+    context.report.item(path, "delete", metadata.size);
     Ok(())
 }
 
 impl Pass<'_> {
     /// Removes one node within the guard, with a backup; whether its name is free again.
     async fn remove(&self, path: &RelPath, metadata: &Metadata) -> Result<bool, Error> {
-        match &self.context.options.backup {
-            Some(backup) if !metadata.is_dir() && !self.context.options.dry_run => {
-                set_aside(self.context, backup, path, None).await?;
+        match &self.context.config.options.backup {
+            Some(backup) if !metadata.is_dir() && !self.context.config.options.dry_run => {
+                back_up(self.context, backup, path, None).await?;
                 // With a suffix it stays in this folder.
                 Ok(matches!(backup, Backup::Directory { .. }))
             }
@@ -248,12 +207,13 @@ impl Pass<'_> {
             self.tell_mounted(path).await;
             return true;
         }
-        self.keeps(path, metadata) || leftovers::may_be_alive(self.context, path).await
+        self.keeps(path, metadata) || may_be_alive(self.context, path).await
     }
 
-    /// Removes a node and everything below it but for what stays, and the folders that hold such; whether nothing is left.
+    /// Removes a node and everything below it but for what stays, and the folders that hold such;
+    /// whether nothing is left.
     async fn remove_tree(&self, path: &RelPath, above: Above) -> Result<bool, Error> {
-        let metadata = self.context.target.metadata(path).await?;
+        let metadata = self.context.config.target.metadata(path).await?;
         if !metadata.is_dir() {
             return self.remove(path, &metadata).await.map(|_| true);
         }
@@ -295,7 +255,7 @@ impl Pass<'_> {
         (dir, metadata, above): (&RelPath, &Metadata, Above),
         holders: &mut HashSet<RelPath>,
     ) -> Result<Vec<Taken>, Error> {
-        let (target, volume) = (&*self.context.target, metadata.id.map(|id| id.volume));
+        let (target, volume) = (&*self.context.config.target, metadata.id.map(|id| id.volume));
         let mut listing = target.list(dir).await?;
         let (mut folders, mut twins) = (Vec::new(), DuplicateFolders::default());
         loop {

@@ -1,18 +1,18 @@
-//! Removing what no user ever saw: temporary names, and what an earlier run left in a folder that has one. Nothing is
-//! counted for a guard and nothing is backed up.
+//! Removing what no user ever saw: temporary names, and what an earlier run left in a folder that
+//! has one. Nothing is counted for a guard and nothing is backed up.
 
 use ropeway_vfs::{Backlog, DuplicateFolders, Error, ErrorKind, Held, Kind, Metadata, Op, RelPath, Tree};
 
-use super::pass::is_mount_point;
-use super::{Above, CHUNK};
+use crate::delete::above::Above;
+use crate::delete::nodes::{CHUNK, is_mount_point};
 
-/// Removes a node and everything below it, or only counts (`removes`); the bytes that its files take. Links are not
-/// followed, not even by a server that follows them, and what lies on another volume stays. `goes_on` is asked before each
-/// folder.
+/// Removes a node and everything below it, or only counts (`removes`); the bytes that its files
+/// take. LinkTable are not followed, not even by a server that follows them, and what lies on
+/// another volume stays. `goes_on` is asked before each folder.
 ///
 /// # Errors
-/// Something is no child of the folder that lists it, lies on another volume, or cannot be listed or removed; or `goes_on`
-/// said no ([`ErrorKind::Cancelled`]).
+/// Something is no child of the folder that lists it, lies on another volume, or cannot be listed
+/// or removed; or `goes_on` said no ([`ErrorKind::Cancelled`]).
 pub(crate) async fn remove_unseen(
     tree: &dyn Tree,
     path: &RelPath,

@@ -2,13 +2,13 @@
 
 use ropeway_plan::Nonce;
 
-use super::{Journal, JournalSpec};
-use crate::environment::Environment;
-use crate::status::{Fatal, Status};
+use crate::job::environment::Environment;
+use crate::job::outcome::{Fatal, Status};
+use crate::journal::open::{Journal, JournalSpec};
 
-/// Opens the journal, and returns it with the random part of temporary names. A job without a journal has a nonce of its
-/// own.
-pub(crate) fn begin(
+/// Opens the journal, and returns it with the random part of temporary names. A job without a
+/// journal has a nonce of its own.
+pub(crate) fn begin_journal(
     spec: Option<JournalSpec>,
     environment: &Environment,
     names_durable: bool,

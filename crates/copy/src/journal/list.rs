@@ -9,8 +9,8 @@ use ropeway_plan::Nonce;
 use ropeway_vfs::{RelPath, Timestamp};
 use rustix::fs::FlockOperation;
 
-use super::store::{FILE_NAME, LOST_NAME};
-use super::{Record, next_record, places};
+use crate::journal::record::{Record, next_record, recorded_places};
+use crate::journal::store::{FILE_NAME, LOST_NAME};
 
 /// A job that has a journal.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ fn examine(journal: &Path, id: &str) -> io::Result<UnfinishedJob> {
         last: Timestamp(i128::try_from(last.as_nanos()).unwrap_or_default()),
         running,
         nonce: begin.as_ref().map(|begin| Nonce(begin.nonce)),
-        places: places(&bytes),
+        places: recorded_places(&bytes),
         target: begin
             .as_ref()
             .map(|begin| begin.target.clone())

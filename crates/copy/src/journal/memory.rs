@@ -1,27 +1,30 @@
 //! What earlier runs of a job left behind, and how much of it may be trusted.
 //!
-//! A file of the target that looks complete may lack data: after a power cut, because its data never left the page
-//! cache; after a failed flush, because the kernel dropped the pages. [`Memory::trusts`] decides, in this order:
+//! A file of the target that looks complete may lack data: after a power cut, because its data
+//! never left the page cache; after a failed flush, because the kernel dropped the pages.
+//! [`Memory::trusts`] decides, in this order:
 //!
 //! 1. All runs were in this boot and no flush failed: the page cache still has everything.
-//! 2. The file stands under its final name in a folder that users see, every run gave such names only after a sync,
-//!    and no flush failed: it is durable.
-//! 3. The change time of the file tells the run that wrote it. The file is trusted unless it falls into a *doubt*: the
-//!    time between what the run knew to be durable and the begin of the next run.
+//! 2. The file stands under its final name in a folder that users see, every run gave such names
+//!    only after a sync, and no flush failed: it is durable.
+//! 3. The change time of the file tells the run that wrote it. The file is trusted unless it falls
+//!    into a *doubt*: the time between what the run knew to be durable and the begin of the next
+//!    run.
 //!
-//! Change times are worthless once the clock was set back. Such a step is recorded by the run that sees it, or shows
-//! when a run begins before moments that an earlier one recorded. What is left is a step that no look saw: backwards,
-//! to a time that the run had already called durable, and the power gone before the next look two seconds later.
+//! Change times are worthless once the clock was set back. Such a step is recorded by the run that
+//! sees it, or shows when a run begins before moments that an earlier one recorded. What is left is
+//! a step that no look saw: backwards, to a time that the run had already called durable, and the
+//! power gone before the next look two seconds later.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropeway_plan::{Nonce, Version};
+use ropeway_plan::{MadeNode, Nonce, Version};
 use ropeway_vfs::{Metadata, Timestamp};
-use serde::{Deserialize, Serialize};
 
-use super::{Record, Token};
+use crate::journal::record::Record;
+use crate::journal::token::Token;
 use crate::mutations::{self, Mutation};
 
 /// Before every moment.
@@ -48,36 +51,6 @@ impl Epoch {
     }
 }
 
-/// Identity of a file or folder that a job made under a temporary name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Made {
-    /// Number on its volume, where that is stable.
-    index: Option<u64>,
-    created: Option<Timestamp>,
-    /// The owner that it was made with.
-    owner: Option<u32>,
-}
-
-impl Made {
-    pub(crate) fn of(metadata: &Metadata, stable_ids: bool) -> Self {
-        Self {
-            index: metadata.id.filter(|_| stable_ids).map(|id| id.index),
-            created: metadata.created,
-            owner: metadata.owner.map(|owner| owner.user),
-        }
-    }
-
-    /// Whether `found` is the node that was made. Its owner and its creation time may be those of `source` by now.
-    pub(crate) fn is(&self, found: &Metadata, source: &Metadata) -> bool {
-        let index = found.id.map(|id| id.index);
-        let owner = found.owner.map(|owner| owner.user);
-        let given = source.owner.map(|owner| owner.user);
-        (self.index.is_none() || self.index == index)
-            && (found.created == self.created || found.created == source.created)
-            && (owner == self.owner || owner == given)
-    }
-}
-
 /// What an earlier run recorded of one file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FileRecord {
@@ -86,7 +59,7 @@ pub(crate) struct FileRecord {
     pub(crate) written: u64,
     pub(crate) durable: u64,
     /// The file that was written; `None`: not known.
-    pub(crate) target: Option<Made>,
+    pub(crate) target: Option<MadeNode>,
     /// Written in the running boot, and no flush failed since.
     pub(crate) same_boot: bool,
     /// A flush failed after it was begun.
@@ -102,7 +75,7 @@ pub(crate) struct Memory {
     epochs: Vec<Epoch>,
     files: HashMap<Token, FileRecord>,
     /// Folders under temporary names; of one that got its own, the number of syncs recorded before.
-    folders: HashMap<Token, (Made, Option<u32>)>,
+    folders: HashMap<Token, (MadeNode, Option<u32>)>,
     syncs: u32,
     /// The clock was set back.
     stepped: bool,
@@ -152,12 +125,13 @@ impl Memory {
     }
 
     /// The folder that a run made under a temporary name for this node.
-    pub(crate) fn folder(&self, token: Token) -> Option<Made> {
+    pub(crate) fn folder(&self, token: Token) -> Option<MadeNode> {
         self.folders.get(&token).map(|(made, _)| *made)
     }
 
-    /// Whether a file that looks complete on the target, last changed at `changed`, is really there. `unseen`: it
-    /// stands where this job writes before anything is durable, under a temporary name or in a folder that has one.
+    /// Whether a file that looks complete on the target, last changed at `changed`, is really
+    /// there. `unseen`: it stands where this job writes before anything is durable, under a
+    /// temporary name or in a folder that has one.
     pub(crate) fn trusts(&self, changed: Option<Timestamp>, unseen: bool, boot: &str) -> bool {
         let lost = self.has_lost();
         let cached = |epoch: &Epoch| epoch.is_cached(boot);
@@ -233,7 +207,8 @@ impl Memory {
         self.moment(now);
     }
 
-    /// Takes in a moment that was recorded: none is earlier than one before, unless the clock was set back.
+    /// Takes in a moment that was recorded: none is earlier than one before, unless the clock was
+    /// set back.
     fn moment(&mut self, moment: Timestamp) {
         self.stepped |= self.latest.is_some_and(|latest| moment < latest);
         self.latest = self.latest.max(Some(moment));
@@ -281,7 +256,8 @@ impl Memory {
             }
             Record::Durable { before, files } => self.durable(before, files),
             Record::Closed { token } => {
-                // Kept until it is durable: a power cut may undo its name, not what was durable of its data.
+                // Kept until it is durable: a power cut may undo its name, not what was durable of
+                // its data.
                 let syncs = self.syncs;
                 if let Some(file) = self.files.get_mut(&token) {
                     file.closed = Some(syncs);

@@ -1,7 +1,8 @@
-//! The rules of trust against a model: a journal of several boots, with syncs, failed flushes and a clock that is set.
+//! The rules of trust against a model: a journal of several boots, with syncs, failed flushes and a
+//! clock that is set.
 
-use super::super::Begin;
 use super::*;
+use crate::journal::record::Begin;
 use proptest::prelude::*;
 
 /// What happens to a target, in order.
@@ -114,7 +115,7 @@ fn a_node_is_known_by_whatever_is_known_of_it() {
         ..Metadata::bare(ropeway_vfs::Kind::File, 1, Timestamp(1))
     };
     let source = node(1, 2, 1000);
-    let made = Made::of(&node(7, 9, 0), true);
+    let made = MadeNode::of(&node(7, 9, 0), true);
     assert!(made.is(&node(7, 9, 0), &source));
     assert!(made.is(&node(7, 9, 1000), &source), "given to its owner");
     assert!(
@@ -125,7 +126,7 @@ fn a_node_is_known_by_whatever_is_known_of_it() {
     assert!(!made.is(&node(7, 10, 0), &source), "the number was used again");
     assert!(!made.is(&node(7, 9, 666), &source));
     assert!(
-        Made::of(&node(7, 9, 0), false).is(&node(8, 9, 0), &source),
+        MadeNode::of(&node(7, 9, 0), false).is(&node(8, 9, 0), &source),
         "numbers that do not stay"
     );
 }

@@ -89,7 +89,8 @@ pub trait JournalFile: fmt::Debug + Send + Sync {
     fn remove(&self) -> io::Result<()>;
 }
 
-/// Journals in a folder of this machine, e.g. `$XDG_STATE_HOME/ropeway/jobs`; it is made if it is missing.
+/// Journals in a folder of this machine, e.g. `$XDG_STATE_HOME/ropeway/jobs`; it is made if it is
+/// missing.
 #[derive(Clone, Debug)]
 pub struct JournalFolder(PathBuf);
 

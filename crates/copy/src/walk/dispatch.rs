@@ -1,33 +1,38 @@
-//! What happens to one node of the walk: decided, counted as done, collected in a batch or handed to a task.
+//! Decides on one node of the walk: count it as done, collect it in a batch, or give it to a task.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_plan::Rules;
 use ropeway_plan::decide::{Decision, KeepReason, decide};
+use ropeway_plan::{Rules, Visibility};
 use ropeway_vfs::{End, Error, ErrorKind, Kind, Metadata, Op};
-
 use tokio::sync::Semaphore;
+use tracing::Instrument as _;
 
-use super::{Stop, Visit, Walker};
-use crate::compare;
-use crate::context::Context;
-use crate::crossing;
-use crate::file::{self, FileTask};
-use crate::folder::Placement;
-use crate::journal::Journal;
-use crate::links::{self, Claim, Links};
-use crate::small::{self, BATCH_BYTES, BATCH_FILES};
-use crate::special;
-use crate::status::{Fatal, Status};
+use crate::delete::remove::make_way;
+use crate::job::context::Context;
+use crate::job::outcome::{Fatal, Status};
+use crate::journal::open::Journal;
+use crate::place::give_up::give_up;
+use crate::place::shares::shares_more;
+use crate::place::task::FileTask;
+use crate::transfer::batch::{BATCH_BYTES, BATCH_FILES, copy_batch};
+use crate::transfer::compare::compare_file;
+use crate::transfer::link_table::Claim;
+use crate::transfer::links::{complete_links, make_link, shared_file};
+use crate::transfer::node::{copy_file, copy_special};
+use crate::transfer::small::takes_short_path;
+use crate::transfer::small_files::copy_small_file;
+use crate::transfer::special::{count_skipped, update_attributes};
+use crate::walk::walker::{Stop, Visit, Walker};
 
 impl Walker<'_> {
-    /// The rules in a folder. One that nobody has seen yet holds only what earlier runs of this job left, perhaps half
-    /// written: `--update` and `--ignore-existing` protect nothing in it.
-    fn rules_in(&self, placement: Placement) -> Rules {
-        match placement {
-            Placement::Temporary => self.rules,
-            Placement::Direct => Rules {
+    /// Returns the rules for a folder. A hidden folder holds only what earlier runs of this job
+    /// left, perhaps half written. So `--update` and `--ignore-existing` protect nothing in it.
+    fn rules_in(&self, visibility: Visibility) -> Rules {
+        match visibility {
+            Visibility::Visible => self.rules,
+            Visibility::Hidden => Rules {
                 update: false,
                 ignore_existing: false,
                 replace_special: true,
@@ -36,19 +41,19 @@ impl Walker<'_> {
         }
     }
 
-    /// Decides on one node and hands it out, or collects it in the batch.
+    /// Decides on one node, and starts its copy or collects it in the batch.
     pub(super) async fn node(&mut self, mut task: FileTask, batch: &mut Vec<FileTask>) {
         let context = self.context;
         if task.metadata.is_dir() {
             return self.folder_node(task);
         }
         let decision = self.decide(&mut task).await;
-        if let Some(id) = Links::concerns(context, &task.metadata).filter(|_| wants_copy(&decision)) {
+        if let Some(id) = shared_file(context, &task.metadata).filter(|_| wants_copy(&decision)) {
             task.link = Some(id);
-            match context.links.claim(id, task) {
+            match context.link_table.claim(id, task) {
                 Claim::First(first) => task = first,
                 Claim::Waits => return,
-                Claim::Link(task, target) => return links::link(context, task, target).await,
+                Claim::Link(task, target) => return make_link(context, task, target).await,
             }
         }
         if task.metadata.kind != Kind::File && !matches!(decision, Decision::Keep(_) | Decision::Conflict) {
@@ -58,19 +63,19 @@ impl Walker<'_> {
             Decision::Create | Decision::Replace => self.hand_out(task, batch).await,
             Decision::CompareContent => self.spawn_compare(task).await,
             Decision::Skip => {
-                context.item(&task.shown(), "skip", task.metadata.size);
+                context.report.item(&task.shown(), "skip", task.metadata.size);
                 self.settled(&task).await;
             }
             Decision::AttributesOnly => {
-                if context.options.dry_run {
-                    context.item(&task.shown(), "attributes", 0);
+                if context.config.options.dry_run {
+                    context.report.item(&task.shown(), "attributes", 0);
                     return self.settled(&task).await;
                 }
                 let link = task.link;
                 let (folder, name) = (Arc::clone(&task.folder), task.name.clone());
-                special::update_attributes(context, task).await;
+                update_attributes(context, task).await;
                 if let Some(id) = link {
-                    links::complete(context, id, &folder, &name).await;
+                    complete_links(context, id, &folder, &name).await;
                 }
             }
             Decision::Keep(reason) => self.keep(&task, reason).await,
@@ -78,7 +83,7 @@ impl Walker<'_> {
         }
     }
 
-    /// What is to be done with a node that is no folder, by the metadata of both ends and by what the journal knows.
+    /// Decides on a node that is no folder, from the metadata of both ends and the journal.
     async fn decide(&self, task: &mut FileTask) -> Decision {
         let context = self.context;
         let has_links = |node: &Metadata| node.kind == Kind::File && node.links > 1;
@@ -88,20 +93,20 @@ impl Walker<'_> {
         let mut decision = decide(
             &task.metadata,
             task.existing.as_ref(),
-            &self.rules_in(task.folder.placement()),
-            &context.options.preserve,
-            context.target.capabilities(),
+            &self.rules_in(task.folder.visibility()),
+            &context.config.options.preserve,
+            context.config.target.capabilities(),
         );
         let looks_equal = matches!(
             decision,
             Decision::Skip | Decision::AttributesOnly | Decision::CompareContent
         );
-        // Where it is replaced all the same, by a link, it is no other version.
+        // If a link replaces it all the same, it was no other version.
         task.existing_is_own = matches!(decision, Decision::Skip | Decision::AttributesOnly);
-        // To compare what cannot be trusted would read the page cache, not the device.
-        let is_unseen = task.folder.placement() == Placement::Direct;
+        // A comparison would read the page cache, not the device.
+        let is_unseen = task.folder.visibility() == Visibility::Hidden;
         if looks_equal && !self.is_trusted(task) {
-            // It may lack data, and may have replaced the version that a backup keeps.
+            // It may lack data, and it may have replaced the version that a backup keeps.
             task.existing_is_own = self.has_same_time(task);
             decision = Decision::Replace;
         } else if looks_equal && self.may_be_unfinished(task) {
@@ -110,11 +115,11 @@ impl Walker<'_> {
         } else if looks_equal && is_unseen && self.changed_since(task) {
             decision = Decision::Replace;
         } else if looks_equal
-            && context.options.move_source
+            && context.config.options.move_source
             && task.metadata.kind == Kind::File
             && self.changed_since(task)
         {
-            // What only looks equal is not removed.
+            // A move must not remove a file that only looks equal.
             decision = Decision::CompareContent;
         }
         if decision == Decision::AttributesOnly && shares_more(context, task).await {
@@ -123,9 +128,9 @@ impl Walker<'_> {
         if decision == Decision::Skip && self.attributes_aged(task) {
             decision = Decision::AttributesOnly;
         }
-        let is_staged = task.folder.placement() == Placement::Temporary && !context.options.dry_run;
-        if decision == Decision::Conflict && context.options.delete.is_some() && is_staged {
-            // The folder in the way goes when the copy is complete.
+        let is_staged = task.folder.visibility() == Visibility::Visible && !context.config.options.dry_run;
+        if decision == Decision::Conflict && context.config.options.delete.is_some() && is_staged {
+            // The folder in the way is removed when the copy is complete.
             decision = Decision::Replace;
         }
         decision
@@ -153,7 +158,8 @@ impl Walker<'_> {
         }
     }
 
-    /// Whether a file that looks equal is really there (an unfinished run before a power cut may have left holes).
+    /// Whether a file that looks equal has all its data. A run that was interrupted before a power
+    /// cut may have left holes.
     fn is_trusted(&self, task: &FileTask) -> bool {
         let Some(journal) = &self.context.journal else {
             return true;
@@ -165,11 +171,11 @@ impl Walker<'_> {
         else {
             return true;
         };
-        let changed = self.context.change_time(existing);
-        // A server flushes each file before it is given its attributes.
-        let unseen =
-            task.folder.placement() == Placement::Direct && self.context.target.capabilities().page_cache;
-        match self.context.wants_durable() {
+        let changed = self.context.config.change_time(existing);
+        // A server flushes each file before the file gets its attributes.
+        let unseen = task.folder.visibility() == Visibility::Hidden
+            && self.context.config.target.capabilities().page_cache;
+        match self.context.config.durability.wants_durable() {
             true => journal.trusts_device(changed, unseen),
             false => journal.trusts(changed, unseen),
         }
@@ -184,10 +190,12 @@ impl Walker<'_> {
         })
     }
 
-    /// Whether a file of the source's size and time may be one that an earlier run did not write to its end: the source
-    /// changed about when that run wrote. Elsewhere files get their names when they are whole.
+    /// Whether a file with the source's size and time may be unfinished: an earlier run wrote it in
+    /// place or in a hidden folder, at about the time at which the source changed. Elsewhere files
+    /// get their names when they are complete.
     fn may_be_unfinished(&self, task: &FileTask) -> bool {
-        let is_written_there = task.folder.placement() == Placement::Direct || self.context.options.inplace;
+        let is_written_there =
+            task.folder.visibility() == Visibility::Hidden || self.context.config.options.inplace;
         let (Some(journal), Some(existing)) = (&self.context.journal, &task.existing) else {
             return false;
         };
@@ -197,42 +205,47 @@ impl Walker<'_> {
             && journal.may_be_unfinished(existing, self.rules.granularity.granularity_ns)
     }
 
-    /// Whether the source was changed after the target's file was: size and time may be those of another version. The
-    /// clocks of two machines cannot tell.
+    /// Whether the source was changed after the file of the target. Size and time may then be those
+    /// of another version. The clocks of two machines cannot tell.
     fn changed_since(&self, task: &FileTask) -> bool {
         let source = task.folder.root().root.source.capabilities();
-        let comparable = source.page_cache && self.context.target.capabilities().page_cache;
+        let comparable = source.page_cache && self.context.config.target.capabilities().page_cache;
         let copied = task.existing.as_ref().and_then(|existing| existing.changed);
         comparable && copied.is_some() && task.metadata.changed > copied
     }
 
-    /// Whether the source's attributes changed after the copy was made: extended attributes and ACLs show in no other
-    /// field, and reading them of every equal file would cost a call on each side.
+    /// Whether the source's attributes changed after the copy was made. Extended attributes and
+    /// ACLs show in no other field, and reading them for every equal file would cost a call on each
+    /// side.
     fn attributes_aged(&self, task: &FileTask) -> bool {
-        let target = self.context.target.capabilities();
-        target.xattrs && self.context.options.preserve.xattrs && self.changed_since(task)
+        let target = self.context.config.target.capabilities();
+        target.xattrs && self.context.config.options.preserve.xattrs && self.changed_since(task)
     }
 
     async fn settled(&self, task: &FileTask) {
-        self.context.arrivals.add(task.token(), &task.metadata);
-        special::skipped(self.context, task).await;
+        self.context.copied_nodes.add(task.token(), &task.metadata);
+        count_skipped(self.context, task).await;
         if let Some(id) = task.link {
-            links::complete(self.context, id, &task.folder, &task.name).await;
+            complete_links(self.context, id, &task.folder, &task.name).await;
         }
     }
 
     async fn keep(&self, task: &FileTask, reason: KeepReason) {
         match reason {
             KeepReason::Unsupported if task.metadata.kind != Kind::Socket => {
-                self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+                self.context
+                    .report
+                    .live
+                    .files_failed
+                    .fetch_add(1, Ordering::Relaxed);
                 let op = if task.metadata.kind == Kind::Symlink {
                     Op::Link
                 } else {
                     Op::Create
                 };
                 let error = Error::new(op, &task.source_path, ErrorKind::Unsupported);
-                self.context.failures.not_held();
-                file::give_up(self.context, task, &error).await;
+                self.context.report.failures.not_held();
+                give_up(self.context, task, &error).await;
                 self.context.fail(&task.shown(), error, End::Target).await;
             }
             KeepReason::Unsupported => self.pass_over(task, "a socket cannot be copied; skipped").await,
@@ -241,34 +254,40 @@ impl Walker<'_> {
                     .await;
             }
             KeepReason::Exists | KeepReason::Newer => {
-                self.context.item(&task.shown(), "skip", task.metadata.size);
-                special::skipped(self.context, task).await;
+                self.context
+                    .report
+                    .item(&task.shown(), "skip", task.metadata.size);
+                count_skipped(self.context, task).await;
             }
         }
     }
 
-    /// Leaves a node of the source out: said and counted, and no error.
+    /// Skips a node of the source. This is reported and counted, but is no error.
     async fn pass_over(&self, task: &FileTask, why: &'static str) {
         let error = Error::new(Op::Create, &task.source_path, ErrorKind::Unsupported);
-        file::give_up(self.context, task, &error).await;
-        self.context.note(Some(&task.shown()), why);
-        self.context.live.files_done.fetch_add(1, Ordering::AcqRel);
-        self.context.live.files_skipped.fetch_add(1, Ordering::Relaxed);
+        give_up(self.context, task, &error).await;
+        self.context.report.note(Some(&task.shown()), why);
+        self.context.report.live.files_done.fetch_add(1, Ordering::AcqRel);
+        self.context
+            .report
+            .live
+            .files_skipped
+            .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A folder stands where a file must be, or a FIFO, socket or device.
+    /// Handles a folder, FIFO, socket or device that stands where a file must go.
     async fn conflict(&mut self, mut task: FileTask, batch: &mut Vec<FileTask>) {
         let context = self.context;
-        if context.options.delete.is_none() {
-            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+        if context.config.options.delete.is_none() {
+            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
             let error = in_the_way(&task);
-            file::give_up(context, &task, &error).await;
+            give_up(context, &task, &error).await;
             return context.fail(&task.shown(), error, End::Target).await;
         }
-        // In a dry run this lists what would go. In a folder under a temporary name it is of an earlier run.
+        // In a dry run this only reports. In a hidden folder it removes what an earlier run left.
         let path = task.folder.path().join(&task.name);
-        if let Err(error) = crate::delete::make_way(context, &self.root, &path).await {
-            file::give_up(context, &task, &error).await;
+        if let Err(error) = make_way(context, &self.root, &path).await {
+            give_up(context, &task, &error).await;
             return context.fail(&task.shown(), error, End::Target).await;
         }
         task.existing = None;
@@ -280,24 +299,27 @@ impl Walker<'_> {
     }
 
     async fn hand_out(&self, task: FileTask, batch: &mut Vec<FileTask>) {
-        if self.context.options.dry_run {
+        if self.context.config.options.dry_run {
             let action = if task.existing.is_some() { "update" } else { "copy" };
-            self.context.item(&task.shown(), action, task.metadata.size);
-            self.context.live.files_done.fetch_add(1, Ordering::AcqRel);
             self.context
+                .report
+                .item(&task.shown(), action, task.metadata.size);
+            self.context.report.live.files_done.fetch_add(1, Ordering::AcqRel);
+            self.context
+                .report
                 .live
                 .bytes_done
                 .fetch_add(task.metadata.size, Ordering::AcqRel);
             return;
         }
-        if task.is_blocked() || !small::fits(self.context, &task) {
+        if task.is_blocked() || !takes_short_path(self.context, &task) {
             return self.spawn_stream(task).await;
         }
-        if let Some(crossing) = &self.context.crossing {
-            let permits = Arc::clone(crossing.permits());
+        if let Some(small_files) = &self.context.resources.small_files {
+            let permits = Arc::clone(small_files.permits());
             return self
                 .spawn(&permits, move |context| async move {
-                    crossing::copy(&context, task).await;
+                    copy_small_file(&context, task).await;
                 })
                 .await;
         }
@@ -313,54 +335,55 @@ impl Walker<'_> {
             return;
         };
         let tasks = std::mem::take(batch);
-        self.spawn(&self.context.batches, move |context| async move {
-            small::copy_batch(&context, &folder, tasks).await;
+        self.spawn(&self.context.resources.batches, move |context| async move {
+            copy_batch(&context, &folder, tasks).await;
         })
         .await;
     }
 
     async fn spawn_stream(&self, task: FileTask) {
-        self.spawn(&self.context.streams, move |context| async move {
-            file::copy(&context, task).await
+        self.spawn(&self.context.resources.streams, move |context| async move {
+            copy_file(&context, task).await
         })
         .await;
     }
 
     async fn spawn_special(&self, task: FileTask) {
-        self.spawn(&self.context.batches, move |context| async move {
-            special::copy(&context, task).await
+        self.spawn(&self.context.resources.batches, move |context| async move {
+            copy_special(&context, task).await
         })
         .await;
     }
 
-    /// `--checksum`: reads both sides and copies if they differ.
+    /// `--checksum`: compares both ends, and copies the file if they differ.
     async fn spawn_compare(&self, task: FileTask) {
-        self.spawn(&self.context.streams, move |context| async move {
-            compare::compare(&context, task).await
+        self.spawn(&self.context.resources.streams, move |context| async move {
+            compare_file(&context, task).await
         })
         .await;
     }
 
-    /// Waits for one of `permits` and runs `work` with it in a task of its own.
+    /// Waits for one of `permits`, and runs `work` with it in its own task.
     async fn spawn<F>(&self, permits: &Arc<Semaphore>, work: impl FnOnce(Arc<Context>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        // Permits are never closed; if they were, the job would be over.
+        // The semaphore is never closed.
         let Ok(permit) = Arc::clone(permits).acquire_owned().await else {
             return;
         };
         let (work, context) = (work(Arc::clone(self.context)), Arc::clone(self.context));
-        tokio::spawn(async move {
+        let task = async move {
             let guard = PanicGuard(context);
             work.await;
             drop(guard);
             drop(permit);
-        });
+        };
+        tokio::spawn(task.in_current_span());
     }
 }
 
-/// Ends the job when a task of it panics: its nodes are neither done nor reported.
+/// Ends the job when one of its tasks panics: the nodes of that task are neither done nor reported.
 struct PanicGuard(Arc<Context>);
 
 impl Drop for PanicGuard {
@@ -376,7 +399,7 @@ impl Drop for PanicGuard {
     }
 }
 
-/// The error of a node that is not replaced unasked.
+/// Returns the error for a node that is replaced by a mirror only.
 fn in_the_way(task: &FileTask) -> Error {
     let what = match task.existing.as_ref().map(|existing| existing.kind) {
         Some(Kind::Fifo) => "a FIFO",
@@ -389,25 +412,6 @@ fn in_the_way(task: &FileTask) -> Error {
         "{what} stands there, which only mirror replaces; remove it first"
     )));
     error
-}
-
-/// Whether the target's file has names that are other files of the source: new attributes would be theirs, too, and the next
-/// run would set them back.
-pub(crate) async fn shares_more(context: &Context, task: &FileTask) -> bool {
-    let Some(existing) = task.existing.as_ref().filter(|existing| existing.links > 1) else {
-        return false;
-    };
-    let expected = match context.options.hard_links {
-        true => task.metadata.links,
-        false => 1,
-    };
-    let path = task.folder.path().join(&task.name);
-    // Looked at again: this run may have linked names to it since.
-    let links = match context.target.metadata(&path).await {
-        Ok(now) => now.links,
-        Err(_) => existing.links,
-    };
-    links > expected
 }
 
 fn wants_copy(decision: &Decision) -> bool {

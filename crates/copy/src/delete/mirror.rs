@@ -1,0 +1,243 @@
+//! Deletions of a mirror: counted before anything is touched, done after everything is copied.
+//!
+//! The first pass and every round of a watch delete in one way, given [`Scope`]s: a folder that is
+//! compared with all below it, or a node that the source does not have any more. What filters
+//! exclude, what a backup keeps and other volumes stay; the guard is asked before a pass and before
+//! each node; and nothing is deleted if something failed before, since a file that was renamed and
+//! could not be read would be gone under both names.
+
+use std::sync::Arc;
+
+use ropeway_plan::guard::{DeleteError, DeleteGuard, SourceContent};
+use ropeway_vfs::{Ancestry, End, Error, RelPath};
+
+use crate::delete::nodes::CHUNK;
+use crate::delete::pass::{Found, Pass, Scope};
+use crate::job::context::Context;
+use crate::job::options::is_temporary;
+use crate::job::outcome::{Fatal, Status};
+use crate::job::root::JobRoot;
+
+/// How the deletions of a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// What had to be deleted is, or its failure is reported.
+    Done,
+    /// Nothing was deleted, since something failed.
+    Withheld,
+    /// Nothing was deleted, since the source is empty.
+    EmptySource,
+}
+
+/// Counts what the mirror would delete, asks the guard, and sets it.
+///
+/// # Errors
+/// The guard refuses; nothing was touched.
+pub(crate) async fn check_deletions(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fatal> {
+    let delete = context.config.options.delete.clone().unwrap_or_default();
+    let (mut found, mut content) = (Found::default(), SourceContent::default());
+    for root in roots {
+        let counted = count(context, root, &[Scope::Tree(RelPath::root())]).await;
+        let counted = counted.map_err(|error| Fatal::from_error(&error, End::Target))?;
+        found.target_nodes += counted.target_nodes;
+        found.planned.nodes += counted.planned.nodes;
+        found.planned.files += counted.planned.files;
+        let here = content_of(context, root).await;
+        let here = here.map_err(|error| Fatal::from_error(&error, End::Source))?;
+        content.files |= here.files;
+        content.nodes |= here.nodes;
+    }
+    let mut guard = DeleteGuard::new(delete.max, found.target_nodes);
+    guard.delete_excluded = delete.excluded;
+    guard.agreed = delete.agreed;
+    guard.plan(content, found.planned).map_err(|refused| {
+        let hint = match refused {
+            DeleteError::EmptySource => {
+                "is the source's volume mounted, and do the filters leave something? a target is emptied with ropeway rm"
+            }
+            _ => "look with --dry-run; raise --max-delete if it is meant",
+        };
+        Fatal::new(Status::Refused, refused.to_string()).hint(hint)
+    })?;
+    *context.delete_guard.lock() = Some(guard);
+    Ok(())
+}
+
+/// Deletes what is on the target and not in the source, after the first pass.
+pub(crate) async fn delete_extra(context: &Arc<Context>, root: &Arc<JobRoot>) {
+    let whole = [Scope::Tree(RelPath::root())];
+    match delete(context, root, &whole, None).await {
+        Ok(_) => {}
+        Err(Stopped::EmptySource) => context.fatal(
+            Fatal::new(Status::Refused, DeleteError::EmptySource.to_string())
+                .hint("the source was emptied while it was copied"),
+        ),
+        Err(Stopped::Fatal(fatal)) => context.fatal(fatal),
+    }
+}
+
+/// Deletes in a round of a watch. `failures_before`: failures counted before the round began.
+pub(crate) async fn delete_round(
+    context: &Arc<Context>,
+    root: &Arc<JobRoot>,
+    scopes: &[Scope],
+    failures_before: u64,
+) -> Ended {
+    match delete(context, root, scopes, Some(failures_before)).await {
+        Ok(ended) => ended,
+        Err(Stopped::EmptySource) => {
+            context.report.note(
+                None,
+                format!(
+                    "{}; nothing is deleted until there is a file again",
+                    DeleteError::EmptySource
+                ),
+            );
+            Ended::EmptySource
+        }
+        Err(Stopped::Fatal(fatal)) => {
+            context.fatal(fatal);
+            Ended::Done
+        }
+    }
+}
+
+/// Why a pass was not begun.
+enum Stopped {
+    EmptySource,
+    Fatal(Fatal),
+}
+
+/// `failures_before`: of a round of a watch; `None` in the first pass.
+async fn delete(
+    context: &Arc<Context>,
+    root: &Arc<JobRoot>,
+    scopes: &[Scope],
+    failures_before: Option<u64>,
+) -> Result<Ended, Stopped> {
+    if context.stopped() || scopes.is_empty() {
+        return Ok(Ended::Done);
+    }
+    let failed = context.report.failures.grave() > failures_before.unwrap_or(0);
+    let on_errors = context
+        .config
+        .options
+        .delete
+        .as_ref()
+        .is_some_and(|delete| delete.on_errors);
+    if failed && !on_errors {
+        withhold(context, root, scopes).await;
+        return Ok(Ended::Withheld);
+    }
+    let content = content_of(context, root).await;
+    let content = content.map_err(|error| Stopped::Fatal(Fatal::from_error(&error, End::Source)))?;
+    // The first pass was counted before the copy; what is more by now, each deletion asks about.
+    let is_bounded = context
+        .delete_guard
+        .lock()
+        .as_ref()
+        .is_some_and(|guard| guard.allowed() < u64::MAX);
+    if !content.files || (is_bounded && failures_before.is_some()) {
+        let found = count(context, root, scopes).await;
+        let found = found.map_err(|error| Stopped::Fatal(Fatal::from_error(&error, End::Target)))?;
+        let planned = context
+            .delete_guard
+            .lock()
+            .as_ref()
+            .map_or(Ok(()), |guard| guard.plan(content, found.planned));
+        planned.map_err(|refused| match refused {
+            DeleteError::EmptySource => Stopped::EmptySource,
+            refused => Stopped::Fatal(Fatal::new(Status::Refused, refused.to_string())),
+        })?;
+    }
+    let pass = Pass::new(context, root, false, failed).await;
+    let mut found = Found::default();
+    for scope in scopes {
+        if let Err(error) = pass.run(scope, &mut found).await {
+            context.fail(&root.root.target_path, error, End::Target).await;
+        }
+    }
+    Ok(Ended::Done)
+}
+
+/// What would be deleted.
+async fn count(context: &Arc<Context>, root: &Arc<JobRoot>, scopes: &[Scope]) -> Result<Found, Error> {
+    let pass = Pass::new(context, root, true, false).await;
+    let mut found = Found::default();
+    for scope in scopes {
+        pass.run(scope, &mut found).await?;
+    }
+    Ok(found)
+}
+
+/// Says what is not deleted because something failed.
+async fn withhold(context: &Arc<Context>, root: &Arc<JobRoot>, scopes: &[Scope]) {
+    let Ok(found) = count(context, root, scopes).await else {
+        return;
+    };
+    let nodes = found.planned.nodes;
+    if nodes == 0 {
+        return;
+    }
+    let mut names: Vec<String> = found.first.iter().map(ToString::to_string).collect();
+    if nodes > names.len() as u64 {
+        names.push("…".to_owned());
+    }
+    let (subject, verb) = match nodes {
+        1 => ("1 node", "is"),
+        _ => (&*format!("{nodes} nodes"), "are"),
+    };
+    context.report.note(
+        None,
+        format!(
+            "{subject} of the target that the source does not have {verb} kept, since something failed ({}); \
+             --delete-on-errors deletes all the same",
+            names.join(", ")
+        ),
+    );
+}
+
+/// What takes part in the source: looked for until the first file is found.
+async fn content_of(context: &Context, root: &JobRoot) -> Result<SourceContent, Error> {
+    let (source, filter) = (&root.root.source, &context.config.options.filter);
+    let top = &root.root.source_path;
+    let mut content = SourceContent::default();
+    let metadata = source.metadata(top).await?;
+    let volume = metadata.id.map(|id| id.volume);
+    let mut folders = vec![(RelPath::root(), Ancestry::begin(&**source, &metadata))];
+    while let Some((below, ancestry)) = folders.pop() {
+        let dir = top.join_path(&below);
+        let mut listing = match source.list(&dir).await {
+            Ok(listing) => listing,
+            Err(error) if below.is_root() => return Err(error),
+            // Whether files are in it cannot be known; the copy reports it.
+            Err(_) => continue,
+        };
+        loop {
+            let entries = match listing.next(CHUNK).await {
+                Ok(entries) if entries.is_empty() => break,
+                Ok(entries) => entries,
+                Err(error) if below.is_root() => return Err(error),
+                Err(_) => break,
+            };
+            for entry in entries {
+                let Ok(metadata) = entry.metadata else { continue };
+                let path = below.join(&entry.name);
+                if is_temporary(&entry.name) || !filter.node(&path, &metadata) {
+                    continue;
+                }
+                content.nodes = true;
+                if !metadata.is_dir() {
+                    content.files = true;
+                    return Ok(content);
+                }
+                let other =
+                    context.config.options.one_file_system && metadata.id.map(|id| id.volume) != volume;
+                if !other && let Ok(inside) = ancestry.enter(&path, &metadata) {
+                    folders.push((path, inside));
+                }
+            }
+        }
+    }
+    Ok(content)
+}

@@ -1,0 +1,285 @@
+//! Moves: sources are removed when their copies are durable.
+//!
+//! Only what this run copied, linked, or found to be equal is removed; an equal look is not enough,
+//! since what was kept (`--ignore-existing`, a name that collides, a rename that failed) may look
+//! the same. Folders that are empty by then, or were so before, go too where their copies stand.
+//!
+//! Before anything in a folder is removed, a file with a new name is made in it for a moment: where
+//! it shows up in the folder of the copies, both are one folder seen in two ways (a share of this
+//! machine, an alias of a server, a mount of a mount), and nothing is removed. No file of the
+//! user's is touched for that: if the run is killed meanwhile, an empty file with a temporary name
+//! stays, and the next move of that folder removes it, whoever runs it.
+
+use std::sync::Arc;
+
+use ropeway_plan::Temporary;
+use ropeway_vfs::{
+    Backlog, CacheMode, Create, End, Error, ErrorKind, Held, Kind, Metadata, Name, Op, OpenOptions, RelPath,
+};
+
+use crate::delete::above::Above;
+use crate::job::context::Context;
+use crate::job::options::is_temporary;
+use crate::job::outcome::{Fatal, Status};
+use crate::job::root::JobRoot;
+use crate::journal::token::token_of;
+
+/// Entries taken from a listing at once.
+const CHUNK: usize = 1024;
+
+/// Probes made in one folder before it counts as doubtful. A guess.
+const PROBE_TRIES: u32 = 10;
+
+/// A folder of the source, on the way down or up.
+struct Stop {
+    below: RelPath,
+    metadata: Metadata,
+    above: Above,
+    emptied: bool,
+    _held: Held,
+}
+
+/// Removes the sources of a finished move: everything that arrived, then folders left empty. What
+/// failed, was excluded or changed meanwhile stays.
+pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<JobRoot>) {
+    let spec = &root.root;
+    let Ok(metadata) = spec.source.metadata(&spec.source_path).await else {
+        return;
+    };
+    if !metadata.is_dir() {
+        return move_one(context, root, &RelPath::root(), &metadata, &mut false).await;
+    }
+    let volume = metadata.id.map(|id| id.volume);
+    let backlog = Backlog::of(&*spec.source);
+    let mut stack = vec![Stop {
+        below: RelPath::root(),
+        metadata,
+        above: Above::Named,
+        emptied: false,
+        _held: Held::default(),
+    }];
+    while let Some(stop) = stack.pop() {
+        if context.stopped() {
+            return;
+        }
+        if stop.emptied {
+            remove_emptied(context, root, &stop.below).await;
+            continue;
+        }
+        let is_outside =
+            context.config.options.one_file_system && stop.metadata.id.map(|id| id.volume) != volume;
+        if !is_outside {
+            visit(context, root, (stop, &backlog), &mut stack).await;
+        }
+    }
+}
+
+/// Removes what arrived of one folder, and puts its folders on the stack.
+async fn visit(
+    context: &Arc<Context>,
+    root: &Arc<JobRoot>,
+    (stop, backlog): (Stop, &Backlog),
+    stack: &mut Vec<Stop>,
+) {
+    let (spec, filter) = (&root.root, &context.config.options.filter);
+    let below = stop.below.clone();
+    let dir = spec.source_path.join_path(&below);
+    let above = stop.above;
+    stack.push(Stop {
+        emptied: true,
+        ..stop
+    });
+    let Ok(mut listing) = spec.source.list(&dir).await else {
+        return;
+    };
+    // Whether this folder is known to be another one than its copy.
+    let mut is_apart = false;
+    while let Ok(entries) = listing.next(CHUNK).await {
+        if entries.is_empty() {
+            return;
+        }
+        if let Err(error) = above.prove(&*spec.source, &dir, &*listing) {
+            // Its copy stands; what it leads to was not to be moved.
+            return context.fail(&dir, error, End::Source).await;
+        }
+        for entry in entries {
+            let Ok(metadata) = entry.metadata else { continue };
+            let path = below.join(&entry.name);
+            if is_probe(context, &entry.name, &metadata) {
+                // Best effort: the next run finds it again.
+                let _ = spec.source.remove_file(&dir.join(&entry.name)).await;
+            } else if metadata.is_dir() && filter.directory(&path) {
+                let held = match backlog.hold(&path) {
+                    Ok(held) => held,
+                    Err(error) => return context.fail(&dir, error, End::Source).await,
+                };
+                stack.push(Stop {
+                    below: path,
+                    metadata,
+                    above: Above::of(&*listing),
+                    emptied: false,
+                    _held: held,
+                });
+            } else if !metadata.is_dir() && filter.node(&path, &metadata) {
+                move_one(context, root, &path, &metadata, &mut is_apart).await;
+            }
+            if context.stopped() {
+                return;
+            }
+        }
+    }
+}
+
+/// Removes a folder of which nothing is left, if its copy is there, and is another one. The tree's
+/// own root stays.
+async fn remove_emptied(context: &Arc<Context>, root: &Arc<JobRoot>, below: &RelPath) {
+    let spec = &root.root;
+    let dir = spec.source_path.join_path(below);
+    let Some(target) = root.target_of(below).filter(|_| !dir.is_root()) else {
+        return;
+    };
+    let is_empty = async {
+        let mut listing = spec.source.list(&dir).await?;
+        Ok::<bool, Error>(listing.next(1).await?.is_empty())
+    };
+    if !is_empty.await.unwrap_or(false) {
+        return;
+    }
+    let copy = context.config.target.metadata(&target).await;
+    if !copy.is_ok_and(|copy| copy.is_dir()) {
+        return;
+    }
+    match are_two(context, root, &dir, &target).await {
+        Ok(true) => {
+            // One that is in use, or not ours to remove, may stay.
+            let _ = spec.source.remove_dir(&dir).await;
+        }
+        Ok(false) => one_folder(context, &dir),
+        Err(error) => context.fail(&dir, error, End::Source).await,
+    }
+}
+
+async fn move_one(
+    context: &Context,
+    root: &JobRoot,
+    below: &RelPath,
+    metadata: &Metadata,
+    is_apart: &mut bool,
+) {
+    let spec = &root.root;
+    let source = spec.source_path.join_path(below);
+    if context.stopped()
+        || !context
+            .copied_nodes
+            .contains(token_of(root.index, &source), metadata)
+    {
+        return;
+    }
+    let Some(target) = root.target_of(below) else {
+        return;
+    };
+    let copy = match context.config.target.metadata(&target).await {
+        Ok(copy) => copy,
+        Err(error) => return context.fail(&target, error, End::Target).await,
+    };
+    let same_kind = copy.kind == metadata.kind;
+    let same_data = metadata.kind != Kind::File || copy.size == metadata.size;
+    if source.file_name().is_some_and(|name| is_temporary(&name)) {
+        return;
+    }
+    if !same_kind || !same_data {
+        let mut error = Error::new(Op::Stat, &target, ErrorKind::Changed);
+        let sentence = "the copy is not what was copied any more; its source is not removed";
+        error.source = Some(std::io::Error::other(sentence));
+        return context.fail(&target, error, End::Target).await;
+    }
+    if !*is_apart {
+        let (dir, copies) = (source.parent(), target.parent());
+        match are_two(
+            context,
+            root,
+            &dir.unwrap_or_default(),
+            &copies.unwrap_or_default(),
+        )
+        .await
+        {
+            Ok(true) => *is_apart = true,
+            Ok(false) => return one_folder(context, &source),
+            Err(error) => return context.fail(&source, error, End::Source).await,
+        }
+    }
+    if let Err(error) = spec.source.remove_file(&source).await {
+        context.fail(&source, error, End::Source).await;
+    }
+}
+
+fn one_folder(context: &Context, source: &RelPath) {
+    let message = format!("the source {source} and its copy are one, seen in two ways");
+    let hint = "nothing is removed: the target is the source";
+    context.fatal(Fatal::new(Status::Refused, message).hint(hint));
+}
+
+/// Whether a folder and that of its copies are two: what is made in the one does not show up in the
+/// other.
+async fn are_two(context: &Context, root: &JobRoot, dir: &RelPath, copies: &RelPath) -> Result<bool, Error> {
+    for _ in 0..PROBE_TRIES {
+        if let Some(are_two) = probe(context, root, dir, copies).await? {
+            return Ok(are_two);
+        }
+    }
+    let mut error = Error::new(Op::Create, dir, ErrorKind::Changed);
+    let sentence =
+        "somebody removes each file that is made in it to see whether it is the target; nothing is removed";
+    error.source = Some(std::io::Error::other(sentence));
+    Err(error)
+}
+
+/// One try; `None` if somebody removed the file before it was looked for, or may have.
+async fn probe(
+    context: &Context,
+    root: &JobRoot,
+    dir: &RelPath,
+    copies: &RelPath,
+) -> Result<Option<bool>, Error> {
+    let tree = &root.root.source;
+    let name = context.config.nonce.probe();
+    let probe = dir.join(&name);
+    let options = OpenOptions::write(Create::New, CacheMode::Keep);
+    match tree.open(&probe, options).await {
+        Ok(file) => drop(file),
+        // Of a run that was killed.
+        Err(error) if error.kind == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    // Opened, since file systems of a network may remember for a while what is there.
+    let options = OpenOptions::read(CacheMode::Keep);
+    let shows = context
+        .config
+        .target
+        .open(&copies.join(&name), options)
+        .await
+        .map(drop);
+    match (tree.remove_file(&probe).await, shows) {
+        // Another move of this folder took it for one of a dead run.
+        (Err(gone), Err(_)) if gone.kind == ErrorKind::NotFound => Ok(None),
+        (Err(error), _) if error.kind != ErrorKind::NotFound => {
+            // The next run makes the same name, and removes it.
+            context.temporaries.must_stay();
+            Err(error)
+        }
+        (_, Err(error)) if error.kind == ErrorKind::NotFound => Ok(Some(true)),
+        // It is there, and may not be read.
+        (_, Err(error)) if error.kind != ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(Some(false)),
+    }
+}
+
+/// Whether a node of the source is what a move made to see whether both ends are two: this one, or
+/// one that was killed. A living one makes another.
+pub(crate) fn is_probe(context: &Context, name: &Name, metadata: &Metadata) -> bool {
+    context.config.options.move_source
+        && metadata.kind == Kind::File
+        && metadata.size == 0
+        && Temporary::parse(name)
+            .is_some_and(|temporary| temporary.is_probe() || temporary.nonce() == context.config.nonce)
+}

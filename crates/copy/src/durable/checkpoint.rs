@@ -1,0 +1,225 @@
+//! Checkpoints: what was written becomes durable, gets its name, and is recorded.
+//!
+//! Invariants:
+//! * One checkpoint runs at a time.
+//! * The order is flush, names, journal, counters. So what a counter shows as durable is found by
+//!   the next run, whenever this one is killed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use ropeway_plan::durability::Flush;
+use ropeway_vfs::{End, Error, ErrorKind, Timestamp, Verdict};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::durable::control::TargetFile;
+use crate::durable::loss::note_loss;
+use crate::durable::names::give_names;
+use crate::job::context::Context;
+use crate::job::outcome::{Fatal, Status};
+use crate::mutations::{self, Mutation};
+
+/// Longest time between checkpoints. A guess.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
+/// A flush that took longer is followed by another one at once. A guess.
+const LONG_FLUSH: Duration = Duration::from_millis(500);
+
+/// Runs checkpoints until the sender of `stop` is dropped. A checkpoint that has begun is finished.
+/// The first one comes at once: what is older than it is durable then, should a flush fail later.
+pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Receiver<()>) {
+    if context.durability.is_touched() {
+        checkpoint(&context).await;
+    }
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut stop => return,
+            () = context.durability.woken() => {}
+            () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
+        }
+        note_clock(&context);
+        if context.durability.has_work() {
+            checkpoint(&context).await;
+        }
+    }
+}
+
+/// Tells the journal when the wall clock was set back: change times on the target mean nothing
+/// then.
+fn note_clock(context: &Context) {
+    let was_set_back = || context.durability.clock_was_set_back();
+    if let Some(journal) = context.journal.as_ref().filter(|_| was_set_back()) {
+        context.journalled(Some(journal.clock_stepped()));
+    }
+}
+
+/// Makes everything written so far durable, names what waited for it, and records it. An error is
+/// fatal: a device that could not write back has lost data.
+#[tracing::instrument(level = "debug", skip_all)]
+pub(crate) async fn checkpoint(context: &Arc<Context>) {
+    let _one_at_a_time = context.durability.begin_checkpoint().await;
+    // After a failed flush another one may succeed: it does not bring back what was lost.
+    if context.report.failures.is_fatal() {
+        return;
+    }
+    let start = Instant::now();
+    let Some(first) = flush_written(context).await else {
+        return;
+    };
+    publish(context, &first);
+    // A long flush has written most of what came while it ran, too. A second one makes that durable
+    // at once.
+    if context.durability.has_closed_dirty()
+        && start.elapsed() > LONG_FLUSH
+        && let Some(second) = flush_written(context).await
+    {
+        publish(context, &second);
+    }
+}
+
+/// What a flush made durable, as of its begin.
+struct Flushed {
+    landed: u64,
+    files: u64,
+    before: Option<Timestamp>,
+    flush: Flush<TargetFile>,
+    in_doubt: bool,
+}
+
+/// Flushes what was written before this call, and names what waited for that. `None` after an
+/// error, which ends the job.
+async fn flush_written(context: &Arc<Context>) -> Option<Flushed> {
+    let durability = &context.durability;
+    let landed = context.report.live.bytes_landed.load(Ordering::Acquire);
+    let files = context.report.live.files_done.load(Ordering::Acquire);
+    note_clock(context);
+    let before = durability.watermark().await;
+    let (flush, names) = durability.begin_flush();
+    if mutations::is(Mutation::JournalBeforeFlush) {
+        record(context, before, &flush);
+    }
+    let doubted = AtomicBool::new(flush.in_doubt);
+    let start = Instant::now();
+    let flushed = if !context.config.durability.wants_durable() {
+        Ok(())
+    } else if !context.config.target.capabilities().page_cache {
+        durability
+            .hold_during(flush_on_server(context, &flush, &doubted))
+            .await
+    } else if flush.whole_tree {
+        durability.hold_during(context.config.target.sync()).await
+    } else {
+        durability.hold_during(flush_open(&flush)).await
+    };
+    durability.end_flush(&flush, start.elapsed());
+    if let Err(error) = flushed.or_else(|error| match mutations::is(Mutation::FailedFlushIgnored) {
+        true => Ok(()),
+        false => Err(error),
+    }) {
+        end_job(context, error).await;
+        return None;
+    }
+    let failed = give_names(context, names).await;
+    Some(Flushed {
+        landed: landed.saturating_sub(failed),
+        files,
+        before,
+        in_doubt: doubted.into_inner(),
+        flush,
+    })
+}
+
+/// Ends the job: what was written is not durable, and cannot be made durable.
+async fn end_job(context: &Context, error: Error) {
+    note_loss(context);
+    let error = write_back_failed(error);
+    let status = Status::of_error(&error, End::Target);
+    let path = error.path.clone();
+    context.fail(&path, error, End::Target).await;
+    context.fatal(match status {
+        Status::Network => Fatal::new(
+            status,
+            "the connection was lost before the server had flushed what was written",
+        )
+        .hint("run the same command again: it goes on where it stopped"),
+        _ => Fatal::new(
+            Status::TargetUnwritable,
+            "the target lost data while writing it to the device",
+        ),
+    });
+}
+
+/// Tells the journal and the counters what is durable.
+fn publish(context: &Context, flushed: &Flushed) {
+    // What is in doubt was counted as landed. The try that follows counts it anew.
+    if !context.config.durability.wants_durable() || flushed.in_doubt {
+        return;
+    }
+    record(context, flushed.before, &flushed.flush);
+    let live = &context.report.live;
+    live.bytes_durable.fetch_max(flushed.landed, Ordering::AcqRel);
+    live.files_durable.fetch_max(flushed.files, Ordering::AcqRel);
+    context.durability.confirm(&flushed.flush, live);
+}
+
+/// Tells the journal what is durable.
+fn record(context: &Context, before: Option<Timestamp>, flush: &Flush<TargetFile>) {
+    if let (Some(journal), Some(before)) = (&context.journal, before) {
+        let files = flush.files.iter().map(|file| (file.token, file.written));
+        context.journalled(Some(journal.durable(before, files.collect())));
+    }
+}
+
+/// Flushes the open files of a local target.
+async fn flush_open(flush: &Flush<TargetFile>) -> Result<(), Error> {
+    for file in &flush.files {
+        file.handle.0.sync(true).await?;
+    }
+    Ok(())
+}
+
+/// Makes durable what a server has, file by file. Finished files were flushed as they were
+/// finished. Those that are not are looked for when nothing is open any more, because the tree
+/// would flush by name, and learn nothing of what the server lost. Sets `doubted` if it lost
+/// something.
+async fn flush_on_server(
+    context: &Context,
+    flush: &Flush<TargetFile>,
+    doubted: &AtomicBool,
+) -> Result<(), Error> {
+    if flush.files.is_empty() {
+        return context.config.target.sync().await;
+    }
+    let files: Vec<_> = flush
+        .files
+        .iter()
+        .map(|file| (file.handle.clone(), file.attempt))
+        .collect();
+    let flushes = files.into_iter().map(|(file, attempt)| async move {
+        match file.0.sync(true).await {
+            Err(error) if error.verdict() == Verdict::Retry && error.kind != ErrorKind::DeviceError => {
+                context.durability.doubt(attempt);
+                doubted.store(true, Ordering::Release);
+                Ok(())
+            }
+            flushed => flushed,
+        }
+    });
+    let at_once = context.config.target.capabilities().small_in_flight.max(1);
+    let flushed: Vec<Result<(), Error>> = futures_util::stream::iter(flushes)
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    flushed.into_iter().collect()
+}
+
+/// An EIO of a flush is no passing fault: the kernel reports a lost write-back once.
+fn write_back_failed(mut error: Error) -> Error {
+    if error.kind == ErrorKind::DeviceError {
+        error.kind = ErrorKind::Gone;
+    }
+    error
+}

@@ -1,0 +1,24 @@
+//! The number of blocks of a job.
+
+use ropeway_block::Pool;
+use ropeway_plan::Engine;
+
+/// Blocks for `auto`: eight in flight for each of two files, and some that wait for the hash. 24 x
+/// 1 MiB keeps the whole process below 64 MiB.
+const BLOCKS_AUTO: usize = 24;
+/// The same if an end is a share, which may be far away: what is in flight at the start (24 MiB),
+/// and a little more. 36 were measured to be no faster.
+const BLOCKS_FAR: usize = 26;
+/// Blocks for the historic engines: one file at a time, at most 8 in flight (Vista).
+const BLOCKS_HISTORIC: usize = 10;
+
+/// Makes the pool of a job's blocks. Make it before opening the trees, so that they can register it
+/// with the kernel. `far` is whether an end is a share.
+pub fn pool_for(engine: Engine, far: bool) -> Pool {
+    let blocks = match (engine, far) {
+        (Engine::Auto, false) => BLOCKS_AUTO,
+        (Engine::Auto, true) => BLOCKS_FAR,
+        _ => BLOCKS_HISTORIC,
+    };
+    Pool::new(engine.block_size_max(), blocks)
+}

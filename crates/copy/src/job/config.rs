@@ -1,0 +1,95 @@
+//! What a job is and never changes: its options, its machine, its target, and what follows from
+//! them.
+//!
+//! Every value here is fixed before the first write. So any part of the job may read it without a
+//! lock, and two calls always agree.
+
+use std::sync::Arc;
+
+use ropeway_plan::{DurabilityPolicy, Engine, EngineCache, Nonce, Temporary};
+use ropeway_vfs::{CacheMode, Metadata, Name, Timestamp, Tree};
+
+use crate::job::environment::Environment;
+use crate::job::options::Options;
+use crate::journal::token::Token;
+
+/// From this size on, `--cache auto` leaves the page cache as it was. Smaller copies fit any cache
+/// and are often read again at once. A guess.
+const CACHE_LEAVE_MIN: u64 = 32 << 20;
+
+/// Token of the folder that tests whether the target still takes anything. A node has it only by
+/// chance.
+const PROBE: Token = 0;
+
+/// The immutable part of a job.
+pub(crate) struct JobConfig {
+    pub(crate) target: Arc<dyn Tree>,
+    pub(crate) options: Options,
+    /// What the job takes from the machine.
+    pub(crate) environment: Environment,
+    /// What the job does for durability.
+    pub(crate) durability: DurabilityPolicy,
+    /// The random part of this job's temporary names.
+    pub(crate) nonce: Nonce,
+}
+
+impl JobConfig {
+    /// Returns the temporary name of the node with this token.
+    pub(crate) fn temporary_of(&self, token: Token) -> Name {
+        self.nonce.node(token)
+    }
+
+    /// Returns the name of the folder that tests whether the target still takes anything.
+    pub(crate) fn probe_name(&self) -> Name {
+        self.temporary_of(PROBE)
+    }
+
+    /// Whether a name is a temporary one of this job.
+    pub(crate) fn is_own_temporary(&self, name: &Name) -> bool {
+        Temporary::parse(name).is_some_and(|temporary| temporary.nonce() == self.nonce)
+    }
+
+    /// Returns when a node of the target last changed, if its clock is ours and fine enough to tell
+    /// runs apart.
+    pub(crate) fn change_time(&self, found: &Metadata) -> Option<Timestamp> {
+        let can = self.target.capabilities();
+        let is_fine = can.time_granularity_ns < 1_000_000_000 && !can.remote;
+        found.changed.filter(|_| is_fine)
+    }
+
+    /// Returns the user that new nodes belong to, where the target says whom a node belongs to.
+    pub(crate) fn own_user(&self) -> Option<u32> {
+        let can = self.target.capabilities();
+        (can.owners && !can.remote).then_some(self.environment.user)
+    }
+
+    /// Whether extended attributes of a node are worth reading: the source may have some, and the
+    /// target takes some or their loss must be reported. (Batches report what a local target loses
+    /// of local files.)
+    pub(crate) fn wants_xattrs(&self, source: &dyn Tree, metadata: &Metadata) -> bool {
+        let can = source.capabilities();
+        let may_have = can.takes_xattrs() || !can.remote;
+        let of_use = self.target.capabilities().takes_xattrs() || can.remote;
+        self.options.preserve.xattrs && may_have && of_use && metadata.has_xattrs != Some(false)
+    }
+
+    /// Whether small files may be copied whole by one call.
+    pub(crate) fn may_batch(&self) -> bool {
+        self.options.engine == Engine::Auto && !self.options.inplace
+    }
+
+    /// Returns how both ends treat the page cache for a file of this size.
+    pub(crate) fn cache_of(&self, size: u64) -> EngineCache {
+        let mut cache = self.options.engine.cache(size, self.options.cache);
+        for end in [&mut cache.source, &mut cache.target] {
+            if *end == CacheMode::Auto {
+                *end = if size >= CACHE_LEAVE_MIN {
+                    CacheMode::Leave
+                } else {
+                    CacheMode::Keep
+                };
+            }
+        }
+        cache
+    }
+}

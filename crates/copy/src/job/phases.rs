@@ -1,0 +1,223 @@
+//! The phases of a job, in order.
+//!
+//! ```text
+//!   count and check -> sweep -> copy -> delete (mirror) -> flush -> read back -> remove (move) -> watch -> sweep
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ropeway_vfs::End;
+use ropeway_vfs::event::{Event, Phase};
+
+use crate::delete::mirror::{check_deletions, delete_extra};
+use crate::delete::moved::remove_moved;
+use crate::durable::checkpoint::checkpoint;
+use crate::durable::loss::hear_of_losses;
+use crate::job::context::{Context, summarize};
+use crate::job::outcome::{Fatal, Outcome, Status};
+use crate::job::pass::copy_roots;
+use crate::job::root::JobRoot;
+use crate::job::stall::watch_for_stall;
+use crate::job::watch::{begin_watch, follow};
+use crate::mutations::{self, Mutation};
+use crate::sweep::begin::sweep_before;
+use crate::sweep::end::sweep_after;
+use crate::verify::manifest::{ManifestError, publish_manifest};
+use crate::verify::read_back::read_back;
+use crate::verify::repair::repair;
+use crate::walk::count::{count_beside, preflight};
+
+#[derive(Default)]
+pub(crate) struct Times {
+    perceived: Duration,
+    durable: Option<Duration>,
+    verified: Option<Duration>,
+}
+
+/// Runs all phases of a job.
+pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Times {
+    let mut times = Times::default();
+    if let Err(fatal) = before(context, roots).await {
+        context.fatal(fatal);
+        return times;
+    }
+    let watches = if context.config.options.watch && !context.config.options.dry_run {
+        match begin_watch(roots).await {
+            Ok(watches) => Some(watches),
+            Err(error) => {
+                context.fatal(Fatal::from_error(&error, End::Source));
+                return times;
+            }
+        }
+    } else {
+        None
+    };
+    context.report.emit(Event::Phase {
+        phase: Phase::Copying,
+    });
+    let counting = context
+        .config
+        .options
+        .count
+        .then(|| tokio::spawn(count_beside(Arc::clone(context), roots.to_vec())));
+    let watching = context
+        .config
+        .options
+        .timeout
+        .map(|timeout| tokio::spawn(watch_for_stall(Arc::clone(context), roots.to_vec(), timeout)));
+    let landed = copy_roots(context, roots).await;
+    for beside in [counting, watching].into_iter().flatten() {
+        beside.abort();
+    }
+    if context.config.options.delete.is_some() {
+        for root in roots {
+            delete_extra(context, root).await;
+        }
+        // The user agreed to the deletions of the first pass only.
+        if let Some(guard) = &mut *context.delete_guard.lock() {
+            guard.agreed = None;
+        }
+    }
+    times.perceived = landed;
+    if !context.config.options.dry_run {
+        settle(context, &mut times).await;
+        verify_phase(context, roots, &mut times).await;
+        let is_safe = times.durable.is_some() && context.report.failures.differences() == 0;
+        if context.config.options.move_source && is_safe && !context.stopped() {
+            for root in roots {
+                remove_moved(context, root).await;
+            }
+        }
+    }
+    write_manifest(context, roots);
+    if let Some(watches) = watches
+        && !context.stopped()
+    {
+        follow(context, watches).await;
+    }
+    sweep_after(context).await;
+    context.report.emit(Event::Phase { phase: Phase::Done });
+    times
+}
+
+/// Runs what must succeed before the first write.
+async fn before(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fatal> {
+    hear_of_losses(context).await;
+    if context.config.options.preflight || context.config.options.delete.is_some() {
+        context.report.emit(Event::Phase {
+            phase: Phase::Preflight,
+        });
+        preflight(context, roots).await?;
+    }
+    if context.config.options.delete.is_some() {
+        check_deletions(context, roots).await?;
+    }
+    sweep_before(context, roots).await;
+    Ok(())
+}
+
+/// Makes everything durable.
+async fn settle(context: &Arc<Context>, times: &mut Times) {
+    if !context.config.durability.wants_durable() {
+        return;
+    }
+    // Files that were equal may have been written by others and may not be durable yet.
+    let found_equal = context.report.live.files_skipped.load(Ordering::Relaxed) > 0;
+    if found_equal && context.config.target.capabilities().page_cache {
+        context.durability.touch();
+    }
+    if !context.report.failures.is_fatal() {
+        checkpoint(context).await;
+        if context.durability.is_touched() && !mutations::is(Mutation::NamesNotFlushed) {
+            checkpoint(context).await;
+        }
+    }
+    if !context.report.failures.is_fatal() {
+        times.durable = Some(context.report.live.elapsed());
+    }
+}
+
+async fn verify_phase(context: &Arc<Context>, roots: &[Arc<JobRoot>], times: &mut Times) {
+    let (Some(hashes), true) = (&context.hashes, context.config.options.verify.read_back) else {
+        return;
+    };
+    if context.stopped() {
+        return;
+    }
+    context.report.emit(Event::Phase {
+        phase: Phase::Verifying,
+    });
+    let begin = context.report.live.elapsed();
+    match hashes.flush() {
+        Ok(spool) => {
+            let differing = read_back(context, spool).await;
+            repair(context, roots, hashes, differing).await;
+        }
+        Err(error) => {
+            context.fatal(Fatal::new(
+                Status::Differs,
+                format!("nothing was verified: {error}"),
+            ));
+        }
+    }
+    times.verified = Some(context.report.live.elapsed().saturating_sub(begin));
+}
+
+fn write_manifest(context: &Context, roots: &[Arc<JobRoot>]) {
+    let (Some(hashes), Some(manifest)) = (&context.hashes, &context.config.options.verify.manifest) else {
+        return;
+    };
+    if context.stopped() {
+        return;
+    }
+    let prefix = match roots {
+        [root] => root.root.target_path.clone(),
+        _ => Default::default(),
+    };
+    let published = hashes
+        .flush()
+        .map_err(ManifestError::from)
+        .and_then(|spool| publish_manifest(spool, manifest, &prefix));
+    if let Err(error) = published {
+        context.fatal(Fatal::new(
+            Status::TargetUnwritable,
+            format!("cannot write the manifest {}: {error}", manifest.display()),
+        ));
+    }
+}
+
+/// Removes the journal of a finished job, and returns how the job ended.
+pub(crate) fn conclude(context: &Context, times: &Times) -> Outcome {
+    let mut summary = summarize(context);
+    summary.perceived = times.perceived;
+    summary.durable = times.durable;
+    summary.verified = times.verified;
+    let interrupted = context.cancel.is_cancelled() && !context.report.failures.is_fatal();
+    let status = match context.report.failures.status(summary.counters.files_done) {
+        Status::Done | Status::SomeFailed if interrupted && !context.watch_ended() => Status::Interrupted,
+        status => status,
+    };
+    if let Some(hashes) = &context.hashes {
+        hashes.remove();
+    }
+    let fatal = context.report.failures.take_fatal();
+    if let Some(journal) = &context.journal
+        && fatal.is_none()
+        && !interrupted
+        && !context.temporaries.keep_journal()
+        // The next run must not take a half overwritten file for an old version.
+        && context.kept_versions.is_empty()
+    {
+        // A journal that stays costs the next run only a look.
+        let _ = journal.finish();
+    }
+    let (fatal, hint) = fatal.map_or((None, None), |fatal| (Some(fatal.message), fatal.hint));
+    Outcome {
+        summary,
+        status,
+        fatal,
+        hint,
+    }
+}

@@ -1,0 +1,193 @@
+//! Builds the shared state of a job from what it is asked to do.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ropeway_block::Pool;
+use ropeway_plan::{Durability, DurabilityPolicy, Engine, NameMap, Nonce, Rules, TimeGranularity, Tuner};
+use ropeway_vfs::{CacheMode, Tree};
+use tokio_util::sync::CancellationToken;
+
+use crate::delete::copied_nodes::CopiedNodes;
+use crate::durable::control::DurabilityControl;
+use crate::job::config::JobConfig;
+use crate::job::context::Context;
+use crate::job::counters::Live;
+use crate::job::environment::Environment;
+use crate::job::options::{Options, Root};
+use crate::job::outcome::{Fatal, Status};
+use crate::job::report::{EventSink, Report};
+use crate::job::resources::Resources;
+use crate::job::root::JobRoot;
+use crate::job::spec::JobSpec;
+use crate::journal::begin::begin_journal;
+use crate::journal::open::Journal;
+use crate::mutations::{self, Mutation};
+use crate::name::kept_versions::KeptVersions;
+use crate::sweep::temporaries::Temporaries;
+use crate::transfer::link_table::LinkTable;
+use crate::transfer::pipeline::SmallFilePipeline;
+use crate::verify::hashes::Hashes;
+use crate::walk::listing_cache::ListingCache;
+
+/// Largest number of blocks in flight that the tuner may choose.
+const DEPTH_MAX: usize = 12;
+/// Files that go through blocks at once: enough to overlap the opening of one with the data of
+/// others.
+const STREAMS: usize = 2;
+/// The same when nothing waits for the device. Then processor time and short waits dominate, and
+/// more overlap helps. (Measured: 3,000 files, 3 GiB, between two caches: 1.7 s with 2, 0.6 s with
+/// 8.)
+const STREAMS_CACHED: usize = 8;
+/// The same when every file goes through blocks, because the trees have no same-side path. Most
+/// files are small then, and latency counts.
+const STREAMS_MANY: usize = 16;
+
+/// Opens the journal and builds the shared state of a job, and its roots.
+///
+/// # Errors
+/// The job cannot begin. Nothing was touched but the journal.
+pub(crate) fn prepare(
+    spec: JobSpec,
+    (live, cancel, pool): (Arc<Live>, CancellationToken, Pool),
+    sink: EventSink,
+) -> Result<(Arc<Context>, Vec<Arc<JobRoot>>), Fatal> {
+    let JobSpec {
+        roots,
+        target,
+        options,
+        environment,
+        journal,
+    } = spec;
+    let journal = journal.filter(|_| !options.dry_run);
+    let durability = durability_of(&options, &*target);
+    let (journal, nonce) = begin_journal(journal, &environment, durability.names_are_durable())?;
+    let tree_dirty = options.durability != Durability::None && target.capabilities().page_cache;
+    let roots: Vec<_> = roots
+        .into_iter()
+        .zip(0..)
+        .map(|(root, index)| Arc::new(job_root(root, index, &*target, &options)))
+        .collect();
+    let hashes = hashes_of(&options, &environment, journal.as_ref(), nonce)?;
+    let resources = resources_of(&*target, &roots, &options, pool);
+    let context = Context {
+        temporaries: Temporaries::new(&target, (nonce, &environment.boot_id), journal.as_ref(), &roots),
+        durability: DurabilityControl::new(options.dirty_max, environment.clock.clone(), tree_dirty),
+        report: Report::new(sink, live, options.report_items || options.dry_run),
+        resources,
+        copied_nodes: CopiedNodes::remembered(options.move_source),
+        listing_cache: ListingCache::new(),
+        link_table: LinkTable::default(),
+        delete_guard: Mutex::default(),
+        kept_versions: KeptVersions::default(),
+        config: JobConfig {
+            target,
+            options,
+            environment,
+            durability,
+            nonce,
+        },
+        cancel,
+        journal,
+        hashes,
+    };
+    Ok((Arc::new(context), roots))
+}
+
+fn durability_of(options: &Options, target: &dyn Tree) -> DurabilityPolicy {
+    let is_server = !target.capabilities().page_cache;
+    let policy = DurabilityPolicy::new(options.durability, is_server, options.inplace);
+    match mutations::is(Mutation::RenameBeforeFlush) {
+        true => policy.with_early_names(),
+        false => policy,
+    }
+}
+
+fn resources_of(target: &dyn Tree, roots: &[Arc<JobRoot>], options: &Options, pool: Pool) -> Resources {
+    let historic = options.engine != Engine::Auto;
+    // Without a same-side path many small files are in flight through blocks; the pool still bounds
+    // memory.
+    let many = !historic && !same_side(target, roots);
+    let streams = if many { STREAMS_MANY } else { streams_of(options) };
+    let small_files = match many {
+        true => SmallFilePipeline::between(target, roots),
+        false => None,
+    };
+    let block_size = options.engine.block_size_max();
+    let trees = roots.iter().map(|root| &*root.root.source).chain([target]);
+    let wanted = trees.map(|tree| tree.capabilities().blocks_in_flight).max();
+    let tuner = match wanted {
+        // A long line is full from the first second only if enough is requested at once. The depth
+        // of the client itself follows the line.
+        Some(depth @ 1..) if !historic => Tuner::new(block_size, depth).starting_deep().pinned(),
+        _ => Tuner::new(block_size, DEPTH_MAX),
+    };
+    let batches = target.capabilities().batches_in_flight.max(1);
+    Resources::new((pool, tuner), batches, streams, small_files)
+}
+
+/// Returns the number of files that go through blocks at once.
+fn streams_of(options: &Options) -> usize {
+    match options.durability {
+        _ if options.engine != Engine::Auto => 1,
+        Durability::None if options.cache == CacheMode::Keep => STREAMS_CACHED,
+        _ => STREAMS,
+    }
+}
+
+/// Whether batches between these trees stay on one side. Asks with an empty batch.
+fn same_side(target: &dyn Tree, roots: &[Arc<JobRoot>]) -> bool {
+    roots.iter().all(|root| {
+        let probe = ropeway_vfs::Batch {
+            source_dir: root.root.source_path.clone(),
+            target_dir: root.root.target_path.clone(),
+            items: Vec::new(),
+            preserve: Default::default(),
+            cache: Default::default(),
+            hash: false,
+            sync_each: false,
+        };
+        target.copy_batch(&*root.root.source, probe).is_ok()
+    })
+}
+
+fn job_root(root: Root, index: u64, target: &dyn Tree, options: &Options) -> JobRoot {
+    let rules = Rules {
+        update: options.update,
+        ignore_existing: options.ignore_existing,
+        checksum: options.checksum,
+        force: options.force,
+        replace_special: options.delete.is_some(),
+        devices: options.devices,
+        granularity: TimeGranularity::between(root.source.capabilities(), target.capabilities())
+            .with_window(options.modify_window),
+        ..Rules::between(root.source.capabilities(), target.capabilities())
+    };
+    let names = NameMap::new(root.source.capabilities(), target.capabilities(), options.names);
+    JobRoot {
+        index,
+        whole: (root.source_path.clone(), root.target_path.clone()),
+        root,
+        rules,
+        names,
+    }
+}
+
+fn hashes_of(
+    options: &Options,
+    environment: &Environment,
+    journal: Option<&Journal>,
+    nonce: Nonce,
+) -> Result<Option<Hashes>, Fatal> {
+    if (!options.verify.read_back && options.verify.manifest.is_none()) || options.dry_run {
+        return Ok(None);
+    }
+    let folder = journal.and_then(Journal::folder).unwrap_or(&environment.scratch);
+    let path = folder.join(format!("hashes-{:016x}-{}", nonce.0, std::process::id()));
+    Hashes::create(path).map(Some).map_err(|error| {
+        Fatal::new(
+            Status::TargetUnwritable,
+            format!("cannot keep the hashes: {error}"),
+        )
+    })
+}

@@ -1,0 +1,35 @@
+//! One root of a job: a node of a source tree, its place on the target, and the rules between both
+//! trees.
+
+use ropeway_plan::{NameMap, Rules};
+use ropeway_vfs::RelPath;
+
+use crate::job::options::Root;
+
+/// A root, with what follows from its two trees.
+pub(crate) struct JobRoot {
+    pub(crate) index: u64,
+    pub(crate) root: Root,
+    /// Paths of the whole root on both ends. If a watch copies a part of it, the paths of `root`
+    /// lie below. Filters are relative to these.
+    pub(crate) whole: (RelPath, RelPath),
+    pub(crate) rules: Rules,
+    pub(crate) names: NameMap,
+}
+
+impl JobRoot {
+    /// Whether this is a part of a root, in a round of a watch.
+    pub(crate) fn is_part(&self) -> bool {
+        self.whole.0 != self.root.source_path
+    }
+
+    /// Returns the path on the target of a node given relative to the root. `None` if the target
+    /// cannot hold one of the names.
+    pub(crate) fn target_of(&self, below: &RelPath) -> Option<RelPath> {
+        below
+            .components()
+            .try_fold(self.root.target_path.clone(), |path, name| {
+                self.names.map(&name).ok().map(|mapped| path.join(&mapped.name))
+            })
+    }
+}

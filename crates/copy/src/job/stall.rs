@@ -1,0 +1,63 @@
+//! Stops a job that hangs.
+//!
+//! Each file has its own time-out. This one covers what hangs outside of files: a folder, or a
+//! whole volume. Progress is anything that is done, not only bytes: entries listed, folders
+//! finished, attributes set.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::job::context::Context;
+use crate::job::outcome::{Fatal, Status};
+use crate::job::pass::STOP_WAIT_MAX;
+use crate::job::root::JobRoot;
+
+/// Number of time-outs without progress after which the job counts as hanging. A request that ends
+/// by itself needs one. A guess.
+const TIMEOUTS: u32 = 4;
+/// Number of looks before the job is stopped.
+const LOOKS: u32 = 8;
+
+/// Stops the job if it makes no progress for [`TIMEOUTS`] times `timeout`.
+pub(crate) async fn watch_for_stall(context: Arc<Context>, roots: Vec<Arc<JobRoot>>, timeout: Duration) {
+    let live = &context.report.live;
+    let done = || {
+        [
+            &live.bytes_read,
+            &live.bytes_sent,
+            &live.bytes_landed,
+            &live.bytes_durable,
+            &live.files_done,
+            &live.files_skipped,
+            &live.files_failed,
+            &live.directories,
+            &live.walked_files,
+            &live.counted_files,
+            &live.listed,
+            &live.retries,
+        ]
+        .map(|counter| counter.load(Ordering::Relaxed))
+    };
+    let (mut last, mut since) = (done(), live.elapsed());
+    let timeout = timeout * TIMEOUTS + STOP_WAIT_MAX;
+    while context.sleep(timeout / LOOKS).await {
+        let now = done();
+        if now != last {
+            (last, since) = (now, live.elapsed());
+        } else if live.elapsed().saturating_sub(since) >= timeout {
+            let message = format!("nothing moved for {} s", timeout.as_secs());
+            let hint = "look whether the source and the target still answer; --timeout sets how long to wait";
+            return context.fatal(Fatal::new(status(&context, &roots), message).hint(hint));
+        }
+    }
+}
+
+/// Returns the status of a job that hangs: that of the network, if an end is a server.
+fn status(context: &Context, roots: &[Arc<JobRoot>]) -> Status {
+    let is_remote = |root: &Arc<JobRoot>| root.root.source.capabilities().remote;
+    match context.config.target.capabilities().remote || roots.iter().any(is_remote) {
+        true => Status::Network,
+        false => Status::TargetUnwritable,
+    }
+}

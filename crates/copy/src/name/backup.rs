@@ -1,0 +1,308 @@
+//! Keeps what is replaced or deleted under another name.
+//!
+//! As with `rsync --backup-dir`, the newest version replaces the one before, file by file. A folder
+//! that is deleted a second time is merged into its backup. If an older backup is of another kind
+//! (a file where a folder must be kept, or the reverse), it stays and gets a number (`name.~1~`).
+
+use std::sync::Arc;
+
+use ropeway_plan::{MadeNode, Version, Visibility};
+use ropeway_vfs::{
+    CacheMode, Create, Error, ErrorKind, File, Metadata, MetadataChange, Name, Op, OpenOptions, Preserve,
+    RelPath,
+};
+
+use crate::delete::above::Above;
+use crate::delete::clear::clear;
+use crate::job::context::Context;
+use crate::job::options::Backup;
+use crate::journal::token::Token;
+use crate::place::mark::mark_folder;
+use crate::place::task::FileTask;
+
+/// Largest number of numbered backups of one name. A guess that nobody reaches.
+const NUMBER_MAX: u32 = 10_000;
+/// Entries taken from a listing at once.
+const CHUNK: usize = 1024;
+
+/// Keeps what is about to be replaced, if the user wants that. It gets one more link, so that its
+/// name is never free.
+pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<(), Error> {
+    let (Some(backup), Some(existing)) = (&context.config.options.backup, &task.existing) else {
+        return Ok(());
+    };
+    // Nothing in a hidden folder belongs to the user.
+    if existing.is_dir() || task.folder.visibility() == Visibility::Hidden {
+        return Ok(());
+    }
+    let path = task.folder.path().join(&task.name);
+    let kept = place(context, backup, &path).await?;
+    if is_kept_already(context, task, &kept).await? {
+        return Ok(());
+    }
+    free(context, backup, &kept, false).await?;
+    match context.config.target.remove_file(&kept).await {
+        Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    match context.config.target.make_hard_link(&path, &kept).await {
+        Err(error) if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {
+            context.config.target.rename(&path, &kept, true).await
+        }
+        result => result,
+    }
+}
+
+/// Whether the backup holds the user's version already. Then an earlier run made the copy that
+/// stands in its place.
+async fn is_kept_already(context: &Context, task: &FileTask, kept: &RelPath) -> Result<bool, Error> {
+    if !task.existing_is_own {
+        return Ok(false);
+    }
+    match context.config.target.metadata(kept).await {
+        Ok(found) => Ok(!found.is_dir()),
+        Err(error) if error.kind.is_absence() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Moves what stands at `path` to the place of its backup. A folder is moved with everything in it;
+/// `above` is where it was found. A link that a server follows is moved as it is.
+///
+/// # Errors
+/// The place cannot be made, or a rename failed. What was not moved is where it was.
+pub(crate) async fn move_to_backup(
+    context: &Context,
+    backup: &Backup,
+    path: &RelPath,
+    above: Option<Above>,
+) -> Result<(), Error> {
+    let kept = place(context, backup, path).await?;
+    // A folder to merge is visited twice: first for its content, then for itself.
+    let mut stack = vec![(path.clone(), kept, above, false)];
+    while let Some((from, to, above, emptied)) = stack.pop() {
+        if context.stopped() {
+            return Err(Error::new(Op::Rename, path, ErrorKind::Cancelled));
+        }
+        if emptied {
+            context.config.target.remove_dir(&from).await?;
+            continue;
+        }
+        let merges = free(context, backup, &to, above.is_some()).await?;
+        let Some(above) = above.filter(|_| merges) else {
+            context.config.target.rename(&from, &to, above.is_none()).await?;
+            continue;
+        };
+        let mut listing = context.config.target.list(&from).await?;
+        let mut entries = listing.next(CHUNK).await?;
+        if above.prove(&*context.config.target, &from, &*listing).is_err() {
+            free(context, backup, &to, false).await?;
+            context.config.target.rename(&from, &to, false).await?;
+            continue;
+        }
+        stack.push((from.clone(), to.clone(), None, true));
+        while !entries.is_empty() {
+            for entry in entries {
+                let is_dir = entry.metadata?.is_dir();
+                let above = is_dir.then(|| Above::of(&*listing));
+                stack.push((from.join(&entry.name), to.join(&entry.name), above, false));
+            }
+            entries = listing.next(CHUNK).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Renames an older backup of another kind. Returns whether one of the same kind stands there.
+async fn free(context: &Context, backup: &Backup, kept: &RelPath, is_dir: bool) -> Result<bool, Error> {
+    let older = match context.config.target.metadata(kept).await {
+        Ok(older) => older,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if older.is_dir() == is_dir {
+        return Ok(true);
+    }
+    let refused = || Error::new(Op::Rename, kept, ErrorKind::AlreadyExists);
+    let name = kept.file_name().ok_or_else(refused)?;
+    let (stem, suffix) = match backup {
+        Backup::Suffix(suffix) => (
+            name.as_bytes().strip_suffix(&**suffix).unwrap_or(name.as_bytes()),
+            &**suffix,
+        ),
+        Backup::Directory { .. } => (name.as_bytes(), &b""[..]),
+    };
+    for number in 1..=NUMBER_MAX {
+        let numbered = [stem, format!(".~{number}~").as_bytes(), suffix].concat();
+        let numbered = Name::new(&numbered).ok_or_else(refused)?;
+        let numbered = kept.parent().unwrap_or_default().join(&numbered);
+        match context.config.target.rename(kept, &numbered, false).await {
+            Err(error) if matches!(error.kind, ErrorKind::AlreadyExists | ErrorKind::NotEmpty) => {}
+            renamed => return renamed.map(|()| false),
+        }
+    }
+    Err(refused())
+}
+
+/// Returns the place of a backup, as `rsync --backup-dir` has it, and makes its folders.
+async fn place(context: &Context, backup: &Backup, path: &RelPath) -> Result<RelPath, Error> {
+    let misnamed = || Error::new(Op::Rename, path, ErrorKind::NameRefused);
+    let (base, top) = match backup {
+        Backup::Suffix(suffix) => {
+            let name = path.file_name().ok_or_else(misnamed)?;
+            let name = Name::new(&[name.as_bytes(), suffix].concat()).ok_or_else(misnamed)?;
+            return Ok(path.parent().unwrap_or_default().join(&name));
+        }
+        Backup::Directory { base, top } => (base, top),
+    };
+    let mut at = RelPath::root();
+    let kept = base.join_path(&path.strip_prefix(top).ok_or_else(misnamed)?);
+    let parent = kept.parent().unwrap_or_default();
+    for name in parent.components() {
+        at = at.join(&name);
+        match context.config.target.make_dir(&at, 0o755).await {
+            Ok(()) => {}
+            Err(error) if error.kind == ErrorKind::AlreadyExists => {
+                // An older backup may be a file where a folder is needed now. What lies above the
+                // backups may not.
+                let is_backup = at.strip_prefix(base).is_some_and(|below| !below.is_root());
+                if is_backup && !free(context, backup, &at, true).await? {
+                    context.config.target.make_dir(&at, 0o755).await?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(kept)
+}
+
+/// Copies a file that is about to be overwritten in place. The copy is durable under its name
+/// before the first byte changes. Each version is kept once. What a killed run left half written is
+/// no version.
+///
+/// # Errors
+/// The copy cannot be made. Nothing was overwritten.
+pub(crate) async fn copy_to_backup(
+    context: &Context,
+    task: &FileTask,
+    (source, version): (&Metadata, &Version),
+) -> Result<(), Error> {
+    let (Some(backup), Some(existing)) = (&context.config.options.backup, &task.existing) else {
+        return Ok(());
+    };
+    let token = task.token();
+    if context.kept_versions.contains(token) {
+        return Ok(());
+    }
+    if was_begun(context, token, existing, source) {
+        overwrites(context, token, existing, version);
+        return Ok(());
+    }
+    let path = task.folder.path().join(&task.name);
+    let kept = place(context, backup, &path).await?;
+    if is_kept_already(context, task, &kept).await? {
+        overwrites(context, token, existing, version);
+        return Ok(());
+    }
+    free(context, backup, &kept, false).await?;
+    mark_folder(context, &task.folder);
+    let temporary = task.folder.path().join(&context.config.temporary_of(token));
+    let copied = async {
+        copy_file(context, &path, &temporary, existing).await?;
+        context.config.target.rename(&temporary, &kept, true).await?;
+        context
+            .config
+            .target
+            .sync_dir(&kept.parent().unwrap_or_default())
+            .await
+    };
+    if let Err(error) = copied.await {
+        // Best effort. The caller reports the failure.
+        let _ = context.config.target.remove_file(&temporary).await;
+        return Err(error);
+    }
+    context.durability.touch();
+    overwrites(context, token, existing, version);
+    Ok(())
+}
+
+/// Records that a file is about to be overwritten and that its old content is kept. If this run is
+/// killed, the next one takes what is left for no version.
+fn overwrites(context: &Context, token: Token, existing: &Metadata, version: &Version) {
+    if let Some(journal) = &context.journal {
+        let made = MadeNode::of(existing, context.config.target.capabilities().stable_ids);
+        let begun = journal
+            .file_begun(token, *version, 0, Some(made))
+            .and_then(|()| journal.sync());
+        context.journalled(Some(begun));
+    }
+    context.kept_versions.add(token);
+}
+
+/// Whether an earlier run overwrote this very file and did not make it durable.
+fn was_begun(context: &Context, token: Token, existing: &Metadata, source: &Metadata) -> bool {
+    let record = context
+        .journal
+        .as_ref()
+        .and_then(|journal| journal.memory().file(token));
+    // A finished file that the journal still knows may not be durable: a power cut can leave it
+    // half written as well.
+    record.is_some_and(|record| record.target.is_some_and(|made| made.is(existing, source)))
+}
+
+/// Copies a file of the target with its attributes, and makes the copy durable.
+async fn copy_file(
+    context: &Context,
+    from: &RelPath,
+    to: &RelPath,
+    existing: &Metadata,
+) -> Result<(), Error> {
+    let tree = &context.config.target;
+    let source = tree.open(from, OpenOptions::read(CacheMode::Keep)).await?;
+    clear(context, to).await?;
+    let options = OpenOptions::write(Create::New, CacheMode::Keep);
+    let target = tree.open(to, options).await?;
+    if !target.reflink_from(&*source).await? {
+        copy_data(context, &source, &target).await?;
+    }
+    let xattrs = match tree.capabilities().takes_xattrs() {
+        true => Some(source.xattrs().await?),
+        false => None,
+    };
+    let mut change = MetadataChange::of(existing, &Preserve::default(), xattrs);
+    if !tree.capabilities().creation_times {
+        change.created = None;
+    }
+    context.report.lose(&target.finish(&change, true).await?);
+    Ok(())
+}
+
+async fn copy_data(context: &Context, source: &Arc<dyn File>, target: &Arc<dyn File>) -> Result<(), Error> {
+    let size = source.metadata().await?.size;
+    let mut at = 0;
+    while let Some(extent) = source.next_extent(at).await? {
+        let end = (extent.offset + extent.length).min(size);
+        at = extent.offset;
+        while at < end {
+            if context.stopped() {
+                return Err(Error::new(Op::Read, source.path(), ErrorKind::Cancelled));
+            }
+            let block = context.resources.pool.get().await;
+            let length = usize::try_from(end - at)
+                .unwrap_or(usize::MAX)
+                .min(block.capacity());
+            let (block, read) = source.read_at(block, at, length).await;
+            read?;
+            let read = block.len() as u64;
+            if read == 0 {
+                break;
+            }
+            target.write_at(block.freeze(), at).await?;
+            at += read;
+        }
+        if at < end {
+            break;
+        }
+    }
+    target.set_len(size).await
+}

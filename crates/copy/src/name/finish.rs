@@ -1,0 +1,202 @@
+//! Finishes folders of the target when they are full.
+//!
+//! The finisher sets the attributes of a folder (times last, so that nothing below changes them any
+//! more), names it if it has a temporary name, and releases its parent. So folders finish from the
+//! leaves up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_vfs::{End, EndError, Error, ErrorKind, Loss, MetadataChange, Name, Op, RelPath, Verdict};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::Instrument as _;
+
+use crate::durable::control::WaitingName;
+use crate::job::context::Context;
+use crate::journal::token::token_of;
+use crate::name::folder::{has_name, name_folder};
+use crate::place::folder::{Folder, FolderInner};
+
+/// Finishes folders as they are released, until every sender is gone. The channel is unbounded, but
+/// holds no more than the folders that are being filled.
+pub(crate) async fn run_finisher(context: Arc<Context>, mut folders: mpsc::UnboundedReceiver<FolderInner>) {
+    let at_once = if context.resources.needs_many_calls() {
+        FINISHED_AT_ONCE
+    } else {
+        1
+    };
+    let mut running = JoinSet::new();
+    while let Some(folder) = folders.recv().await {
+        while running.len() >= at_once {
+            running.join_next().await;
+        }
+        let context = Arc::clone(&context);
+        running.spawn(async move { finish(&context, folder).await }.in_current_span());
+    }
+    while running.join_next().await.is_some() {}
+}
+
+/// Number of folders finished at once if each takes two round trips. The order does not depend on
+/// it: a folder is sent only after everything in it.
+const FINISHED_AT_ONCE: usize = 64;
+
+#[tracing::instrument(name = "folder", level = "debug", skip_all, fields(path = %folder.shown))]
+async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
+    if !context.stopped() && !context.config.options.dry_run {
+        let change = change_of(context, &mut folder).await;
+        let was_staged = folder.staging.is_some();
+        let staging = named_in(context, &mut folder);
+        if was_staged && staging.is_none() {
+            let mut error = Error::new(Op::Rename, &folder.shown, ErrorKind::NotEmpty);
+            let why = "it keeps its temporary name, since what a failure left in it cannot be removed; run the same command again";
+            error.source = Some(std::io::Error::other(why));
+            context.fail(&folder.shown, error, End::Target).await;
+        }
+        match (change, staging) {
+            (Some(change), Some(((_, to), parent))) if !context.config.durability.names_wait() => {
+                finish_named(context, &folder, &change, (&parent, &to)).await;
+            }
+            (change, staging) => {
+                if let Some(change) = change {
+                    let set = set_attributes(context, &folder.path, &change).await;
+                    has_attributes(context, &folder.shown, set).await;
+                }
+                if let Some(((from, to), parent)) = staging {
+                    name(context, &parent, from, to).await;
+                }
+            }
+        }
+    }
+    context.report.live.directories.fetch_add(1, Ordering::Relaxed);
+    drop(folder.parent.take());
+    if let Some(done) = folder.done.take() {
+        let _ = done.send(());
+    }
+}
+
+/// Returns the temporary and the final name of a folder, and its parent. `None` for a doubtful
+/// folder, which waits for the next run, and for one that has its name.
+fn named_in(context: &Context, folder: &mut FolderInner) -> Option<((Name, Name), Arc<Folder>)> {
+    let staging = folder.staging.take().zip(folder.parent.clone());
+    if !folder.is_doubtful.load(Ordering::Acquire) {
+        return staging;
+    }
+    match (&staging, &folder.parent) {
+        (Some(_), _) => {
+            context.temporaries.must_stay();
+        }
+        (None, Some(parent)) => parent.doubt(),
+        (None, None) => {}
+    }
+    None
+}
+
+/// Returns the attributes that a folder gets from its source.
+async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<MetadataChange> {
+    let metadata = folder.metadata.take()?;
+    let early = match folder.xattrs.take() {
+        Some(early) => early.answer().await,
+        None => None,
+    };
+    let xattrs = if early.is_some() {
+        early
+    } else if context.config.wants_xattrs(&*folder.root.root.source, &metadata) {
+        match folder.root.root.source.xattrs(&folder.source_path).await {
+            Ok(xattrs) => Some(xattrs),
+            Err(error) => {
+                context.fail(&folder.shown, error, End::Source).await;
+                None
+            }
+        }
+    } else {
+        None
+    };
+    // Servers give a new folder no extended attributes. Asking for them would cost a round trip.
+    let is_new = folder.existing.is_none() && context.config.target.capabilities().remote;
+    let xattrs = xattrs.filter(|xattrs| !is_new || !xattrs.is_empty());
+    let mut change = context.change_of(&metadata, xattrs);
+    if change.mode.is_none() && folder.existing.is_none() && context.config.target.capabilities().modes {
+        change.mode = Some(0o755);
+    }
+    Some(change)
+}
+
+/// Sets the attributes of a folder. Tries again after an error that may pass.
+async fn set_attributes(
+    context: &Context,
+    path: &RelPath,
+    change: &MetadataChange,
+) -> Result<Vec<Loss>, Error> {
+    let attempt = || async {
+        let set = context.config.target.set_metadata(path, change).await;
+        set.map_err(EndError::on_target)
+    };
+    let set = context.with_retries(token_of(0, path), attempt).await;
+    set.map_err(|failed| failed.error)
+}
+
+/// Counts the result of setting the attributes of a folder.
+async fn has_attributes(context: &Context, shown: &RelPath, set: Result<Vec<Loss>, Error>) {
+    match set {
+        Ok(losses) => context.report.lose(&losses),
+        Err(error) => context.fail(shown, error, End::Target).await,
+    }
+    context.durability.touch();
+}
+
+/// Sets the attributes and the final name at once.
+async fn finish_named(
+    context: &Arc<Context>,
+    folder: &FolderInner,
+    change: &MetadataChange,
+    (parent, to): (&Folder, &Name),
+) {
+    let path = parent.path().join(to);
+    let (set, named) = context
+        .config
+        .target
+        .finish_dir(&folder.path, change, &path)
+        .await;
+    let may_pass = |error: &Error| error.verdict() == Verdict::Retry;
+    let named = match named {
+        Err(error) if may_pass(&error) || error.kind == ErrorKind::AlreadyExists => {
+            name_folder(context, &folder.root, &folder.path, &path).await
+        }
+        named => named,
+    };
+    let set = match set {
+        Err(error) if may_pass(&error) && named.is_ok() => set_attributes(context, &path, change).await,
+        set => set,
+    };
+    has_attributes(context, &folder.shown, set).await;
+    match (named, folder.path.file_name()) {
+        (Ok(()), Some(from)) => has_name(context, &from),
+        (Ok(()), None) => {}
+        (Err(error), _) => context.fail(&parent.shown(to), error, End::Target).await,
+    }
+}
+
+/// Gives a full folder its final name, or lets the name wait for the next checkpoint.
+async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name) {
+    let shown = parent.shown(&to);
+    let rename = WaitingName {
+        folder: Arc::clone(parent),
+        from,
+        to,
+        replace: false,
+        token: None,
+        size: 0,
+        shown,
+    };
+    if context.config.durability.names_wait() {
+        context.durability.postpone(rename);
+        return;
+    }
+    let dir = parent.path();
+    let (from, to) = (dir.join(&rename.from), dir.join(&rename.to));
+    match name_folder(context, parent.root(), &from, &to).await {
+        Ok(()) => has_name(context, &rename.from),
+        Err(error) => context.fail(&rename.shown, error, End::Target).await,
+    }
+}

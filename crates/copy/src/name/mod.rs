@@ -1,0 +1,10 @@
+//! Gives complete nodes their final names, and keeps what they replace.
+//!
+//! [`rename`](mod@rename) renames so that a lost reply costs nothing. [`backup`] keeps what is
+//! replaced. [`finish`] sets the attributes of a full folder and names it, from the leaves up.
+
+pub(crate) mod backup;
+pub(crate) mod finish;
+pub(crate) mod folder;
+pub(crate) mod kept_versions;
+pub(crate) mod rename;

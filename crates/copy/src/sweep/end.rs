@@ -1,0 +1,109 @@
+//! Removes the temporary names of this job when it is done.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::job::context::Context;
+use crate::mutations::{self, Mutation};
+use crate::sweep::account::account_swept;
+use crate::sweep::place::{is_resumed, known_places};
+use crate::sweep::{removal, search};
+
+/// At the end of a job that is done: no temporary name of it stays anywhere.
+pub(crate) async fn sweep_after(context: &Context) {
+    if context.config.options.dry_run {
+        return say(context);
+    }
+    let interrupted = context.cancel.is_cancelled() && !context.watch_ended();
+    if interrupted || context.report.failures.is_fatal() {
+        return;
+    }
+    let temporaries = &context.temporaries;
+    temporaries.own.notes_end().await;
+    let looking = temporaries.looking.lock().take();
+    if let Some(looking) = looking {
+        // It ends by itself: each of its steps has its tries.
+        let _ = looking.await;
+    }
+    let retried = context.report.live.retries.load(Ordering::Relaxed) > 0;
+    let mut had_probe = temporaries.has_probed.load(Ordering::Acquire);
+    let was_refused = temporaries.own.was_refused().await;
+    if is_resumed(context) || retried || was_refused || context.report.failures.items() > 0 {
+        match context.remove_probe().await {
+            Ok(was_there) => had_probe |= was_there,
+            Err(_) => temporaries.must_stay(),
+        }
+        let mut places = known_places(context).await;
+        let mut swept = removal::places(&*context.config.target, places.clone(), temporaries.nonce).await;
+        if context
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.outlived_a_boot())
+        {
+            // A power cut may have taken what journal and claim said of places.
+            let goes_on = || !context.stopped();
+            let roots = temporaries.roots.clone();
+            let found = search::remove_below(
+                &*context.config.target,
+                roots,
+                temporaries.nonce,
+                goes_on,
+                &mut swept,
+            )
+            .await;
+            places.extend(found);
+        }
+        if swept.failed.is_empty() {
+            let all = removal::claims(&*context.config.target, &places, temporaries.nonce, &mut swept).await;
+            if !all {
+                temporaries.must_stay();
+            }
+        }
+        temporaries.keep_if(&swept);
+        account_swept(context, swept).await;
+    }
+    if !temporaries.keep_journal() {
+        let held = temporaries.own.holds().await;
+        let swept = temporaries.own.finish(temporaries.single.as_ref()).await;
+        temporaries.keep_if(&swept);
+        account_swept(context, swept).await;
+        let is_mutated = mutations::is(Mutation::NamesNotFlushed);
+        let is_far = context.config.target.capabilities().far;
+        if (held || had_probe) && context.config.durability.wants_durable() && !is_far && !is_mutated {
+            // Else a power cut would bring them back: the claim, which the next run sweeps, or the
+            // probe, which no run would.
+            let _ = context.config.target.sync().await;
+        }
+    }
+    say(context);
+}
+
+fn say(context: &Context) {
+    let count = |number: &AtomicU64| number.swap(0, Ordering::Relaxed);
+    let temporaries = &context.temporaries;
+    let names = |number: u64| match number {
+        1 => "1 temporary name".to_owned(),
+        number => format!("{number} temporary names"),
+    };
+    match count(&temporaries.swept) {
+        0 => {}
+        number => context.report.note(
+            None,
+            format!("removed {} that ended runs had left", names(number)),
+        ),
+    }
+    match count(&temporaries.unknown) {
+        0 => {}
+        number => {
+            let message = "of other runs left alone: whether those have ended cannot be record here; \
+                           `ropeway jobs sweep --all DIR` removes them";
+            context.report.note(None, format!("{} {message}", names(number)));
+        }
+    }
+    match count(&temporaries.in_source) {
+        0 => {}
+        number => context.report.note(
+            None,
+            format!("{} of other runs in the source skipped", names(number)),
+        ),
+    }
+}

@@ -1,0 +1,119 @@
+//! Small files: batches of one folder through the same-side path, else one by one through blocks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::Naming;
+use ropeway_vfs::{Batch, BatchItem, CacheMode, Create, End, EndError, ErrorKind};
+use tokio::time::Instant;
+
+use crate::job::context::Context;
+use crate::job::counters::add_wait;
+use crate::place::destination::Destination;
+use crate::place::folder::Folder;
+use crate::place::give_up::give_up;
+use crate::place::mark::mark_folder;
+use crate::place::task::FileTask;
+use crate::sweep::place::note_place;
+use crate::transfer::links::fail_links;
+use crate::transfer::node::copy_file;
+use crate::transfer::small::{clear_targets, finish_small, with_leftover};
+
+/// Files of one batch: enough to make the hand-over cheap, few enough to share a folder between
+/// threads.
+pub(crate) const BATCH_FILES: usize = 64;
+/// Bytes of one batch.
+pub(crate) const BATCH_BYTES: u64 = 4 << 20;
+
+/// Copies small files of one folder. The permit that bounds batches in flight is held by the
+/// caller.
+#[tracing::instrument(name = "batch", level = "debug", skip_all, fields(files = tasks.len()))]
+pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tasks: Vec<FileTask>) {
+    if context.stopped() {
+        return;
+    }
+    if context.config.durability.wants_durable() {
+        context.durability.wait_for_room(&context.cancel).await;
+    }
+    let root = Arc::clone(folder.root());
+    mark_folder(context, folder);
+    note_place(context, folder).await;
+    clear_targets(context, &tasks).await;
+    let Some(batch) = batch_of(context, folder, &tasks) else {
+        return one_by_one(context, tasks).await;
+    };
+    let start = Instant::now();
+    let results = match context.config.target.copy_batch(&*root.root.source, batch) {
+        Ok(running) => running.await,
+        Err(_) => return one_by_one(context, tasks).await,
+    };
+    add_wait(&context.report.live.waits.small_files, start.elapsed());
+    for (task, result) in tasks.into_iter().zip(results) {
+        match result {
+            Ok(done) if done.source_changed => copy_file(context, with_leftover(task)).await,
+            Ok(done) => finish_small(context, task, &done).await,
+            Err(EndError { end, error }) => failed(context, task, error, end).await,
+        }
+    }
+}
+
+fn batch_of(context: &Context, folder: &Folder, tasks: &[FileTask]) -> Option<Batch> {
+    let mut items = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let destination = Destination::of_file(&context.config, task);
+        let naming = context.config.durability.naming(destination.spot, false);
+        items.push(BatchItem {
+            name: task.source_path.file_name()?,
+            target: destination.name,
+            rename_to: matches!(naming, Naming::Now { .. }).then(|| task.name.clone()),
+            // What is there already is removed by the longer way, which looks at it.
+            create: Create::New,
+            metadata: task.metadata.clone(),
+        });
+    }
+    Some(Batch {
+        source_dir: tasks.first()?.source_path.parent()?,
+        target_dir: folder.path(),
+        items,
+        preserve: context.config.options.preserve,
+        cache: match context.config.options.cache {
+            CacheMode::Auto => CacheMode::Keep,
+            cache => cache,
+        },
+        hash: context.hashes.is_some(),
+        sync_each: context.config.durability.flushes_each(),
+    })
+}
+
+async fn one_by_one(context: &Arc<Context>, tasks: Vec<FileTask>) {
+    let mut running = tokio::task::JoinSet::new();
+    for task in tasks {
+        let Ok(permit) = Arc::clone(&context.resources.streams).acquire_owned().await else {
+            return;
+        };
+        let context = Arc::clone(context);
+        running.spawn(async move {
+            copy_file(&context, task).await;
+            drop(permit);
+        });
+    }
+    while running.join_next().await.is_some() {}
+}
+
+/// A passing error, or one that the slower way may avoid, gets its tries there.
+async fn failed(context: &Arc<Context>, task: FileTask, error: ropeway_vfs::Error, end: End) {
+    use ropeway_vfs::Verdict;
+    if context.stopped() {
+        return;
+    }
+    if error.verdict() == Verdict::Retry || error.kind == ErrorKind::AlreadyExists {
+        return copy_file(context, with_leftover(task)).await;
+    }
+    give_up(context, &task, &error).await;
+    let link = task.link;
+    context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+    context.fail(&task.shown(), error, end).await;
+    if let Some(id) = link {
+        fail_links(context, id).await;
+    }
+}

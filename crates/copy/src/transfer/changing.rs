@@ -1,0 +1,192 @@
+//! Files that change while they are read: read again as long as that promises something, then
+//! treated as `--changing` says.
+//!
+//! What is kept of a file that never rested is *torn*: its beginning may be older than its end. It
+//! gets its name only where there was nothing, or an earlier torn copy, and a modification time
+//! ([`TORN`]) that no later run takes for the source's, not even with `--update`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ropeway_vfs::{End, EndError, Error, ErrorKind, File, Metadata, Op, RelPath, Timestamp};
+
+use crate::durable::control::WaitingName;
+use crate::job::context::Context;
+use crate::job::environment::Sizes;
+use crate::job::options::Changing;
+use crate::job::outcome::{Fatal, Status};
+use crate::name::rename::rename;
+use crate::place::task::FileTask;
+
+/// The modification time of torn copies: 2 January 1980, which FAT can hold in every time zone, and
+/// older than any source.
+const TORN: Timestamp = Timestamp(315_619_200_000_000_000);
+/// The coarsest grain in use, FAT's.
+const TORN_GRAIN_NS: u64 = 2_000_000_000;
+
+/// Pauses before a small file is read again.
+const SMALL_PAUSES_MS: [u64; 4] = [10, 40, 160, 320];
+
+/// The tries that a file has left.
+pub(crate) struct Rereads {
+    pauses_ms: std::slice::Iter<'static, u64>,
+    /// One more, where only its attributes may have changed.
+    attributes: bool,
+}
+
+impl Rereads {
+    pub(crate) fn of(sizes: &Sizes, size: u64) -> Self {
+        let pauses_ms = match size {
+            _ if size <= sizes.reread_max => SMALL_PAUSES_MS.iter(),
+            _ if size <= sizes.reread_once_max => [0].iter(),
+            _ => [].iter(),
+        };
+        Self {
+            pauses_ms,
+            attributes: true,
+        }
+    }
+
+    /// Whether the file is to be read once more though perhaps only its attributes changed: once,
+    /// however large it is.
+    pub(crate) fn for_attributes(&mut self, context: &Context, task: &FileTask) -> bool {
+        let left = std::mem::take(&mut self.attributes);
+        if left {
+            begin_again(context, task);
+        }
+        left
+    }
+
+    /// Whether the file is to be read once more; waits before that.
+    pub(crate) async fn next(&mut self, context: &Context, task: &FileTask) -> bool {
+        let Some(pause_ms) = self.pauses_ms.next() else {
+            return false;
+        };
+        begin_again(context, task);
+        context.sleep(Duration::from_millis(*pause_ms)).await
+    }
+}
+
+/// Says that a file is read once more, and forgets how far the last try came.
+fn begin_again(context: &Context, task: &FileTask) {
+    context.report.note(
+        Some(&task.shown()),
+        "changed while it was copied; copied once more",
+    );
+    context.durability.close(task.token());
+}
+
+/// Whether a node of the target is a torn copy, so that nothing good is lost with it.
+fn is_torn(existing: &Metadata) -> bool {
+    existing.modified.equal_within(TORN, TORN_GRAIN_NS)
+}
+
+/// Marks what a try left under its own name as nothing worth keeping.
+pub(crate) fn as_torn(metadata: &Metadata) -> Metadata {
+    Metadata {
+        modified: TORN,
+        ..metadata.clone()
+    }
+}
+
+/// A file whose last try was torn, as the target has it.
+pub(crate) struct Torn<'a> {
+    pub(crate) target: &'a Arc<dyn File>,
+    /// Where it is now.
+    pub(crate) path: &'a RelPath,
+    /// Whether that is its own name.
+    pub(crate) direct: bool,
+    pub(crate) size: u64,
+    pub(crate) before: &'a Metadata,
+}
+
+/// Ends with a file that did not rest, as `--changing` says. `Ok`: a torn copy is kept, and the
+/// failure is reported.
+pub(crate) async fn settle_torn(
+    context: &Arc<Context>,
+    task: &FileTask,
+    torn: Torn<'_>,
+) -> Result<(), EndError> {
+    let changed = || Error::new(Op::Read, &task.source_path, ErrorKind::Changed);
+    let replaces = task.existing.as_ref().is_some_and(|existing| !is_torn(existing));
+    match context.config.options.changing {
+        Changing::Copy if !replaces => {}
+        Changing::Copy | Changing::Skip => return Err(EndError::on_source(changed())),
+        Changing::Fail => {
+            let message = format!("{} changed while it was copied", task.shown());
+            context.fatal(Fatal::new(Status::SourceUnreadable, message).hint(
+                "run it again when nobody writes there; --changing copy or skip goes on with the rest",
+            ));
+            return Err(EndError::on_source(changed()));
+        }
+    }
+    keep(context, task, &torn).await.map_err(EndError::on_target)?;
+    context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+    context.report.failures.torn();
+    let mut error = changed();
+    error.source = Some(std::io::Error::other(
+        "changed while it was copied; what is there may be a mixture",
+    ));
+    context.fail(&task.shown(), error, End::Source).await;
+    Ok(())
+}
+
+/// Gives a torn copy its length, attributes and name.
+async fn keep(context: &Context, task: &FileTask, torn: &Torn<'_>) -> Result<(), Error> {
+    torn.target.set_len(torn.size).await?;
+    let mut change = context.change_of_file(torn.before, None);
+    change.modified = Some(TORN);
+    let losses = torn
+        .target
+        .finish(&change, context.config.durability.flushes_each())
+        .await?;
+    context.report.lose(&losses);
+    context.durability.close(task.token());
+    if let Some(journal) = &context.journal {
+        context.journalled(Some(journal.closed(task.token())));
+    }
+    let (Some(from), false) = (torn.path.file_name(), torn.direct) else {
+        context.durability.touch();
+        return Ok(());
+    };
+    if context.config.durability.names_wait() {
+        context.durability.postpone(WaitingName {
+            folder: Arc::clone(&task.folder),
+            from,
+            to: task.name.clone(),
+            replace: true,
+            token: None,
+            size: 0,
+            shown: task.shown(),
+        });
+        return Ok(());
+    }
+    let to = task.folder.path().join(&task.name);
+    rename(context, torn.path, &to, true, task.existing.as_ref()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropeway_vfs::Kind;
+
+    #[test]
+    fn tries_are_bounded_by_size() {
+        let sizes = Sizes::default();
+        let tries = |size| Rereads::of(&sizes, size).pauses_ms.count();
+        assert_eq!([0, sizes.reread_max, sizes.reread_max + 1].map(tries), [4, 4, 1]);
+        assert_eq!(
+            [sizes.reread_once_max, sizes.reread_once_max + 1].map(tries),
+            [1, 0]
+        );
+    }
+
+    #[test]
+    fn a_torn_copy_is_known_whatever_the_grain() {
+        let node = Metadata::bare(Kind::File, 5, Timestamp(0));
+        assert!(is_torn(&as_torn(&node)) && !is_torn(&node));
+        // As FAT keeps it, and SMB.
+        assert_eq!(TORN.0 % 2_000_000_000, 0);
+    }
+}

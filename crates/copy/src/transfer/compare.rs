@@ -1,0 +1,74 @@
+//! `--checksum`: reads both sides and copies what differs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::attributes_differ;
+use ropeway_vfs::EndError;
+
+use crate::job::context::Context;
+use crate::place::give_up::give_up;
+use crate::place::shares::shares_more;
+use crate::place::task::FileTask;
+use crate::transfer::links::{complete_links, fail_links};
+use crate::transfer::node::copy_file;
+use crate::transfer::special::{count_skipped, update_attributes};
+use crate::verify::content::equal_content;
+
+/// Compares a file's content on both ends; copies it if it differs, else sees to its attributes.
+pub(crate) async fn compare_file(context: &Arc<Context>, task: FileTask) {
+    let source = Arc::clone(&task.folder.root().root.source);
+    let target_path = task.folder.path().join(&task.name);
+    let equal = equal_content(
+        &context.resources.pool,
+        (&*source, &task.source_path),
+        (&*context.config.target, &target_path),
+    );
+    match equal.await {
+        Ok(true) => {
+            let capabilities = context.config.target.capabilities();
+            let rules = &task.folder.root().rules;
+            let aged = task.existing.as_ref().is_some_and(|existing| {
+                task.metadata.modified.is_known()
+                    && !rules.granularity.equal(task.metadata.modified, existing.modified)
+            });
+            let differ = task.existing.as_ref().is_some_and(|existing| {
+                attributes_differ(
+                    &task.metadata,
+                    existing,
+                    rules,
+                    &context.config.options.preserve,
+                    capabilities,
+                )
+            });
+            let link = task.link;
+            let (folder, name) = (Arc::clone(&task.folder), task.name.clone());
+            if (aged || differ) && !context.config.options.dry_run && shares_more(context, &task).await {
+                return copy_file(context, task).await;
+            }
+            if (aged || differ) && !context.config.options.dry_run {
+                update_attributes(context, task).await;
+            } else {
+                context.report.item(&task.shown(), "skip", task.metadata.size);
+                context.copied_nodes.add(task.token(), &task.metadata);
+                count_skipped(context, &task).await;
+            }
+            if let Some(id) = link {
+                complete_links(context, id, &folder, &name).await;
+            }
+        }
+        Ok(false) if context.config.options.dry_run => {
+            context.report.item(&task.shown(), "update", task.metadata.size)
+        }
+        Ok(false) => copy_file(context, task).await,
+        Err(EndError { end, error }) => {
+            let link = task.link;
+            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            give_up(context, &task, &error).await;
+            context.fail(&task.shown(), error, end).await;
+            if let Some(id) = link {
+                fail_links(context, id).await;
+            }
+        }
+    }
+}

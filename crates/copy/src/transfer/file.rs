@@ -1,0 +1,354 @@
+//! One file, whole: placement, resume, data, attributes, name.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::{Engine, Naming, Start, Version};
+use ropeway_vfs::{
+    CacheMode, Create, End, EndError, Error, ErrorKind, File, Metadata, Op, OpenOptions, Xattr,
+};
+
+use crate::delete::remove::make_way;
+use crate::durable::control::WaitingName;
+use crate::durable::loss::note_loss;
+use crate::job::context::Context;
+use crate::job::counters::Landing;
+use crate::name::backup::{copy_to_backup, keep_backup};
+use crate::name::rename::rename;
+use crate::place::destination::Destination;
+use crate::place::give_up::give_up;
+use crate::place::task::FileTask;
+use crate::sweep::place::note_place;
+use crate::transfer::changing::{Rereads, Torn, settle_torn};
+use crate::transfer::source::{open_source, source_xattrs, with_listed};
+use crate::transfer::start::{begin_file, made_of};
+use crate::transfer::stream::{Stream, Streamed};
+use crate::transfer::unsized_file::copy_unsized;
+use crate::verify::skipped::{hash_skipped, record_hash};
+
+/// Copies a file; whether that succeeded.
+#[tracing::instrument(name = "file", level = "debug", skip_all, fields(path = %task.shown()))]
+pub(crate) async fn copy_file_alone(context: &Arc<Context>, task: FileTask) -> bool {
+    let token = task.token();
+    let attempt = || async {
+        let tried = attempt(context, &task).await;
+        if let Err(EndError {
+            end: End::Target,
+            error,
+        }) = &tried
+        {
+            let is_flush = error.op == ropeway_vfs::Op::Sync;
+            if is_flush {
+                note_loss(context);
+            }
+            if is_flush || error.kind == ErrorKind::DeviceError {
+                context.durability.fail(token);
+            }
+        }
+        tried
+    };
+    let result = context.with_retries(token, attempt).await;
+    context.durability.close(token);
+    match result {
+        Ok(copied) => copied,
+        Err(EndError { error, .. }) if error.kind == ErrorKind::Cancelled => false,
+        Err(EndError { end, error }) => {
+            context.copied_nodes.remove(token);
+            give_up(context, &task, &error).await;
+            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&task.shown(), error, end).await;
+            false
+        }
+    }
+}
+
+/// Copies it; `false`: it did not rest, and what is kept of it is torn, which is reported.
+async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError> {
+    let destination = Destination::of_file(&context.config, task);
+    note_place(context, &task.folder).await;
+    let cache = context.config.cache_of(task.metadata.size);
+    let mut rereads = Rereads::of(&context.config.environment.sizes, task.metadata.size);
+    let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
+    loop {
+        let source = open_source(task, cache.source).await?;
+        let before = match source.at_open() {
+            Some(metadata) => with_listed(metadata, &task.metadata),
+            None => source.metadata().await.map_err(EndError::on_source)?,
+        };
+        check_identity(task, &before, stable_ids)?;
+        let version = Version::of(&before, stable_ids);
+        if destination.is_in_place() {
+            let aside = copy_to_backup(context, task, (&before, &version)).await;
+            aside.map_err(EndError::on_target)?;
+        }
+        let (target, start) =
+            begin_file(context, task, &destination, (&before, &version), cache.target).await?;
+        let landing = Landing::new(
+            &context.report.live,
+            before.size >= context.config.environment.sizes.journal_min,
+        );
+        if let Start::Complete = start {
+            context.copied_nodes.add(task.token(), &before);
+            finish(context, task, &destination, None, before.size).await?;
+            landing.add(before.size);
+            landing.commit();
+            return Ok(true);
+        }
+        let ends = (&source, &target);
+        let begun = (&before, &version);
+        let has_size = source.reports_size();
+        let streamed = match has_size {
+            true => move_data(context, task, ends, &landing, begun, start).await?,
+            false => copy_unsized(context, &*source, &*target, &landing).await?,
+        };
+        // Together: either may be a round trip.
+        let (after, xattrs) =
+            futures_util::future::join(source.metadata(), source_xattrs(context, task, &source, &before))
+                .await;
+        let after = after.map_err(EndError::on_source)?;
+        let now = Version::of(&after, stable_ids);
+        let is_whole = streamed.size == before.size;
+        let changed = has_size && (!now.is_same(&version) || !is_whole);
+        let maybe_equal = is_whole && now.differs_at_most_in_change_time(&version);
+        if changed {
+            if maybe_equal && rereads.for_attributes(context, task) || rereads.next(context, task).await {
+                continue;
+            }
+            let torn = Torn {
+                target: &target,
+                path: &destination.path,
+                direct: destination.has_final_name(),
+                size: streamed.size,
+                before: &before,
+            };
+            return settle_torn(context, task, torn).await.map(|()| false);
+        }
+        let exact = start == Start::Anew && !destination.is_in_place() && streamed.end == streamed.size;
+        if !exact {
+            set_length(context, &target, streamed.size)
+                .await
+                .map_err(EndError::on_target)?;
+        }
+        complete(context, &target, &before, xattrs?, destination.is_in_place()).await?;
+        // Before a checkpoint may learn that it cannot get its name.
+        context.copied_nodes.add(task.token(), &before);
+        finish(context, task, &destination, streamed.hash, streamed.size).await?;
+        landing.commit();
+        return Ok(true);
+    }
+}
+
+/// Fails where the name of a file with several names is another file by now: those names must not
+/// be linked to its copy.
+fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Result<(), EndError> {
+    let is_other = task.link.is_some() && opened.id.is_some() && opened.id != task.link;
+    match stable_ids && is_other {
+        true => Err(EndError::on_source(Error::new(
+            Op::Open,
+            &task.source_path,
+            ErrorKind::Changed,
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Moves the data by the cheapest way there is.
+#[tracing::instrument(name = "transfer", level = "debug", skip_all)]
+async fn move_data(
+    context: &Context,
+    task: &FileTask,
+    (source, target): (&Arc<dyn File>, &Arc<dyn File>),
+    landing: &Landing<'_>,
+    (before, version): (&Metadata, &Version),
+    start: Start,
+) -> Result<Streamed, EndError> {
+    let token = task.token();
+    let (written, durable) = match start {
+        Start::At { written, durable } => (written, durable),
+        Start::Anew | Start::Complete => (0, 0),
+    };
+    let hash = context.hashes.is_some();
+    let plain = context.config.options.engine == Engine::Auto && !hash;
+    let made = match before.size >= context.config.environment.sizes.journal_min {
+        true => Some(made_of(context, target).await?),
+        false => None,
+    };
+    if plain
+        && written == 0
+        && before.size > 0
+        && target
+            .reflink_from(&**source)
+            .await
+            .map_err(EndError::on_target)?
+    {
+        landing.add(before.size);
+        return Ok(Streamed {
+            size: before.size,
+            end: 0,
+            hash: None,
+        });
+    }
+    if let Some(journal) = context
+        .journal
+        .as_ref()
+        .filter(|_| before.size >= context.config.environment.sizes.journal_min)
+    {
+        context.journalled(Some(journal.file_begun(token, *version, durable, made)));
+        context.journalled(Some(journal.written(token, written)));
+    }
+    if written > 0 {
+        if context.durability.reached(token).is_none() {
+            context
+                .report
+                .live
+                .bytes_resumed
+                .fetch_add(written, Ordering::Relaxed);
+        }
+        landing.add(written);
+    }
+    let can = context.config.target.capabilities();
+    if can.remote && can.sparse && before.is_sparse() {
+        // Servers keep holes only of files that are told to have them.
+        target.punch_hole(0, 0).await.map_err(EndError::on_target)?;
+    }
+    let inside = can.remote && task.folder.root().root.source.capabilities().remote;
+    let keep = context.config.cache_of(before.size).target == CacheMode::Keep;
+    let attempt = context
+        .durability
+        .open(token, Arc::clone(target), written, *version, made);
+    let stream = Stream {
+        context,
+        landing,
+        source: Arc::clone(source),
+        target: Arc::clone(target),
+        attempt,
+        token,
+        size: before.size,
+        start: written,
+        hash,
+        write_back: context.config.durability.wants_durable() || !keep,
+    };
+    if plain
+        && (inside || (keep && !stream.write_back))
+        && let Some(streamed) = stream.run_in_kernel().await?
+    {
+        return Ok(streamed);
+    }
+    stream.run().await
+}
+
+/// Attributes, when data and length are there: times last.
+#[tracing::instrument(name = "finish", level = "debug", skip_all)]
+async fn complete(
+    context: &Context,
+    target: &Arc<dyn File>,
+    before: &Metadata,
+    xattrs: Option<Vec<Xattr>>,
+    inplace: bool,
+) -> Result<(), EndError> {
+    if inplace && context.config.durability.flushes_each() {
+        // With its time it looks complete: a power cut, or a flush that fails, must not find it so
+        // before its data is there.
+        target.sync(true).await.map_err(EndError::on_target)?;
+    }
+    let change = context.change_of_file(before, xattrs);
+    let finished = target
+        .finish(&change, context.config.durability.flushes_each())
+        .await;
+    context.report.lose(&finished.map_err(EndError::on_target)?);
+    Ok(())
+}
+
+/// Gives a file its length where the data did not: a hole at the end, or old content beyond it.
+async fn set_length(context: &Context, target: &Arc<dyn File>, size: u64) -> Result<(), Error> {
+    let now = target.metadata().await?.size;
+    if now == size {
+        return Ok(());
+    }
+    match target.set_len(size).await {
+        // fusefat shortens files but does not lengthen them: a last zero does.
+        Err(error)
+            if now < size && matches!(error.kind, ErrorKind::PermissionDenied | ErrorKind::Unsupported) =>
+        {
+            context.report.lose(&[ropeway_vfs::Loss::Sparse]);
+            let mut block = context.resources.pool.get().await;
+            block.capacity_mut()[0] = 0;
+            block.set_len(1);
+            target.write_at(block.freeze(), size - 1).await
+        }
+        result => result,
+    }
+}
+
+/// Counts a complete file and gives it its name.
+async fn finish(
+    context: &Arc<Context>,
+    task: &FileTask,
+    destination: &Destination,
+    hash: Option<[u8; 32]>,
+    size: u64,
+) -> Result<(), EndError> {
+    let token = task.token();
+    let needed_now = task.link.is_some() || task.is_blocked();
+    let naming = context.config.durability.naming(destination.spot, needed_now);
+    if naming != Naming::Present {
+        keep_backup(context, task).await.map_err(EndError::on_target)?;
+    }
+    match naming {
+        Naming::Present => {}
+        Naming::AtCheckpoint => context.durability.postpone(WaitingName {
+            folder: Arc::clone(&task.folder),
+            from: destination.name.clone(),
+            to: task.name.clone(),
+            replace: true,
+            token: Some(token),
+            size,
+            shown: task.shown(),
+        }),
+        Naming::Now { flush_first } => give_name(context, task, destination, flush_first)
+            .await
+            .map_err(EndError::on_target)?,
+    }
+    context.durability.close(token);
+    context.kept_versions.forget(token);
+    let is_recorded = size >= context.config.environment.sizes.journal_min
+        || (destination.is_in_place() && context.config.options.backup.is_some());
+    if naming != Naming::AtCheckpoint
+        && let Some(journal) = context.journal.as_ref().filter(|_| is_recorded)
+    {
+        context.journalled(Some(journal.closed(token)));
+    }
+    account(context, task, size);
+    match hash {
+        Some(hash) => record_hash(context, task, &hash),
+        None => hash_skipped(context, task).await,
+    }
+    Ok(())
+}
+
+/// Gives a complete file its final name now.
+async fn give_name(
+    context: &Arc<Context>,
+    task: &FileTask,
+    destination: &Destination,
+    flush_first: bool,
+) -> Result<(), Error> {
+    if flush_first {
+        let options = OpenOptions::write(Create::No, CacheMode::Keep);
+        let file = context.config.target.open(&destination.path, options).await?;
+        file.sync(false).await?;
+    }
+    let to = task.folder.path().join(&task.name);
+    let replaced = task.existing.as_ref().filter(|_| !task.is_blocked());
+    if task.is_blocked() {
+        make_way(context, task.folder.root(), &to).await?;
+    }
+    rename(context, &destination.path, &to, true, replaced).await
+}
+
+fn account(context: &Context, task: &FileTask, size: u64) {
+    context.report.live.files_done.fetch_add(1, Ordering::AcqRel);
+    context.report.live.bytes_done.fetch_add(size, Ordering::AcqRel);
+    let action = if task.existing.is_some() { "update" } else { "copy" };
+    context.report.item(&task.shown(), action, size);
+}

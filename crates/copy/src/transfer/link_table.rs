@@ -1,0 +1,118 @@
+//! The names of files with several names: the first name of a file is copied, the others are linked
+//! to that copy.
+//!
+//! An entry lives from the first name seen to the last. (The source tells how many there are.) So
+//! memory grows only with the files whose other names the walk has not found yet.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ropeway_vfs::{FileId, Name, RelPath};
+
+use crate::place::task::FileTask;
+
+/// A file to copy or to link.
+pub(crate) type LinkTask = FileTask;
+
+/// Where the copy of a file stands.
+pub(crate) struct LinkPlace {
+    pub(crate) folder_path: RelPath,
+    pub(crate) folder_shown: RelPath,
+    pub(crate) name: Name,
+}
+
+enum State {
+    Copying { waiters: Vec<LinkTask> },
+    Ready(Arc<LinkPlace>),
+}
+
+struct Entry {
+    state: State,
+    /// Names of the source that have not come by yet.
+    left: u64,
+}
+
+/// All files with several names.
+#[derive(Default)]
+pub(crate) struct LinkTable {
+    entries: Mutex<HashMap<FileId, Entry>>,
+}
+
+/// What to do with one name.
+pub(crate) enum Claim {
+    /// The first: copy it, then call [`complete`] or [`failed`].
+    First(LinkTask),
+    /// The copy is under way; the task waits.
+    Waits,
+    /// Link it to what is there.
+    Link(LinkTask, LinkTarget),
+}
+
+/// The finished copy to link to.
+pub(crate) struct LinkTarget(pub(crate) Arc<LinkPlace>);
+
+impl LinkTable {
+    pub(crate) fn claim(&self, id: FileId, task: LinkTask) -> Claim {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(&id) else {
+            let left = task.metadata.links.saturating_sub(1);
+            entries.insert(
+                id,
+                Entry {
+                    state: State::Copying { waiters: Vec::new() },
+                    left,
+                },
+            );
+            return Claim::First(task);
+        };
+        entry.left = entry.left.saturating_sub(1);
+        let last = entry.left == 0;
+        match &mut entry.state {
+            State::Copying { waiters } => {
+                waiters.push(task);
+                Claim::Waits
+            }
+            State::Ready(place) => {
+                let place = Arc::clone(place);
+                if last {
+                    entries.remove(&id);
+                }
+                Claim::Link(task, LinkTarget(place))
+            }
+        }
+    }
+
+    pub(crate) fn ready(&self, id: FileId, place: &Arc<LinkPlace>) -> Vec<LinkTask> {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(&id) else {
+            return Vec::new();
+        };
+        let waiters = match std::mem::replace(&mut entry.state, State::Ready(Arc::clone(place))) {
+            State::Copying { waiters } => waiters,
+            State::Ready(_) => Vec::new(),
+        };
+        if entry.left == 0 {
+            entries.remove(&id);
+        }
+        waiters
+    }
+
+    /// The first name failed: the next waiter takes its place.
+    pub(crate) fn next_first(&self, id: FileId) -> Option<LinkTask> {
+        let mut entries = self.entries.lock();
+        let Some(Entry {
+            state: State::Copying { waiters },
+            ..
+        }) = entries.get_mut(&id)
+        else {
+            return None;
+        };
+        if let Some(next) = waiters.pop() {
+            return Some(next);
+        }
+        // The next name that comes by is the first again.
+        entries.remove(&id);
+        None
+    }
+}

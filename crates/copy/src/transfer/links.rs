@@ -1,0 +1,200 @@
+//! Hard links: the first name of a file copies it, the others are linked to that copy.
+//!
+//! An entry lives from the first name seen to the last (the source tells how many there are), so
+//! memory grows only with the files whose other names have not come by yet.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::Visibility;
+use ropeway_vfs::{End, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name};
+
+use crate::delete::clear::clear;
+use crate::delete::remove::make_way;
+use crate::job::context::Context;
+use crate::name::backup::keep_backup;
+use crate::name::rename::rename;
+use crate::place::destination::Destination;
+use crate::place::folder::Folder;
+use crate::place::give_up::give_up;
+use crate::place::mark::mark_folder;
+use crate::sweep::place::note_place;
+use crate::transfer::file::copy_file_alone;
+use crate::transfer::link_table::{LinkPlace, LinkTarget, LinkTask};
+use crate::transfer::special::copy_special_alone;
+use crate::verify::skipped::hash_skipped;
+
+/// The copy of a file with several names stands under `name` in `folder`: links the others to it.
+pub(crate) async fn complete_links(context: &Arc<Context>, id: FileId, folder: &Folder, name: &Name) {
+    let place = Arc::new(LinkPlace {
+        folder_path: folder.path(),
+        folder_shown: folder.inner().shown.clone(),
+        name: name.clone(),
+    });
+    for waiter in context.link_table.ready(id, &place) {
+        make_link(context, waiter, LinkTarget(Arc::clone(&place))).await;
+    }
+}
+
+/// The copy of a file with several names failed: another name tries.
+pub(crate) async fn fail_links(context: &Arc<Context>, id: FileId) {
+    // It stays one that others are linked to: it must have its name, and its data be durable,
+    // before they are.
+    while let Some(next) = context.link_table.next_first(id) {
+        let (folder, name) = (Arc::clone(&next.folder), next.name.clone());
+        let copied = if next.metadata.kind == Kind::File {
+            Box::pin(copy_file_alone(context, next)).await
+        } else {
+            Box::pin(copy_special_alone(context, &next)).await
+        };
+        if copied {
+            complete_links(context, id, &folder, &name).await;
+            return;
+        }
+    }
+}
+
+/// Makes one more name of a copied file.
+pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: LinkTarget) {
+    if context.stopped() {
+        return;
+    }
+    let size = if task.metadata.kind == Kind::File {
+        task.metadata.size
+    } else {
+        0
+    };
+    let shown = task.folder.shown(&task.name);
+    match make(context, &task, &target.0).await {
+        Ok(made) => {
+            if made != Linked::Kept {
+                context.copied_nodes.add(task.token(), &task.metadata);
+            }
+            let live = &context.report.live;
+            live.files_done.fetch_add(1, Ordering::AcqRel);
+            live.bytes_done.fetch_add(size, Ordering::AcqRel);
+            live.bytes_landed.fetch_add(size, Ordering::AcqRel);
+            if made == Linked::Now {
+                context.report.item(&shown, "link", size);
+            } else {
+                live.files_skipped.fetch_add(1, Ordering::Relaxed);
+                live.bytes_skipped.fetch_add(size, Ordering::Relaxed);
+                context.report.item(&shown, "skip", size);
+            }
+            if task.metadata.kind == Kind::File {
+                hash_skipped(context, &task).await;
+            }
+        }
+        Err(error)
+            if matches!(
+                error.kind,
+                ErrorKind::TooManyLinks | ErrorKind::CrossDevice | ErrorKind::Unsupported
+            ) =>
+        {
+            context.report.lose(&[Loss::HardLink]);
+            let mut task = task;
+            task.link = None;
+            if task.metadata.kind == Kind::File {
+                Box::pin(copy_file_alone(context, task)).await;
+            } else {
+                Box::pin(copy_special_alone(context, &task)).await;
+            }
+        }
+        Err(error) => {
+            give_up(context, &task, &error).await;
+            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&shown, error, End::Target).await;
+        }
+    }
+}
+
+/// What became of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Linked {
+    Now,
+    /// It was there already.
+    Before,
+    /// Another file is there, and stays.
+    Kept,
+}
+
+async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Result<Linked, Error> {
+    let tree = &context.config.target;
+    let dir = task.folder.path();
+    let path = dir.join(&task.name);
+    let mut first = place.folder_path.join(&place.name);
+    let copied = match tree.metadata(&first).await {
+        Ok(metadata) => metadata,
+        // Its folder has got its final name meanwhile.
+        Err(error) if error.kind == ErrorKind::NotFound => {
+            first = place.folder_shown.join(&place.name);
+            tree.metadata(&first).await?
+        }
+        Err(error) => return Err(error),
+    };
+    let existing = if task.folder.inner().fresh {
+        None
+    } else {
+        tree.metadata(&path).await.ok()
+    };
+    if let Some(existing) = &existing {
+        if existing.id.is_some() && existing.id == copied.id {
+            return Ok(Linked::Before);
+        }
+        if existing.is_dir() && context.config.options.delete.is_none() {
+            return Err(Error::new(ropeway_vfs::Op::Link, &path, ErrorKind::IsADirectory));
+        }
+        if context.config.options.ignore_existing && task.folder.visibility() == Visibility::Visible {
+            return Ok(Linked::Kept);
+        }
+    }
+    context.durability.touch();
+    let destination = Destination::of_node(&context.config, task, existing.is_some());
+    if destination.has_final_name() {
+        tree.make_hard_link(&first, &path).await?;
+        return Ok(Linked::Now);
+    }
+    keep_backup(context, task).await?;
+    let temporary = destination.path;
+    mark_folder(context, &task.folder);
+    note_place(context, &task.folder).await;
+    if let Err(error) = tree.make_hard_link(&first, &temporary).await {
+        if error.kind != ErrorKind::AlreadyExists {
+            return Err(error);
+        }
+        clear(context, &temporary).await?;
+        tree.make_hard_link(&first, &temporary).await?;
+    }
+    let named = async {
+        let is_blocked = existing.as_ref().is_some_and(Metadata::is_dir);
+        if is_blocked {
+            make_way(context, task.folder.root(), &path).await?;
+        }
+        let replaced = existing.as_ref().filter(|_| !is_blocked);
+        rename(context, &temporary, &path, true, replaced).await
+    };
+    if let Err(error) = named.await {
+        // Best effort: the failure itself is reported.
+        let _ = tree.remove_file(&temporary).await;
+        return Err(error);
+    }
+    // Where another run made the same link meanwhile, rename(2) does nothing and leaves both names.
+    match tree.remove_file(&temporary).await {
+        Err(error) if error.kind != ErrorKind::NotFound => Err(error),
+        _ => Ok(Linked::Now),
+    }
+}
+
+/// Whether a file takes part in this at all.
+pub(crate) fn shared_file(context: &Context, metadata: &Metadata) -> Option<FileId> {
+    // A dry run makes no first copy that the others could wait for.
+    let off = !context.config.options.hard_links || context.config.options.dry_run;
+    if metadata.kind == Kind::Directory || metadata.links < 2 || off {
+        return None;
+    }
+    if !context.config.target.capabilities().hard_links {
+        context.report.lose(&[Loss::HardLink]);
+        return None;
+    }
+    metadata.id
+}

@@ -1,0 +1,109 @@
+//! What bounds the small files under way between two sides: permits, and blocks of three sizes.
+
+use std::sync::Arc;
+
+use ropeway_block::{BlockMut, Pool};
+use ropeway_vfs::Tree;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::job::root::JobRoot;
+
+/// Payload and number of blocks of each class beside the job's own pool (of 1 MiB). 256 files of 64
+/// KiB are 16 MiB in flight, 5 of 4 MiB are 20: each is twice what a line of 622 Mbit/s and 75 ms
+/// holds (5.8 MB). Slots that are never used cost nothing.
+const SMALL: (usize, usize) = (68 << 10, 256);
+const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 5);
+/// Bytes of all blocks taken this way at once: five of 4 MiB and some small ones. With the 26 MiB
+/// of streams of bigger files, the heap and the program's own pages the process stays below 64 MiB;
+/// 24 made it 65.
+const ROOM: usize = 21 << 20;
+/// Memory of all blocks, taken or free, beyond which free ones of other classes give theirs back,
+/// on a long line. A guess: a third more than [`ROOM`]. While streams of bigger files hold as much
+/// by themselves, nothing free keeps its memory: a file of 4 MiB takes up to 10 ms of page faults
+/// then, and 50 ms of such a line.
+const RESIDENT_MAX: usize = 28 << 20;
+/// One permit of it.
+const UNIT: usize = 4096;
+/// Files under way at most, whatever a tree asks for.
+const IN_FLIGHT_MAX: usize = 512;
+/// What bounds the small files under way.
+pub(crate) struct SmallFilePipeline {
+    is_far: bool,
+    permits: Arc<Semaphore>,
+    permits_max: usize,
+    small: Pool,
+    middle: Pool,
+    room: Semaphore,
+}
+
+impl SmallFilePipeline {
+    /// `None` where neither side is behind a network.
+    pub(crate) fn between(target: &dyn Tree, roots: &[Arc<JobRoot>]) -> Option<Self> {
+        let sources = roots
+            .iter()
+            .map(|root| root.root.source.capabilities().small_in_flight);
+        let wanted = sources.fold(target.capabilities().small_in_flight, usize::max);
+        (wanted > 1).then(|| {
+            let permits_max = wanted.min(IN_FLIGHT_MAX);
+            Self {
+                is_far: roots
+                    .iter()
+                    .map(|root| &*root.root.source)
+                    .chain([target])
+                    .any(|tree| tree.capabilities().far),
+                permits: Arc::new(Semaphore::new(permits_max)),
+                permits_max,
+                small: Pool::new(SMALL.0, SMALL.1),
+                middle: Pool::new(MIDDLE.0, MIDDLE.1),
+                room: Semaphore::new(ROOM / UNIT),
+            }
+        })
+    }
+
+    /// The largest file that crosses this way.
+    pub(crate) fn size_max(&self) -> u64 {
+        // Below, so that a file that grew by a byte is seen to have.
+        self.middle.block_size() as u64 - 1
+    }
+
+    /// One for each file under way.
+    pub(crate) fn permits(&self) -> &Arc<Semaphore> {
+        &self.permits
+    }
+
+    /// Waits until no file is under way.
+    pub(crate) async fn all_idle(&self) {
+        let all = u32::try_from(self.permits_max).unwrap_or(u32::MAX);
+        drop(self.permits.acquire_many(all).await);
+    }
+
+    /// A block that holds `size` bytes, and the room it takes.
+    pub(crate) async fn block(&self, job_pool: &Pool, size: u64) -> (SemaphorePermit<'_>, BlockMut) {
+        let classes = [&self.small, job_pool, &self.middle];
+        let fits = |pool: &&Pool| size < pool.block_size() as u64;
+        let pool = classes.into_iter().find(fits).unwrap_or(&self.middle);
+        // Exact: a few thousand at most.
+        let units = pool.block_size().min(ROOM).div_ceil(UNIT) as u32;
+        let room = self.room.acquire_many(units).await;
+        let room = room.expect("the semaphore is never closed");
+        let block = pool.get().await;
+        self.bound_memory(job_pool, pool);
+        (room, block)
+    }
+
+    /// Free blocks keep their memory for the next file, but all of them together little more than
+    /// can be taken at once.
+    fn bound_memory(&self, job_pool: &Pool, taken: &Pool) {
+        if !self.is_far {
+            // Pages would cost more than the line.
+            return;
+        }
+        let all = [&self.small, job_pool, &self.middle];
+        let resident: usize = all.iter().map(|pool| pool.resident()).sum();
+        let mut surplus = resident.saturating_sub(RESIDENT_MAX);
+        let is_other = |pool: &&Pool| pool.block_size() != taken.block_size();
+        for pool in all.into_iter().filter(is_other) {
+            surplus = surplus.saturating_sub(pool.give_back(surplus));
+        }
+    }
+}

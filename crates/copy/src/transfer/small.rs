@@ -1,0 +1,105 @@
+//! What both ways of small files share: which files take one, and what happens when a file is done.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::placement::{Extras, is_plain};
+use ropeway_plan::{Naming, Visibility};
+use ropeway_vfs::BatchDone;
+
+use crate::durable::control::WaitingName;
+use crate::job::context::Context;
+use crate::place::destination::Destination;
+use crate::place::task::FileTask;
+use crate::transfer::changing::as_torn;
+use crate::transfer::links::complete_links;
+use crate::transfer::pipeline::SmallFilePipeline;
+
+/// Counts a small file that is complete, and names it or lets its name wait.
+pub(crate) async fn finish_small(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
+    let live = &context.report.live;
+    // Before it is counted: a checkpoint that counts it must also sync it.
+    context.durability.wrote_small(done.size);
+    live.bytes_read.fetch_add(done.read, Ordering::Relaxed);
+    live.bytes_sent.fetch_add(done.sent, Ordering::Relaxed);
+    live.bytes_landed.fetch_add(done.size, Ordering::AcqRel);
+    live.files_done.fetch_add(1, Ordering::AcqRel);
+    live.bytes_done.fetch_add(done.size, Ordering::AcqRel);
+    context.copied_nodes.add(task.token(), &task.metadata);
+    context.report.lose(&done.losses);
+    let destination = Destination::of_file(&context.config, &task);
+    if context.config.durability.naming(destination.spot, false) == Naming::AtCheckpoint {
+        context.durability.postpone(WaitingName {
+            folder: Arc::clone(&task.folder),
+            from: destination.name,
+            to: task.name.clone(),
+            replace: true,
+            token: Some(task.token()),
+            size: done.size,
+            shown: task.shown(),
+        });
+    }
+    if context.config.options.report_items {
+        let action = if task.existing.is_some() { "update" } else { "copy" };
+        context.report.item(&task.shown(), action, done.size);
+    }
+    if let (Some(hashes), Some(hash)) = (&context.hashes, &done.hash)
+        && let Err(error) = hashes.add(&task.landed(), hash)
+    {
+        context.report.note(None, format!("cannot keep a hash: {error}"));
+    }
+    if let Some(id) = task.link {
+        complete_links(context, id, &task.folder, &task.name).await;
+    }
+}
+
+/// The same task, with what the batch left under its name known to be there.
+pub(crate) fn with_leftover(mut task: FileTask) -> FileTask {
+    if task.folder.visibility() == Visibility::Hidden && task.existing.is_none() {
+        task.existing = Some(as_torn(&task.metadata));
+    }
+    task
+}
+
+/// Removes what an earlier run left where these files go, in a folder that nobody has seen yet.
+/// Each is made anew, since what is there may be of another kind, or have other names. If the
+/// removal fails, making the file says so.
+pub(crate) async fn clear_targets(context: &Context, tasks: &[FileTask]) {
+    let left = |task: &&FileTask| task.folder.visibility() == Visibility::Hidden && task.existing.is_some();
+    for task in tasks.iter().filter(left) {
+        let _ = context
+            .config
+            .target
+            .remove_file(&task.folder.path().join(&task.name))
+            .await;
+    }
+}
+
+/// Up to this size a file crosses this machine though both ends lie on one server: a round trip to
+/// get it and one to put it cost less than the ten or so of a copy inside. A guess.
+const CROSSING_INSIDE_MAX: u64 = 64 << 10;
+
+/// Whether a file may go through the batch path, or across with many others in flight.
+pub(crate) fn takes_short_path(context: &Context, task: &FileTask) -> bool {
+    let extras = Extras {
+        linked: task.link.is_some(),
+        backup: context.config.options.backup.is_some(),
+        taken: task.existing.is_some(),
+    };
+    let size_max = context.resources.small_files.as_ref().map_or(
+        context.config.environment.sizes.small_max,
+        SmallFilePipeline::size_max,
+    );
+    let inside = || {
+        context.hashes.is_none()
+            && context
+                .config
+                .target
+                .copies_inside(&*task.folder.root().root.source)
+    };
+    let size_max = match &context.resources.small_files {
+        Some(_) if task.metadata.size > CROSSING_INSIDE_MAX && inside() => CROSSING_INSIDE_MAX,
+        _ => size_max,
+    };
+    context.config.may_batch() && task.metadata.size <= size_max && is_plain(task.folder.visibility(), extras)
+}

@@ -1,0 +1,161 @@
+//! Small files from one side to another: each whole, in one call on each side, hundreds in flight
+//! across folders.
+//!
+//! ```text
+//!   permit -> block of the class that fits -> source.get_small -> target.put_small -> counted as a batch's file is
+//! ```
+//!
+//! Where a call costs a round trip, what counts is how many are under way. Memory is bounded by
+//! three pools of blocks (a page more than 64 KiB, 1 MiB, a page more than 4 MiB): a file takes one
+//! block of the smallest class that holds it, and waits if none is free, or if the blocks taken
+//! make [`ROOM`] already. Blocks that one class needs no more give their memory back when another
+//! needs it. Whatever is not plain (grown beyond its block, changed while it was read, a passing
+//! error, holes worth keeping) takes the long way, through [`file`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_block::{Block, BlockMut};
+use ropeway_plan::Naming;
+use ropeway_vfs::{BatchDone, Create, End, Error, ErrorKind, GetSmall, GotSmall, PutSmall, Verdict};
+use tokio::time::Instant;
+
+use crate::job::context::Context;
+use crate::job::counters::add_wait;
+use crate::place::destination::Destination;
+use crate::place::give_up::give_up;
+use crate::place::mark::mark_folder;
+use crate::place::task::FileTask;
+use crate::sweep::place::note_place;
+use crate::transfer::links::fail_links;
+use crate::transfer::node::copy_file;
+use crate::transfer::small::{clear_targets, finish_small, with_leftover};
+
+/// A file with holes takes the long way from this size on: a smaller hole is not worth the round
+/// trips.
+const SPARSE_MIN: u64 = 64 << 10;
+
+/// Copies one small file. The permit is held by the caller.
+#[tracing::instrument(name = "small_file", level = "debug", skip_all, fields(path = %task.shown()))]
+pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
+    if context.stopped() {
+        return;
+    }
+    let Some(small_files) = context
+        .resources
+        .small_files
+        .as_ref()
+        .filter(|_| !is_worth_holes(context, &task))
+    else {
+        return copy_file(context, task).await;
+    };
+    if context.config.durability.wants_durable() {
+        context.durability.wait_for_room(&context.cancel).await;
+    }
+    let (_room, block) = small_files
+        .block(&context.resources.pool, task.metadata.size)
+        .await;
+    if context.stopped() {
+        return;
+    }
+    let (block, got) = get(context, &task, block).await;
+    let got = match got {
+        Ok(got) if got.whole => got,
+        Ok(_) => {
+            drop(block);
+            return copy_file(context, task).await;
+        }
+        Err(error) => {
+            drop(block);
+            return failed(context, task, error, End::Source).await;
+        }
+    };
+    let mut done = BatchDone {
+        read: block.len() as u64,
+        sent: block.len() as u64,
+        size: block.len() as u64,
+        hash: context.hashes.is_some().then(|| *blake3::hash(&block).as_bytes()),
+        ..BatchDone::default()
+    };
+    let content = (!block.is_empty()).then(|| block.freeze());
+    match put(context, &task, content, &got).await {
+        Ok(losses) => {
+            done.losses = losses;
+            finish_small(context, task, &done).await;
+        }
+        Err(error) => failed(context, task, error, End::Target).await,
+    }
+}
+
+/// Whether holes of this file are to be kept, which only the long way does.
+fn is_worth_holes(context: &Context, task: &FileTask) -> bool {
+    task.metadata.size >= SPARSE_MIN
+        && task.metadata.is_sparse()
+        && context.config.target.capabilities().sparse
+}
+
+async fn get(context: &Context, task: &FileTask, block: BlockMut) -> (BlockMut, Result<GotSmall, Error>) {
+    let get = GetSmall {
+        path: task.source_path.clone(),
+        size: task.metadata.size,
+        xattrs: context
+            .config
+            .wants_xattrs(&*task.folder.root().root.source, &task.metadata),
+        cache: context.config.cache_of(task.metadata.size).source,
+    };
+    let start = Instant::now();
+    let got = task.folder.root().root.source.get_small(get, block).await;
+    add_wait(&context.report.live.waits.source, start.elapsed());
+    got
+}
+
+async fn put(
+    context: &Context,
+    task: &FileTask,
+    content: Option<Block>,
+    got: &GotSmall,
+) -> Result<Vec<ropeway_vfs::Loss>, Error> {
+    let destination = Destination::of_file(&context.config, task);
+    mark_folder(context, &task.folder);
+    if !destination.has_final_name() {
+        note_place(context, &task.folder).await;
+    }
+    clear_targets(context, std::slice::from_ref(task)).await;
+    let naming = context.config.durability.naming(destination.spot, false);
+    let put = PutSmall {
+        path: destination.path,
+        // What is there already is removed by the longer way, which looks at it.
+        create: Create::New,
+        content,
+        change: context.change_of_file(&got.metadata, got.xattrs.clone()),
+        sync: context.config.durability.flushes_each(),
+        rename_to: matches!(naming, Naming::Now { .. }).then(|| task.folder.path().join(&task.name)),
+        cache: context.config.cache_of(task.metadata.size).target,
+    };
+    let start = Instant::now();
+    let result = context.config.target.put_small(put).await;
+    add_wait(&context.report.live.waits.target, start.elapsed());
+    result
+}
+
+/// A passing error, or one that the slower way may avoid, gets its tries there.
+async fn failed(context: &Arc<Context>, task: FileTask, error: Error, end: End) {
+    if context.stopped() {
+        return;
+    }
+    let slower = matches!(error.kind, ErrorKind::AlreadyExists | ErrorKind::Unsupported);
+    if error.verdict() == Verdict::Retry || slower {
+        let task = match end {
+            End::Source => task,
+            End::Target => with_leftover(task),
+        };
+        return copy_file(context, task).await;
+    }
+    give_up(context, &task, &error).await;
+    let link = task.link;
+    context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+    context.fail(&task.shown(), error, end).await;
+    if let Some(id) = link {
+        fail_links(context, id).await;
+    }
+}

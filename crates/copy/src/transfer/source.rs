@@ -1,0 +1,45 @@
+//! A file's source end.
+
+use std::sync::Arc;
+
+use ropeway_vfs::{CacheMode, EndError, File, Metadata, OpenOptions, Xattr};
+
+use crate::job::context::Context;
+use crate::place::task::FileTask;
+
+/// Opens it for reading.
+#[tracing::instrument(name = "open", level = "debug", skip_all)]
+pub(crate) async fn open_source(task: &FileTask, cache: CacheMode) -> Result<Arc<dyn File>, EndError> {
+    let source = &task.folder.root().root.source;
+    source
+        .open(&task.source_path, OpenOptions::read(cache))
+        .await
+        .map_err(EndError::on_source)
+}
+
+/// What an open told of a file, and what only the listing before it told, if the file is still the
+/// same.
+pub(crate) fn with_listed(mut opened: Metadata, listed: &Metadata) -> Metadata {
+    let same =
+        (opened.modified, opened.changed, opened.size) == (listed.modified, listed.changed, listed.size);
+    if same && opened.has_xattrs.is_none() {
+        opened.has_xattrs = listed.has_xattrs;
+    }
+    opened
+}
+
+/// The extended attributes to copy; `None`: as they are.
+pub(crate) async fn source_xattrs(
+    context: &Context,
+    task: &FileTask,
+    source: &Arc<dyn File>,
+    before: &Metadata,
+) -> Result<Option<Vec<Xattr>>, EndError> {
+    if !context
+        .config
+        .wants_xattrs(&*task.folder.root().root.source, before)
+    {
+        return Ok(None);
+    }
+    source.xattrs().await.map(Some).map_err(EndError::on_source)
+}

@@ -1,0 +1,222 @@
+//! LinkTable, FIFOs and devices, and nodes that need new attributes only.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::attributes_differ;
+use ropeway_vfs::{EndError, Error, ErrorKind, Kind, RelPath, Verdict};
+
+use crate::delete::clear::clear;
+use crate::delete::remove::make_way;
+use crate::job::context::Context;
+use crate::name::backup::keep_backup;
+use crate::name::rename::rename;
+use crate::place::destination::Destination;
+use crate::place::give_up::give_up;
+use crate::place::mark::mark_folder;
+use crate::place::task::FileTask;
+use crate::sweep::place::note_place;
+use crate::verify::skipped::hash_skipped;
+
+/// Copies such a node; whether that succeeded.
+#[tracing::instrument(name = "node", level = "debug", skip_all, fields(path = %task.shown()))]
+pub(crate) async fn copy_special_alone(context: &Arc<Context>, task: &FileTask) -> bool {
+    if context.stopped() {
+        return false;
+    }
+    let token = task.token();
+    match context.with_retries(token, || make(context, task)).await {
+        Ok(changed) => {
+            context.report.live.files_done.fetch_add(1, Ordering::AcqRel);
+            context.copied_nodes.add(token, &task.metadata);
+            if changed {
+                context.durability.touch();
+                context.report.item(&task.shown(), "copy", 0);
+            } else {
+                context.report.live.files_skipped.fetch_add(1, Ordering::Relaxed);
+                context.report.item(&task.shown(), "skip", 0);
+            }
+            true
+        }
+        Err(EndError { end, error }) => {
+            give_up(context, task, &error).await;
+            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&task.shown(), error, end).await;
+            false
+        }
+    }
+}
+
+async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError> {
+    let source = &task.folder.root().root.source;
+    let text = if task.metadata.kind == Kind::Symlink {
+        Some(
+            source
+                .read_link(&task.source_path)
+                .await
+                .map_err(EndError::on_source)?,
+        )
+    } else {
+        None
+    };
+    let to = task.folder.path().join(&task.name);
+    if is_equal(context, task, text.as_deref(), &to)
+        .await
+        .map_err(EndError::on_target)?
+    {
+        return set_attributes(context, task, &to, true).await.map(|()| false);
+    }
+    if context.config.options.dry_run {
+        return Ok(true);
+    }
+    let destination = Destination::of_node(&context.config, task, task.existing.is_some());
+    if !destination.has_final_name() {
+        mark_folder(context, &task.folder);
+        note_place(context, &task.folder).await;
+    }
+    let spot = destination.path;
+    match create(context, task, text.as_deref(), &spot).await {
+        Err(error) if error.kind == ErrorKind::AlreadyExists => {
+            clear(context, &spot).await.map_err(EndError::on_target)?;
+            create(context, task, text.as_deref(), &spot)
+                .await
+                .map_err(EndError::on_target)?;
+        }
+        result => result.map_err(EndError::on_target)?,
+    }
+    let named = give_name(context, task, &spot, &to).await;
+    if let Err(EndError { error, .. }) = &named
+        && error.verdict() == Verdict::Skip
+    {
+        // Best effort: the failure itself is reported.
+        let _ = context.config.target.remove_file(&spot).await;
+    }
+    named.map(|()| true)
+}
+
+/// Attributes and final name of a node that was made.
+async fn give_name(
+    context: &Arc<Context>,
+    task: &FileTask,
+    spot: &RelPath,
+    to: &RelPath,
+) -> Result<(), EndError> {
+    set_attributes(context, task, spot, false).await?;
+    if spot != to {
+        keep_backup(context, task).await.map_err(EndError::on_target)?;
+        let mut replaced = task.existing.as_ref();
+        if task.is_blocked() {
+            make_way(context, task.folder.root(), to)
+                .await
+                .map_err(EndError::on_target)?;
+            replaced = None;
+        }
+        rename(context, spot, to, true, replaced)
+            .await
+            .map_err(EndError::on_target)?;
+    }
+    Ok(())
+}
+
+async fn create(
+    context: &Context,
+    task: &FileTask,
+    text: Option<&[u8]>,
+    spot: &RelPath,
+) -> Result<(), Error> {
+    match text {
+        Some(text) => context.config.target.make_symlink(spot, text).await,
+        None => context.config.target.make_special(spot, &task.metadata).await,
+    }
+}
+
+async fn is_equal(
+    context: &Context,
+    task: &FileTask,
+    text: Option<&[u8]>,
+    to: &RelPath,
+) -> Result<bool, Error> {
+    let Some(existing) = &task.existing else {
+        return Ok(false);
+    };
+    if existing.kind != task.metadata.kind || context.config.options.force {
+        return Ok(false);
+    }
+    match text {
+        Some(text) => Ok(context.config.target.read_link(to).await? == text),
+        None => Ok(existing.device == task.metadata.device),
+    }
+}
+
+/// Sets a node's attributes from its source. `compare`: only if they differ.
+async fn set_attributes(
+    context: &Context,
+    task: &FileTask,
+    path: &RelPath,
+    compare: bool,
+) -> Result<(), EndError> {
+    if context.config.options.dry_run {
+        return Ok(());
+    }
+    if compare && let Some(existing) = &task.existing {
+        let capabilities = context.config.target.capabilities();
+        let rules = &task.folder.root().rules;
+        let same_time = !task.metadata.modified.is_known()
+            || rules.granularity.equal(task.metadata.modified, existing.modified);
+        let preserve = &context.config.options.preserve;
+        let differ = attributes_differ(&task.metadata, existing, rules, preserve, capabilities);
+        if !differ && (same_time || !context.config.options.preserve.times) {
+            return Ok(());
+        }
+    }
+    let source = &task.folder.root().root.source;
+    let wants_xattrs = context.config.wants_xattrs(&**source, &task.metadata);
+    let xattrs = if wants_xattrs {
+        Some(
+            source
+                .xattrs(&task.source_path)
+                .await
+                .map_err(EndError::on_source)?,
+        )
+    } else {
+        None
+    };
+    let change = context.change_of(&task.metadata, xattrs);
+    let losses = context
+        .config
+        .target
+        .set_metadata(path, &change)
+        .await
+        .map_err(EndError::on_target)?;
+    context.report.lose(&losses);
+    context.durability.touch();
+    Ok(())
+}
+
+/// An equal file that differs in attributes only.
+pub(crate) async fn update_attributes(context: &Arc<Context>, task: FileTask) {
+    let to = task.folder.path().join(&task.name);
+    match set_attributes(context, &task, &to, false).await {
+        Ok(()) => {
+            context.copied_nodes.add(task.token(), &task.metadata);
+            context.report.item(&task.shown(), "attributes", 0);
+            count_skipped(context, &task).await;
+        }
+        Err(EndError { end, error }) => {
+            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&task.shown(), error, end).await;
+        }
+    }
+}
+
+/// Counts a file that needs no copy.
+pub(crate) async fn count_skipped(context: &Context, task: &FileTask) {
+    let size = task.metadata.size;
+    let live = &context.report.live;
+    live.files_done.fetch_add(1, Ordering::AcqRel);
+    live.files_skipped.fetch_add(1, Ordering::Relaxed);
+    live.bytes_done.fetch_add(size, Ordering::AcqRel);
+    live.bytes_skipped.fetch_add(size, Ordering::Relaxed);
+    live.bytes_landed.fetch_add(size, Ordering::AcqRel);
+    hash_skipped(context, task).await;
+}

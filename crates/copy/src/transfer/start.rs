@@ -1,0 +1,197 @@
+//! The target end of one file: opened where an earlier run or try stopped, or made anew.
+//!
+//! A file is gone on with only if it is the very one that this job made: the journal keeps its
+//! identity, and the open file is looked at, not its name. Everything else that stands under a
+//! temporary name is removed and made anew, exclusively and private, so that nobody else has it
+//! open and no other name leads to it.
+
+use std::sync::Arc;
+
+use ropeway_plan::resume::{JournalFacts, trust};
+use ropeway_plan::{MadeNode, Start, Version};
+use ropeway_vfs::{CacheMode, Create, EndError, Error, ErrorKind, File, Kind, Metadata, OpenOptions};
+
+use crate::delete::clear::clear;
+use crate::job::context::Context;
+use crate::journal::open::Journal;
+use crate::mutations::{self, Mutation};
+use crate::place::destination::Destination;
+use crate::place::mark::mark_folder;
+use crate::place::task::FileTask;
+
+/// Opens the target of a file, and says where to go on in it.
+pub(crate) async fn begin_file(
+    context: &Context,
+    task: &FileTask,
+    destination: &Destination,
+    (source, version): (&Metadata, &Version),
+    cache: CacheMode,
+) -> Result<(Arc<dyn File>, Start), EndError> {
+    if let Some(left) = left(context, task, destination, (source, version), cache).await {
+        return Ok(left);
+    }
+    if destination.is_in_place() {
+        let file = open_in_place(context, task, destination, (source, cache)).await;
+        return Ok((file.map_err(EndError::on_target)?, Start::Anew));
+    }
+    if !destination.has_final_name() {
+        mark_folder(context, &task.folder);
+    }
+    let make = || {
+        let options = OpenOptions::write(Create::New, cache);
+        context.config.target.open(&destination.path, options)
+    };
+    let made = match make().await {
+        // Of an earlier try or run, whatever it is: the name or the folder is a temporary one of
+        // this job.
+        Err(error) if error.kind == ErrorKind::AlreadyExists => {
+            clear(context, &destination.path)
+                .await
+                .map_err(EndError::on_target)?;
+            make().await
+        }
+        made => made,
+    };
+    // A flush of the file alone would not make its name durable.
+    context.durability.touch();
+    Ok((made.map_err(EndError::on_target)?, Start::Anew))
+}
+
+/// The identity of a file of the target that was just opened.
+pub(crate) async fn made_of(context: &Context, file: &Arc<dyn File>) -> Result<MadeNode, EndError> {
+    let metadata = match file.at_open() {
+        Some(metadata) => metadata,
+        None => file.metadata().await.map_err(EndError::on_target)?,
+    };
+    Ok(MadeNode::of(
+        &metadata,
+        context.config.target.capabilities().stable_ids,
+    ))
+}
+
+/// What an earlier try or run left of this file, if it may be used.
+async fn left(
+    context: &Context,
+    task: &FileTask,
+    destination: &Destination,
+    (source, version): (&Metadata, &Version),
+    cache: CacheMode,
+) -> Option<(Arc<dyn File>, Start)> {
+    let token = task.token();
+    let is_server = context.config.target.capabilities().remote;
+    if let Some(reached) = context.durability.reached(token) {
+        let may_forget = is_server && context.config.durability.wants_durable();
+        let start = Start::after_try(reached.written, reached.durable, may_forget)?;
+        // The source may have been replaced between the tries.
+        if !reached.version.is_same(version) {
+            return None;
+        }
+        let (file, found) = open_made(context, destination, reached.made?, source, cache).await?;
+        let is_whole = matches!(start, Start::At { written, .. } if found.size >= written);
+        return is_whole.then_some((file, start));
+    }
+    let journal = context.journal.as_ref()?;
+    let record = journal.memory().file(token)?;
+    // The file system may have lost the map that leads to the durable blocks, and writes it again
+    // only with a new file.
+    if record.lost && !context.config.target.capabilities().journals_metadata {
+        return None;
+    }
+    let (file, found) = open_made(context, destination, record.target?, source, cache).await?;
+    // The run that was killed may have heard of a loss, which the kernel tells once, and not have
+    // recorded it any more.
+    let is_cached = record.same_boot && !context.config.durability.wants_durable();
+    let changed = context.config.change_time(&found);
+    let granularity_ns = task.folder.root().rules.granularity.granularity_ns;
+    let facts = JournalFacts {
+        same_boot: is_cached,
+        written_upto: record.written,
+        durable_upto: record.durable,
+        survived: is_cached || journal.trusts_device(changed, true),
+        target: Some(&found),
+        source,
+        source_unchanged: record.source.is_same(version),
+        time_granularity_ns: granularity_ns,
+        may_be_unfinished: journal.may_be_unfinished(&found, granularity_ns),
+    };
+    if mutations::is(Mutation::ResumeTrustsLength) {
+        let written = found.size.min(source.size);
+        return Some((
+            file,
+            Start::At {
+                written,
+                durable: written,
+            },
+        ));
+    }
+    let start = Start::after_run(
+        trust(&facts),
+        destination.has_final_name(),
+        record.durable,
+        source.size,
+    )?;
+    if hears_of_losses(context, &file).await && start.relies_on_cache() {
+        return None;
+    }
+    Some((file, start))
+}
+
+/// Flushes what an earlier run wrote to a file; whether the kernel lost some of it. The kernel
+/// tells the first who asks after the open: later, it would look like a loss of what this run
+/// writes.
+async fn hears_of_losses(context: &Context, file: &Arc<dyn File>) -> bool {
+    let is_resumed = context
+        .journal
+        .as_ref()
+        .is_some_and(|journal| journal.memory().resumed());
+    is_resumed && context.config.target.capabilities().page_cache && file.sync(true).await.is_err()
+}
+
+/// Opens a file if it is still the one that was made.
+async fn open_made(
+    context: &Context,
+    destination: &Destination,
+    made: MadeNode,
+    source: &Metadata,
+    cache: CacheMode,
+) -> Option<(Arc<dyn File>, Metadata)> {
+    let open = |options| context.config.target.open(&destination.path, options);
+    let opened = match open(OpenOptions::write(Create::No, cache)).await {
+        // It is complete, and has its own mode already.
+        Err(error) if error.kind == ErrorKind::PermissionDenied => open(OpenOptions::read(cache)).await,
+        opened => opened,
+    };
+    let file = opened.ok()?;
+    let found = file.metadata().await.ok()?;
+    let is_it = found.kind == Kind::File && found.links < 2 && made.is(&found, source);
+    is_it.then_some((file, found))
+}
+
+async fn open_in_place(
+    context: &Context,
+    task: &FileTask,
+    destination: &Destination,
+    (source, cache): (&Metadata, CacheMode),
+) -> Result<Arc<dyn File>, Error> {
+    let options = OpenOptions::write(Create::IfMissing, cache);
+    let file = context.config.target.open(&destination.path, options).await?;
+    let heard = hears_of_losses(context, &file).await;
+    let has_lost = |journal: &Journal| journal.memory().has_lost();
+    if (heard || context.journal.as_ref().is_some_and(has_lost))
+        && !context.config.target.capabilities().journals_metadata
+    {
+        // The map of its blocks is written anew too.
+        file.set_len(0).await?;
+    }
+    // The old content is overwritten from the start; what is beyond the new end goes first.
+    let size = source.size;
+    let existing = task.existing.as_ref();
+    if existing.is_some_and(|existing| existing.size > size) {
+        file.set_len(size).await?;
+    }
+    // Holes of the source as it is now must read as zeroes over old data.
+    if source.is_sparse() {
+        file.set_len(0).await?;
+    }
+    Ok(file)
+}

@@ -1,0 +1,508 @@
+//! The data of one file through blocks: drives a [`Transfer`] over two open files.
+//!
+//! ```text
+//!   poll -> Read  -> pool block -> source.read_at  -> read_done
+//!        -> Write -> that block -> target.write_at -> write_done -> journal, counters, write-back
+//! ```
+//!
+//! Several blocks are in flight; the pool is the back-pressure. Write-back is started window by
+//! window as the contiguous part grows, and nothing more is issued while this file has more dirty
+//! bytes than its bound.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use ropeway_block::Block;
+use ropeway_plan::durability::FileTry;
+use ropeway_plan::transfer::{Step, Transfer, TransferLimits};
+use ropeway_vfs::{EndError, Error, ErrorKind, File, Op, Pending};
+use tokio::time::Instant;
+
+use crate::job::context::{Context, cancelled};
+use crate::job::counters::{Landing, add_wait};
+use crate::journal::token::Token;
+use crate::transfer::digest::Digest;
+use crate::transfer::windows::Windows;
+
+/// The tuner is told after this many bytes.
+const TUNE_EVERY: u64 = 32 << 20;
+/// Chunk of a range copied inside the kernel.
+const RANGE_CHUNK: u64 = 16 << 20;
+
+/// One file's data to move.
+pub(crate) struct Stream<'a> {
+    pub(crate) context: &'a Context,
+    /// Where the bytes on the target are counted.
+    pub(crate) landing: &'a Landing<'a>,
+    pub(crate) source: Arc<dyn File>,
+    pub(crate) target: Arc<dyn File>,
+    pub(crate) attempt: FileTry,
+    pub(crate) token: Token,
+    pub(crate) size: u64,
+    /// Bytes below are there already.
+    pub(crate) start: u64,
+    pub(crate) hash: bool,
+    /// Start write-back early and bound what is dirty.
+    pub(crate) write_back: bool,
+}
+
+/// What a stream did.
+pub(crate) struct Streamed {
+    /// The source's size as read: smaller than expected when it shrank.
+    pub(crate) size: u64,
+    /// Where the last byte written ends; 0 where that is not known.
+    pub(crate) end: u64,
+    pub(crate) hash: Option<[u8; 32]>,
+}
+
+/// One finished operation: a failure carries whether it struck on the source's side.
+enum Io {
+    Read {
+        offset: u64,
+        block: Block,
+        span: Duration,
+    },
+    Written {
+        offset: u64,
+        length: usize,
+        span: Duration,
+    },
+    Started,
+    /// A window is on the device, and with it all of the file below `upto`.
+    Settled {
+        upto: u64,
+        bytes: u64,
+        span: Duration,
+    },
+}
+
+type IoFuture<'a> = Pending<'a, Result<Io, EndError>>;
+
+struct State<'a> {
+    transfer: Transfer,
+    in_flight: FuturesUnordered<IoFuture<'a>>,
+    ready: BTreeMap<u64, Block>,
+    /// Offsets of reads under way.
+    reading: BTreeSet<u64>,
+    digest: Option<Digest>,
+    windows: Windows,
+    journalled: u64,
+    landed: u64,
+    end: u64,
+    tune_bytes: u64,
+    tune_since: Instant,
+}
+
+impl Stream<'_> {
+    /// Moves everything.
+    ///
+    /// # Errors
+    /// The first failure, and whether on the source's side. What is in flight then is waited for.
+    pub(crate) async fn run(&self) -> Result<Streamed, EndError> {
+        let limits = self.limits();
+        let mut digest = self.hash.then(Digest::default);
+        if let Some(digest) = &mut digest {
+            self.rehash(digest).await?;
+        }
+        let mut state = State {
+            transfer: Transfer::new(self.context.config.options.engine, self.size, self.start, limits),
+            in_flight: FuturesUnordered::new(),
+            ready: BTreeMap::new(),
+            reading: BTreeSet::new(),
+            digest,
+            windows: Windows::new(self.start, self.context.config.environment.sizes.window),
+            journalled: self.start,
+            landed: self.start,
+            end: 0,
+            tune_bytes: 0,
+            tune_since: Instant::now(),
+        };
+        let result = self.drive(&mut state).await;
+        // Orphaned operations would write on while the file is retried or removed; those that hang
+        // are left alone.
+        let hangs = matches!(&result, Err(EndError { error, .. }) if error.kind == ErrorKind::TimedOut);
+        while !hangs
+            && !self.context.stopped()
+            && let Some(io) = state.in_flight.next().await
+        {
+            if let Ok(Io::Settled { upto, bytes, .. }) = io {
+                self.settled(&mut state, upto, bytes);
+            }
+        }
+        self.journal(&mut state, true);
+        result?;
+        let size = state.transfer.size();
+        let hash = match state.digest {
+            Some(mut digest) => {
+                digest.zeroes_upto(size);
+                Some(digest.finish())
+            }
+            None => None,
+        };
+        self.land(size.saturating_sub(state.landed));
+        let end = state.end;
+        Ok(Streamed { size, end, hash })
+    }
+
+    fn limits(&self) -> TransferLimits {
+        let mut limits = self.context.resources.tuner.lock().limits();
+        limits.block_size = limits.block_size.min(self.context.resources.pool.block_size());
+        limits
+    }
+
+    async fn drive<'s>(&'s self, state: &mut State<'s>) -> Result<(), EndError> {
+        loop {
+            if self.context.stopped() {
+                return Err(EndError::on_target(cancelled(Op::Write, self.target.path())));
+            }
+            if self.context.durability.is_in_doubt(self.attempt) {
+                return Err(EndError::on_target(Error::new(
+                    Op::Sync,
+                    self.target.path(),
+                    ErrorKind::Network,
+                )));
+            }
+            let room = self.has_room(state);
+            if room && !state.windows.is_over(self.dirty_bound()) && self.issue(state).await? {
+                return Ok(());
+            }
+            // Without room nothing may be in flight; then it is the device that takes its time, not
+            // this file.
+            let moving = room || !state.in_flight.is_empty();
+            let io = tokio::select! {
+                biased;
+                io = state.in_flight.next(), if moving => io,
+                () = self.context.durability.wait_for_room(&self.context.cancel), if !room => continue,
+                () = self.context.cancel.cancelled() => continue,
+                () = self.too_long(), if moving => return Err(self.timed_out(state)),
+            };
+            match io {
+                Some(io) => self.done(state, io?),
+                None => return Err(EndError::on_target(cancelled(Op::Write, self.target.path()))),
+            }
+        }
+    }
+
+    /// Completes after `--timeout`; never without.
+    async fn too_long(&self) {
+        match self.context.config.options.timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The error of a file of which nothing in flight moved for `--timeout`.
+    fn timed_out(&self, state: &State<'_>) -> EndError {
+        match state.reading.is_empty() {
+            false => EndError::on_source(Error::new(Op::Read, self.source.path(), ErrorKind::TimedOut)),
+            true => EndError::on_target(Error::new(Op::Write, self.target.path(), ErrorKind::TimedOut)),
+        }
+    }
+
+    /// Whether what is dirty on the whole target allows this file to go on; one that is whole may
+    /// end.
+    fn has_room(&self, state: &State<'_>) -> bool {
+        let is_whole = || state.transfer.contiguous() >= state.transfer.size();
+        !self.is_counted() || self.context.durability.has_room() || is_whole()
+    }
+
+    /// Whether what this file leaves dirty is for checkpoints to sync.
+    fn is_counted(&self) -> bool {
+        self.write_back
+            && self.context.config.durability.wants_durable()
+            && !self.context.config.durability.flushes_each()
+    }
+
+    fn dirty_bound(&self) -> u64 {
+        let shared = self.context.durability.bound() / self.context.resources.streams_max as u64;
+        if self.write_back {
+            shared.max(self.context.config.environment.sizes.window)
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// Starts what the transfer asks for, one thing at least, for as long as there is room; whether
+    /// it is done.
+    async fn issue<'s>(&'s self, state: &mut State<'s>) -> Result<bool, EndError> {
+        loop {
+            match state.transfer.poll() {
+                Step::NextExtent { from } => {
+                    let extent = self.source.next_extent(from).await.map_err(EndError::on_source)?;
+                    state.transfer.extent(extent);
+                    continue;
+                }
+                Step::Read { offset, length } => {
+                    state.reading.insert(offset);
+                    state.in_flight.push(Box::pin(self.read(offset, length)));
+                }
+                Step::Write { offset, length } => {
+                    let block = state.ready.remove(&offset).expect("written only after its read");
+                    state
+                        .in_flight
+                        .push(Box::pin(self.write(block.slice(0..length), offset)));
+                }
+                Step::Wait => return Ok(false),
+                Step::Done { .. } => return Ok(true),
+            }
+            if !self.has_room(state) {
+                return Ok(false);
+            }
+        }
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Io, EndError> {
+        let block = self.context.resources.pool.get().await;
+        let start = Instant::now();
+        let (block, result) = self.source.read_at(block, offset, length).await;
+        result.map_err(EndError::on_source)?;
+        Ok(Io::Read {
+            offset,
+            block: block.freeze(),
+            span: start.elapsed(),
+        })
+    }
+
+    async fn write(&self, block: Block, offset: u64) -> Result<Io, EndError> {
+        let (start, length) = (Instant::now(), block.len());
+        self.make_way().await;
+        self.target
+            .write_at(block, offset)
+            .await
+            .map_err(EndError::on_target)?;
+        Ok(Io::Written {
+            offset,
+            length,
+            span: start.elapsed(),
+        })
+    }
+
+    /// Lets a long sync come to its end.
+    async fn make_way(&self) {
+        if self.size >= self.context.config.environment.sizes.long_min {
+            self.context
+                .durability
+                .wait_while_held(&self.context.cancel)
+                .await;
+        }
+    }
+
+    async fn settle(&self, offset: u64, length: u64, bytes: u64) -> Result<Io, EndError> {
+        let start = Instant::now();
+        self.target
+            .wait_writeback(offset, length)
+            .await
+            .map_err(EndError::on_target)?;
+        Ok(Io::Settled {
+            upto: offset + length,
+            bytes,
+            span: start.elapsed(),
+        })
+    }
+
+    async fn start_writeback(&self, offset: u64, length: u64) -> Result<Io, EndError> {
+        self.target
+            .start_writeback(offset, length)
+            .await
+            .map_err(EndError::on_target)?;
+        Ok(Io::Started)
+    }
+
+    fn done<'s>(&'s self, state: &mut State<'s>, io: Io) {
+        let live = &self.context.report.live;
+        match io {
+            Io::Read { offset, block, span } => {
+                add_wait(&live.waits.source, span);
+                live.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
+                state.transfer.read_done(offset, block.len());
+                state.reading.remove(&offset);
+                if let Some(digest) = &mut state.digest {
+                    digest.add(offset, block.clone());
+                    digest.settle(state.reading.first().copied().unwrap_or(u64::MAX));
+                }
+                if !block.is_empty() {
+                    state.ready.insert(offset, block);
+                }
+                if state.transfer.has_shrunk() {
+                    // The transfer drops what lies beyond the new end; so must we.
+                    let size = state.transfer.size();
+                    state.ready.retain(|offset, _| *offset < size);
+                }
+            }
+            Io::Written { offset, length, span } => {
+                add_wait(&live.waits.target, span);
+                live.bytes_sent.fetch_add(length as u64, Ordering::Relaxed);
+                state.end = state.end.max(offset + length as u64);
+                state.transfer.write_done(offset, length);
+                self.progressed(state, length as u64);
+            }
+            Io::Started => {}
+            Io::Settled { upto, bytes, span } => {
+                // Else nobody waited for it, and its time tells nothing of the device.
+                if state.windows.is_over(self.dirty_bound()) {
+                    add_wait(&live.waits.target, span);
+                    self.context.durability.observe(bytes, span);
+                }
+                self.settled(state, upto, bytes);
+            }
+        }
+        self.tend_windows(state);
+    }
+
+    /// The oldest window is on the device, and with it all below `upto`.
+    fn settled(&self, state: &mut State<'_>, upto: u64, bytes: u64) {
+        let sent = state.windows.settled(bytes);
+        if self.is_counted() {
+            self.context.durability.clean(self.attempt, sent);
+        }
+        if self.size >= self.context.config.environment.sizes.long_min {
+            self.context
+                .durability
+                .settled(self.attempt, upto, &self.context.report.live);
+        }
+    }
+
+    /// After each write: counters, journal, tuner.
+    fn progressed(&self, state: &mut State<'_>, length: u64) {
+        if self.is_counted() {
+            self.context.durability.wrote(self.attempt, length);
+        }
+        let contiguous = state.transfer.contiguous().min(self.size);
+        self.context.durability.written(self.attempt, contiguous);
+        if contiguous > state.landed {
+            self.land(contiguous - state.landed);
+            state.landed = contiguous;
+        }
+        state.windows.wrote(length, contiguous);
+        self.journal(state, false);
+        state.tune_bytes += length;
+        if state.tune_bytes >= TUNE_EVERY {
+            let mut tuner = self.context.resources.tuner.lock();
+            tuner.observe(state.tune_bytes, state.tune_since.elapsed());
+            let mut limits = tuner.limits();
+            limits.block_size = limits.block_size.min(self.context.resources.pool.block_size());
+            state.transfer.set_limits(limits);
+            (state.tune_bytes, state.tune_since) = (0, Instant::now());
+        }
+    }
+
+    fn land(&self, bytes: u64) {
+        self.landing.add(bytes);
+    }
+
+    fn journal(&self, state: &mut State<'_>, now: bool) {
+        let contiguous = state.transfer.contiguous().min(self.size);
+        let due = contiguous >= state.journalled + self.context.config.environment.sizes.journal_every
+            || (now && contiguous > state.journalled);
+        if let (true, Some(journal)) = (due, &self.context.journal) {
+            self.context
+                .journalled(Some(journal.written(self.token, contiguous)));
+            state.journalled = contiguous;
+        }
+    }
+
+    /// Starts and awaits write-back as the windows ask.
+    fn tend_windows<'s>(&'s self, state: &mut State<'s>) {
+        if !self.write_back {
+            return;
+        }
+        while let Some((offset, length)) = state.windows.next_to_start() {
+            state
+                .in_flight
+                .push(Box::pin(self.start_writeback(offset, length)));
+        }
+        // A server would have to flush for it; a device is asked all along, for the estimate of
+        // what is left.
+        let dirty_min = match self.context.config.target.capabilities().page_cache {
+            true => 0,
+            false => self.dirty_bound(),
+        };
+        if let Some((offset, length, bytes)) = state.windows.next_to_settle(dirty_min) {
+            state.in_flight.push(Box::pin(self.settle(offset, length, bytes)));
+        }
+    }
+
+    /// A resumed file's first part is hashed from the source, so that the hash covers the whole.
+    async fn rehash(&self, digest: &mut Digest) -> Result<(), EndError> {
+        let mut offset = 0;
+        while offset < self.start && !self.context.stopped() {
+            let block = self.context.resources.pool.get().await;
+            let length = block
+                .capacity()
+                .min(usize::try_from(self.start - offset).unwrap_or(usize::MAX));
+            let (block, result) = self.source.read_at(block, offset, length).await;
+            result.map_err(EndError::on_source)?;
+            if block.is_empty() {
+                break;
+            }
+            let length = block.len() as u64;
+            digest.add(offset, block.freeze());
+            digest.settle(offset);
+            offset += length;
+        }
+        Ok(())
+    }
+
+    /// Copies everything inside the kernel; `None` where that is impossible.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(crate) async fn run_in_kernel(&self) -> Result<Option<Streamed>, EndError> {
+        let mut at = self.start;
+        while at < self.size {
+            let Some(extent) = self.source.next_extent(at).await.map_err(EndError::on_source)? else {
+                break;
+            };
+            let end = (extent.offset + extent.length).min(self.size);
+            self.land(extent.offset.max(at) - at);
+            at = extent.offset.max(at);
+            while at < end {
+                if self.context.stopped() {
+                    return Err(EndError::on_target(cancelled(Op::Write, self.target.path())));
+                }
+                let length = RANGE_CHUNK.min(end - at);
+                let start = Instant::now();
+                self.make_way().await;
+                let copied = self.target.copy_range_from(&*self.source, at, length).await;
+                add_wait(&self.context.report.live.waits.target, start.elapsed());
+                let Some(copied) = copied.map_err(EndError::on_target)? else {
+                    self.landing.reset();
+                    self.landing.add(self.start);
+                    return Ok(None);
+                };
+                if copied == 0 {
+                    return Ok(Some(Streamed {
+                        size: at,
+                        end: 0,
+                        hash: None,
+                    }));
+                }
+                at += copied;
+                self.account_range(at, copied);
+            }
+        }
+        self.land(self.size.saturating_sub(at));
+        Ok(Some(Streamed {
+            size: self.size,
+            end: 0,
+            hash: None,
+        }))
+    }
+
+    fn account_range(&self, at: u64, copied: u64) {
+        let live = &self.context.report.live;
+        // A server that copies by itself is sent nothing.
+        if !self.context.resources.needs_many_calls() {
+            live.bytes_read.fetch_add(copied, Ordering::Relaxed);
+            live.bytes_sent.fetch_add(copied, Ordering::Relaxed);
+        }
+        self.land(copied);
+        self.context.durability.written(self.attempt, at);
+        if let Some(journal) = &self.context.journal {
+            self.context.journalled(Some(journal.written(self.token, at)));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Hashes of files, and the comparison of two files.
+
+use ropeway_block::Pool;
+use ropeway_vfs::{CacheMode, EndError, Error, File, OpenOptions, RelPath, Tree};
+
+/// BLAKE3 of a whole file.
+pub(crate) async fn hash_file(pool: &Pool, file: &dyn File) -> Result<[u8; 32], Error> {
+    let mut hasher = blake3::Hasher::new();
+    let mut offset = 0;
+    loop {
+        let block = pool.get().await;
+        let length = block.capacity();
+        let (block, result) = file.read_at(block, offset, length).await;
+        result?;
+        hasher.update(&block);
+        offset += block.len() as u64;
+        if block.len() < length {
+            return Ok(*hasher.finalize().as_bytes());
+        }
+    }
+}
+
+/// Whether two files have the same content. An error says on which side.
+pub(crate) async fn equal_content(
+    pool: &Pool,
+    source: (&dyn Tree, &RelPath),
+    target: (&dyn Tree, &RelPath),
+) -> Result<bool, EndError> {
+    let left = source
+        .0
+        .open(source.1, OpenOptions::read(CacheMode::Leave))
+        .await
+        .map_err(EndError::on_source)?;
+    let right = target
+        .0
+        .open(target.1, OpenOptions::read(CacheMode::Leave))
+        .await
+        .map_err(EndError::on_target)?;
+    let mut offset = 0;
+    loop {
+        // Two blocks are taken one after the other: the pool is larger than twice the callers'
+        // number.
+        let one = pool.get().await;
+        let two = pool.get().await;
+        let length = one.capacity();
+        let ((one, read), (two, read_too)) = futures_util::future::join(
+            left.read_at(one, offset, length),
+            right.read_at(two, offset, length),
+        )
+        .await;
+        read.map_err(EndError::on_source)?;
+        read_too.map_err(EndError::on_target)?;
+        if one[..] != two[..] {
+            return Ok(false);
+        }
+        if one.len() < length {
+            return Ok(true);
+        }
+        offset += length as u64;
+    }
+}

@@ -1,0 +1,68 @@
+//! The hashes of a job, spooled to a file so that memory does not grow with the tree.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use ropeway_vfs::RelPath;
+
+use crate::private::{close_to_others, private_options};
+use crate::verify::manifest::write_line;
+
+/// The hashes of a job, spooled to a file.
+#[derive(Debug)]
+pub(crate) struct Hashes {
+    path: PathBuf,
+    writer: Mutex<BufWriter<File>>,
+    count: AtomicU64,
+    /// What is copied again to repair it has its line already.
+    held_back: AtomicBool,
+}
+
+impl Hashes {
+    pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let file = private_options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)?;
+        close_to_others(&file)?;
+        Ok(Self {
+            path,
+            writer: Mutex::new(BufWriter::new(file)),
+            count: AtomicU64::new(0),
+            held_back: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn add(&self, path: &RelPath, hash: &[u8; 32]) -> io::Result<()> {
+        if self.held_back.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        write_line(&mut *self.writer.lock(), path.as_bytes(), hash)
+    }
+
+    /// Whether further hashes are left out.
+    pub(crate) fn hold_back(&self, held_back: bool) {
+        self.held_back.store(held_back, Ordering::Release);
+    }
+
+    /// Ends the writing; the spool can be read.
+    pub(crate) fn flush(&self) -> io::Result<&Path> {
+        let mut writer = self.writer.lock();
+        writer.flush()?;
+        writer.get_ref().sync_data()?;
+        Ok(&self.path)
+    }
+
+    pub(crate) fn remove(&self) {
+        // A leftover spool is overwritten by the next job of this key.
+        let _ = fs::remove_file(&self.path);
+    }
+}

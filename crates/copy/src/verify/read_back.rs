@@ -1,0 +1,106 @@
+//! Reads every copied file back from the device and compares it with the hash of its source.
+
+use std::io;
+use std::path::Path;
+
+use ropeway_block::Pool;
+use ropeway_vfs::{CacheMode, End, Error, ErrorKind, Op, OpenOptions, RelPath, Tree};
+
+use crate::job::context::Context;
+use crate::job::outcome::{Fatal, Status};
+use crate::verify::content::hash_file;
+use crate::verify::manifest::{ManifestEntry, ManifestError, ManifestReader};
+
+/// BLAKE3 of a file's content as the device has it: cached pages are dropped first.
+async fn hash_from_device(pool: &Pool, tree: &dyn Tree, path: &RelPath) -> Result<[u8; 32], Error> {
+    let file = tree.open(path, OpenOptions::read(CacheMode::Leave)).await?;
+    let size = file.metadata().await?.size;
+    file.drop_cache(0, size).await?;
+    let hash = hash_file(pool, &*file).await?;
+    Ok(hash)
+}
+
+/// Reads every copied file back from the device and compares; gives what differs, up to
+/// [`REPAIRS_MAX`]. What differs beyond that is reported.
+pub(crate) async fn read_back(context: &Context, spool: &Path) -> Vec<ManifestEntry> {
+    use futures_util::StreamExt;
+    let mut differing = Vec::new();
+    let entries = match ManifestReader::open(spool) {
+        Ok(entries) => entries,
+        Err(error) => {
+            unverifiable(context, &error);
+            return differing;
+        }
+    };
+    let mut running = futures_util::stream::FuturesUnordered::new();
+    let mut verified = |(entry, equal): (ManifestEntry, Option<bool>)| match equal {
+        Some(false) if differing.len() < REPAIRS_MAX => differing.push(entry),
+        Some(false) => report_difference(context, &entry),
+        _ => {}
+    };
+    for entry in entries {
+        if context.stopped() {
+            break;
+        }
+        match entry {
+            Ok(entry) => running.push(async move {
+                let equal = verify_one(context, &entry).await;
+                (entry, equal)
+            }),
+            Err(error) => {
+                unverifiable(context, &error);
+                break;
+            }
+        }
+        if running.len() >= READ_BACK_MAX
+            && let Some(done) = running.next().await
+        {
+            verified(done);
+        }
+    }
+    while let Some(done) = running.next().await {
+        verified(done);
+    }
+    differing
+}
+
+/// Files read back at once.
+const READ_BACK_MAX: usize = 4;
+/// Files repaired in one run: some MiB of paths. Where more differ, it is not a file that rotted.
+const REPAIRS_MAX: usize = 10_000;
+
+fn unverifiable(context: &Context, error: &ManifestError) {
+    context.fatal(Fatal::new(
+        Status::Differs,
+        format!("nothing was verified: {error}"),
+    ));
+}
+
+/// Whether a file of the target has this content on the device; `None`: it could not be read, which
+/// is reported.
+pub(crate) async fn verify_one(context: &Context, entry: &ManifestEntry) -> Option<bool> {
+    match hash_from_device(&context.resources.pool, &*context.config.target, &entry.path).await {
+        Ok(hash) => Some(hash == entry.hash),
+        Err(error) => {
+            context.fail(&entry.path, error, End::Target).await;
+            None
+        }
+    }
+}
+
+/// Reports that a file differs.
+pub(crate) fn report_difference(context: &Context, entry: &ManifestEntry) {
+    context.report.failures.difference();
+    let mut error = Error::new(Op::Read, &entry.path, ErrorKind::DeviceError);
+    error.source = Some(io::Error::other(
+        "what the device returns differs from the source (hint: --checksum copies what differs; see dmesg if it comes back)",
+    ));
+    context.report.emit(ropeway_vfs::event::Event::ItemError {
+        path: entry.path.to_string(),
+        op: error.op,
+        kind: error.kind,
+        message: error.to_string(),
+        on_source: false,
+        fatal: false,
+    });
+}

@@ -1,0 +1,159 @@
+//! `--verify` found files whose content on the device is not the source's: they are copied again
+//! and read back once more.
+//!
+//! A file that rotted, or that another program changed and gave its time back, looks equal by size
+//! and time, so no later run would ever copy it. What cannot be traced back to its source (a mapped
+//! name), or differs again, counts as a difference.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ropeway_plan::Rules;
+use ropeway_vfs::{End, Kind, Metadata, MetadataChange, RelPath};
+
+use crate::durable::checkpoint::checkpoint;
+use crate::job::context::Context;
+use crate::job::options::Root;
+use crate::job::pass::copy_roots;
+use crate::job::root::JobRoot;
+use crate::verify::hashes::Hashes;
+use crate::verify::manifest::ManifestEntry;
+use crate::verify::read_back::{report_difference, verify_one};
+
+/// Copies what differs again, and reports what still does.
+pub(crate) async fn repair(
+    context: &Arc<Context>,
+    roots: &[Arc<JobRoot>],
+    hashes: &Hashes,
+    differing: Vec<ManifestEntry>,
+) {
+    let mut parts = Vec::new();
+    for entry in differing {
+        match part_of(context, roots, &entry.path).await {
+            Some(part) => parts.push((entry, part)),
+            None => report_difference(context, &entry),
+        }
+    }
+    if parts.is_empty() {
+        return;
+    }
+    let counted = Counted::of(context);
+    let folders = folders_of(context, parts.iter().map(|(entry, _)| &entry.path)).await;
+    hashes.hold_back(true);
+    let again: Vec<_> = parts.iter().map(|(_, part)| Arc::clone(part)).collect();
+    copy_roots(context, &again).await;
+    checkpoint(context).await;
+    restore_times(context, folders).await;
+    if context.durability.is_touched() {
+        checkpoint(context).await;
+    }
+    hashes.hold_back(false);
+    counted.restore(context);
+    for (entry, _) in parts {
+        if context.stopped() {
+            return;
+        }
+        match verify_one(context, &entry).await {
+            Some(true) => {
+                context.report.failures.repaired();
+                context.report.note(
+                    Some(&entry.path),
+                    "what the device returned differed from the source; copied again, and verified",
+                );
+            }
+            Some(false) => report_difference(context, &entry),
+            None => {}
+        }
+    }
+}
+
+/// The folders that hold these files, as they are now.
+async fn folders_of(context: &Context, paths: impl Iterator<Item = &RelPath>) -> Vec<(RelPath, Metadata)> {
+    let folders: BTreeSet<RelPath> = paths.filter_map(RelPath::parent).collect();
+    let mut found = Vec::with_capacity(folders.len());
+    for folder in folders {
+        if let Ok(metadata) = context.config.target.metadata(&folder).await {
+            found.push((folder, metadata));
+        }
+    }
+    found
+}
+
+/// Gives folders the times back that they had before files in them were replaced.
+async fn restore_times(context: &Context, folders: Vec<(RelPath, Metadata)>) {
+    for (folder, before) in folders {
+        let change = MetadataChange::times_of(&before);
+        match context.config.target.set_metadata(&folder, &change).await {
+            Ok(losses) => context.report.lose(&losses),
+            Err(error) => context.fail(&folder, error, End::Target).await,
+        }
+        context.durability.touch();
+    }
+}
+
+/// The root of the one file at this path of the target.
+async fn part_of(context: &Context, roots: &[Arc<JobRoot>], path: &RelPath) -> Option<Arc<JobRoot>> {
+    for root in roots {
+        let Some(below) = path.strip_prefix(&root.root.target_path) else {
+            continue;
+        };
+        let source_path = root.root.source_path.join_path(&below);
+        let is_file = matches!(
+            root.root.source.metadata(&source_path).await,
+            Ok(metadata) if metadata.kind == Kind::File
+        );
+        if root.rules.ignore_existing || !is_file || root.target_of(&below).as_ref() != Some(path) {
+            continue;
+        }
+        let part = Root {
+            source: Arc::clone(&root.root.source),
+            source_path,
+            target_path: path.clone(),
+        };
+        context
+            .report
+            .note(Some(path), "differs from its source on the device; copied again");
+        return Some(Arc::new(JobRoot {
+            index: root.index,
+            whole: root.whole.clone(),
+            root: part,
+            rules: Rules {
+                force: true,
+                checksum: false,
+                ..root.rules
+            },
+            names: root.names,
+        }));
+    }
+    None
+}
+
+/// Counters of a file that a repair would count twice.
+struct Counted([u64; 7]);
+
+impl Counted {
+    fn counters(context: &Context) -> [&AtomicU64; 7] {
+        let live = &context.report.live;
+        [
+            &live.files_done,
+            &live.bytes_done,
+            &live.bytes_landed,
+            &live.bytes_durable,
+            &live.files_durable,
+            &live.walked_files,
+            &live.walked_bytes,
+        ]
+    }
+
+    fn of(context: &Context) -> Self {
+        Self(Self::counters(context).map(|counter| counter.load(Ordering::Acquire)))
+    }
+
+    /// Nothing is copied any more when this is called.
+    fn restore(self, context: &Context) {
+        for (counter, value) in Self::counters(context).into_iter().zip(self.0) {
+            counter.store(value, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The counting walk: totals for the estimate, and everything that can be known before the first
+//! write.
+//!
+//! Beside a copy it runs ahead and keeps its listings for the copying walk. Before a copy
+//! (`--preflight`, mirror) it checks names and space.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::names::{Collision, FolderNames};
+use ropeway_vfs::{Ancestry, DirEntry, End, Error, ErrorKind, Kind, Metadata, Name, RelPath};
+use tokio::time::Instant;
+
+use crate::job::context::Context;
+use crate::job::options::is_temporary;
+use crate::job::outcome::{Fatal, Status};
+use crate::job::root::JobRoot;
+
+const CHUNK: usize = 2048;
+
+/// Counts all roots while the copy runs.
+pub(crate) async fn count_beside(context: Arc<Context>, roots: Vec<Arc<JobRoot>>) {
+    for root in &roots {
+        let count = Count {
+            context: &context,
+            root,
+            ahead: false,
+            found: Found::default(),
+        };
+        if count.run().await.is_err() {
+            return;
+        }
+        warn_of_space(&context).await;
+    }
+    context.report.live.count_final.store(true, Ordering::Release);
+}
+
+/// Counts all roots before the copy, checks names and space.
+///
+/// # Errors
+/// The copy is impossible; nothing was touched.
+pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fatal> {
+    let (mut faults, mut needed) = (0, 0);
+    for root in roots {
+        let count = Count {
+            context,
+            root,
+            ahead: true,
+            found: Found::default(),
+        };
+        let found = count
+            .run()
+            .await
+            .map_err(|error| Fatal::from_error(&error, End::Source))?;
+        faults += found.faults;
+        needed += found.needed;
+    }
+    context.report.live.count_final.store(true, Ordering::Release);
+    if faults > 0 {
+        return Err(Fatal::new(
+            Status::Refused,
+            format!("the target cannot hold {faults} of the names; nothing was copied"),
+        )
+        .hint("rename or exclude them, or let them be mapped with --names map"));
+    }
+    let space = context
+        .config
+        .target
+        .space()
+        .await
+        .map_err(|error| Fatal::from_error(&error, End::Target))?;
+    // A volume without a size (some FUSE file systems) does not report its room either. What an
+    // earlier run of this job left under temporary names needs no further room, and is not counted
+    // here.
+    let resumed = context
+        .journal
+        .as_ref()
+        .is_some_and(|journal| journal.memory().resumed());
+    if context.config.options.preflight && !resumed && space.total > 0 && needed > space.available {
+        let message = format!(
+            "{needed} bytes are to be copied and the target has room for {}; nothing was copied",
+            space.available
+        );
+        return Err(Fatal::new(Status::TargetUnwritable, message)
+            .hint("make room; or run without --preflight to copy what fits"));
+    }
+    Ok(())
+}
+
+/// Warns when the totals outgrow the room, and goes on: skipped, sparse or cloned files need none.
+async fn warn_of_space(context: &Context) {
+    let live = &context.report.live;
+    let left = live
+        .counted_bytes
+        .load(Ordering::Relaxed)
+        .saturating_sub(live.bytes_landed.load(Ordering::Relaxed));
+    if let Ok(space) = context.config.target.space().await
+        && space.total > 0
+        && left > space.available
+    {
+        let message = format!(
+            "{left} bytes are left to copy and the target has room for {}",
+            space.available
+        );
+        context.report.note(None, message);
+    }
+}
+
+/// The result of a count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    /// Number of names that the target cannot hold.
+    faults: u64,
+    /// Bytes that need room on the target: those of files without an equal there.
+    needed: u64,
+}
+
+struct Count<'a> {
+    context: &'a Context,
+    root: &'a JobRoot,
+    /// Whether this runs before the copy: then names are checked, and what exists needs no room.
+    ahead: bool,
+    found: Found,
+}
+
+impl Count<'_> {
+    /// Counts one root.
+    async fn run(mut self) -> Result<Found, Error> {
+        let spec = &self.root.root;
+        let metadata = spec.source.metadata(&spec.source_path).await?;
+        if !metadata.is_dir() {
+            self.count(&metadata);
+            self.found.needed += room_for(&metadata);
+            return Ok(self.found);
+        }
+        let volume = metadata.id.map(|id| id.volume);
+        let top = Ancestry::begin(&*spec.source, &metadata);
+        let mut folders = vec![(spec.source_path.clone(), top)];
+        while let Some((dir, ancestry)) = folders.pop() {
+            if self.context.stopped() || self.context.report.live.walk_final.load(Ordering::Acquire) {
+                break;
+            }
+            if !self.ahead {
+                self.context.listing_cache.wait_for_room().await;
+            }
+            let first = folders.len();
+            self.folder((&dir, &ancestry), volume, &mut folders).await?;
+            // In the order of the copying walk, which finds here what was listed.
+            folders[first..].reverse();
+        }
+        Ok(self.found)
+    }
+
+    async fn folder(
+        &mut self,
+        (dir, ancestry): (&RelPath, &Ancestry),
+        volume: Option<u64>,
+        folders: &mut Vec<(RelPath, Ancestry)>,
+    ) -> Result<(), Error> {
+        let spec = &self.root.root;
+        // The copy itself reports what cannot be listed.
+        let Ok(mut listing) = spec.source.list(dir).await else {
+            return Ok(());
+        };
+        let mut names = FolderNames::new(self.context.config.target.capabilities());
+        // Kept for the copying walk. A walk before the copy keeps nothing: it would be too old.
+        let began = Instant::now();
+        let mut kept = (!self.ahead).then(Vec::new);
+        loop {
+            let entries = match listing.next(CHUNK).await {
+                Ok(entries) if entries.is_empty() => break,
+                Ok(entries) => entries,
+                Err(error) if error.kind == ErrorKind::Gone => return Err(error),
+                Err(_) => return Ok(()),
+            };
+            let live = &self.context.report.live;
+            live.listed.fetch_add(entries.len() as u64, Ordering::Relaxed);
+            let mut files = Vec::new();
+            for entry in &entries {
+                if let Some(file) = self.entry((dir, ancestry), entry, volume, &mut names, folders) {
+                    files.push(file);
+                }
+            }
+            if self.ahead {
+                self.need(dir, files).await;
+            }
+            kept = kept.filter(|kept| self.context.listing_cache.has_room(kept.len() + entries.len()));
+            if let Some(kept) = &mut kept {
+                kept.extend(entries);
+            }
+        }
+        if let Some(kept) = kept {
+            self.context
+                .listing_cache
+                .put(self.root.index, dir.clone(), began, kept);
+        }
+        Ok(())
+    }
+
+    /// Counts one entry, or adds it to the folders to visit. Returns the name and metadata of a
+    /// file, if its room must be checked.
+    fn entry(
+        &mut self,
+        (dir, ancestry): (&RelPath, &Ancestry),
+        entry: &DirEntry,
+        volume: Option<u64>,
+        names: &mut FolderNames,
+        folders: &mut Vec<(RelPath, Ancestry)>,
+    ) -> Option<(Name, Metadata)> {
+        let metadata = entry.metadata.as_ref().ok()?;
+        let path = dir.join(&entry.name);
+        let below = path.strip_prefix(&self.root.root.source_path)?;
+        if !self.context.config.options.filter.node(&below, metadata) || is_temporary(&entry.name) {
+            return None;
+        }
+        if self.ahead {
+            self.check_name(&below, &entry.name, names);
+        }
+        if metadata.is_dir() {
+            if !self.context.config.options.one_file_system || metadata.id.map(|id| id.volume) == volume {
+                // The copy reports a folder that contains itself.
+                let inside = ancestry.enter(&path, metadata).ok();
+                folders.extend(inside.map(|inside| (path, inside)));
+            }
+            return None;
+        }
+        self.count(metadata);
+        self.ahead.then(|| (entry.name.clone(), metadata.clone()))
+    }
+
+    /// Adds the room that these files of one folder need.
+    async fn need(&mut self, dir: &RelPath, files: Vec<(Name, Metadata)>) {
+        let target_dir = dir
+            .strip_prefix(&self.root.root.source_path)
+            .and_then(|below| self.root.target_of(&below));
+        let names: Vec<Name> = files
+            .iter()
+            .map(|(name, _)| {
+                self.root
+                    .names
+                    .map(name)
+                    .map_or(name.clone(), |mapped| mapped.name)
+            })
+            .collect();
+        let there = match &target_dir {
+            Some(dir) => self
+                .context
+                .config
+                .target
+                .lookup(dir, &names)
+                .await
+                .unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let mut there: Vec<_> = there.into_iter().map(|found| found.ok().flatten()).collect();
+        let grain = self.root.rules.granularity.learned(
+            files.iter().map(|(_, metadata)| metadata.modified),
+            there.iter().flatten().map(|found| found.modified),
+        );
+        there.resize(files.len(), None);
+        for ((_, metadata), found) in files.iter().zip(there) {
+            let equal = found.is_some_and(|found| {
+                let known = metadata.modified.is_known() && found.modified.is_known();
+                found.size == metadata.size && (!known || grain.equal(metadata.modified, found.modified))
+            });
+            if !equal {
+                self.found.needed += room_for(metadata);
+            }
+        }
+    }
+
+    fn check_name(&mut self, below: &RelPath, name: &Name, names: &mut FolderNames) {
+        let fault = match self.root.names.map(name) {
+            Ok(mapped) => match names.insert(&mapped.name) {
+                Some(Collision::Normalization) | None => None,
+                Some(collision) => Some(collision.to_string()),
+            },
+            Err(fault) => Some(fault.to_string()),
+        };
+        if let Some(fault) = fault {
+            self.found.faults += 1;
+            self.context.report.note(Some(below), fault);
+        }
+    }
+
+    fn count(&self, metadata: &Metadata) {
+        let live = &self.context.report.live;
+        live.counted_files.fetch_add(1, Ordering::Relaxed);
+        if metadata.kind == Kind::File {
+            live.counted_bytes.fetch_add(metadata.size, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Returns the bytes that a copy of a node needs. Holes need none.
+fn room_for(metadata: &Metadata) -> u64 {
+    match metadata.kind {
+        Kind::File => metadata
+            .allocated
+            .map_or(metadata.size, |allocated| allocated.min(metadata.size)),
+        _ => 0,
+    }
+}

@@ -1,0 +1,99 @@
+//! Removes what an earlier run left in hidden folders if this run fails to replace it.
+//!
+//! Such a node may be half written. It must be gone before the folder gets its name.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use ropeway_plan::Visibility;
+use ropeway_plan::names::{Collision, FolderNames};
+use ropeway_vfs::{Capabilities, Name};
+
+use crate::delete::clear::{clear, clear_all_but};
+use crate::job::context::Context;
+use crate::place::folder::Folder;
+
+/// The names of one folder. For a folder that an earlier run left, also which of them this run
+/// replaces.
+pub(super) struct Names {
+    seen: FolderNames,
+    /// Hashes of the names that this run replaces: about 9 bytes for each name.
+    taken_on: Option<HashSet<u64>>,
+    hasher: BuildHasherDefault<DefaultHasher>,
+    is_missing_some: bool,
+}
+
+impl Names {
+    pub(super) fn of(folder: &Folder, target: &Capabilities) -> Self {
+        Self {
+            seen: FolderNames::new(target),
+            taken_on: folder.is_left_over().then(HashSet::new),
+            hasher: BuildHasherDefault::default(),
+            is_missing_some: false,
+        }
+    }
+
+    /// Adds a name, as [`FolderNames::insert`].
+    pub(super) fn insert(&mut self, name: &Name) -> Option<Collision> {
+        let collision = self.seen.insert(name);
+        if let Some(taken_on) = self
+            .taken_on
+            .as_mut()
+            .filter(|_| collision != Some(Collision::Case))
+        {
+            taken_on.insert(self.hasher.hash_one(name));
+        }
+        collision
+    }
+
+    /// Notes that this run cannot replace something of the folder.
+    pub(super) fn miss(&mut self) {
+        self.is_missing_some = true;
+    }
+
+    /// Notes that this run can replace none of `names`.
+    pub(super) fn miss_all<'a>(&mut self, names: impl Iterator<Item = &'a Name>) {
+        self.miss();
+        if let Some(taken_on) = &mut self.taken_on {
+            for name in names {
+                taken_on.remove(&self.hasher.hash_one(name));
+            }
+        }
+    }
+
+    fn has(&self, name: &Name) -> bool {
+        let hash = self.hasher.hash_one(name);
+        self.taken_on
+            .as_ref()
+            .is_some_and(|taken_on| taken_on.contains(&hash))
+    }
+}
+
+/// Removes what an earlier run left of a folder that this run cannot enter.
+pub(super) async fn remove_unentered(context: &Context, parent: &Folder, name: &Name) {
+    if context.stopped() || context.config.options.dry_run || !parent.is_left_over() {
+        return;
+    }
+    // The caller reports the failure.
+    if clear(context, &parent.path().join(name)).await.is_err() {
+        parent.doubt();
+    }
+}
+
+/// Removes what an earlier run left in a folder and this run does not replace.
+pub(super) async fn remove_missed(context: &Context, folder: &Arc<Folder>, names: &Names) {
+    if !names.is_missing_some || context.stopped() || context.config.options.dry_run || !folder.is_left_over()
+    {
+        return;
+    }
+    debug_assert_eq!(
+        folder.visibility(),
+        Visibility::Hidden,
+        "anything else is the user's"
+    );
+    let stays = |name: &Name| names.has(name);
+    if clear_all_but(context, &folder.path(), stays).await.is_err() {
+        folder.doubt();
+    }
+}

@@ -1,0 +1,628 @@
+//! The copying walk: lists the source, decides on each node, and starts its copy, folder by folder.
+//!
+//! It goes depth first, in chunks of [`CHUNK`] entries. So memory holds one chunk, the names of
+//! folders still to visit, and the work in flight, however large the tree is. A folder that does
+//! not exist on the target is made under a temporary name, filled under final names (nothing to
+//! look up, nothing to rename), and named when it is full.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use ropeway_plan::names::Collision;
+use ropeway_plan::{Rules, Visibility};
+use ropeway_vfs::{
+    Backlog, DirEntry, End, EndError, Error, ErrorKind, Held, Kind, Listing, Loss, Metadata, Name, Op,
+    RelPath,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::delete::moved::is_probe;
+use crate::delete::remove::prune;
+use crate::job::context::Context;
+use crate::job::outcome::Fatal;
+use crate::job::root::JobRoot;
+use crate::journal::token::token_of;
+use crate::place::folder::{Folder, FolderInner};
+use crate::place::task::FileTask;
+use crate::sweep::others::skips_in_source;
+use crate::sweep::place::note_place;
+use crate::walk::leftover::{Names, remove_missed, remove_unentered};
+use crate::walk::xattrs::early_xattrs;
+
+/// Entries taken from a listing at once.
+const CHUNK: usize = 1024;
+
+/// A folder still to visit.
+pub(super) struct Visit {
+    pub(super) parent: Arc<Folder>,
+    pub(super) source_path: RelPath,
+    pub(super) name: Name,
+    pub(super) metadata: Metadata,
+    pub(super) existing: Option<Metadata>,
+    pub(super) _held: Held,
+}
+
+/// The next stop of the walk.
+pub(super) enum Stop {
+    /// A folder to make or find on the target, and then to fill.
+    Enter(Box<Visit>),
+    /// A folder that was entered early.
+    Fill(Entered),
+}
+
+/// A folder of the target, or the reason why there is none.
+pub(super) struct Entered {
+    parent: Arc<Folder>,
+    /// Its final name.
+    name: Name,
+    folder: Result<Arc<Folder>, Error>,
+    /// The beginning of its listing, if that was fetched early.
+    listing: Option<FirstEntries>,
+}
+
+/// An open listing and its first entries. (The mutex makes it shareable; nobody shares it.)
+pub(super) type FirstEntries = Result<(Mutex<Box<dyn Listing>>, Vec<DirEntry>), Error>;
+
+/// Number of folders made at once on a target that is far away: one round trip for each level, not
+/// for each folder.
+const ENTER_AHEAD: usize = 64;
+/// Number of folders listed at once from a source that is far away. Each may hold [`CHUNK`] entries
+/// in memory (300 bytes each, so 5 MiB).
+const LIST_AHEAD: usize = 16;
+
+/// One walk over one root.
+pub(crate) struct Walker<'a> {
+    pub(super) context: &'a Arc<Context>,
+    pub(super) root: Arc<JobRoot>,
+    pub(super) finisher: &'a mpsc::UnboundedSender<FolderInner>,
+    pub(super) visits: Vec<Stop>,
+    /// Bounds the folders still to visit.
+    pub(super) backlog: Backlog,
+    /// The reason for skipping the rest of the current folder.
+    pub(super) overflow: Option<Error>,
+    pub(super) done: Vec<oneshot::Receiver<()>>,
+    pub(super) volume: Option<u64>,
+    /// The rules of the root, with what was learned from the current nodes.
+    pub(super) rules: Rules,
+}
+
+/// Walks one root and starts all its work. The receivers tell when all of it is finished, including
+/// attributes.
+pub(crate) async fn walk(
+    context: &Arc<Context>,
+    root: &Arc<JobRoot>,
+    finisher: &mpsc::UnboundedSender<FolderInner>,
+) -> Vec<oneshot::Receiver<()>> {
+    let mut walker = Walker {
+        context,
+        root: Arc::clone(root),
+        finisher,
+        visits: Vec::new(),
+        backlog: Backlog::of(&*root.root.source),
+        overflow: None,
+        done: Vec::new(),
+        volume: None,
+        rules: root.rules,
+    };
+    if let Err(EndError { end, error }) = walker.run().await {
+        let shown = root.root.target_path.clone();
+        if end == End::Source && root.is_part() {
+            // The next round of the watch handles what vanished since the change.
+            if !error.kind.is_absence() {
+                context.fail(&shown, error, End::Source).await;
+            }
+        } else if end == End::Source {
+            context.fatal(Fatal::from_error(&error, End::Source));
+        } else {
+            context.fail(&shown, error, End::Target).await;
+        }
+    }
+    walker.done
+}
+
+impl Walker<'_> {
+    async fn run(&mut self) -> Result<(), EndError> {
+        let root = Arc::clone(&self.root);
+        let spec = &root.root;
+        // At once, because either may cost a round trip.
+        let (metadata, existing) = futures_util::future::join(
+            spec.source.metadata(&spec.source_path),
+            self.context.config.target.metadata(&spec.target_path),
+        )
+        .await;
+        let metadata = metadata.map_err(EndError::on_source)?;
+        self.volume = metadata.id.map(|id| id.volume);
+        let existing = match existing {
+            Ok(existing) => Some(existing),
+            Err(error) if error.kind == ErrorKind::NotFound => None,
+            Err(error) => return Err(EndError::on_target(error)),
+        };
+        let Some(name) = spec.target_path.file_name() else {
+            self.fill_root(metadata, existing).await;
+            return Ok(());
+        };
+        let holder = self.holder(spec.target_path.parent().unwrap_or_default());
+        if metadata.is_dir() {
+            self.folder_node(FileTask {
+                folder: holder,
+                source_path: spec.source_path.clone(),
+                name,
+                metadata,
+                existing,
+                existing_is_own: false,
+                link: None,
+            });
+            self.visit_all().await;
+        } else {
+            let task = FileTask {
+                folder: holder,
+                source_path: spec.source_path.clone(),
+                name,
+                metadata,
+                existing,
+                existing_is_own: false,
+                link: None,
+            };
+            self.count(&task.metadata);
+            self.rules.granularity = self.root.rules.granularity.learned(
+                [task.metadata.modified].into_iter(),
+                task.existing.iter().map(|existing| existing.modified),
+            );
+            let mut batch = Vec::new();
+            self.node(task, &mut batch).await;
+            self.flush(&mut batch).await;
+        }
+        Ok(())
+    }
+
+    /// Returns the folder that holds a root. It is not ours to change, so it gets no attributes.
+    fn holder(&mut self, path: RelPath) -> Arc<Folder> {
+        let (sender, receiver) = oneshot::channel();
+        self.done.push(receiver);
+        let inner = FolderInner {
+            root: Arc::clone(&self.root),
+            source_path: RelPath::root(),
+            shown: path.clone(),
+            path,
+            staging: None,
+            visibility: Visibility::Visible,
+            fresh: false,
+            metadata: None,
+            xattrs: None,
+            existing: None,
+            is_doubtful: false.into(),
+            parent: None,
+            done: Some(sender),
+        };
+        Folder::new(inner, self.finisher)
+    }
+
+    /// Copies the content of a folder into the root of the target tree.
+    async fn fill_root(&mut self, metadata: Metadata, existing: Option<Metadata>) {
+        let (sender, receiver) = oneshot::channel();
+        self.done.push(receiver);
+        let inner = FolderInner {
+            root: Arc::clone(&self.root),
+            source_path: self.root.root.source_path.clone(),
+            path: RelPath::root(),
+            shown: RelPath::root(),
+            staging: None,
+            visibility: Visibility::Visible,
+            fresh: false,
+            xattrs: early_xattrs(self.context, &self.root, &self.root.root.source_path, &metadata),
+            metadata: Some(metadata),
+            existing,
+            is_doubtful: false.into(),
+            parent: None,
+            done: Some(sender),
+        };
+        let folder = Folder::new(inner, self.finisher);
+        self.fill(folder, None).await;
+        self.visit_all().await;
+    }
+
+    async fn visit_all(&mut self) {
+        while let Some(stop) = self.visits.pop() {
+            if self.context.stopped() {
+                return;
+            }
+            let Entered {
+                parent,
+                name,
+                folder,
+                listing,
+            } = match stop {
+                Stop::Fill(entered) => entered,
+                Stop::Enter(visit) => self.enter_with_next(*visit).await,
+            };
+            let shown = parent.shown(&name);
+            match folder {
+                // A mount point is made and stays empty, as with cp -ax.
+                Ok(folder)
+                    if folder
+                        .inner()
+                        .metadata
+                        .as_ref()
+                        .is_some_and(|found| self.is_other_volume(found)) => {}
+                Ok(folder) => self.fill(folder, listing).await,
+                Err(error) => {
+                    self.context
+                        .report
+                        .live
+                        .files_failed
+                        .fetch_add(1, Ordering::Relaxed);
+                    self.context.fail(&shown, error, End::Target).await;
+                    remove_unentered(self.context, &parent, &name).await;
+                }
+            }
+        }
+    }
+
+    /// Enters a folder. If that takes round trips, it enters the next ones of the stack as well.
+    async fn enter_with_next(&mut self, visit: Visit) -> Entered {
+        let far_source = self.root.root.source.capabilities().remote;
+        let far_target = self.context.config.target.capabilities().remote;
+        let at_once = match (far_source, far_target) {
+            (true, _) => LIST_AHEAD,
+            (false, true) => ENTER_AHEAD,
+            (false, false) => 1,
+        };
+        let mut visits = vec![visit];
+        while visits.len() < at_once {
+            match self.visits.pop() {
+                Some(Stop::Enter(visit)) => visits.push(*visit),
+                Some(entered) => {
+                    self.visits.push(entered);
+                    break;
+                }
+                None => break,
+            }
+        }
+        let this = &*self;
+        let entering = visits.into_iter().map(|visit| async move {
+            let (parent, name) = (Arc::clone(&visit.parent), visit.name.clone());
+            let listing = this.first_entries(visit.source_path.clone(), far_source);
+            let (folder, listing) = futures_util::future::join(this.enter(visit), listing).await;
+            Entered {
+                parent,
+                name,
+                folder,
+                listing,
+            }
+        });
+        let mut entered = futures_util::future::join_all(entering).await.into_iter();
+        let first = entered.next().expect("one visit was given");
+        self.visits.extend(entered.rev().map(Stop::Fill));
+        first
+    }
+
+    /// Returns the beginning of a folder's listing, if fetching it early saves round trips.
+    async fn first_entries(&self, dir: RelPath, far: bool) -> Option<FirstEntries> {
+        if !far || self.context.listing_cache.holds(self.root.index, &dir) {
+            return None;
+        }
+        Some(self.begin_listing(&dir).await)
+    }
+
+    pub(super) async fn begin_listing(&self, dir: &RelPath) -> FirstEntries {
+        let mut listing = self.root.root.source.list(dir).await?;
+        let entries = listing.next(CHUNK).await?;
+        // An empty folder counts as well.
+        let live = &self.context.report.live;
+        live.listed.fetch_add(entries.len() as u64 + 1, Ordering::Relaxed);
+        Ok((Mutex::new(listing), entries))
+    }
+
+    /// Makes or finds a folder on the target, under its own or a temporary name.
+    async fn enter(&self, visit: Visit) -> Result<Arc<Folder>, Error> {
+        let Visit {
+            parent,
+            source_path,
+            name,
+            metadata,
+            existing,
+            ..
+        } = visit;
+        let context = self.context;
+        let (parent_path, shown) = (parent.path(), parent.shown(&name));
+        if self.root.root.source.capabilities().remote {
+            parent.check_above(&source_path, &metadata)?;
+        }
+        let direct = parent.visibility() == Visibility::Hidden;
+        let mut inner = FolderInner {
+            root: Arc::clone(&self.root),
+            xattrs: early_xattrs(context, &self.root, &source_path, &metadata),
+            source_path,
+            path: parent_path.join(&name),
+            shown,
+            staging: None,
+            visibility: parent.visibility(),
+            fresh: false,
+            metadata: Some(metadata),
+            existing: None,
+            is_doubtful: false.into(),
+            parent: Some(parent),
+            done: None,
+        };
+        match existing {
+            Some(existing) if existing.is_dir() => {
+                self.open_up(&inner.path, &existing).await;
+                inner.existing = Some(existing);
+            }
+            existing if context.config.options.dry_run => {
+                if existing.is_some() {
+                    self.may_replace(&inner, false).await?;
+                }
+                context.report.item(&inner.shown, "mkdir", 0);
+                inner.fresh = true;
+            }
+            existing => {
+                let is_staged = !direct && context.config.target.capabilities().folder_renames;
+                // In a hidden folder, whatever stands there is removed when the folder is made.
+                if existing.is_some() && !direct {
+                    self.may_replace(&inner, is_staged).await?;
+                }
+                if is_staged {
+                    if let Some(parent) = &inner.parent {
+                        note_place(context, parent).await;
+                    }
+                    let token = token_of(self.root.index, &inner.source_path);
+                    let temporary = context.config.temporary_of(token);
+                    inner.path = parent_path.join(&temporary);
+                    inner.staging = Some((temporary, name));
+                    inner.visibility = Visibility::Hidden;
+                }
+                inner.fresh = self.make_folder(&inner).await?;
+                context.durability.touch();
+                context.report.item(&inner.shown, "mkdir", 0);
+            }
+        }
+        Ok(Folder::new(inner, self.finisher))
+    }
+
+    /// Lists one folder and starts the work on its entries.
+    async fn fill(&mut self, folder: Arc<Folder>, first_entries: Option<FirstEntries>) {
+        let dir = folder.inner().source_path.clone();
+        let mut names = Names::of(&folder, self.context.config.target.capabilities());
+        if folder.is_left_over()
+            && !self.context.config.options.dry_run
+            && let Err(error) = prune(self.context, &self.root, &dir, &folder.path()).await
+        {
+            self.context.fail(&folder.inner().shown, error, End::Target).await;
+            names.miss();
+        }
+        self.fill_with(&folder, &dir, first_entries, &mut names).await;
+        remove_missed(self.context, &folder, &names).await;
+    }
+
+    async fn fill_with(
+        &mut self,
+        folder: &Arc<Folder>,
+        dir: &RelPath,
+        first_entries: Option<FirstEntries>,
+        names: &mut Names,
+    ) {
+        let first = self.visits.len();
+        if let Some(entries) = self.context.listing_cache.take(self.root.index, dir) {
+            self.listed(folder, dir, entries, names).await;
+            self.visits[first..].reverse();
+            return;
+        }
+        let (listing, mut entries) = match first_entries {
+            Some(Ok(begun)) => begun,
+            Some(Err(error)) => return self.unlisted(folder, error, names).await,
+            None => match self.begin_listing(dir).await {
+                Ok(begun) => begun,
+                Err(error) => return self.unlisted(folder, error, names).await,
+            },
+        };
+        let mut listing = listing.into_inner();
+        while !entries.is_empty() {
+            if self.context.stopped() {
+                return;
+            }
+            self.chunk(folder, dir, entries, names).await;
+            if let Some(error) = self.overflow.take() {
+                self.unlisted(folder, error, names).await;
+                break;
+            }
+            entries = match listing.next(CHUNK).await {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.unlisted(folder, error, names).await;
+                    break;
+                }
+            };
+            let live = &self.context.report.live;
+            live.listed.fetch_add(entries.len() as u64, Ordering::Relaxed);
+        }
+        // They are visited in the order of the listing.
+        self.visits[first..].reverse();
+    }
+
+    /// Starts the work on a listing that was made before.
+    async fn listed(
+        &mut self,
+        folder: &Arc<Folder>,
+        dir: &RelPath,
+        entries: Vec<DirEntry>,
+        names: &mut Names,
+    ) {
+        let mut entries = entries.into_iter();
+        loop {
+            let chunk: Vec<DirEntry> = entries.by_ref().take(CHUNK).collect();
+            if chunk.is_empty() {
+                return;
+            }
+            if self.context.stopped() {
+                return;
+            }
+            self.chunk(folder, dir, chunk, names).await;
+            if let Some(error) = self.overflow.take() {
+                return self.unlisted(folder, error, names).await;
+            }
+        }
+    }
+
+    async fn unlisted(&self, folder: &Folder, error: Error, names: &mut Names) {
+        names.miss();
+        self.context
+            .report
+            .live
+            .files_failed
+            .fetch_add(1, Ordering::Relaxed);
+        self.context.fail(&folder.inner().shown, error, End::Source).await;
+    }
+
+    async fn chunk(
+        &mut self,
+        folder: &Arc<Folder>,
+        dir: &RelPath,
+        entries: Vec<DirEntry>,
+        names: &mut Names,
+    ) {
+        let mut nodes = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if let Some(node) = self.admit(folder, dir, entry, names).await {
+                nodes.push(node);
+            }
+        }
+        let existing = match self.existing(folder, &nodes).await {
+            Ok(existing) => existing,
+            Err(error) => {
+                names.miss_all(nodes.iter().map(|(name, ..)| name));
+                return self.context.fail(&folder.inner().shown, error, End::Target).await;
+            }
+        };
+        self.rules.granularity = self.root.rules.granularity.learned(
+            nodes.iter().map(|(.., metadata)| metadata.modified),
+            existing.iter().flatten().map(|existing| existing.modified),
+        );
+        let mut batch = Vec::new();
+        for ((name, source_path, metadata), existing) in nodes.into_iter().zip(existing) {
+            let task = FileTask {
+                folder: Arc::clone(folder),
+                source_path,
+                name,
+                metadata,
+                existing,
+                existing_is_own: false,
+                link: None,
+            };
+            self.node(task, &mut batch).await;
+        }
+        self.flush(&mut batch).await;
+    }
+
+    /// Filters, counts and maps one entry. Returns its name on the target, its source path and its
+    /// metadata.
+    async fn admit(
+        &self,
+        folder: &Folder,
+        dir: &RelPath,
+        entry: DirEntry,
+        names: &mut Names,
+    ) -> Option<(Name, RelPath, Metadata)> {
+        let source_path = dir.join(&entry.name);
+        let below = source_path.strip_prefix(&self.root.whole.0)?;
+        let metadata = match entry.metadata {
+            Ok(metadata) => metadata,
+            // It was removed after the listing, so there is nothing to copy.
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                names.miss();
+                return None;
+            }
+            Err(error) => {
+                names.miss();
+                self.context
+                    .report
+                    .live
+                    .files_failed
+                    .fetch_add(1, Ordering::Relaxed);
+                self.context
+                    .fail(&folder.shown(&entry.name), error, End::Source)
+                    .await;
+                return None;
+            }
+        };
+        let is_ours =
+            is_probe(self.context, &entry.name, &metadata) || skips_in_source(self.context, &entry.name);
+        if is_ours || !self.context.config.options.filter.node(&below, &metadata) {
+            return None;
+        }
+        if metadata.is_dir() && self.is_other_volume(&metadata) {
+            self.context
+                .report
+                .note(Some(&below), "another file system; not entered (-x)");
+        }
+        if !metadata.is_dir() {
+            self.count(&metadata);
+        }
+        if self.context.config.options.preserve.times && !metadata.modified.is_known() {
+            self.context.report.lose(&[Loss::Times]);
+        }
+        let fault = match self.root.names.map(&entry.name) {
+            Ok(mapped) => {
+                if mapped.changed {
+                    self.context.report.lose(&[Loss::Name]);
+                }
+                match names.insert(&mapped.name) {
+                    None => return Some((mapped.name, source_path, metadata)),
+                    Some(Collision::Normalization) => {
+                        self.context
+                            .report
+                            .note(Some(&below), Collision::Normalization.to_string());
+                        return Some((mapped.name, source_path, metadata));
+                    }
+                    Some(collision) => collision.to_string(),
+                }
+            }
+            Err(fault) => fault.to_string(),
+        };
+        self.context
+            .report
+            .live
+            .files_failed
+            .fetch_add(1, Ordering::Relaxed);
+        let mut error = Error::new(Op::Create, &below, ErrorKind::NameRefused);
+        error.source = Some(std::io::Error::other(fault));
+        self.context
+            .fail(&folder.shown(&entry.name), error, End::Target)
+            .await;
+        None
+    }
+
+    fn is_other_volume(&self, metadata: &Metadata) -> bool {
+        self.context.config.options.one_file_system && metadata.id.map(|id| id.volume) != self.volume
+    }
+
+    fn count(&self, metadata: &Metadata) {
+        self.context
+            .report
+            .live
+            .walked_files
+            .fetch_add(1, Ordering::Relaxed);
+        if metadata.kind == Kind::File {
+            self.context
+                .report
+                .live
+                .walked_bytes
+                .fetch_add(metadata.size, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns what stands on the target under these names.
+    async fn existing(
+        &self,
+        folder: &Folder,
+        nodes: &[(Name, RelPath, Metadata)],
+    ) -> Result<Vec<Option<Metadata>>, Error> {
+        if folder.inner().fresh {
+            return Ok(vec![None; nodes.len()]);
+        }
+        let names: Vec<Name> = nodes.iter().map(|(name, ..)| name.clone()).collect();
+        let found = self.context.config.target.lookup(&folder.path(), &names).await?;
+        found.into_iter().collect()
+    }
+}

@@ -1,0 +1,21 @@
+//! Requests extended attributes early.
+
+use ropeway_vfs::{Metadata, RelPath};
+
+use crate::job::context::Context;
+use crate::job::root::JobRoot;
+use crate::place::early_xattrs::EarlyXattrs;
+
+/// Requests the extended attributes of a folder from a source that is far away. `None` if nobody
+/// needs them, or they are near.
+pub(super) fn early_xattrs(
+    context: &Context,
+    root: &JobRoot,
+    path: &RelPath,
+    metadata: &Metadata,
+) -> Option<EarlyXattrs> {
+    let source = &root.root.source;
+    let is_worth_it = source.capabilities().remote && !context.config.options.dry_run;
+    (is_worth_it && context.config.wants_xattrs(&**source, metadata))
+        .then(|| EarlyXattrs::request(source, path))
+}
