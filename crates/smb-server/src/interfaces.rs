@@ -16,7 +16,7 @@ const SPEED_BPS: u64 = 1_000_000_000;
 
 /// An address of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct InterfaceAddress {
     /// The interface's number and name; the name may be empty.
     index: u32,
     name: String,
@@ -24,27 +24,31 @@ struct Place {
 }
 
 /// What is told to a client that has come to `local`; that address first.
-pub(super) fn told(listened: &[SocketAddr], local: SocketAddr) -> Vec<NetworkInterfaceInfo> {
+pub(super) fn advertised(listened: &[SocketAddr], local: SocketAddr) -> Vec<NetworkInterfaceInfo> {
     let all = addresses().unwrap_or_else(|error| {
         tracing::debug!(%error, "the kernel does not say which addresses there are");
         Vec::new()
     });
-    let mut told = Vec::new();
-    for place in select(all, listened, local).into_iter().take(ADDRESSES_MAX) {
-        let device = match place.name.as_str() {
+    let mut advertised = Vec::new();
+    for known in select(all, listened, local).into_iter().take(ADDRESSES_MAX) {
+        let device = match known.name.as_str() {
             "" => Device::default(),
             name => Device::at(&Path::new("/sys/class/net").join(name)),
         };
         // The first one is up, as the client has come to it.
-        if told.is_empty() || device.is_up {
-            told.push(place.of(device));
+        if advertised.is_empty() || device.is_up {
+            advertised.push(known.of(device));
         }
     }
-    told
+    advertised
 }
 
 /// The addresses to tell of: the client's own way, and others at the same port.
-fn select(mut all: Vec<Place>, listened: &[SocketAddr], local: SocketAddr) -> Vec<Place> {
+fn select(
+    mut all: Vec<InterfaceAddress>,
+    listened: &[SocketAddr],
+    local: SocketAddr,
+) -> Vec<InterfaceAddress> {
     let same_port = listened.iter().filter(|one| one.port() == local.port());
     let listened: Vec<IpAddr> = same_port.map(|one| one.ip().to_canonical()).collect();
     if all.is_empty() {
@@ -52,7 +56,7 @@ fn select(mut all: Vec<Place>, listened: &[SocketAddr], local: SocketAddr) -> Ve
         let named = listened.iter().filter(|address| !address.is_unspecified());
         let places = (1..).zip(named.copied());
         all = places
-            .map(|(index, address)| Place {
+            .map(|(index, address)| InterfaceAddress {
                 index,
                 name: String::new(),
                 address,
@@ -72,25 +76,25 @@ fn select(mut all: Vec<Place>, listened: &[SocketAddr], local: SocketAddr) -> Ve
         IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
     };
     let own = local.ip().to_canonical();
-    let known = all.iter().find(|place| place.address == own);
+    let known = all.iter().find(|known| known.address == own);
     let unused = || {
         all.iter()
-            .map(|place| place.index)
+            .map(|known| known.index)
             .max()
             .unwrap_or(0)
             .saturating_add(1)
     };
-    let first = Place {
-        index: known.map_or_else(unused, |place| place.index),
-        name: known.map_or_else(String::new, |place| place.name.clone()),
+    let first = InterfaceAddress {
+        index: known.map_or_else(unused, |known| known.index),
+        name: known.map_or_else(String::new, |known| known.name.clone()),
         address: own,
     };
-    let others = all.iter().filter(|place| place.address != own).cloned();
-    let others = others.filter(|place| is_of_use(place.address) && is_listened(place.address));
+    let others = all.iter().filter(|known| known.address != own).cloned();
+    let others = others.filter(|known| is_of_use(known.address) && is_listened(known.address));
     std::iter::once(first).chain(others).collect()
 }
 
-impl Place {
+impl InterfaceAddress {
     fn of(&self, device: Device) -> NetworkInterfaceInfo {
         NetworkInterfaceInfo {
             if_index: self.index,
@@ -146,10 +150,10 @@ impl Device {
 }
 
 /// All addresses of this machine.
-fn addresses() -> io::Result<Vec<Place>> {
+fn addresses() -> io::Result<Vec<InterfaceAddress>> {
     let all = if_addrs::get_if_addrs()?.into_iter();
     let places = all.filter_map(|one| {
-        Some(Place {
+        Some(InterfaceAddress {
             index: one.index?,
             address: one.ip(),
             name: one.name,
@@ -170,7 +174,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn machine() -> Vec<Place> {
+    fn machine() -> Vec<InterfaceAddress> {
         [
             (1, "127.0.0.1"),
             (2, "192.0.2.7"),
@@ -180,7 +184,7 @@ mod tests {
             (2, "fe80::7"),
         ]
         .into_iter()
-        .map(|(index, text)| Place {
+        .map(|(index, text)| InterfaceAddress {
             index,
             name: String::new(),
             address: address(text),
@@ -188,43 +192,43 @@ mod tests {
         .collect()
     }
 
-    fn selected(all: Vec<Place>, listened: &[&str], local: &str) -> Vec<(u32, String)> {
+    fn selected(all: Vec<InterfaceAddress>, listened: &[&str], local: &str) -> Vec<(u32, String)> {
         let listened: Vec<_> = listened.iter().map(|one| socket(one)).collect();
         let places = select(all, &listened, socket(local));
         places
             .into_iter()
-            .map(|place| (place.index, place.address.to_string()))
+            .map(|known| (known.index, known.address.to_string()))
             .collect()
     }
 
     #[test]
     fn what_is_listened_on_is_told() {
-        let told = |listened: &[&str], local: &str| selected(machine(), listened, local);
+        let advertised = |listened: &[&str], local: &str| selected(machine(), listened, local);
         let of = |index: u32, text: &str| (index, text.to_owned());
         let (one, two, six) = (of(2, "192.0.2.7"), of(3, "198.51.100.7"), of(2, "2001:db8::7"));
         // All of IPv4, and the loopback only to who comes by it.
         assert_eq!(
-            told(&["0.0.0.0:445"], "198.51.100.7:445"),
+            advertised(&["0.0.0.0:445"], "198.51.100.7:445"),
             [two.clone(), one.clone()]
         );
         assert_eq!(
-            told(&["0.0.0.0:445"], "127.0.0.1:445"),
+            advertised(&["0.0.0.0:445"], "127.0.0.1:445"),
             [of(1, "127.0.0.1"), one.clone(), two.clone()]
         );
         // A socket of IPv6 sees clients of IPv4 by addresses of its own.
         assert_eq!(
-            told(&["[::]:445"], "[::ffff:192.0.2.7]:445"),
+            advertised(&["[::]:445"], "[::ffff:192.0.2.7]:445"),
             [one.clone(), two.clone(), six.clone()]
         );
         assert_eq!(
-            told(&["[::]:445"], "[fe80::7]:445"),
+            advertised(&["[::]:445"], "[fe80::7]:445"),
             [of(2, "fe80::7"), one.clone(), two, six.clone()]
         );
         // What is named, at the port that the client has come to.
         let named = ["192.0.2.7:445", "198.51.100.7:446", "[2001:db8::7]:445"];
-        assert_eq!(told(&named, "192.0.2.7:445"), [one, six]);
+        assert_eq!(advertised(&named, "192.0.2.7:445"), [one, six]);
         assert_eq!(
-            told(&["127.0.0.2:445", "127.0.0.1:445"], "127.0.0.2:445"),
+            advertised(&["127.0.0.2:445", "127.0.0.1:445"], "127.0.0.2:445"),
             [of(4, "127.0.0.2")]
         );
     }
@@ -232,13 +236,13 @@ mod tests {
     #[test]
     fn without_the_kernel_what_is_named_is_told() {
         let named = ["0.0.0.0:445", "192.0.2.7:445", "198.51.100.7:445"];
-        let told = selected(Vec::new(), &named, "198.51.100.7:445");
+        let advertised = selected(Vec::new(), &named, "198.51.100.7:445");
         assert_eq!(
-            told,
+            advertised,
             [(2, "198.51.100.7".to_owned()), (1, "192.0.2.7".to_owned())]
         );
-        let told = selected(Vec::new(), &["0.0.0.0:445"], "192.0.2.9:445");
-        assert_eq!(told, [(1, "192.0.2.9".to_owned())]);
+        let advertised = selected(Vec::new(), &["0.0.0.0:445"], "192.0.2.9:445");
+        assert_eq!(advertised, [(1, "192.0.2.9".to_owned())]);
     }
 
     #[test]
@@ -257,9 +261,9 @@ mod tests {
         fs::create_dir(folder.path().join("queues/rx-1")).unwrap();
         let two = Device::at(folder.path());
         assert_eq!((two.is_up, two.speed_bps, two.queues), (false, 10_000_000_000, 2));
-        let place = &machine()[1];
-        assert_eq!(place.of(one).capability, InterfaceCapability::default());
-        assert_eq!(place.of(two).capability, InterfaceCapability::RSS_CAPABLE);
+        let known = &machine()[1];
+        assert_eq!(known.of(one).capability, InterfaceCapability::default());
+        assert_eq!(known.of(two).capability, InterfaceCapability::RSS_CAPABLE);
     }
 
     #[test]
@@ -267,7 +271,7 @@ mod tests {
         match addresses() {
             Ok(all) => {
                 let mut all = all.iter();
-                assert!(all.any(|place| place.address == address("127.0.0.1")));
+                assert!(all.any(|known| known.address == address("127.0.0.1")));
             }
             Err(error) => println!("skipped: the kernel says nothing: {error}"),
         }

@@ -4,14 +4,23 @@ use std::sync::Arc;
 
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::create::AccessMask;
-use ropeway_smb_wire::security::Sid;
 use ropeway_smb_wire::upcase;
 use ropeway_vfs::store::{NodeOpen, Store};
 use ropeway_vfs::{ErrorKind, FileId, Kind, RelPath};
 
-use super::links::Links;
-use super::short_name::NameView;
-use super::{names, security};
+use crate::files::short_name::NameView;
+
+/// Symbolic links that clients may make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Links {
+    /// None.
+    Refuse,
+    /// Those that lead to somewhere in the share.
+    Inside,
+    /// All.
+    #[default]
+    Any,
+}
 
 /// One shared folder.
 pub struct Share {
@@ -77,7 +86,7 @@ impl Share {
     }
 
     /// Which names clients see.
-    pub(crate) fn names(&self) -> NameView {
+    pub(crate) fn name_view(&self) -> NameView {
         NameView {
             hide_dot_files: self.hide_dot_files,
             short_names: true,
@@ -85,7 +94,7 @@ impl Share {
     }
 
     /// Whether a client means it by that name.
-    pub(crate) fn is_called(&self, name: &str) -> bool {
+    pub(crate) fn has_name(&self, name: &str) -> bool {
         upcase::equal(&Text::from(self.name.as_str()), &Text::from(name))
     }
 
@@ -97,63 +106,6 @@ impl Share {
             READ
         } else {
             AccessMask::FILE_ALL
-        }
-    }
-}
-
-/// Who is logged in, as access checks see it ([MS-DTYP] 2.5.3: the token).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
-    /// Name, for logs.
-    pub(crate) name: String,
-    /// Nobody.
-    pub(crate) is_anonymous: bool,
-    /// The user, owner of what it makes.
-    pub(crate) user: Sid,
-    /// Its group, group of what it makes.
-    pub(crate) group: Sid,
-    /// Further groups: Everyone, Network, Authenticated Users, BUILTIN's Users or Guests.
-    pub(crate) groups: Vec<Sid>,
-}
-
-impl Token {
-    /// Of a guest, who may do what nobody may.
-    pub(crate) fn guest() -> Self {
-        let mut token = Self::of(None);
-        token.name = "guest".to_owned();
-        token.groups.push(names::builtin_sid(names::GUESTS_RID));
-        token
-    }
-
-    /// Of a user; of nobody without a name. All act as the server's own user, who owns what they make.
-    pub(crate) fn of(name: Option<String>) -> Self {
-        let user = rustix::process::geteuid().as_raw();
-        let group = rustix::process::getegid().as_raw();
-        let (everyone, network, users) = (
-            security::sid(1, &[0]),
-            security::sid(5, &[2]),
-            security::sid(5, &[11]),
-        );
-        match name {
-            None => Self {
-                name: "anonymous".to_owned(),
-                is_anonymous: true,
-                user: security::sid(5, &[7]),
-                group: everyone.clone(),
-                groups: vec![everyone, network],
-            },
-            Some(name) => Self {
-                name,
-                is_anonymous: false,
-                user: security::owner_sid(user),
-                group: security::group_sid(group),
-                groups: vec![
-                    everyone,
-                    network,
-                    users,
-                    names::builtin_sid(names::ALIAS_USERS_RID),
-                ],
-            },
         }
     }
 }

@@ -11,12 +11,12 @@ use ropeway_vfs::{ErrorKind, FileId, Name, RelPath};
 
 use super::context::{Context, Outcome};
 use super::name;
-use crate::attributes;
 use crate::audit::Record;
-use crate::open::{Handle, Open};
-use crate::posix;
+use crate::files::attributes;
+use crate::ops::range_locks;
 use crate::share::Share;
-use crate::shared::Shared;
+use crate::state::SharedState;
+use crate::state::open::{Handle, Open};
 
 pub(super) fn close(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(CloseRequest::decode)?;
@@ -38,12 +38,12 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
             change_time: attributes::file_time(stat.changed),
             allocation_size: attributes::allocation_size(&stat, open.share.store.features()),
             end_of_file: attributes::end_of_file(&stat),
-            file_attributes: attributes::of(&stat, Shared::is_hidden(open)),
+            file_attributes: attributes::of(&stat, SharedState::is_hidden(open)),
         };
     }
     context.shared.take_handle(id);
     if let Handle::File(open) = &handle {
-        posix::release(context.shared, open);
+        range_locks::release(context.shared, open);
     }
     let closed = context
         .shared
@@ -51,7 +51,7 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
         .close(context.shared.uptime(), open_id(&request, context)?);
     if let Some(closed) = closed {
         if let Handle::File(open) = &handle {
-            posix::release(context.shared, open);
+            range_locks::release(context.shared, open);
         }
         // As Samba does: the handle is gone, and what was to be deleted is not.
         remove_deleted(context.shared, &closed, handle.file())?;
@@ -68,7 +68,7 @@ fn open_id(request: &CloseRequest, context: &Context<'_>) -> Result<OpenId, NtSt
 /// # Errors
 /// Why it could not be.
 pub(crate) fn remove_deleted(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     closed: &Closed,
     open: Option<&Arc<Open>>,
 ) -> Result<(), NtStatus> {
@@ -111,7 +111,7 @@ pub(crate) fn remove_deleted(
     let (status, action) = match (&outcome, &deletion.file.stream) {
         (Err(error), _) => {
             tracing::warn!(share = share.name, %path, %error, "could not delete on close");
-            (crate::status::of(error), None)
+            (crate::files::status::of(error), None)
         }
         (Ok(()), None) => (NtStatus::SUCCESS, Some((Action::REMOVED, false))),
         (Ok(()), Some(_)) => (NtStatus::SUCCESS, Some((Action::REMOVED_STREAM, true))),

@@ -12,13 +12,14 @@ use ropeway_smb_wire::{FileId, Guid, NtStatus, Reader, SessionId, TreeId, Writer
 use ropeway_vfs::RelPath;
 
 use crate::audit::Record;
-use crate::open::{Handle, Open};
-use crate::share::{Share, Token};
-use crate::shared::Shared;
+use crate::share::Share;
+use crate::state::SharedState;
+use crate::state::open::{Handle, Open};
+use crate::token::Token;
 
 /// One request and all that it may touch.
 pub(crate) struct Context<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) shared: &'a Arc<SharedState>,
     pub(crate) protocol: &'a mut Connection,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
@@ -36,7 +37,7 @@ pub(crate) struct Context<'a> {
     /// And the frame has a buffer of its own, that can go with it.
     pub(crate) may_offload_write: bool,
     /// It has waited, and is executed again.
-    pub(crate) again: bool,
+    pub(crate) is_retry: bool,
     /// That it is under way, as the hub counts it.
     pub(crate) ticket: Option<CountedRequest>,
 }
@@ -48,21 +49,21 @@ pub(crate) type Job = Box<dyn FnOnce(ReplyFrame, Header, Option<SessionId>) -> R
 pub(crate) type WriteJob = Box<dyn FnOnce(&[u8], ReplyFrame, Header, Option<SessionId>) -> ReplyFrame + Send>;
 
 /// What came of a request.
-pub(crate) enum Done {
+pub(crate) enum Execution {
     /// The reply is in the frame.
     Replied,
     /// It waits; the hub knows the waiter.
-    Wait,
+    Pending,
     /// The pool does it; the reply's header, if it was made already.
-    Job(Option<Header>, Job),
+    Offload(Option<Header>, Job),
     /// The pool does it, with the frame that it came in.
-    Write(WriteJob),
+    OffloadWrite(WriteJob),
     /// There is no answer, and the connection ends.
-    Hangup(&'static str),
+    Disconnect(&'static str),
 }
 
 /// What came of a request, or the status that it fails with.
-pub(crate) type Outcome = Result<Done, NtStatus>;
+pub(crate) type Outcome = Result<Execution, NtStatus>;
 
 impl<'a> Context<'a> {
     /// The body.
@@ -90,7 +91,7 @@ impl<'a> Context<'a> {
     pub(crate) fn reply_with(&mut self, status: NtStatus, body: impl FnOnce(&mut Writer<'_>)) -> Outcome {
         let header = self.protocol.reply(self.request, status);
         self.frame.push(&header, self.request.signer, body);
-        Ok(Done::Replied)
+        Ok(Execution::Replied)
     }
 
     /// Replies with success in a tree that the request has made.
@@ -98,7 +99,7 @@ impl<'a> Context<'a> {
         let mut header = self.protocol.reply(self.request, NtStatus::SUCCESS);
         header.target = Target::Sync(tree);
         self.frame.push(&header, self.request.signer, body);
-        Ok(Done::Replied)
+        Ok(Execution::Replied)
     }
 
     pub(crate) fn session(&self) -> SessionId {

@@ -12,11 +12,11 @@ use ropeway_smb_wire::{NtStatus, info::FileBasicInformation};
 
 use super::context::{Context, Outcome};
 use super::{notify, rename};
-use crate::open::{Handle, Open};
-use crate::query_file::{FileView, query_file};
-use crate::query_fs::query_fs;
-use crate::security;
-use crate::set_file::{SetFile, set_fs};
+use crate::files::query_file::{FileView, query_file};
+use crate::files::query_fs::query_fs;
+use crate::files::security;
+use crate::files::set_file::{SetFile, set_fs};
+use crate::state::open::{Handle, Open};
 
 pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(QueryInfoRequest::decode)?;
@@ -40,7 +40,7 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
         InfoType::File => {
             let view = FileView {
                 delete_pending: context.shared.hub().delete_pending(&open.file),
-                names: open.share.names(),
+                names: open.share.name_view(),
                 normalized_names: context.protocol.dialect() >= Dialect::Smb311,
                 input: request.input,
                 flags: request.flags,
@@ -107,7 +107,7 @@ fn set_file(context: &mut Context<'_>, open: &Arc<Open>, request: &SetInfoReques
     let (action, outcome) = match &set {
         SetFile::Rename { flags, name } => (Some("rename"), rename::rename(context, open, *flags, name)),
         SetFile::Link { replace, name } => (Some("link"), rename::link(context, open, *replace, name)),
-        SetFile::Disposition(flags) => (None, rename::dispose(context, open, *flags)),
+        SetFile::Disposition(flags) => (None, rename::set_disposition(context, open, *flags)),
         other => (None, apply(context, open, other).map(|()| None)),
     };
     if let (Some(action), Err(status)) = (action, &outcome) {

@@ -13,11 +13,12 @@ use ropeway_smb_wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, Re
 use ropeway_smb_wire::write::{WriteFlags, WriteRequest, WriteResponse};
 use ropeway_smb_wire::{NtStatus, SessionId};
 
-use super::context::{Context, Done, Outcome};
+use super::context::{Context, Execution, Outcome};
 use super::{ioctl, notify};
-use crate::open::{Handle, Open};
-use crate::shared::{Counters, Shared};
-use crate::{posix, set_file, status};
+use crate::files::{set_file, status};
+use crate::ops::range_locks;
+use crate::state::open::{Handle, Open};
+use crate::state::{Counters, SharedState};
 
 /// Writes from this size on go to the pool where the frame can go with them. Below, handing over costs more than it
 /// gains: a guess. Where no device stands behind the file it gains nothing at all.
@@ -70,12 +71,12 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
             Filled::Yes(count) => {
                 compress(context.frame, &open, compression, count);
                 was_read(context.shared, &open, &request, count);
-                Ok(Done::Replied)
+                Ok(Execution::Replied)
             }
-            Filled::Failed => Ok(Done::Replied),
+            Filled::Failed => Ok(Execution::Replied),
             Filled::NotCached => {
                 let shared = Arc::clone(context.shared);
-                Ok(Done::Job(
+                Ok(Execution::Offload(
                     Some(header),
                     Box::new(move |mut frame, header, signer| {
                         let count = read_now(&shared, &open, &mut frame, &header, signer, &request);
@@ -88,12 +89,12 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     }
     let count = read_now(context.shared, &open, context.frame, &header, signer, &request);
     compress(context.frame, &open, compression, count);
-    Ok(Done::Replied)
+    Ok(Execution::Replied)
 }
 
 /// Whether neither clients' locks nor those of local programs are in the way.
 pub(super) fn check_locks(
-    shared: &Shared,
+    shared: &SharedState,
     open: &Open,
     offset: u64,
     length: u64,
@@ -107,7 +108,7 @@ pub(super) fn check_locks(
     };
     match looks_itself {
         true => Ok(()),
-        false => posix::check_io(shared, open, offset, length, write),
+        false => range_locks::check_io(shared, open, offset, length, write),
     }
 }
 
@@ -130,7 +131,7 @@ fn compress(frame: &mut ReplyFrame, open: &Open, compression: Algorithms, count:
 }
 
 fn read_now(
-    shared: &Shared,
+    shared: &SharedState,
     open: &Open,
     frame: &mut ReplyFrame,
     header: &Header,
@@ -149,7 +150,7 @@ fn read_now(
 }
 
 /// Counts, and moves `CurrentByteOffset` on as Samba does; Windows leaves it where it is.
-fn was_read(shared: &Shared, open: &Open, request: &ReadRequest, count: u64) {
+fn was_read(shared: &SharedState, open: &Open, request: &ReadRequest, count: u64) {
     Counters::add(&shared.counters.bytes_read, count);
     open.position.store(request.offset + count, Ordering::Relaxed);
     // Times that the client has frozen stay; a failure to put them back is no failure to read.
@@ -244,7 +245,7 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
         || open.options.contains(CreateOptions::WRITE_THROUGH);
     if context.may_offload_write && length >= POOL_WRITE_MIN && !open.node.in_memory() {
         let shared = Arc::clone(context.shared);
-        return Ok(Done::Write(Box::new(
+        return Ok(Execution::OffloadWrite(Box::new(
             move |message, mut frame, header, signer| {
                 let outcome = write_now(&shared, &open, &message[range], request.offset, through);
                 answer(&mut frame, &header, signer, outcome);
@@ -268,7 +269,13 @@ fn answer(
     }
 }
 
-fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bool) -> Result<u32, NtStatus> {
+fn write_now(
+    shared: &SharedState,
+    open: &Open,
+    data: &[u8],
+    offset: u64,
+    through: bool,
+) -> Result<u32, NtStatus> {
     if open.access.contains(AccessMask::WRITE_DATA) {
         open.node
             .write_at(data, offset)
@@ -281,12 +288,12 @@ fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bo
     }
     Counters::add(&shared.counters.bytes_written, data.len() as u64);
     _ = set_file::refreeze(open);
-    notify::written(shared, open);
+    notify::content_changed(shared, open);
     Ok(data.len() as u32)
 }
 
 /// Writes for an open that may only append ([MS-SMB2] 3.3.5.13): what is there already stays as it is.
-fn append(shared: &Shared, open: &Open, data: &[u8], offset: u64) -> Result<(), NtStatus> {
+fn append(shared: &SharedState, open: &Open, data: &[u8], offset: u64) -> Result<(), NtStatus> {
     // Of two that append at the same place the second is too late.
     let _one = shared.appending(&open.file);
     let stat = open.node.stat().map_err(|error| status::of(&error))?;
@@ -310,7 +317,7 @@ pub(super) fn flush(context: &mut Context<'_>) -> Outcome {
     }
     if context.may_offload && !open.node.in_memory() {
         let node = Arc::clone(&open.node);
-        return Ok(Done::Job(
+        return Ok(Execution::Offload(
             None,
             Box::new(move |mut frame, header, signer| {
                 match node.sync() {

@@ -11,12 +11,13 @@ use ropeway_smb_wire::read::{ReadRequest, ReadResponse};
 use ropeway_smb_wire::write::WriteResponse;
 use ropeway_smb_wire::{FileId, NtStatus};
 
-use super::context::{Context, Outcome};
+use super::context::{Context, Execution, Outcome};
 use super::{io, notify};
-use crate::fsctl::{self, CopyView, Range};
+use crate::files::fsctl;
+use crate::files::fsctl::{CopyView, Range};
 use crate::interfaces;
-use crate::open::{Handle, Open, PipeOpen};
-use crate::shared::Shared;
+use crate::state::SharedState;
+use crate::state::open::{Handle, Open, PipeOpen};
 
 pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(IoctlRequest::decode)?;
@@ -33,7 +34,7 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
     match request.ctl_code {
         CtlCode::VALIDATE_NEGOTIATE_INFO => return validate(context, &request),
         CtlCode::QUERY_NETWORK_INTERFACE_INFO => {
-            let interfaces = interfaces::told(&context.shared.addresses, context.local);
+            let interfaces = interfaces::advertised(&context.shared.addresses, context.local);
             let output = fsctl::network_interfaces(&interfaces, output_max)?;
             return answer(context, &request, request.file_id, NtStatus::SUCCESS, &output);
         }
@@ -56,7 +57,7 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
                 let mut hub = context.shared.hub();
                 let outcome = hub.break_caching(now, id, &open.file, BreakTrigger::Delete, context.waiter);
                 if outcome == BreakOutcome::Wait {
-                    return Ok(super::Done::Wait);
+                    return Ok(Execution::Pending);
                 }
             }
             let outcome = control(context, &open, &request, output_max);
@@ -95,7 +96,7 @@ fn control(
     open: &Arc<Open>,
     request: &IoctlRequest<'_>,
     output_max: usize,
-) -> crate::answer::Answer {
+) -> crate::files::output_buffer::OutputResult {
     let shared = Arc::clone(context.shared);
     let session = context.session().0;
     let tree = context.request.tree.0;
@@ -147,7 +148,7 @@ fn control(
         code => fsctl::control(open, code, request.input, output_max, &locked),
     };
     if changes && outcome.is_ok() {
-        notify::written(&shared, open);
+        notify::content_changed(&shared, open);
     }
     outcome
 }
@@ -155,11 +156,11 @@ fn control(
 /// A link takes the place of the node: whoever else has it open would write to what nobody finds any more. From the look at
 /// the other opens to the end nobody opens it.
 fn set_reparse(
-    shared: &Shared,
+    shared: &SharedState,
     open: &Open,
     request: &IoctlRequest<'_>,
     locked: fsctl::Locked<'_>,
-) -> crate::answer::Answer {
+) -> crate::files::output_buffer::OutputResult {
     {
         let mut hub = shared.hub();
         if hub.delete_pending(&open.file) {
@@ -202,7 +203,7 @@ fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
     match fsctl::validate_negotiate(request.input, output_max, &client, &server, &supported) {
         Some(output) => answer(context, request, request.file_id, NtStatus::SUCCESS, &output),
         // Somebody has tampered with the negotiation: the connection ends without an answer.
-        None => Ok(super::Done::Hangup(
+        None => Ok(Execution::Disconnect(
             "a NEGOTIATE that somebody changed on the way",
         )),
     }

@@ -5,13 +5,16 @@ pub(super) mod breaks;
 pub(super) mod close;
 pub(super) mod context;
 pub(super) mod create;
+pub(super) mod deliver;
 pub(super) mod directory;
+pub(super) mod external;
 pub(super) mod info;
 pub(super) mod io;
 pub(super) mod ioctl;
 pub(super) mod lock;
 pub(super) mod name;
 pub(super) mod notify;
+pub(super) mod range_locks;
 pub(super) mod rename;
 pub(super) mod session;
 pub(super) mod tree;
@@ -19,7 +22,7 @@ pub(super) mod tree;
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::header::Command;
 
-pub(super) use context::{Context, Done, Outcome};
+pub(super) use context::{Context, Execution, Outcome};
 
 /// Executes one request ([MS-SMB2] 3.3.5).
 pub(super) fn execute(context: &mut Context<'_>) -> Outcome {
@@ -52,7 +55,7 @@ pub(super) fn execute(context: &mut Context<'_>) -> Outcome {
         Command::OplockBreak => breaks::acknowledge(context),
         _ => Err(NtStatus::INVALID_PARAMETER),
     };
-    if matches!(outcome, Ok(Done::Replied)) {
+    if matches!(outcome, Ok(Execution::Replied)) {
         context.compound.status = NtStatus::SUCCESS;
     }
     outcome

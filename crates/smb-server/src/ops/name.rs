@@ -64,7 +64,7 @@ pub(crate) fn parse(name: &Text) -> Result<Target, NtStatus> {
 
 /// The new name of a renaming or link without the separators that say nothing: leading ones, which smbclient's `hardlink`
 /// sends, and doubled ones. Samba takes them as well; a CREATE has to do without.
-pub(crate) fn tidied(name: &Text) -> Text {
+pub(crate) fn normalized(name: &Text) -> Text {
     let components = name.units().split(|unit| *unit == BACKSLASH);
     let said: Vec<&[u16]> = components.filter(|component| !component.is_empty()).collect();
     Text::from_units(said.join(&BACKSLASH))
@@ -159,9 +159,9 @@ mod tests {
     #[test]
     fn separators_that_say_nothing_are_left_out() {
         for name in ["a\\b", "\\a\\b", "\\\\a\\\\\\b\\\\"] {
-            assert_eq!(tidied(&Text::from(name)), Text::from("a\\b"), "{name}");
+            assert_eq!(normalized(&Text::from(name)), Text::from("a\\b"), "{name}");
         }
-        assert_eq!(tidied(&Text::from("\\..\\a")), Text::from("..\\a"));
+        assert_eq!(normalized(&Text::from("\\..\\a")), Text::from("..\\a"));
     }
 
     #[test]

@@ -13,10 +13,10 @@ use ropeway_smb_wire::{NtStatus, Reader, Text, Writer};
 
 use ropeway_vfs::Name;
 
-use super::context::{Context, Done, Outcome};
+use super::context::{Context, Execution, Outcome};
 use super::name;
-use crate::open::Open;
-use crate::shared::Shared;
+use crate::state::SharedState;
+use crate::state::open::Open;
 
 pub(super) fn watch(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(ChangeNotifyRequest::decode)?;
@@ -46,7 +46,7 @@ pub(super) fn watch(context: &mut Context<'_>) -> Outcome {
         context.waiter,
     );
     match outcome {
-        WatchOutcome::Wait => Ok(Done::Wait),
+        WatchOutcome::Wait => Ok(Execution::Pending),
         WatchOutcome::Refused(status) => Err(status),
         WatchOutcome::Ready { status, changes } => {
             let output = output(&changes);
@@ -85,7 +85,7 @@ pub(crate) fn answer(
 }
 
 /// The share that the hub counts an open under, and its path on the wire.
-fn place(shared: &Shared, open: &Open) -> Option<(u32, Text)> {
+fn location(shared: &SharedState, open: &Open) -> Option<(u32, Text)> {
     let info = shared
         .hub()
         .info(open.hub_id())
@@ -94,8 +94,8 @@ fn place(shared: &Shared, open: &Open) -> Option<(u32, Text)> {
 }
 
 /// An entry came or went.
-pub(super) fn entry(shared: &Shared, open: &Open, added: bool) {
-    let Some((share, path)) = place(shared, open) else {
+pub(super) fn entry_changed(shared: &SharedState, open: &Open, added: bool) {
+    let Some((share, path)) = location(shared, open) else {
         return;
     };
     let (action, filter) = kind(open).entry(added);
@@ -127,13 +127,13 @@ fn parent_key(open: &Open) -> Option<FileKey> {
 }
 
 /// Reports a change of content or length.
-pub(super) fn written(shared: &Shared, open: &Open) {
+pub(super) fn content_changed(shared: &SharedState, open: &Open) {
     changed(shared, open, kind(open).written());
 }
 
 /// Reports a change of attributes, times, security or extended attributes.
-pub(super) fn changed(shared: &Shared, open: &Open, filter: CompletionFilter) {
-    let Some((share, path)) = place(shared, open) else {
+pub(super) fn changed(shared: &SharedState, open: &Open, filter: CompletionFilter) {
+    let Some((share, path)) = location(shared, open) else {
         return;
     };
     let path = match &open.stream {

@@ -9,14 +9,15 @@ use ropeway_smb_proto::server::{ConnectionId, Session};
 use ropeway_smb_wire::{NtStatus, SessionId};
 
 use super::close::remove_deleted;
+use super::deliver::deliver;
 use crate::audit::Record;
-use crate::mailbox::Message;
-use crate::posix;
-use crate::shared::{Counters, Shared};
+use crate::ops::range_locks;
+use crate::state::mailbox::Message;
+use crate::state::{Counters, SharedState};
 
 /// A login ended well.
 pub(crate) fn logged_in(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     session: SessionId,
     replaced: Option<&Session>,
     peer: SocketAddr,
@@ -24,7 +25,7 @@ pub(crate) fn logged_in(
     Counters::add(&shared.counters.logins, 1);
     let user = shared.sessions().get(session).and_then(user_of);
     // Not while the table of sessions is locked: there may be many users to look through.
-    let held = user.map_or_else(Vec::new, |user| shared.names.held_by(&user));
+    let held = user.map_or_else(Vec::new, |user| shared.accounts.sids_of_user(&user));
     {
         let sessions = shared.sessions();
         if let Some(session) = sessions.get(session) {
@@ -55,26 +56,26 @@ fn user_of(session: &Session) -> Option<String> {
 }
 
 /// A session is off the table; its client may come back for durable handles.
-pub(crate) fn ended(shared: &Arc<Shared>, session: &Session) {
+pub(crate) fn ended(shared: &Arc<SharedState>, session: &Session) {
     let closed = {
         let now = shared.uptime();
         shared.hub().end_session(now, session.id)
     };
     close_handles(shared, &closed);
-    forget(shared, session);
+    release(shared, session);
 }
 
-fn forget(shared: &Arc<Shared>, session: &Session) {
+fn release(shared: &Arc<SharedState>, session: &Session) {
     shared.drop_pipes(session.id.0, None);
     shared.remove_token(session.id);
     for connection in session.channels() {
-        shared.post(*connection, Message::Ended(session.id));
+        shared.post(*connection, Message::SessionEnded(session.id));
     }
-    shared.deliver();
+    deliver(shared);
 }
 
 /// A connection was lost: sessions that had no other one end, durable handles stay for a while ([MS-SMB2] 3.3.7.1).
-pub(crate) fn connection_lost(shared: &Arc<Shared>, connection: ConnectionId, sessions: &[SessionId]) {
+pub(crate) fn connection_lost(shared: &Arc<SharedState>, connection: ConnectionId, sessions: &[SessionId]) {
     let (mut gone, mut moved) = (Vec::new(), Vec::new());
     {
         let mut table = shared.sessions();
@@ -92,16 +93,16 @@ pub(crate) fn connection_lost(shared: &Arc<Shared>, connection: ConnectionId, se
     };
     close_handles(shared, &closed);
     for session in &gone {
-        forget(shared, session);
+        release(shared, session);
     }
 }
 
 /// Forgets opens that the hub has closed, and deletes what is to go with them.
-pub(crate) fn close_handles(shared: &Arc<Shared>, closed: &[Closed]) {
+pub(crate) fn close_handles(shared: &Arc<SharedState>, closed: &[Closed]) {
     for closed in closed {
         let handle = shared.take_handle(closed.open.get());
         if let Some(open) = handle.as_ref().and_then(|handle| handle.file()) {
-            posix::release(shared, open);
+            range_locks::release(shared, open);
         }
         // It is logged; nobody waits for an answer.
         _ = remove_deleted(shared, closed, handle.as_ref().and_then(|handle| handle.file()));

@@ -9,7 +9,7 @@ use ropeway_smb_wire::rpc::srvsvc::{ServerInfo, ShareInfo, ShareKind};
 use ropeway_smb_wire::rpc::wkssvc::WkstaInfo;
 use ropeway_smb_wire::upcase;
 
-use crate::names::Names;
+use crate::accounts::AccountNames;
 
 /// SV_PLATFORM_ID_NT ([MS-SRVS] 2.2.2.6).
 const PLATFORM_NT: u32 = 500;
@@ -39,7 +39,7 @@ pub(crate) struct PipeHost {
     /// Who asks; `None` is a guest or nobody, who is told no names of users.
     pub(crate) user: Option<String>,
     /// Names of accounts.
-    pub(crate) names: Names,
+    pub(crate) names: AccountNames,
     /// The sessions there are.
     pub(crate) sessions: SessionsOf,
 }

@@ -45,14 +45,14 @@ impl Lsa {
             }
             Call::LookupNames { handle, names, form } => {
                 check(*handle)?;
-                let known = host.names.known();
-                let found: Vec<_> = names.iter().map(|name| known.by_name(name)).collect();
+                let accounts = host.names.snapshot();
+                let found: Vec<_> = names.iter().map(|name| accounts.by_name(name)).collect();
                 lsa::lookup_names(*form, &found)
             }
             Call::LookupSids { handle, sids, form } => {
                 check(*handle)?;
-                let known = host.names.known();
-                let found: Vec<_> = sids.iter().map(|sid| known.by_sid(sid)).collect();
+                let accounts = host.names.snapshot();
+                let found: Vec<_> = sids.iter().map(|sid| accounts.by_sid(sid)).collect();
                 lsa::lookup_sids(*form, sids, &found)
             }
             Call::GetUserName { with_domain } => {

@@ -23,7 +23,8 @@ use ropeway_smb_wire::rpc::{
 };
 use ropeway_smb_wire::{DecodeError, NtStatus, Text};
 
-use super::answer::{self, Answer};
+use crate::files::output_buffer;
+use crate::files::output_buffer::OutputResult;
 use lsa::Lsa;
 use samr::Samr;
 
@@ -113,7 +114,7 @@ pub(crate) struct PipeServer {
     output: VecDeque<Vec<u8>>,
     /// Bytes of the first fragment of `output` that were read.
     read: usize,
-    broken: bool,
+    disconnected: bool,
 }
 
 impl PipeServer {
@@ -137,7 +138,7 @@ impl PipeServer {
             send_max: FRAGMENT_LEN_MAX,
             output: VecDeque::new(),
             read: 0,
-            broken: false,
+            disconnected: false,
         })
     }
 
@@ -146,31 +147,31 @@ impl PipeServer {
     /// # Errors
     /// STATUS_PIPE_DISCONNECTED once something came that is no RPC; STATUS_PIPE_BUSY while an answer waits.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), NtStatus> {
-        if self.broken {
+        if self.disconnected {
             return Err(NtStatus::PIPE_DISCONNECTED);
         }
         if !self.output.is_empty() {
             return Err(NtStatus::PIPE_BUSY);
         }
         if bytes.len() > REQUEST_LEN_MAX - self.input_len.min(REQUEST_LEN_MAX) {
-            return self.break_off();
+            return self.disconnect();
         }
         self.input.push(bytes);
         self.input_len += bytes.len();
         loop {
             let Ok(fragment) = self.input.take() else {
-                return self.break_off();
+                return self.disconnect();
             };
             let Some(fragment) = fragment else { return Ok(()) };
             self.input_len -= fragment.len();
             if self.take(&fragment).is_none() {
-                return self.break_off();
+                return self.disconnect();
             }
         }
     }
 
-    fn break_off(&mut self) -> Result<(), NtStatus> {
-        self.broken = true;
+    fn disconnect(&mut self) -> Result<(), NtStatus> {
+        self.disconnected = true;
         self.input = Fragments::default();
         self.reassembly = Reassembly::default();
         self.output.clear();
@@ -181,9 +182,9 @@ impl PipeServer {
     ///
     /// # Errors
     /// STATUS_PIPE_EMPTY, STATUS_PIPE_DISCONNECTED.
-    pub(crate) fn read(&mut self, length_max: usize) -> Answer {
+    pub(crate) fn read(&mut self, length_max: usize) -> OutputResult {
         let Some(fragment) = self.output.front() else {
-            return Err(if self.broken {
+            return Err(if self.disconnected {
                 NtStatus::PIPE_DISCONNECTED
             } else {
                 NtStatus::PIPE_EMPTY
@@ -205,7 +206,7 @@ impl PipeServer {
     ///
     /// # Errors
     /// As [`Self::write`] and [`Self::read`].
-    pub(crate) fn transceive(&mut self, bytes: &[u8], length_max: usize) -> Answer {
+    pub(crate) fn transceive(&mut self, bytes: &[u8], length_max: usize) -> OutputResult {
         self.write(bytes)?;
         self.read(length_max)
     }
@@ -221,7 +222,7 @@ impl PipeServer {
     ///
     /// # Errors
     /// STATUS_INVALID_INFO_CLASS, STATUS_INFO_LENGTH_MISMATCH.
-    pub(crate) fn query(&self, class: u8, length_max: usize) -> Answer {
+    pub(crate) fn query(&self, class: u8, length_max: usize) -> OutputResult {
         let available = u32::try_from(self.available()).unwrap_or(u32::MAX);
         let quota = u32::from(FRAGMENT_LEN_MAX);
         let bytes = match FileInfoClass::from_u8(class) {
@@ -240,7 +241,7 @@ impl PipeServer {
             .to_bytes(),
             // FilePipeLocalInformation ([MS-FSCC] 2.4.38): messages, full duplex, any number of instances, connected,
             // the server's end.
-            Some(FileInfoClass::PipeLocal) => answer::encoded(|w| {
+            Some(FileInfoClass::PipeLocal) => output_buffer::encoded(|w| {
                 for number in [1, 2, u32::MAX, 1, quota, available, quota, quota, 3, 1] {
                     w.u32(number);
                 }
@@ -248,7 +249,7 @@ impl PipeServer {
             _ => return Err(NtStatus::INVALID_INFO_CLASS),
         };
         let fixed = bytes.len();
-        answer::cut(bytes, fixed, length_max)
+        output_buffer::truncated(bytes, fixed, length_max)
     }
 
     /// One fragment; `None` breaks the pipe.

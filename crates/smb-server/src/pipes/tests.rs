@@ -1,7 +1,7 @@
 //! Calls over pipes, read in pieces, and what is no call.
 
 use super::*;
-use crate::names::tests::names;
+use crate::accounts::tests::names;
 use ropeway_smb_wire::Writer;
 use ropeway_smb_wire::rpc::client::{RpcClient, RpcError, Step};
 use ropeway_smb_wire::rpc::request_fragments;

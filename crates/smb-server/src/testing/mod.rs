@@ -17,8 +17,9 @@ use ropeway_smb_wire::security::Sid;
 use ropeway_vfs::store::{Access, NewNode, Node, NodeOpen, NodeStat, Opened, Removal, Store, StoreFeatures};
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Op, Owner, RelPath, Result, Space, Timestamp};
 
-use super::open::{Open, OpenState};
-use super::share::{Share, Token};
+use crate::share::Share;
+use crate::state::open::{Open, OpenState};
+use crate::token::Token;
 use node::MemoryNode;
 use state::State;
 

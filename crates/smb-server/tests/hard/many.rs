@@ -39,7 +39,7 @@ fn thousands_who_only_connect_take_little_and_go() {
     alone("many::thousands_who_only_connect_take_little_and_go", || {
         let folder = tempfile::tempdir().unwrap();
         let serve = Serve::with(folder.path(), |options| {
-            options.login_time = LOGIN_TIME;
+            options.login_timeout = LOGIN_TIME;
         });
         let before = resident();
         let begins = Instant::now();

@@ -246,7 +246,7 @@ fn many_who_read_nothing() {
     std::fs::write(folder.path().join("file"), vec![7; READ as usize]).unwrap();
     let serve = Serve::with(folder.path(), |options| {
         options.unsent_max = 16 << 20;
-        options.send_time = Duration::from_secs(6);
+        options.send_timeout = Duration::from_secs(6);
     });
     let mut reader = Raw::ready(serve.address);
     let silent: Vec<_> = (0..CLIENTS)
@@ -293,7 +293,7 @@ fn memory_comes_back_from_who_read_nothing() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), vec![7; READ as usize]).unwrap();
         let serve = Serve::with(folder.path(), |options| {
-            options.give_back = Some(ropeway_local::give_back_memory);
+            options.release_memory = Some(ropeway_local::give_back_memory);
         });
         let before = resident();
         let clients: Vec<_> = (0..CLIENTS)

@@ -54,7 +54,7 @@ impl Lying {
             pattern_v1: true,
         };
         options.io_threads = 2;
-        options.liar = Some(Arc::clone(&fabulist) as _);
+        options.reply_mutator = Some(Arc::clone(&fabulist) as _);
         let server = Server::bind(([127, 0, 0, 1], 0).into(), options).map_err(|error| error.to_string())?;
         let address = server.local_addr().map_err(|error| error.to_string())?;
         Ok(Self {

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ropeway_smb_server::fuzzing::{Liar, Outgoing};
+use ropeway_smb_server::fuzzing::reply_mutator::{Outgoing, ReplyMutator};
 use ropeway_smb_wire::create::OplockLevel;
 use ropeway_smb_wire::error::ErrorResponse;
 use ropeway_smb_wire::frame::FRAME_HEADER_LEN;
@@ -115,8 +115,8 @@ fn message(header: &Header, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     out
 }
 
-impl Liar for Fabulist {
-    fn change(&self, mut replies: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
+impl ReplyMutator for Fabulist {
+    fn mutate_replies(&self, mut replies: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
         for (message, _) in &mut replies {
             message[NEXT_COMMAND_OFFSET..][..4].fill(0);
         }
@@ -140,7 +140,7 @@ impl Liar for Fabulist {
         state.lie(replies)
     }
 
-    fn damage(&self, frame: &mut Vec<u8>) {
+    fn mutate_frame(&self, frame: &mut Vec<u8>) {
         let mut state = self.state.lock();
         let State {
             random, has_forged, ..

@@ -15,16 +15,16 @@ use ropeway_smb_wire::security::SecurityDescriptor;
 use ropeway_smb_wire::{FileTime, Guid, NtStatus};
 use ropeway_vfs::store::NodeStat;
 
-use super::super::context::Context;
-use crate::open::Open;
-use crate::{apple, attributes, security};
+use crate::files::{apple, attributes, security};
+use crate::ops::context::Context;
+use crate::state::open::Open;
 
 /// SMB2_CREATE_APP_INSTANCE_ID ([MS-SMB2] 2.2.13.2.13).
 const APP_INSTANCE_ID: &[u8] = b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x46\x2E\x14\x4D\x74";
 
 /// All contexts of a request.
 #[derive(Debug, Default)]
-pub(super) struct Asked<'a> {
+pub(super) struct CreateContexts<'a> {
     pub(super) eas: Vec<FullEa>,
     descriptor: Option<&'a [u8]>,
     durable: Option<DurableOpenRequest>,
@@ -39,49 +39,51 @@ pub(super) struct Asked<'a> {
     pub(super) app_instance: Option<Guid>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> CreateContexts<'a> {
     /// Reads them; what a dialect does not have is not looked at.
     pub(super) fn read(request: &CreateRequest<'a>, dialect: Dialect) -> Result<Self, NtStatus> {
-        let mut asked = Self::default();
+        let mut contexts = Self::default();
         for context in &request.contexts {
             match context {
                 RequestContext::EaBuffer(bytes) => {
                     let list =
                         FileFullEaInformation::decode(bytes).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-                    asked.eas = list.attributes;
+                    contexts.eas = list.attributes;
                 }
-                RequestContext::SecurityDescriptor(bytes) => asked.descriptor = Some(bytes),
+                RequestContext::SecurityDescriptor(bytes) => contexts.descriptor = Some(bytes),
                 RequestContext::DurableRequest => {
-                    asked.durable.get_or_insert(DurableOpenRequest::V1);
+                    contexts.durable.get_or_insert(DurableOpenRequest::V1);
                 }
-                RequestContext::DurableReconnect(reconnect) => asked.reconnect = Some(*reconnect),
+                RequestContext::DurableReconnect(reconnect) => contexts.reconnect = Some(*reconnect),
                 RequestContext::DurableRequestV2(wish) if dialect >= Dialect::Smb300 => {
-                    asked.durable = Some(DurableOpenRequest::V2 {
+                    contexts.durable = Some(DurableOpenRequest::V2 {
                         create_guid: wish.create_guid,
                         timeout_ms: wish.timeout_ms,
                     });
                 }
                 RequestContext::DurableReconnectV2(reconnect) if dialect >= Dialect::Smb300 => {
-                    asked.reconnect_v2 = Some(*reconnect);
+                    contexts.reconnect_v2 = Some(*reconnect);
                 }
-                RequestContext::QueryMaximalAccess(since) => asked.maximal_access = Some(*since),
-                RequestContext::AllocationSize(bytes) => asked.allocation = Some(*bytes),
+                RequestContext::QueryMaximalAccess(since) => contexts.maximal_access = Some(*since),
+                RequestContext::AllocationSize(bytes) => contexts.allocation = Some(*bytes),
                 // There are no snapshots.
                 RequestContext::TimewarpToken(_) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
-                RequestContext::QueryOnDiskId => asked.on_disk_id = true,
-                RequestContext::Lease(lease) if dialect >= Dialect::Smb210 => asked.lease = Some(*lease),
-                RequestContext::LeaseV2(lease) if dialect >= Dialect::Smb300 => asked.lease_v2 = Some(*lease),
-                RequestContext::Apple(query) => asked.apple = Some(*query),
+                RequestContext::QueryOnDiskId => contexts.on_disk_id = true,
+                RequestContext::Lease(lease) if dialect >= Dialect::Smb210 => contexts.lease = Some(*lease),
+                RequestContext::LeaseV2(lease) if dialect >= Dialect::Smb300 => {
+                    contexts.lease_v2 = Some(*lease)
+                }
+                RequestContext::Apple(query) => contexts.apple = Some(*query),
                 RequestContext::Unknown { name, data } if *name == APP_INSTANCE_ID => {
                     // StructureSize, Reserved, AppInstanceId.
                     let id = data.get(4..).and_then(|rest| rest.first_chunk::<16>());
-                    asked.app_instance = id.map(|id| Guid(*id));
+                    contexts.app_instance = id.map(|id| Guid(*id));
                 }
                 _ => {}
             }
         }
-        asked.check(request)?;
-        Ok(asked)
+        contexts.check(request)?;
+        Ok(contexts)
     }
 
     /// [MS-SMB2] 3.3.5.9.7, .10, .12: contexts that exclude one another.
@@ -170,11 +172,11 @@ pub(super) fn answers<'a>(
     context: &Context<'_>,
     open: &Open,
     granted: &Granted,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     stat: &NodeStat,
 ) -> Vec<ResponseContext<'a>> {
     let mut answers = Vec::new();
-    if let Some(since) = asked.maximal_access {
+    if let Some(since) = contexts.maximal_access {
         // [MS-SMB2] 3.3.5.9.5: nothing new since then.
         let unchanged = since.is_some_and(|since| since == attributes::file_time(stat.modified));
         let (query_status, maximal_access) = if unchanged {
@@ -194,7 +196,7 @@ pub(super) fn answers<'a>(
             maximal_access,
         }));
     }
-    if asked.on_disk_id {
+    if contexts.on_disk_id {
         let features = open.share.store.features();
         answers.push(ResponseContext::OnDiskId(OnDiskId {
             disk_file_id: attributes::index_number(stat.id, features),
@@ -212,7 +214,7 @@ pub(super) fn answers<'a>(
         Some(DurableGrant::V2(response)) => answers.push(ResponseContext::DurableV2(response)),
         None => {}
     }
-    if let Some(query) = &asked.apple {
+    if let Some(query) = &contexts.apple {
         if let Some(session) = context.shared.sessions().get_mut(context.session()) {
             session.apple_listings |= apple::wants_listings(query);
             session.apple_copies |= apple::offers_copies(query);

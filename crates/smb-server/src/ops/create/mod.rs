@@ -27,17 +27,18 @@ use ropeway_smb_wire::{NtStatus, Reader};
 use ropeway_vfs::store::{NodeStat, Task};
 use ropeway_vfs::{Kind, Name};
 
-use self::contexts::Asked;
-use self::find::{Found, Missing, Waking};
-use super::context::{Context, Outcome};
+use self::contexts::CreateContexts;
+use self::find::{FindError, FoundFile, WakeRequest};
+use super::context::{Context, Execution, Outcome};
 use super::name::{self, Target};
 use super::{close, notify, tree};
-use crate::mailbox::Message;
-use crate::open::{Handle, Open};
-use crate::outside::CacheGuard;
-use crate::share::{Share, Token};
-use crate::shared::Shared;
-use crate::{attributes, eas, status};
+use crate::files::{attributes, eas, status};
+use crate::share::Share;
+use crate::state::SharedState;
+use crate::state::cache_watch::CacheWatch;
+use crate::state::mailbox::Message;
+use crate::state::open::{Handle, Open};
+use crate::token::Token;
 
 pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     let patched;
@@ -69,13 +70,13 @@ pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     if context.token()?.is_anonymous && !share.anonymous {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let asked = Asked::read(&request, context.protocol.dialect())?;
-    if asked.is_reconnect() {
-        return reconnect::reconnect(context, &request, &asked, &share, share_id);
+    let contexts = CreateContexts::read(&request, context.protocol.dialect())?;
+    if contexts.is_reconnect() {
+        return reconnect::reconnect(context, &request, &contexts, &share, share_id);
     }
     let intent = CreateIntent::new(&request)?;
     let target = name::parse(&request.name)?;
-    let outcome = open(context, &request, &asked, &intent, &target, &share, share_id);
+    let outcome = open(context, &request, &contexts, &intent, &target, &share, share_id);
     if let Err(status) = &outcome {
         context.record("open", Some(&share.name), Some(&target.path), None, *status);
     }
@@ -86,14 +87,14 @@ pub(super) fn create(context: &mut Context<'_>) -> Outcome {
 fn open(
     context: &mut Context<'_>,
     request: &CreateRequest<'_>,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     intent: &CreateIntent,
     target: &Target,
     share: &Arc<Share>,
     share_id: u32,
 ) -> Outcome {
     let token = context.token()?;
-    let found = match look(context, share, &token, request, intent, asked, target) {
+    let found = match look(context, share, &token, request, intent, contexts, target) {
         Ok(found) => found,
         Err(outcome) => return outcome,
     };
@@ -101,7 +102,7 @@ fn open(
     let overwrites = !found.created && intent.overwrites();
     let file = key_of(&found.stat, found.stream.as_ref());
     let path = name::to_wire(&found.path);
-    if asked.clashes(context, &file) {
+    if contexts.clashes(context, &file) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let mut hub_request = OpenRequest {
@@ -120,9 +121,9 @@ fn open(
         } else {
             request.oplock_level
         },
-        lease: asked.lease(request, directory, context.protocol),
-        durable: asked.durable(),
-        app_instance: asked.app_instance,
+        lease: contexts.lease(request, directory, context.protocol),
+        durable: contexts.durable(),
+        app_instance: contexts.app_instance,
         replay: context.is_replay(),
         channel_sequence: context.channel_sequence(),
         connection: context.waiter.connection,
@@ -132,18 +133,18 @@ fn open(
         user: Arc::from(token.name.as_str()),
         waiter: context.waiter,
     };
-    let guard = cacheable(context, &mut hub_request, &found);
+    let guard = watch_for_caching(context, &mut hub_request, &found);
     let outcome = context.shared.hub().open(context.shared.uptime(), &hub_request);
     let granted = match outcome {
         OpenOutcome::Granted(granted) => granted,
         OpenOutcome::Refused(status) => return Err(status),
-        OpenOutcome::Wait => return Ok(super::Done::Wait),
+        OpenOutcome::Wait => return Ok(Execution::Pending),
     };
     if granted.replayed
         && let Some(Handle::File(open)) = context.shared.handle(granted.open.get())
     {
-        claim(context, &open);
-        return reply(context, &open, &granted, asked, open.action, None);
+        take_over(context, &open);
+        return reply(context, &open, &granted, contexts, open.action, None);
     }
     // Deleted with somebody's last close since it was found: what is written to it would be lost.
     let is_gone =
@@ -159,7 +160,7 @@ fn open(
     // What a lease does not allow now it may allow later.
     let guard = guard.filter(|_| granted.lease.is_some() || granted.oplock != OplockLevel::None);
     finish(
-        context, request, asked, intent, found, file, share, granted, overwrites, guard,
+        context, request, contexts, intent, found, file, share, granted, overwrites, guard,
     )
 }
 
@@ -171,31 +172,36 @@ fn look(
     token: &Token,
     request: &CreateRequest<'_>,
     intent: &CreateIntent,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     target: &Target,
-) -> Result<Found, Outcome> {
+) -> Result<FoundFile, Outcome> {
     let (shared, waiter) = (context.shared, context.waiter);
-    let waking = || -> Task {
+    let wake_request = || -> Task {
         let shared = Arc::clone(shared);
         Box::new(move || {
             // A connection that is gone needs no waking.
-            _ = shared.post(waiter.connection, Message::Wake(waiter.request));
+            _ = shared.post(waiter.connection, Message::Retry(waiter.request));
         })
     };
     // One that has waited is not put off again: others may change the folder faster than it is read.
-    let waking: Waking<'_> = if context.again { None } else { Some(&waking) };
-    find::find(share, token, request, intent, asked, target, waking).map_err(|missing| match missing {
-        Missing::Status(status) => Err(status),
-        Missing::UnderWay => Ok(super::Done::Wait),
-        Missing::After(task) => {
-            shared.pool.run(task);
-            Ok(super::Done::Wait)
+    let wake_request: WakeRequest<'_> = if context.is_retry {
+        None
+    } else {
+        Some(&wake_request)
+    };
+    find::find(share, token, request, intent, contexts, target, wake_request).map_err(|missing| match missing
+    {
+        FindError::Status(status) => Err(status),
+        FindError::UnderWay => Ok(Execution::Pending),
+        FindError::After(task) => {
+            shared.workers.run(task);
+            Ok(Execution::Pending)
         }
     })
 }
 
 /// An open that was found again is whose the hub says: one whose client was away is this session's from now on.
-fn claim(context: &Context<'_>, open: &Open) {
+fn take_over(context: &Context<'_>, open: &Open) {
     let owner = context
         .shared
         .hub()
@@ -208,11 +214,15 @@ fn claim(context: &Context<'_>, open: &Open) {
 
 /// Watches what the client wants to cache: what others do to it is to be heard of before anything of it is cached. Where
 /// that cannot be, nothing is granted.
-fn cacheable(context: &Context<'_>, request: &mut OpenRequest, found: &Found) -> Option<CacheGuard> {
+fn watch_for_caching(
+    context: &Context<'_>,
+    request: &mut OpenRequest,
+    found: &FoundFile,
+) -> Option<CacheWatch> {
     if request.lease.is_none() && matches!(request.oplock, OplockLevel::None | OplockLevel::Lease) {
         return None;
     }
-    let guard = context.shared.caches.watch(&request.file, &*found.node);
+    let guard = context.shared.cache_watches.watch(&request.file, &*found.node);
     if guard.is_none() {
         request.oplock = OplockLevel::None;
         if let Some(lease) = &mut request.lease {
@@ -227,16 +237,16 @@ fn cacheable(context: &Context<'_>, request: &mut OpenRequest, found: &Found) ->
 fn finish(
     context: &mut Context<'_>,
     request: &CreateRequest<'_>,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     intent: &CreateIntent,
-    found: Found,
+    found: FoundFile,
     file: FileKey,
     share: &Arc<Share>,
     granted: Granted,
     overwrites: bool,
-    guard: Option<CacheGuard>,
+    guard: Option<CacheWatch>,
 ) -> Outcome {
-    let prepared = prepare(request, asked, &found, overwrites);
+    let prepared = prepare(request, contexts, &found, overwrites);
     if let Err(status) = prepared {
         if found.created {
             // What a failed CREATE has made goes with it. That it cannot is not this request's outcome.
@@ -278,9 +288,9 @@ fn finish(
         .shared
         .add_handle(open.id, Handle::File(Arc::clone(&open)));
     if found.created {
-        notify::entry(context.shared, &open, true);
+        notify::entry_changed(context.shared, &open, true);
     } else if overwrites {
-        notify::written(context.shared, &open);
+        notify::content_changed(context.shared, &open);
     }
     context.record(
         if found.created { "create" } else { "open" },
@@ -289,16 +299,16 @@ fn finish(
         None,
         NtStatus::SUCCESS,
     );
-    let unchanged = !found.created && !overwrites && asked.allocation.is_none() && !seen_before;
+    let unchanged = !found.created && !overwrites && contexts.allocation.is_none() && !seen_before;
     let stat = unchanged.then_some(found.stat);
-    reply(context, &open, &granted, asked, action, stat)
+    reply(context, &open, &granted, contexts, action, stat)
 }
 
 /// Empties a file, and gives it what the request brought for it.
 fn prepare(
     request: &CreateRequest<'_>,
-    asked: &Asked<'_>,
-    found: &Found,
+    contexts: &CreateContexts<'_>,
+    found: &FoundFile,
     overwrites: bool,
 ) -> Result<(), NtStatus> {
     let stored = |result: ropeway_vfs::Result<()>| result.map_err(|error| status::of(&error));
@@ -316,7 +326,7 @@ fn prepare(
         }
     }
     if found.created || overwrites {
-        if let Some(bytes) = asked.allocation.filter(|bytes| *bytes > 0) {
+        if let Some(bytes) = contexts.allocation.filter(|bytes| *bytes > 0) {
             match found.node.allocate(bytes) {
                 Err(error) if error.kind == ropeway_vfs::ErrorKind::NoSpace => {
                     return Err(NtStatus::DISK_FULL);
@@ -325,8 +335,8 @@ fn prepare(
                 _ => {}
             }
         }
-        if !asked.eas.is_empty() {
-            eas::set(&*found.node, &asked.eas)?;
+        if !contexts.eas.is_empty() {
+            eas::set(&*found.node, &contexts.eas)?;
         }
     }
     Ok(())
@@ -346,7 +356,7 @@ fn reply(
     context: &mut Context<'_>,
     open: &Open,
     granted: &Granted,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     action: CreateAction,
     stat: Option<NodeStat>,
 ) -> Outcome {
@@ -354,7 +364,7 @@ fn reply(
         Some(stat) => stat,
         None => open.node.stat().map_err(|error| status::of(&error))?,
     };
-    let contexts = contexts::answers(context, open, granted, asked, &stat);
+    let answers = contexts::answers(context, open, granted, contexts, &stat);
     let features = open.share.store.features();
     let link = if stat.kind == Kind::Symlink {
         CreateResponseFlags::REPARSE_POINT
@@ -369,11 +379,11 @@ fn reply(
         last_access_time: attributes::file_time(stat.accessed),
         last_write_time: attributes::file_time(stat.modified),
         change_time: attributes::file_time(stat.changed),
-        allocation_size: attributes::allocation_size(&stat, features).max(asked.allocation_shown(&stat)),
+        allocation_size: attributes::allocation_size(&stat, features).max(contexts.allocation_shown(&stat)),
         end_of_file: attributes::end_of_file(&stat),
-        file_attributes: attributes::of(&stat, Shared::is_hidden(open)),
+        file_attributes: attributes::of(&stat, SharedState::is_hidden(open)),
         file_id: granted.open.file_id(),
-        contexts,
+        contexts: answers,
     };
     context.compound.file = Some(granted.open.file_id());
     context.reply(|w| response.encode(w))

@@ -1,0 +1,163 @@
+//! Frames on their way to the client.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+use crate::state::unsent::UnsentBytes;
+
+/// Frames sent by one call.
+const FRAMES_PER_SEND_MAX: usize = 64;
+/// Buffers kept for further frames, and the largest of them.
+const FREE_BUFFERS_MAX: usize = 4;
+const FREE_BUFFER_LEN_MAX: usize = 9 << 20;
+/// Buffers up to this length are not looked at for what they hold.
+const SHRINK_MIN: usize = 16 << 10;
+
+/// Frames that wait to be sent.
+pub(crate) struct Output {
+    total: Arc<UnsentBytes>,
+    /// When the client took something, or had nothing to take, the last time.
+    last_progress: Instant,
+    frames: VecDeque<Vec<u8>>,
+    /// Bytes of the first that were sent.
+    sent: usize,
+    waiting: usize,
+    /// The most that waited.
+    peak: usize,
+    free_buffers: Vec<Vec<u8>>,
+}
+
+impl Output {
+    /// Bytes that may wait for a client before nothing more is done for it.
+    pub(crate) const WAITING_MAX: usize = 32 << 20;
+
+    pub(crate) fn new(total: Arc<UnsentBytes>) -> Self {
+        Self {
+            total,
+            last_progress: Instant::now(),
+            frames: VecDeque::new(),
+            sent: 0,
+            waiting: 0,
+            peak: 0,
+            free_buffers: Vec::new(),
+        }
+    }
+
+    /// How long the client has taken nothing of what waits for it.
+    pub(crate) fn stalled(&self) -> Duration {
+        match self.frames.is_empty() {
+            true => Duration::ZERO,
+            false => self.last_progress.elapsed(),
+        }
+    }
+
+    /// Puts a frame behind the others. One that is short for its buffer, because little was read of much that was asked
+    /// for, gives the buffer back: what waits is counted by its bytes.
+    pub(crate) fn push(&mut self, mut frame: Vec<u8>) {
+        if frame.capacity() > SHRINK_MIN && frame.len() < frame.capacity() / 4 {
+            // A copy of less than a quarter of what was reserved.
+            let short = frame.as_slice().to_vec();
+            self.reuse(std::mem::replace(&mut frame, short));
+        }
+        if self.frames.is_empty() {
+            self.last_progress = Instant::now();
+        }
+        self.waiting += frame.len();
+        self.peak = self.peak.max(self.waiting);
+        self.total.add(frame.len());
+        self.frames.push_back(frame);
+    }
+
+    fn reuse(&mut self, buffer: Vec<u8>) {
+        if self.free_buffers.len() < FREE_BUFFERS_MAX && buffer.capacity() <= FREE_BUFFER_LEN_MAX {
+            self.free_buffers.push(buffer);
+        }
+    }
+
+    /// A used buffer, or a new one.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.free_buffers.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Bytes that the client has not taken yet, headers' memory included.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// The most that ever waited.
+    pub(crate) fn peak(&self) -> usize {
+        self.peak
+    }
+
+    /// Sends what the socket takes without waiting.
+    pub(crate) fn send(&mut self, socket: &TcpStream) -> io::Result<()> {
+        while !self.frames.is_empty() {
+            let mut parts: [IoSlice<'_>; FRAMES_PER_SEND_MAX] = [IoSlice::new(&[]); FRAMES_PER_SEND_MAX];
+            let mut count = 0;
+            for (part, frame) in parts.iter_mut().zip(&self.frames) {
+                let from = if count == 0 { self.sent } else { 0 };
+                *part = IoSlice::new(&frame[from..]);
+                count += 1;
+            }
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let sent = match sendmsg(
+                socket,
+                &parts[..count],
+                &mut SendAncillaryBuffer::default(),
+                flags,
+            ) {
+                Ok(sent) => sent,
+                Err(rustix::io::Errno::AGAIN) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            self.drop_sent(sent);
+        }
+        Ok(())
+    }
+
+    fn drop_sent(&mut self, count: usize) {
+        self.sent += count;
+        if count > 0 {
+            self.last_progress = Instant::now();
+        }
+        while let Some(first) = self.frames.front() {
+            if self.sent < first.len() {
+                break;
+            }
+            self.sent -= first.len();
+            self.waiting -= first.len();
+            self.total.remove(first.len());
+            let buffer = self.frames.pop_front().unwrap_or_default();
+            self.reuse(buffer);
+        }
+    }
+
+    /// What waits, as if it was sent.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn take_all(&mut self) -> Vec<Vec<u8>> {
+        self.total.remove(self.waiting);
+        (self.waiting, self.sent) = (0, 0);
+        self.frames.drain(..).collect()
+    }
+
+    /// Gives memory back while nothing is under way.
+    pub(crate) fn shrink(&mut self) {
+        self.free_buffers = Vec::new();
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.total.remove(self.waiting);
+    }
+}
