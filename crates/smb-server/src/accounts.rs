@@ -1,12 +1,16 @@
-//! Names of SIDs and SIDs of names, as clients' dialogs ask for them.
+//! Accounts of the server and their SIDs, for clients that ask for names.
 //!
 //! ```text
-//! S-1-5-21-…-RID   the server's own users (the domain is the server's name), and the group `None` of them all
-//! S-1-22-1-UID     users of the system, `Unix User\name`      S-1-22-2-GID   its groups, `Unix Group\name`
-//! S-1-5-32-RID     BUILTIN                                    S-1-1-0, …     everybody's
+//! S-1-5-21-…-RID   users of the server (the domain is the server's name) and their group `None`
+//! S-1-22-1-UID     Unix users, `Unix User\name`
+//! S-1-22-2-GID     Unix groups, `Unix Group\name`
+//! S-1-5-32-RID     BUILTIN groups
+//! S-1-1-0, …       well-known SIDs
 //! ```
-//! A user of the server has no number, so its relative id is made from its name and outlives restarts. Where two names
-//! give the same one, neither has a SID: nobody gets another's rights.
+//!
+//! A user of the server has no number. Its relative id is a hash of its name, so it survives
+//! restarts. If two names have the same hash, neither gets a SID: no user ever gets another user's
+//! rights.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,26 +22,28 @@ use ropeway_smb_wire::upcase;
 
 use crate::sids::{self, ALIAS_USERS_RID, GUESTS_RID, sid};
 
-/// DOMAIN_GROUP_RID_USERS ([MS-DTYP] 2.4.2.4): the group of all users, which Windows calls `None` outside of domains.
+/// Relative id of the group of all users, DOMAIN_GROUP_RID_USERS ([MS-DTYP] 2.4.2.4). Windows calls
+/// it `None` outside of domains.
 pub(crate) const USERS_RID: u32 = 513;
-/// The first relative id that is no well-known one ([MS-SAMR] 3.1.1.9.2).
+/// Smallest relative id that is not well known ([MS-SAMR] 3.1.1.9.2).
 const RID_MIN: u32 = 1000;
-/// The last one that is given: samr's tools take them for signed numbers.
+/// Largest relative id that is used: samr tools read relative ids as signed numbers.
 const RID_MAX: u32 = 0x7FFF_FFFF;
-/// Samba's names of the domains of what has a number on Unix.
+/// Samba's domain names for Unix users and groups.
 const UNIX_USERS: &str = "Unix User";
 const UNIX_GROUPS: &str = "Unix Group";
 const BUILTIN: &str = "BUILTIN";
 const AUTHORITY: &str = "NT AUTHORITY";
 
-/// Groups of BUILTIN ([MS-DTYP] 2.4.2.4). Nobody is an administrator.
+/// BUILTIN groups ([MS-DTYP] 2.4.2.4). The group of administrators has no members.
 pub(crate) const BUILTIN_GROUPS: [(u32, &str); 3] = [
     (544, "Administrators"),
     (ALIAS_USERS_RID, "Users"),
     (GUESTS_RID, "UnauthenticatedConnections"),
 ];
 
-/// What everybody calls the same ([MS-DTYP] 2.4.2.4): domain, authority, the numbers before the last, the last, name.
+/// Well-known accounts ([MS-DTYP] 2.4.2.4): domain, authority, relative id, name. All have one
+/// subauthority.
 const WELL_KNOWN: [(&str, u64, u32, &str); 13] = [
     ("", 0, 0, "NULL SID"),
     ("", 1, 0, "Everyone"),
@@ -54,40 +60,40 @@ const WELL_KNOWN: [(&str, u64, u32, &str); 13] = [
     (AUTHORITY, 5, 20, "NETWORK SERVICE"),
 ];
 
-/// Who there is, beside what every machine has.
+/// The users and groups that the server and its machine have.
 pub trait Directory: Send + Sync {
-    /// Users who may log in, by name.
+    /// Returns the names of the users who may log in.
     fn users(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The name of a user of the system.
+    /// Returns the name of a Unix user.
     fn unix_user(&self, _uid: u32) -> Option<String> {
         None
     }
 
-    /// The name of a group of the system.
+    /// Returns the name of a Unix group.
     fn unix_group(&self, _gid: u32) -> Option<String> {
         None
     }
 
-    /// The number of a user of the system.
+    /// Returns the number of a Unix user.
     fn uid_of(&self, _name: &str) -> Option<u32> {
         None
     }
 
-    /// The number of a group of the system.
+    /// Returns the number of a Unix group.
     fn gid_of(&self, _name: &str) -> Option<u32> {
         None
     }
 }
 
-/// Nobody.
+/// A directory without accounts.
 pub(crate) struct NoAccounts;
 
 impl Directory for NoAccounts {}
 
-/// All names of a server.
+/// All accounts that a server knows, by name and by SID.
 #[derive(Clone)]
 pub(crate) struct AccountNames {
     machine: Domain,
@@ -95,7 +101,8 @@ pub(crate) struct AccountNames {
 }
 
 impl AccountNames {
-    /// Of a server that calls itself `machine`; `numbers` make its own SIDs differ from other machines'.
+    /// Creates the accounts of a server named `machine`. `numbers` distinguish its SIDs from those
+    /// of other machines.
     pub(crate) fn new(machine: Text, numbers: [u32; 3], directory: Arc<dyn Directory>) -> Self {
         let [a, b, c] = numbers;
         let machine = Domain {
@@ -105,12 +112,12 @@ impl AccountNames {
         Self { machine, directory }
     }
 
-    /// The domain of the server's own users.
+    /// Returns the domain of the server's own users.
     pub(crate) fn machine(&self) -> &Domain {
         &self.machine
     }
 
-    /// The domain of [`BUILTIN_GROUPS`].
+    /// Returns the domain of [`BUILTIN_GROUPS`].
     pub(crate) fn builtin(&self) -> Domain {
         Domain {
             name: BUILTIN.into(),
@@ -118,8 +125,8 @@ impl AccountNames {
         }
     }
 
-    /// SIDs that a user holds beside those of the system: its own and that of the group of all. None for who is not in
-    /// the directory.
+    /// Returns the SIDs that a user has in the server's domain: its own and that of the group of
+    /// all users. Users who are not in the directory have none.
     pub(crate) fn sids_of_user(&self, user: &str) -> Vec<Sid> {
         let accounts = self.snapshot();
         let name = Text::from(user);
@@ -129,7 +136,7 @@ impl AccountNames {
             .collect()
     }
 
-    /// Looks up who there is now, for some questions.
+    /// Takes a snapshot of the directory to answer several questions from.
     pub(crate) fn snapshot(&self) -> AccountSnapshot<'_> {
         let mut users: HashMap<u32, Option<String>> = HashMap::new();
         for user in self.directory.users() {
@@ -150,7 +157,7 @@ impl AccountNames {
     }
 }
 
-/// The relative id of a name, whatever its case: FNV-1a of its upper-case units.
+/// Returns the relative id of a name, regardless of case: FNV-1a of its upper-case units.
 fn rid_of(user: &str) -> u32 {
     let mut hash = 0xCBF2_9CE4_8422_2325_u64;
     for byte in upcase::fold(&Text::from(user))
@@ -164,21 +171,21 @@ fn rid_of(user: &str) -> u32 {
     RID_MIN + u32::try_from(hash % room).expect("less than the room")
 }
 
-/// Who there was when it was asked for.
+/// The accounts at one moment.
 pub(crate) struct AccountSnapshot<'a> {
     names: &'a AccountNames,
-    /// By relative id; `None` where two have the same.
+    /// Names by relative id; `None` if two users have the same id.
     users: HashMap<u32, Option<String>>,
 }
 
 impl AccountSnapshot<'_> {
-    /// The server's own users, in no order.
+    /// Returns the server's own users in no particular order.
     pub(crate) fn users(&self) -> impl Iterator<Item = (u32, Text)> {
         let users = self.users.iter();
         users.filter_map(|(rid, name)| Some((*rid, Text::from(name.as_deref()?))))
     }
 
-    /// An account of the server itself.
+    /// Returns an account of the server's own domain.
     pub(crate) fn by_rid(&self, rid: u32) -> Option<Account> {
         if rid == USERS_RID {
             return Some(self.names.of_machine(SidKind::Group, "None", rid));
@@ -187,13 +194,13 @@ impl AccountSnapshot<'_> {
         Some(self.names.of_machine(SidKind::User, user, rid))
     }
 
-    /// The account of a relative id in a domain.
+    /// Returns the account with a relative id in a domain.
     pub(crate) fn by_id(&self, domain: &Domain, rid: u32) -> Option<Account> {
         let numbers = [domain.sid.sub_authorities(), &[rid]].concat();
         self.by_sid(&Sid::new(domain.sid.authority(), &numbers)?)
     }
 
-    /// The account of a SID.
+    /// Returns the account of a SID.
     pub(crate) fn by_sid(&self, sid: &Sid) -> Option<Account> {
         if let Some(domain) = self.domains().into_iter().find(|domain| domain.sid == *sid) {
             return Some(of_domain(domain));
@@ -236,8 +243,8 @@ impl AccountSnapshot<'_> {
         }
     }
 
-    /// The account of a name, `DOMAIN\name` or `name`. Without a domain the server's own come first, then everybody's,
-    /// then the system's.
+    /// Returns the account of a name, `DOMAIN\name` or `name`. Without a domain, the server's own
+    /// users come first, then well-known names, then Unix accounts.
     pub(crate) fn by_name(&self, name: &Text) -> Option<Account> {
         let units = name.units();
         let at = units.iter().position(|unit| *unit == u16::from(b'\\'));
@@ -252,7 +259,7 @@ impl AccountSnapshot<'_> {
             Some(domain) => upcase::equal(domain, other),
             None => true,
         };
-        // A domain by its name, with a `\` behind it or without.
+        // A domain's own name, with or without a trailing `\`.
         let whole = if name.is_empty() { domain.as_ref()? } else { &name };
         if domain.is_none() || name.is_empty() {
             let mut domains = self.domains().into_iter();
@@ -289,7 +296,7 @@ impl AccountSnapshot<'_> {
 
     fn unix_account(&self, name: &Text, is_domain: impl Fn(&Text) -> bool) -> Option<Account> {
         let directory = &self.names.directory;
-        // Clients may write names in another case; the system's are lower-case by custom.
+        // Clients may change the case of names; Unix names are lower case by convention.
         let exact = name.to_string_lossy();
         let lower = exact.to_lowercase();
         let either = |find: &dyn Fn(&str) -> Option<u32>| find(&exact).or_else(|| find(&lower));
@@ -333,7 +340,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Two users of the server, one of the system and one group.
+    /// Two users of the server, one Unix user and one Unix group.
     pub(crate) struct TestDirectory;
 
     impl Directory for TestDirectory {
@@ -363,7 +370,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_and_sids_lead_to_each_other() {
+    fn names_and_sids_map_to_each_other() {
         let names = names();
         let accounts = names.snapshot();
         for (asked, told, kind) in [
@@ -428,7 +435,7 @@ pub(crate) mod tests {
         assert_eq!(names.sids_of_user("ann@EXAMPLE.ORG"), []);
     }
 
-    /// Two users whose names give the same relative id, found by trying.
+    /// Users of which two have the same relative id.
     struct CollidingUsers;
 
     impl Directory for CollidingUsers {
@@ -438,7 +445,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nobody_gets_a_sid_that_two_would_have() {
+    fn users_with_the_same_relative_id_have_no_sid() {
         let names = AccountNames::new("NAS".into(), [1, 2, 3], Arc::new(CollidingUsers));
         assert_eq!(names.sids_of_user("ann"), []);
         assert_eq!(names.snapshot().by_name(&"ann".into()), None);

@@ -3,11 +3,11 @@
 //! ```text
 //! server.rs  accepts clients, one thread each
 //!    │
-//! connection/  the thread of a connection ── smb_proto::server::Connection (frames, login, signing,
-//!    │ one request                            credits, compounds)
+//! connection/  the thread of a connection ── smb_proto::server::Connection
+//!    │ one request                            (frames, login, signing, credits, compounds)
 //!    ▼
-//! ops/   CREATE, READ, … ── smb_proto::server::hub::Hub (share modes, leases, locks, durable handles)
-//!    │
+//! ops/   CREATE, READ, … ── smb_proto::server::hub::Hub
+//!    │                       (share modes, leases, locks, durable handles)
 //!    ▼
 //! files/   functions of one open or two: queries, listings, security, FSCTLs
 //!    │

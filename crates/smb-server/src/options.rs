@@ -14,46 +14,49 @@ use crate::accounts::{self, Directory};
 use crate::audit::Audit;
 use crate::share::Share;
 
-/// How a server serves.
+/// Settings of a server. [`ServerOptions::new`] gives the defaults.
 pub struct ServerOptions {
-    /// The protocol's side.
+    /// Settings of the protocol.
     pub config: Config,
-    /// What the server calls itself, for users' eyes.
+    /// Name of the server, shown to users.
     pub name: String,
-    /// What is shared.
+    /// The shares.
     pub shares: Vec<Share>,
-    /// What spans connections is bounded by this.
+    /// Limits of the hub: opens, leases, locks, watches.
     pub limits: HubLimits,
-    /// The most connections at once.
+    /// Maximum number of connections.
     pub connections_max: usize,
-    /// A connection that nobody has logged in on ends after so long.
+    /// Time after which a connection without a login ends.
     pub login_timeout: Duration,
-    /// Bytes of answers that clients have not taken, of all connections together: beyond, each is given one request's after
-    /// the other.
+    /// Limit for the response bytes of all connections that clients have not received yet. Above
+    /// it, each connection gets one response at a time.
     pub unsent_max: usize,
-    /// A connection ends that takes nothing of its answers for so long; sooner while there are too many.
+    /// Time after which a connection ends whose client receives nothing of its responses; shorter
+    /// while there are more than `unsent_max` bytes.
     pub send_timeout: Duration,
-    /// Threads for what waits for a device.
+    /// Number of threads for requests that wait for a device.
     pub io_threads: usize,
-    /// Byte-range locks of clients and locks of local programs exclude each other, where the store has such locks.
+    /// Whether byte-range locks of clients and of local programs exclude each other, where the
+    /// store supports it.
     pub posix_locks: bool,
-    /// Who there is, for clients that ask for names of accounts.
+    /// Accounts for clients that ask for names and SIDs.
     pub directory: Arc<dyn Directory>,
-    /// What the server's own SIDs have that no other machine's have: S-1-5-21 and these. At random, unless they are to
-    /// stay the same when the server starts again.
+    /// Numbers that follow S-1-5-21 in the server's own SIDs. They are random unless the caller
+    /// keeps them across restarts.
     pub machine_sid: [u32; 3],
-    /// Who is told what clients do.
+    /// Receiver of audit records.
     pub audit: Option<Arc<dyn Audit>>,
-    /// Gives the system back what was freed and the allocator keeps; called when a connection has ended that had much.
+    /// Returns freed memory from the allocator to the system. The server calls it after a
+    /// connection that used much memory.
     pub release_memory: Option<fn()>,
-    /// Changes the answers.
+    /// Changes the responses, for storms against a client.
     #[cfg(feature = "fuzzing")]
     #[doc(hidden)]
     pub reply_mutator: Option<Arc<dyn crate::fuzzing::reply_mutator::ReplyMutator>>,
 }
 
 impl ServerOptions {
-    /// Defaults for a machine of this size: everything from SMB 2.0.2 to 3.1.1, signatures required.
+    /// Returns the defaults for this machine: SMB 2.0.2 to 3.1.1, signatures required.
     pub fn new(name: &str, accounts: Accounts) -> Self {
         let random: Random = Arc::new(|bytes: &mut [u8]| fill_random(bytes));
         let mut server_guid = [0; 16];
@@ -100,9 +103,10 @@ impl ServerOptions {
             // A guess: people type passwords before they connect.
             login_timeout: Duration::from_secs(60),
             unsent_max: unsent_max(),
-            // A guess: longer than a path that fails and comes back.
+            // A guess: longer than the loss and return of a network path.
             send_timeout: Duration::from_secs(60),
-            // Devices answer several requests at once, so more than there are processors. A guess.
+            // Devices serve several requests at once, so more than the number of processors. A
+            // guess.
             io_threads: (4 * processors).clamp(8, 64),
             posix_locks: true,
             directory: Arc::new(accounts::NoAccounts),
@@ -115,7 +119,7 @@ impl ServerOptions {
     }
 }
 
-/// A sixteenth of the machine's memory, and at least 64 MiB (a guess).
+/// Returns a sixteenth of the machine's memory, and at least 64 MiB (a guess).
 fn unsent_max() -> usize {
     let info = rustix::system::sysinfo();
     let units = usize::try_from(info.totalram).unwrap_or(usize::MAX);
@@ -123,13 +127,13 @@ fn unsent_max() -> usize {
     (units / 16).saturating_mul(unit).max(64 << 20)
 }
 
-/// From the kernel.
+/// Fills a buffer with random bytes from the kernel.
 fn fill_random(mut bytes: &mut [u8]) {
     while !bytes.is_empty() {
         match rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty()) {
             Ok(count) => bytes = &mut bytes[count..],
             Err(rustix::io::Errno::INTR) => {}
-            // getrandom(2): with these flags and a valid buffer nothing else can go wrong.
+            // getrandom(2) has no other error with these flags and a valid buffer.
             Err(error) => panic!("the kernel has no random numbers: {error}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Starting, serving, stopping.
+//! The server: listens, starts a thread for each connection, fires the hub's timers, stops.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,17 +21,19 @@ use crate::share::Share;
 use crate::state::mailbox::Message;
 use crate::state::{Counters, SharedState};
 
-/// Bytes of stack of a connection's thread: no operation recurses. Only what is touched takes memory.
+/// Stack of a connection's thread in bytes. No operation recurses, and only touched pages use
+/// memory.
 const STACK_LEN: usize = 512 << 10;
 
-/// A connection that says nothing is asked whether it is there after so long, then each so often, so many times.
+/// TCP keepalive: idle time before the first probe, time between probes, number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 6);
 
-/// The longest wait for a client or a timer. A timer that is set meanwhile is noticed within this time, or by a nudge.
+/// Longest wait for a client or a timer. A new timer is noticed within this time, or at once by
+/// [`SharedState::wake_timer`].
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Connections beyond the bound while those that go for newer ones are still there (a guess).
-const LEAVING_MAX: usize = 64;
+/// Connections above the limit while evicted ones still end (a guess).
+const EVICTED_MAX: usize = 64;
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
@@ -47,7 +49,7 @@ pub struct Server {
     connections_max: usize,
 }
 
-/// Stops a server, and tells of it, from another thread.
+/// Stops and inspects a server from another thread.
 #[derive(Clone)]
 pub struct ServerHandle {
     shared: Arc<SharedState>,
@@ -58,7 +60,7 @@ impl Server {
     /// Listens on `address`.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address cannot be bound.
     pub fn bind(address: SocketAddr, options: ServerOptions) -> io::Result<Self> {
         Self::bind_all(&[address], options).map_err(|(_, error)| error)
     }
@@ -66,7 +68,8 @@ impl Server {
     /// Listens on all of `addresses`.
     ///
     /// # Errors
-    /// The first address that cannot be had, and why; or there is none, or no more descriptors.
+    /// The first address that cannot be bound, with the cause; or there are no addresses or no more
+    /// descriptors.
     pub fn bind_all(
         addresses: &[SocketAddr],
         options: ServerOptions,
@@ -97,21 +100,21 @@ impl Server {
         })
     }
 
-    /// Where it listens; the first of the addresses.
+    /// Returns the first address that the server listens on.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The server listens nowhere.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let first = self.shared.addresses.first();
         first.copied().ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 
-    /// Everywhere it listens.
+    /// Returns all addresses that the server listens on.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.shared.addresses
     }
 
-    /// To stop it with.
+    /// Returns a handle to stop the server with.
     pub fn handle(&self) -> ServerHandle {
         ServerHandle {
             shared: Arc::clone(&self.shared),
@@ -119,10 +122,11 @@ impl Server {
         }
     }
 
-    /// Serves until it is stopped; then connections are ended and what was written is made durable.
+    /// Serves until [`ServerHandle::stop`]. Then it ends all connections and makes all written data
+    /// durable.
     ///
     /// # Errors
-    /// The listening socket fails, or write-back did.
+    /// The listening socket or the write-back failed.
     pub fn run(self) -> io::Result<()> {
         let open = Arc::new(AtomicUsize::new(0));
         let (failures, guests) = (LoginThrottle::default(), UnauthenticatedConnections::default());
@@ -135,9 +139,10 @@ impl Server {
                 match listener.accept() {
                     Ok((socket, peer)) => self.take(socket, peer, &open, (&failures, &guests), &numbers),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    // Out of descriptors, or the client has gone: others may still be served.
+                    // There are no more descriptors, or the client has gone. Other clients can
+                    // still be served.
                     Err(error) => {
-                        tracing::warn!(%error, "cannot take a connection");
+                        tracing::warn!(%error, "cannot accept a connection");
                         std::thread::sleep(Duration::from_millis(50));
                     }
                 }
@@ -151,7 +156,7 @@ impl Server {
         self.flush()
     }
 
-    /// Waits for a client, or for a timer of the hub; whether the server is to stop.
+    /// Waits for a client or a timer of the hub. Returns whether the server must stop.
     fn wait(&self) -> io::Result<bool> {
         self.shared.clear_timer();
         let due = {
@@ -189,7 +194,7 @@ impl Server {
     ) {
         let id = ConnectionId(numbers.fetch_add(1, Ordering::Relaxed) + 1);
         let count = open.load(Ordering::Relaxed);
-        let entered = match count < self.connections_max.saturating_add(LEAVING_MAX) {
+        let entered = match count < self.connections_max.saturating_add(EVICTED_MAX) {
             true => guests.enter(peer.ip(), id, count >= self.connections_max),
             false => None,
         };
@@ -198,13 +203,13 @@ impl Server {
             return;
         };
         if let Some(oldest) = oldest {
-            tracing::warn!(%peer, "too many connections without a login: the oldest goes");
+            tracing::warn!(%peer, "too many connections without a login: the oldest one is ended");
             self.shared.post(oldest, Message::Evict);
         }
-        watch_over(&socket);
+        enable_keepalive(&socket);
         let shared = Arc::clone(&self.shared);
-        let serving = match Driver::new(Arc::clone(&shared), id, socket, peer, failures.clone(), guest) {
-            Ok(serving) => serving,
+        let driver = match Driver::new(Arc::clone(&shared), id, socket, peer, failures.clone(), guest) {
+            Ok(driver) => driver,
             Err(error) => {
                 tracing::warn!(%peer, %error, "cannot serve a connection");
                 shared.remove_mailbox(id);
@@ -212,24 +217,24 @@ impl Server {
             }
         };
         Counters::add(&shared.counters.connections, 1);
-        // Counted down even if serving panics: one connection takes no other with it.
-        let counted = Counted::new(open, &shared);
+        // The count goes down even after a panic, so that one connection does not take down others.
+        let counted = ConnectionCount::new(open, &shared);
         let thread = std::thread::Builder::new()
             .name(format!("smb-{}", id.0))
             .stack_size(STACK_LEN);
         let spawned = thread.spawn(move || {
             let _counted = counted;
-            serving.run();
+            driver.run();
         });
         if let Err(error) = spawned {
-            tracing::warn!(%peer, %error, "no thread for a connection");
+            tracing::warn!(%peer, %error, "cannot start a thread for a connection");
             self.shared.remove_mailbox(id);
         }
     }
 
-    /// Makes everything durable before the server says that it has stopped.
+    /// Makes everything durable before the server reports that it has stopped.
     fn flush(&self) -> io::Result<()> {
-        // A share that is read-only now may have been written to before.
+        // A share that is read-only now may have been writable before.
         for share in &self.shared.all_shares() {
             share.store.sync().map_err(io::Error::other)?;
         }
@@ -237,13 +242,13 @@ impl Server {
     }
 }
 
-/// One of the connections that are open.
-struct Counted {
+/// Counts one connection as open while it lives.
+struct ConnectionCount {
     open: Arc<AtomicUsize>,
     shared: Arc<SharedState>,
 }
 
-impl Counted {
+impl ConnectionCount {
     fn new(open: &Arc<AtomicUsize>, shared: &Arc<SharedState>) -> Self {
         open.fetch_add(1, Ordering::AcqRel);
         Counters::add(&shared.counters.connections_open, 1);
@@ -254,7 +259,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.open.fetch_sub(1, Ordering::AcqRel);
         let counters = &self.shared.counters;
@@ -262,10 +267,10 @@ impl Drop for Counted {
     }
 }
 
-/// Dead clients are found.
-fn watch_over(socket: &TcpStream) {
+/// Enables TCP keepalive, so that dead clients are detected.
+fn enable_keepalive(socket: &TcpStream) {
     let (idle, interval, count) = KEEPALIVE;
-    // What the system does not take is no reason not to serve.
+    // The server works without it, so errors do not matter.
     _ = sockopt::set_socket_keepalive(socket, true);
     _ = sockopt::set_tcp_keepidle(socket, idle);
     _ = sockopt::set_tcp_keepintvl(socket, interval);
@@ -273,45 +278,45 @@ fn watch_over(socket: &TcpStream) {
 }
 
 impl ServerHandle {
-    /// Asks it to stop; [`Server::run`] returns.
+    /// Asks the server to stop. [`Server::run`] then returns.
     pub fn stop(&self) {
-        // Fails only when it was asked very often.
+        // This fails only if the counter is full, and then the server stops anyway.
         _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
     }
 
-    /// Counts since it started.
+    /// Returns the counters since the start.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// The names of all shares.
+    /// Returns the names of all shares.
     pub fn share_names(&self) -> Vec<String> {
         let shares = self.shared.all_shares();
         shares.iter().map(|share| share.name.clone()).collect()
     }
 
-    /// Bytes of answers that clients have not taken yet.
+    /// Returns the number of response bytes that clients have not received yet.
     pub fn unsent(&self) -> usize {
         self.shared.unsent.bytes()
     }
 
-    /// Sessions, and open files and pipes.
+    /// Returns the number of sessions, and of open files and pipes.
     pub fn sizes(&self) -> (usize, usize) {
         (self.shared.sessions().len(), self.shared.handles_count())
     }
 
-    /// Other shares from now on; those that stay keep their trees, by name.
+    /// Replaces the shares. Shares that keep their name keep their trees.
     pub fn set_shares(&self, shares: Vec<Share>) {
         let before = self.shared.all_shares();
         self.shared.set_shares(shares);
         external::listen(&self.shared);
-        // What was written there is not found any more when the server stops.
+        // A store that is removed is not flushed when the server stops, so flush it now.
         let now = self.shared.all_shares();
         for old in &before {
             if !now.iter().any(|new| Arc::ptr_eq(&new.store, &old.store))
                 && let Err(error) = old.store.sync()
             {
-                tracing::warn!(share = old.name, %error, "what was written could not be made durable");
+                tracing::warn!(share = old.name, %error, "cannot flush a removed share");
             }
         }
     }

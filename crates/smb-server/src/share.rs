@@ -1,4 +1,4 @@
-//! What is shared, and who asks.
+//! Shares: folders with a name and settings.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use ropeway_vfs::{ErrorKind, FileId, Kind, RelPath};
 
 use crate::files::short_name::NameView;
 
-/// Symbolic links that clients may make.
+/// Which symbolic links clients may create.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Links {
     /// None.
     Refuse,
-    /// Those that lead to somewhere in the share.
+    /// Links that stay inside the share.
     Inside,
     /// All.
     #[default]
@@ -24,27 +24,28 @@ pub enum Links {
 
 /// One shared folder.
 pub struct Share {
-    /// Its name, as clients see it.
+    /// Name that clients see.
     pub name: String,
-    /// What it is, for users' eyes.
+    /// Description for users.
     pub comment: String,
     /// The folder.
     pub store: Arc<dyn Store>,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Only sealed requests are served.
+    /// Only encrypted requests are accepted.
     pub encrypt: bool,
-    /// Sessions without a user are let in, where the server has any.
+    /// Anonymous sessions may connect, if the server allows any.
     pub anonymous: bool,
-    /// Names that begin with a dot are hidden, unless their attributes were set.
+    /// Names that begin with a dot are hidden unless their attributes were set.
     pub hide_dot_files: bool,
-    /// Symbolic links that clients may make.
+    /// Which symbolic links clients may create.
     pub links: Links,
 }
 
 impl Share {
-    /// Does something to a name that is to be this node's, or that of a link which leads to it: whoever opened the node
-    /// through the link means the link's name.
+    /// Calls `act` with the node that is expected at `path`. If that node is gone from there and
+    /// the name is a link to it, calls `act` with the link: a client that opened the node through a
+    /// link means the link's name.
     pub(crate) fn by_name<T>(
         &self,
         id: FileId,
@@ -60,7 +61,7 @@ impl Share {
         }
     }
 
-    /// The link that has the name, if it leads to that node.
+    /// Returns the link at `path`, if it leads to node `id`.
     fn link_to(&self, id: FileId, path: &RelPath) -> Option<FileId> {
         let itself = NodeOpen {
             link_itself: true,
@@ -71,7 +72,7 @@ impl Share {
         (link.kind == Kind::Symlink && target.id == id).then_some(link.id)
     }
 
-    /// Without anything special.
+    /// Creates a share with default settings.
     pub fn new(name: &str, store: Arc<dyn Store>) -> Self {
         Self {
             name: name.to_owned(),
@@ -85,7 +86,7 @@ impl Share {
         }
     }
 
-    /// Which names clients see.
+    /// Returns which names clients see.
     pub(crate) fn name_view(&self) -> NameView {
         NameView {
             hide_dot_files: self.hide_dot_files,
@@ -93,12 +94,12 @@ impl Share {
         }
     }
 
-    /// Whether a client means it by that name.
+    /// Whether a client means this share by `name`; case does not matter.
     pub(crate) fn has_name(&self, name: &str) -> bool {
         upcase::equal(&Text::from(self.name.as_str()), &Text::from(name))
     }
 
-    /// The most that anybody may do here.
+    /// Returns the maximum rights that any user has here.
     pub(crate) fn access(&self) -> AccessMask {
         /// FILE_GENERIC_READ and FILE_GENERIC_EXECUTE ([MS-SMB2] 2.2.13.1.1).
         const READ: AccessMask = AccessMask::from_bits_retain(0x0012_00A9);

@@ -4,23 +4,23 @@ use ropeway_smb_wire::security::Sid;
 
 use crate::sids::{ALIAS_USERS_RID, GUESTS_RID, builtin_sid, group_sid, owner_sid, sid};
 
-/// Who is logged in, as access checks see it ([MS-DTYP] 2.5.3: the token).
+/// User and groups of a session ([MS-DTYP] 2.5.3: the token).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    /// Name, for logs.
+    /// Name for logs.
     pub(crate) name: String,
-    /// Nobody.
+    /// Whether the session is anonymous.
     pub(crate) is_anonymous: bool,
-    /// The user, owner of what it makes.
+    /// The user, who owns the files that it creates.
     pub(crate) user: Sid,
-    /// Its group, group of what it makes.
+    /// The primary group, which becomes the group of new files.
     pub(crate) group: Sid,
     /// Further groups: Everyone, Network, Authenticated Users, BUILTIN's Users or Guests.
     pub(crate) groups: Vec<Sid>,
 }
 
 impl Token {
-    /// Of a guest, who may do what nobody may.
+    /// Returns the token of a guest, which has the rights of an anonymous session.
     pub(crate) fn guest() -> Self {
         let mut token = Self::of(None);
         token.name = "guest".to_owned();
@@ -28,7 +28,8 @@ impl Token {
         token
     }
 
-    /// Of a user; of nobody without a name. All act as the server's own user, who owns what they make.
+    /// Returns the token of a user, or of an anonymous session without a name. All users act as the
+    /// Unix user of the server, who owns the files that they create.
     pub(crate) fn of(name: Option<String>) -> Self {
         let user = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();

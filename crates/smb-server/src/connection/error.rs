@@ -1,11 +1,16 @@
-//! How serving a connection ends.
+//! Reasons why a connection ends.
 
 use ropeway_smb_proto::server::PeerMisbehaved;
 
-/// Why serving ended.
+/// Why a connection ended.
 pub(super) enum DriverError {
+    /// The socket failed.
     Lost(std::io::Error),
+    /// The client violated the protocol.
     Peer(PeerMisbehaved),
+    /// The client exceeded a limit of the server.
+    Limit(&'static str),
+    /// The thread of the connection panicked.
     Panicked,
 }
 

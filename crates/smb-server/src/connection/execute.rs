@@ -1,4 +1,4 @@
-//! Executing a request, and what comes of it.
+//! Execution of a request, and what follows from its outcome.
 
 use std::sync::Arc;
 
@@ -16,31 +16,32 @@ use crate::ops::{Context, Execution, Outcome};
 use crate::state::SharedState;
 use crate::state::mailbox::JobReply;
 
-/// What the pool does with a message, once it has it.
+/// The part of a WRITE that a worker executes once it has the message.
 pub(super) type MessageJob = Box<dyn FnOnce(&[u8]) -> ReplyFrame + Send>;
 
-/// A WRITE that the pool is to do, once its frame can be given away.
+/// A WRITE for a worker, which waits until its frame can be given away.
 pub(super) struct OffloadedWrite {
     pub(super) number: u64,
-    /// Where the message begins in the frame.
+    /// Offset of the message in the frame.
     pub(super) start: usize,
     pub(super) job: MessageJob,
 }
 
-/// Where a request stands.
+/// One execution of a request: its message, compound and reply frame.
 pub(super) struct Invocation<'a> {
     pub(super) tree: Option<Tree>,
     pub(super) message: &'a [u8],
-    /// What comes after it in its compound.
+    /// The messages after it in its compound.
     pub(super) rest: &'a [u8],
     pub(super) compound: &'a mut CompoundState,
     pub(super) frame: &'a mut ReplyFrame,
-    /// The number of one that has waited.
+    /// Number of the pending request, if this is a retry.
     pub(super) retry_of: Option<u64>,
 }
 
 impl Driver {
-    /// Executes a request that is not the connection's own; `false` if its compound does not go on now.
+    /// Executes a request that is not the connection's own. Returns `false` if its compound does
+    /// not continue now.
     pub(super) fn execute(
         &mut self,
         request: Request,
@@ -96,7 +97,7 @@ impl Driver {
         let was_counted = ticket.is_some();
         let outcome = match outcome {
             Ok(Execution::OffloadWrite(job)) => {
-                // It is under way until it is written ([MS-SMB2] 3.3.5.2.10).
+                // The hub counts the request until the data are written ([MS-SMB2] 3.3.5.2.10).
                 let counted = CountedWrite(Arc::clone(&self.shared), ticket.take());
                 Ok(Execution::OffloadWrite(Box::new(
                     move |message, frame, header, signer| {
@@ -120,7 +121,7 @@ impl Driver {
         outcome
     }
 
-    /// The request waits for others, if it may.
+    /// Makes a request wait for others, if it may.
     fn defer(
         &mut self,
         mut request: Request,
@@ -132,8 +133,8 @@ impl Driver {
         } else if !invocation.rest.is_empty()
             && matches!(request.header.command, Command::ChangeNotify | Command::Lock)
         {
-            // In the middle of a compound nothing may wait that perhaps never comes ([MS-SMB2] 3.3.4.2;
-            // smb2.compound.interim2).
+            // A request that may wait forever must not block the rest of its compound ([MS-SMB2]
+            // 3.3.4.2; smb2.compound.interim2).
             Some(NtStatus::INTERNAL_ERROR)
         } else {
             None
@@ -195,12 +196,12 @@ impl Driver {
     }
 }
 
-/// Bytes that a request has paid for ([MS-SMB2] 3.1.5.2).
+/// Returns the number of bytes that the credits of a request pay for ([MS-SMB2] 3.1.5.2).
 fn charged_bytes(request: &Request) -> usize {
     usize::from(request.header.credit_charge.max(1)) << 16
 }
 
-/// A request that the hub counts until this goes.
+/// A request that the hub counts until this is dropped.
 struct CountedWrite(Arc<SharedState>, Option<CountedRequest>);
 
 impl Drop for CountedWrite {

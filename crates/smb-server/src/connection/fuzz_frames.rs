@@ -1,4 +1,4 @@
-//! A connection's messages without a socket, and lies in its answers: for fuzz targets.
+//! Connections without a socket and changed responses, for fuzz targets.
 
 use ropeway_smb_proto::server::ReplyFrame;
 use ropeway_smb_wire::SessionId;
@@ -8,7 +8,8 @@ use crate::ops;
 use crate::ops::deliver::deliver;
 
 impl Driver {
-    /// Executes a frame and all that it causes; its answers, or none if the connection ends.
+    /// Executes a frame and everything that it causes. Returns the responses, or `None` if the
+    /// connection ends.
     pub(crate) fn serve_frame(&mut self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
         if frame.len() > self.protocol.frame_len_max() {
             return None;
@@ -40,12 +41,12 @@ impl Driver {
         }
     }
 
-    /// Requests that reached the code of their command so far.
+    /// Returns the number of requests that reached the code of their command.
     pub(crate) fn handled(&self) -> u64 {
         self.handled
     }
 
-    /// Sends what the liar makes of a frame; `false` if there is no liar.
+    /// Sends the frames that the mutator makes of a frame. Returns `false` if there is no mutator.
     pub(super) fn push_mutated(
         &mut self,
         frame: &ReplyFrame,
@@ -58,28 +59,28 @@ impl Driver {
             .replies()
             .map(|(message, signer)| (message.to_vec(), signer));
         for mutated_frame in reply_mutator.mutate_replies(replies.collect()) {
-            let mut told = ReplyFrame::new(Vec::new(), sealed.is_some());
+            let mut reply = ReplyFrame::new(Vec::new(), sealed.is_some());
             let is_protected = mutated_frame.iter().all(|(message, signer)| {
                 let is_login = message.get(12).is_none_or(|command| *command < 2);
                 !is_login && (signer.is_some() || sealed.is_some())
             });
             let length = mutated_frame.iter().map(|(message, _)| message.len()).sum();
             for (message, signer) in mutated_frame {
-                told.push_message(&message, signer);
+                reply.push_message(&message, signer);
             }
-            if told.is_empty() {
+            if reply.is_empty() {
                 continue;
             }
-            // As soon as both ends can, and not before.
-            told.compress_payload(length, |_| is_protected);
-            let mut finished = self.protocol.finish(told, sealed)?;
+            // Only frames after the login may be compressed.
+            reply.compress_payload(length, |_| is_protected);
+            let mut finished = self.protocol.finish(reply, sealed)?;
             reply_mutator.mutate_frame(&mut finished);
             self.output.push(finished);
         }
         Ok(true)
     }
 
-    /// The connection is lost.
+    /// Loses the connection.
     pub(crate) fn lose(&mut self) {
         let id = self.protocol.id();
         self.shared.remove_mailbox(id);

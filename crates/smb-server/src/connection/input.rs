@@ -1,8 +1,10 @@
-//! Splits a byte stream into frames: many small ones from one buffer, each big one in a buffer of its own.
+//! Splits the received bytes into frames. Small frames share one buffer; each large frame has its
+//! own.
 //!
-//! A client that writes a big file sends frames of the same length one after the other. Once one big frame has come, the
-//! next receive goes straight into a buffer for another of that length ([`Input::expected`]), placed so that the payload of
-//! a WRITE is page-aligned. So no byte of it is copied before the file system takes it.
+//! A client that writes a large file sends many frames of the same length. After one large frame,
+//! the next receive goes directly into a buffer for another frame of that length
+//! ([`Input::expected`]). The buffer is placed so that the payload of a WRITE is page-aligned, and
+//! its bytes are not copied before the file system takes them.
 
 use std::io;
 use std::net::TcpStream;
@@ -12,68 +14,68 @@ use ropeway_smb_proto::server::PeerMisbehaved;
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_len};
 use rustix::net::{RecvFlags, recv};
 
-/// Received at once: a few hundred small requests.
+/// Size of the common buffer in bytes: some hundred small requests.
 const BUFFER_LEN: usize = 64 << 10;
-/// Room at first: most clients that do not log in send little, or nothing.
+/// Initial size in bytes: most clients without a login send little or nothing.
 const BUFFER_LEN_INITIAL: usize = 4 << 10;
-/// The least room for a frame with a buffer of its own. Its memory grows as its bytes come, so that whoever announces much
-/// and sends little takes little.
+/// Initial room for a large frame in bytes. The buffer grows as bytes arrive, so that a client that
+/// announces much and sends little uses little memory.
 const LARGE_GROWTH_MIN: usize = 256 << 10;
-/// Frames from this length on get a buffer of their own. Below, their bytes would have to be moved more often.
+/// Minimum length of a frame that gets its own buffer. Shorter frames are cheaper to move.
 const LARGE_MIN: usize = 16 << 10;
-/// Buffers that are kept for further frames.
+/// Number of buffers kept for further frames.
 const FREE_BUFFERS_MAX: usize = 4;
 
-/// Alignment in bytes of a WRITE's payload in a big frame that was expected: a page.
+/// Alignment in bytes of a WRITE's payload in an expected frame: a page.
 const ALIGNMENT: usize = 4096;
-/// Where the payload of a WRITE begins in a plain frame: after the header (64 bytes) and the request's fixed part
-/// ([MS-SMB2] 2.2.1.2, 2.2.21).
+/// Offset of the payload of a WRITE in a plain frame: the header (64 bytes) and the fixed part of
+/// the request ([MS-SMB2] 2.2.1.2, 2.2.21).
 const PAYLOAD_AT: usize = 64 + 48;
 
-/// Bytes that were received and have not been taken yet.
+/// Received bytes that have not been taken yet.
 #[derive(Default)]
 pub(crate) struct Input {
     buffer: Vec<u8>,
     filled: Range<usize>,
     large: Option<Large>,
-    /// Length of the big frame that came last, if no small one came since: the next one is likely to have it, too.
+    /// Length of the last frame if it was large: the next one probably has the same length.
     expected: Option<usize>,
     free_buffers: Vec<Vec<u8>>,
 }
 
-/// A big frame that is being received.
+/// A large frame that is being received.
 struct Large {
-    /// Holds `start` bytes of padding, and then as much as has come so far, or somewhat more.
+    /// `start` bytes of padding, then at least the bytes received so far.
     buffer: Vec<u8>,
     start: usize,
     filled: usize,
     length: usize,
 }
 
-/// A big frame in a buffer of its own.
+/// A large frame in its own buffer.
 pub(crate) struct LargeFrame {
-    /// To be given back by [`Input::recycle`].
+    /// The buffer; return it with [`Input::recycle`].
     pub(crate) buffer: Vec<u8>,
-    /// Where the frame lies in it, without its length.
+    /// Position of the frame in the buffer, without the length field.
     pub(crate) range: Range<usize>,
 }
 
-/// A whole frame, without its length.
+/// A complete frame without its length field.
 pub(crate) enum Frame {
     /// A range of the common buffer, see [`Input::take_buffer`].
     Small(Range<usize>),
-    /// A frame in a buffer of its own.
+    /// A frame in its own buffer.
     Large(LargeFrame),
 }
 
 /// Outcome of one receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// Some bytes.
+    /// Some bytes arrived.
     Some,
-    /// None now.
+    /// No bytes are available now.
     Nothing,
-    /// The client has closed.
+    /// The client has closed the connection.
     End,
 }
 
@@ -88,7 +90,7 @@ impl Received {
 }
 
 impl Large {
-    /// A frame of `length` bytes of which none has come.
+    /// Prepares for a frame of `length` bytes.
     fn new(buffer: Vec<u8>, start: usize, length: usize) -> Self {
         Self {
             buffer,
@@ -98,12 +100,13 @@ impl Large {
         }
     }
 
-    /// Room for the next bytes; never empty while some are missing.
+    /// Returns room for the next bytes. It is not empty while bytes are missing.
     fn room(&mut self) -> &mut [u8] {
         let filled = self.start + self.filled;
         let end = self.start + self.length;
         if filled >= self.buffer.len() {
-            // All at once as address space, which costs nothing; as memory little by little.
+            // Reserve all the address space at once, which costs nothing, but touch memory little
+            // by little.
             self.buffer.reserve_exact(end - self.buffer.len());
             let length = (filled * 2).clamp(LARGE_GROWTH_MIN, end.max(LARGE_GROWTH_MIN));
             self.buffer.resize(length.min(end), 0);
@@ -112,7 +115,8 @@ impl Large {
         &mut self.buffer[filled..end]
     }
 
-    /// Takes a copy of bytes that were received elsewhere, as many as belong to the frame; returns their number.
+    /// Copies bytes that were received elsewhere, as many as belong to the frame, and returns their
+    /// number.
     fn fill(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.length - self.filled);
         let at = self.start + self.filled;
@@ -132,7 +136,7 @@ impl Large {
     }
 }
 
-/// Receives once without waiting; `None` if there is nothing now.
+/// Receives once without waiting. Returns `None` if nothing is available.
 fn receive_into(socket: &TcpStream, room: &mut [u8]) -> io::Result<Option<usize>> {
     match recv(socket, room, RecvFlags::DONTWAIT) {
         Ok((count, _)) => Ok(Some(count)),
@@ -142,7 +146,7 @@ fn receive_into(socket: &TcpStream, room: &mut [u8]) -> io::Result<Option<usize>
 }
 
 impl Input {
-    /// Receives once, without waiting.
+    /// Receives once without waiting.
     pub(crate) fn receive(&mut self, socket: &TcpStream) -> io::Result<Received> {
         if let Some(large) = &mut self.large {
             let count = receive_into(socket, large.room())?;
@@ -166,8 +170,8 @@ impl Input {
         Ok(Received::of(count))
     }
 
-    /// Receives into a buffer for a frame of the expected length. Anything else that comes is copied into the common buffer,
-    /// and no more is expected.
+    /// Receives into a buffer for a frame of the expected length. If something else arrives, it is
+    /// copied to the common buffer and nothing is expected any more.
     fn receive_expected(&mut self, socket: &TcpStream, length: usize) -> io::Result<Received> {
         let mut buffer = self.free_buffers.pop().unwrap_or_default();
         buffer.reserve_exact((length + 2 * ALIGNMENT).saturating_sub(buffer.len()));
@@ -199,7 +203,7 @@ impl Input {
             }
             None => {
                 self.expected = None;
-                // With this much room a small frame that has not come whole can be moved to the start and completed.
+                // The buffer is large enough to complete a small frame that is received partly.
                 self.buffer
                     .resize(self.buffer.len().max(count).max(BUFFER_LEN), 0);
                 self.buffer[..count].copy_from_slice(bytes);
@@ -210,7 +214,7 @@ impl Input {
         Ok(Received::Some)
     }
 
-    /// Returns the next whole frame.
+    /// Returns the next complete frame.
     pub(crate) fn next(&mut self, length_max: usize) -> Result<Option<Frame>, PeerMisbehaved> {
         if let Some(large) = self.large.take_if(|large| large.filled == large.length) {
             self.expected = Some(large.length);
@@ -224,7 +228,7 @@ impl Input {
             self.make_room();
             return Ok(None);
         };
-        let length = frame_len(*header).map_err(|_| PeerMisbehaved("no frame"))?;
+        let length = frame_len(*header).map_err(|_| PeerMisbehaved("bytes that are not a frame"))?;
         if length > length_max {
             return Err(PeerMisbehaved("a frame that is too long"));
         }
@@ -248,7 +252,7 @@ impl Input {
         Ok(Some(Frame::Small(start..start + length)))
     }
 
-    /// Moves an unfinished small frame to the buffer's start.
+    /// Moves an incomplete small frame to the start of the buffer.
     fn make_room(&mut self) {
         if self.filled.start > 0 {
             self.buffer.copy_within(self.filled.clone(), 0);
@@ -256,7 +260,7 @@ impl Input {
         }
     }
 
-    /// The common buffer, while its frames are served; to be given back by [`Self::put_back`].
+    /// Takes the common buffer while its frames are executed; return it with [`Self::put_back`].
     pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffer)
     }
@@ -265,14 +269,14 @@ impl Input {
         self.buffer = buffer;
     }
 
-    /// A big frame's buffer, for another one.
+    /// Keeps the buffer of a large frame for another one.
     pub(crate) fn recycle(&mut self, frame: Vec<u8>) {
         if self.free_buffers.len() < FREE_BUFFERS_MAX {
             self.free_buffers.push(frame);
         }
     }
 
-    /// Gives memory back while nothing is under way.
+    /// Frees memory while nothing is in progress.
     pub(crate) fn shrink(&mut self) {
         self.free_buffers = Vec::new();
         self.expected = None;
@@ -290,10 +294,10 @@ mod tests {
 
     use super::*;
 
-    /// The longest frame that a peer may send here.
+    /// Longest frame that a peer may send in these tests.
     const LENGTH_MAX: usize = 1 << 20;
 
-    /// Draws a frame: often as long as the one before, otherwise of any length, small or big.
+    /// Draws a frame: often as long as the previous one, otherwise of any length.
     fn draw(random: &mut fastrand::Rng, before: usize) -> Vec<u8> {
         let length = match random.u8(..4) {
             0 => random.usize(1..400),
@@ -304,7 +308,7 @@ mod tests {
         std::iter::repeat_with(|| random.u8(..)).take(length).collect()
     }
 
-    /// Takes all frames that are whole, and gives big buffers back.
+    /// Takes all complete frames and recycles their buffers.
     fn take(input: &mut Input, taken: &mut Vec<Vec<u8>>) {
         while let Some(frame) = input.next(LENGTH_MAX).unwrap() {
             match frame {
@@ -322,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_any_length_come_as_they_were_sent_however_they_are_cut() {
+    fn frames_of_any_length_arrive_unchanged_wherever_the_stream_is_cut() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
@@ -345,7 +349,8 @@ mod tests {
                 let end = stream.len().min(sent + random.usize(1..=cut_max));
                 sender.write_all(&stream[sent..end]).unwrap();
                 sent = end;
-                // Usually all that was sent has arrived, so that the cuts are those of the seed.
+                // Usually everything that was sent has arrived, so the seed decides where the
+                // stream is cut.
                 loop {
                     match input.receive(&receiver).unwrap() {
                         Received::End => panic!("seed {seed}: no room after {} frames", taken.len()),
@@ -359,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_payload_of_a_repeated_big_frame_is_aligned_and_its_buffer_used_again() {
+    fn the_payload_of_a_repeated_large_frame_is_aligned() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (receiver, _) = listener.accept().unwrap();

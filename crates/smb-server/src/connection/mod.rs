@@ -1,8 +1,9 @@
 //! The thread that serves one connection.
 //!
-//! It waits for its socket and its mailbox, executes what it can on the spot, has the [pool](super::pool) do what may
-//! wait for a device, and parks what waits for others until the hub says so. It is the only one that touches the
-//! connection's protocol state.
+//! It waits for its socket and its mailbox. It executes what does not block, passes requests that
+//! may wait for a device to the [workers](crate::state::workers), and keeps requests that wait for
+//! other clients until the hub reports them. Only this thread touches the protocol state of its
+//! connection.
 
 mod error;
 mod execute;
@@ -40,30 +41,33 @@ use crate::ops::deliver::deliver;
 use crate::state::mailbox::{JobReply, Mailbox, Message};
 use crate::state::{Counters, SharedState};
 
-/// After so long without anything to do, memory is given back.
+/// Idle time after which buffers are freed.
 const IDLE: Timespec = Timespec {
     tv_sec: 5,
     tv_nsec: 0,
 };
 
-/// Jobs of one connection in the pool before it is read from again.
+/// Maximum number of jobs of one connection before it stops reading requests.
 const JOBS_MAX: usize = 64;
-/// Bytes that they may have; a single one may have 8 MiB. A guess, enough for a fast device.
+/// Maximum number of bytes of these jobs; one job may have 8 MiB. A guess, enough for a fast
+/// device.
 const JOB_BYTES_MAX: usize = 64 << 20;
 
-/// Answers that wait for a client who has not logged in, in bytes; an honest one has one or two at a time.
+/// Maximum of unsent response bytes for a client without a login. A normal client has one or two
+/// responses at a time.
 const UNAUTHENTICATED_OUTPUT_MAX: usize = 128 << 10;
 
-/// Answers to a compound are sent together up to so many bytes: with one more of 8 MiB they still fit a frame.
+/// Responses to a compound are sent together up to this many bytes. With another one of 8 MiB they
+/// still fit a frame.
 const REPLY_BATCH_MAX: usize = 1 << 20;
 
-/// From so many bytes of answers on that waited at once, what a connection leaves is given back (a guess).
+/// If a connection had this many unsent bytes, memory is released when it ends (a guess).
 const RELEASE_MEMORY_MIN: usize = 4 << 20;
 
-/// What is left of the time to take answers where all of them together are too many: one of so many parts (a guess).
+/// Divisor of the send timeout while all connections together have too many unsent bytes (a guess).
 const OVERLOAD_DIVISOR: u32 = 6;
 
-/// One connection and all that is under way on it.
+/// One connection with everything in progress on it.
 pub(super) struct Driver {
     shared: Arc<SharedState>,
     socket: TcpStream,
@@ -73,29 +77,30 @@ pub(super) struct Driver {
     mailbox: Arc<Mailbox>,
     input: Input,
     output: Output,
-    /// Requests that wait, by the number that others know them by.
+    /// Requests that wait, by the number that the hub knows them by.
     pending: HashMap<u64, PendingRequest>,
-    /// What is left of compounds, to go on before anything else is received.
+    /// Remaining messages of compounds; they continue before anything else is received.
     remaining: VecDeque<(Vec<u8>, CompoundState)>,
     last_number: u64,
-    /// Requests in the pool: the session that seals the answer, and how many bytes it may have.
+    /// Requests with the workers: the session that seals the response, and the bytes they are
+    /// charged for.
     jobs: HashMap<u64, (Option<SessionId>, usize)>,
     throttle: LoginThrottle,
-    /// Logins under way.
+    /// Logins in progress.
     attempts: HashMap<SessionId, LoginAttempt>,
-    /// Counts the connection among those that nobody has logged in on.
+    /// The connection's place among those without a login.
     unauthenticated: Option<UnauthenticatedSlot>,
     unauthenticated_since: Instant,
-    /// Frames may have been received that were not executed yet.
+    /// Received frames may not have been executed yet.
     has_frames: bool,
-    /// The frame that is being executed has a buffer of its own, and lies in it as it was received.
+    /// The current frame has its own buffer and is neither decompressed nor moved.
     frame_is_large: bool,
-    /// What is to be written from that buffer.
+    /// The WRITE to execute from that buffer.
     write: Option<OffloadedWrite>,
     stopped: bool,
-    /// The session whose LOGOFF is being answered: its key is needed for that.
+    /// The session whose LOGOFF is being answered; the response needs its key.
     logging_off: Option<SessionId>,
-    /// Requests that reached the code of their command.
+    /// Number of requests that reached the code of their command.
     #[cfg(feature = "fuzzing")]
     handled: u64,
 }
@@ -141,22 +146,27 @@ impl Driver {
         })
     }
 
-    /// Serves until the client goes, misbehaves, or the server stops.
+    /// Serves until the client leaves or misbehaves, or the server stops.
     pub(super) fn run(mut self) {
-        // A fault of ours ends this connection as if it was lost: its sessions and files do not stay behind. What is
-        // behind a lock is whole: no lock poisons, and a table changes only by calls of its own methods.
+        // A panic ends the connection as if it was lost, so that its sessions and files do not stay
+        // open. Locks do not poison, and tables change only by whole method calls.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or(Err(DriverError::Panicked));
         match outcome {
             Ok(()) => tracing::debug!(peer = %self.peer, "connection closed"),
             Err(DriverError::Lost(error)) => tracing::debug!(peer = %self.peer, %error, "connection lost"),
             Err(DriverError::Panicked) => {
-                tracing::error!(peer = %self.peer, "connection ended by a fault of the server")
+                tracing::error!(peer = %self.peer, "the thread of the connection panicked")
             }
-            Err(DriverError::Peer(fault)) => tracing::warn!(peer = %self.peer, "hung up: {fault}"),
+            Err(DriverError::Peer(fault)) => {
+                tracing::warn!(peer = %self.peer, "connection ended by the server: {fault}")
+            }
+            Err(DriverError::Limit(reason)) => {
+                tracing::warn!(peer = %self.peer, "connection ended by the server: {reason}")
+            }
         }
         let id = self.protocol.id();
         self.shared.remove_mailbox(id);
-        // What is in the pool holds its files by itself.
+        // Jobs hold their files by themselves.
         let sessions: Vec<_> = self.protocol.sessions().collect();
         ops::session::connection_lost(&self.shared, id, &sessions);
         deliver(&self.shared);
@@ -184,7 +194,7 @@ impl Driver {
             if self.protocol.sessions().next().is_some() {
                 self.unauthenticated_since = Instant::now();
             } else if self.unauthenticated_since.elapsed() > self.shared.login_timeout {
-                return Err(PeerMisbehaved("nothing but a connection").into());
+                return Err(DriverError::Limit("no login in time"));
             }
             let accepts_requests = self.accepts_requests();
             if self.wait(accepts_requests)? && accepts_requests {
@@ -197,10 +207,10 @@ impl Driver {
         }
     }
 
-    /// Whether the client may have more done before it takes its answers.
+    /// Whether the client may have more requests executed before it receives its responses.
     fn accepts_requests(&self) -> bool {
         if self.shared.unsent.is_full() && (self.output.waiting() > 0 || !self.jobs.is_empty()) {
-            // One answer after the other, until clients have taken theirs.
+            // One response at a time until clients have received theirs.
             return false;
         }
         let job_bytes: usize = self.jobs.values().map(|(_, bytes)| *bytes).sum();
@@ -213,19 +223,20 @@ impl Driver {
         self.output.waiting() < waiting_max && self.jobs.len() < JOBS_MAX && job_bytes < JOB_BYTES_MAX
     }
 
-    /// Whoever takes none of its answers is taken for dead: sooner where all of them together are too many.
+    /// Ends a connection whose client does not receive its responses, sooner while all connections
+    /// together have too many.
     fn check_send_timeout(&self) -> Result<(), DriverError> {
         let poll_timeout = match self.shared.unsent.is_full() {
             true => self.shared.send_timeout / OVERLOAD_DIVISOR,
             false => self.shared.send_timeout,
         };
         if self.output.stalled() > poll_timeout {
-            return Err(PeerMisbehaved("answers that it does not take").into());
+            return Err(DriverError::Limit("the client does not receive its responses"));
         }
         Ok(())
     }
 
-    /// Goes on with what was put off; whether there was anything.
+    /// Continues with postponed work. Returns whether there was any.
     fn resume(&mut self) -> Result<bool, DriverError> {
         if !self.accepts_requests() {
             return Ok(false);
@@ -241,7 +252,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Waits for the socket and the mailbox; whether the socket has something to say.
+    /// Waits for the socket and the mailbox. Returns whether the socket can be read.
     fn wait(&mut self, accepts_requests: bool) -> Result<bool, DriverError> {
         let mut flags = PollFlags::empty();
         if accepts_requests {
@@ -266,7 +277,7 @@ impl Driver {
                 self.mailbox.clear();
             }
             if !socket_events.is_empty() || mail {
-                // An error or a hang-up is told by the next receive.
+                // The next receive reports an error or a hang-up.
                 return Ok(socket_events.intersects(PollFlags::IN | PollFlags::ERR | PollFlags::HUP));
             }
             self.input.shrink();
@@ -278,7 +289,7 @@ impl Driver {
         }
     }
 
-    /// How long nothing may happen before there is something to do.
+    /// Returns how long the thread may wait without an event.
     fn poll_timeout(&self) -> Timespec {
         let login_timeout = self.shared.login_timeout;
         if self.protocol.sessions().next().is_some() || login_timeout >= Duration::from_secs(5) {
@@ -290,7 +301,7 @@ impl Driver {
         }
     }
 
-    /// Executes frames that have been received, as long as the client may have more done.
+    /// Executes received frames as long as the client may have more executed.
     fn take_frames(&mut self) -> Result<(), DriverError> {
         self.has_frames = true;
         while self.accepts_requests() && self.remaining.is_empty() {
@@ -317,7 +328,8 @@ impl Driver {
                     }
                 }
             }
-            // A break that a request caused goes before the answers to those behind it (smb2.lease.rename_wait).
+            // A break that a request caused is sent before the responses to later requests
+            // (smb2.lease.rename_wait).
             self.process_messages()?;
         }
         Ok(())
@@ -345,7 +357,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Has the pool write what a frame holds; the frame comes back for another one.
+    /// Passes the write of a frame's payload to a worker, which returns the buffer afterwards.
     fn submit_write(&mut self, write: OffloadedWrite, frame: LargeFrame) {
         let OffloadedWrite { number, start, job } = write;
         let answer = JobReply::of(number, &self.mailbox);
@@ -355,7 +367,7 @@ impl Driver {
         }));
     }
 
-    /// Executes the messages of a frame, or what is left of them.
+    /// Executes the messages of a frame, or the remaining ones.
     fn run_compound(&mut self, messages: &[u8], mut compound: CompoundState) -> Result<(), DriverError> {
         let mut frame = self.frame(compound.sealed);
         let mut after = 0;
@@ -373,7 +385,7 @@ impl Driver {
             after += message.len();
             let rest = &messages[after..];
             if !self.run_message(message, rest, &mut compound, &mut frame)? {
-                // The rest of the compound goes on when this one does.
+                // The rest of the compound continues when this request does.
                 break;
             }
         }
@@ -396,7 +408,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Executes one message; `false` if the compound does not go on now.
+    /// Executes one message. Returns `false` if the compound does not continue now.
     fn run_message(
         &mut self,
         message: &[u8],
@@ -425,15 +437,16 @@ impl Driver {
         {
             self.handled += 1;
         }
-        let begins = request.header.command == Command::SessionSetup;
+        let is_login = request.header.command == Command::SessionSetup;
         let mut attempt = None;
-        if begins && !self.protocol.is_logging_in(request.session) {
-            // Whoever guesses passwords waits before the next one, on a thread of its own.
+        if is_login && !self.protocol.is_logging_in(request.session) {
+            // A client that guesses passwords waits here before the next attempt, on its own
+            // thread.
             let guid = self.protocol.negotiated().map(|both| both.client_guid);
             let begun = self.throttle.begin(self.peer.ip(), guid.unwrap_or_default());
-            attempt = Some(begun.ok_or(PeerMisbehaved("too many passwords that were wrong"))?);
+            attempt = Some(begun.ok_or(DriverError::Limit("too many failed logins from its address"))?);
         }
-        let own = {
+        let outcome = {
             let mut sessions = self.shared.sessions();
             let sealed = compound.sealed.is_some();
             self.protocol.run_connection_command(
@@ -446,10 +459,10 @@ impl Driver {
             )?
         };
         if let Some(attempt) = attempt {
-            // A new login has its id now.
+            // A new login has its session id now.
             self.attempts.insert(request.session, attempt);
         }
-        match own {
+        match outcome {
             ConnectionOutcome::Execute => self.execute(
                 request,
                 Invocation {
@@ -461,36 +474,36 @@ impl Driver {
                     retry_of: None,
                 },
             ),
-            own => self
-                .finish_connection_command(own, &request, compound, frame)
+            outcome => self
+                .finish_connection_command(outcome, &request, compound, frame)
                 .map(|()| true),
         }
     }
 
     fn finish_connection_command(
         &mut self,
-        own: ConnectionOutcome,
+        outcome: ConnectionOutcome,
         request: &Request,
         compound: &mut CompoundState,
         frame: &mut ReplyFrame,
     ) -> Result<(), DriverError> {
-        match own {
+        match outcome {
             ConnectionOutcome::Replied | ConnectionOutcome::Execute => {}
             ConnectionOutcome::LoggedIn { session, replaced } => {
                 self.unauthenticated = None;
                 let attempt = self.attempts.remove(&session);
                 ops::session::logged_in(&self.shared, session, replaced.as_deref(), self.peer);
                 let token = self.shared.token(session);
-                // One of nobody's proves nothing: it is given up.
+                // An anonymous login proves no identity, so its attempt is abandoned.
                 let token = token.filter(|token| !token.is_anonymous);
                 if let (Some(attempt), Some(token)) = (attempt, token)
                     && !attempt.succeeded(Some(&token.name))
                 {
-                    return Err(PeerMisbehaved("too many passwords of that user that were wrong").into());
+                    return Err(DriverError::Limit("too many failed logins of its user"));
                 }
             }
             ConnectionOutcome::LoggedOff(session) => {
-                // What waits is answered first, with the key that is about to be forgotten.
+                // Waiting requests are answered first, because the key is dropped afterwards.
                 ops::session::ended(&self.shared, &session);
                 self.logging_off = Some(session.id);
                 self.process_messages()?;
@@ -512,18 +525,18 @@ impl Driver {
                     status,
                 });
                 let attempt = self.attempts.remove(&request.session);
-                let is_told = attempt.is_none_or(|attempt| attempt.failed(user.as_deref()));
+                let may_report = attempt.is_none_or(|attempt| attempt.failed(user.as_deref()));
                 if let Some(session) = ended {
                     ops::session::ended(&self.shared, &session);
                     self.protocol.forget(session.id);
                 }
-                if !is_told {
-                    return Err(PeerMisbehaved("too many passwords of that user that were wrong").into());
+                if !may_report {
+                    return Err(DriverError::Limit("too many failed logins of its user"));
                 }
                 self.refuse(status, request, compound, frame);
             }
             ConnectionOutcome::Failed(status) => {
-                // Nothing was guessed.
+                // No credentials were checked.
                 if !self.protocol.is_logging_in(request.session) {
                     self.attempts.remove(&request.session);
                 }
@@ -571,7 +584,8 @@ impl Driver {
         Ok(())
     }
 
-    /// [MS-SMB2] 3.3.4.6, 3.3.4.7: not signed; sealed only where everything is.
+    /// Sends a break notification: not signed, and encrypted only if the session encrypts
+    /// everything ([MS-SMB2] 3.3.4.6, 3.3.4.7).
     fn send_break(
         &mut self,
         session: SessionId,

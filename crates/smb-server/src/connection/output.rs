@@ -1,4 +1,4 @@
-//! Frames on their way to the client.
+//! Response frames that wait to be sent.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -10,30 +10,30 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use crate::state::unsent::UnsentBytes;
 
-/// Frames sent by one call.
+/// Maximum number of frames in one system call.
 const FRAMES_PER_SEND_MAX: usize = 64;
-/// Buffers kept for further frames, and the largest of them.
+/// Number of buffers kept for further frames, and the size of the largest one.
 const FREE_BUFFERS_MAX: usize = 4;
 const FREE_BUFFER_LEN_MAX: usize = 9 << 20;
-/// Buffers up to this length are not looked at for what they hold.
+/// Buffers up to this size are never shrunk.
 const SHRINK_MIN: usize = 16 << 10;
 
 /// Frames that wait to be sent.
 pub(crate) struct Output {
     total: Arc<UnsentBytes>,
-    /// When the client took something, or had nothing to take, the last time.
+    /// When the client last received something, or had nothing to receive.
     last_progress: Instant,
     frames: VecDeque<Vec<u8>>,
-    /// Bytes of the first that were sent.
+    /// Bytes of the first frame that were sent.
     sent: usize,
     waiting: usize,
-    /// The most that waited.
+    /// Largest number of bytes that ever waited.
     peak: usize,
     free_buffers: Vec<Vec<u8>>,
 }
 
 impl Output {
-    /// Bytes that may wait for a client before nothing more is done for it.
+    /// Bytes that may wait for a client before its requests are no longer executed.
     pub(crate) const WAITING_MAX: usize = 32 << 20;
 
     pub(crate) fn new(total: Arc<UnsentBytes>) -> Self {
@@ -48,7 +48,7 @@ impl Output {
         }
     }
 
-    /// How long the client has taken nothing of what waits for it.
+    /// Returns how long the client has received nothing although frames wait.
     pub(crate) fn stalled(&self) -> Duration {
         match self.frames.is_empty() {
             true => Duration::ZERO,
@@ -56,11 +56,11 @@ impl Output {
         }
     }
 
-    /// Puts a frame behind the others. One that is short for its buffer, because little was read of much that was asked
-    /// for, gives the buffer back: what waits is counted by its bytes.
+    /// Appends a frame. If a read returned much less than the client asked for, the frame is copied
+    /// out of its large buffer, because waiting frames are accounted by length.
     pub(crate) fn push(&mut self, mut frame: Vec<u8>) {
         if frame.capacity() > SHRINK_MIN && frame.len() < frame.capacity() / 4 {
-            // A copy of less than a quarter of what was reserved.
+            // The copy is less than a quarter of the buffer.
             let short = frame.as_slice().to_vec();
             self.reuse(std::mem::replace(&mut frame, short));
         }
@@ -79,7 +79,7 @@ impl Output {
         }
     }
 
-    /// A used buffer, or a new one.
+    /// Returns a used buffer or a new one.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         self.free_buffers.pop().unwrap_or_default()
     }
@@ -88,17 +88,17 @@ impl Output {
         self.frames.is_empty()
     }
 
-    /// Bytes that the client has not taken yet, headers' memory included.
+    /// Returns the number of bytes that the client has not received yet.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// The most that ever waited.
+    /// Returns the largest number of bytes that ever waited.
     pub(crate) fn peak(&self) -> usize {
         self.peak
     }
 
-    /// Sends what the socket takes without waiting.
+    /// Sends as much as the socket accepts without waiting.
     pub(crate) fn send(&mut self, socket: &TcpStream) -> io::Result<()> {
         while !self.frames.is_empty() {
             let mut parts: [IoSlice<'_>; FRAMES_PER_SEND_MAX] = [IoSlice::new(&[]); FRAMES_PER_SEND_MAX];
@@ -142,7 +142,7 @@ impl Output {
         }
     }
 
-    /// What waits, as if it was sent.
+    /// Returns all waiting frames as if they were sent.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn take_all(&mut self) -> Vec<Vec<u8>> {
         self.total.remove(self.waiting);
@@ -150,7 +150,7 @@ impl Output {
         self.frames.drain(..).collect()
     }
 
-    /// Gives memory back while nothing is under way.
+    /// Frees memory while nothing is in progress.
     pub(crate) fn shrink(&mut self) {
         self.free_buffers = Vec::new();
     }

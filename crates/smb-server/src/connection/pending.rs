@@ -1,4 +1,4 @@
-//! What waits for others, and what comes after it.
+//! Requests that wait for other clients, and the rests of their compounds.
 
 use ropeway_smb_proto::server::hub::WaiterId;
 use ropeway_smb_proto::server::{Cancel, CompoundState, Request};
@@ -10,12 +10,13 @@ use super::execute::Invocation;
 use super::{Driver, DriverError};
 use crate::ops;
 
-/// Requests of one connection that wait: as many as Windows lets be asynchronous ([MS-SMB2] 3.3.4.2).
+/// Maximum number of waiting requests of a connection, as in Windows ([MS-SMB2] 3.3.4.2).
 const PENDING_MAX: usize = 512;
-/// Bytes of them, and of what comes after them in their compounds. A guess: two large compounds.
+/// Maximum number of their bytes, including the rests of their compounds. A guess: two large
+/// compounds.
 const PENDING_BYTES_MAX: usize = 16 << 20;
 
-/// A request that waits, and what comes after it.
+/// A request that waits, and the rest of its compound.
 pub(super) struct PendingRequest {
     pub(super) request: Request,
     pub(super) message: Vec<u8>,
@@ -31,21 +32,21 @@ impl PendingRequest {
 }
 
 impl Driver {
-    /// Whether one more may wait, with so many bytes.
+    /// Whether another request with this many bytes may wait.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
         let pending: usize = self.pending.values().map(PendingRequest::len).sum();
         self.pending.len() < PENDING_MAX && pending + bytes <= PENDING_BYTES_MAX
     }
 
-    /// The rest of a compound goes on when nothing else is under way: not at once, because it may end what waits, whose
-    /// rest goes on then.
+    /// Queues the rest of a compound. It must not run at once: it may end a waiting request, whose
+    /// own rest would then run inside it.
     fn resume_compound(&mut self, rest: Vec<u8>, compound: CompoundState) {
         if !rest.is_empty() {
             self.remaining.push_back((rest, compound));
         }
     }
 
-    /// Executes a request again that waited.
+    /// Executes a request that waited again.
     pub(super) fn retry(&mut self, number: u64) -> Result<(), DriverError> {
         let Some(mut pending) = self.pending.remove(&number) else {
             return Ok(());
@@ -103,7 +104,7 @@ impl Driver {
         Ok(())
     }
 
-    /// [MS-SMB2] 3.3.5.16.
+    /// Cancels a waiting request ([MS-SMB2] 3.3.5.16).
     pub(super) fn cancel(&mut self, session: SessionId, cancel: Cancel) -> Result<(), DriverError> {
         let mut pending = self
             .pending
@@ -135,7 +136,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Answers all that still waits of a session that has ended.
+    /// Answers all waiting requests of a session that has ended.
     pub(super) fn fail_pending(&mut self, session: SessionId) -> Result<(), DriverError> {
         let connection = self.protocol.id();
         let of_session = self
@@ -160,7 +161,7 @@ impl Driver {
     }
 }
 
-/// What a request is answered with that waited for something that is gone: a lock was never there.
+/// Returns the status for a request whose session or tree ended while it waited.
 fn status_when_gone(request: &Request, status: NtStatus) -> NtStatus {
     match request.header.command {
         Command::Lock => NtStatus::RANGE_NOT_LOCKED,

@@ -1,5 +1,7 @@
-//! What a Mac asks for: the answer to its `AAPL` context, by which the Finder copies on the server and trusts flushes, and
-//! what its listings tell of each file, so that it does not open them all.
+//! Apple's `AAPL` create context, and the additional information in listings for macOS.
+//!
+//! With the reply to the context, the Finder copies on the server and relies on flushes. The
+//! additional information saves it from opening each listed file.
 
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::create_context::{
@@ -13,22 +15,23 @@ use crate::files::security;
 use crate::share::Share;
 use crate::token::Token;
 
-/// What this server says it is; the Finder picks an icon by it. Samba's choice, so that it is one that is known.
+/// Model of this server, by which the Finder chooses an icon. Samba uses the same one, so clients
+/// know it.
 const MODEL: &str = "MacSamba";
 
-/// What to tell of a share.
+/// Properties of a share that the reply depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AppleView {
-    /// The model to claim.
+    /// Model to report, if not the default one.
     pub(crate) model: Option<&'static str>,
-    /// Names that differ in case only are different files to clients.
+    /// Whether names that differ only in case are different files.
     pub(crate) case_sensitive: bool,
 }
 
 /// Answers a server query.
 ///
-/// Listings tell more ([`record`]) where the client says that it understands them. NFS permissions and file ids as paths
-/// are not offered.
+/// Listings carry additional information ([`record`]) if the client supports it. NFS permissions
+/// and paths made of file ids are not offered.
 pub(crate) fn reply(query: &AppleServerQuery, view: AppleView) -> AppleReply {
     let asked = |part| query.request_map.contains(part);
     let mut volume_caps = AppleVolumeCaps::SUPPORTS_FULL_SYNC;
@@ -46,12 +49,12 @@ pub(crate) fn reply(query: &AppleServerQuery, view: AppleView) -> AppleReply {
     }
 }
 
-/// Whether the answer offers copies of whole files.
+/// Whether the reply offers copies of whole files.
 pub(crate) fn offers_copies(query: &AppleServerQuery) -> bool {
     query.request_map.contains(AppleReplyMap::SERVER_CAPS)
 }
 
-/// Whether listings are to tell more from now on.
+/// Whether the client wants additional information in listings from now on.
 pub(crate) fn wants_listings(query: &AppleServerQuery) -> bool {
     query.request_map.contains(AppleReplyMap::SERVER_CAPS)
         && query
@@ -59,20 +62,22 @@ pub(crate) fn wants_listings(query: &AppleServerQuery) -> bool {
             .contains(AppleServerCaps::SUPPORTS_READ_DIR_ATTR)
 }
 
-/// The stream with the Finder's information, and that of the resource fork, as macOS names them.
+/// Names of the streams with the Finder's information and the resource fork in macOS.
 const AFP_INFO: &[u8] = b"AFP_AfpInfo";
 const AFP_RESOURCE: &[u8] = b"AFP_Resource";
-/// `AFP_AfpInfo`: signature, version, four bytes, backup time, the Finder's 32 bytes, and 12 more.
+/// Length of `AFP_AfpInfo` in bytes: signature, version, four bytes, backup time, the Finder's 32
+/// bytes, and 12 more.
 const AFP_INFO_LEN: usize = 60;
 const FINDER_AT: usize = 16;
-/// 2000-01-01 in seconds since 1970: what Macs count from.
+/// 2000-01-01 in seconds since 1970, the epoch of `finder_info`.
 const EPOCH: i64 = 946_684_800;
 /// `S_IFDIR`, `S_IFLNK`, `S_IFREG` (stat(2)).
 const MODE_DIRECTORY: u32 = 0o040_000;
 const MODE_LINK: u32 = 0o120_000;
 const MODE_FILE: u32 = 0o100_000;
 
-/// What a listing tells of a file. What cannot be had is told as not there: a listing does not fail for it.
+/// Returns the additional information about a listed file. What cannot be read is left empty, so
+/// that the listing does not fail.
 pub(crate) fn record(share: &Share, token: &Token, path: &RelPath, stat: &NodeStat) -> AppleRecord {
     let kind = match stat.kind {
         Kind::Directory => MODE_DIRECTORY,
@@ -80,19 +85,19 @@ pub(crate) fn record(share: &Share, token: &Token, path: &RelPath, stat: &NodeSt
         _ => MODE_FILE,
     };
     let mut record = AppleRecord {
-        // 16 bits, all told.
+        // Kind and permissions fit 16 bits.
         mode: (kind | stat.mode & 0o7777) as u16,
         ..AppleRecord::default()
     };
     let added = stat.created.to_unix().0.saturating_sub(EPOCH);
-    // Until 2136.
+    // Fits until 2136.
     let added = u32::try_from(added.max(0)).unwrap_or(u32::MAX);
     record.finder_info[12..].copy_from_slice(&added.to_be_bytes());
-    let look = NodeOpen {
+    let stat_open = NodeOpen {
         link_itself: true,
         ..NodeOpen::default()
     };
-    let Ok(opened) = share.store.open(path, &look) else {
+    let Ok(opened) = share.store.open(path, &stat_open) else {
         return record;
     };
     let rights = security::rights(share, token, &*opened.node, stat, path);
@@ -131,7 +136,7 @@ mod tests {
     use ropeway_smb_wire::create::AccessMask;
 
     #[test]
-    fn records_tell_what_the_finder_asks_for() {
+    fn records_contain_what_the_finder_needs() {
         let share = testing::share();
         let file = testing::open(&share, "file", AccessMask::FILE_ALL);
         let put = |name: &[u8], content: &[u8]| {
@@ -157,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_answered() {
+    fn each_query_is_answered() {
         let mut query = AppleServerQuery {
             request_map: AppleReplyMap::SERVER_CAPS | AppleReplyMap::VOLUME_CAPS | AppleReplyMap::MODEL_INFO,
             client_caps: AppleServerCaps::SUPPORTS_READ_DIR_ATTR,

@@ -1,11 +1,13 @@
-//! A store's attributes as SMB has them: file attributes, times, sizes, numbers ([MS-FSCC] 2.1, 2.6).
+//! Conversion of a store's attributes to SMB: file attributes, times, sizes, file ids ([MS-FSCC]
+//! 2.1, 2.6).
 
 use ropeway_smb_proto::server::rules::create::VALID_ATTRIBUTES;
 use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus};
 use ropeway_vfs::store::{NewNode, NodeStat, StoreFeatures};
 use ropeway_vfs::{FileId, Kind, Timestamp};
 
-/// What clients may set and a store keeps ([MS-FSCC] 2.6); the rest follows from what a node is, or is set by controls.
+/// Attributes that clients may set and a store keeps ([MS-FSCC] 2.6). Others follow from the kind
+/// of a node or are set by FSCTLs.
 pub(crate) const SETTABLE: FileAttributes = FileAttributes::from_bits_retain(
     FileAttributes::READONLY.bits()
         | FileAttributes::HIDDEN.bits()
@@ -16,11 +18,11 @@ pub(crate) const SETTABLE: FileAttributes = FileAttributes::from_bits_retain(
         | FileAttributes::NOT_CONTENT_INDEXED.bits(),
 );
 
-/// A node's attributes. `dot_name`: its name begins with a dot and such names are to be hidden, whatever is stored (as
-/// smbd does, so that a folder looks the same through both).
+/// Returns a node's attributes. `dot_name`: its name begins with a dot and such names are hidden,
+/// whatever is stored. smbd does the same, so a folder looks alike through both.
 ///
-/// A file of which none were ever set has ARCHIVE, a hint for backups that Windows sets on every file that changes;
-/// one whose attributes were all taken away has NORMAL.
+/// Files without stored attributes have ARCHIVE, a hint for backups that Windows sets on every
+/// changed file. Files whose attributes were all cleared have NORMAL.
 pub(crate) fn of(stat: &NodeStat, dot_name: bool) -> FileAttributes {
     let mut attributes = match stat.dos_attributes {
         Some(kept) => FileAttributes::from_bits_retain(kept).difference(
@@ -48,15 +50,15 @@ pub(crate) fn of(stat: &NodeStat, dot_name: bool) -> FileAttributes {
     }
 }
 
-/// What a new node keeps of a CREATE's attributes. ARCHIVE is stored too, although [`of`] says it of files without any
-/// attributes: smbd with `map archive = no` does not.
+/// Returns what to store for a new node with the attributes of a CREATE. ARCHIVE is stored although
+/// [`of`] reports it for files without attributes, because smbd with `map archive = no` does not.
 pub(crate) fn new_node(directory: bool, attributes: FileAttributes) -> NewNode {
     let asked = attributes & SETTABLE;
     let by_default = match directory {
         true => FileAttributes::default(),
         false => FileAttributes::ARCHIVE,
     };
-    // [MS-FSA] 2.1.5.1.1: a new file has ARCHIVE whatever was asked for.
+    // [MS-FSA] 2.1.5.1.1: a new file always has ARCHIVE.
     let first = asked | by_default;
     NewNode {
         directory,
@@ -64,14 +66,14 @@ pub(crate) fn new_node(directory: bool, attributes: FileAttributes) -> NewNode {
     }
 }
 
-/// What is kept when attributes are set to `attributes` (not 0, which leaves all as they are); those that clients
-/// cannot set stay.
+/// Returns what to store when a client sets `attributes`, which must not be 0. Attributes that
+/// clients cannot set stay.
 pub(crate) fn changed(stat: &NodeStat, attributes: FileAttributes) -> u32 {
     let kept = FileAttributes::from_bits_retain(stat.dos_attributes.unwrap_or_default());
     (kept.difference(SETTABLE) | (attributes & SETTABLE)).bits()
 }
 
-/// What is kept with `set` added and `cleared` taken away, of what [`of`] would say.
+/// Returns what to store when `set` is added to the attributes and `cleared` is removed.
 pub(crate) fn adjusted(stat: &NodeStat, set: FileAttributes, cleared: FileAttributes) -> u32 {
     let derived = FileAttributes::NORMAL
         .union(FileAttributes::DIRECTORY)
@@ -79,13 +81,13 @@ pub(crate) fn adjusted(stat: &NodeStat, set: FileAttributes, cleared: FileAttrib
     (of(stat, false).difference(derived).difference(cleared) | set).bits()
 }
 
-/// Whether a node is to be told as sparse.
+/// Whether a node is sparse.
 pub(crate) fn is_sparse(stat: &NodeStat) -> bool {
     stat.dos_attributes
         .is_some_and(|kept| FileAttributes::from_bits_retain(kept).contains(FileAttributes::SPARSE_FILE))
 }
 
-/// `EndOfFile`: folders and links have none.
+/// Returns `EndOfFile` in bytes; 0 for folders and links.
 pub(crate) fn end_of_file(stat: &NodeStat) -> u64 {
     match stat.kind {
         Kind::Directory | Kind::Symlink => 0,
@@ -93,7 +95,7 @@ pub(crate) fn end_of_file(stat: &NodeStat) -> u64 {
     }
 }
 
-/// `AllocationSize`: whole allocation units; folders and links have none.
+/// Returns `AllocationSize` in bytes, a multiple of the allocation unit; 0 for folders and links.
 pub(crate) fn allocation_size(stat: &NodeStat, features: &StoreFeatures) -> u64 {
     match stat.kind {
         Kind::Directory | Kind::Symlink => 0,
@@ -101,14 +103,14 @@ pub(crate) fn allocation_size(stat: &NodeStat, features: &StoreFeatures) -> u64 
     }
 }
 
-/// A number of bytes in whole units.
+/// Rounds a number of bytes up to whole units.
 pub(crate) fn round_up(bytes: u64, unit: u32) -> u64 {
     let unit = u64::from(unit.max(1));
     bytes.checked_next_multiple_of(unit).unwrap_or(bytes)
 }
 
-/// `IndexNumber`: a node's number, unique in the share. Nodes of another volume mounted inside it are told apart by
-/// their volume in the upper bits.
+/// Returns `IndexNumber`, which is unique in the share. The upper bits distinguish nodes of other
+/// volumes that are mounted in it.
 pub(crate) fn index_number(id: FileId, features: &StoreFeatures) -> u64 {
     if id.volume == features.volume {
         id.index
@@ -117,13 +119,13 @@ pub(crate) fn index_number(id: FileId, features: &StoreFeatures) -> u64 {
     }
 }
 
-/// The volume's serial number in 32 bits.
+/// Returns the volume's serial number in 32 bits.
 pub(crate) fn serial_32(features: &StoreFeatures) -> u32 {
     let folded = features.volume ^ (features.volume >> 32);
     u32::try_from(folded & u64::from(u32::MAX)).unwrap_or_default()
 }
 
-/// A GUID made of two numbers: an object's identifier.
+/// Returns a GUID made of two numbers.
 pub(crate) fn guid(high: u64, low: u64) -> [u8; 16] {
     let mut guid = [0; 16];
     guid[..8].copy_from_slice(&high.to_le_bytes());
@@ -131,12 +133,12 @@ pub(crate) fn guid(high: u64, low: u64) -> [u8; 16] {
     guid
 }
 
-/// FILETIME steps of 100 ns from 1601 to 1970.
+/// Number of FILETIME steps of 100 ns from 1601 to 1970.
 const UNIX_EPOCH_STEPS: i64 = 116_444_736_000_000_000;
 
-/// A store's time on the wire.
+/// Converts a store's time to FILETIME.
 pub(crate) fn file_time(time: Timestamp) -> FileTime {
-    // From 1677 to 2262, without divisions of 128 bits: listings have four times in each record.
+    // From 1677 to 2262, 64-bit division suffices. Listings convert four times in each record.
     if let Ok(nanoseconds) = i64::try_from(time.0) {
         let steps = UNIX_EPOCH_STEPS + nanoseconds.div_euclid(100);
         return FileTime(steps.unsigned_abs());
@@ -145,13 +147,13 @@ pub(crate) fn file_time(time: Timestamp) -> FileTime {
     FileTime::from_unix(seconds, nanoseconds)
 }
 
-/// A time from the wire, which must be one ([`FileTime::KEEP`] and its like are not).
+/// Converts a FILETIME, which must be a time and not [`FileTime::KEEP`] or the like.
 pub(crate) fn timestamp(time: FileTime) -> Timestamp {
     let (seconds, nanoseconds) = time.to_unix();
     Timestamp::from_unix(seconds, nanoseconds)
 }
 
-/// Whether attributes of a request can be set on a node ([MS-FSA] 2.1.5.15.2).
+/// Checks that attributes can be set on a node ([MS-FSA] 2.1.5.15.2).
 ///
 /// # Errors
 /// STATUS_INVALID_PARAMETER.
@@ -170,7 +172,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn attributes_follow_from_what_is_kept_and_what_it_is() {
+    fn attributes_follow_from_stored_bits_and_kind() {
         let mut stat = testing::stat(Kind::File);
         assert_eq!(of(&stat, false), FileAttributes::ARCHIVE);
         assert_eq!(of(&stat, true), FileAttributes::ARCHIVE | FileAttributes::HIDDEN);
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_refused() {
+    fn invalid_attributes_are_refused() {
         assert!(check_settable(FileAttributes::DIRECTORY, false).is_err());
         assert!(check_settable(FileAttributes::TEMPORARY, true).is_err());
         assert!(check_settable(FileAttributes::from_bits_retain(0x8000_0000), false).is_err());

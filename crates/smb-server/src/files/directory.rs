@@ -1,11 +1,12 @@
-//! QUERY_DIRECTORY ([MS-SMB2] 3.3.5.18): a listing that goes on from request to request.
+//! QUERY_DIRECTORY ([MS-SMB2] 3.3.5.18): listings that continue from request to request.
 //!
 //! ```text
-//! first request: pattern ──▶ Scan: "." ".." ──▶ entries of the store, those that match ──▶ nothing more
-//!                                    an entry that does not fit any more waits for the next request
+//! first request: pattern ─▶ Scan: "." ".." ─▶ matching entries of the store ─▶ end
+//!                              an entry that does not fit waits for the next request
 //! ```
-//! A pattern without wildcards names one file at most: it is looked up, not listed. What a scan holds is one entry, a
-//! pattern of bounded length and the store's own position.
+//!
+//! A pattern without wildcards matches at most one file, so that file is looked up instead of
+//! listed.
 
 use ropeway_smb_wire::create::{AccessMask, CreateOptions};
 use ropeway_smb_wire::fsctl::reparse::ReparseTag;
@@ -24,20 +25,22 @@ use crate::state::open::Open;
 use crate::state::scan::{Scan, ScanPosition};
 use crate::token::Token;
 
-/// Most bytes of one answer, whatever a client has room for: larger ones only keep others waiting. Windows asks for
-/// 64 KiB to 1 MiB.
+/// Maximum length of a response in bytes, whatever the client allows: longer ones would only delay
+/// others. Windows asks for 64 KiB to 1 MiB.
 const RESPONSE_LEN_MAX: usize = 1 << 20;
-/// Room that an answer's buffer has at first.
+/// Initial capacity of the response in bytes.
 const RESPONSE_LEN_FIRST: usize = 64 << 10;
-/// Longest pattern, in units of UTF-16. Names have at most 255, and matching takes time by the product of both lengths.
+/// Longest pattern in UTF-16 units. Names have at most 255. Matching takes time proportional to the
+/// product of both lengths.
 const PATTERN_UNITS_MAX: usize = 1024;
 
-/// Answers a request; for `apple_token`, who wants the Finder's information, with that in each record.
+/// Answers a request. With `apple_token`, records carry additional information for that user's
+/// Finder.
 ///
 /// # Errors
-/// STATUS_INVALID_INFO_CLASS, STATUS_INVALID_PARAMETER (no folder), STATUS_ACCESS_DENIED, STATUS_OBJECT_NAME_INVALID,
-/// STATUS_NO_SUCH_FILE, STATUS_NO_MORE_FILES, STATUS_INFO_LENGTH_MISMATCH, STATUS_BUFFER_OVERFLOW, and what the store
-/// says.
+/// STATUS_INVALID_INFO_CLASS, STATUS_INVALID_PARAMETER (not a folder), STATUS_ACCESS_DENIED,
+/// STATUS_OBJECT_NAME_INVALID, STATUS_NO_SUCH_FILE, STATUS_NO_MORE_FILES,
+/// STATUS_INFO_LENGTH_MISMATCH, STATUS_BUFFER_OVERFLOW, and errors of the store.
 pub(crate) fn query_directory(
     open: &Open,
     request: &QueryDirectoryRequest,
@@ -62,7 +65,7 @@ pub(crate) fn query_directory(
         return Err(NtStatus::INFO_LENGTH_MISMATCH);
     }
     let mut scan = open.scan.lock();
-    // Paths are asked for once: a rename in between is one before or after.
+    // The path is read once, so a concurrent rename takes effect before or after the request.
     let folder = query_file::path(open);
     let scan = prepare(&mut scan, request);
     let page = ResponsePage {
@@ -77,9 +80,11 @@ pub(crate) fn query_directory(
     page.fill(scan)
 }
 
-/// The scan that a request is about: the one there is, begun anew or with another pattern if the request says so.
+/// Returns the scan for a request. It restarts, possibly with another pattern, if the request says
+/// so.
 ///
-/// `INDEX_SPECIFIED` is ignored, as by every server whose records have a `FileIndex` of 0 ([MS-SMB2] 3.3.5.18).
+/// `INDEX_SPECIFIED` is ignored, as by every server that reports a `FileIndex` of 0 ([MS-SMB2]
+/// 3.3.5.18).
 fn prepare<'a>(scan: &'a mut Option<Scan>, request: &QueryDirectoryRequest) -> &'a mut Scan {
     let reopens = request.flags.contains(QueryDirectoryFlags::REOPEN);
     let restarts = request.flags.contains(QueryDirectoryFlags::RESTART_SCANS);
@@ -98,7 +103,7 @@ impl Scan {
         wildcard::matches(&self.pattern, name, upcase)
     }
 
-    /// The next entry that matches.
+    /// Returns the next matching entry.
     fn next(&mut self, open: &Open, folder: &RelPath) -> Result<Option<(Text, NodeStat)>, NtStatus> {
         if self.deferred.is_some() {
             return Ok(self.deferred.take());
@@ -142,7 +147,7 @@ impl Scan {
     }
 }
 
-/// One answer.
+/// One response.
 struct ResponsePage<'a> {
     open: &'a Open,
     folder: &'a RelPath,
@@ -163,7 +168,7 @@ impl ResponsePage<'_> {
             let (name, stat) = match scan.next(self.open, self.folder) {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
-                // What was read before is answered; the error comes again.
+                // The entries read so far are sent; the error occurs again in the next request.
                 Err(_) if count > 0 => break,
                 Err(status) => return Err(status),
             };
@@ -171,7 +176,7 @@ impl ResponsePage<'_> {
             if !records.push(&mut writer, &record) {
                 scan.deferred = Some((std::mem::take(&mut record.name), stat));
                 if count == 0 {
-                    // There is room for a record, but not for this name.
+                    // A record fits, but not with this name.
                     return Err(NtStatus::BUFFER_OVERFLOW);
                 }
                 break;
@@ -189,7 +194,7 @@ impl ResponsePage<'_> {
         }
     }
 
-    /// A short name, if the class has room for one; it is made of the name on disk.
+    /// Returns the short name if the class has a field for it. It depends on the name on disk.
     fn short_name(&self, name: &Text, is_dots: bool) -> Text {
         let has_room = matches!(
             self.class,
@@ -229,8 +234,8 @@ impl ResponsePage<'_> {
             end_of_file: attributes::end_of_file(stat),
             allocation_size: attributes::allocation_size(stat, features),
             attributes: attributes::of(stat, dot_name),
-            // [MS-FSCC] 2.4.8: a reparse point's tag stands here. The size of extended attributes is not told: it would
-            // take a look into every file.
+            // [MS-FSCC] 2.4.8: this field contains a reparse point's tag. The size of extended
+            // attributes is not reported, because it would have to be read from each file.
             ea_size: if is_link { ReparseTag::SYMLINK.0 } else { 0 },
             extd_reparse_tag: if is_link { ReparseTag::SYMLINK.0 } else { 0 },
             short_name: self.short_name(&name, is_dots),
@@ -247,43 +252,46 @@ fn stored<T>(result: ropeway_vfs::Result<T>) -> Result<T, NtStatus> {
     result.map_err(|error| status::of(&error))
 }
 
-/// How nodes are asked for their attributes.
-fn look(link_itself: bool) -> NodeOpen {
+/// Returns how to open nodes for their attributes.
+fn stat_open(link_itself: bool) -> NodeOpen {
     NodeOpen {
         link_itself,
         ..NodeOpen::default()
     }
 }
 
-/// Attributes of `..`; nothing above the root is shown.
+/// Returns the attributes of `..`; above the root, those of the root.
 fn parent_stat(open: &Open, folder: &RelPath) -> Result<NodeStat, NtStatus> {
     match folder.parent() {
         None => stored(open.node.stat()),
-        Some(parent) => stored(open.share.store.open(&parent, &look(false))).map(|opened| opened.stat),
+        Some(parent) => stored(open.share.store.open(&parent, &stat_open(false))).map(|opened| opened.stat),
     }
 }
 
-/// A link is seen as what it leads to; one that leads nowhere, or out of the share, as a link. Who opened the folder with
-/// FILE_OPEN_REPARSE_POINT knows of links, and sees all of them as such.
+/// Returns the attributes of a link's target, or of the link itself if its target does not exist or
+/// is outside the share. If the folder was opened with FILE_OPEN_REPARSE_POINT, links are never
+/// resolved.
 fn resolve_link(open: &Open, folder: &RelPath, name: &Name, stat: NodeStat) -> NodeStat {
     if stat.kind != Kind::Symlink || open.options.contains(CreateOptions::OPEN_REPARSE_POINT) {
         return stat;
     }
-    match open.share.store.open(&folder.join(name), &look(false)) {
+    match open.share.store.open(&folder.join(name), &stat_open(false)) {
         Ok(opened) => opened.stat,
         Err(_) => stat,
     }
 }
 
-/// The one entry that a pattern without wildcards names.
+/// Looks up the entry for a pattern without wildcards.
 fn look_up(open: &Open, folder: &RelPath, pattern: &Text) -> Result<Option<(Text, NodeStat)>, NtStatus> {
     let Some(name) = Name::new(&names::from_wire(pattern, NameMapping::Sfm)) else {
         return Ok(None);
     };
     let store = &open.share.store;
-    let found = store
-        .resolve(&folder.join(&name))
-        .and_then(|path| store.open(&path, &look(true)).map(|opened| (path, opened.stat)));
+    let found = store.resolve(&folder.join(&name)).and_then(|path| {
+        store
+            .open(&path, &stat_open(true))
+            .map(|opened| (path, opened.stat))
+    });
     match found {
         Ok((path, stat)) => {
             let name = path.file_name().unwrap_or(name);

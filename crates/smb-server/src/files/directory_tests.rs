@@ -48,7 +48,7 @@ fn folder(files: &[&str]) -> Open {
 }
 
 #[test]
-fn a_listing_goes_on_until_it_ends() {
+fn a_listing_continues_until_its_end() {
     let open = folder(&["a", "b", "c"]);
     assert_eq!(names(&open, &request("*", none(), 65_536)).unwrap(), ". .. a b c");
     let end = Err(NtStatus::NO_MORE_FILES);
@@ -67,7 +67,7 @@ fn a_listing_goes_on_until_it_ends() {
 }
 
 #[test]
-fn nothing_found_is_told_apart_from_nothing_more() {
+fn no_such_file_and_no_more_files_differ() {
     let open = folder(&["a"]);
     let first = request("x*", none(), 65_536);
     assert_eq!(names(&open, &first), Err(NtStatus::NO_SUCH_FILE));
@@ -95,7 +95,7 @@ fn one_file_is_looked_up_in_any_case() {
 }
 
 #[test]
-fn what_does_not_fit_comes_first_next_time() {
+fn entries_that_do_not_fit_come_first_in_the_next_response() {
     let files: Vec<_> = (0..50).map(|at| format!("file number {at:02}")).collect();
     let files: Vec<_> = files.iter().map(String::as_str).collect();
     let open = folder(&files);
@@ -121,7 +121,7 @@ fn what_does_not_fit_comes_first_next_time() {
 }
 
 #[test]
-fn too_little_room_is_told() {
+fn small_buffers_are_reported() {
     let open = folder(&["a name that needs some room"]);
     let wildcard = "a*";
     let too_small = request(wildcard, none(), 103);
@@ -136,7 +136,7 @@ fn too_little_room_is_told() {
 }
 
 #[test]
-fn what_is_no_folder_or_no_class_is_refused() {
+fn files_and_unknown_classes_are_refused() {
     let mut open = folder(&["f"]);
     let file = testing::existing(&open.share, "d/f");
     let all = request("*", none(), 65_536);
@@ -164,7 +164,7 @@ fn what_is_no_folder_or_no_class_is_refused() {
     );
 }
 
-/// One of 32,767 stars takes millions of steps for each name of the folder.
+/// A pattern of 32,767 stars would take millions of steps for each name.
 #[test]
 fn patterns_longer_than_any_name_needs_are_refused() {
     let open = folder(&["a"]);
@@ -179,7 +179,7 @@ fn patterns_longer_than_any_name_needs_are_refused() {
 }
 
 #[test]
-fn links_are_seen_as_what_they_lead_to() {
+fn links_are_listed_as_their_targets() {
     let open = folder(&["f", ".hidden"]);
     testing::existing(&open.share, "d/f")
         .node
@@ -229,7 +229,7 @@ fn short_names_are_the_same_everywhere() {
 }
 
 #[test]
-fn a_mac_is_told_more() {
+fn listings_for_macs_carry_additional_information() {
     let share = testing::share();
     let open = testing::folder(&share, "d");
     testing::open(&share, "d/a long name", AccessMask::FILE_ALL);
@@ -253,7 +253,7 @@ fn a_mac_is_told_more() {
             .iter()
             .all(|record| record.file_id != 0 && record.short_name.is_empty())
     );
-    // Other classes are as ever.
+    // Other classes do not change.
     let request = QueryDirectoryRequest {
         information_class: FileInfoClass::IdFullDirectory.to_u8(),
         flags: QueryDirectoryFlags::REOPEN,

@@ -1,4 +1,4 @@
-//! Extended attributes ([MS-FSCC] 2.4.16): listed, asked for by name, set.
+//! Extended attributes ([MS-FSCC] 2.4.16): list, query by name, set.
 
 use std::sync::atomic::Ordering;
 
@@ -14,14 +14,15 @@ use crate::files::query_file::FileView;
 use crate::files::status;
 use crate::state::open::Open;
 
-/// Bytes of an entry before its name, and the NUL behind it.
+/// Length in bytes of an entry before its name, and of the NUL after the name.
 const ENTRY_FIXED_LEN: usize = 9;
-/// Longest name ([MS-FSCC] 2.4.16).
+/// Longest name in bytes ([MS-FSCC] 2.4.16).
 const NAME_LEN_MAX: usize = 254;
-/// What names may not hold ([MS-FSA] 2.1.5.15.5; control characters aside).
+/// Characters that names must not contain, besides control characters ([MS-FSA] 2.1.5.15.5).
 const NAME_FORBIDDEN: &[u8] = b"\"*+,/:;<=>?[\\]|";
 
-/// `EaSize`: bytes of all attributes in the form of OS/2 (FEALIST), as Windows counts; 0 if there are none.
+/// Returns `EaSize`: the length of all attributes in the format of OS/2 (FEALIST), as in Windows; 0
+/// if there are none.
 pub(crate) fn size(node: &dyn Node) -> Result<u32, NtStatus> {
     let eas = list(node)?;
     if eas.is_empty() {
@@ -31,22 +32,23 @@ pub(crate) fn size(node: &dyn Node) -> Result<u32, NtStatus> {
     Ok(u32::try_from(bytes + 4).unwrap_or(u32::MAX))
 }
 
-/// `FileFullEaInformation`.
+/// Answers a query of `FileFullEaInformation`.
 ///
 /// # Errors
 /// STATUS_NO_EAS_ON_FILE, STATUS_NO_MORE_EAS, STATUS_NONEXISTENT_EA_ENTRY, STATUS_BUFFER_TOO_SMALL.
 pub(crate) fn query(open: &Open, length_max: usize, view: &FileView<'_>) -> OutputResult {
     let all = list(&*open.node)?;
     if !view.input.is_empty() {
-        let asked = asked(view.input, &all, length_max).map_err(|fault| output_buffer::malformed(&fault))?;
-        return fill(asked, length_max, false).map(|(status, bytes, _)| (status, bytes));
+        let requested =
+            requested(view.input, &all, length_max).map_err(|fault| output_buffer::malformed(&fault))?;
+        return fill(requested, length_max, false).map(|(status, bytes, _)| (status, bytes));
     }
     if all.is_empty() {
         return Err(NtStatus::NO_EAS_ON_FILE);
     }
     let index = &open.state.ea_index;
     let start = if view.flags.contains(QueryInfoFlags::INDEX_SPECIFIED) {
-        // Counted from 1 ([MS-FSA] 2.1.5.12.12).
+        // The index starts at 1 ([MS-FSA] 2.1.5.12.12).
         let start = usize::try_from(view.index.saturating_sub(1)).unwrap_or(usize::MAX);
         if start >= all.len() {
             return Err(NtStatus::NONEXISTENT_EA_ENTRY);
@@ -70,10 +72,10 @@ pub(crate) fn query(open: &Open, length_max: usize, view: &FileView<'_>) -> Outp
     Ok((status, bytes))
 }
 
-/// Sets attributes as `FileFullEaInformation` says; an empty value removes.
+/// Sets attributes from `FileFullEaInformation`; an empty value removes one.
 ///
 /// # Errors
-/// STATUS_INVALID_EA_NAME before anything is set; what the store says.
+/// STATUS_INVALID_EA_NAME, before anything is set; errors of the store.
 pub(crate) fn set(node: &dyn Node, attributes: &[FullEa]) -> Result<(), NtStatus> {
     for attribute in attributes {
         let is_forbidden = |byte: &u8| *byte < 0x20 || NAME_FORBIDDEN.contains(byte);
@@ -87,7 +89,7 @@ pub(crate) fn set(node: &dyn Node, attributes: &[FullEa]) -> Result<(), NtStatus
     for attribute in attributes {
         match node.set_ea(&attribute.name, &attribute.value) {
             Ok(()) => {}
-            // One that is not there is gone.
+            // Removing a missing attribute succeeds.
             Err(error) if error.kind == ropeway_vfs::ErrorKind::NotFound && attribute.value.is_empty() => {}
             Err(error) => return Err(status::of(&error)),
         }
@@ -95,7 +97,7 @@ pub(crate) fn set(node: &dyn Node, attributes: &[FullEa]) -> Result<(), NtStatus
     Ok(())
 }
 
-/// Attributes that the wire can carry.
+/// Returns the attributes that SMB can represent.
 fn list(node: &dyn Node) -> Result<Vec<Xattr>, NtStatus> {
     let mut eas = match node.eas() {
         Ok(eas) => eas,
@@ -118,9 +120,9 @@ fn entry(ea: Xattr) -> FullEa {
     }
 }
 
-/// The attributes of a FILE_GET_EA_INFORMATION list ([MS-FSCC] 2.4.16.1), up to the first that does not fit the answer; those
-/// that are not there have no value.
-fn asked(input: &[u8], all: &[Xattr], length_max: usize) -> Result<Vec<FullEa>, DecodeError> {
+/// Returns the attributes of a FILE_GET_EA_INFORMATION list ([MS-FSCC] 2.4.16.1), up to the first
+/// one that does not fit the response. Missing attributes have an empty value.
+fn requested(input: &[u8], all: &[Xattr], length_max: usize) -> Result<Vec<FullEa>, DecodeError> {
     let (mut attributes, mut length) = (Vec::new(), 0);
     for entry in Entries::new(input, 6, "FILE_GET_EA_INFORMATION") {
         let mut entry: Reader<'_> = entry?;
@@ -141,7 +143,7 @@ fn asked(input: &[u8], all: &[Xattr], length_max: usize) -> Result<Vec<FullEa>, 
     Ok(attributes)
 }
 
-/// As many entries as fit, and how many they are.
+/// Encodes as many entries as fit, and returns their number.
 fn fill(
     mut attributes: Vec<FullEa>,
     length_max: usize,
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attribute_asked_for_very_often_is_copied_as_often_as_it_fits() {
+    fn an_attribute_requested_often_is_copied_as_often_as_it_fits() {
         let value = vec![7; 60_000];
         let all = [Xattr {
             name: b"a".to_vec(),
@@ -183,7 +185,7 @@ mod tests {
             input.extend(next.to_le_bytes());
             input.extend([1, b'a', 0, 0]);
         }
-        let found = asked(&input, &all, 64 << 10).unwrap();
+        let found = requested(&input, &all, 64 << 10).unwrap();
         assert_eq!(found.len(), 2, "the second does not fit");
         let (status, bytes, count) = fill(found, 64 << 10, false).unwrap();
         assert_eq!((status, count), (NtStatus::BUFFER_OVERFLOW, 1));

@@ -1,4 +1,4 @@
-//! Whatever a client sends is answered, with data that fit or a status.
+//! Any request gets a response that fits, or a status.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn file() -> Open {
     open
 }
 
-/// Controls that change nothing but what they are about.
+/// FSCTLs that change only their own file.
 const CONTROLS: [CtlCode; 11] = [
     CtlCode::QUERY_ALLOCATED_RANGES,
     CtlCode::SET_SPARSE,
@@ -42,7 +42,7 @@ const CONTROLS: [CtlCode; 11] = [
 
 proptest! {
     #[test]
-    fn questions(
+    fn queries(
         class: u8, length_max in 0_usize..600, input in vec(any::<u8>(), 0..40), flags in 0_u32..8, index in 0_u32..5,
     ) {
         let open = file();
@@ -70,7 +70,7 @@ proptest! {
         let open = file();
         let mut buffer = buffer;
         if small && let Some(bytes) = buffer.get_mut(3..8) {
-            // Lengths that memory can hold, so that they are set.
+            // Lengths that memory can hold, so that they are accepted.
             bytes.fill(0);
         }
         for class in [class, class % 70] {

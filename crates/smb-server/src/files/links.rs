@@ -1,8 +1,9 @@
-//! Which symbolic links clients may make. The server itself never follows one out of the share; local programs do, and so do
-//! other servers of the same folder.
+//! Rules for symbolic links that clients create.
 //!
-//! A link leads inside if it is relative, climbs (`..`) at its beginning only, and no higher than the share's root. What comes
-//! behind may pass links that lie there already: they lead inside by the same rule.
+//! The server never follows a link out of the share. Local programs and other servers of the same
+//! folder do. A link stays inside if it is relative, has `..` only at its beginning, and does not
+//! climb above the root of the share. The rest of its path may pass existing links, which stay
+//! inside by the same rule.
 
 use ropeway_smb_wire::NtStatus;
 use ropeway_vfs::store::NodeOpen;
@@ -11,7 +12,7 @@ use ropeway_vfs::{Kind, RelPath};
 use crate::files::status;
 use crate::share::{Links, Share};
 
-/// Whether a link may be made.
+/// Checks that a client may create a link.
 ///
 /// # Errors
 /// STATUS_ACCESS_DENIED.
@@ -23,7 +24,7 @@ pub(crate) fn check_new(share: &Share, path: &RelPath, target: &[u8]) -> Result<
     }
 }
 
-/// Whether what has the name `from` may get the name `to`: a link that moves leads elsewhere.
+/// Checks that a node may be renamed from `from` to `to`: a link that moves has another target.
 ///
 /// # Errors
 /// STATUS_ACCESS_DENIED.
@@ -31,7 +32,7 @@ pub(crate) fn check_move(share: &Share, from: &RelPath, to: &RelPath) -> Result<
     if share.links == Links::Any || from.parent() == to.parent() {
         return Ok(());
     }
-    // What is gone, or cannot be opened, is not renamed either.
+    // If it is gone or cannot be opened, the rename fails too.
     let Ok(opened) = share.store.open(from, &itself()) else {
         return Ok(());
     };
@@ -50,7 +51,7 @@ fn check(share: &Share, path: &RelPath, target: &[u8]) -> Result<(), NtStatus> {
     Ok(())
 }
 
-/// How many folders up a target begins; none for one that is absolute, or climbs further on.
+/// Returns the number of leading `..` in a target; `None` if it is absolute or has `..` elsewhere.
 fn climbs(target: &[u8]) -> Option<usize> {
     if target.first() == Some(&b'/') {
         return None;
@@ -64,7 +65,8 @@ fn climbs(target: &[u8]) -> Option<usize> {
     names.all(|name| name != b"..").then_some(climbs)
 }
 
-/// How deep the folder of `path` lies beneath the root at least: where the path goes through a link, only what is behind counts.
+/// Returns a lower bound of the depth of `path`'s folder below the root. After a link on the path,
+/// the count starts again at 0.
 fn depth(share: &Share, path: &RelPath) -> Result<usize, NtStatus> {
     let mut depth = 0;
     let mut folder = RelPath::root();
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn climbing_is_seen_wherever_it_is() {
+    fn climbing_targets_are_recognized() {
         for (target, expected) in [
             ("a", Some(0)),
             ("a/b/c", Some(0)),

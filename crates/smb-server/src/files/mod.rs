@@ -3,13 +3,13 @@
 //! These functions need no connection. The operations in `ops` call them.
 //!
 //! ```text
-//! attributes     NodeStat -> attributes, sizes, times      output_buffer  limits of response buffers
-//! query_file     QUERY_INFO of files                       query_fs       QUERY_INFO of volumes
-//! set_file       SET_INFO of both                          eas            extended attributes for both
-//! directory      QUERY_DIRECTORY                           short_name     8.3 names
-//! security/      descriptors: derived, inherited, checked  apple          AAPL context and listings
-//! fsctl/         IOCTL                                     links          rules for new symbolic links
-//! status         error of a store -> NTSTATUS
+//! attributes    NodeStat -> attributes, times     output_buffer  limits of response buffers
+//! query_file    QUERY_INFO of files               query_fs       QUERY_INFO of volumes
+//! set_file      SET_INFO of both                  eas            extended attributes
+//! directory     QUERY_DIRECTORY                   short_name     8.3 names
+//! security/     derived, inherited, checked       apple          AAPL context and listings
+//! fsctl/        IOCTL                             links          rules for new symbolic links
+//! status        error of a store -> NTSTATUS
 //! ```
 
 pub(crate) mod apple;

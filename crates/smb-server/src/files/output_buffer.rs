@@ -1,11 +1,11 @@
-//! How an answer is cut to the length that a client has room for ([MS-SMB2] 3.3.5.20.1).
+//! Limits of response buffers ([MS-SMB2] 3.3.5.20.1).
 
 use ropeway_smb_wire::{DecodeError, DecodeErrorKind, NtStatus, Text, Writer};
 
-/// An answer, whole (STATUS_SUCCESS) or cut (STATUS_BUFFER_OVERFLOW); or why there is none.
+/// A complete response (STATUS_SUCCESS) or a truncated one (STATUS_BUFFER_OVERFLOW), or an error.
 pub(crate) type OutputResult = Result<(NtStatus, Vec<u8>), NtStatus>;
 
-/// A structure of `fixed` bytes that may be followed by a name: it has to have room, the name may be cut.
+/// Truncates a structure whose first `fixed` bytes must fit; the name after them may be cut.
 ///
 /// # Errors
 /// STATUS_INFO_LENGTH_MISMATCH.
@@ -20,7 +20,7 @@ pub(crate) fn truncated(mut bytes: Vec<u8>, fixed: usize, length_max: usize) -> 
     Ok((NtStatus::BUFFER_OVERFLOW, bytes))
 }
 
-/// How many entries of a list fit, each of which begins at a multiple of `alignment`.
+/// Returns how many entries of a list fit. Each begins at a multiple of `alignment`.
 pub(crate) fn count_fitting(
     lengths: impl Iterator<Item = usize>,
     alignment: usize,
@@ -35,7 +35,7 @@ pub(crate) fn count_fitting(
         .count()
 }
 
-/// The status of a request whose data are not what they should be.
+/// Returns the status for malformed data of a request.
 pub(crate) fn malformed(malformed: &DecodeError) -> NtStatus {
     match malformed.kind {
         DecodeErrorKind::Truncated => NtStatus::INFO_LENGTH_MISMATCH,
@@ -43,14 +43,14 @@ pub(crate) fn malformed(malformed: &DecodeError) -> NtStatus {
     }
 }
 
-/// What `encode` writes, as new bytes.
+/// Returns the bytes that `encode` writes.
 pub(crate) fn encoded(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     encode(&mut Writer::new(&mut out));
     out
 }
 
-/// A buffer that must hold what follows whole.
+/// Checks that the whole response fits.
 ///
 /// # Errors
 /// STATUS_BUFFER_TOO_SMALL.
@@ -61,7 +61,7 @@ pub(crate) fn check_length(bytes: Vec<u8>, length_max: usize) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// `units` behind text.
+/// Appends UTF-16 units.
 pub(crate) fn append(text: &mut Vec<u16>, more: &Text) {
     text.extend_from_slice(more.units());
 }

@@ -1,4 +1,4 @@
-//! QUERY_INFO about an open file ([MS-SMB2] 3.3.5.20.1, [MS-FSCC] 2.4).
+//! QUERY_INFO for an open file ([MS-SMB2] 3.3.5.20.1, [MS-FSCC] 2.4).
 
 use std::sync::atomic::Ordering;
 
@@ -23,28 +23,28 @@ use crate::files::short_name::NameView;
 use crate::files::{attributes, eas, status};
 use crate::state::open::{Open, OpenState};
 
-/// What the answer depends on beside the open.
+/// What the response depends on besides the open.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FileView<'a> {
-    /// The hub says that the file goes when it is closed.
+    /// Whether the file is deleted when it is closed.
     pub(crate) delete_pending: bool,
-    /// Which names are hidden, which have short ones.
+    /// Which names are hidden, and which have short names.
     pub(crate) names: NameView,
-    /// The dialect is 3.1.1, which has `FileNormalizedNameInformation`.
+    /// Whether the dialect is 3.1.1, which has `FileNormalizedNameInformation`.
     pub(crate) normalized_names: bool,
-    /// Which extended attributes, if not all.
+    /// List of the wanted extended attributes; empty for all.
     pub(crate) input: &'a [u8],
     /// How to list extended attributes.
     pub(crate) flags: QueryInfoFlags,
-    /// `AdditionalInformation`: the extended attribute to begin with.
+    /// `AdditionalInformation`: index of the first extended attribute.
     pub(crate) index: u32,
 }
 
-/// Answers a class of information.
+/// Answers a query of an information class.
 ///
 /// # Errors
-/// STATUS_INVALID_INFO_CLASS, STATUS_ACCESS_DENIED, STATUS_INFO_LENGTH_MISMATCH, STATUS_NOT_SUPPORTED, those of
-/// extended attributes, and what the store says.
+/// STATUS_INVALID_INFO_CLASS, STATUS_ACCESS_DENIED, STATUS_INFO_LENGTH_MISMATCH,
+/// STATUS_NOT_SUPPORTED, errors of extended attributes, and errors of the store.
 pub(crate) fn query_file(open: &Open, class: u8, length_max: usize, view: &FileView<'_>) -> OutputResult {
     let class = FileInfoClass::from_u8(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
     let fixed = rules::check_query_file(class, open.access, length_max)?;
@@ -56,7 +56,7 @@ pub(crate) fn query_file(open: &Open, class: u8, length_max: usize, view: &FileV
     output_buffer::truncated(bytes(open, class, view)?, fixed, length_max)
 }
 
-/// The whole answer of a class without a list.
+/// Returns the whole response for a class that is not a list.
 fn bytes(open: &Open, class: FileInfoClass, view: &FileView<'_>) -> Result<Vec<u8>, NtStatus> {
     Ok(match class {
         FileInfoClass::Access => access(open).to_bytes(),
@@ -70,7 +70,7 @@ fn bytes(open: &Open, class: FileInfoClass, view: &FileView<'_>) -> Result<Vec<u
         FileInfoClass::NormalizedName => normalized_name(open, view)?.to_bytes(),
         FileInfoClass::AlternateName => alternate_name(open, view)?.to_bytes(),
         FileInfoClass::Ea => ea(open)?.to_bytes(),
-        // Of pipes, which are not opened here.
+        // These classes are for pipes, which are opened elsewhere.
         FileInfoClass::Pipe | FileInfoClass::PipeLocal | FileInfoClass::PipeRemote => {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -78,7 +78,7 @@ fn bytes(open: &Open, class: FileInfoClass, view: &FileView<'_>) -> Result<Vec<u
     })
 }
 
-/// The classes that ask the store for attributes.
+/// Returns the response for classes that need attributes from the store.
 fn of_stat(open: &Open, class: FileInfoClass, view: &FileView<'_>) -> Result<Vec<u8>, NtStatus> {
     let stat = open.node.stat().map_err(|error| status::of(&error))?;
     let features = open.share.store.features();
@@ -107,13 +107,13 @@ fn of_stat(open: &Open, class: FileInfoClass, view: &FileView<'_>) -> Result<Vec
     })
 }
 
-/// A node's attributes, with its own name in mind.
+/// Returns the attributes of an open, with its name considered.
 pub(crate) fn file_attributes(open: &Open, stat: &NodeStat, view: &FileView<'_>) -> FileAttributes {
     let dot_name = view.names.hide_dot_files && has_dot_name(&path(open));
     attributes::of(stat, dot_name)
 }
 
-/// `ReparseTag`: links' own, else 0.
+/// Returns `ReparseTag`: the tag of links, or 0.
 pub(crate) fn reparse_tag(stat: &NodeStat) -> u32 {
     match stat.kind {
         Kind::Symlink => ReparseTag::SYMLINK.0,
@@ -121,7 +121,7 @@ pub(crate) fn reparse_tag(stat: &NodeStat) -> u32 {
     }
 }
 
-/// What CREATE and CLOSE answer too.
+/// Returns the attributes that CREATE and CLOSE report too.
 pub(crate) fn network_open(open: &Open, stat: &NodeStat, view: &FileView<'_>) -> FileNetworkOpenInformation {
     let basic = basic(open, stat, view);
     FileNetworkOpenInformation {
@@ -146,7 +146,7 @@ fn basic(open: &Open, stat: &NodeStat, view: &FileView<'_>) -> FileBasicInformat
 }
 
 fn standard(open: &Open, stat: &NodeStat, view: &FileView<'_>) -> FileStandardInformation {
-    // A folder's links are its subfolders' `..`, which Windows does not count.
+    // A folder's links are the `..` of its subfolders, which Windows does not count.
     let links = match open.directory {
         true => 1,
         false => u32::try_from(stat.links).unwrap_or(u32::MAX),
@@ -178,7 +178,7 @@ fn position(open: &Open) -> FilePositionInformation {
     }
 }
 
-/// Bits of CREATE's options that are bits of the mode, at the same places ([MS-FSCC] 2.4.31).
+/// CREATE options that are bits of the mode, with the same values ([MS-FSCC] 2.4.31).
 const MODE_OPTIONS: u32 = 0x0000_103E;
 
 fn mode(open: &Open) -> FileModeInformation {
@@ -211,7 +211,7 @@ fn all(open: &Open, stat: &NodeStat, view: &FileView<'_>) -> Result<FileAllInfor
     })
 }
 
-/// [MS-SMB2] 3.3.5.20.1: in 3.1.1 only.
+/// Returns the normalized name; only in 3.1.1 ([MS-SMB2] 3.3.5.20.1).
 fn normalized_name(open: &Open, view: &FileView<'_>) -> Result<FileNormalizedNameInformation, NtStatus> {
     if !view.normalized_names {
         return Err(NtStatus::NOT_SUPPORTED);
@@ -221,7 +221,7 @@ fn normalized_name(open: &Open, view: &FileView<'_>) -> Result<FileNormalizedNam
     })
 }
 
-/// `FileAlternateNameInformation`: the short name.
+/// Returns `FileAlternateNameInformation`: the short name.
 fn alternate_name(open: &Open, view: &FileView<'_>) -> Result<FileNameInformation, NtStatus> {
     let name = path(open).file_name().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     view.names
@@ -230,7 +230,7 @@ fn alternate_name(open: &Open, view: &FileView<'_>) -> Result<FileNameInformatio
         .ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)
 }
 
-/// `FileStreamInformation`: the content of files and all named streams.
+/// Answers `FileStreamInformation`: the content of files and all named streams.
 fn streams(open: &Open, length_max: usize) -> OutputResult {
     let named = match open.node.streams() {
         Ok(named) => named,
@@ -263,7 +263,7 @@ fn streams(open: &Open, length_max: usize) -> OutputResult {
     Ok((status, FileStreamInformation { streams }.to_bytes()))
 }
 
-/// Attributes of the file that an open stream belongs to, or of the open file.
+/// Returns the attributes of the open file, or of the file that an open stream belongs to.
 fn content_stat(open: &Open) -> Result<NodeStat, NtStatus> {
     let stat = match open.stream {
         None => open.node.stat(),
@@ -278,7 +278,7 @@ fn content_stat(open: &Open) -> Result<NodeStat, NtStatus> {
     stat.map_err(|error| status::of(&error))
 }
 
-/// `:NAME:$DATA`.
+/// Returns `:NAME:$DATA`.
 fn stream_name(stream: &StreamInfo) -> Text {
     let mut units = vec![u16::from(b':')];
     append(
@@ -289,13 +289,12 @@ fn stream_name(stream: &StreamInfo) -> Text {
     Text::from_units(units)
 }
 
-/// The open's path as it is now.
+/// Returns the current path of an open.
 pub(crate) fn path(open: &Open) -> RelPath {
-    // A path is whole at any time, also if somebody panicked with it in hand.
     open.path.lock().clone()
 }
 
-/// A path as the wire has it: names between backslashes, the stream behind a colon.
+/// Returns the name of an open on the wire: path with backslashes, then a colon and the stream.
 fn full_name(open: &Open, leading_backslash: bool) -> Text {
     let mut units = wire_path(&path(open), leading_backslash);
     if let Some(stream) = &open.stream {
@@ -305,7 +304,7 @@ fn full_name(open: &Open, leading_backslash: bool) -> Text {
     Text::from_units(units)
 }
 
-/// A path's names as the wire has them, between backslashes.
+/// Returns a path on the wire: names separated by backslashes.
 pub(crate) fn wire_path(path: &RelPath, leading_backslash: bool) -> Vec<u16> {
     let mut units = Vec::with_capacity(path.as_bytes().len() + 1);
     if leading_backslash && path.is_root() {
@@ -324,7 +323,7 @@ fn has_dot_name(path: &RelPath) -> bool {
     path.file_name().as_ref().is_some_and(is_dot_name)
 }
 
-/// Whether a name is hidden by custom of Unix.
+/// Whether a name begins with a dot, which hides it on Unix.
 pub(crate) fn is_dot_name(name: &Name) -> bool {
     name.as_bytes().first() == Some(&b'.')
 }

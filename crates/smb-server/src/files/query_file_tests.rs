@@ -5,7 +5,7 @@ use ropeway_smb_wire::create::CreateOptions;
 use ropeway_smb_wire::info::FileFullEaInformation;
 use ropeway_vfs::store::StreamOpen;
 
-/// Everything that is asked of a file, with the length that Windows wants room for.
+/// All queries of a file, with the minimum buffer length in Windows.
 const CLASSES: [(u8, usize); 13] = [
     (4, 40),
     (5, 24),
@@ -95,7 +95,7 @@ fn rights_are_needed_where_the_specification_says() {
 }
 
 #[test]
-fn files_and_folders_are_what_they_are() {
+fn files_and_folders_report_their_kind() {
     let share = testing::share();
     let folder = testing::folder(&share, "dir");
     let open = testing::open(&share, "dir/f", AccessMask::FILE_ALL);
@@ -128,7 +128,7 @@ fn files_and_folders_are_what_they_are() {
 }
 
 #[test]
-fn names_are_told_with_their_streams() {
+fn names_include_their_streams() {
     let share = testing::share();
     testing::folder(&share, "d");
     let mut open = testing::open(&share, "d/a:b", AccessMask::FILE_ALL);
@@ -223,7 +223,7 @@ fn streams_are_listed_as_far_as_they_fit() {
 }
 
 #[test]
-fn extended_attributes_come_one_after_the_other() {
+fn extended_attributes_are_listed_one_by_one() {
     let open = testing::open(&testing::share(), "f", AccessMask::FILE_ALL);
     assert_eq!(ask(&open, FileInfoClass::FullEa), Err(NtStatus::NO_EAS_ON_FILE));
     for name in ["ONE", "TWO", "THREE"] {

@@ -1,4 +1,4 @@
-//! QUERY_INFO about a volume ([MS-SMB2] 3.3.5.20.2, [MS-FSCC] 2.5).
+//! QUERY_INFO for a volume ([MS-SMB2] 3.3.5.20.2, [MS-FSCC] 2.5).
 
 use ropeway_smb_proto::server::rules::info as rules;
 use ropeway_smb_wire::info::{
@@ -13,17 +13,18 @@ use crate::files::output_buffer::OutputResult;
 use crate::files::{attributes, status};
 use crate::share::Share;
 
-/// Bytes of a sector, as far as clients are told: every disk takes these.
+/// Sector size reported to clients, in bytes. Every disk supports it.
 const SECTOR_LEN: u32 = 512;
-/// Longest name in UTF-16 units that Windows allows, and so clients expect.
+/// Longest name in UTF-16 units, the limit of Windows, which clients expect.
 const NAME_UNITS_MAX: usize = 255;
-/// What clients take for a reason to use streams, security descriptors and extended attributes; Samba's name too.
+/// Reported file system, as in Samba. It makes clients use streams, security descriptors and
+/// extended attributes.
 const FILE_SYSTEM_NAME: &str = "NTFS";
 
-/// Answers a class of information.
+/// Answers a query of an information class.
 ///
 /// # Errors
-/// STATUS_INVALID_INFO_CLASS, STATUS_INFO_LENGTH_MISMATCH, and what the store says.
+/// STATUS_INVALID_INFO_CLASS, STATUS_INFO_LENGTH_MISMATCH, and errors of the store.
 pub(crate) fn query_fs(share: &Share, class: u8, length_max: usize) -> OutputResult {
     let class = FsInfoClass::from_u8(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
     let fixed = rules::check_query_fs(class, length_max)?;
@@ -124,13 +125,13 @@ fn attribute(share: &Share) -> FileFsAttributeInformation {
     }
 }
 
-/// `FileFsControlInformation` ([MS-FSCC] 2.5.2): no quotas are kept, so nothing is filtered and nothing is limited.
+/// Returns `FileFsControlInformation` ([MS-FSCC] 2.5.2) without quotas, filters and limits.
 fn control() -> Vec<u8> {
     output_buffer::encoded(|w| {
         for filtering in [0_u64; 3] {
             w.u64(filtering);
         }
-        // Threshold and limit of users that have none of their own.
+        // Default threshold and limit of users: none.
         w.u64(u64::MAX);
         w.u64(u64::MAX);
         w.u32(0);
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn space_is_told_in_units() {
+    fn space_is_reported_in_units() {
         let (_, bytes) = query_fs(&testing::share(), 7, 100).unwrap();
         let size = FileFsFullSizeInformation::decode(&bytes).unwrap();
         assert_eq!(size.unit_bytes(), Some(4096));

@@ -1,9 +1,9 @@
-//! SET_INFO of a file and a volume ([MS-SMB2] 3.3.5.21.1, 3.3.5.21.2; [MS-FSCC] 2.4).
+//! SET_INFO for files and volumes ([MS-SMB2] 3.3.5.21.1, 3.3.5.21.2; [MS-FSCC] 2.4).
 //!
 //! ```text
-//! SetFile::decode   bytes -> what is to be done; lengths, values and rights are checked
-//!   apply           what concerns one open alone
-//!   (the hub)       Rename, Link, Disposition: others' opens have a say
+//! SetFile::decode   bytes -> change; lengths, values and rights are checked
+//!   apply           changes that concern one open alone
+//!   (ops::rename)   Rename, Link, Disposition: other opens matter
 //! ```
 
 use std::sync::atomic::Ordering;
@@ -22,16 +22,16 @@ use ropeway_vfs::{ErrorKind, Timestamp};
 use crate::files::{attributes, eas, output_buffer, status};
 use crate::state::open::Open;
 
-/// What is to be done to a file.
+/// A change of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SetFile {
     /// Times and attributes.
     Basic(FileBasicInformation),
-    /// The length.
+    /// The length in bytes.
     EndOfFile(u64),
-    /// Bytes to allocate; fewer than the length cut it off.
+    /// Number of bytes to allocate; fewer than the length truncate the file.
     Allocation(u64),
-    /// How much of the content is valid: of no effect where there is no other.
+    /// Number of valid bytes. It has no effect, because all bytes are valid.
     ValidDataLength(u64),
     /// `CurrentByteOffset`.
     Position(u64),
@@ -39,29 +39,31 @@ pub(crate) enum SetFile {
     Mode(ModeFlags),
     /// Extended attributes.
     FullEa(Vec<FullEa>),
-    /// Another name; for the hub.
+    /// Rename; not executed here.
     Rename {
-        /// How; of `FileRenameInformation`, REPLACE_IF_EXISTS or nothing.
+        /// Flags. From `FileRenameInformation`, REPLACE_IF_EXISTS or none.
         flags: RenameFlags,
-        /// The new path from the share's root, or a stream's name that begins with a colon.
+        /// New path from the root of the share, or the name of a stream after a colon.
         name: Text,
     },
-    /// One more name; for the hub.
+    /// Hard link; not executed here.
     Link {
-        /// A file of that name is replaced.
+        /// Whether an existing file is replaced.
         replace: bool,
-        /// The path from the share's root.
+        /// Path from the root of the share.
         name: Text,
     },
-    /// Deletion when it is closed, or not; for the hub. Of `FileDispositionInformation`, DELETE or nothing.
+    /// Delete when closed, or not; not executed here. From `FileDispositionInformation`, DELETE or
+    /// none.
     Disposition(DispositionFlags),
 }
 
 impl SetFile {
-    /// From a request to an open.
+    /// Decodes a request for an open.
     ///
     /// # Errors
-    /// STATUS_INVALID_INFO_CLASS, STATUS_ACCESS_DENIED, STATUS_INFO_LENGTH_MISMATCH, STATUS_INVALID_PARAMETER.
+    /// STATUS_INVALID_INFO_CLASS, STATUS_ACCESS_DENIED, STATUS_INFO_LENGTH_MISMATCH,
+    /// STATUS_INVALID_PARAMETER.
     pub(crate) fn decode(open: &Open, class: u8, buffer: &[u8]) -> Result<Self, NtStatus> {
         let class = FileInfoClass::from_u8(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
         rules::check_set_file(class, open.access)?;
@@ -79,7 +81,7 @@ impl SetFile {
             FileInfoClass::Allocation => {
                 Self::Allocation(information::<FileAllocationInformation>(buffer)?.allocation_size)
             }
-            // Laid out as FileEndOfFileInformation ([MS-FSCC] 2.4.50).
+            // The layout is that of FileEndOfFileInformation ([MS-FSCC] 2.4.50).
             FileInfoClass::ValidDataLength => {
                 Self::ValidDataLength(information::<FileEndOfFileInformation>(buffer)?.end_of_file)
             }
@@ -124,7 +126,7 @@ impl SetFile {
         })
     }
 
-    /// Values that make no sense, by themselves or for this open ([MS-FSA] 2.1.5.15).
+    /// Checks values, by themselves and for this open ([MS-FSA] 2.1.5.15).
     fn check(&self, open: &Open) -> Result<(), NtStatus> {
         let is_valid = match self {
             Self::Basic(basic) => {
@@ -155,10 +157,10 @@ impl SetFile {
         }
     }
 
-    /// Does it.
+    /// Executes the change.
     ///
     /// # Errors
-    /// What the store says; STATUS_NOT_SUPPORTED for what the hub has to do.
+    /// Errors of the store; STATUS_NOT_SUPPORTED for changes that are not executed here.
     pub(crate) fn apply(&self, open: &Open) -> Result<(), NtStatus> {
         match self {
             Self::Basic(basic) => set_basic(open, basic),
@@ -171,7 +173,7 @@ impl SetFile {
                 refreeze(open)
             }
             Self::ValidDataLength(length) => {
-                // No byte of a store is ever anything but what was written, or 0: all of it is valid.
+                // All bytes of a store are valid: they were written or are 0.
                 let stat = stored(open.node.stat())?;
                 match *length <= stat.size {
                     true => Ok(()),
@@ -192,7 +194,7 @@ impl SetFile {
     }
 }
 
-/// What can be changed after CREATE ([MS-FSA] 2.1.5.15.9).
+/// Mode bits that can change after CREATE ([MS-FSA] 2.1.5.15.9).
 const SETTABLE_MODE: ModeFlags = ModeFlags::from_bits_retain(
     ModeFlags::WRITE_THROUGH.bits()
         | ModeFlags::SEQUENTIAL_ONLY.bits()
@@ -208,7 +210,8 @@ fn stored<T>(result: ropeway_vfs::Result<T>) -> Result<T, NtStatus> {
     result.map_err(|error| status::of(&error))
 }
 
-/// [MS-FSA] 2.1.5.15.2: negative times but -1 and -2 are none.
+/// Whether a time may be set. Negative times other than -1 and -2 are invalid ([MS-FSA]
+/// 2.1.5.15.2).
 fn is_settable(time: FileTime) -> bool {
     matches!(time, FileTime::FREEZE | FileTime::THAW) || time <= FileTime::MAX
 }
@@ -217,10 +220,10 @@ fn is_settable(time: FileTime) -> bool {
 const FROZEN_ACCESSED: u8 = 1;
 const FROZEN_MODIFIED: u8 = 2;
 
-/// Times, then attributes, in one change.
+/// Sets times and attributes in one change.
 ///
-/// The time of change is told as it was set until the next change; that of creation changes by nothing else, so freezing them
-/// does nothing.
+/// The change time is reported as set until the next change. Nothing else changes the creation
+/// time. So freezing these two has no effect.
 fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> {
     let stat = stored(open.node.stat())?;
     let change = NodeChange {
@@ -245,7 +248,7 @@ fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> 
         match time {
             FileTime::KEEP => {}
             FileTime::THAW => frozen &= !bit,
-            // A time that was set is not changed by this open any more either ([MS-FSA] 2.1.5.15.2).
+            // A time that was set no longer changes through this open either ([MS-FSA] 2.1.5.15.2).
             _ => frozen |= bit,
         }
     }
@@ -259,7 +262,7 @@ fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> 
     Ok(())
 }
 
-/// The time to be set, if one is.
+/// Returns the time to set, if any.
 fn set_time(time: FileTime) -> Option<Timestamp> {
     match time {
         FileTime::KEEP | FileTime::FREEZE | FileTime::THAW => None,
@@ -267,11 +270,11 @@ fn set_time(time: FileTime) -> Option<Timestamp> {
     }
 }
 
-/// Puts back the times that a client has set or frozen through this open, after an operation that changed them (WRITE,
-/// READ, …). Costs nothing where there are none.
+/// Restores the times that a client has set or frozen through this open, after an operation that
+/// changed them (WRITE, READ, …). Free of cost if there are none.
 ///
 /// # Errors
-/// What the store says.
+/// Errors of the store.
 pub(crate) fn refreeze(open: &Open) -> Result<(), NtStatus> {
     let frozen = open.state.frozen.load(Ordering::Relaxed);
     if frozen == 0 {
@@ -286,7 +289,8 @@ pub(crate) fn refreeze(open: &Open) -> Result<(), NtStatus> {
     stored(open.node.change(&change))
 }
 
-/// [MS-FSA] 2.1.5.15.1: below the end, the content is cut off; above, space is reserved, as well as the volume can.
+/// Sets the allocation ([MS-FSA] 2.1.5.15.1). Less than the length truncates the file; more
+/// reserves space as far as the volume can.
 fn set_allocation(open: &Open, length: u64) -> Result<(), NtStatus> {
     let stat = stored(open.node.stat())?;
     if length < stat.size {
@@ -300,17 +304,16 @@ fn set_allocation(open: &Open, length: u64) -> Result<(), NtStatus> {
     }
     let unit = open.share.store.features().unit;
     if attributes::round_up(length, unit) < stat.allocated {
-        // What was reserved behind the end is given back by setting the same length.
+        // Setting the same length frees space reserved behind the end.
         return stored(open.node.set_len(stat.size));
     }
     Ok(())
 }
 
-/// SET_INFO of a volume: labels, quotas and object identifiers are not kept.
+/// Refuses SET_INFO for a volume: labels, quotas and object ids are not stored.
 ///
 /// # Errors
-/// Always: STATUS_ACCESS_DENIED for what a file server's users may not, STATUS_NOT_SUPPORTED, or
-/// STATUS_INVALID_INFO_CLASS.
+/// Always: STATUS_ACCESS_DENIED for labels, STATUS_NOT_SUPPORTED, or STATUS_INVALID_INFO_CLASS.
 pub(crate) fn set_fs(class: u8) -> Result<(), NtStatus> {
     Err(match FsInfoClass::from_u8(class) {
         Some(FsInfoClass::Label) => NtStatus::ACCESS_DENIED,

@@ -114,7 +114,7 @@ fn modes_and_positions() {
 }
 
 #[test]
-fn extended_attributes_are_set_and_taken_away() {
+fn extended_attributes_are_set_and_removed() {
     let open = file();
     let ea = |name: &[u8], value: &[u8]| {
         let attributes = vec![FullEa {
@@ -139,7 +139,7 @@ fn extended_attributes_are_set_and_taken_away() {
 }
 
 #[test]
-fn what_the_hub_does_is_only_read() {
+fn changes_for_the_hub_are_only_decoded() {
     let open = file();
     let rename = FileRenameInformation {
         replace_if_exists: true,
@@ -180,7 +180,7 @@ fn rights_are_needed() {
         let refused = SetFile::decode(&open, class, &[0; 64]);
         assert_eq!(refused, Err(NtStatus::INVALID_INFO_CLASS), "{class}");
     }
-    // Who may only append does not set lengths.
+    // Append access does not suffice to set the length.
     let appends = testing::open(&testing::share(), "f", AccessMask::APPEND_DATA);
     for class in [
         FileInfoClass::EndOfFile,

@@ -1,8 +1,9 @@
-//! Short names of 8.3 characters ([MS-FSCC] 2.1.5.2.1), for programs that ask for them.
+//! Short 8.3 names ([MS-FSCC] 2.1.5.2.1), for programs that ask for them.
 //!
-//! Nothing is kept for them: a name that is not short itself gets one made of its first characters and a hash. So a
-//! short name is the same at any time and on any server, and is found again by going through the folder. Two names of
-//! a folder can have the same one, by a chance of 1 in 60 million; then the first is found.
+//! They are not stored. A long name gets a short one made of its first characters and a hash, so it
+//! is the same at any time and on any server. To find the file of a short name, the folder is
+//! scanned. Two names in a folder have the same short name with a probability of 1 in 60 million;
+//! then the first one is found.
 //!
 //! ```text
 //! readme.txt             README.TXT
@@ -15,32 +16,32 @@ use ropeway_vfs::store::Node;
 
 use crate::files::status;
 
-/// Which names clients see, beside the real ones.
+/// Which names clients see besides the real ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NameView {
-    /// Names that begin with a dot are hidden, unless their attributes were set.
+    /// Whether names that begin with a dot are hidden unless their attributes were set.
     pub(crate) hide_dot_files: bool,
-    /// Every name has a short one; without, only names that are short themselves.
+    /// Whether every name has a short one; otherwise only names that are short themselves.
     pub(crate) short_names: bool,
 }
 
 /// Digits of the hash.
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-/// How many.
+/// Number of digits.
 const HASH_LEN: usize = 5;
 
 impl NameView {
-    /// The short name of a name, if it has one.
+    /// Returns the short name of a name, if it has one.
     pub(crate) fn short_name(self, name: &[u8]) -> Option<Text> {
-        if let Some(short) = as_it_is(name) {
+        if let Some(short) = already_short(name) {
             return Some(short);
         }
         self.short_names.then(|| hashed(name))
     }
 }
 
-/// A name that is short itself, in capitals.
-fn as_it_is(name: &[u8]) -> Option<Text> {
+/// Returns a name that is short itself, in capitals.
+fn already_short(name: &[u8]) -> Option<Text> {
     let (base, extension) = match name.iter().position(|byte| *byte == b'.') {
         Some(dot) => (&name[..dot], Some(&name[dot + 1..])),
         None => (name, None),
@@ -51,7 +52,8 @@ fn as_it_is(name: &[u8]) -> Option<Text> {
     is_short.then(|| capitals(name.iter().copied()))
 }
 
-/// Up to two characters of the name, `~`, the hash, up to three characters of what follows the last dot.
+/// Returns up to two characters of the name, `~`, the hash, and up to three characters after the
+/// last dot.
 fn hashed(name: &[u8]) -> Text {
     let allowed = |part: &[u8], count| {
         part.iter()
@@ -78,7 +80,7 @@ fn hashed(name: &[u8]) -> Text {
     capitals(short.into_iter())
 }
 
-/// FNV-1a of 64 bits: short, and spread well enough over five digits.
+/// Returns the 64-bit FNV-1a hash. It is distributed well enough over five digits.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
@@ -93,23 +95,23 @@ fn is_allowed(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'()-@^_`{}~".contains(byte)
 }
 
-/// Whether a name that was not found may be a short one made here, so that looking through the folder is worth it.
+/// Whether a name that does not exist may be a short name, so that the folder should be scanned.
 pub(crate) fn may_be_short(name: &[u8]) -> bool {
     let base = name.split(|byte| *byte == b'.').next().unwrap_or_default();
     let tilde = base.iter().position(|byte| *byte == b'~');
     tilde.is_some_and(|at| at <= 2 && base.len() == at + 1 + HASH_LEN) && name.len() <= 12
 }
 
-/// The name in a folder that a short one stands for. Takes a walk through all of the folder: only for names that
-/// [`may_be_short`] and are not there.
+/// Returns the name in a folder that has this short name. It scans the whole folder, so it is only
+/// for missing names that [`may_be_short`].
 ///
 /// # Errors
-/// What the store says.
+/// Errors of the store.
 pub(crate) fn find(folder: &dyn Node, short: &[u8]) -> Result<Option<Name>, NtStatus> {
     let wanted = capitals(short.iter().copied());
     let mut entries = folder.entries().map_err(|error| status::of(&error))?;
     while let Some((name, _)) = entries.next().map_err(|error| status::of(&error))? {
-        if as_it_is(name.as_bytes()).is_none() && hashed(name.as_bytes()) == wanted {
+        if already_short(name.as_bytes()).is_none() && hashed(name.as_bytes()) == wanted {
             return Ok(Some(name));
         }
     }
@@ -172,7 +174,7 @@ mod tests {
             let short = ALL.short_name(&name).unwrap().to_string_lossy();
             prop_assert!(short.len() <= 12);
             prop_assert!(short.split('.').count() <= 2);
-            prop_assert!(as_it_is(short.as_bytes()).is_some(), "{short}");
+            prop_assert!(already_short(short.as_bytes()).is_some(), "{short}");
         }
     }
 }

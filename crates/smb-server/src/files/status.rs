@@ -1,9 +1,9 @@
-//! The one table of what a store's errors are on the wire.
+//! The table of a store's errors and their NTSTATUS.
 
 use ropeway_smb_wire::NtStatus;
 use ropeway_vfs::{Error, ErrorKind};
 
-/// The status that tells a client of an error ([MS-ERREF] 2.3.1).
+/// Returns the NTSTATUS for an error ([MS-ERREF] 2.3.1).
 pub(crate) fn of(error: &Error) -> NtStatus {
     match error.kind {
         ErrorKind::NotFound | ErrorKind::Gone => NtStatus::OBJECT_NAME_NOT_FOUND,

@@ -1,4 +1,5 @@
-//! For fuzz targets: connections' frames without sockets and without waiting, and a server that lies.
+//! Entry points for fuzz targets and storms: connections that take frames without sockets, and a
+//! hook that changes responses.
 
 pub mod reply_mutator;
 
@@ -26,10 +27,10 @@ pub struct FrameHost {
 /// One connection of a server.
 pub struct FrameServer {
     shared: Arc<SharedState>,
-    serving: Driver,
+    driver: Driver,
 }
 
-/// A socket that nothing is sent on: what a connection has in life.
+/// Returns a socket that nothing is sent on; a connection needs one.
 fn socket() -> TcpStream {
     static PAIR: OnceLock<(TcpStream, TcpStream)> = OnceLock::new();
     let (near, _) = PAIR.get_or_init(|| {
@@ -41,7 +42,7 @@ fn socket() -> TcpStream {
 }
 
 impl FrameHost {
-    /// With these options and their shares; it watches nothing that happens beside it.
+    /// Creates a server with these options. It does not observe external changes.
     pub fn new(options: ServerOptions) -> Self {
         let timer = socket().into();
         Self {
@@ -50,10 +51,10 @@ impl FrameHost {
         }
     }
 
-    /// A new connection.
+    /// Opens a connection.
     ///
     /// # Panics
-    /// The system is out of descriptors.
+    /// The system has no more descriptors.
     pub fn connect(&self) -> FrameServer {
         let shared = Arc::clone(&self.shared);
         let peer = ([127, 0, 0, 1], 1).into();
@@ -61,7 +62,7 @@ impl FrameHost {
         let (guest, _) = UnauthenticatedConnections::default()
             .enter(std::net::Ipv4Addr::LOCALHOST.into(), id, false)
             .expect("the first");
-        let serving = Driver::new(
+        let driver = Driver::new(
             Arc::clone(&shared),
             id,
             socket(),
@@ -69,18 +70,18 @@ impl FrameHost {
             LoginThrottle::off(),
             guest,
         );
-        let serving = serving.expect("descriptors");
-        FrameServer { shared, serving }
+        let driver = driver.expect("descriptors");
+        FrameServer { shared, driver }
     }
 
-    /// Executes the timers that are due.
+    /// Fires the timers that are due.
     pub fn tick(&self) {
         let now = self.shared.uptime();
         self.shared.hub().handle_timeout(now);
         deliver(&self.shared);
     }
 
-    /// Sessions, and open files and pipes.
+    /// Returns the number of sessions, and of open files and pipes.
     pub fn sizes(&self) -> (usize, usize) {
         let sessions = self.shared.sessions().len();
         (sessions, self.shared.handles_count())
@@ -88,28 +89,30 @@ impl FrameHost {
 }
 
 impl FrameServer {
-    /// The only connection of a server with these options, whose shares are replaced by `data`, which is in memory.
+    /// Creates a server with one connection and the share `data`, which is in memory and replaces
+    /// those of the options.
     ///
     /// # Panics
-    /// The system is out of descriptors.
+    /// The system has no more descriptors.
     pub fn new(mut options: ServerOptions) -> Self {
         options.shares = vec![Share::new("data", Arc::new(MemoryStore::default()))];
         FrameHost::new(options).connect()
     }
 
-    /// Executes a frame, given without its length: the answers, with theirs; none if the connection ends.
+    /// Executes a frame, given without its length field. Returns the responses with theirs, or
+    /// `None` if the connection ends.
     pub fn frame(&mut self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
-        self.serving.serve_frame(frame)
+        self.driver.serve_frame(frame)
     }
 
-    /// Requests that reached the code of their command so far.
+    /// Returns the number of requests that reached the code of their command.
     pub fn handled(&self) -> u64 {
-        self.serving.handled()
+        self.driver.handled()
     }
 
-    /// The connection is lost: number of sessions of the server after that.
+    /// Loses the connection. Returns the number of sessions that the server has afterwards.
     pub fn lose(mut self) -> usize {
-        self.serving.lose();
+        self.driver.lose();
         self.shared.sessions().len()
     }
 }

@@ -1,22 +1,25 @@
-//! Failed logins make the next ones wait: those from the same address, and those to the same account.
+//! Delays after failed logins, for each client address and for each account.
 //!
 //! ```text
-//! begin ── may it begin now? ── yes ── under way, counted as one that fails ──┬─ failed: stays counted
-//!              ▲      │ no                                                    ├─ succeeded: the account's failures are forgiven
-//!              └ wait ┘                                                       └─ given up: no longer counted
-//! tell ── may its outcome be told? (as begin, of the account)
+//! begin ─ may it begin? ─ yes ─ in progress, counts as a failure ─┬─ failed: keeps counting
+//!             ▲     │ no                                          ├─ succeeded: the account's
+//!             └wait─┘                                             │  failures are forgiven
+//!                                                                 └─ abandoned: not counted
+//! report ─ may its outcome be reported? (the same, for the account)
 //! ```
-//! The wait lies before the next login, not before the answer to the failed one: a client that hangs up and comes back
-//! waits all the same, and so do those that guess on several connections at once, one after the other. As what is under way
-//! counts, nothing is gained by beginning many logins before the first has failed.
 //!
-//! Which account a login is for is known when it has ended, so there the outcome waits, good or bad: guesses begun at many
-//! addresses at once are told one after the other. A success forgives the failures of that account from that address and no
-//! others: who has an account of its own gains nothing for guessing at another one.
+//! The delay comes before the next login, not before the response to the failed one. So a client
+//! that reconnects waits too, and parallel guesses are executed one after the other. Logins in
+//! progress count, so starting many before the first one fails gains nothing.
 //!
-//! A client that has logged in before (`ClientGuid`, address, and for `tell` the account) has a lane of its own: others
-//! that guess behind the same address, or at the same account, do not lock it out. Its failures count in the general lane too,
-//! and it had to come through that to be known.
+//! The account of a login is known only at its end. So the outcome waits, good or bad: guesses from
+//! many addresses are reported one after the other. A success forgives the failures of that account
+//! from that address and no others. So a user with an account gains nothing for guesses at another
+//! one.
+//!
+//! A client that has logged in before (same `ClientGuid` and address, and for the report the same
+//! account) has its own lane. Guesses from the same address or at the same account do not lock it
+//! out. Its failures also count in the general lane, which it had to pass to become known.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -26,56 +29,58 @@ use std::time::{Duration, Instant};
 
 use ropeway_smb_wire::Guid;
 
-/// The first failures cost nothing: people mistype.
+/// Failures that cost nothing: people mistype.
 const FREE_FAILURES: u32 = 2;
-/// Logins that an address without failures may have under way at once. A guess: the channels of a client.
+/// Parallel logins of an address without failures. A guess: the channels of a client.
 const CONCURRENT_FREE: u32 = 8;
-/// The first wait; each further failure doubles it.
+/// First delay; each further failure doubles it.
 const WAIT_MIN: Duration = Duration::from_millis(250);
-/// The longest wait between two logins.
+/// Longest delay between two logins.
 const WAIT_MAX: Duration = Duration::from_secs(8);
-/// Whoever would have to wait longer for others of the same address is turned away.
+/// A login that would have to wait longer is refused.
 const QUEUE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Failures are forgotten after so long without another.
+/// Failures are forgotten after this time without another.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
-/// Addresses, accounts and known clients remembered; beyond, the oldest are forgotten.
+/// Maximum number of lanes; above it, the oldest is forgotten.
 const LANES_MAX: usize = 4096;
-/// Accounts whose failures from one address can be forgiven, and addresses of one account. A guess: beyond, only time forgives.
+/// Maximum number of accounts whose failures from one address can be forgiven, and of addresses of
+/// one account. A guess: above it, only time forgives.
 const SOURCES_MAX: usize = 64;
-/// Logins remembered of known clients; beyond, the oldest are forgotten.
+/// Maximum number of known clients; above it, the oldest is forgotten.
 const KNOWN_MAX: usize = 16_384;
-/// The same of one address, so that it takes no lane from others. A guess: the clients behind a router.
+/// Maximum number of known clients of one address, so that it displaces no others. A guess: the
+/// clients behind a router.
 const KNOWN_OF_ADDRESS_MAX: usize = 256;
 
-/// Remembers who failed.
+/// Counts failed logins and delays further ones.
 #[derive(Clone, Default)]
 pub(crate) struct LoginThrottle(Arc<Table>);
 
 #[derive(Default)]
 struct Table {
-    /// Nobody waits.
+    /// No login is delayed.
     is_off: bool,
     lanes: Mutex<HashMap<Lane, LaneState>>,
-    /// Who has logged in before, and when the last time.
+    /// Clients that have logged in before, with the time of the last login.
     known: Mutex<HashMap<KnownClient, Instant>>,
-    /// One has ended.
+    /// Notified when a login has ended.
     ended: Condvar,
 }
 
-/// What waits together.
+/// Logins that delay each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Lane {
-    /// All of an address but the known clients.
+    /// All clients of an address that are not known.
     Address(IpAddr),
     /// A known client.
     Client(IpAddr, Guid),
-    /// All that log in to an account but those that did so before.
+    /// All logins to an account from clients that are not known for it.
     Account(Box<str>),
-    /// A client that did.
+    /// A client that has logged in to the account before.
     AccountClient(KnownClient),
 }
 
-/// A login that succeeded once.
+/// A client and account of a successful login.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct KnownClient {
     address: IpAddr,
@@ -89,31 +94,32 @@ impl From<IpAddr> for Lane {
     }
 }
 
-/// Of one lane.
+/// Logins of one lane.
 struct LaneState {
     failed: u32,
-    /// Those of `failed` that a success forgives: by account in an address's lane, by address in an account's.
+    /// Failures that a success forgives: by account in the lane of an address, by address in the
+    /// lane of an account.
     by: HashMap<Box<str>, u32>,
-    /// Begun, and not ended.
+    /// Number of logins that have begun and not ended.
     under_way: u32,
-    /// Not begun.
+    /// Number of logins that have not begun.
     waiting: u32,
-    /// The last failure.
+    /// Time of the last failure.
     last: Instant,
-    /// The next one may begin then.
+    /// Earliest time at which the next login may begin.
     next: Instant,
 }
 
-/// How a login ended.
+/// Outcome of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoginOutcome {
-    /// Without a guess that was right or wrong.
+    /// Ended before credentials were checked.
     Abandoned,
     Failed,
     Succeeded,
 }
 
-/// A login under way; given up if it is dropped.
+/// A login in progress; abandoned if it is dropped.
 pub(crate) struct LoginAttempt {
     delay: LoginThrottle,
     client: IpAddr,
@@ -123,7 +129,7 @@ pub(crate) struct LoginAttempt {
     end: LoginOutcome,
 }
 
-/// Whose address it is, as far as that can be told: of IPv6 everybody has 2^64 at least.
+/// Returns the address by which a client is counted. A client has at least a /64 of IPv6.
 pub(crate) fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -143,7 +149,7 @@ impl LaneState {
         }
     }
 
-    /// Between the beginnings of two.
+    /// Returns the time between the beginnings of two logins.
     fn pause(&self) -> Duration {
         let count = match self.failed {
             0 => self.under_way.saturating_sub(CONCURRENT_FREE - FREE_FAILURES - 1),
@@ -155,7 +161,10 @@ impl LaneState {
         }
     }
 
-    /// Begins one, if it may begin now; else it is to wait for so long.
+    /// Begins a login.
+    ///
+    /// # Errors
+    /// The time to wait first.
     fn begin(&mut self, now: Instant) -> Result<(), Duration> {
         if now.duration_since(self.last) >= FORGET_AFTER {
             self.failed = 0;
@@ -169,7 +178,7 @@ impl LaneState {
         Ok(())
     }
 
-    /// `source`: the account, or the address.
+    /// Ends a login. `source`: its account, or its address.
     fn end(&mut self, end: LoginOutcome, source: &str, now: Instant) {
         self.under_way = self.under_way.saturating_sub(1);
         match end {
@@ -194,7 +203,7 @@ impl LaneState {
         self.next = self.next.max(now + self.pause());
     }
 
-    /// How long those take that wait already. Where none has failed, that is until others have succeeded.
+    /// Returns how long the logins take that wait already; zero in a lane without failures.
     fn queue(&self) -> Duration {
         match self.failed {
             0 => Duration::ZERO,
@@ -202,13 +211,13 @@ impl LaneState {
         }
     }
 
-    /// There is nothing to remember.
+    /// Whether there is nothing to remember.
     fn is_idle(&self) -> bool {
         self.failed == 0 && self.under_way == 0 && self.waiting == 0
     }
 }
 
-/// The logins of a lane; others are forgotten if there are too many.
+/// Returns the logins of a lane. Forgets old lanes if there are too many.
 fn logins_of(lanes: &mut HashMap<Lane, LaneState>, lane: impl Into<Lane>, now: Instant) -> &mut LaneState {
     let lane = lane.into();
     if lanes.len() >= LANES_MAX && !lanes.contains_key(&lane) {
@@ -225,13 +234,13 @@ fn logins_of(lanes: &mut HashMap<Lane, LaneState>, lane: impl Into<Lane>, now: I
     lanes.entry(lane).or_insert_with(|| LaneState::new(now))
 }
 
-/// An account as failures are counted: case does not matter.
+/// Returns the name by which an account is counted; case does not matter.
 fn account_of(user: Option<&str>) -> Box<str> {
     user.unwrap_or_default().to_lowercase().into()
 }
 
 impl LoginThrottle {
-    /// For fuzz targets: nobody waits.
+    /// Returns a throttle that never waits, for fuzz targets.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn off() -> Self {
         Self(Arc::new(Table {
@@ -248,7 +257,7 @@ impl LoginThrottle {
         self.0.known.lock()
     }
 
-    /// Waits until a login may begin; none if that takes too long.
+    /// Waits until a login may begin. Returns `None` if that takes too long.
     pub(crate) fn begin(&self, address: IpAddr, guid: Guid) -> Option<LoginAttempt> {
         let client = client_of(address);
         let is_known = guid != Guid::default()
@@ -271,7 +280,7 @@ impl LoginThrottle {
         })
     }
 
-    /// Waits until something may begin in a lane; none if that takes too long.
+    /// Waits until a login may begin in a lane. Returns `None` if that takes too long.
     fn wait(&self, lane: &Lane) -> Option<()> {
         let came = Instant::now();
         let mut is_queued = false;
@@ -311,12 +320,12 @@ impl LoginThrottle {
         self.0.ended.notify_all();
     }
 
-    /// A failure in a lane counts in the general one beside it too.
+    /// Counts a failure in the general lane too.
     fn fail_beside(&self, lane: Lane, source: &str, now: Instant) {
         logins_of(&mut self.lock(), lane, now).fail(source, now);
     }
 
-    /// Remembers a login that succeeded.
+    /// Remembers a client that logged in.
     fn remember(&self, known: KnownClient, now: Instant) {
         let mut lanes = self.known();
         let address = known.address;
@@ -337,12 +346,14 @@ impl LoginThrottle {
 }
 
 impl LoginAttempt {
-    /// It failed, as that account; waits until that may be told. False if that takes too long.
+    /// Reports a failed login to an account: waits until the client may learn of it. Returns
+    /// `false` if that takes too long.
     pub(crate) fn failed(self, user: Option<&str>) -> bool {
         self.tell(user, LoginOutcome::Failed)
     }
 
-    /// It succeeded, as somebody; waits until that may be told. False if that takes too long.
+    /// Reports a successful login: waits until the client may learn of it. Returns `false` if that
+    /// takes too long.
     pub(crate) fn succeeded(self, user: Option<&str>) -> bool {
         self.tell(user, LoginOutcome::Succeeded)
     }
@@ -364,13 +375,13 @@ impl LoginAttempt {
             true => Lane::AccountClient(known.clone()),
             false => general.clone(),
         };
-        // Before the wait: those behind the same address wait for each other already.
+        // Before the wait, because clients of the same address already wait for each other.
         drop(self);
-        let is_told = delay.wait(&lane).is_some();
+        let may_report = delay.wait(&lane).is_some();
         let now = Instant::now();
         let source = known.address.to_string();
-        match (is_told, end) {
-            // Nobody learns what came of it: it counts as one that failed.
+        match (may_report, end) {
+            // The client does not learn the outcome, so it counts as a failure.
             (false, _) => delay.fail_beside(general, &source, now),
             (true, LoginOutcome::Failed) => {
                 if lane != general {
@@ -385,7 +396,7 @@ impl LoginAttempt {
                 }
             }
         }
-        is_told
+        may_report
     }
 }
 
@@ -411,7 +422,7 @@ mod tests {
         [192, 0, 2, 1].into()
     }
 
-    /// Whether a login may begin, or how long it has to wait.
+    /// Returns whether a login may begin, or how long it must wait.
     fn ask(delay: &LoginThrottle, client: IpAddr, now: Instant) -> Result<(), Duration> {
         logins_of(&mut delay.lock(), client, now).begin(now)
     }
@@ -470,7 +481,7 @@ mod tests {
         assert_eq!(failed(&delay, address().into()), 3);
         assert_eq!(failed(&delay, account("victim")), 3);
         assert_eq!(failed(&delay, account("own")), 0);
-        // A success of the account from elsewhere forgives nothing here, one from here does; case does not matter.
+        // A success from elsewhere forgives nothing here; one from here does, regardless of case.
         delay.end(
             account("victim"),
             LoginOutcome::Succeeded,
@@ -484,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_client_does_not_wait_for_those_who_guess() {
+    fn known_clients_do_not_wait_for_guesses() {
         let delay = LoginThrottle::default();
         let guid = Guid([7; 16]);
         assert!(delay.begin(address(), guid).unwrap().succeeded(Some("ann")));
@@ -499,12 +510,12 @@ mod tests {
         let begins = Instant::now();
         assert!(delay.begin(address(), guid).unwrap().succeeded(Some("ann")));
         assert!(begins.elapsed() < WAIT_MIN);
-        // Its own failures slow it down, and count among those of the address and the account.
+        // Its own failures slow it down and also count for the address and the account.
         assert!(delay.begin(address(), guid).unwrap().failed(Some("ann")));
         assert_eq!(failed(&delay, Lane::Client(address(), guid)), 1);
         assert_eq!(failed(&delay, address().into()), 41);
         assert_eq!(failed(&delay, account("ann")), 41);
-        // At another account it is as anybody else.
+        // For another account it is like any other client.
         for _ in 0..40 {
             delay.end(account("bob"), LoginOutcome::Failed, "192.0.2.9", now);
         }
@@ -543,7 +554,7 @@ mod tests {
         let now = Instant::now();
         let begun = (0..100).take_while(|_| ask(&delay, address(), now).is_ok());
         assert_eq!(begun.count(), CONCURRENT_FREE as usize);
-        // Who succeeds makes room for another.
+        // A success makes room for the next login.
         delay.end(address(), LoginOutcome::Succeeded, "", now);
         assert_eq!(ask(&delay, address(), now), Ok(()));
         assert_eq!(ask(&delay, address(), now), Err(WAIT_MIN));
@@ -554,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_wait_too_long_is_turned_away() {
+    fn logins_that_would_wait_too_long_are_refused() {
         let delay = LoginThrottle::default();
         let now = Instant::now();
         for _ in 0..20 {
@@ -566,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_succeed_all_come_in() {
+    fn many_successful_logins_do_not_wait() {
         let delay = LoginThrottle::default();
         std::thread::scope(|scope| {
             for _ in 0..10 * CONCURRENT_FREE {

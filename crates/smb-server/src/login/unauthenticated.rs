@@ -1,5 +1,7 @@
-//! Connections that nobody has logged in on: an address has a bounded number of them, and when there are too many, the oldest
-//! goes. A login takes milliseconds; who only connects cannot keep the others out, however often it does.
+//! Connections without a login. Each address has a limited number of them, and the oldest is
+//! evicted when there are too many.
+//!
+//! A login takes milliseconds, so clients that only connect cannot keep others out.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,21 +12,22 @@ use ropeway_smb_proto::server::ConnectionId;
 
 use crate::login::throttle::client_of;
 
-/// Of one address. A guess: a host with many users logs them in one after the other, each within milliseconds.
+/// Limit for one address. A guess: a host with many users logs them in one after the other, within
+/// milliseconds each.
 pub(crate) const PER_ADDRESS_MAX: usize = 256;
 
-/// All of them. As many as there are connections at most.
+/// Table of all connections without a login. The server's limit of connections bounds it.
 #[derive(Clone, Default)]
 pub(crate) struct UnauthenticatedConnections(Arc<Mutex<Table>>);
 
 #[derive(Default)]
 struct Table {
-    /// In the order in which they came.
+    /// Addresses by connection, oldest first.
     all: BTreeMap<ConnectionId, IpAddr>,
     by_address: HashMap<IpAddr, BTreeSet<ConnectionId>>,
 }
 
-/// One of them, as long as it lives.
+/// One connection in the table while it lives.
 pub(crate) struct UnauthenticatedSlot {
     all: UnauthenticatedConnections,
     id: ConnectionId,
@@ -49,7 +52,8 @@ impl UnauthenticatedConnections {
         self.0.lock()
     }
 
-    /// One more, and who has to go for it. Where all places are taken (`is_full`) and everybody is known, there is no room.
+    /// Adds a connection, and returns the one to evict for it. `is_full`: the server has no more
+    /// room. Returns `None` if there is no room and no connection can be evicted.
     pub(crate) fn enter(
         &self,
         address: IpAddr,
@@ -64,7 +68,7 @@ impl UnauthenticatedConnections {
             .filter(|own| own.len() >= PER_ADDRESS_MAX);
         let mut oldest = own.and_then(|own| own.first().copied());
         if is_full {
-            // Of the same address, if it has too many as well.
+            // The same address first, if it has too many as well.
             oldest = oldest.or_else(|| table.all.keys().next().copied());
             oldest?;
         }
@@ -104,7 +108,7 @@ mod tests {
             };
             let mut all: Vec<_> = (0..PER_ADDRESS_MAX).map(|_| enter(one)).collect();
             assert!(all.iter().all(|(_, gone)| gone.is_none()));
-            // The oldest of the address goes, and only of that.
+            // The oldest of this address is evicted, and no other.
             assert_eq!(enter(same).1, Some(ConnectionId(1)));
             assert_eq!(enter(other).1, None);
             all.pop();
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_where_all_places_are_taken() {
+    fn the_oldest_is_evicted_when_the_server_is_full() {
         let connections = UnauthenticatedConnections::default();
         let enter = |number: u64, is_full| {
             let address = std::net::Ipv4Addr::from(number as u32).into();
@@ -128,7 +132,7 @@ mod tests {
             assert_eq!(gone, Some(ConnectionId(number - 8)));
             drop(slot);
         }
-        // Who has logged in does not go.
+        // Connections with a login are not evicted.
         drop(all);
         assert!(enter(20, true).is_none());
     }

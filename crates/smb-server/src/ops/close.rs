@@ -1,4 +1,4 @@
-//! CLOSE ([MS-SMB2] 3.3.5.10), and what goes with the last one.
+//! CLOSE ([MS-SMB2] 3.3.5.10), and deletions at the last close.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
         if let Handle::File(open) = &handle {
             range_locks::release(context.shared, open);
         }
-        // As Samba does: the handle is gone, and what was to be deleted is not.
+        // The handle is closed although the deletion failed, as in Samba.
         remove_deleted(context.shared, &closed, handle.file())?;
     }
     context.reply(|w| response.encode(w))
@@ -63,10 +63,10 @@ fn open_id(request: &CloseRequest, context: &Context<'_>) -> Result<OpenId, NtSt
     OpenId::from_file_id(context.compound.file(request.file_id)).ok_or(NtStatus::FILE_CLOSED)
 }
 
-/// Deletes what was to be deleted with this close; `open` is what was closed.
+/// Deletes what is to be deleted with this close. `open` is the closed open.
 ///
 /// # Errors
-/// Why it could not be.
+/// The status of the failed deletion.
 pub(crate) fn remove_deleted(
     shared: &Arc<SharedState>,
     closed: &Closed,
@@ -78,7 +78,7 @@ pub(crate) fn remove_deleted(
     let (Some(share), Ok(target)) = (shared.share(deletion.share_id), name::parse(&deletion.path)) else {
         return Ok(());
     };
-    // The disk's spelling: the hub has it from there.
+    // The hub has the path as it is on disk.
     let path = target.path;
     let stream = deletion.file.stream.as_ref().and_then(|folded| {
         let called = open.and_then(|open| open.stream.clone());
@@ -86,9 +86,9 @@ pub(crate) fn remove_deleted(
     });
     let outcome = match &deletion.file.stream {
         None => match remove_name(&share, &path, deletion, open) {
-            // Local programs, or a reload of shares, may have put another one there.
+            // A local program or a reload of the shares may have put another file there.
             Err(error) if error.kind == ErrorKind::Gone => {
-                tracing::info!(share = share.name, %path, "another file has the name of the one to delete: it stays");
+                tracing::info!(share = share.name, %path, "the name of the file to delete belongs to another file, which stays");
                 return Ok(());
             }
             outcome => outcome,
@@ -110,7 +110,7 @@ pub(crate) fn remove_deleted(
     };
     let (status, action) = match (&outcome, &deletion.file.stream) {
         (Err(error), _) => {
-            tracing::warn!(share = share.name, %path, %error, "could not delete on close");
+            tracing::warn!(share = share.name, %path, %error, "cannot delete at close");
             (crate::files::status::of(error), None)
         }
         (Ok(()), None) => (NtStatus::SUCCESS, Some((Action::REMOVED, false))),
@@ -130,7 +130,7 @@ pub(crate) fn remove_deleted(
         Some(stream) => format!("{path}:{stream}"),
         None => path.to_string(),
     };
-    // Who wanted it may be gone by now, so from where is not known.
+    // The client that wanted the deletion may be gone, so its address is unknown.
     shared.record(&Record {
         action: "delete",
         peer: None,
@@ -142,13 +142,13 @@ pub(crate) fn remove_deleted(
     });
     match status {
         NtStatus::SUCCESS => Ok(()),
-        // Somebody else was faster.
+        // It was deleted by someone else before.
         NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND => Ok(()),
         status => Err(status),
     }
 }
 
-/// Removes the name of what is to be deleted, and of nothing else.
+/// Removes the name if it still belongs to the node that is to be deleted.
 fn remove_name(
     share: &Share,
     path: &RelPath,

@@ -1,4 +1,4 @@
-//! Delivery of the hub's events to the connections that they concern.
+//! Delivery of the hub's events to connections.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::state::SharedState;
 use crate::state::mailbox::Message;
 use crate::state::open::Handle;
 
-/// Brings what the hub has to say to those it concerns.
+/// Sends all events of the hub to the connections that they concern.
 pub(crate) fn deliver(shared: &Arc<SharedState>) {
     loop {
         let Some(event) = shared.hub().poll_event() else {
@@ -31,7 +31,7 @@ pub(crate) fn deliver(shared: &Arc<SharedState>) {
                 );
             }
             Event::Break(order) => {
-                // The first that is still there ([MS-SMB2] 3.3.4.6).
+                // The first connection that still exists ([MS-SMB2] 3.3.4.6).
                 let first = order
                     .client
                     .and_then(|client| shared.sessions().break_connection(client, order.session));
@@ -46,7 +46,7 @@ pub(crate) fn deliver(shared: &Arc<SharedState>) {
                 if let Some(open) = handle.as_ref().and_then(Handle::file) {
                     range_locks::release(shared, open);
                 }
-                // It is logged; nobody waits for an answer.
+                // The error is logged; no client waits for it.
                 _ = remove_deleted(shared, &closed, handle.as_ref().and_then(Handle::file));
             }
         }

@@ -1,4 +1,4 @@
-//! What local programs change: who caches it is told, and who watches for it.
+//! Changes by local programs: breaks the caches of clients and notifies those that watch.
 
 use std::sync::{Arc, Weak};
 
@@ -10,10 +10,10 @@ use super::deliver::deliver;
 use crate::ops::name::to_wire;
 use crate::state::SharedState;
 
-/// Whom a store tells.
+/// Observer of one store.
 struct Listener {
     shared: Weak<SharedState>,
-    /// The store's address, which only tells it from others.
+    /// Address of the store, which only distinguishes it from others.
     store: usize,
 }
 
@@ -21,7 +21,7 @@ fn address_of(store: &Arc<dyn Store>) -> usize {
     Arc::as_ptr(store).cast::<()>() as usize
 }
 
-/// From now on the server hears what others do in its shares.
+/// Starts to observe changes by local programs in all shares.
 pub(crate) fn listen(shared: &Arc<SharedState>) {
     for share in shared.all_shares() {
         share.store.observe(Arc::new(Listener {
@@ -43,15 +43,15 @@ impl Observer for Listener {
                 shared.hub().changed_locally(now, id.volume, id.index);
             }
             for share in &shares {
-                tell(&shared, *share, change);
+                notify_watchers(&shared, *share, change);
             }
             deliver(&shared);
         }
     }
 }
 
-/// Tells who watches in a share.
-fn tell(shared: &SharedState, share: u32, change: &ExternalChange) {
+/// Notifies the clients that watch in a share.
+fn notify_watchers(shared: &SharedState, share: u32, change: &ExternalChange) {
     let name_of = |directory| match directory {
         true => CompletionFilter::DIR_NAME,
         false => CompletionFilter::FILE_NAME,
@@ -71,7 +71,7 @@ fn tell(shared: &SharedState, share: u32, change: &ExternalChange) {
                     Action::MODIFIED,
                     CompletionFilter::SIZE | CompletionFilter::LAST_WRITE,
                 ),
-                // Which of them the system does not say.
+                // The system does not say which attributes.
                 EntryChange::Attributes => (
                     Action::MODIFIED,
                     CompletionFilter::ATTRIBUTES

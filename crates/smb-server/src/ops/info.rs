@@ -62,7 +62,7 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     context.reply_with(status, |w| QueryInfoResponse { output: &output }.encode(w))
 }
 
-/// [MS-SMB2] 2.2.2.2: how many bytes it takes.
+/// Replies with the required number of bytes ([MS-SMB2] 2.2.2.2).
 fn too_small(context: &mut Context<'_>, needed: u32) -> Outcome {
     let data = needed.to_le_bytes();
     let error = if context.protocol.dialect() >= Dialect::Smb311 {
@@ -111,7 +111,7 @@ fn set_file(context: &mut Context<'_>, open: &Arc<Open>, request: &SetInfoReques
         other => (None, apply(context, open, other).map(|()| None)),
     };
     if let (Some(action), Err(status)) = (action, &outcome) {
-        // What succeeds is told with the new name, by itself.
+        // Successful operations are recorded with the new name where they happen.
         context.record_of(action, open, *status);
     }
     if let Some(waits) = outcome? {
@@ -144,7 +144,7 @@ fn apply(context: &Context<'_>, open: &Arc<Open>, set: &SetFile) -> Result<(), N
     Ok(())
 }
 
-/// Which aspects a change of times and attributes is told under.
+/// Returns the aspects under which a change of times and attributes is notified.
 fn basic_filter(basic: &FileBasicInformation) -> CompletionFilter {
     let mut filter = CompletionFilter::default();
     for (is_set, aspect) in [

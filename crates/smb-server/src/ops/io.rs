@@ -20,11 +20,11 @@ use crate::ops::range_locks;
 use crate::state::open::{Handle, Open};
 use crate::state::{Counters, SharedState};
 
-/// Writes from this size on go to the pool where the frame can go with them. Below, handing over costs more than it
-/// gains: a guess. Where no device stands behind the file it gains nothing at all.
+/// Minimum length in bytes of a WRITE that goes to a worker. Below, passing it on costs more than
+/// it gains (a guess). Files without a device behind them gain nothing at all.
 const POOL_WRITE_MIN: usize = 128 << 10;
 
-/// The highest offset of a file ([MS-FSA] 2.1.5.2): lengths are signed.
+/// Highest offset of a file ([MS-FSA] 2.1.5.2): offsets are signed.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 pub(super) fn read(context: &mut Context<'_>) -> Outcome {
@@ -52,7 +52,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     }
     check_locks(context.shared, &open, request.offset, length, false)?;
     if length == 0 {
-        // An empty read succeeds unless a minimum was asked for.
+        // An empty read succeeds unless it has a minimum.
         if request.minimum_count > 0 {
             return Err(NtStatus::END_OF_FILE);
         }
@@ -92,7 +92,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     Ok(Execution::Replied)
 }
 
-/// Whether neither clients' locks nor those of local programs are in the way.
+/// Checks that no lock of another client or a local program prevents access to a range.
 pub(super) fn check_locks(
     shared: &SharedState,
     open: &Open,
@@ -112,7 +112,8 @@ pub(super) fn check_locks(
     }
 }
 
-/// How the answer may be compressed: as agreed on, if the client asks for it ([MS-SMB2] 3.3.5.12).
+/// Returns the algorithms for the reply: those negotiated, if the client asks for compression
+/// ([MS-SMB2] 3.3.5.12).
 fn compression(context: &Context<'_>, request: &ReadRequest) -> Algorithms {
     match context.protocol.negotiated() {
         Some(both) if request.flags.contains(ReadFlags::REQUEST_COMPRESSED) => both.compression(),
@@ -120,10 +121,10 @@ fn compression(context: &Context<'_>, request: &ReadRequest) -> Algorithms {
     }
 }
 
-/// Has what was read compressed, if it is worth it.
+/// Compresses the data of a reply, if that is worth it.
 fn compress(frame: &mut ReplyFrame, open: &Open, compression: Algorithms, count: u64) {
     if count > 0 && !compression.is_empty() {
-        // No more than a frame holds.
+        // At most the length of a frame.
         frame.compress_payload(count as usize, |data| {
             open.state.sampler.is_worthwhile(compression, data)
         });
@@ -149,11 +150,11 @@ fn read_now(
     count
 }
 
-/// Counts, and moves `CurrentByteOffset` on as Samba does; Windows leaves it where it is.
+/// Counts a read, and advances `CurrentByteOffset` as Samba does; Windows does not.
 fn was_read(shared: &SharedState, open: &Open, request: &ReadRequest, count: u64) {
     Counters::add(&shared.counters.bytes_read, count);
     open.position.store(request.offset + count, Ordering::Relaxed);
-    // Times that the client has frozen stay; a failure to put them back is no failure to read.
+    // Restores frozen times. If that fails, the read still succeeded.
     _ = set_file::refreeze(open);
 }
 
@@ -163,7 +164,7 @@ enum Filled {
     NotCached,
 }
 
-/// Pushes the reply, with the data read straight into the frame.
+/// Adds the reply to the frame; the data are read directly into the frame.
 fn fill(
     frame: &mut ReplyFrame,
     header: &Header,
@@ -182,7 +183,7 @@ fn fill(
         |buffer| {
             let count = read(buffer, request.offset)?;
             match count {
-                // [MS-SMB2] 3.3.5.12: nothing, or less than the client can do with.
+                // [MS-SMB2] 3.3.5.12: no data, or less than the client's minimum.
                 Some(count) if count == 0 || count < request.minimum_count as usize => {
                     Err(NtStatus::END_OF_FILE)
                 }
@@ -292,10 +293,10 @@ fn write_now(
     Ok(data.len() as u32)
 }
 
-/// Writes for an open that may only append ([MS-SMB2] 3.3.5.13): what is there already stays as it is.
+/// Writes for an open with append access only ([MS-SMB2] 3.3.5.13): existing bytes must not change.
 fn append(shared: &SharedState, open: &Open, data: &[u8], offset: u64) -> Result<(), NtStatus> {
-    // Of two that append at the same place the second is too late.
-    let _one = shared.appending(&open.file);
+    // Of two appends at the same offset, the second one fails.
+    let _guard = shared.appending(&open.file);
     let stat = open.node.stat().map_err(|error| status::of(&error))?;
     if offset < stat.size {
         return Err(NtStatus::ACCESS_DENIED);

@@ -1,4 +1,4 @@
-//! IOCTL ([MS-SMB2] 3.3.5.15), and pipes' READ and WRITE.
+//! IOCTL ([MS-SMB2] 3.3.5.15), and READ and WRITE of pipes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -90,7 +90,7 @@ fn answer(
     context.reply_with(status, |w| response.encode(w))
 }
 
-/// A control of a file.
+/// Executes an FSCTL of a file.
 fn control(
     context: &mut Context<'_>,
     open: &Arc<Open>,
@@ -153,8 +153,8 @@ fn control(
     outcome
 }
 
-/// A link takes the place of the node: whoever else has it open would write to what nobody finds any more. From the look at
-/// the other opens to the end nobody opens it.
+/// Replaces a node with a symbolic link. Other opens would write to an unreachable node, so there
+/// must be none. The pending deletion prevents new ones until the link exists.
 fn set_reparse(
     shared: &SharedState,
     open: &Open,
@@ -176,7 +176,7 @@ fn set_reparse(
     kept.and(outcome)
 }
 
-/// [MS-SMB2] 3.3.5.15.12.
+/// Validates the negotiation ([MS-SMB2] 3.3.5.15.12).
 fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
     let Some(both) = context.protocol.negotiated() else {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -202,10 +202,8 @@ fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
     let output_max = request.max_output_response as usize;
     match fsctl::validate_negotiate(request.input, output_max, &client, &server, &supported) {
         Some(output) => answer(context, request, request.file_id, NtStatus::SUCCESS, &output),
-        // Somebody has tampered with the negotiation: the connection ends without an answer.
-        None => Ok(Execution::Disconnect(
-            "a NEGOTIATE that somebody changed on the way",
-        )),
+        // The negotiation was tampered with: the connection ends without a reply.
+        None => Ok(Execution::Disconnect("a NEGOTIATE that was tampered with")),
     }
 }
 

@@ -10,7 +10,8 @@ use crate::ops::range_locks;
 
 pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(LockRequest::decode)?;
-    // A lock that waited on what was closed meanwhile was never there (smb2.lock.unlock, cancel).
+    // If the file was closed while the lock waited, the range counts as never locked
+    // (smb2.lock.unlock, cancel).
     let again = context.is_retry;
     let gone = |status| {
         if again && status == NtStatus::FILE_CLOSED {

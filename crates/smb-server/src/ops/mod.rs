@@ -1,5 +1,6 @@
-//! The operations: one file a group of commands. Each is executed on the thread of its connection, from the message as it
-//! was received to the reply in its frame.
+//! The operations, one file for each group of commands.
+//!
+//! The thread of a connection executes them, from the received message to the reply in its frame.
 
 pub(super) mod breaks;
 pub(super) mod close;
@@ -27,7 +28,7 @@ pub(super) use context::{Context, Execution, Outcome};
 /// Executes one request ([MS-SMB2] 3.3.5).
 pub(super) fn execute(context: &mut Context<'_>) -> Outcome {
     let command = context.request.header.command;
-    // What failed before it in a compound, fails it too ([MS-SMB2] 3.3.5.2.7.2).
+    // If a request before it in the compound failed, this one fails too ([MS-SMB2] 3.3.5.2.7.2).
     if context.request.related
         && context.compound.file.is_none()
         && context.compound.status.is_error()

@@ -1,19 +1,21 @@
-//! Byte-range locks and local programs: what clients lock, programs with fcntl(2) locks (and NFS, and other file
-//! servers) see, and the other way round.
+//! Byte-range locks shared with local programs: clients and programs with fcntl(2) locks (including
+//! NFS and other file servers) see each other's locks.
 //!
 //! ```text
 //! LOCK ──▶ hub: would it be granted? ──▶ POSIX locks taken ──▶ hub: granted
-//!                                            └─ somebody has one ──▶ refused, or waits for a timer
-//! unlock ▶ hub: given up ──▶ POSIX locks given up, where no other lock of the open covers the bytes
-//! CLOSE ─▶ POSIX locks given up ──▶ hub: closed
+//!                                           └─ held by a program ──▶ refused, or waits for a timer
+//! unlock ▶ hub: released ──▶ POSIX locks released where no other lock of the open covers the bytes
+//! CLOSE ─▶ POSIX locks released ──▶ hub: closed
 //! ```
-//! * What is granted is locked for local programs before any client is told. Whoever is refused because of a local lock has
-//!   never had anything: no other client sees a lock that was not granted.
-//! * Requests for one file come one after the other, so the hub answers in the third step as in the first; only a close
-//!   comes in between, and then what was taken is given up again.
-//! * POSIX locks are advisory for programs, and bind clients as each other's do: READ and WRITE ask for them, unless the
-//!   client may cache what it reads or writes (smbd does so, `strict locking = auto`).
-//! * Where a volume has no such locks, the hub's are all there are.
+//!
+//! * A lock is taken for local programs before any client learns of it. If a local lock prevents
+//!   it, no other client ever sees it.
+//! * Requests for one file are serialized, so the hub's third answer agrees with its first. Only a
+//!   close can come in between; then the POSIX locks are released again.
+//! * POSIX locks are advisory for programs, and mandatory for clients like their own locks. READ
+//!   and WRITE check them unless the client may cache the data (smbd does the same with `strict
+//!   locking = auto`).
+//! * On a volume without POSIX locks, only the hub's locks apply.
 
 use std::sync::atomic::Ordering;
 
@@ -26,25 +28,25 @@ use crate::files::status;
 use crate::state::SharedState;
 use crate::state::open::Open;
 
-/// The highest offset of a file.
+/// Highest offset of a file.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// How taking locks ended.
+/// Outcome of taking POSIX locks.
 enum TakeOutcome {
     Taken,
-    /// Somebody else has one.
+    /// Another program holds one.
     Held,
     Failed(NtStatus),
 }
 
-/// Locks or unlocks, for clients and local programs.
+/// Locks or unlocks ranges for clients and local programs.
 pub(crate) fn lock(shared: &SharedState, open: &Open, wish: &RangeLockRequest<'_>) -> LockOutcome {
-    // Streams are no files of their own.
+    // POSIX locks belong to files, not to streams.
     if !shared.posix_locks.enabled || open.stream.is_some() {
         return shared.hub().lock(wish);
     }
-    let _one = shared.posix_locks.serialize(&open.file);
-    // Not in the match's head: the hub would stay locked meanwhile.
+    let _guard = shared.posix_locks.serialize(&open.file);
+    // A separate statement, because the hub would stay locked during a `match`.
     let plan = shared.hub().posix_plan(wish);
     let plan = match plan {
         Ok(plan) => plan,
@@ -63,16 +65,16 @@ pub(crate) fn lock(shared: &SharedState, open: &Open, wish: &RangeLockRequest<'_
     };
     match (taking, outcome) {
         (TakeOutcome::Taken, LockOutcome::Granted) => {}
-        // It was closed meanwhile.
+        // The file was closed meanwhile.
         (TakeOutcome::Taken, _) => restore(shared, open, &plan.steps, |step| step.before),
-        // The timer may be due before the one that the server waits for.
+        // The new timer may be due before the one that the server waits for.
         (_, LockOutcome::Wait) => shared.wake_timer(),
         _ => {}
     }
     outcome
 }
 
-/// Takes what a plan says, all or nothing.
+/// Takes all POSIX locks of a plan, or none.
 fn take(shared: &SharedState, open: &Open, steps: &[PosixStep]) -> TakeOutcome {
     if steps.is_empty() {
         return TakeOutcome::Taken;
@@ -83,7 +85,7 @@ fn take(shared: &SharedState, open: &Open, steps: &[PosixStep]) -> TakeOutcome {
             .is_range_locked(step.first, step.last, write)
             .unwrap_or(false)
     };
-    // Asked first, so that others seldom meet a lock that is given up again.
+    // Checked first, so that others seldom see a lock that is released again.
     if steps.len() > 1 && steps.iter().any(is_held) {
         return TakeOutcome::Held;
     }
@@ -97,7 +99,7 @@ fn take(shared: &SharedState, open: &Open, steps: &[PosixStep]) -> TakeOutcome {
                 return TakeOutcome::Taken;
             }
             Err(error) => {
-                tracing::debug!(path = %open.path(), %error, "not locked");
+                tracing::debug!(path = %open.path(), %error, "cannot take a POSIX lock");
                 TakeOutcome::Failed(status::of(&error))
             }
         };
@@ -107,7 +109,8 @@ fn take(shared: &SharedState, open: &Open, steps: &[PosixStep]) -> TakeOutcome {
     TakeOutcome::Taken
 }
 
-/// Makes locks less again; all of them go with the open's last.
+/// Restores the POSIX locks from before a step. Releases all of them with the last lock of the
+/// open.
 fn restore(shared: &SharedState, open: &Open, steps: &[PosixStep], to: impl Fn(&PosixStep) -> PosixLock) {
     if shared.hub().lock_count(open.hub_id()) == 0 {
         unlock_all(open);
@@ -116,7 +119,7 @@ fn restore(shared: &SharedState, open: &Open, steps: &[PosixStep], to: impl Fn(&
     for step in steps {
         match open.node.lock_range(step.first, step.last, kind(to(step))) {
             Err(error) if error.kind != ErrorKind::Unsupported => {
-                tracing::warn!(path = %open.path(), %error, "local programs see a lock that was given up");
+                tracing::warn!(path = %open.path(), %error, "cannot release a POSIX lock: local programs still see it");
             }
             _ => {}
         }
@@ -125,21 +128,22 @@ fn restore(shared: &SharedState, open: &Open, steps: &[PosixStep], to: impl Fn(&
 
 fn unlock_all(open: &Open) {
     if open.state.posix_locks.swap(false, Ordering::Relaxed) {
-        // What fails here goes with the descriptor.
+        // On failure they are released with the descriptor.
         _ = open.node.lock_range(0, OFFSET_MAX, RangeLock::None);
     }
 }
 
-/// An open is about to close, or has: requests of it that are still under way do not keep its locks. Called after the hub's
-/// close, and before it where those who wait for a lock are to find it free.
+/// Releases the POSIX locks of an open that closes, although requests of it may still run. Called
+/// after the hub's close, and also before it if waiting requests should find the ranges free.
 pub(crate) fn release(shared: &SharedState, open: &Open) {
     if open.state.posix_locks.load(Ordering::Relaxed) {
-        let _one = shared.posix_locks.serialize(&open.file);
+        let _guard = shared.posix_locks.serialize(&open.file);
         unlock_all(open);
     }
 }
 
-/// Whether local programs let an open read or write a range; none is locked for reading nothing.
+/// Checks that no lock of a local program prevents access to a range. An empty range is never
+/// locked.
 ///
 /// # Errors
 /// `STATUS_FILE_LOCK_CONFLICT`.
@@ -156,7 +160,7 @@ pub(crate) fn check_io(
     let last = offset.saturating_add(length - 1).min(OFFSET_MAX);
     match open.node.is_range_locked(offset, last, write) {
         Ok(true) => Err(NtStatus::FILE_LOCK_CONFLICT),
-        // What is wrong with the file, reading and writing tell.
+        // The read or write itself reports other errors.
         Ok(false) | Err(_) => Ok(()),
     }
 }
@@ -223,15 +227,15 @@ mod tests {
             waiter: WAITER,
         };
         let OpenOutcome::Granted(granted) = shared.hub().open(std::time::Duration::ZERO, &request) else {
-            panic!("it does not open");
+            panic!("the hub refused an open");
         };
         open.id = granted.open.get();
         open
     }
 
-    /// The store in memory has no such locks.
+    /// The store in memory has no POSIX locks.
     #[test]
-    fn without_such_locks_clients_see_each_others() {
+    fn without_posix_locks_clients_see_each_others_locks() {
         let (shared, share) = (shared(), testing::share());
         let (one, two) = (open(&shared, &share), open(&shared, &share));
         let ask = |open: &Open, flags: LockFlags| {

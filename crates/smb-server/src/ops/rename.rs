@@ -1,4 +1,4 @@
-//! SET_INFO that changes names: rename, hard link, deletion ([MS-FSA] 2.1.5.15.3, .6, .12).
+//! SET_INFO that changes names: rename, hard link, delete ([MS-FSA] 2.1.5.15.3, .6, .12).
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::files::{attributes, links, security, status};
 use crate::state::SharedState;
 use crate::state::open::{Handle, Open};
 
-/// Whether it is done, or waits for others to make room.
+/// `None` to continue, or how the request waits for others.
 type StepResult = Result<Option<Execution>, NtStatus>;
 
-/// Waits if others have to make room first.
+/// Breaks the caching of other clients, and waits if necessary.
 fn break_caching(context: &Context<'_>, open: &Open, why: BreakTrigger) -> StepResult {
     let now = context.shared.uptime();
     let outcome =
@@ -39,7 +39,7 @@ fn step_result(outcome: BreakOutcome) -> StepResult {
     }
 }
 
-/// The same before a renaming, of all that a folder holds too.
+/// Does the same before a rename, for everything in a folder too.
 fn break_caching_beneath(context: &Context<'_>, open: &Open, share_id: u32, path: &Text) -> StepResult {
     if !open.directory {
         return break_caching(context, open, BreakTrigger::Rename);
@@ -55,7 +55,7 @@ fn break_caching_beneath(context: &Context<'_>, open: &Open, share_id: u32, path
     }
 }
 
-/// FileDispositionInformation and its Ex.
+/// Executes FileDispositionInformation and FileDispositionInformationEx.
 pub(super) fn set_disposition(context: &Context<'_>, open: &Open, flags: DispositionFlags) -> StepResult {
     let delete = flags.contains(DispositionFlags::DELETE);
     if delete {
@@ -75,7 +75,7 @@ pub(super) fn set_disposition(context: &Context<'_>, open: &Open, flags: Disposi
             }
         }
         if open.stream.is_none() {
-            // As Windows, which asks when the file is marked: at the close there is nobody left to tell.
+            // Checked here as in Windows, because the close cannot report an error.
             let checked = open.share.store.check_remove(&open.path());
             checked.map_err(|error| status::of(&error))?;
         }
@@ -90,7 +90,7 @@ pub(super) fn set_disposition(context: &Context<'_>, open: &Open, flags: Disposi
         .map(|()| None)
 }
 
-/// FileRenameInformation and its Ex.
+/// Executes FileRenameInformation and FileRenameInformationEx.
 pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags, to: &Text) -> StepResult {
     let replace = flags.contains(RenameFlags::REPLACE_IF_EXISTS);
     if to.units().first() == Some(&u16::from(b':')) {
@@ -104,7 +104,7 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
         return Err(NtStatus::ACCESS_DENIED);
     }
     links::check_move(&open.share, &from, &to)?;
-    // [MS-FSA] 2.1.5.15.11: what comes into another folder is added to it.
+    // [MS-FSA] 2.1.5.15.11: moving to another folder requires the right to add to it.
     if from.parent() != to.parent() {
         let token = context.token()?;
         security::check_adding(&open.share, &token, &to, open.directory)?;
@@ -158,7 +158,7 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     Ok(None)
 }
 
-/// A new path: its folders as on disk, its last name as written.
+/// Returns the new path: its folders as on disk, its last name as written.
 fn destination(open: &Open, to: &Text) -> Result<RelPath, NtStatus> {
     let target = name::parse(to).map_err(|status| match status {
         NtStatus::INVALID_PARAMETER => NtStatus::OBJECT_NAME_INVALID,
@@ -185,12 +185,13 @@ fn destination(open: &Open, to: &Text) -> Result<RelPath, NtStatus> {
     Ok(parent.join(&last))
 }
 
-/// What lies at a path, as on disk: another spelling of the last name, perhaps.
+/// Returns the path of what exists at a path; the case of its last name may differ.
 fn existing_path(open: &Open, path: &RelPath) -> Result<RelPath, NtStatus> {
     open.share.store.resolve(path).map_err(|error| status::of(&error))
 }
 
-/// What is in the way is replaced only if it is a file that this user may delete and nobody has open.
+/// Checks that an existing target may be replaced: only a file that this user may delete and that
+/// is not open.
 fn clear_target(
     context: &Context<'_>,
     open: &Open,
@@ -218,7 +219,7 @@ fn clear_target(
     if target.stat.kind == Kind::Directory || kept.contains(FileAttributes::READONLY) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // Who replaces it deletes it, by its own leave or its folder's.
+    // Replacing a file requires the right to delete it.
     let token = context.token()?;
     let rights = security::rights(&open.share, &token, &*target.node, &target.stat, real)?;
     if !rights.contains(AccessMask::DELETE) {
@@ -245,8 +246,9 @@ fn clear_target(
     Ok(None)
 }
 
-/// Puts a file under a name. One there whose name differs in case only (`real`) is replaced in one step, and then spelled anew
-/// if that can be: at every moment there is one file or the other. Gives the name that it has.
+/// Gives a file its new name and returns the name it has. An existing target whose name differs in
+/// case (`real`) is replaced in one step and then respelled if possible, so that one of the two
+/// files always exists.
 fn place(
     open: &Open,
     from: &RelPath,
@@ -265,7 +267,8 @@ fn place(
     })
 }
 
-/// A renaming opens the target's folder to add to it, sharing reading and writing but not deletion.
+/// Checks share modes as if the rename opened the target's folder for adding, sharing read and
+/// write but not delete.
 fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), NtStatus> {
     let Some(parent) = to.parent() else {
         return Ok(());
@@ -310,9 +313,9 @@ fn rename_stream(context: &Context<'_>, open: &Open, to: &Text, replace: bool) -
     Ok(None)
 }
 
-/// FileLinkInformation.
+/// Executes FileLinkInformation.
 pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text) -> StepResult {
-    // The open needs no right for this, so the share and the folder have to give it.
+    // The open itself needs no right for this, but the share and the folder must allow it.
     if !open.share.access().contains(AccessMask::ADD_FILE) {
         return Err(NtStatus::ACCESS_DENIED);
     }
@@ -350,7 +353,7 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
 }
 
 impl SharedState {
-    /// Opens of a file, and of those beneath a folder, lie elsewhere now.
+    /// Updates the paths of opens of a renamed file, or below a renamed folder.
     fn renamed(&self, opens: &[OpenId], from: &RelPath, to: &RelPath) {
         for id in opens {
             let Some(Handle::File(other)) = self.handle(id.get()) else {

@@ -1,12 +1,14 @@
-//! Named pipes of `IPC$`: which shares and sessions there are and what the host and its accounts are called, enough for
-//! `smbclient -L`, `rpcclient`, Windows' Explorer and macOS' Finder.
+//! Named pipes of IPC$. They list shares and sessions, and name the server and its accounts, as
+//! `smbclient -L`, `rpcclient`, Windows Explorer and macOS Finder need it.
 //!
 //! ```text
-//! write ──▶ fragments ──▶ bind / request ──▶ answer, as fragments ──▶ read, a fragment at a time
-//!                                  │
-//!                 host.rs  srvsvc, wkssvc      lsa.rs  lsarpc      samr.rs  samr
+//! write ─▶ fragments ─▶ bind / request ─▶ response fragments ─▶ read, one fragment at a time
+//!                           │
+//!       host.rs  srvsvc, wkssvc      lsa.rs  lsarpc      samr.rs  samr
 //! ```
-//! A pipe holds one request's stub of at most [`REQUEST_LEN_MAX`] bytes and its answer; what is no RPC breaks it.
+//!
+//! A pipe holds one request stub of at most [`REQUEST_LEN_MAX`] bytes and its response. Input that
+//! is not RPC disconnects the pipe.
 
 mod host;
 mod lsa;
@@ -30,14 +32,15 @@ use samr::Samr;
 
 pub(crate) use host::PipeHost;
 
-/// Longest request taken, in bytes: a guess; names are short and nothing else is asked.
+/// Longest request in bytes: a guess; requests contain only names and SIDs.
 const REQUEST_LEN_MAX: usize = 64 << 10;
-/// Most contexts of one connection: a guess; Windows proposes three.
+/// Maximum number of contexts in a bind: a guess; Windows proposes three.
 const CONTEXTS_MAX: usize = 16;
-/// authentication_type_not_recognized ([MS-RPCE] 2.2.2.5): the session protects the pipe, RPC itself nothing.
+/// authentication_type_not_recognized ([MS-RPCE] 2.2.2.5): the session protects the pipe, RPC adds
+/// nothing.
 const NAK_AUTHENTICATION: u16 = 8;
 
-/// What is behind a pipe.
+/// The service behind a pipe.
 enum Service {
     Srvsvc,
     Wkssvc,
@@ -65,7 +68,7 @@ impl Service {
         }
     }
 
-    /// `secondary_address` of bind_ack.
+    /// Returns the `secondary_address` of bind_ack.
     fn address(&self) -> &'static [u8] {
         match self {
             Self::Srvsvc => b"\\PIPE\\srvsvc\0",
@@ -75,7 +78,10 @@ impl Service {
         }
     }
 
-    /// The results of a call, or the status of a fault.
+    /// Executes a call.
+    ///
+    /// # Errors
+    /// The status of a fault.
     fn call(&mut self, host: &PipeHost, opnum: u16, stub: &[u8]) -> Result<Vec<u8>, u32> {
         match self {
             Self::Srvsvc | Self::Wkssvc => {
@@ -88,7 +94,10 @@ impl Service {
     }
 }
 
-/// A call, or the fault that says that it is none of the interface's.
+/// Returns a decoded call.
+///
+/// # Errors
+/// The fault for a malformed stub or an unknown operation number.
 fn understood<T>(call: Result<Option<T>, DecodeError>) -> Result<T, u32> {
     match call {
         Err(_) => Err(server::FAULT_BAD_STUB),
@@ -97,28 +106,28 @@ fn understood<T>(call: Result<Option<T>, DecodeError>) -> Result<T, u32> {
     }
 }
 
-/// The server's end of one opened pipe.
+/// The server's end of one open pipe.
 pub(crate) struct PipeServer {
     service: Service,
     host: Arc<PipeHost>,
     input: Fragments,
-    /// Bytes in `input` that are not a whole fragment yet.
+    /// Number of bytes in `input` that are not a complete fragment yet.
     input_len: usize,
     reassembly: Reassembly,
-    /// Bytes in `reassembly`.
+    /// Number of bytes in `reassembly`.
     request_len: usize,
-    /// Numbers of the contexts that were agreed on.
+    /// Ids of the accepted contexts.
     contexts: Vec<u16>,
-    /// Longest fragment that the client takes.
+    /// Longest fragment that the client accepts.
     send_max: u16,
     output: VecDeque<Vec<u8>>,
-    /// Bytes of the first fragment of `output` that were read.
+    /// Number of bytes of the first fragment of `output` that were read.
     read: usize,
     disconnected: bool,
 }
 
 impl PipeServer {
-    /// Opens a pipe by its name, with or without `\pipe\` before it, in any case.
+    /// Opens a pipe by its name, with or without a leading `\pipe\`, in any case.
     ///
     /// # Errors
     /// STATUS_OBJECT_NAME_NOT_FOUND.
@@ -142,10 +151,11 @@ impl PipeServer {
         })
     }
 
-    /// Takes what a client writes; answers wait to be read.
+    /// Takes bytes that the client writes. Responses wait to be read.
     ///
     /// # Errors
-    /// STATUS_PIPE_DISCONNECTED once something came that is no RPC; STATUS_PIPE_BUSY while an answer waits.
+    /// STATUS_PIPE_DISCONNECTED after input that is not RPC; STATUS_PIPE_BUSY while a response
+    /// waits.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), NtStatus> {
         if self.disconnected {
             return Err(NtStatus::PIPE_DISCONNECTED);
@@ -178,7 +188,8 @@ impl PipeServer {
         Err(NtStatus::PIPE_DISCONNECTED)
     }
 
-    /// Reads from the answer: one fragment, or a part (STATUS_BUFFER_OVERFLOW), as pipes of messages do.
+    /// Reads one fragment of the response, or a part of it (STATUS_BUFFER_OVERFLOW), as message
+    /// pipes do.
     ///
     /// # Errors
     /// STATUS_PIPE_EMPTY, STATUS_PIPE_DISCONNECTED.
@@ -202,7 +213,7 @@ impl PipeServer {
         Ok((NtStatus::SUCCESS, bytes))
     }
 
-    /// FSCTL_PIPE_TRANSCEIVE ([MS-SMB2] 3.3.5.15.10): both at once.
+    /// Writes and reads at once: FSCTL_PIPE_TRANSCEIVE ([MS-SMB2] 3.3.5.15.10).
     ///
     /// # Errors
     /// As [`Self::write`] and [`Self::read`].
@@ -211,14 +222,14 @@ impl PipeServer {
         self.read(length_max)
     }
 
-    /// Bytes that can be read at once.
+    /// Returns the number of bytes that can be read at once.
     pub(crate) fn available(&self) -> usize {
         self.output
             .front()
             .map_or(0, |fragment| fragment.len() - self.read)
     }
 
-    /// QUERY_INFO of a pipe.
+    /// Answers QUERY_INFO for a pipe.
     ///
     /// # Errors
     /// STATUS_INVALID_INFO_CLASS, STATUS_INFO_LENGTH_MISMATCH.
@@ -229,7 +240,7 @@ impl PipeServer {
             Some(FileInfoClass::Standard) => FileStandardInformation {
                 allocation_size: u64::from(quota),
                 number_of_links: 1,
-                // Windows' pipes go when they are closed.
+                // Pipes disappear when they are closed, as in Windows.
                 delete_pending: true,
                 ..FileStandardInformation::default()
             }
@@ -239,8 +250,8 @@ impl PipeServer {
                 completion_mode: 0,
             }
             .to_bytes(),
-            // FilePipeLocalInformation ([MS-FSCC] 2.4.38): messages, full duplex, any number of instances, connected,
-            // the server's end.
+            // FilePipeLocalInformation ([MS-FSCC] 2.4.38): message type, full duplex, unlimited
+            // instances, connected, server end.
             Some(FileInfoClass::PipeLocal) => output_buffer::encoded(|w| {
                 for number in [1, 2, u32::MAX, 1, quota, available, quota, quota, 3, 1] {
                     w.u32(number);
@@ -252,7 +263,7 @@ impl PipeServer {
         output_buffer::truncated(bytes, fixed, length_max)
     }
 
-    /// One fragment; `None` breaks the pipe.
+    /// Takes one fragment. Returns `None` to disconnect the pipe.
     fn take(&mut self, fragment: &[u8]) -> Option<()> {
         if let Some(call_id) = Pdu::authenticated_bind(fragment) {
             let reject_reason = NAK_AUTHENTICATION;
@@ -268,7 +279,8 @@ impl PipeServer {
                 assoc_group_id,
                 ..
             } => {
-                // Fragments of less than everyone takes are not made (C706 12.6.3.1).
+                // Fragments are never shorter than the minimum that every client accepts (C706
+                // 12.6.3.1).
                 self.send_max = max_recv_frag.min(FRAGMENT_LEN_MAX);
                 self.bind(pdu.call_id, assoc_group_id, &contexts)
             }
@@ -311,7 +323,7 @@ impl PipeServer {
                 reason,
                 transfer_syntax: SyntaxId::new(0, 0, 0),
             };
-            // C706 12.6.3.1: 1, abstract syntax; 2, transfer syntaxes not supported.
+            // C706 12.6.3.1: 1 is an unsupported abstract syntax, 2 unsupported transfer syntaxes.
             results.push(if !has_interface {
                 refused(1)
             } else if !syntaxes.contains(&SyntaxId::NDR) {
@@ -328,7 +340,7 @@ impl PipeServer {
         let body = Body::BindAck {
             max_xmit_frag: FRAGMENT_LEN_MAX,
             max_recv_frag: FRAGMENT_LEN_MAX,
-            // A group of its own; 0 would be none.
+            // The client's association group, or a new one; 0 is invalid.
             assoc_group_id: assoc_group_id.max(1),
             secondary_address: self.service.address(),
             results,

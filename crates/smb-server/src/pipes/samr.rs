@@ -1,4 +1,5 @@
-//! `samr`: the server's own users, and BUILTIN's groups. A guest, or nobody, gets no handle, so it is told no names.
+//! The service `samr`: the server's own users and the BUILTIN groups. Guests and anonymous sessions
+//! get no handle, so they see no names.
 
 use ropeway_smb_wire::rpc::account::{Account, ContextHandle, Handles, SidKind};
 use ropeway_smb_wire::rpc::samr::{self, Call, Kind, User};
@@ -11,33 +12,33 @@ use super::PipeHost;
 use crate::accounts::{AccountSnapshot, BUILTIN_GROUPS, USERS_RID};
 use crate::sids::ALIAS_USERS_RID;
 
-/// What a handle stands for.
+/// What a handle refers to.
 enum SamObject {
     Server,
     Domain(SamDomain),
     User(User),
 }
 
-/// The domains that there are.
+/// The domains of the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SamDomain {
     /// The server's own users.
     Machine,
-    /// Everybody's groups.
+    /// The BUILTIN groups.
     Builtin,
 }
 
-/// What a client has opened.
+/// State of one client.
 #[derive(Default)]
 pub(super) struct Samr {
     handles: Handles<SamObject>,
 }
 
 impl Samr {
-    /// The results of a call.
+    /// Executes a call.
     ///
     /// # Errors
-    /// The status of a fault: a handle that was not given out, or that stands for something else.
+    /// The status of a fault: the handle is not open, or refers to something else.
     pub(super) fn answer(&mut self, host: &PipeHost, call: &Call) -> Result<Vec<u8>, u32> {
         Ok(match call {
             Call::Connect => {
@@ -99,7 +100,7 @@ impl Samr {
         }
     }
 
-    /// A handle of what is there, or `missing`.
+    /// Opens a handle for an object, or returns the status `missing`.
     fn open(&mut self, what: Option<SamObject>, missing: NtStatus) -> Vec<u8> {
         let Some(what) = what else {
             return samr::handle(ContextHandle::default(), missing);
@@ -132,7 +133,7 @@ impl Samr {
     }
 }
 
-/// The users of a domain, sorted by name.
+/// Returns the users of a domain, sorted by name.
 fn users(accounts: &AccountSnapshot<'_>, which: SamDomain) -> Vec<User> {
     if which == SamDomain::Builtin {
         return Vec::new();
@@ -147,7 +148,7 @@ fn users(accounts: &AccountSnapshot<'_>, which: SamDomain) -> Vec<User> {
     users
 }
 
-/// A call that asks about a domain.
+/// Executes a call about a domain.
 fn of_domain(host: &PipeHost, which: SamDomain, call: &Call) -> Vec<u8> {
     let accounts = host.names.snapshot();
     let domain = match which {
@@ -187,7 +188,7 @@ fn of_domain(host: &PipeHost, which: SamDomain, call: &Call) -> Vec<u8> {
             count_max,
             ..
         } => samr::display_users(*class, &users(&accounts, which), *index, *count_max),
-        // Of BUILTIN's groups, all users are in one, and in no other.
+        // All users are in one BUILTIN group and in no other.
         Call::AliasMembership(_, sids) if which == SamDomain::Builtin => {
             let is_user = |sid: &Sid| {
                 let account = accounts.by_sid(sid);

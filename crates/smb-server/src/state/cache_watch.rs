@@ -1,4 +1,5 @@
-//! Watches of the files that clients may cache: each file is watched once, however often it is open.
+//! Watches for the files that clients may cache. Each file is watched once, however often it is
+//! open.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -11,11 +12,11 @@ use ropeway_vfs::store::Node;
 /// Volume and index of a file.
 type Id = (u64, u64);
 
-/// Files that clients may cache: each is watched once, however often it is open.
+/// The watched files, with the number of opens that need each watch.
 #[derive(Debug, Default)]
 pub(crate) struct CacheWatches(Mutex<HashMap<Id, (usize, Watching)>>);
 
-/// As long as it lives, changes of a file by others are heard of.
+/// Keeps a file watched while it lives.
 #[derive(Debug)]
 pub(crate) struct CacheWatch {
     caches: Arc<CacheWatches>,
@@ -23,20 +24,24 @@ pub(crate) struct CacheWatch {
 }
 
 impl CacheWatches {
-    /// Watches a file before a client may cache it; `None` where that cannot be, and then nothing of it may be cached.
+    /// Watches a file before a client may cache it. Returns `None` if that is impossible; then no
+    /// client may cache it.
     pub(crate) fn watch(self: &Arc<Self>, file: &FileKey, node: &dyn Node) -> Option<CacheWatch> {
         let id = (file.share_volume, file.index);
         let guard = || CacheWatch {
             caches: Arc::clone(self),
             id,
         };
-        if self.take_part(id) {
+        if self.add_user(id) {
             return Some(guard());
         }
-        // System calls: not under the lock. Two at once both watch, and one of them for nothing.
+        // Watching makes system calls, so not under the lock. If two threads watch at once, one
+        // watch is dropped.
         let watching = node
             .watch(false)
-            .inspect_err(|error| tracing::debug!(%error, "not watched, so not cached"))
+            .inspect_err(
+                |error| tracing::debug!(%error, "the file cannot be watched, so clients may not cache it"),
+            )
             .ok()?;
         let mut needless = None;
         {
@@ -53,7 +58,7 @@ impl CacheWatches {
         Some(guard())
     }
 
-    fn take_part(&self, id: Id) -> bool {
+    fn add_user(&self, id: Id) -> bool {
         let mut table = self.0.lock();
         let Some((count, _)) = table.get_mut(&id) else {
             return false;

@@ -1,4 +1,4 @@
-//! How other threads reach the one that serves a connection.
+//! Messages from other threads to the thread of a connection.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -15,31 +15,31 @@ use ropeway_smb_wire::change_notify::FileNotifyInformation;
 use ropeway_smb_wire::oplock_break::BreakNotification;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Something for a connection.
+/// A message to a connection.
 pub(crate) enum Message {
-    /// What a request waited for has come: execute it again.
+    /// What a request waited for has happened: execute it again.
     Retry(u64),
-    /// A folder has changed, or is no longer watched.
+    /// A watched folder has changed or is no longer watched.
     ChangeNotify(u64, NtStatus, Vec<FileNotifyInformation>),
-    /// An oplock or lease is to be given up.
+    /// A break notification for an oplock or lease.
     Break(SessionId, BreakNotification),
-    /// A request was executed elsewhere: its reply, and the buffer that it came in.
+    /// A worker has executed a request: the response, and the buffer of the request.
     JobDone(u64, ReplyFrame, Option<Vec<u8>>),
     /// A session ended on another connection.
     SessionEnded(SessionId),
-    /// The server stops, or the connection is not wanted any more.
+    /// End the connection: the server stops, or a job of it panicked.
     Stop,
-    /// End the connection for a newer one, unless somebody has logged in meanwhile.
+    /// End the connection to make room for a newer one, unless it has a login by now.
     Evict,
 }
 
-/// Messages for one connection. Bounded by what its own requests, opens and sessions can cause.
+/// Messages to one connection. Its own requests, opens and sessions bound their number.
 pub(crate) struct Mailbox {
     queue: Mutex<VecDeque<Message>>,
     wake: OwnedFd,
-    /// The client.
+    /// Address of the client.
     pub(crate) client: IpAddr,
-    /// Time of the connection's last request by the server's clock, in milliseconds.
+    /// Time of the last request by the server's clock, in milliseconds.
     used_ms: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ impl Mailbox {
         })
     }
 
-    /// Notes the time of a request.
+    /// Records the time of a request.
     pub(crate) fn used(&self, now: Duration) {
         self.used_ms.store(millis(now), Ordering::Relaxed);
     }
@@ -67,7 +67,7 @@ impl Mailbox {
         self.queue.lock()
     }
 
-    /// Leaves a message and wakes the owner.
+    /// Queues a message and wakes the thread.
     pub(crate) fn send(&self, message: Message) {
         let was_empty = {
             let mut queue = self.lock();
@@ -75,28 +75,29 @@ impl Mailbox {
             queue.len() == 1
         };
         if was_empty {
-            // Fails only when the counter is full, and then the owner is woken anyway.
+            // This fails only if the counter is full, and then the thread is woken anyway.
             _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         }
     }
 
-    /// The oldest message.
+    /// Takes the oldest message.
     pub(crate) fn take(&self) -> Option<Message> {
         self.lock().pop_front()
     }
 
-    /// Takes back the wake-up, before the queue is emptied.
+    /// Resets the wake-up before the queue is emptied.
     pub(crate) fn clear(&self) {
         _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
     }
 
-    /// What is readable when there are messages.
+    /// Returns the descriptor that is readable while there are messages.
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 }
 
-/// Brings a job's reply to the connection. Without one, because the job panicked, the connection ends.
+/// Sends a job's response to the connection. If it is dropped instead, because the job panicked,
+/// the connection ends.
 pub(crate) struct JobReply {
     number: u64,
     mailbox: Arc<Mailbox>,

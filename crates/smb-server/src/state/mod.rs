@@ -1,4 +1,6 @@
-//! What all connections of a server share.
+//! State that all connections of a server share: tables, settings and counters.
+//!
+//! Locks are held for single calls and never over I/O.
 
 pub(crate) mod cache_watch;
 pub(crate) mod mailbox;
@@ -37,82 +39,83 @@ use posix_locks::PosixLocks;
 use unsent::UnsentBytes;
 use workers::WorkerPool;
 
-/// Locks for appending, shared by many files (a guess: threads of a server and some).
+/// Number of locks for appending; several files share one (a guess: the threads of a server and
+/// some).
 const APPEND_LOCKS: usize = 64;
 
-/// The heart of a server: tables and settings.
+/// Tables, settings and counters of a server.
 pub(crate) struct SharedState {
     pub(crate) config: Arc<Config>,
     pub(crate) name: String,
-    /// By index, which trees and the hub know them by; a share that is no more leaves a gap.
+    /// Shares by the index that trees and the hub know them by. A removed share leaves a gap.
     pub(crate) shares: RwLock<Vec<Option<Arc<Share>>>>,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) workers: WorkerPool,
     pub(crate) counters: Counters,
     pub(crate) accounts: AccountNames,
     pub(crate) audit: Option<Arc<dyn Audit>>,
-    /// Gives the system back what was freed.
+    /// Returns freed memory to the system.
     pub(crate) release_memory: Option<fn()>,
     pub(crate) login_timeout: Duration,
-    /// Answers that clients have not taken.
+    /// Response bytes that clients have not received.
     pub(crate) unsent: Arc<UnsentBytes>,
-    /// For clients to take something of them.
+    /// Time for clients to receive something of them.
     pub(crate) send_timeout: Duration,
-    /// Changes the answers.
+    /// Changes the responses.
     #[cfg(feature = "fuzzing")]
     pub(crate) reply_mutator: Option<Arc<dyn crate::fuzzing::reply_mutator::ReplyMutator>>,
-    /// What is watched because clients may cache it.
+    /// Watches of files that clients may cache.
     pub(crate) cache_watches: Arc<CacheWatches>,
-    /// Locks that local programs see.
+    /// Serialization of POSIX locks.
     pub(crate) posix_locks: PosixLocks,
-    /// Wakes who waits for the hub's timers.
+    /// Wakes the thread that waits for the hub's timers.
     timer: OwnedFd,
     sessions: Mutex<Sessions>,
     tokens: Mutex<HashMap<SessionId, Login>>,
     hub: Mutex<Hub>,
     handles: RwLock<HashMap<u64, Handle>>,
     mailboxes: Mutex<HashMap<ConnectionId, Arc<Mailbox>>>,
-    /// Where a file ends is looked at and written by one at a time of those who may only append.
+    /// Serializes appends, which compare the offset with the length before they write.
     appends: [Mutex<()>; APPEND_LOCKS],
     started: Instant,
 }
 
-/// Who is logged in in a session, and since when.
+/// User of a session and time of the login.
 struct Login {
     token: Arc<Token>,
     /// By the server's clock.
     since: Duration,
 }
 
-/// Counts since the server started, for metrics.
+/// Counters since the start of the server, for metrics.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connections taken.
+    /// Accepted connections.
     pub connections: AtomicU64,
-    /// Connections that are open.
+    /// Open connections.
     pub connections_open: AtomicU64,
-    /// Logins that succeeded.
+    /// Successful logins.
     pub logins: AtomicU64,
-    /// Logins that failed.
+    /// Failed logins.
     pub logins_failed: AtomicU64,
-    /// Requests executed.
+    /// Executed requests.
     pub requests: AtomicU64,
-    /// Bytes read by clients.
+    /// Bytes that clients read.
     pub bytes_read: AtomicU64,
-    /// Bytes written by clients.
+    /// Bytes that clients wrote.
     pub bytes_written: AtomicU64,
 }
 
 impl Counters {
-    /// One more, or some.
+    /// Adds to a counter.
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 }
 
 impl SharedState {
-    /// Creates the state of a server with these options. `addresses`: where it listens; `timer`: an
-    /// eventfd that wakes the thread which waits for the hub's timers.
+    /// Creates the state of a server that listens on `addresses`. `timer` is an eventfd that wakes
+    /// the thread which waits for the hub's timers.
     pub(crate) fn new(options: ServerOptions, addresses: Vec<SocketAddr>, timer: OwnedFd) -> Self {
         let netbios = options.config.names.netbios_computer.clone();
         let shares = options.shares.into_iter().map(|share| Some(Arc::new(share)));
@@ -156,28 +159,28 @@ impl SharedState {
         self.hub.lock()
     }
 
-    /// Returns the time since the server started: the hub's clock.
+    /// Returns the time since the server started, which is the hub's clock.
     pub(crate) fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The hub has a timer that may be due earlier than those before.
+    /// Announces that a timer of the hub may be due earlier than before.
     pub(crate) fn wake_timer(&self) {
-        // Fails only when the counter is full, and then it is noticed anyway.
+        // This fails only if the counter is full, and then the thread is woken anyway.
         _ = rustix::io::write(&self.timer, &1_u64.to_ne_bytes());
     }
 
-    /// What is readable after [`Self::nudge`], until [`Self::was_nudged`].
+    /// Returns the descriptor that is readable from [`Self::wake_timer`] to [`Self::clear_timer`].
     pub(crate) fn timer_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
 
-    /// Takes back the wake-up, before the timers are looked at.
+    /// Resets the wake-up before the timers are read.
     pub(crate) fn clear_timer(&self) {
         _ = rustix::io::read(&self.timer, &mut [0_u8; 8]);
     }
 
-    /// The wall clock.
+    /// Returns the wall-clock time.
     pub(crate) fn wall_time() -> FileTime {
         let now = unix_now();
         FileTime::from_unix(now.0, now.1)
@@ -188,7 +191,7 @@ impl SharedState {
         shares.get(index as usize).cloned().flatten()
     }
 
-    /// The share of that name, and its index.
+    /// Returns the share with this name, and its index.
     pub(crate) fn find_share(&self, name: &str) -> Option<(u32, Arc<Share>)> {
         let shares = self.shares.read();
         let mut shares = (0..).zip(shares.iter());
@@ -198,13 +201,13 @@ impl SharedState {
         })
     }
 
-    /// All shares there are.
+    /// Returns all shares.
     pub(crate) fn all_shares(&self) -> Vec<Arc<Share>> {
         let shares = self.shares.read();
         shares.iter().flatten().cloned().collect()
     }
 
-    /// The shares of which that holds, by index.
+    /// Returns the indexes of the shares that match.
     pub(crate) fn share_indices(&self, is_it: impl Fn(&Share) -> bool) -> Vec<u32> {
         let shares = self.shares.read();
         let shares = (0..).zip(shares.iter());
@@ -214,7 +217,8 @@ impl SharedState {
             .collect()
     }
 
-    /// Other shares from now on. A share that stays keeps its index, so trees of it go on, with its new settings.
+    /// Replaces the shares. A share that keeps its name keeps its index, so its trees continue with
+    /// the new settings.
     pub(crate) fn set_shares(&self, new: Vec<Share>) {
         let mut shares = self.shares.write();
         let mut old = std::mem::take(&mut *shares);
@@ -232,8 +236,6 @@ impl SharedState {
         }
     }
 
-    // Opens.
-
     pub(crate) fn handle(&self, id: u64) -> Option<Handle> {
         self.handles.read().get(&id).cloned()
     }
@@ -246,7 +248,7 @@ impl SharedState {
         self.handles.write().remove(&id)
     }
 
-    /// Taken by whoever may only append to a file, while it does.
+    /// Locks a file for an append.
     pub(crate) fn appending(&self, file: &FileKey) -> MutexGuard<'_, ()> {
         self.appends[file.index as usize % APPEND_LOCKS].lock()
     }
@@ -255,7 +257,7 @@ impl SharedState {
         self.handles.read().len()
     }
 
-    /// Forgets the pipes of a session, or of a tree of it.
+    /// Drops the pipes of a session, or of one tree of it.
     pub(crate) fn drop_pipes(&self, session: u64, tree: Option<u32>) {
         let mut handles = self.handles.write();
         handles.retain(|_, handle| match handle {
@@ -264,14 +266,12 @@ impl SharedState {
         });
     }
 
-    // Who is logged in.
-
     pub(crate) fn token(&self, session: SessionId) -> Option<Arc<Token>> {
         let tokens = self.tokens.lock();
         tokens.get(&session).map(|login| Arc::clone(&login.token))
     }
 
-    /// Who is logged in in a session, and the SIDs that it has beside those that every user has.
+    /// Records the user of a session, with its SIDs beyond those that every user has.
     pub(crate) fn add_token(&self, session: &Session, held: Vec<Sid>) {
         let name = match &session.identity {
             Identity::Anonymous => None,
@@ -293,8 +293,6 @@ impl SharedState {
         self.tokens.lock().remove(&session);
     }
 
-    // Mail.
-
     pub(crate) fn add_mailbox(&self, connection: ConnectionId, mailbox: Arc<Mailbox>) {
         self.mailboxes.lock().insert(connection, mailbox);
     }
@@ -311,10 +309,10 @@ impl SharedState {
         })
     }
 
-    /// What IPC$ tells of this server to a user.
+    /// Returns what the pipes of IPC$ tell a user about this server.
     pub(crate) fn pipe_host(self: &Arc<Self>, token: &Token) -> Arc<PipeHost> {
         let shares = self.all_shares();
-        // A pipe that is open belongs to the tables itself.
+        // The tables own the open pipes, so a strong reference would be a cycle.
         let shared = Arc::downgrade(self);
         Arc::new(PipeHost {
             name: self.name.clone(),
@@ -333,7 +331,7 @@ impl SharedState {
         })
     }
 
-    /// The sessions of a user.
+    /// Returns the sessions of a user.
     fn sessions_of(&self, user: &str) -> Vec<SessionInfo> {
         let asked = Text::from(user);
         let mut logins: Vec<(SessionId, Duration)> = {
@@ -369,13 +367,13 @@ impl SharedState {
         logins.into_iter().filter_map(info).collect()
     }
 
-    /// A name that begins with a dot, where those are hidden.
+    /// Whether the name of an open begins with a dot and such names are hidden.
     pub(crate) fn is_hidden(open: &Open) -> bool {
         let name = open.path().file_name();
         open.share.hide_dot_files && name.is_some_and(|name| name.as_bytes().starts_with(b"."))
     }
 
-    /// The index of a share.
+    /// Returns the index of a share.
     pub(crate) fn share_index(&self, share: &Arc<Share>) -> Option<u32> {
         let shares = self.shares.read();
         let is_it =
@@ -384,7 +382,7 @@ impl SharedState {
         u32::try_from(index).ok()
     }
 
-    /// Every connection is told to end.
+    /// Asks every connection to end.
     pub(crate) fn stop_all(&self) {
         for mailbox in self.mailboxes.lock().values() {
             mailbox.send(Message::Stop);
@@ -398,7 +396,7 @@ impl SharedState {
     }
 }
 
-/// Seconds and nanoseconds since 1970.
+/// Returns seconds and nanoseconds since 1970.
 fn unix_now() -> (i64, u32) {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! An open file as the operations see it.
+//! Open files and pipes as the operations see them.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -17,67 +17,69 @@ use crate::share::Share;
 use crate::state::cache_watch::CacheWatch;
 use crate::state::scan::Scan;
 
-/// An open file, folder, link or stream. What spans opens (share modes, leases, locks, pending deletion) is the hub's.
+/// An open file, folder, link or stream. The hub keeps what spans opens: share modes, leases,
+/// locks, pending deletions.
 pub(crate) struct Open {
-    /// The hub's number; both halves of the file id on the wire.
+    /// The hub's number, which is both halves of the file id on the wire.
     pub(crate) id: u64,
-    /// Whose it is; a durable handle may come to another session of the same user.
+    /// The session it belongs to. A durable open may move to another session of the same user.
     pub(crate) session: AtomicU64,
-    /// The tree that it was opened in.
+    /// The tree it was opened in.
     pub(crate) tree: AtomicU32,
-    /// Where it lies.
+    /// The share it is in.
     pub(crate) share: Arc<Share>,
-    /// What the hub knows the file by.
+    /// The hub's key of the file.
     pub(crate) file: FileKey,
-    /// What it is.
+    /// The open node.
     pub(crate) node: Arc<dyn Node>,
-    /// The file whose stream `node` is, if it is one.
+    /// The file that `node` is a stream of, if it is one.
     pub(crate) base: Option<Arc<dyn Node>>,
-    /// The named stream that `node` is, if it is one.
+    /// The name of the stream, if `node` is one.
     pub(crate) stream: Option<Name>,
-    /// A folder.
+    /// Whether it is a folder.
     pub(crate) directory: bool,
-    /// What was granted.
+    /// The granted access.
     pub(crate) access: AccessMask,
-    /// How it was opened.
+    /// The options of the CREATE.
     pub(crate) options: CreateOptions,
-    /// What opening it did.
+    /// What the CREATE did.
     pub(crate) action: CreateAction,
-    /// Path as on disk; renames change it.
+    /// Path on disk; renames change it.
     pub(crate) path: Mutex<RelPath>,
-    /// `CurrentByteOffset`; kept for clients, used by nobody ([MS-FSCC] 2.4.40).
+    /// `CurrentByteOffset`. Clients may read it; the server does not use it ([MS-FSCC] 2.4.40).
     pub(crate) position: AtomicU64,
-    /// The listing under way, if it is a folder that is being listed.
+    /// The listing in progress, for a folder.
     pub(crate) scan: Mutex<Option<Scan>>,
-    /// What only questions about it and changes of it need; [`Default`] at first.
+    /// State for queries and changes; [`Default`] at first.
     pub(crate) state: OpenState,
 }
 
-/// What an open remembers between requests beside its position.
+/// State of an open that lasts from request to request.
 #[derive(Debug)]
 pub(crate) struct OpenState {
-    /// `Mode` as set ([MS-FSCC] 2.4.31); [`OpenState::MODE_OF_OPTIONS`] until then.
+    /// `Mode` as set ([MS-FSCC] 2.4.31), or [`OpenState::MODE_OF_OPTIONS`].
     pub(crate) mode: AtomicU32,
-    /// The extended attribute that the next listing of them begins with.
+    /// Index of the extended attribute that the next listing of them begins with.
     pub(crate) ea_index: AtomicU32,
-    /// Which times operations through this open do not change any more: bits of `set_file`.
+    /// Times that operations through this open no longer change: bits of `set_file`.
     pub(crate) frozen: AtomicU8,
-    /// What those times are.
+    /// The values of these times.
     pub(crate) frozen_times: Mutex<NodeChange>,
-    /// Changes by others are heard of, as the client was let cache the file.
+    /// Watch for changes by local programs, while the client may cache the file.
     pub(crate) caching: OnceLock<CacheWatch>,
-    /// Changes by others in the folder are heard of, as the client watches it; `None` inside where they cannot be.
+    /// Watch for changes by local programs in the folder, while the client watches it; `None`
+    /// inside if that is impossible.
     pub(crate) watching: OnceLock<Option<Watching>>,
-    /// Whether what is read is worth compressing.
+    /// Decides whether data are worth compressing.
     pub(crate) sampler: CompressionSampler,
-    /// It has locks that local programs see, or may have.
+    /// Whether the open has, or may have, POSIX locks.
     pub(crate) posix_locks: AtomicBool,
-    /// The symbolic link that took the place of the node, by this open.
+    /// Identity of the symbolic link that replaced the node through this open.
     pub(crate) replaced: OnceLock<FileId>,
 }
 
 impl OpenState {
-    /// `mode`: what the options of CREATE say.
+    /// `mode` is what the options of CREATE say.
     pub(crate) const MODE_OF_OPTIONS: u32 = u32::MAX;
 }
 
@@ -107,7 +109,7 @@ pub(crate) struct PipeOpen {
     pub(crate) server: Mutex<PipeServer>,
 }
 
-/// What a file id stands for.
+/// What a file id refers to.
 #[derive(Clone)]
 pub(crate) enum Handle {
     File(Arc<Open>),
@@ -134,12 +136,13 @@ impl Handle {
 }
 
 impl Open {
-    /// What the hub knows it by.
+    /// Returns the hub's number.
     pub(crate) fn hub_id(&self) -> OpenId {
         OpenId::new(self.id)
     }
 
-    /// Which node has its name, unless a local program has changed that: the one that was opened, or the link made of it.
+    /// Returns the identity of the node that should have the name: the opened one, or the link that
+    /// replaced it. A local program may have changed that.
     pub(crate) fn named_node(&self) -> FileId {
         self.state.replaced.get().copied().unwrap_or(FileId {
             volume: self.file.share_volume,
@@ -147,18 +150,18 @@ impl Open {
         })
     }
 
-    /// It is this tree's now, of this session.
+    /// Moves the open to a tree of a session.
     pub(crate) fn set_owner(&self, session: SessionId, tree: TreeId) {
         self.session.store(session.0, Ordering::Relaxed);
         self.tree.store(tree.0, Ordering::Relaxed);
     }
 
-    /// Where it lies now.
+    /// Returns the current path.
     pub(crate) fn path(&self) -> RelPath {
         self.path.lock().clone()
     }
 
-    /// It lies elsewhere now.
+    /// Sets the path after a rename.
     pub(crate) fn set_path(&self, path: RelPath) {
         *self.path.lock() = path;
     }

@@ -1,4 +1,4 @@
-//! Which files have requests that change their POSIX locks, and which volumes have no such locks.
+//! Serialization of requests that change POSIX locks, and the volumes that have no such locks.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use ropeway_smb_proto::server::hub::FileKey;
 
 use crate::state::open::Open;
 
-/// One request at a time for each file, and for those that share its place (a guess: threads of a server and some).
+/// Number of locks; several files share one (a guess: the threads of a server and some).
 const FILE_LOCKS: usize = 64;
-/// Volumes without such locks that are told of.
+/// Maximum number of volumes that are reported.
 const WARNED_MAX: usize = 64;
 
-/// Locks that local programs see.
+/// Serializes changes of POSIX locks.
 #[derive(Debug)]
 pub(crate) struct PosixLocks {
     pub(crate) enabled: bool,
     files: [Mutex<()>; FILE_LOCKS],
-    /// Volumes without, each told of once.
+    /// Volumes without POSIX locks that were reported.
     warned: Mutex<BTreeSet<u64>>,
 }
 
@@ -30,13 +30,13 @@ impl PosixLocks {
         }
     }
 
-    /// Taken before the hub, and kept while locks of the file change.
+    /// Locks a file while its locks change. Taken before the hub's mutex.
     pub(crate) fn serialize(&self, file: &FileKey) -> MutexGuard<'_, ()> {
         let place = &self.files[file.index as usize % FILE_LOCKS];
         place.lock()
     }
 
-    /// Tells of a volume without such locks, once.
+    /// Logs once for each volume that it has no POSIX locks.
     pub(crate) fn warn_once(&self, open: &Open) {
         let mut warned = self.warned.lock();
         if warned.len() < WARNED_MAX && warned.insert(open.file.share_volume) {
@@ -44,12 +44,12 @@ impl PosixLocks {
             tracing::warn!(
                 share = open.share.name,
                 path = %open.path(),
-                "the file system has no locks that local programs would see: only clients see those of clients"
+                "the file system has no POSIX locks: local programs do not see the locks of clients"
             );
         }
     }
 
-    /// Number of volumes that were reported.
+    /// Returns the number of volumes that were reported.
     #[cfg(test)]
     pub(crate) fn warned_volumes(&self) -> usize {
         self.warned.lock().len()

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of answers that clients have not taken yet, of all connections together.
+/// Number of response bytes that clients have not received yet, of all connections together.
 pub(crate) struct UnsentBytes {
     bytes: AtomicUsize,
     max: usize,
@@ -20,17 +20,17 @@ impl UnsentBytes {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether there are too many.
+    /// Whether the limit is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes() >= self.max
     }
 
-    /// Counts bytes that wait from now on.
+    /// Adds bytes that wait from now on.
     pub(crate) fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes that were sent or dropped.
+    /// Subtracts bytes that were sent or dropped.
     pub(crate) fn remove(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }

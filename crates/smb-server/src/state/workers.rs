@@ -1,5 +1,5 @@
-//! Threads for what may wait for a device: reads of what is not cached, big writes, flushes. The connections' own threads
-//! go on meanwhile.
+//! Worker threads for requests that may wait for a device: reads that are not cached, large writes,
+//! flushes. The threads of the connections continue meanwhile.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 /// A piece of work.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads and what they have to do. The queue is bounded by what connections may have under way.
+/// Worker threads and their queue. The limits for jobs of a connection bound the queue.
 pub(crate) struct WorkerPool {
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -39,7 +39,7 @@ impl Queue {
         loop {
             if let Some(job) = state.queue.pop_front() {
                 drop(state);
-                // A job that panics is reported by the panic; the thread goes on with others.
+                // The panic itself reports the job; the thread continues with others.
                 _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
             } else if state.stopped {
@@ -54,7 +54,7 @@ impl Queue {
 }
 
 impl WorkerPool {
-    /// Threads are started when there is work for them, `threads_max` at most.
+    /// Creates a pool without threads. It starts up to `threads_max` when there is work.
     pub(crate) fn new(threads_max: usize) -> Self {
         Self {
             queue: Arc::new(Queue {
@@ -66,7 +66,7 @@ impl WorkerPool {
         }
     }
 
-    /// Has a job done.
+    /// Queues a job.
     pub(crate) fn run(&self, job: Job) {
         let starved = {
             let mut state = self.queue.lock();
@@ -86,7 +86,7 @@ impl WorkerPool {
             let thread = std::thread::Builder::new().name("smb-io".to_owned());
             match thread.spawn(move || queue.run()) {
                 Ok(thread) => threads.push(thread),
-                // Those that there are do it; without any, here and now.
+                // Existing threads take the job. Without any, this thread executes it.
                 Err(_) if threads.is_empty() => {
                     let next = || self.queue.lock().queue.pop_front();
                     while let Some(job) = next() {
@@ -100,13 +100,13 @@ impl WorkerPool {
 }
 
 impl Drop for WorkerPool {
-    /// What is queued is still done.
+    /// Executes the queued jobs before it returns.
     fn drop(&mut self) {
         self.queue.lock().stopped = true;
         self.queue.work.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            // A job that panicked has been reported by the panic itself.
+            // The panic itself has reported the job.
             _ = thread.join();
         }
     }

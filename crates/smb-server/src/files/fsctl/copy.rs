@@ -1,4 +1,4 @@
-//! Copies on the server, between two opens ([MS-SMB2] 3.3.5.15.6; [MS-FSCC] 2.3.7).
+//! Copies on the server between two opens ([MS-SMB2] 3.3.5.15.6; [MS-FSCC] 2.3.7).
 
 use std::sync::Arc;
 
@@ -16,37 +16,42 @@ use crate::files::output_buffer::OutputResult;
 use crate::files::{attributes, set_file};
 use crate::state::open::Open;
 
-/// Windows' bounds ([MS-SMB2] 3.3.3, ServerSideCopy…): chunks of a request, bytes of a chunk, bytes of a request.
+/// Limits of Windows ([MS-SMB2] 3.3.3, ServerSideCopy…): chunks of a request, bytes of a chunk,
+/// bytes of a request.
 const LIMITS: CopyChunkResponse = CopyChunkResponse {
     chunks_written: 256,
     chunk_bytes_written: 1 << 20,
     total_bytes_written: 16 << 20,
 };
-/// Bytes of the answer.
+/// Length of the response in bytes.
 const RESPONSE_LEN: usize = 12;
 
-/// What a copy depends on beside the target.
+/// What a copy depends on besides the target.
 pub(crate) struct CopyView<'a> {
-    /// The open of a resume key, if this session may use it.
+    /// Returns the open of a resume key, if this session may use it.
     pub(crate) source: &'a dyn Fn(&ResumeKey) -> Option<Arc<Open>>,
     /// See [`Locked`].
     pub(crate) locked: Locked<'a>,
-    /// The client is a Mac that was offered OSX_COPYFILE: no chunks are the whole file, streams and all.
+    /// Whether the client is a Mac that was offered OSX_COPYFILE. Then a copy without chunks is one
+    /// of the whole file with its streams.
     pub(crate) apple: bool,
 }
 
-/// The number of the open that a resume key names; whether the asker may use it is the caller's to check.
+/// Returns the number of the open that a resume key refers to. The caller checks that the client
+/// may use it.
 pub(crate) fn resume_id(key: &ResumeKey) -> u64 {
     let mut id = [0; 8];
     id.copy_from_slice(&key.0[..8]);
     u64::from_le_bytes(id)
 }
 
-/// FSCTL_SRV_COPYCHUNK and FSCTL_SRV_COPYCHUNK_WRITE, sent to the target. The answer may carry an error status *and*
-/// data: the bounds with STATUS_INVALID_PARAMETER, else how far it came.
+/// Executes FSCTL_SRV_COPYCHUNK or FSCTL_SRV_COPYCHUNK_WRITE, sent to the target. The response may
+/// have an error status *and* data: the limits with STATUS_INVALID_PARAMETER, otherwise the
+/// progress.
 ///
 /// # Errors
-/// STATUS_OBJECT_NAME_NOT_FOUND (no such source), STATUS_ACCESS_DENIED, STATUS_INVALID_PARAMETER, all without data.
+/// STATUS_OBJECT_NAME_NOT_FOUND (no such source), STATUS_ACCESS_DENIED, STATUS_INVALID_PARAMETER,
+/// all without data.
 pub(crate) fn copy_chunks(
     target: &Open,
     code: CtlCode,
@@ -128,7 +133,7 @@ fn copy_chunk(
     {
         return Err(NtStatus::FILE_LOCK_CONFLICT);
     }
-    // Asked each time: the chunks before may have made it longer.
+    // Read for each chunk: earlier chunks may have made the file longer.
     if chunk.source_offset + length > stored(source.node.stat())?.size {
         return Err(NtStatus::INVALID_VIEW_SIZE);
     }
@@ -143,7 +148,7 @@ fn copy_chunk(
     Ok(())
 }
 
-/// Copies; fewer bytes at the source's end.
+/// Copies a range; fewer bytes at the source's end. Returns their number.
 fn copy_range(
     source: &Open,
     target: &Open,
@@ -171,13 +176,13 @@ fn copy_range(
     Ok(copied)
 }
 
-/// Whether two opens are of the same content.
+/// Whether two opens have the same content.
 fn is_same(a: &Open, b: &Open) -> Result<bool, NtStatus> {
     Ok(a.stream == b.stream && stored(a.node.stat())?.id == stored(b.node.stat())?.id)
 }
 
-/// Within one file, all of the source is read before the target is written, as Windows does (smb2.ioctl); a chunk has
-/// 1 MiB at most.
+/// Copies within one file as Windows does: reads the whole source before writing (smb2.ioctl). A
+/// chunk has at most 1 MiB.
 fn copy_overlapping(
     source: &Open,
     target: &Open,
@@ -192,7 +197,8 @@ fn copy_overlapping(
     Ok(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
-/// Apple's copyfile: the content and all named streams; attributes and times come by SET_INFO.
+/// Executes Apple's copyfile: content and all named streams. SET_INFO transfers attributes and
+/// times.
 fn copy_whole(source: &Open, target: &Open, view: &CopyView<'_>) -> Result<(), NtStatus> {
     if is_same(source, target)? {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -234,12 +240,13 @@ fn copy_whole(source: &Open, target: &Open, view: &CopyView<'_>) -> Result<(), N
     Ok(())
 }
 
-/// FSCTL_DUPLICATE_EXTENTS_TO_FILE, sent to the target ([MS-FSA] 2.1.5.10.4). `source`: the open of an id, if this
-/// session may use it.
+/// Executes FSCTL_DUPLICATE_EXTENTS_TO_FILE, sent to the target ([MS-FSA] 2.1.5.10.4). `source`
+/// returns the open of an id, if this session may use it.
 ///
 /// # Errors
-/// STATUS_INVALID_PARAMETER, STATUS_INVALID_HANDLE (no such source), STATUS_ACCESS_DENIED, STATUS_NOT_SUPPORTED for
-/// ranges that are not there, STATUS_FILE_LOCK_CONFLICT, and what the store says.
+/// STATUS_INVALID_PARAMETER, STATUS_INVALID_HANDLE (no such source), STATUS_ACCESS_DENIED,
+/// STATUS_NOT_SUPPORTED for ranges that do not exist, STATUS_FILE_LOCK_CONFLICT, and errors of the
+/// store.
 pub(crate) fn duplicate_extents(
     target: &Open,
     input: &[u8],

@@ -1,7 +1,8 @@
-//! IOCTL on files ([MS-SMB2] 3.3.5.15, [MS-FSCC] 2.3): what needs one open or two, and no connection.
+//! FSCTLs ([MS-SMB2] 3.3.5.15, [MS-FSCC] 2.3) that need one open or two, and no connection.
 //!
 //! ```text
-//! mod.rs      one open: sparse files, ranges, compression, object identifiers, resume keys; no open: interfaces, …
+//! mod.rs      one open: sparse files, ranges, compression, object ids, resume keys;
+//!             no open: interfaces, VALIDATE_NEGOTIATE_INFO
 //! copy.rs     two opens: COPYCHUNK, DUPLICATE_EXTENTS
 //! reparse.rs  symbolic links
 //! ```
@@ -26,24 +27,24 @@ use crate::state::open::Open;
 
 pub(crate) use copy::{CopyView, copy_chunks, duplicate_extents, resume_id};
 
-/// Bytes of a file that are read or written by a control.
+/// A range of a file that an FSCTL reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// First byte.
+    /// Offset of the first byte.
     pub(crate) offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) length: u64,
-    /// They are written, else read.
+    /// Whether the range is written.
     pub(crate) write: bool,
 }
 
-/// Whether a byte-range lock of somebody else stands in the way; the hub knows.
+/// Whether a byte-range lock of another open or program prevents access to a range.
 pub(crate) type Locked<'a> = &'a dyn Fn(&Open, Range) -> bool;
 
-/// Answers a control of one open.
+/// Executes an FSCTL for one open.
 ///
 /// # Errors
-/// STATUS_INVALID_DEVICE_REQUEST for controls that are not known here, and those of each.
+/// STATUS_INVALID_DEVICE_REQUEST for unknown FSCTLs, and the errors of each.
 pub(crate) fn control(
     open: &Open,
     code: CtlCode,
@@ -99,7 +100,7 @@ fn allocated_ranges(open: &Open, input: &[u8], output_max: usize) -> OutputResul
             })
             .collect()
     } else {
-        // A file that is not sparse has no holes, whatever the volume makes of it.
+        // A file that is not sparse has no holes for clients, whatever the volume stores.
         vec![AllocatedRange {
             file_offset: asked.file_offset,
             length,
@@ -120,10 +121,13 @@ fn allocated_ranges(open: &Open, input: &[u8], output_max: usize) -> OutputResul
     ))
 }
 
-/// Bytes of one range.
+/// Length of a range in the response, in bytes.
 const RANGE_LEN: usize = 16;
 
-/// The end of a range, which must be one of signed 64-bit offsets.
+/// Returns the end of a range.
+///
+/// # Errors
+/// STATUS_INVALID_PARAMETER if the end exceeds a signed 64-bit offset.
 fn signed_end(offset: u64, length: u64) -> Result<u64, NtStatus> {
     offset
         .checked_add(length)
@@ -155,7 +159,7 @@ fn set_sparse(open: &Open, set: SetSparse) -> Result<(), NtStatus> {
     }))
 }
 
-/// FSCTL_SET_ZERO_DATA ([MS-FSCC] 2.3.85; [MS-FSA] 2.1.5.10.39): never changes the length.
+/// FSCTL_SET_ZERO_DATA ([MS-FSCC] 2.3.85; [MS-FSA] 2.1.5.10.39). It never changes the length.
 fn zero_data(open: &Open, input: &[u8], locked: Locked<'_>) -> Result<(), NtStatus> {
     if open.directory {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -185,7 +189,7 @@ fn zero_data(open: &Open, input: &[u8], locked: Locked<'_>) -> Result<(), NtStat
     set_file::refreeze(open)
 }
 
-/// FSCTL_GET_COMPRESSION ([MS-FSCC] 2.3.21): COMPRESSION_FORMAT_NONE.
+/// FSCTL_GET_COMPRESSION ([MS-FSCC] 2.3.21): always COMPRESSION_FORMAT_NONE.
 fn compression(output_max: usize) -> Result<Vec<u8>, NtStatus> {
     if output_max < 2 {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -193,7 +197,7 @@ fn compression(output_max: usize) -> Result<Vec<u8>, NtStatus> {
     Ok(vec![0, 0])
 }
 
-/// FSCTL_SET_COMPRESSION ([MS-FSCC] 2.3.77): nothing is compressed, and nothing can be.
+/// FSCTL_SET_COMPRESSION ([MS-FSCC] 2.3.77): only COMPRESSION_FORMAT_NONE is supported.
 fn set_compression(open: &Open, input: &[u8]) -> Result<(), NtStatus> {
     let format = input.first_chunk().map(|bytes| u16::from_le_bytes(*bytes));
     match format {
@@ -204,9 +208,9 @@ fn set_compression(open: &Open, input: &[u8]) -> Result<(), NtStatus> {
     }
 }
 
-/// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1): there are none.
+/// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1): there are no snapshots.
 fn snapshots(output_max: usize) -> Result<Vec<u8>, NtStatus> {
-    /// Bytes that there must be room for.
+    /// Minimum length of the output buffer.
     const LEN_MIN: usize = 16;
     if output_max < LEN_MIN {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -216,13 +220,14 @@ fn snapshots(output_max: usize) -> Result<Vec<u8>, NtStatus> {
     }))
 }
 
-/// FSCTL_CREATE_OR_GET_OBJECT_ID ([MS-FSCC] 2.3.1): FILE_OBJECTID_BUFFER, made of numbers that the file has anyhow.
+/// FSCTL_CREATE_OR_GET_OBJECT_ID ([MS-FSCC] 2.3.1): FILE_OBJECTID_BUFFER made of the file's
+/// identity.
 fn object_id(open: &Open, output_max: usize) -> Result<Vec<u8>, NtStatus> {
     let stat = stored(open.node.stat())?;
     let id = attributes::guid(stat.id.volume, stat.id.index);
     let volume = attributes::guid(open.share.store.features().volume, 0);
     let bytes = output_buffer::encoded(|w| {
-        // Object, birth volume, birth object, domain.
+        // Object id, birth volume id, birth object id, domain id.
         for guid in [id, volume, id, [0; 16]] {
             w.bytes(&guid);
         }
@@ -258,9 +263,10 @@ pub(crate) fn network_interfaces(
     )
 }
 
-/// FSCTL_VALIDATE_NEGOTIATE_INFO ([MS-SMB2] 3.3.5.15.12). `client`: what came with NEGOTIATE; `server`: what was
-/// answered; `supported`: the dialects that this server has. `None`: somebody has tampered with it, or the input is no
-/// question: the connection is to be cut without an answer.
+/// FSCTL_VALIDATE_NEGOTIATE_INFO ([MS-SMB2] 3.3.5.15.12). `client`: what NEGOTIATE contained;
+/// `server`: what the response contained; `supported`: the server's dialects. Returns `None` if the
+/// negotiation was tampered with or the input is malformed: the connection must end without a
+/// response.
 pub(crate) fn validate_negotiate(
     input: &[u8],
     output_max: usize,

@@ -18,7 +18,7 @@ use crate::files::output_buffer;
 use crate::files::query_file;
 use crate::state::open::Open;
 
-/// Longest target of Linux (PATH_MAX).
+/// Longest target on Linux in bytes (PATH_MAX).
 const TARGET_LEN_MAX: usize = 4096;
 
 /// FSCTL_GET_REPARSE_POINT.
@@ -34,15 +34,15 @@ pub(super) fn get(open: &Open, output_max: usize) -> Result<Vec<u8>, NtStatus> {
     output_buffer::check_length(output_buffer::encoded(|w| data.encode(w)), output_max)
 }
 
-/// FSCTL_SET_REPARSE_POINT: a link takes the place of the empty file or folder. The open goes on with what it had; nobody
-/// finds it any more. So the open needs the right to delete it, unless it made it; that nobody else has it open is the
-/// caller's to see.
+/// FSCTL_SET_REPARSE_POINT: replaces the empty file or folder with a link. The open keeps the old
+/// node, which no longer has a name. So the open needs the right to delete it, unless it created
+/// it. The caller ensures that no other open exists.
 pub(super) fn set(open: &Open, input: &[u8]) -> Result<(), NtStatus> {
     let any = AccessMask::WRITE_DATA | AccessMask::WRITE_ATTRIBUTES;
     if !open.access.intersects(any) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // On other file systems the node stays and becomes a link: no right to delete it is asked for there.
+    // On other file systems the node stays and becomes a link, so they require no right to delete.
     let made = open.action == CreateAction::CREATED;
     if !made && !open.access.contains(AccessMask::DELETE) {
         return Err(NtStatus::ACCESS_DENIED);
@@ -64,13 +64,13 @@ pub(super) fn set(open: &Open, input: &[u8]) -> Result<(), NtStatus> {
     if stat.kind == Kind::File && stat.size > 0 {
         return Err(NtStatus::IO_REPARSE_DATA_INVALID);
     }
-    // Content of a link would be found by nobody.
+    // Streams of the file would become unreachable.
     if stat.kind == Kind::File && !stored(open.node.streams())?.is_empty() {
         return Err(NtStatus::IO_REPARSE_DATA_INVALID);
     }
     let store = &open.share.store;
     let what = match open.directory {
-        // A folder that is not empty is refused by the store: STATUS_DIRECTORY_NOT_EMPTY.
+        // The store refuses a folder that is not empty: STATUS_DIRECTORY_NOT_EMPTY.
         true => Removal::Directory,
         false => Removal::EmptyFile,
     };
@@ -87,13 +87,13 @@ pub(super) fn set(open: &Open, input: &[u8]) -> Result<(), NtStatus> {
         ..NodeOpen::default()
     };
     if let Ok(link) = store.open(&path, &itself) {
-        // It was no link before, so this is the first time.
+        // The node was not a link before, so the cell is empty.
         _ = open.state.replaced.set(link.stat.id);
     }
     Ok(())
 }
 
-/// A target on disk as the wire has it.
+/// Converts a target on disk to the wire format.
 pub(crate) fn symlink(target: &[u8]) -> Symlink {
     let mut units = Vec::with_capacity(target.len());
     for (at, part) in target.split(|byte| *byte == b'/').enumerate() {
@@ -113,7 +113,7 @@ pub(crate) fn symlink(target: &[u8]) -> Symlink {
     }
 }
 
-/// A target on the wire as it is on disk.
+/// Converts a target on the wire to the format on disk.
 fn target(data: &ReparseData<'_>) -> Result<Vec<u8>, NtStatus> {
     let target = match data {
         ReparseData::Symlink(link) => from_wire(&link.substitute_name)?,
@@ -127,7 +127,8 @@ fn target(data: &ReparseData<'_>) -> Result<Vec<u8>, NtStatus> {
     Ok(target)
 }
 
-/// Names between backslashes (or slashes, from Unix clients). Paths of Windows' own devices lead nowhere here.
+/// Converts names between backslashes, or slashes from Unix clients. Windows device paths are
+/// invalid here.
 fn from_wire(name: &Text) -> Result<Vec<u8>, NtStatus> {
     let device: Vec<u16> = r"\??\".encode_utf16().collect();
     if name.units().starts_with(&device) {
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_that_are_none_are_refused() {
+    fn invalid_targets_are_refused() {
         let link = |name: &str| {
             target(&ReparseData::Symlink(Symlink {
                 substitute_name: name.into(),

@@ -111,7 +111,7 @@ fn rights_are_needed() {
 }
 
 #[test]
-fn links_are_made_and_read() {
+fn links_are_created_and_read() {
     let share = testing::share();
     let open = testing::open(&share, "l", AccessMask::FILE_ALL);
     let refused = ask(&open, CtlCode::GET_REPARSE_POINT, &[], 999);
@@ -209,7 +209,7 @@ fn negotiations_are_compared() {
     assert_eq!(validate_negotiate(&[], 24, &client, &server, &ours), None);
 }
 
-/// The source's key, as its client got it.
+/// Returns the source's resume key as its client sees it.
 fn key(source: &Open) -> ResumeKey {
     let (_, bytes) = ask(source, CtlCode::SRV_REQUEST_RESUME_KEY, &[], 32).unwrap();
     ResumeKeyResponse::decode(&bytes).unwrap().resume_key
@@ -253,7 +253,7 @@ fn content(open: &Open) -> Vec<u8> {
 
 /// smb2.ioctl.copy_chunk_…
 #[test]
-fn chunks_are_copied_in_order_and_as_far_as_there_are_any() {
+fn chunks_are_copied_in_order_up_to_the_first_error() {
     let share = testing::share();
     let source = Arc::new(file(&share, "from", 8192));
     let target = file(&share, "to", 0);
@@ -277,7 +277,7 @@ fn chunks_are_copied_in_order_and_as_far_as_there_are_any() {
         copy(&source, &target, &[]),
         (NtStatus::SUCCESS, response([0, 0, 0]))
     );
-    // Overlapping within one file: as if all had been read before.
+    // Overlapping ranges of one file are copied as if all bytes had been read first.
     let before = content(&source);
     copy(&source, &source, &[(0, 2040, 2048)]);
     assert_eq!(content(&source)[2040..4088], before[..2048]);
@@ -372,7 +372,7 @@ fn a_mac_copies_whole_files() {
 }
 
 #[test]
-fn extents_are_duplicated_where_both_ends_are() {
+fn extents_are_duplicated_inside_both_files() {
     let share = testing::share();
     let source = Arc::new(file(&share, "from", 8192));
     let target = file(&share, "to", 0);

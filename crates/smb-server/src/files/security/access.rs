@@ -1,4 +1,4 @@
-//! Whether a descriptor allows something ([MS-DTYP] 2.5.3.2).
+//! Access checks against a security descriptor ([MS-DTYP] 2.5.3.2).
 
 use ropeway_smb_proto::server::rules::create::generic_to_specific;
 use ropeway_smb_wire::NtStatus;
@@ -9,17 +9,17 @@ use ropeway_vfs::store::Access;
 use crate::sids::sid;
 use crate::token::Token;
 
-/// What the folder that a file is in adds to the file's own rights ([MS-FSA] 2.1.5.1.2.1).
+/// Rights that the parent folder adds to those of a file ([MS-FSA] 2.1.5.1.2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParentGrants {
     /// DELETE_CHILD: the file can be deleted.
     pub(crate) delete_child: bool,
-    /// LIST_DIRECTORY: what a listing tells, the file tells too.
+    /// LIST_DIRECTORY: attributes that a listing shows can be read.
     pub(crate) list: bool,
 }
 
 impl ParentGrants {
-    /// Of the rights to the folder.
+    /// Derives them from the rights to the folder.
     pub(crate) fn of(folder: AccessMask) -> Self {
         Self {
             delete_child: folder.contains(AccessMask::DELETE_CHILD),
@@ -39,7 +39,8 @@ impl ParentGrants {
     }
 }
 
-/// Rights to a node that keeps no descriptor, in a folder that keeps none: what the server itself has.
+/// Returns the rights to a node without a descriptor in a folder without one: what the server
+/// itself has.
 pub(crate) fn default_rights(access: Access, read_only: bool) -> AccessMask {
     if access == Access::Write && !read_only {
         AccessMask::FILE_ALL
@@ -48,8 +49,8 @@ pub(crate) fn default_rights(access: Access, read_only: bool) -> AccessMask {
     }
 }
 
-/// All rights to a node, by the descriptor that guards it, if one does ([`super::guard`]). What the server or the share
-/// cannot give is not given, whatever the descriptor says.
+/// Returns all rights to a node, given its descriptor ([`super::effective_descriptor`]). They never
+/// exceed what the server and the share allow.
 pub(crate) fn allowed(
     guard: Option<&SecurityDescriptor>,
     token: &Token,
@@ -65,17 +66,18 @@ pub(crate) fn allowed(
     }
 }
 
-/// What is left of the rights to a file that is READONLY ([MS-FSA] 2.1.5.1.2.1); folders may be, without effect.
+/// Removes the rights that READONLY denies on a file ([MS-FSA] 2.1.5.1.2.1). READONLY has no effect
+/// on folders.
 pub(crate) fn without_write_rights(allowed: AccessMask) -> AccessMask {
     let writing = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::DELETE_CHILD;
     allowed.difference(writing)
 }
 
-/// The rights that a CREATE gets.
+/// Returns the rights that a CREATE gets.
 ///
 /// # Errors
-/// STATUS_ACCESS_DENIED if one is not allowed; STATUS_PRIVILEGE_NOT_HELD for ACCESS_SYSTEM_SECURITY, which takes a
-/// privilege that nobody has here.
+/// STATUS_ACCESS_DENIED if one is not allowed; STATUS_PRIVILEGE_NOT_HELD for
+/// ACCESS_SYSTEM_SECURITY, which requires a privilege that no user has here.
 pub(crate) fn access_check(
     descriptor: &SecurityDescriptor,
     token: &Token,
@@ -85,7 +87,7 @@ pub(crate) fn access_check(
     granted(maximal_access(descriptor, token, parent), desired)
 }
 
-/// What `desired` is, if `allowed` is all that is allowed.
+/// Returns the granted rights for `desired`, of those that are `allowed`.
 ///
 /// # Errors
 /// As [`access_check`].
@@ -104,30 +106,31 @@ pub(crate) fn granted(allowed: AccessMask, desired: AccessMask) -> Result<Access
     Ok(rights)
 }
 
-/// All rights that a descriptor gives to a token.
+/// Returns all rights that a descriptor grants to a token.
 pub(crate) fn maximal_access(
     descriptor: &SecurityDescriptor,
     token: &Token,
     parent: ParentGrants,
 ) -> AccessMask {
     let Some(dacl) = &descriptor.dacl else {
-        // No list, or a NULL one: nothing is forbidden.
+        // No DACL or a NULL one forbids nothing.
         return AccessMask::FILE_ALL;
     };
     let is_owner = descriptor
         .owner
         .as_ref()
         .is_some_and(|owner| is_held(token, owner));
-    let mut rights = of_list(dacl, token, is_owner);
-    // [MS-DTYP] 2.5.3.2: the owner can always mend the list, unless the list says what owners can.
+    let mut rights = rights_from_dacl(dacl, token, is_owner);
+    // [MS-DTYP] 2.5.3.2: the owner can always change the DACL, unless that has an entry for OWNER
+    // RIGHTS.
     if is_owner && !has_owner_rights(dacl) {
         rights |= AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
     }
     rights | parent.rights()
 }
 
-/// The first entry that decides about a right wins.
-fn of_list(dacl: &Acl, token: &Token, is_owner: bool) -> AccessMask {
+/// Returns the rights that a DACL grants; for each right, the first entry that mentions it decides.
+fn rights_from_dacl(dacl: &Acl, token: &Token, is_owner: bool) -> AccessMask {
     let owner_rights = owner_rights();
     let mut decided = AccessMask::default();
     let mut granted = AccessMask::default();
@@ -157,7 +160,7 @@ fn of_list(dacl: &Acl, token: &Token, is_owner: bool) -> AccessMask {
     granted
 }
 
-/// OWNER RIGHTS ([MS-DTYP] 2.4.2.4).
+/// Returns the SID OWNER RIGHTS ([MS-DTYP] 2.4.2.4).
 fn owner_rights() -> Sid {
     sid(3, &[4])
 }

@@ -1,4 +1,4 @@
-//! The descriptor of a new file ([MS-DTYP] 2.5.3.4).
+//! Security descriptors of new files ([MS-DTYP] 2.5.3.4).
 
 use ropeway_smb_proto::server::rules::create::generic_to_specific;
 use ropeway_smb_wire::NtStatus;
@@ -12,7 +12,7 @@ use super::{LEN_MAX, dacl_control, mode, sacl_control};
 use crate::sids::{group_sid, owner_sid, sid};
 use crate::token::Token;
 
-/// A descriptor that comes with a CREATE ([MS-SMB2] 2.2.13.2.2).
+/// Decodes the descriptor of a CREATE ([MS-SMB2] 2.2.13.2.2).
 ///
 /// # Errors
 /// STATUS_INVALID_SECURITY_DESCR.
@@ -23,8 +23,8 @@ pub(crate) fn explicit(bytes: &[u8]) -> Result<SecurityDescriptor, NtStatus> {
     SecurityDescriptor::decode(bytes).map_err(|_| NtStatus::INVALID_SECURITY_DESCR)
 }
 
-/// The descriptor that a new node is to keep; `None` if neither its maker nor its folder (`parent`: what that keeps)
-/// has anything to say, and it is as its mode says.
+/// Returns the descriptor to store for a new node. `parent` is the folder's stored descriptor.
+/// Returns `None` if neither the client nor the folder has one; then the mode decides.
 pub(crate) fn for_new(
     parent: Option<&SecurityDescriptor>,
     explicit: Option<SecurityDescriptor>,
@@ -84,7 +84,8 @@ pub(crate) fn for_new(
     Some(new)
 }
 
-/// What a node that keeps no descriptor would have from its folder's; `None` if that passes nothing on.
+/// Returns the descriptor that a node without one would have inherited from its folder; `None` if
+/// the folder has no inheritable entries.
 pub(super) fn as_if_inherited(parent: &SecurityDescriptor, stat: &NodeStat) -> Option<SecurityDescriptor> {
     let creator = Creator {
         owner: owner_sid(stat.owner.user),
@@ -101,14 +102,14 @@ pub(super) fn as_if_inherited(parent: &SecurityDescriptor, stat: &NodeStat) -> O
     })
 }
 
-/// Whose a new node is, and what it is.
+/// Owner, group and kind of a new node.
 struct Creator {
     owner: Sid,
     group: Sid,
     directory: bool,
 }
 
-/// Bits by which an entry is passed on.
+/// Flags that control inheritance.
 const INHERITANCE: AceFlags = AceFlags::from_bits_retain(
     AceFlags::OBJECT_INHERIT.bits()
         | AceFlags::CONTAINER_INHERIT.bits()
@@ -117,20 +118,22 @@ const INHERITANCE: AceFlags = AceFlags::from_bits_retain(
 );
 
 impl Creator {
-    /// What Windows gives to a file that inherits nothing: its owner and the system may do anything.
+    /// Returns the DACL that Windows gives to a file that inherits nothing: full access for the
+    /// owner and SYSTEM.
     fn default_list(&self) -> Acl {
         let system = sid(5, &[18]);
         let entry = |sid| mode::allow(sid, AccessMask::FILE_ALL, AceFlags::default());
         Acl::new(vec![entry(self.owner.clone()), entry(system)])
     }
 
-    /// The entries of a folder's list that a new node in it has. `auto`: they say that they were inherited.
+    /// Returns the entries that a new node inherits. `auto`: they are marked as inherited.
     fn inherited(&self, list: &Acl, auto: bool) -> Acl {
         let mut aces = Vec::new();
         for ace in &list.aces {
             self.inherit(ace, auto, &mut aces);
         }
-        // CREATOR OWNER's entries come in two: what of a list near the limit does not fit any more is left out.
+        // Entries for CREATOR OWNER are split in two. Entries that exceed the maximum length are
+        // dropped.
         let mut length = Acl::default().wire_len();
         aces.retain(|ace| {
             length += ace.wire_len();
@@ -161,7 +164,7 @@ impl Creator {
             } else if effective == with_flags(ace, kept) {
                 aces.push(with_flags(ace, passes_on));
             } else {
-                // What it means here, and what is to be passed on, differ.
+                // The effective entry and the inheritable one differ.
                 aces.push(effective);
                 aces.push(with_flags(ace, passes_on | AceFlags::INHERIT_ONLY));
             }
@@ -170,7 +173,8 @@ impl Creator {
         }
     }
 
-    /// An entry as it takes effect: for the maker if it is for CREATOR OWNER or CREATOR GROUP, with specific rights.
+    /// Returns the effective form of an entry: CREATOR OWNER and CREATOR GROUP become the node's
+    /// owner and group, generic rights become specific ones.
     fn effective(&self, ace: &Ace, flags: AceFlags) -> Ace {
         match ace {
             Ace::Basic { kind, mask, sid, .. } => Ace::Basic {
@@ -189,7 +193,7 @@ impl Creator {
     }
 }
 
-/// The same entry, passed on otherwise.
+/// Returns the entry with other flags.
 fn with_flags(ace: &Ace, new: AceFlags) -> Ace {
     let mut ace = ace.clone();
     match &mut ace {

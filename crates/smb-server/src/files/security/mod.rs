@@ -1,8 +1,9 @@
-//! Security descriptors: kept by the store, made up from POSIX permissions where there is none, inherited, and asked
-//! whether they allow something ([MS-DTYP] 2.4.6, 2.5.3).
+//! Security descriptors ([MS-DTYP] 2.4.6, 2.5.3): stored by the store, derived from POSIX
+//! permissions, inherited, and checked.
 //!
-//! Access to a file without a descriptor is what the server itself has: its users have what the share gives them. So
-//! a share on which nobody ever set permissions costs no descriptors; see [`unguarded`].
+//! Files without a descriptor are accessible as far as the share allows, with the server's own
+//! rights. So a share on which no one ever set permissions stores no descriptors; see
+//! [`access::default_rights`].
 
 mod access;
 mod inherit;
@@ -26,14 +27,14 @@ pub(crate) use access::{
 pub(crate) use inherit::{explicit, for_new};
 pub(crate) use mode::from_mode;
 
-/// Longest descriptor that is taken, in bytes: what an extended attribute of Linux holds (XATTR_SIZE_MAX).
+/// Longest accepted descriptor in bytes: what a Linux extended attribute can hold (XATTR_SIZE_MAX).
 const LEN_MAX: usize = 64 << 10;
 
-/// The descriptor that a node keeps; `None` if none was ever set. One that cannot be read allows nothing to anybody,
-/// but its owner to set another.
+/// Returns the stored descriptor of a node; `None` if none was ever set. An unreadable descriptor
+/// grants nothing, except that the owner may set another one.
 ///
 /// # Errors
-/// What the store says.
+/// Errors of the store.
 pub(crate) fn stored(node: &dyn Node, stat: &NodeStat) -> Result<Option<SecurityDescriptor>, NtStatus> {
     let bytes = match node.security() {
         Ok(Some(bytes)) => bytes,
@@ -49,20 +50,20 @@ pub(crate) fn stored(node: &dyn Node, stat: &NodeStat) -> Result<Option<Security
     })))
 }
 
-/// The descriptor that a node keeps, or what its mode and owner stand for.
+/// Returns the stored descriptor of a node, or one derived from its mode and owner.
 ///
 /// # Errors
-/// What the store says.
+/// Errors of the store.
 pub(crate) fn descriptor(node: &dyn Node, stat: &NodeStat) -> Result<SecurityDescriptor, NtStatus> {
     Ok(stored(node, stat)?.unwrap_or_else(|| from_mode(stat)))
 }
 
-/// The descriptor by which access to a node is decided: its own, else what it would have inherited from its folder's
-/// (`parent`: what that keeps), had it been made through the server. `None`: nobody ever said anything, see
-/// [`unguarded`].
+/// Returns the descriptor that decides about access to a node: its own, or what it would have
+/// inherited from its folder if it had been created through the server. `parent` is the folder's
+/// stored descriptor. `None` means [`access::default_rights`].
 ///
 /// # Errors
-/// What the store says.
+/// Errors of the store.
 pub(crate) fn effective_descriptor(
     node: &dyn Node,
     stat: &NodeStat,
@@ -72,10 +73,10 @@ pub(crate) fn effective_descriptor(
     Ok(own.or_else(|| inherit::as_if_inherited(parent?, stat)))
 }
 
-/// All that a user may do with a node of a share.
+/// Returns all rights of a user to a node of a share.
 ///
 /// # Errors
-/// What the store says.
+/// Errors of the store.
 pub(crate) fn rights(
     share: &Share,
     token: &Token,
@@ -96,10 +97,10 @@ pub(crate) fn rights(
     Ok(allowed(guard.as_ref(), token, parent, Access::Write, read_only))
 }
 
-/// The descriptor that the folder of a path keeps.
+/// Returns the stored descriptor of a path's folder.
 ///
 /// # Errors
-/// What the store says.
+/// Errors of the store.
 fn parent_descriptor(share: &Share, path: &RelPath) -> Result<Option<SecurityDescriptor>, NtStatus> {
     let Some(parent) = path.parent().filter(|_| share.store.may_hold_security()) else {
         return Ok(None);
@@ -109,11 +110,11 @@ fn parent_descriptor(share: &Share, path: &RelPath) -> Result<Option<SecurityDes
     stored(&*opened.node, &opened.stat)
 }
 
-/// Whether a user may make a file or folder of that path, or move one there, as the folder's descriptor has it ([MS-FSA]
-/// 2.1.5.1.1); gives that descriptor, if the folder keeps one.
+/// Checks that a user may create a file or folder at a path, or move one there ([MS-FSA]
+/// 2.1.5.1.1). Returns the folder's stored descriptor.
 ///
 /// # Errors
-/// STATUS_ACCESS_DENIED, and what the store says.
+/// STATUS_ACCESS_DENIED, and errors of the store.
 pub(crate) fn check_adding(
     share: &Share,
     token: &Token,
@@ -132,10 +133,10 @@ pub(crate) fn check_adding(
     Ok(folder)
 }
 
-/// Keeps a descriptor.
+/// Stores a descriptor.
 ///
 /// # Errors
-/// What the store says.
+/// STATUS_INVALID_SECURITY_DESCR if it is too long, and errors of the store.
 pub(crate) fn store(node: &dyn Node, descriptor: &SecurityDescriptor) -> Result<(), NtStatus> {
     let bytes = descriptor.to_bytes();
     if bytes.len() > LEN_MAX {
@@ -144,16 +145,17 @@ pub(crate) fn store(node: &dyn Node, descriptor: &SecurityDescriptor) -> Result<
     node.set_security(&bytes).map_err(|error| status::of(&error))
 }
 
-/// Why QUERY_INFO has no descriptor to give.
+/// Why QUERY_INFO returns no descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueryFault {
-    /// STATUS_BUFFER_TOO_SMALL, whose ERROR response says how many bytes it takes ([MS-SMB2] 2.2.2.2).
+    /// STATUS_BUFFER_TOO_SMALL; its ERROR response contains the required number of bytes ([MS-SMB2]
+    /// 2.2.2.2).
     TooSmall(u32),
     /// Another status.
     Status(NtStatus),
 }
 
-/// Answers QUERY_INFO for a descriptor's parts ([MS-SMB2] 3.3.5.20.3).
+/// Answers QUERY_INFO for parts of a descriptor ([MS-SMB2] 3.3.5.20.3).
 ///
 /// # Errors
 /// [`QueryFault`].
@@ -178,7 +180,7 @@ pub(crate) fn query(
     Ok(bytes)
 }
 
-/// [MS-SMB2] 3.3.5.20.3.
+/// Returns the access that a query of these parts requires ([MS-SMB2] 3.3.5.20.3).
 fn needed_to_query(parts: SecurityInformation) -> AccessMask {
     let readable = SecurityInformation::OWNER
         | SecurityInformation::GROUP
@@ -194,7 +196,7 @@ fn needed_to_query(parts: SecurityInformation) -> AccessMask {
     needed
 }
 
-/// Control bits of the DACL and of the SACL.
+/// Control bits that belong to the DACL, and those of the SACL.
 const DACL_CONTROL: ControlFlags = ControlFlags::from_bits_retain(
     ControlFlags::DACL_PRESENT.bits()
         | ControlFlags::DACL_DEFAULTED.bits()
@@ -211,7 +213,7 @@ const SACL_CONTROL: ControlFlags = ControlFlags::from_bits_retain(
         | ControlFlags::SACL_PROTECTED.bits(),
 );
 
-/// The parts of a descriptor that were asked for.
+/// Removes all parts of a descriptor that were not asked for.
 fn select_parts(mut descriptor: SecurityDescriptor, parts: SecurityInformation) -> SecurityDescriptor {
     if !parts.contains(SecurityInformation::OWNER) {
         descriptor.owner = None;
@@ -232,11 +234,12 @@ fn select_parts(mut descriptor: SecurityDescriptor, parts: SecurityInformation) 
     descriptor
 }
 
-/// SET_INFO of a descriptor's parts ([MS-SMB2] 3.3.5.21.3): those are put into the kept descriptor, or into what the
-/// mode stood for until now.
+/// Executes SET_INFO for parts of a descriptor ([MS-SMB2] 3.3.5.21.3). They replace those of the
+/// stored descriptor, or of the one derived from the mode.
 ///
 /// # Errors
-/// STATUS_ACCESS_DENIED, STATUS_INVALID_SECURITY_DESCR, STATUS_INVALID_OWNER, and what the store says.
+/// STATUS_ACCESS_DENIED, STATUS_INVALID_SECURITY_DESCR, STATUS_INVALID_OWNER, and errors of the
+/// store.
 pub(crate) fn set(
     open: &Open,
     token: &Token,
@@ -255,7 +258,7 @@ pub(crate) fn set(
     store(&*open.node, &merged(old, new, parts, token)?)
 }
 
-/// [MS-SMB2] 3.3.5.21.3.
+/// Returns the access that a change of these parts requires ([MS-SMB2] 3.3.5.21.3).
 fn needed_to_set(parts: SecurityInformation) -> AccessMask {
     let mut needed = AccessMask::default();
     let owners = SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::LABEL;
@@ -271,7 +274,7 @@ fn needed_to_set(parts: SecurityInformation) -> AccessMask {
     needed
 }
 
-/// `old` with parts of `new` ([MS-DTYP] 2.5.3.4, SetSecurityDescriptor).
+/// Returns `old` with parts of `new` ([MS-DTYP] 2.5.3.4, SetSecurityDescriptor).
 fn merged(
     mut old: SecurityDescriptor,
     new: SecurityDescriptor,
@@ -280,7 +283,7 @@ fn merged(
 ) -> Result<SecurityDescriptor, NtStatus> {
     if parts.contains(SecurityInformation::OWNER) {
         let owner = new.owner.ok_or(NtStatus::INVALID_OWNER)?;
-        // To give a file to somebody else takes a privilege that nobody has here.
+        // Giving a file to another user requires a privilege that no user has here.
         if old.owner.as_ref() != Some(&owner) && !access::is_held(token, &owner) {
             return Err(NtStatus::INVALID_OWNER);
         }
@@ -300,8 +303,8 @@ fn merged(
     Ok(old)
 }
 
-/// A DACL's control bits as they are kept: what was inherited says so only if that was asked for (smb2.acls finds so
-/// on Windows).
+/// Returns the DACL's control bits to store. AUTO_INHERITED is kept only if AUTO_INHERIT_REQ was
+/// set too (smb2.acls observes this on Windows).
 fn dacl_control(new: ControlFlags) -> ControlFlags {
     let keep = ControlFlags::DACL_PRESENT | ControlFlags::DACL_PROTECTED | ControlFlags::DACL_DEFAULTED;
     let both = ControlFlags::DACL_AUTO_INHERITED | ControlFlags::DACL_AUTO_INHERIT_REQ;
@@ -312,7 +315,7 @@ fn dacl_control(new: ControlFlags) -> ControlFlags {
     (new & keep) | inherited | ControlFlags::DACL_PRESENT
 }
 
-/// As [`dacl_control`].
+/// Returns the SACL's control bits to store, as [`dacl_control`] does.
 fn sacl_control(new: ControlFlags) -> ControlFlags {
     let keep = ControlFlags::SACL_PRESENT | ControlFlags::SACL_PROTECTED | ControlFlags::SACL_DEFAULTED;
     let both = ControlFlags::SACL_AUTO_INHERITED | ControlFlags::SACL_AUTO_INHERIT_REQ;

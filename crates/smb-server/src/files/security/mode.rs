@@ -1,4 +1,4 @@
-//! What a mode and an owner stand for, as a security descriptor.
+//! Security descriptors derived from a file's mode and owner.
 
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::security::{Ace, AceFlags, AceKind, Acl, ControlFlags, SecurityDescriptor, Sid};
@@ -7,8 +7,9 @@ use ropeway_vfs::store::NodeStat;
 
 use crate::sids::{group_sid, owner_sid, sid};
 
-/// The descriptor of a file that keeps none. The owner may do anything, as it may change the mode anyway; group and
-/// everyone what the mode gives them; the system anything, as Windows' own files say.
+/// Returns the descriptor of a file that stores none. The owner has full access, since it can
+/// change the mode anyway. Group and Everyone have what the mode grants. SYSTEM has full access, as
+/// on Windows.
 pub(crate) fn from_mode(stat: &NodeStat) -> SecurityDescriptor {
     let owner = owner_sid(stat.owner.user);
     let group = group_sid(stat.owner.group);
@@ -35,7 +36,7 @@ pub(crate) fn from_mode(stat: &NodeStat) -> SecurityDescriptor {
     }
 }
 
-/// An entry that allows.
+/// Returns an entry that allows access.
 pub(super) fn allow(sid: Sid, mask: AccessMask, flags: AceFlags) -> Ace {
     Ace::Basic {
         kind: AceKind::Allowed,
@@ -45,7 +46,8 @@ pub(super) fn allow(sid: Sid, mask: AccessMask, flags: AceFlags) -> Ace {
     }
 }
 
-/// Three bits of a mode. Who may write and search a folder may delete what is in it.
+/// Converts three bits of a mode. Write and search permission on a folder include deleting its
+/// entries.
 fn rights(bits: u32, directory: bool) -> AccessMask {
     let mut mask = AccessMask::default();
     if bits & 4 != 0 {

@@ -61,7 +61,7 @@ fn the_first_entry_that_decides_wins() {
 }
 
 #[test]
-fn no_list_allows_all_and_an_empty_one_nothing() {
+fn no_dacl_allows_all_and_an_empty_one_nothing() {
     let mut descriptor = owned(OTHER, Vec::new());
     assert_eq!(maximal(&descriptor), AccessMask::default());
     descriptor.dacl = None;
@@ -69,7 +69,7 @@ fn no_list_allows_all_and_an_empty_one_nothing() {
 }
 
 #[test]
-fn owners_can_mend_their_lists() {
+fn owners_can_change_their_dacl() {
     let mend = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
     assert_eq!(
         maximal(&owned(USER, vec![deny(EVERYONE, AccessMask::FILE_ALL)])),
@@ -120,7 +120,7 @@ fn desired_rights_are_granted_or_refused() {
 }
 
 #[test]
-fn modes_stand_for_lists() {
+fn modes_become_dacls() {
     let mut stat = testing::stat(Kind::File);
     stat.mode = 0o640;
     let descriptor = from_mode(&stat);
@@ -136,7 +136,7 @@ fn modes_stand_for_lists() {
     assert_eq!(maximal(&descriptor), AccessMask::FILE_ALL);
 }
 
-/// smb2.acls.INHERITANCE: flags of the parent's entry, of a file's, of a folder's.
+/// smb2.acls.INHERITANCE: flags of the parent's entry, of a file's entry, of a folder's entries.
 #[test]
 fn entries_are_passed_on_by_their_flags() {
     let table: [(u8, Option<u8>, Option<u8>); 16] = [
@@ -229,9 +229,9 @@ fn descriptors_are_set_in_parts() {
     assert_eq!(refused, Err(NtStatus::INVALID_SECURITY_DESCR));
 }
 
-/// smb2.getinfo.qsec_buffercheck, and the rights that it takes.
+/// smb2.getinfo.qsec_buffercheck, and the required access.
 #[test]
-fn questions_need_room_and_rights() {
+fn queries_need_room_and_rights() {
     let share = testing::share();
     let mut open = testing::open(&share, "f", AccessMask::READ_CONTROL);
     let none = SecurityInformation::default();
@@ -255,7 +255,7 @@ fn questions_need_room_and_rights() {
 }
 
 #[test]
-fn what_is_kept_but_cannot_be_read_allows_nothing() {
+fn unreadable_descriptors_grant_nothing() {
     let share = testing::share();
     let open = testing::open(&share, "f", AccessMask::FILE_ALL);
     open.node.set_security(b"rubbish").unwrap();
@@ -272,7 +272,8 @@ fn files_without_a_descriptor_are_guarded_by_their_folders() {
     let share = testing::share();
     let open = testing::open(&share, "f", AccessMask::FILE_ALL);
     let stat = open.node.stat().unwrap();
-    let guarded = |parent: Option<&SecurityDescriptor>| effective_descriptor(&*open.node, &stat, parent).unwrap();
+    let guarded =
+        |parent: Option<&SecurityDescriptor>| effective_descriptor(&*open.node, &stat, parent).unwrap();
     assert_eq!(guarded(None), None);
     let silent = owned(OTHER, vec![allow(EVERYONE, AccessMask::FILE_ALL)]);
     assert_eq!(guarded(Some(&silent)), None, "it says nothing about files");

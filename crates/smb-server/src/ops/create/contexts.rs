@@ -1,4 +1,4 @@
-//! Create contexts: what a CREATE asks for beside the file ([MS-SMB2] 3.3.5.9.1 on).
+//! Create contexts of requests and replies ([MS-SMB2] 3.3.5.9.1 and following).
 
 use ropeway_smb_proto::server::Connection;
 use ropeway_smb_proto::server::hub::{
@@ -19,10 +19,10 @@ use crate::files::{apple, attributes, security};
 use crate::ops::context::Context;
 use crate::state::open::Open;
 
-/// SMB2_CREATE_APP_INSTANCE_ID ([MS-SMB2] 2.2.13.2.13).
+/// Name of SMB2_CREATE_APP_INSTANCE_ID ([MS-SMB2] 2.2.13.2.13).
 const APP_INSTANCE_ID: &[u8] = b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x46\x2E\x14\x4D\x74";
 
-/// All contexts of a request.
+/// All create contexts of a request.
 #[derive(Debug, Default)]
 pub(super) struct CreateContexts<'a> {
     pub(super) eas: Vec<FullEa>,
@@ -40,7 +40,7 @@ pub(super) struct CreateContexts<'a> {
 }
 
 impl<'a> CreateContexts<'a> {
-    /// Reads them; what a dialect does not have is not looked at.
+    /// Collects them. Contexts that the dialect does not have are ignored.
     pub(super) fn read(request: &CreateRequest<'a>, dialect: Dialect) -> Result<Self, NtStatus> {
         let mut contexts = Self::default();
         for context in &request.contexts {
@@ -86,7 +86,7 @@ impl<'a> CreateContexts<'a> {
         Ok(contexts)
     }
 
-    /// [MS-SMB2] 3.3.5.9.7, .10, .12: contexts that exclude one another.
+    /// Checks for contexts that exclude each other ([MS-SMB2] 3.3.5.9.7, .10, .12).
     fn check(&self, request: &CreateRequest<'_>) -> Result<(), NtStatus> {
         let names = |wanted: fn(&RequestContext<'_>) -> bool| {
             request.contexts.iter().filter(|one| wanted(one)).count()
@@ -111,13 +111,13 @@ impl<'a> CreateContexts<'a> {
         self.durable
     }
 
-    /// The lease that a durable handle is claimed back with, whatever the oplock level says.
+    /// Returns the lease of a reconnect, regardless of the oplock level.
     pub(super) fn kept_lease(&self) -> Option<LeaseRequest> {
         let v2 = self.lease_v2.as_ref().map(LeaseRequest::from);
         v2.or_else(|| self.lease.as_ref().map(LeaseRequest::from))
     }
 
-    /// The lease, if the oplock level says that one is wanted and the connection has them.
+    /// Returns the requested lease, if the oplock level says so and the connection supports it.
     pub(super) fn lease(
         &self,
         request: &CreateRequest<'_>,
@@ -141,7 +141,8 @@ impl<'a> CreateContexts<'a> {
         }
     }
 
-    /// A lease key stands for one file ([MS-SMB2] 3.3.5.9.8), also where no lease is granted.
+    /// Whether the lease key already belongs to another file ([MS-SMB2] 3.3.5.9.8), even if no
+    /// lease is granted.
     pub(super) fn clashes(&self, context: &Context<'_>, file: &FileKey) -> bool {
         let key = self.lease_v2.map(|lease| lease.lease.lease_key);
         let key = key.or(self.lease.map(|lease| lease.lease_key));
@@ -153,12 +154,13 @@ impl<'a> CreateContexts<'a> {
         })
     }
 
-    /// The descriptor that the new file is to have.
+    /// Returns the descriptor for a new file.
     pub(super) fn security(&self) -> Result<Option<SecurityDescriptor>, NtStatus> {
         self.descriptor.map(security::explicit).transpose()
     }
 
-    /// A reservation is shown even where the disk has kept none.
+    /// Returns the allocation to report. A requested one is reported even if the disk did not
+    /// reserve it.
     pub(super) fn allocation_shown(&self, stat: &NodeStat) -> u64 {
         match self.allocation {
             Some(bytes) if stat.size == 0 => bytes.checked_next_multiple_of(4096).unwrap_or(bytes),
@@ -167,7 +169,7 @@ impl<'a> CreateContexts<'a> {
     }
 }
 
-/// The reply's contexts.
+/// Returns the contexts of the reply.
 pub(super) fn answers<'a>(
     context: &Context<'_>,
     open: &Open,
@@ -177,7 +179,7 @@ pub(super) fn answers<'a>(
 ) -> Vec<ResponseContext<'a>> {
     let mut answers = Vec::new();
     if let Some(since) = contexts.maximal_access {
-        // [MS-SMB2] 3.3.5.9.5: nothing new since then.
+        // [MS-SMB2] 3.3.5.9.5: nothing has changed since then.
         let unchanged = since.is_some_and(|since| since == attributes::file_time(stat.modified));
         let (query_status, maximal_access) = if unchanged {
             (NtStatus::NONE_MAPPED, AccessMask::default())

@@ -1,4 +1,4 @@
-//! Finding the file of a CREATE, or making it, and the rights that are to be had.
+//! Finds or creates the file of a CREATE, and determines the granted access.
 
 use std::sync::Arc;
 
@@ -16,27 +16,27 @@ use crate::ops::name::{Target, fold_stream};
 use crate::share::Share;
 use crate::token::Token;
 
-/// The file, opened.
+/// An opened file.
 pub(super) struct FoundFile {
     pub(super) node: Arc<dyn Node>,
-    /// The file whose stream `node` is.
+    /// The file that `node` is a stream of.
     pub(super) base: Option<Arc<dyn Node>>,
     pub(super) stat: NodeStat,
     pub(super) stream: Option<Name>,
-    /// As on disk.
+    /// Path on disk.
     pub(super) path: RelPath,
     pub(super) created: bool,
-    /// Granted.
+    /// Granted access.
     pub(super) access: AccessMask,
 }
 
-/// Why there is no file.
+/// Why no file was opened.
 pub(super) enum FindError {
-    /// It is refused.
+    /// The request fails.
     Status(NtStatus),
-    /// A large folder is read first, by somebody who wakes the request.
+    /// A large folder is being read; the request is woken afterwards.
     UnderWay,
-    /// The same, and this is what reads it.
+    /// A large folder must be read first, by this task.
     After(Task),
 }
 
@@ -46,13 +46,13 @@ impl From<NtStatus> for FindError {
     }
 }
 
-/// Gives what wakes the request; `None` for one that is not to wait for a large folder (again).
+/// Returns a task that wakes the request; `None` if the request must not wait for a large folder.
 pub(super) type WakeRequest<'a> = Option<&'a dyn Fn() -> Task>;
 
-/// Tries where a name comes and goes meanwhile (a guess).
+/// Number of tries if a name appears and disappears meanwhile (a guess).
 const RACE_TRIES: u32 = 8;
 
-/// Finds or makes it.
+/// Finds or creates the file.
 pub(super) fn find(
     share: &Arc<Share>,
     token: &Token,
@@ -69,11 +69,11 @@ pub(super) fn find(
     let how = how(intent, target, read_only);
     let mut tries = 1;
     let (path, opened) = loop {
-        match look(share, target, &how, wake_request)? {
+        match lookup(share, target, &how, wake_request)? {
             (path, Some(opened)) => break (path, opened),
             (path, None) => {
                 match create_new(share, token, request, intent, contexts, target, path, read_only) {
-                    // Somebody was faster: then it is there to be opened (smb2.create.mkdir-dup).
+                    // Another client was faster, so the file exists now (smb2.create.mkdir-dup).
                     Err(NtStatus::OBJECT_NAME_COLLISION)
                         if intent.disposition != CreateDisposition::Create && tries < RACE_TRIES =>
                     {
@@ -107,7 +107,7 @@ pub(super) fn find(
     grant(share, token, request, intent, found).map_err(FindError::Status)
 }
 
-/// What the store is to open it for.
+/// Returns how the store must open the file.
 fn how(intent: &CreateIntent, target: &Target, read_only: bool) -> NodeOpen {
     let writes = intent
         .access
@@ -132,8 +132,8 @@ fn how(intent: &CreateIntent, target: &Target, read_only: bool) -> NodeOpen {
     }
 }
 
-/// Looks for the file: its path as on disk, and the file if there is one.
-fn look(
+/// Looks for the file. Returns its path on disk, and the file if it exists.
+fn lookup(
     share: &Share,
     target: &Target,
     how: &NodeOpen,
@@ -142,7 +142,7 @@ fn look(
     match share.store.open(&target.path, how) {
         Ok(opened) => return Ok((target.path.clone(), Some(opened))),
         Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-        // A folder is never opened for writing.
+        // A folder cannot be opened for writing.
         Err(error) if error.kind == ErrorKind::IsADirectory => {
             let how = NodeOpen {
                 access: Access::Read,
@@ -170,7 +170,7 @@ fn look(
         Resolved::After(task) => return Err(FindError::After(task)),
     };
     if path == target.path {
-        return Ok(look_short(share, path, how)?);
+        return Ok(lookup_short(share, path, how)?);
     }
     let opened = match share.store.open(&path, how) {
         Err(error) if error.kind == ErrorKind::IsADirectory => share.store.open(
@@ -189,8 +189,8 @@ fn look(
     }
 }
 
-/// A name that is not there may be the short one of a name that is.
-fn look_short(share: &Share, path: RelPath, how: &NodeOpen) -> Result<(RelPath, Option<Opened>), NtStatus> {
+/// Looks for a file whose short name is the missing name.
+fn lookup_short(share: &Share, path: RelPath, how: &NodeOpen) -> Result<(RelPath, Option<Opened>), NtStatus> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok((path, None));
     };
@@ -216,7 +216,7 @@ fn look_short(share: &Share, path: RelPath, how: &NodeOpen) -> Result<(RelPath, 
     }
 }
 
-/// Makes a file or folder that is not there.
+/// Creates a file or folder.
 #[allow(clippy::too_many_arguments, reason = "what a CREATE says, taken apart")]
 fn create_new(
     share: &Arc<Share>,
@@ -257,7 +257,7 @@ fn create_new(
         read_only,
     );
     if outcome.is_err() {
-        // What a failed CREATE has made goes with it. That it cannot is not this request's outcome.
+        // A failed CREATE removes what it created. An error of that does not change the outcome.
         let what = if directory {
             Removal::Directory
         } else {
@@ -268,7 +268,7 @@ fn create_new(
     outcome
 }
 
-/// Gives a new file or folder what belongs to it from the beginning: its security descriptor, the stream that was asked for.
+/// Gives a new file or folder its security descriptor, and opens its stream.
 #[allow(clippy::too_many_arguments, reason = "what a CREATE says, taken apart")]
 fn initialize(
     opened: Opened,
@@ -294,7 +294,7 @@ fn initialize(
         created: true,
         access: AccessMask::default(),
     };
-    // Who makes a file gets what it asked for, whatever is to apply from then on.
+    // The creator gets the requested access, whatever the descriptor says.
     found.access = expand_maximum(intent.access);
     match &target.stream {
         Some(stream) => {
@@ -306,7 +306,7 @@ fn initialize(
     }
 }
 
-/// All that was asked for, MAXIMUM_ALLOWED being everything.
+/// Returns the requested access; MAXIMUM_ALLOWED means everything.
 fn expand_maximum(access: AccessMask) -> AccessMask {
     let rights = access.difference(AccessMask::MAXIMUM_ALLOWED);
     if access.contains(AccessMask::MAXIMUM_ALLOWED) {
@@ -349,7 +349,7 @@ fn open_stream(
     })
 }
 
-/// A stream's name as it is kept.
+/// Returns the name of a stream as stored.
 fn stored_name(base: &dyn Node, contexts: &Name) -> Name {
     let wanted = fold_stream(contexts);
     let streams = base.streams().unwrap_or_default();
@@ -358,7 +358,7 @@ fn stored_name(base: &dyn Node, contexts: &Name) -> Name {
     kept.next().unwrap_or_else(|| contexts.clone())
 }
 
-/// What of the rights asked for is granted on a file that was there ([MS-FSA] 2.1.5.1.2.1).
+/// Determines the granted access to an existing file ([MS-FSA] 2.1.5.1.2.1).
 fn grant(
     share: &Arc<Share>,
     token: &Token,
@@ -400,14 +400,14 @@ fn grant(
             .access
             .difference(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
     }
-    // What MAXIMUM_ALLOWED gives need not be the right to delete.
+    // MAXIMUM_ALLOWED may not include the right to delete.
     if deletes && !found.access.contains(AccessMask::DELETE) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(found)
 }
 
-/// All that this user may do with a file.
+/// Returns all rights of this user to a file.
 pub(super) fn allowed(share: &Arc<Share>, token: &Token, found: &FoundFile) -> Result<AccessMask, NtStatus> {
     let node = found.base.as_deref().unwrap_or(&*found.node);
     security::rights(share, token, node, &found.stat, &found.path)

@@ -1,10 +1,12 @@
 //! CREATE ([MS-SMB2] 3.3.5.9).
 //!
 //! ```text
-//! check the request ─ find or make the file ─ rights ─ hub: share modes, oplocks ─ empty it, its first attributes ─ reply
-//!                                                        └ Wait: all again once others have made room
+//! check ─ find or create the file ─ access ─ hub: share modes, oplocks ─ truncate, set up ─ reply
+//!                                              └ Wait: all again when others have given up caching
 //! ```
-//! A file is opened before anybody is asked: opening changes nothing, and the descriptor says for certain which file it is.
+//!
+//! The file is opened before the hub is asked: opening changes nothing, and the descriptor
+//! identifies the file.
 
 mod contexts;
 mod find;
@@ -45,8 +47,9 @@ pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     let request = match context.decode(CreateRequest::decode) {
         Ok(request) => request,
         Err(status) => {
-            // Of a request that claims a durable handle back nothing counts but that ([MS-SMB2] 3.3.5.9.7).
-            patched = reconnect::made_readable(context.message).ok_or(status)?;
+            // In a reconnect of a durable handle, the other fields are ignored, even if they are
+            // invalid ([MS-SMB2] 3.3.5.9.7).
+            patched = reconnect::with_valid_fields(context.message).ok_or(status)?;
             let mut body = Reader::at(&patched, HEADER_LEN, "SMB2 CREATE Request");
             let request = CreateRequest::decode(&mut body).map_err(|_| status)?;
             let claims = |one: &RequestContext<'_>| {
@@ -66,7 +69,8 @@ pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     }
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let share = context.share().ok_or(NtStatus::NETWORK_NAME_DELETED)?;
-    // A session that was renewed as nobody keeps its trees, and opens nothing in those that nobody may connect to.
+    // A session that was renewed as anonymous keeps its trees, but opens nothing where anonymous
+    // sessions may not connect.
     if context.token()?.is_anonymous && !share.anonymous {
         return Err(NtStatus::ACCESS_DENIED);
     }
@@ -94,7 +98,7 @@ fn open(
     share_id: u32,
 ) -> Outcome {
     let token = context.token()?;
-    let found = match look(context, share, &token, request, intent, contexts, target) {
+    let found = match find_file(context, share, &token, request, intent, contexts, target) {
         Ok(found) => found,
         Err(outcome) => return outcome,
     };
@@ -146,27 +150,27 @@ fn open(
         take_over(context, &open);
         return reply(context, &open, &granted, contexts, open.action, None);
     }
-    // Deleted with somebody's last close since it was found: what is written to it would be lost.
+    // The file was deleted by another close since it was found, so written data would be lost.
     let is_gone =
         hub_request.existed && found.stream.is_none() && found.node.stat().is_ok_and(|stat| stat.links == 0);
     if is_gone {
         let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
         if let Some(closed) = closed {
-            // It is logged; the answer is another.
+            // The error is logged; this request fails with another one.
             _ = close::remove_deleted(context.shared, &closed, None);
         }
         return Err(NtStatus::DELETE_PENDING);
     }
-    // What a lease does not allow now it may allow later.
+    // A lease that is not granted now may be granted later.
     let guard = guard.filter(|_| granted.lease.is_some() || granted.oplock != OplockLevel::None);
     finish(
         context, request, contexts, intent, found, file, share, granted, overwrites, guard,
     )
 }
 
-/// Finds or makes the file. Where a folder with very many names has to be read for that, the pool does it, once for all
-/// who wait, and the connection goes on with other requests.
-fn look(
+/// Finds or creates the file. If a folder with very many names must be read, a worker reads it once
+/// for all waiting requests, and the connection continues.
+fn find_file(
     context: &Context<'_>,
     share: &Arc<Share>,
     token: &Token,
@@ -179,11 +183,11 @@ fn look(
     let wake_request = || -> Task {
         let shared = Arc::clone(shared);
         Box::new(move || {
-            // A connection that is gone needs no waking.
+            // A lost connection needs no message.
             _ = shared.post(waiter.connection, Message::Retry(waiter.request));
         })
     };
-    // One that has waited is not put off again: others may change the folder faster than it is read.
+    // A retry does not wait again: others may change the folder faster than it can be read.
     let wake_request: WakeRequest<'_> = if context.is_retry {
         None
     } else {
@@ -200,7 +204,7 @@ fn look(
     })
 }
 
-/// An open that was found again is whose the hub says: one whose client was away is this session's from now on.
+/// Moves a reconnected open to the session that the hub names.
 fn take_over(context: &Context<'_>, open: &Open) {
     let owner = context
         .shared
@@ -212,8 +216,8 @@ fn take_over(context: &Context<'_>, open: &Open) {
     }
 }
 
-/// Watches what the client wants to cache: what others do to it is to be heard of before anything of it is cached. Where
-/// that cannot be, nothing is granted.
+/// Watches a file that the client wants to cache, because changes by local programs must break the
+/// cache. If that is impossible, no caching is granted.
 fn watch_for_caching(
     context: &Context<'_>,
     request: &mut OpenRequest,
@@ -232,7 +236,7 @@ fn watch_for_caching(
     guard
 }
 
-/// The file is ours to open: does what the request wants with it, and answers.
+/// Executes a granted CREATE and replies.
 #[allow(clippy::too_many_arguments, reason = "what a CREATE says, taken apart")]
 fn finish(
     context: &mut Context<'_>,
@@ -249,12 +253,13 @@ fn finish(
     let prepared = prepare(request, contexts, &found, overwrites);
     if let Err(status) = prepared {
         if found.created {
-            // What a failed CREATE has made goes with it. That it cannot is not this request's outcome.
+            // A failed CREATE removes what it created. An error of that does not change the
+            // outcome.
             _ = context.shared.hub().set_delete_pending(granted.open, true);
         }
         let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
         if let Some(closed) = closed {
-            // It is logged; the answer is another.
+            // The error is logged; this request fails with another one.
             _ = close::remove_deleted(context.shared, &closed, None);
         }
         return Err(status);
@@ -278,10 +283,10 @@ fn finish(
         scan: Mutex::new(None),
         state: Default::default(),
     });
-    // What was seen of the file before it was watched may have changed since.
+    // The attributes may have changed before the file was watched.
     let seen_before = guard.is_some();
     if let Some(guard) = guard {
-        // It is new, so it has none.
+        // The open is new, so the cell is empty.
         _ = open.state.caching.set(guard);
     }
     context
@@ -304,7 +309,7 @@ fn finish(
     reply(context, &open, &granted, contexts, action, stat)
 }
 
-/// Empties a file, and gives it what the request brought for it.
+/// Truncates a file, and sets the attributes that the request contains.
 fn prepare(
     request: &CreateRequest<'_>,
     contexts: &CreateContexts<'_>,
@@ -331,7 +336,7 @@ fn prepare(
                 Err(error) if error.kind == ropeway_vfs::ErrorKind::NoSpace => {
                     return Err(NtStatus::DISK_FULL);
                 }
-                // A reservation is a favour.
+                // A reservation is optional.
                 _ => {}
             }
         }
@@ -342,7 +347,7 @@ fn prepare(
     Ok(())
 }
 
-/// What the hub knows a file by.
+/// Returns the hub's key of a file.
 pub(super) fn key_of(stat: &NodeStat, stream: Option<&Name>) -> FileKey {
     FileKey {
         share_volume: stat.id.volume,
@@ -351,7 +356,7 @@ pub(super) fn key_of(stat: &NodeStat, stream: Option<&Name>) -> FileKey {
     }
 }
 
-/// The reply; `stat` if it is known that nothing has changed since.
+/// Replies. `stat` is given if the attributes cannot have changed since.
 fn reply(
     context: &mut Context<'_>,
     open: &Open,
@@ -389,7 +394,7 @@ fn reply(
     context.reply(|w| response.encode(w))
 }
 
-/// Whether rights are only for looking at a file's attributes: such an open never creates, waits or conflicts.
+/// Whether access includes the content. Other opens never conflict with anything.
 pub(super) fn wants_content(access: AccessMask) -> bool {
     access.intersects(
         AccessMask::READ_DATA | AccessMask::EXECUTE | AccessMask::WRITE_DATA | AccessMask::APPEND_DATA,

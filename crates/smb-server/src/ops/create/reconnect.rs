@@ -1,4 +1,4 @@
-//! CREATE that claims a durable handle back ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12).
+//! CREATE that reconnects a durable handle ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12).
 
 use std::sync::Arc;
 
@@ -14,8 +14,9 @@ use crate::ops::name;
 use crate::share::Share;
 use crate::state::open::Handle;
 
-/// The message with values that a decoder takes: CreateDisposition and RequestedOplockLevel ([MS-SMB2] 2.2.13).
-pub(super) fn made_readable(message: &[u8]) -> Option<Vec<u8>> {
+/// Returns the message with valid values of CreateDisposition and RequestedOplockLevel ([MS-SMB2]
+/// 2.2.13).
+pub(super) fn with_valid_fields(message: &[u8]) -> Option<Vec<u8>> {
     const OPLOCK_LEVEL: usize = HEADER_LEN + 3;
     const DISPOSITION: usize = HEADER_LEN + 36;
     let mut message = message.to_vec();
@@ -41,7 +42,7 @@ pub(super) fn reconnect(
         (None, Some(v1)) => (v1.file_id, None),
         (None, None) => return Err(NtStatus::INVALID_PARAMETER),
     };
-    // The name as the disk has it, if it can be found; a lease's name has to be the same.
+    // The name as on disk, if it exists; the name of a lease must be the same.
     let path =
         name::parse(&request.name).map(|target| share.store.resolve(&target.path).unwrap_or(target.path));
     let path = path
