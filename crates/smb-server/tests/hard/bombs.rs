@@ -1,4 +1,4 @@
-//! Well-formed requests that ask for more than one client may have.
+//! Well-formed requests that would use more resources than one client may have.
 
 use std::io::Write;
 use std::time::Duration;
@@ -15,14 +15,15 @@ use crate::serve::Serve;
 
 const MIB: u32 = 1 << 20;
 
-/// A folder that is watched.
+/// Returns a folder to watch.
 fn folder(raw: &mut Raw) -> FileId {
     let mut folder = Create::of("folder");
     folder.options = CreateOptions::DIRECTORY_FILE;
     raw.create(&folder).unwrap()
 }
 
-/// Somebody has the file `held` for himself and does not answer the break; the body of a CREATE that waits for it.
+/// Opens the file `held` exclusively with a client that does not answer the break. Returns that
+/// client and the body of a CREATE that waits for it.
 fn held(serve: &Serve) -> (Raw, Vec<u8>) {
     let mut holder = Raw::ready(serve.address);
     let mut how = Create::of("held");
@@ -32,9 +33,9 @@ fn held(serve: &Serve) -> (Raw, Vec<u8>) {
     (holder, create)
 }
 
-/// A frame has 24 bits for its length.
+/// The length field of a frame has 24 bits.
 #[test]
-fn a_compound_whose_answers_fit_no_frame() {
+fn a_compound_whose_responses_exceed_a_frame() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("file"), vec![7; 8 << 20]).unwrap();
     let serve = Serve::start(place.path());
@@ -57,9 +58,9 @@ fn a_compound_whose_answers_fit_no_frame() {
     serve.settles_at((0, 0));
 }
 
-/// What goes on after a CANCEL may be a CANCEL.
+/// Several CANCELs that end each other's compounds.
 #[test]
-fn requests_that_cancel_one_another() {
+fn requests_that_cancel_each_other() {
     let place = tempfile::tempdir().unwrap();
     let serve = Serve::start(place.path());
     let mut raw = Raw::connect(serve.address);
@@ -94,10 +95,10 @@ fn requests_that_cancel_one_another() {
     assert_eq!(raw.echo(), NtStatus::SUCCESS);
 }
 
-/// What waits is kept, and so is the rest of its compound.
+/// Waiting requests are kept with the rests of their compounds, within limits.
 #[test]
-fn what_waits_is_bounded() {
-    alone("bombs::what_waits_is_bounded", || {
+fn waiting_requests_are_limited() {
+    alone("bombs::waiting_requests_are_limited", || {
         let place = tempfile::tempdir().unwrap();
         let serve = Serve::start(place.path());
         let mut raw = Raw::connect(serve.address);
@@ -134,9 +135,9 @@ fn what_waits_is_bounded() {
     });
 }
 
-/// Nobody has logged in, and no answer is read.
+/// Clients without a login that do not read their responses.
 #[test]
-fn echoes_before_a_login_that_are_not_read() {
+fn unread_echoes_before_a_login() {
     let place = tempfile::tempdir().unwrap();
     let serve = Serve::start(place.path());
     let mut raw = Raw::connect(serve.address);
@@ -160,15 +161,16 @@ fn echoes_before_a_login_that_are_not_read() {
         }
     }
     let more = resident().saturating_sub(before);
-    // The other tests of this process take memory too; unbounded it would be all that was sent, and more than this.
+    // Other tests of this process use memory too. Without the limit it would be everything that was
+    // sent, which is more than this.
     assert!(more < 24 << 20, "{more} bytes kept after {sent}");
     let mut other = Raw::ready(serve.address);
     assert_eq!(other.echo(), NtStatus::SUCCESS);
 }
 
-/// A client asks for much and reads nothing: it is not read from any more, and others are served meanwhile.
+/// A client that requests much and reads nothing is no longer served; others are.
 #[test]
-fn answers_that_are_not_read() {
+fn unread_responses() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("file"), vec![7; 8 << 20]).unwrap();
     let serve = Serve::start(place.path());
@@ -182,7 +184,7 @@ fn answers_that_are_not_read() {
     raw.socket
         .set_write_timeout(Some(Duration::from_millis(300)))
         .unwrap();
-    // 60 READs are 7 kB, received at once.
+    // 60 READs have 7 kB and are received at once.
     let mut bytes = Vec::new();
     for _ in 0..60 {
         let message = raw.message(Command::Read, |w| w.bytes(&read));
@@ -195,7 +197,7 @@ fn answers_that_are_not_read() {
     assert!(more < 120, "{more} MiB");
     let mut other = Raw::ready(serve.address);
     assert_eq!(other.echo(), NtStatus::SUCCESS);
-    // Read late, all come.
+    // When the client reads at last, all responses arrive.
     raw.socket.set_write_timeout(None).unwrap();
     for _ in 0..60 {
         let reply = raw.reply().unwrap();

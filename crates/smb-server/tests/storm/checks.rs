@@ -1,4 +1,4 @@
-//! Whether an answer is one.
+//! Checks of responses.
 
 use ropeway_smb_wire::change_notify::ChangeNotifyResponse;
 use ropeway_smb_wire::close::CloseResponse;
@@ -15,13 +15,13 @@ use ropeway_smb_wire::tree_connect::TreeConnectResponse;
 use ropeway_smb_wire::write::WriteResponse;
 use ropeway_smb_wire::{MessageId, NtStatus, Reader, SessionId};
 
-use crate::line::{Line, Reply};
+use crate::connection::{Connection, Reply};
 
-/// Checks one answer against what is asked on its connection.
+/// Checks one response against the pending requests of its connection.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn check(line: &mut Line, reply: &Reply) -> Result<(), String> {
+pub(crate) fn check(line: &mut Connection, reply: &Reply) -> Result<(), String> {
     let header = &reply.header;
     if header.message_id == MessageId::UNSOLICITED {
         if header.command != Command::OplockBreak {
@@ -44,7 +44,7 @@ pub(crate) fn check(line: &mut Line, reply: &Reply) -> Result<(), String> {
     }
     line.pending.remove(&header.message_id.0);
     let is_protected = reply.sealed || header.flags.contains(HeaderFlags::SIGNED);
-    // An ECHO needs no session, and has no key then ([MS-SMB2] 3.3.5.2.9).
+    // An ECHO without a session has no key ([MS-SMB2] 3.3.5.2.9).
     let signs = signs && header.session_id != SessionId::default();
     if signs && header.status == NtStatus::SUCCESS && !is_protected {
         return Err(format!("success that is not signed: {header:?}"));
@@ -56,7 +56,8 @@ fn body(reply: &Reply) -> Result<(), String> {
     let reader = &mut reply.body();
     let command = reply.header.command;
     if reply.header.status != NtStatus::SUCCESS {
-        // Warnings have data. So have logins that go on, and copies of chunks that end early ([MS-SMB2] 3.3.4.4).
+        // Warnings have data, and so have unfinished logins and copies of chunks that end early
+        // ([MS-SMB2] 3.3.4.4).
         let ends = match command {
             Command::Ioctl => IoctlResponse::decode(&mut reply.body()).is_ok(),
             Command::SessionSetup => SessionSetupResponse::decode(&mut reply.body()).is_ok(),

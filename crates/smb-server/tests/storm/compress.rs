@@ -1,4 +1,4 @@
-//! How the storm compresses: rightly, in more ways than a well-behaved client would.
+//! Compression of the storm's requests: valid, in more variants than normal clients use.
 
 use ropeway_smb_proto::compression::{Algorithms, compress};
 use ropeway_smb_wire::Writer;
@@ -7,7 +7,7 @@ use ropeway_smb_wire::negotiate_context::CompressionAlgorithm;
 
 use crate::chance::Random;
 
-/// A block of LZ4 that holds `data` as literals.
+/// Returns an LZ4 block that holds `data` as literals.
 fn lz4_literals(data: &[u8]) -> Vec<u8> {
     let mut out = vec![(data.len().min(15) as u8) << 4];
     if let Some(mut rest) = data.len().checked_sub(15) {
@@ -21,11 +21,11 @@ fn lz4_literals(data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Chunks of LZNT1 that hold `data` as it is ([MS-XCA] 2.5.1.2).
+/// Returns LZNT1 chunks that hold `data` uncompressed ([MS-XCA] 2.5.1.2).
 fn lznt1_literals(data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for chunk in data.chunks(4096) {
-        // Signature 3, not compressed, the size less one.
+        // Signature 3, not compressed, the size minus one.
         out.extend_from_slice(&(0x3000 | (chunk.len() as u16 - 1)).to_le_bytes());
         out.extend_from_slice(chunk);
     }
@@ -48,7 +48,7 @@ fn literals(algorithm: CompressionAlgorithm, data: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Compresses messages; as they are where nothing that was agreed on fits.
+/// Compresses messages. Returns them unchanged if no negotiated algorithm fits.
 pub(crate) fn pack(
     random: &mut Random,
     (algorithms, chained): (Algorithms, bool),
@@ -81,7 +81,7 @@ pub(crate) fn pack(
     out
 }
 
-/// Payloads of any length, each by an algorithm of its own.
+/// Splits messages into payloads of random length, each with its own algorithm.
 fn chain(random: &mut Random, algorithms: Algorithms, plain: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = Writer::new(&mut out);

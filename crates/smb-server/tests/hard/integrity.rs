@@ -1,4 +1,4 @@
-//! What nobody asked to lose, or may not have: it stays, whatever clients do in odd ways.
+//! No data is lost, and no access granted, that no client asked for or had a right to.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,7 @@ impl Raw {
         self.set_info(&samples::rename(file, to))
     }
 
-    /// Has a file or folder keep a list of who may do what.
+    /// Sets the security descriptor of a file or folder.
     pub(crate) fn protect(&mut self, name: &str, list: &str) {
         let file = self.create(&Create::of(name)).unwrap();
         let descriptor = SecurityDescriptor::from_sddl(list).unwrap().to_bytes();
@@ -113,7 +113,7 @@ fn a_read_only_share_loses_nothing() {
 }
 
 #[test]
-fn a_session_of_nobody_does_not_become_somebodys() {
+fn an_anonymous_session_cannot_become_a_users() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::with(folder.path(), |options| options.config.anonymous = true);
     let mut raw = Raw::connect(serve.address);
@@ -124,9 +124,10 @@ fn a_session_of_nobody_does_not_become_somebodys() {
     assert_ne!(raw.tree("data"), NtStatus::SUCCESS);
 }
 
-/// smb2.session.reauth2: what is open stays so; what nobody may have is not to be had until somebody logs in again.
+/// smb2.session.reauth2: open files stay usable after a renewal as anonymous; new access needs
+/// another login.
 #[test]
-fn a_session_may_be_renewed_as_nobody() {
+fn a_session_may_be_renewed_as_anonymous() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "text").unwrap();
     let serve = Serve::start(folder.path());
@@ -144,7 +145,7 @@ fn a_session_may_be_renewed_as_nobody() {
     assert!(raw.create(&Create::of("file")).is_ok());
 }
 
-/// An entry for BUILTIN\Users gave nothing to anybody.
+/// An entry for BUILTIN\Users once granted nothing to any user.
 #[test]
 fn users_are_in_the_group_of_users() {
     for (list, is_in) in [
@@ -170,7 +171,7 @@ fn users_are_in_the_group_of_users() {
 }
 
 #[test]
-fn deletion_on_close_spares_another_file_of_the_name() {
+fn delete_on_close_spares_another_file_with_the_name() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name);
     let serve = Serve::start(folder.path());
@@ -186,7 +187,7 @@ fn deletion_on_close_spares_another_file_of_the_name() {
 }
 
 #[test]
-fn a_renaming_that_is_refused_removes_nothing() {
+fn a_refused_rename_removes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join("sub").join(name);
     fs::create_dir(folder.path().join("sub")).unwrap();
@@ -215,9 +216,9 @@ fn a_renaming_that_is_refused_removes_nothing() {
     assert_eq!(text(&place("FOO2")), "new");
 }
 
-/// [MS-FSA] 2.1.5.15.11: to move something into a folder takes the right to make it there.
+/// [MS-FSA] 2.1.5.15.11: moving a node into a folder requires the right to create it there.
 #[test]
-fn a_folder_that_takes_nothing_is_given_nothing() {
+fn nothing_is_moved_into_a_folder_that_denies_it() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name);
     fs::create_dir(place("in")).unwrap();
@@ -227,21 +228,21 @@ fn a_folder_that_takes_nothing_is_given_nothing() {
     let mut raw = Raw::ready(serve.address);
     let file = raw.create(&Create::of("file")).unwrap();
     let inner = raw.create(&Create::of("folder")).unwrap();
-    // No files, FILE_ADD_FILE.
+    // Denies FILE_ADD_FILE.
     raw.protect("in", "D:(D;;0x2;;;WD)(A;;FA;;;WD)");
     assert_eq!(raw.rename(file, "in\\file"), NtStatus::ACCESS_DENIED);
     assert_eq!(raw.link(file, "in\\file", false), NtStatus::ACCESS_DENIED);
     assert_eq!(raw.rename(file, "other"), NtStatus::SUCCESS);
     assert_eq!(raw.rename(inner, "in\\folder"), NtStatus::SUCCESS);
     assert_eq!(raw.rename(inner, "folder"), NtStatus::SUCCESS);
-    // No folders, FILE_ADD_SUBDIRECTORY.
+    // Denies FILE_ADD_SUBDIRECTORY.
     raw.protect("in", "D:(D;;0x4;;;WD)(A;;FA;;;WD)");
     assert_eq!(raw.rename(inner, "in\\folder"), NtStatus::ACCESS_DENIED);
     assert_eq!(raw.rename(file, "in\\file"), NtStatus::SUCCESS);
     assert!(place("folder").exists() && place("in/file").exists());
 }
 
-/// Who replaces a file deletes it, which takes the right to, of the file or of its folder.
+/// Replacing a file requires the right to delete it, from the file or its folder.
 #[test]
 fn a_file_that_may_not_be_deleted_is_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
@@ -251,7 +252,7 @@ fn a_file_that_may_not_be_deleted_is_not_replaced() {
     fs::write(place("new"), "new").unwrap();
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
-    // DELETE, and FILE_DELETE_CHILD.
+    // Denies DELETE, and FILE_DELETE_CHILD.
     raw.protect("keeps\\old", "D:(D;;SD;;;WD)(A;;FA;;;WD)");
     raw.protect("keeps", "D:(D;;0x40;;;WD)(A;;FA;;;WD)");
     let file = raw.create(&Create::of("new")).unwrap();
@@ -268,7 +269,7 @@ fn a_file_that_may_not_be_deleted_is_not_replaced() {
 
 /// [MS-SMB2] 3.3.5.13.
 #[test]
-fn who_may_only_append_overwrites_nothing() {
+fn append_access_overwrites_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     fs::write(&log, "old").unwrap();
@@ -286,7 +287,7 @@ fn who_may_only_append_overwrites_nothing() {
     assert_eq!(text(&log), "old");
     assert_eq!(raw.write(appends, 3, b" new"), NtStatus::SUCCESS);
     assert_eq!(text(&log), "old new");
-    // Long enough for the pool.
+    // Long enough for a worker.
     raw.charge = 4;
     assert_eq!(raw.write(appends, 6, &[b'x'; 200_000]), NtStatus::ACCESS_DENIED);
     assert_eq!(text(&log), "old new");
@@ -297,7 +298,7 @@ fn who_may_only_append_overwrites_nothing() {
 }
 
 #[test]
-fn files_of_a_share_that_was_taken_away_can_only_be_closed() {
+fn files_of_a_removed_share_can_only_be_closed() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
@@ -308,9 +309,10 @@ fn files_of_a_share_that_was_taken_away_can_only_be_closed() {
     assert_eq!(raw.close(file), NtStatus::SUCCESS);
 }
 
-/// [MS-SMB2] 3.3.5.9.10: the answer to a create is lost with its connection, and the create repeated on another one.
+/// [MS-SMB2] 3.3.5.9.10: the response to a create is lost with its connection, and the create is
+/// repeated on another one.
 #[test]
-fn a_file_that_is_found_again_can_be_used() {
+fn a_repeated_create_returns_a_usable_file() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let how = Create {
@@ -341,7 +343,8 @@ fn a_file_that_is_found_again_can_be_used() {
     assert_eq!(raw.close(file), NtStatus::SUCCESS);
 }
 
-/// macOS' copyfile: COPYCHUNK without chunks, by whom has been told that it copies whole files.
+/// Apple's copyfile: COPYCHUNK without chunks, from a client that was offered copies of whole
+/// files.
 #[test]
 fn whole_files_are_copied_for_a_mac() {
     for is_mac in [true, false] {

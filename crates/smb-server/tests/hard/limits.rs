@@ -1,4 +1,4 @@
-//! Clients that do nothing but connect, or begin and do not go on: what they cost.
+//! Many connections, opens and requests: what they cost, and the limits.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
@@ -15,11 +15,12 @@ use crate::raw::{Create, Raw};
 use crate::samples;
 use crate::serve::Serve;
 
-/// For whoever has not logged in. Long enough for all of them to connect on a busy machine, and no longer: the test waits
-/// for its end.
+/// Time without a login. Long enough for all of them to connect on a busy machine, and no longer,
+/// because the test waits for its end.
 const LOGIN_TIME: Duration = Duration::from_secs(30);
 
-/// From another address of this machine: each has few connections without a login.
+/// Connects from another address of this machine; each address may have few connections without a
+/// login.
 fn connect_from(number: u8, server: SocketAddr) -> TcpStream {
     let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 1, number), 0);
     let socket = socket_with(
@@ -35,50 +36,53 @@ fn connect_from(number: u8, server: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn thousands_who_only_connect_take_little_and_go() {
-    alone("many::thousands_who_only_connect_take_little_and_go", || {
-        let folder = tempfile::tempdir().unwrap();
-        let serve = Serve::with(folder.path(), |options| {
-            options.login_timeout = LOGIN_TIME;
-        });
-        let before = resident();
-        let begins = Instant::now();
-        let connect = |number: u32| {
-            let mut socket = connect_from((number / 200) as u8, serve.address);
-            // Every other one announces the longest frame that is taken of it, and sends a part of it.
-            if number.is_multiple_of(2) {
-                socket.write_all(&(128_u32 << 10).to_be_bytes()).unwrap();
-                socket.write_all(&[7; 1000]).unwrap();
+fn thousands_of_idle_connections_use_little_memory_and_end() {
+    alone(
+        "limits::thousands_of_idle_connections_use_little_memory_and_end",
+        || {
+            let folder = tempfile::tempdir().unwrap();
+            let serve = Serve::with(folder.path(), |options| {
+                options.login_timeout = LOGIN_TIME;
+            });
+            let before = resident();
+            let begins = Instant::now();
+            let connect = |number: u32| {
+                let mut socket = connect_from((number / 200) as u8, serve.address);
+                // Every second one announces the longest accepted frame and sends a part of it.
+                if number.is_multiple_of(2) {
+                    socket.write_all(&(128_u32 << 10).to_be_bytes()).unwrap();
+                    socket.write_all(&[7; 1000]).unwrap();
+                }
+                socket
+            };
+            let all: Vec<_> = (0..2000).map(connect).collect();
+            let mut raw = Raw::ready(serve.address);
+            let file = raw.create(&Create::of("file")).unwrap();
+            let write = samples::write(file, 0, b"content");
+            assert_eq!(
+                raw.call(Command::Write, |w| w.bytes(&write)).status(),
+                NtStatus::SUCCESS
+            );
+            let each = resident().saturating_sub(before) / all.len();
+            assert!(each < 64 << 10, "each takes {each} bytes");
+            // An announcement of a longer one ends the connection at once.
+            let mut greedy = connect_from(99, serve.address);
+            greedy.write_all(&(129_u32 << 10).to_be_bytes()).unwrap();
+            assert_eq!(greedy.read(&mut [0; 1]).unwrap_or(0), 0);
+            for mut socket in all {
+                socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                // Unread data turn the end into a reset.
+                assert_eq!(socket.read(&mut [0; 1]).unwrap_or(0), 0);
             }
-            socket
-        };
-        let all: Vec<_> = (0..2000).map(connect).collect();
-        let mut raw = Raw::ready(serve.address);
-        let file = raw.create(&Create::of("file")).unwrap();
-        let write = samples::write(file, 0, b"content");
-        assert_eq!(
-            raw.call(Command::Write, |w| w.bytes(&write)).status(),
-            NtStatus::SUCCESS
-        );
-        let each = resident().saturating_sub(before) / all.len();
-        assert!(each < 64 << 10, "each takes {each} bytes");
-        // One that announces more is told off at once.
-        let mut greedy = connect_from(99, serve.address);
-        greedy.write_all(&(129_u32 << 10).to_be_bytes()).unwrap();
-        assert_eq!(greedy.read(&mut [0; 1]).unwrap_or(0), 0);
-        for mut socket in all {
-            socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-            // What was sent and not read makes it a reset.
-            assert_eq!(socket.read(&mut [0; 1]).unwrap_or(0), 0);
-        }
-        assert!(begins.elapsed() >= LOGIN_TIME);
-        assert_eq!(raw.echo(), NtStatus::SUCCESS, "who has logged in stays");
-    });
+            assert!(begins.elapsed() >= LOGIN_TIME);
+            assert_eq!(raw.echo(), NtStatus::SUCCESS, "who has logged in stays");
+        },
+    );
 }
 
-/// Who only connects does not keep others out: the oldest such connection goes.
+/// Connections without a login do not keep others out: the oldest one is evicted.
 #[test]
-fn who_only_connects_makes_room() {
+fn idle_connections_are_evicted() {
     const MAX: u8 = 20;
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::with(folder.path(), |options| options.connections_max = MAX.into());
@@ -87,7 +91,7 @@ fn who_only_connects_makes_room() {
         .map(|number| connect_from(number, serve.address))
         .collect();
     for _ in 0..3 {
-        // From an address that has none yet.
+        // From an address without connections so far.
         let mut raw = Raw::ready(serve.address);
         assert_eq!(raw.echo(), NtStatus::SUCCESS);
         let mut oldest = idle.remove(0);
@@ -98,13 +102,13 @@ fn who_only_connects_makes_room() {
         let waits = first.read(&mut [0; 1]).unwrap_err();
         assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock, "the next one stays");
         first.set_nonblocking(false).unwrap();
-        // Until it is counted no more.
+        // Waits until the connection is no longer counted.
         drop(raw);
         serve.settles_at((1, 0));
         idle.push(connect_from(MAX, serve.address));
     }
     assert_eq!(known.echo(), NtStatus::SUCCESS, "who has logged in stays");
-    // An address that has opened as many as it may gets in, too.
+    // An address that has reached its limit can connect too.
     let serve = Serve::start(folder.path());
     let _idle: Vec<_> = (0..300).map(|_| connect_from(1, serve.address)).collect();
     let mut raw = Raw::connect(serve.address);
@@ -117,8 +121,8 @@ fn who_only_connects_makes_room() {
 }
 
 #[test]
-fn half_a_frame_takes_what_came_of_it() {
-    alone("many::half_a_frame_takes_what_came_of_it", || {
+fn a_partial_frame_uses_memory_for_what_arrived() {
+    alone("limits::a_partial_frame_uses_memory_for_what_arrived", || {
         let folder = tempfile::tempdir().unwrap();
         let serve = Serve::start(folder.path());
         let mut all: Vec<_> = (0..40).map(|_| Raw::ready(serve.address)).collect();
@@ -133,7 +137,7 @@ fn half_a_frame_takes_what_came_of_it() {
     });
 }
 
-/// One more open of a file that is open very often costs what the first did.
+/// Another open of a file with very many opens costs as much as the first one.
 #[test]
 fn a_file_that_is_open_very_often() {
     const BATCH: u32 = 1000;
@@ -149,7 +153,7 @@ fn a_file_that_is_open_very_often() {
     };
     let first = batch();
     let later: Vec<_> = (0..12).map(|_| batch()).collect();
-    // Others use the machine too.
+    // Other programs use the machine too.
     let best = later.iter().skip(8).min().unwrap();
     assert!(*best < 5 * first, "{first:?}, then {later:?}");
     let begins = Instant::now();
@@ -158,11 +162,11 @@ fn a_file_that_is_open_very_often() {
     assert!(begins.elapsed() < Duration::from_secs(10), "all closed at once");
 }
 
-/// As many opens as there may be, of 13,000 files, and what they take; and one more.
+/// Memory of the maximum number of opens, of 13,000 files; and one more open.
 #[test]
 #[ignore = "takes minutes"]
 fn all_opens_fit_half_a_gigabyte() {
-    alone("many::all_opens_fit_half_a_gigabyte", || {
+    alone("limits::all_opens_fit_half_a_gigabyte", || {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let serve = Serve::start(folder.path());
         let before = resident();
@@ -187,9 +191,9 @@ fn all_opens_fit_half_a_gigabyte() {
     });
 }
 
-/// smb2.create.mkdir-dup: who is slower to make what may be there finds it.
+/// smb2.create.mkdir-dup: of two clients that may find the file, the slower one opens it.
 #[test]
-fn two_at_once_make_one_file() {
+fn two_clients_create_one_file() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let serve = Serve::start(folder.path());
     let start = std::sync::Barrier::new(4);
@@ -207,7 +211,8 @@ fn two_at_once_make_one_file() {
     });
 }
 
-/// [MS-SMB2] 3.3.5.16: a CANCEL without the right signature, or of another session, withdraws nothing and is not answered.
+/// [MS-SMB2] 3.3.5.16: a CANCEL with a wrong signature or from another session cancels nothing and
+/// gets no response.
 #[test]
 fn cancelling_needs_a_signature() {
     let folder = tempfile::tempdir().unwrap();

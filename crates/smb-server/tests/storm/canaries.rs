@@ -1,14 +1,14 @@
-//! What a storm must not touch.
+//! Files outside the share, which a storm must not change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Each path with its length, its time and its content.
+/// Time and content of each path.
 type Look = BTreeMap<PathBuf, (SystemTime, Vec<u8>)>;
 
-/// A folder that nobody may change, with canaries in it.
-pub(crate) struct Kept {
+/// A folder with canary files that no client may change.
+pub(crate) struct Canaries {
     folder: PathBuf,
     before: Look,
 }
@@ -28,8 +28,8 @@ fn look(folder: &Path, into: &mut Look) -> std::io::Result<()> {
     Ok(())
 }
 
-impl Kept {
-    /// Makes `outside` below `folder`.
+impl Canaries {
+    /// Creates `outside` below `folder`.
     pub(crate) fn new(folder: &Path) -> Result<Self, String> {
         let make = || -> std::io::Result<Self> {
             let folder = folder.join("outside");
@@ -43,8 +43,10 @@ impl Kept {
         make().map_err(|error| format!("no canaries: {error}"))
     }
 
+    /// Checks that nothing has changed.
+    ///
     /// # Errors
-    /// Something is not as it was.
+    /// What has changed.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut now = Look::new();
         look(&self.folder, &mut now).map_err(|error| format!("the canaries cannot be read: {error}"))?;

@@ -1,4 +1,4 @@
-//! One connection of the storm: it logs in, and holds the keys.
+//! One connection of the storm: it logs in and holds the keys.
 
 use std::collections::HashMap;
 
@@ -22,28 +22,28 @@ use ropeway_smb_wire::tree_connect::TreeConnectRequest;
 use ropeway_smb_wire::{Guid, MessageId, NtStatus, Reader, SessionId, Text, TreeId, Writer};
 
 use crate::chance::Random;
-use crate::kinds::Kind;
-use crate::{pack, raw, samples};
+use crate::session_kind::SessionKind;
+use crate::{compress, raw, samples};
 
-/// Credits asked for by every request.
+/// `CreditRequest` of every request.
 const ASKS: u16 = 64;
 
-pub(crate) struct Line {
+pub(crate) struct Connection {
     server: Option<FrameServer>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SessionKind,
     pub(crate) next_id: u64,
     pub(crate) session: SessionId,
     pub(crate) tree: TreeId,
     signer: Option<Signer>,
     sealing: Option<(Sealer, Opener)>,
     preauth: Preauth,
-    /// Requests without a final answer, by message id.
+    /// Requests without a final response, by message id.
     pub(crate) pending: HashMap<u64, Command>,
-    /// Whether ids, tree and session are what both ends take them for.
+    /// Whether both ends agree on ids, tree and session.
     pub(crate) clean: bool,
 }
 
-/// An answer: its header and the whole message.
+/// A response: its header and the whole message.
 pub(crate) struct Reply {
     pub(crate) header: Header,
     pub(crate) message: Vec<u8>,
@@ -56,9 +56,9 @@ impl Reply {
     }
 }
 
-impl Line {
-    /// A connection on which nothing was said.
-    pub(crate) fn new(host: &FrameHost, kind: Kind) -> Self {
+impl Connection {
+    /// Opens a connection without sending anything.
+    pub(crate) fn new(host: &FrameHost, kind: SessionKind) -> Self {
         Self {
             server: Some(host.connect()),
             kind,
@@ -73,8 +73,8 @@ impl Line {
         }
     }
 
-    /// A connection in the share `data`.
-    pub(crate) fn enter(host: &FrameHost, kind: Kind, random: &mut Random) -> Result<Self, String> {
+    /// Opens a connection, logs in, and connects to the share `data`.
+    pub(crate) fn enter(host: &FrameHost, kind: SessionKind, random: &mut Random) -> Result<Self, String> {
         let mut line = Self::new(host, kind);
         line.negotiate(random)?;
         line.log_in(random)?;
@@ -86,7 +86,7 @@ impl Line {
         self.server.is_some()
     }
 
-    /// Requests that reached the code of their command.
+    /// Returns the number of requests that reached the code of their command.
     pub(crate) fn handled(&self) -> u64 {
         self.server.as_ref().map_or(0, FrameServer::handled)
     }
@@ -97,7 +97,7 @@ impl Line {
         }
     }
 
-    /// A message with a valid header, unsigned; its id is taken.
+    /// Returns an unsigned message with a valid header and uses up its id.
     pub(crate) fn message(&mut self, command: Command, body: &[u8]) -> Vec<u8> {
         let mut header = Header::request(command, MessageId(self.next_id));
         if self.kind.dialect == Dialect::Smb202 {
@@ -113,7 +113,8 @@ impl Line {
         message
     }
 
-    /// One frame's content of messages: signed, compressed and sealed as the session demands.
+    /// Returns a frame with these messages: signed, compressed and encrypted as the session
+    /// requires.
     pub(crate) fn wrap(&mut self, random: &mut Random, mut messages: Vec<Vec<u8>>) -> Vec<u8> {
         let last = messages.len() - 1;
         for (index, message) in messages.iter_mut().enumerate() {
@@ -127,12 +128,12 @@ impl Line {
             }
         }
         let plain = messages.concat();
-        self.note(&plain);
-        self.cover(random, plain)
+        self.record(&plain);
+        self.protect(random, plain)
     }
 
-    /// Notes what is asked, so that answers are recognised: the messages as the server will find them.
-    pub(crate) fn note(&mut self, plain: &[u8]) {
+    /// Records the requests as the server will see them, so that their responses are recognized.
+    pub(crate) fn record(&mut self, plain: &[u8]) {
         for message in CompoundMessages::new(plain).map_while(Result::ok) {
             let Ok(header) = Header::decode(&mut Reader::new(message, "header")) else {
                 continue;
@@ -143,18 +144,18 @@ impl Line {
         }
     }
 
-    /// Compresses and seals what is signed.
-    fn cover(&mut self, random: &mut Random, mut plain: Vec<u8>) -> Vec<u8> {
+    /// Compresses and encrypts signed messages.
+    fn protect(&mut self, random: &mut Random, mut plain: Vec<u8>) -> Vec<u8> {
         if let Some(how) = self.kind.compression
             && self.signer.is_some()
             && random.percent(60)
         {
-            plain = pack::pack(random, how, plain);
+            plain = compress::pack(random, how, plain);
         }
         self.seal(plain)
     }
 
-    /// Seals, if the session does.
+    /// Encrypts, if the session does.
     pub(crate) fn seal(&mut self, mut plain: Vec<u8>) -> Vec<u8> {
         if let Some((sealer, _)) = &mut self.sealing {
             let header = sealer
@@ -177,10 +178,10 @@ impl Line {
         }
     }
 
-    /// Sends a frame; the answers, or none if the server hung up.
+    /// Sends a frame. Returns the responses, or `None` if the server closed the connection.
     ///
     /// # Errors
-    /// An answer that is not protected as agreed, or is no SMB 2.
+    /// A response that is not protected as negotiated or is not SMB 2.
     pub(crate) fn send(&mut self, frame: &[u8]) -> Result<Option<Vec<Reply>>, String> {
         let Some(server) = &mut self.server else {
             return Ok(None);
@@ -229,7 +230,7 @@ impl Line {
             if sealed && header.signature != [0; SIGNATURE_LEN] {
                 return Err(format!("a signature in a sealed answer: {header:?}"));
             }
-            // What cannot be checked is refused with the client's own signature.
+            // The server refuses what it cannot verify with the client's own signature.
             if header.flags.contains(HeaderFlags::SIGNED)
                 && !header.status.is_error()
                 && let Some(signer) = &self.signer
@@ -247,7 +248,7 @@ impl Line {
         Ok(())
     }
 
-    /// Sends one valid request; its answer.
+    /// Sends one valid request and returns its response.
     ///
     /// # Errors
     /// There is none.
@@ -392,7 +393,7 @@ impl Line {
         tree.ok_or_else(|| format!("no share {share}: {:?}", reply.header.status))
     }
 
-    /// Whether answers have to be signed, and whether sealed.
+    /// Returns whether responses must be signed, and whether they must be encrypted.
     pub(crate) fn protection(&self) -> (bool, bool) {
         (self.signer.is_some(), self.sealing.is_some())
     }

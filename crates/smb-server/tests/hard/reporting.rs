@@ -1,4 +1,4 @@
-//! What the server tells: of this machine, and of what clients do.
+//! What the server reports: network interfaces, audit records, failed deletions.
 
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -21,7 +21,7 @@ use crate::samples;
 use crate::serve::Serve;
 
 #[test]
-fn all_interfaces_that_are_listened_on() {
+fn all_listening_interfaces_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::at("0.0.0.0:0", folder.path(), |_| {});
     let mut raw = Raw::ready((Ipv4Addr::LOCALHOST, serve.address.port()).into());
@@ -32,14 +32,14 @@ fn all_interfaces_that_are_listened_on() {
     let told = decode_interfaces(&output).unwrap();
     assert!(told.iter().all(|one| one.link_speed_bps > 0), "{told:?}");
     let told: Vec<IpAddr> = told.iter().filter_map(|one| one.address).collect();
-    // The client's own way comes first; nobody else comes by the loopback.
+    // The client's own address comes first; other clients cannot use the loopback address.
     assert_eq!(told[0], Ipv4Addr::LOCALHOST);
     let others = &told[1..];
     assert!(
         others.iter().all(|one| one.is_ipv4() && !one.is_loopback()),
         "{told:?}"
     );
-    // Nothing is sent: only the way there is looked for.
+    // Nothing is sent; the socket only selects a route.
     let away = UdpSocket::bind("0.0.0.0:0").unwrap();
     if away.connect("192.0.2.99:9").is_ok() {
         let here = away.local_addr().unwrap().ip();
@@ -47,7 +47,7 @@ fn all_interfaces_that_are_listened_on() {
     }
 }
 
-/// Keeps what the audit is told of changes: what, who, of which file, its new name, and what came of it.
+/// Keeps audit records of changes: action, user, file, new name, status.
 #[derive(Default)]
 struct Changes(Mutex<Vec<(String, NtStatus)>>);
 
@@ -64,7 +64,7 @@ impl Audit for Changes {
 }
 
 #[test]
-fn the_audit_is_told_who_changed_what() {
+fn audit_records_say_who_changed_what() {
     let folder = tempfile::tempdir().unwrap();
     let changes = Arc::new(Changes::default());
     let audit = Arc::clone(&changes);
@@ -78,7 +78,7 @@ fn the_audit_is_told_who_changed_what() {
     bob.negotiate();
     assert_eq!(bob.log_in("bob", "secret"), NtStatus::SUCCESS);
     assert_eq!(bob.tree("data"), NtStatus::SUCCESS);
-    // Who deletes is not who closes last.
+    // The user who deletes is not the one who closes last.
     let (file, held) = (
         alice.create(&Create::of("file")).unwrap(),
         bob.create(&Create::of("file")).unwrap(),
@@ -122,10 +122,10 @@ fn the_audit_is_told_who_changed_what() {
     assert_eq!(told, expected);
 }
 
-/// As Windows and smbd do: whoever marks a file for deletion hears at once that it cannot be deleted. It was told to who
-/// closed it, which most clients do not listen to.
+/// A client that marks a file for deletion learns at once that it cannot be deleted, as from
+/// Windows and smbd. Most clients ignore the status of CLOSE.
 #[test]
-fn a_deletion_that_would_fail_is_refused_when_it_is_marked() {
+fn an_impossible_deletion_is_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let fixed = folder.path().join("fixed");
     std::fs::create_dir(&fixed).unwrap();

@@ -1,4 +1,5 @@
-//! Hostile answers: a server of ours whose answers are changed before they are signed, compressed and sealed.
+//! Hostile responses: a server whose responses are changed before they are signed, compressed and
+//! encrypted.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -16,10 +17,10 @@ use ropeway_smb_wire::oplock_break::{BreakNotification, OplockBreak};
 use ropeway_smb_wire::{AsyncId, FileId, MessageId, NtStatus, Reader, Writer};
 
 use crate::chance::Random;
-use crate::draw;
-use crate::twist;
+use crate::mutate;
+use crate::values;
 
-/// Statuses that clients treat in ways of their own.
+/// Statuses that clients handle specially.
 const STATUSES: [NtStatus; 16] = [
     NtStatus::SUCCESS,
     NtStatus::NO_MORE_FILES,
@@ -38,43 +39,44 @@ const STATUSES: [NtStatus; 16] = [
     NtStatus::PATH_NOT_COVERED,
     NtStatus::INVALID_PARAMETER,
 ];
-/// Frames that are kept back in a session at most: for each the client waits until its time is over.
+/// Maximum number of withheld frames in a session. For each the client waits until its timeout.
 const SILENT_MAX: u64 = 4;
 
-/// How often it lies.
+/// How often responses are changed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Habits {
-    /// Of a hundred frames so many are changed below the protection.
-    pub(crate) lies: usize,
-    /// Of ten thousand frames so many are changed after it; without lies only bodies that are signed.
-    pub(crate) damages: usize,
-    /// Lies about NEGOTIATE, SESSION_SETUP and TREE_CONNECT, too.
+pub(crate) struct MutationRates {
+    /// Percentage of frames that are changed before protection.
+    pub(crate) mutation_percent: usize,
+    /// Of 10,000 frames, how many are changed after protection. Without other changes, only signed
+    /// bodies are.
+    pub(crate) damage_per_10000: usize,
+    /// Whether responses to NEGOTIATE, SESSION_SETUP and TREE_CONNECT are changed too.
     pub(crate) from_start: bool,
 }
 
 struct State {
     random: Random,
-    /// The last true body of each command.
+    /// The last unchanged body of each command.
     bodies: HashMap<Command, Vec<u8>>,
     silent: u64,
-    /// Whether a body under a signature was changed.
+    /// Whether a signed body was changed.
     has_forged: bool,
 }
 
-/// It also counts.
-pub(crate) struct Fabulist {
-    habits: Habits,
+/// Changes responses and counts the changes.
+pub(crate) struct StormMutator {
+    habits: MutationRates,
     state: Mutex<State>,
-    /// Frames with an answer to a request, protected as agreed.
-    pub(crate) told: AtomicU64,
-    /// Those of them that were changed.
+    /// Frames with a response, protected as negotiated.
+    pub(crate) responses: AtomicU64,
+    /// Changed ones of them.
     pub(crate) changed: AtomicU64,
-    /// Frames that were changed after they were protected.
+    /// Frames that were changed after protection.
     pub(crate) damaged: AtomicU64,
 }
 
-impl Fabulist {
-    pub(crate) fn new(habits: Habits, random: Random) -> Self {
+impl StormMutator {
+    pub(crate) fn new(habits: MutationRates, random: Random) -> Self {
         let state = State {
             random,
             bodies: HashMap::new(),
@@ -84,13 +86,13 @@ impl Fabulist {
         Self {
             habits,
             state: Mutex::new(state),
-            told: AtomicU64::new(0),
+            responses: AtomicU64::new(0),
             changed: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
         }
     }
 
-    /// Whether a signature of it was wrong.
+    /// Whether a signature was made wrong.
     pub(crate) fn has_forged(&self) -> bool {
         self.state.lock().has_forged
     }
@@ -115,16 +117,16 @@ fn message(header: &Header, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     out
 }
 
-impl ReplyMutator for Fabulist {
+impl ReplyMutator for StormMutator {
     fn mutate_replies(&self, mut replies: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
         for (message, _) in &mut replies {
             message[NEXT_COMMAND_OFFSET..][..4].fill(0);
         }
         let mut state = self.state.lock();
         let login = replies.iter().any(|(message, _)| is_login(message));
-        self.told.fetch_add(u64::from(!login), Ordering::Relaxed);
-        let lies = state.random.percent(self.habits.lies);
-        if !lies || (login && !self.habits.from_start) {
+        self.responses.fetch_add(u64::from(!login), Ordering::Relaxed);
+        let mutation_percent = state.random.percent(self.habits.mutation_percent);
+        if !mutation_percent || (login && !self.habits.from_start) {
             for (message, _) in &replies {
                 if let Some(header) = header_of(message)
                     && header.status == NtStatus::SUCCESS
@@ -137,7 +139,7 @@ impl ReplyMutator for Fabulist {
             return vec![replies];
         }
         self.changed.fetch_add(u64::from(!login), Ordering::Relaxed);
-        state.lie(replies)
+        state.mutate(replies)
     }
 
     fn mutate_frame(&self, frame: &mut Vec<u8>) {
@@ -146,7 +148,7 @@ impl ReplyMutator for Fabulist {
             random, has_forged, ..
         } = &mut *state;
         let body = FRAME_HEADER_LEN + HEADER_LEN;
-        if random.below(10_000) >= self.habits.damages || frame.len() <= body + 1 {
+        if random.below(10_000) >= self.habits.damage_per_10000 || frame.len() <= body + 1 {
             return;
         }
         let is_plain = frame[FRAME_HEADER_LEN..].starts_with(b"\xFESMB");
@@ -161,58 +163,58 @@ impl ReplyMutator for Fabulist {
             frame[at] ^= 1 << random.below(8);
             *has_forged = true;
             self.damaged.fetch_add(1, Ordering::Relaxed);
-        } else if self.habits.lies > 0 {
+        } else if self.habits.mutation_percent > 0 {
             let reach = frame.len().min(80);
-            twist::field(random, &mut frame[..reach], FRAME_HEADER_LEN + 4);
+            mutate::field(random, &mut frame[..reach], FRAME_HEADER_LEN + 4);
             self.damaged.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 impl State {
-    fn lie(&mut self, mut replies: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
+    fn mutate(&mut self, mut replies: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
         let place = self.random.below(replies.len());
         match self.random.below(100) {
             0..35 => {
                 for _ in 0..=self.random.below(2) {
-                    twist::field(&mut self.random, &mut replies[place].0, HEADER_LEN);
+                    mutate::field(&mut self.random, &mut replies[place].0, HEADER_LEN);
                 }
             }
-            35..50 => twist::bytes(&mut self.random, &mut replies[place].0, HEADER_LEN),
+            35..50 => mutate::bytes(&mut self.random, &mut replies[place].0, HEADER_LEN),
             50..58 => self.refuse(&mut replies[place].0),
             58..60 => {
                 let head = &mut replies[place].0[4..HEADER_LEN - 16];
-                twist::field(&mut self.random, head, 0);
+                mutate::field(&mut self.random, head, 0);
             }
             60..64 => {
-                let again = (replies[place].0.clone(), replies[place].1);
-                return vec![replies, vec![again]];
+                let log_in_again = (replies[place].0.clone(), replies[place].1);
+                return vec![replies, vec![log_in_again]];
             }
             64 if self.silent < SILENT_MAX => {
                 self.silent += 1;
                 return Vec::new();
             }
-            65..70 => return self.put_off(replies, place),
+            65..70 => return self.defer(replies, place),
             70..80 => rename(&mut self.random, &mut replies[place].0),
             80..88 => self.exchange(&mut replies[place].0),
             88..91 => {
-                let credits = draw::one_of(&mut self.random, &[0, 1, 512, u16::MAX]);
+                let credits = values::one_of(&mut self.random, &[0, 1, 512, u16::MAX]);
                 replies[place].0[CREDITS_OFFSET..][..2].copy_from_slice(&credits.to_le_bytes());
             }
-            91..95 => return vec![vec![self.unasked()], replies],
+            91..95 => return vec![vec![self.unexpected_break()], replies],
             _ => {
-                // One frame each, the last first.
+                // A frame for each, in reverse order.
                 return replies.into_iter().rev().map(|reply| vec![reply]).collect();
             }
         }
         vec![replies]
     }
 
-    /// Another status, with the body there is or the one of an error.
+    /// Changes the status, with the existing body or that of an error.
     fn refuse(&mut self, message: &mut Vec<u8>) {
         let status = match self.random.percent(85) {
-            true => draw::one_of(&mut self.random, &STATUSES),
-            false => NtStatus(draw::edge(&mut self.random) as u32),
+            true => values::one_of(&mut self.random, &STATUSES),
+            false => NtStatus(values::edge(&mut self.random) as u32),
         };
         message[STATUS_OFFSET..][..4].copy_from_slice(&status.0.to_le_bytes());
         if self.random.percent(60) {
@@ -221,14 +223,14 @@ impl State {
         }
     }
 
-    /// Says that the answer comes later, once or often; then it comes, or not.
-    fn put_off(&mut self, replies: Vec<Outgoing>, place: usize) -> Vec<Vec<Outgoing>> {
+    /// Sends one interim response or several, and then the response or nothing.
+    fn defer(&mut self, replies: Vec<Outgoing>, place: usize) -> Vec<Vec<Outgoing>> {
         let (reply, signer) = &replies[place];
         let Some(mut header) = header_of(reply) else {
             return vec![replies];
         };
         header.flags |= HeaderFlags::ASYNC_COMMAND;
-        // The message id of a break is the highest there is.
+        // A break has the highest possible message id.
         header.target = Target::Async(AsyncId(header.message_id.0.wrapping_add(1)));
         header.status = NtStatus::PENDING;
         let interim = message(&header, |w| ErrorResponse::EMPTY.encode(w));
@@ -243,13 +245,13 @@ impl State {
         frames
     }
 
-    /// The body of an earlier answer, of the same command or of another.
+    /// Replaces the body with that of an earlier response of the same command or another one.
     fn exchange(&mut self, message: &mut Vec<u8>) {
         let Some(header) = header_of(message) else { return };
         let mut commands: Vec<Command> = self.bodies.keys().copied().collect();
         commands.sort_unstable();
         let other = match commands.is_empty() {
-            false if self.random.percent(30) => draw::one_of(&mut self.random, &commands),
+            false if self.random.percent(30) => values::one_of(&mut self.random, &commands),
             _ => header.command,
         };
         if let Some(body) = self.bodies.get(&other) {
@@ -258,31 +260,31 @@ impl State {
         }
     }
 
-    /// A break of something.
-    fn unasked(&mut self) -> Outgoing {
+    /// Returns a break that the client does not expect.
+    fn unexpected_break(&mut self) -> Outgoing {
         let header = Header::request(Command::OplockBreak, MessageId::UNSOLICITED).reply(NtStatus::SUCCESS);
         let notification = BreakNotification::Oplock(OplockBreak {
             oplock_level: OplockLevel::None,
             file_id: FileId {
-                persistent: draw::number(&mut self.random, 20),
-                volatile: draw::number(&mut self.random, 20),
+                persistent: values::number(&mut self.random, 20),
+                volatile: values::number(&mut self.random, 20),
             },
         });
         (message(&header, |w| notification.encode(w)), None)
     }
 }
 
-/// Puts a name that leads elsewhere in place of one of equal length.
+/// Replaces a name with another one of the same length that leads out of the folder.
 fn rename(random: &mut Random, message: &mut [u8]) {
     const PLAIN: [&str; 4] = ["file", "sub", "inner", "deep"];
     const HOSTILE: [&str; 10] = [
         "../a", "..\\b", "/etc", "\0\0\0\0", "a/bc", "C:\\x", "..", "./..", "../..", ".\\..",
     ];
     let units = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
-    let plain = units(draw::one_of(random, &PLAIN));
-    let hostile = units(draw::one_of(random, &HOSTILE));
+    let plain = units(values::one_of(random, &PLAIN));
+    let hostile = units(values::one_of(random, &HOSTILE));
     let Some(found) = message.windows(plain.len()).position(|bytes| bytes == plain) else {
-        twist::field(random, message, HEADER_LEN);
+        mutate::field(random, message, HEADER_LEN);
         return;
     };
     let length = plain.len().min(hostile.len());

@@ -1,5 +1,5 @@
-//! A local program puts another file under the name of one that a client has open: what the client then does to its open
-//! does nothing to the other file.
+//! A local program replaces a file that a client has open. Operations on the open then do not
+//! affect the new file.
 
 use std::fs;
 
@@ -42,7 +42,7 @@ fn rename(raw: &mut Raw, file: FileId, to: &str) -> NtStatus {
 }
 
 #[test]
-fn a_link_does_not_take_the_place_of_another_file() {
+fn a_link_does_not_replace_another_file() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
@@ -52,7 +52,7 @@ fn a_link_does_not_take_the_place_of_another_file() {
     assert_eq!(make_link(&mut raw, file, "x"), NtStatus::OBJECT_NAME_NOT_FOUND);
     assert_eq!(fs::read(folder.path().join("name")).unwrap(), b"precious");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    // Undisturbed it works, also once what was written to the file is gone again.
+    // Without interference it works, also for a file that was written to and truncated again.
     let other = raw.create(&Create::of("other")).unwrap();
     assert_eq!(make_link(&mut raw, other, "name"), NtStatus::SUCCESS);
     let target = fs::read_link(folder.path().join("other")).unwrap();
@@ -60,7 +60,7 @@ fn a_link_does_not_take_the_place_of_another_file() {
 }
 
 #[test]
-fn a_link_does_not_take_the_place_of_a_file_that_another_client_writes() {
+fn a_link_does_not_replace_a_file_that_another_client_writes() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let (mut one, mut two) = (Raw::ready(serve.address), Raw::ready(serve.address));
@@ -74,10 +74,10 @@ fn a_link_does_not_take_the_place_of_a_file_that_another_client_writes() {
     );
     assert_eq!(two.close(theirs), NtStatus::SUCCESS);
     assert_eq!(fs::read(folder.path().join("name")).unwrap(), b"kept");
-    // It was not left as one that is to be deleted.
+    // The file was not left marked for deletion.
     assert_eq!(one.close(mine), NtStatus::SUCCESS);
     assert!(folder.path().join("name").exists());
-    // The node goes, so the open needs the right to delete it, unless it made the file.
+    // The node is removed, so the open needs the right to delete it, unless it created the file.
     fs::write(folder.path().join("name"), "").unwrap();
     let weak = Create {
         access: AccessMask::WRITE_ATTRIBUTES,
@@ -106,7 +106,7 @@ fn a_hard_link_is_one_to_the_file_that_was_opened() {
     fs::write(path("name"), "another").unwrap();
     assert_eq!(hard_link(&mut raw, file, "linked"), NtStatus::SUCCESS);
     assert_eq!(fs::read(path("linked")).unwrap(), b"mine");
-    // One that has no name any more gets none.
+    // A file without a name gets no new one.
     fs::remove_file(path("moved")).unwrap();
     fs::remove_file(path("linked")).unwrap();
     assert_eq!(
@@ -117,7 +117,7 @@ fn a_hard_link_is_one_to_the_file_that_was_opened() {
 }
 
 #[test]
-fn a_renaming_moves_the_file_that_was_opened() {
+fn a_rename_moves_the_file_that_was_opened() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let path = |name: &str| folder.path().join(name);
@@ -135,9 +135,9 @@ fn a_renaming_moves_the_file_that_was_opened() {
     assert!(!path("elsewhere").exists());
 }
 
-/// A file that was made for a CREATE which then fails is not left behind.
+/// A failed CREATE leaves no new file behind.
 #[test]
-fn a_create_that_fails_leaves_no_file() {
+fn a_failed_create_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
@@ -147,7 +147,7 @@ fn a_create_that_fails_leaves_no_file() {
     };
     assert_eq!(raw.create(&how), Err(NtStatus::DISK_FULL));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    // One that was there stays.
+    // An existing file stays.
     fs::write(folder.path().join("file"), "").unwrap();
     let how = Create {
         disposition: CreateDisposition::OverwriteIf,
@@ -158,9 +158,9 @@ fn a_create_that_fails_leaves_no_file() {
     serve.settles_at((1, 0));
 }
 
-/// As Samba takes them; smbclient's `hardlink` sends a leading separator.
+/// Samba accepts these names; smbclient's `hardlink` sends a leading separator.
 #[test]
-fn new_names_may_have_separators_too_many() {
+fn new_names_may_have_extra_separators() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("d")).unwrap();
     fs::write(folder.path().join("a"), "x").unwrap();
@@ -184,15 +184,15 @@ fn new_names_may_have_separators_too_many() {
     for name in ["\\..\\b", "\\\\", "d\\\\..\\..\\b"] {
         assert!(rename(&mut raw, file, name).is_error(), "{name}");
     }
-    // A CREATE has to do without them.
+    // A CREATE must not contain them.
     for name in ["\\b", "d\\\\b"] {
         assert!(raw.create(&Create::of(name)).is_err(), "{name}");
     }
 }
 
-/// Links are made as the share wants it, and none is moved to where it would lead out.
+/// Links are created as the share allows, and none is moved to where it would lead out.
 #[test]
-fn links_lead_inside_or_are_not_made() {
+fn links_lead_inside_or_are_refused() {
     const OK: NtStatus = NtStatus::SUCCESS;
     const DENIED: NtStatus = NtStatus::ACCESS_DENIED;
     for (links, expected) in [
@@ -203,7 +203,7 @@ fn links_lead_inside_or_are_not_made() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("a/b");
         fs::create_dir_all(&inner).unwrap();
-        // From outside: a way that looks deep.
+        // A path through a link, which only looks deep.
         std::os::unix::fs::symlink("../..", inner.join("up")).unwrap();
         let serve = Serve::with(folder.path(), |options| options.shares[0].links = links);
         let mut raw = Raw::ready(serve.address);

@@ -1,10 +1,10 @@
-//! Numbers, names and bytes that are worth a try.
+//! Random numbers, names and bytes that are likely to find faults.
 
 use ropeway_smb_wire::Text;
 
 use crate::chance::Random;
 
-/// What is likely to be compared with, and its neighbours.
+/// Numbers that code is likely to compare with, and their neighbours.
 const EDGES: [u64; 24] = [
     0,
     1,
@@ -32,7 +32,7 @@ const EDGES: [u64; 24] = [
     u64::MAX,
 ];
 
-/// A number at an edge, beside one, or any.
+/// Returns an edge, a neighbour of one, or any number.
 pub(crate) fn edge(random: &mut Random) -> u64 {
     let edge = EDGES[random.below(EDGES.len())];
     match random.below(6) {
@@ -44,7 +44,7 @@ pub(crate) fn edge(random: &mut Random) -> u64 {
     }
 }
 
-/// Mostly below `usual`, sometimes anything.
+/// Returns a number that is mostly below `usual`.
 pub(crate) fn number(random: &mut Random, usual: usize) -> u64 {
     if random.percent(8) {
         edge(random)
@@ -65,7 +65,7 @@ pub(crate) fn array<const N: usize>(random: &mut Random) -> [u8; N] {
     std::array::from_fn(|_| random.next() as u8)
 }
 
-/// One of a few, so that the same comes again.
+/// Returns one of a few values, so that the same one occurs again.
 pub(crate) fn few<const N: usize>(random: &mut Random) -> [u8; N] {
     [random.below(4) as u8; N]
 }
@@ -115,7 +115,7 @@ const NAMES: [&str; 38] = [
     "@GMT-2024.01.01-00.00.00\\file",
 ];
 
-/// A path.
+/// Returns a path.
 pub(crate) fn name(random: &mut Random) -> Text {
     match random.below(40) {
         0 => Text::from("x".repeat(200 + random.below(120)).as_str()),

@@ -1,4 +1,4 @@
-//! Clients that are slow, dead, or many.
+//! Slow and dead clients, guessed passwords, and responses that are not read.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::raw::{Create, Raw, spnego};
 use crate::samples;
 use crate::serve::Serve;
 
-/// Others are served as if nothing was.
+/// Checks that another client is served normally.
 fn is_served(serve: &Serve) {
     let begins = Instant::now();
     let mut raw = Raw::ready(serve.address);
@@ -29,7 +29,7 @@ fn is_served(serve: &Serve) {
 }
 
 #[test]
-fn half_a_frame() {
+fn a_partial_frame() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let mut all = Vec::new();
@@ -44,7 +44,7 @@ fn half_a_frame() {
         all.push((raw, bytes, length));
     }
     is_served(&serve);
-    // Late is not never.
+    // Late responses still arrive.
     for (raw, bytes, length) in &mut all {
         for chunk in bytes[*length..].chunks(9000) {
             raw.socket.write_all(chunk).unwrap();
@@ -55,7 +55,7 @@ fn half_a_frame() {
     serve.settles_at((0, 0));
 }
 
-/// Byte for byte.
+/// Sends a request byte by byte.
 #[test]
 fn a_slow_sender() {
     let folder = tempfile::tempdir().unwrap();
@@ -71,9 +71,9 @@ fn a_slow_sender() {
     assert_eq!(raw.reply().unwrap().status(), NtStatus::SUCCESS);
 }
 
-/// Those that only connect take no one's place.
+/// Connections without a login do not keep others out.
 #[test]
-fn connections_and_nothing_else() {
+fn connections_without_a_login() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let mut ready = Raw::ready(serve.address);
@@ -87,7 +87,7 @@ fn connections_and_nothing_else() {
         NtStatus::SUCCESS,
         "those who are logged in are served"
     );
-    // 256 of one address are let in, the others hung up on at once.
+    // 256 connections of one address are accepted, the others are closed at once.
     let open = all.iter().filter(|socket| {
         socket.set_nonblocking(true).unwrap();
         let outcome = socket.peek(&mut [0]);
@@ -99,7 +99,7 @@ fn connections_and_nothing_else() {
     is_served(&serve);
 }
 
-/// Several that guess at once wait one after the other.
+/// Parallel guesses are executed one after the other.
 #[test]
 fn guessing_is_slow() {
     let folder = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn guessing_is_slow() {
                     while begins.elapsed() < Duration::from_secs(4) {
                         let mut raw = Raw::connect(serve.address);
                         raw.negotiate();
-                        // One that hangs up without waiting for its answer gains nothing.
+                        // A client that disconnects without waiting for the response gains nothing.
                         let patience = Some(Duration::from_millis(200));
                         raw.socket.set_read_timeout(patience).unwrap();
                         raw.may_be_silent = true;
@@ -130,9 +130,9 @@ fn guessing_is_slow() {
     assert!(sum < 20, "{sum} guesses in 4 seconds");
 }
 
-/// A login counts from its beginning: many begun before the first has failed are no way around that.
+/// A login counts from its beginning, so many that begin before the first failure gain nothing.
 #[test]
-fn guesses_begun_at_once_wait_as_well() {
+fn parallel_guesses_wait_too() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let mut all: Vec<_> = (0..40).map(|_| Raw::connect(serve.address)).collect();
@@ -160,9 +160,9 @@ fn guesses_begun_at_once_wait_as_well() {
     assert!((1..14).contains(&answered), "{answered} of 40");
 }
 
-/// A client that has gone takes its files with it.
+/// The files of a lost connection are closed.
 #[test]
-fn clients_that_go() {
+fn clients_that_leave() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     for _ in 0..50 {
@@ -177,9 +177,9 @@ fn clients_that_go() {
     serve.settles_at((0, 0));
 }
 
-/// Guesses at one account, with logins of one's own between them.
+/// Guesses at one account between successful logins to another one.
 #[test]
-fn ones_own_logins_do_not_speed_up_guessing() {
+fn own_logins_do_not_speed_up_guessing() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let end = Instant::now() + Duration::from_secs(4);
@@ -187,7 +187,7 @@ fn ones_own_logins_do_not_speed_up_guessing() {
     while Instant::now() < end {
         for user in ["victim", "victim", "alice"] {
             let mut raw = Raw::connect(serve.address);
-            // Another client each time.
+            // Each guess comes from another client.
             raw.guid = Guid(std::array::from_fn(|at| (guesses >> (at % 4 * 8)) as u8 | 1));
             assert_eq!(raw.negotiate().status(), NtStatus::SUCCESS);
             let expected = match user {
@@ -201,9 +201,9 @@ fn ones_own_logins_do_not_speed_up_guessing() {
     assert!(guesses < 16, "{guesses} guesses in 4 s");
 }
 
-/// Others who guess behind the same address do not lock out a client that has logged in before.
+/// Guesses from the same address do not lock out a client that has logged in before.
 #[test]
-fn a_known_client_comes_in_while_others_guess() {
+fn a_known_client_can_log_in_while_others_guess() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let connect = |guid| {
@@ -220,7 +220,7 @@ fn a_known_client_comes_in_while_others_guess() {
                 let mut raw = connect(2);
                 let socket = raw.socket.try_clone().unwrap();
                 scope.spawn(move || {
-                    // Until it is hung up on.
+                    // Until the server closes the connection.
                     while raw.log_in_with("alice", "wrong", Default::default()).is_some() {}
                 });
                 socket
@@ -237,9 +237,10 @@ fn a_known_client_comes_in_while_others_guess() {
     });
 }
 
-/// What clients do not take of their answers is bounded for all of them together, and they go.
+/// The responses that clients do not receive are limited for all of them together; then their
+/// connections end.
 #[test]
-fn many_who_read_nothing() {
+fn many_clients_that_read_nothing() {
     const CLIENTS: usize = 24;
     const READ: u32 = 1 << 20;
     let folder = tempfile::tempdir().unwrap();
@@ -268,7 +269,7 @@ fn many_who_read_nothing() {
     while serve.handle.sizes().0 > 1 {
         assert!(begins.elapsed() < Duration::from_secs(20), "they stay: {most}");
         most = most.max(serve.handle.unsent());
-        // Who takes its answers is served all the while.
+        // A client that receives its responses is served meanwhile.
         reader.charge = 1;
         let read = samples::read(file, 1000);
         assert_eq!(
@@ -277,17 +278,18 @@ fn many_who_read_nothing() {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The bound, and an answer of each.
+    // The limit, and one response of each client.
     let bound = (16 << 20) + (CLIENTS + 1) * (READ as usize + 1000);
     assert!(most > 4 << 20 && most < bound, "{most} bytes of answers");
     assert!(serve.handle.unsent() < 1 << 20);
     drop(silent);
 }
 
-/// What the answers took that nobody took is the system's again once the clients are gone.
+/// Memory of responses that were never received is returned to the system after the connections
+/// end.
 #[test]
-fn memory_comes_back_from_who_read_nothing() {
-    alone("slow::memory_comes_back_from_who_read_nothing", || {
+fn memory_of_unread_responses_is_released() {
+    alone("slow_clients::memory_of_unread_responses_is_released", || {
         const CLIENTS: usize = 24;
         const READ: u32 = 100 << 10;
         let folder = tempfile::tempdir().unwrap();
@@ -315,7 +317,7 @@ fn memory_comes_back_from_who_read_nothing() {
         }
         let most = resident().saturating_sub(before);
         assert!(most > CLIENTS * (4 << 20), "{most} bytes at the most");
-        // Others come, whose memory lies behind that of those.
+        // Further clients, whose memory lies after that of the others.
         let others: Vec<_> = (0..CLIENTS).map(|_| Raw::ready(serve.address)).collect();
         drop(clients);
         serve.settles_at((CLIENTS, 0));

@@ -1,17 +1,17 @@
-//! Changes of messages: of fields, of bytes, of lengths.
+//! Random changes of messages: fields, bytes, lengths.
 
 use ropeway_smb_wire::header::HEADER_LEN;
 
 use crate::chance::Random;
-use crate::draw;
+use crate::values;
 
-/// Writes a number of 1, 2, 4 or 8 bytes over a field, somewhere from `from` on.
+/// Overwrites an aligned field of 1, 2, 4 or 8 bytes after offset `from`.
 pub(crate) fn field(random: &mut Random, message: &mut [u8], from: usize) {
     let width = 1 << random.below(4);
     let Some(room) = message.len().checked_sub(from + width) else {
         return;
     };
-    // Fields are aligned, and most of them lie near the beginning.
+    // Fields are aligned, and most of them are near the beginning.
     let reach = if random.percent(70) { room.min(56) } else { room };
     let at = from + random.below(reach / width + 1) * width;
     let value = match random.below(4) {
@@ -22,24 +22,24 @@ pub(crate) fn field(random: &mut Random, message: &mut [u8], from: usize) {
             u64::from_le_bytes(old).wrapping_add(step).wrapping_sub(8)
         }
         1 => (message.len() + random.below(9)) as u64 - 4,
-        _ => draw::edge(random),
+        _ => values::edge(random),
     };
     message[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
 }
 
-/// Changes bytes, or the length, of what follows the header.
+/// Changes bytes or the length of what follows the header.
 pub(crate) fn bytes(random: &mut Random, message: &mut Vec<u8>, from: usize) {
     let length = message.len().saturating_sub(from);
     match random.below(6) {
         0 if length > 0 => message.truncate(from + random.below(length)),
         1 => {
             let more = random.below(40);
-            message.extend(draw::bytes(random, more));
+            message.extend(values::bytes(random, more));
         }
         2 if length > 0 => {
             let at = from + random.below(length);
             let more = 1 + random.below(8);
-            let new = draw::bytes(random, more);
+            let new = values::bytes(random, more);
             message.splice(at..at, new);
         }
         3 if length > 1 => {
@@ -65,32 +65,32 @@ pub(crate) fn bytes(random: &mut Random, message: &mut Vec<u8>, from: usize) {
 
 /// How a message was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Twist {
+pub(crate) enum Mutation {
     None,
     Body,
     Header,
 }
 
-/// Changes a message behind its header, rarely in it; or not.
-pub(crate) fn message(random: &mut Random, message: &mut Vec<u8>, header_percent: usize) -> Twist {
+/// Changes a message after its header, rarely in the header; or not at all.
+pub(crate) fn message(random: &mut Random, message: &mut Vec<u8>, header_percent: usize) -> Mutation {
     match random.below(100) {
-        0..35 => Twist::None,
+        0..35 => Mutation::None,
         35..70 => {
             for _ in 0..=random.below(3) {
                 field(random, message, HEADER_LEN);
             }
-            Twist::Body
+            Mutation::Body
         }
         share if share >= 100 - header_percent => {
-            // Not the protocol's id, nor the signature, which is written after this.
+            // Neither the protocol id nor the signature, which is written later.
             let mut head = message[4..48].to_vec();
             field(random, &mut head, 0);
             message[4..48].copy_from_slice(&head);
-            Twist::Header
+            Mutation::Header
         }
         _ => {
             bytes(random, message, HEADER_LEN);
-            Twist::Body
+            Mutation::Body
         }
     }
 }

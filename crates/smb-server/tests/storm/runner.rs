@@ -1,4 +1,4 @@
-//! Sessions in several threads, what they count, and what the process may cost.
+//! Parallel sessions: their counters, and limits for the whole process.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -11,19 +11,20 @@ use std::time::{Duration, Instant};
 use crate::Plan;
 use crate::chance::Random;
 
-/// Resident memory that the process may have at any moment: two sessions, each with both ends, and their buffers of up
-/// to 8 MiB. Measured: below 150 MiB.
+/// Limit for resident memory in bytes: two sessions with both ends and buffers of up to 8 MiB.
+/// Measured: below 150 MiB.
 const RESIDENT_MAX: u64 = 512 << 20;
 /// Time after which a session counts as stuck.
 const STUCK: Duration = Duration::from_secs(120);
-/// Descriptors that a process opens once and keeps; hundreds of sessions would leave hundreds.
+/// Number of descriptors that a process opens once and keeps. Leaks of hundreds of sessions would
+/// exceed it.
 const DESCRIPTORS_KEPT: usize = 16;
-/// Frames between two lines of progress.
+/// Number of frames between two lines of progress.
 const PROGRESS: u64 = 50_000;
-/// Threads at most.
+/// Maximum number of threads.
 const THREADS_MAX: usize = 8;
 
-/// The session and the frame of each thread.
+/// The current session and frame of each thread.
 static PLACES: [(AtomicU64, AtomicU64); THREADS_MAX] =
     [const { (AtomicU64::new(u64::MAX), AtomicU64::new(0)) }; THREADS_MAX];
 static SEED: OnceLock<(String, u64)> = OnceLock::new();
@@ -31,19 +32,19 @@ static SEED: OnceLock<(String, u64)> = OnceLock::new();
 /// One session of a storm.
 pub(crate) struct Session<'a> {
     pub(crate) random: Random,
-    /// A folder of its own, empty.
+    /// Its own empty folder.
     pub(crate) folder: &'a Path,
     thread: usize,
 }
 
 impl Session<'_> {
-    /// Notes that a frame begins, so that a panic can name it.
+    /// Records the current frame, so that a panic can name it.
     pub(crate) fn at(&self, frame: u64) {
         PLACES[self.thread].1.store(frame, Ordering::Relaxed);
     }
 }
 
-/// Numbers by name.
+/// Counters by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     /// Frames that reached the code behind signature and encryption.
@@ -64,7 +65,7 @@ impl Counts {
     }
 }
 
-/// What a storm came to.
+/// Outcome of a storm.
 pub(crate) struct Report {
     counts: Counts,
     sessions: u64,
@@ -94,7 +95,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A panic in whatever thread says where the storm was, and ends the process.
+/// Installs a panic hook that reports the position of the storm and ends the process.
 pub(crate) fn end_by_panic(side: &str) {
     let side = side.to_owned();
     let usual = std::panic::take_hook();
@@ -128,7 +129,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Plays sessions until enough frames have arrived.
+/// Runs sessions until enough frames have arrived.
 pub(crate) fn storm(
     plan: &Plan,
     play: fn(&mut Session<'_>) -> Result<Counts, String>,
@@ -181,7 +182,7 @@ pub(crate) fn storm(
     if let Some((number, fault)) = failed.into_inner() {
         let seed = plan.seed;
         return Err(format!(
-            "{fault}\nplay it again: --seed {seed} --session {number} --frames 1"
+            "{fault}\nplay it log_in_again: --seed {seed} --session {number} --frames 1"
         ));
     }
     let report = Report {
@@ -209,7 +210,7 @@ fn one(
     _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir(folder).map_err(|error| format!("no folder: {error}"))?;
     let mut session = Session {
-        // Neighbouring numbers give unlike streams.
+        // Consecutive numbers yield different random streams.
         random: Random::new((plan.seed << 32) ^ number.wrapping_mul(0x9E37_79B9)),
         folder,
         thread,
@@ -219,7 +220,7 @@ fn one(
     outcome
 }
 
-/// Looks at memory and at progress until all threads have ended.
+/// Watches memory and progress until all threads have ended.
 fn watch(most: &AtomicU64) {
     let mut seen = [(u64::MAX, 0, Instant::now()); THREADS_MAX];
     let mut begun = false;

@@ -1,5 +1,6 @@
-//! Byte-range locks of clients and locks of local programs exclude each other. Another open file description is another
-//! program for the kernel: a store of this test's own. One test asks a program in its own process.
+//! Byte-range locks of clients and of local programs exclude each other. Another open file
+//! description counts as another program for the kernel; here it belongs to a store of the test.
+//! One test uses a separate process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -36,7 +37,7 @@ const OK: NtStatus = NtStatus::SUCCESS;
 const TAKEN: NtStatus = NtStatus::LOCK_NOT_GRANTED;
 const CONFLICT: NtStatus = NtStatus::FILE_LOCK_CONFLICT;
 
-/// A local program with the file open.
+/// A local program that has the file open.
 struct Program(Arc<dyn Node>);
 
 impl Program {
@@ -50,7 +51,7 @@ impl Program {
         Self(store.open(&path, &how).unwrap().node)
     }
 
-    /// Whether it gets that lock.
+    /// Tries to take a lock.
     fn locks(&self, first: u64, last: u64, lock: RangeLock) -> bool {
         self.0.lock_range(first, last, lock).unwrap()
     }
@@ -59,7 +60,7 @@ impl Program {
         assert!(self.locks(first, last, RangeLock::None));
     }
 
-    /// What clients have locked of a byte, as far as it sees.
+    /// Returns the lock of clients on a byte, as the program sees it.
     fn sees(&self, byte: u64) -> RangeLock {
         let excludes = |write| self.0.is_range_locked(byte, byte, write).unwrap();
         match (excludes(false), excludes(true)) {
@@ -94,7 +95,7 @@ impl Raw {
         self.locks_all(file, &[(offset, length, flags)])
     }
 
-    /// A lock that has to wait: the id of the request.
+    /// Requests a lock that has to wait, and returns the message id.
     fn waits_for(&mut self, file: FileId, offset: u64, length: u64) -> MessageId {
         let id = MessageId(self.next_id);
         let body = lock_body(file, &[(offset, length, WAITS)]);
@@ -149,7 +150,7 @@ impl Place {
 }
 
 #[test]
-fn a_local_lock_is_in_a_clients_way() {
+fn a_local_lock_excludes_clients() {
     let place = Place::new();
     let (program, (mut raw, file)) = (place.program(), place.client());
     assert!(program.locks(0, 9, RangeLock::Exclusive));
@@ -162,7 +163,7 @@ fn a_local_lock_is_in_a_clients_way() {
     );
     assert_eq!((raw.reads(file, 10, 10), raw.writes(file, 10, b"yes")), (OK, OK));
     assert_eq!((raw.reads(file, 5, 0), raw.writes(file, 5, b"")), (OK, OK));
-    // All or nothing.
+    // All locks are taken or none.
     assert_eq!(
         raw.locks_all(file, &[(50, 5, EXCLUSIVE), (9, 1, EXCLUSIVE)]),
         TAKEN
@@ -183,9 +184,9 @@ fn a_local_lock_is_in_a_clients_way() {
     assert_eq!(raw.writes(file, 5, b"yes"), OK);
 }
 
-/// smb2.ioctl.dup_extents_src_lock, dup_extents_dest_lock: cloning reads and writes as READ and WRITE do.
+/// smb2.ioctl.dup_extents_src_lock, dup_extents_dest_lock: cloning counts as READ and WRITE.
 #[test]
-fn a_lock_is_in_the_way_of_duplicated_extents() {
+fn a_lock_prevents_duplicating_extents() {
     const UNIT: u64 = 64 << 10;
     let place = Place::new();
     for name in ["from", "to"] {
@@ -227,7 +228,7 @@ fn a_lock_is_in_the_way_of_duplicated_extents() {
 }
 
 #[test]
-fn a_clients_lock_is_in_a_local_programs_way() {
+fn a_clients_lock_excludes_local_programs() {
     let place = Place::new();
     let (program, (mut raw, file)) = (place.program(), place.client());
     let sees = |bytes: &[u64]| -> Vec<_> { bytes.iter().map(|byte| program.sees(*byte)).collect() };
@@ -235,7 +236,7 @@ fn a_clients_lock_is_in_a_local_programs_way() {
     assert_eq!(raw.locks(file, 10, 10, EXCLUSIVE), OK);
     assert!(!program.locks(19, 19, Shared) && program.locks(20, 20, Exclusive));
     program.unlocks(20, 20);
-    // Locks of one open stack: what one gives up another still covers.
+    // Locks of one open stack: a byte stays locked until the last of them is released.
     assert_eq!(raw.locks(file, 0, 30, SHARED), OK);
     assert_eq!(
         sees(&[0, 9, 10, 19, 20, 29, 30]),
@@ -246,7 +247,7 @@ fn a_clients_lock_is_in_a_local_programs_way() {
     assert_eq!(raw.locks(file, 20, 5, SHARED), OK);
     assert_eq!(raw.locks(file, 0, 30, LockFlags::UNLOCK), OK);
     assert_eq!(sees(&[19, 20, 24, 25]), [None, Shared, Shared, None]);
-    // Another open's locks are its own.
+    // Locks of another open are separate.
     let other = raw.create(&Create::of("f")).unwrap();
     assert_eq!(raw.locks(other, 22, 10, SHARED), OK);
     assert_eq!(raw.locks(other, 22, 10, EXCLUSIVE), TAKEN);
@@ -257,7 +258,7 @@ fn a_clients_lock_is_in_a_local_programs_way() {
 }
 
 #[test]
-fn ranges_that_files_cannot_have_are_the_clients_own() {
+fn ranges_beyond_the_largest_file_are_locked_for_clients_only() {
     let place = Place::new();
     let (program, (mut raw, file)) = (place.program(), place.client());
     let last = i64::MAX as u64;
@@ -272,7 +273,7 @@ fn ranges_that_files_cannot_have_are_the_clients_own() {
     assert!(program.locks(0, last - 1, RangeLock::Exclusive));
 }
 
-/// As smbd has it.
+/// As in smbd.
 #[test]
 fn an_open_for_reading_locks_shared() {
     let place = Place::new();
@@ -285,7 +286,7 @@ fn an_open_for_reading_locks_shared() {
     let file = raw.create(&how).unwrap();
     assert_eq!(raw.locks(file, 0, 10, EXCLUSIVE), OK);
     assert_eq!(program.sees(0), RangeLock::Shared);
-    // Clients see what was locked.
+    // Clients see the lock.
     let other = raw.create(&how).unwrap();
     assert_eq!(raw.reads(other, 0, 10), CONFLICT);
     assert_eq!(raw.locks(file, 0, 10, LockFlags::UNLOCK), OK);
@@ -294,15 +295,15 @@ fn an_open_for_reading_locks_shared() {
     assert!(!program.locks(0, 9, RangeLock::Exclusive));
 }
 
-/// Nothing tells the server when a local lock goes: it looks.
+/// The server is not notified when a local lock is released, so it polls.
 #[test]
-fn a_lock_waits_until_the_local_one_is_gone() {
+fn a_lock_waits_until_the_local_one_is_released() {
     let place = Place::new();
     let (program, (mut raw, file)) = (place.program(), place.client());
     assert!(program.locks(0, 9, RangeLock::Exclusive));
     let first = raw.waits_for(file, 5, 10);
     let second = raw.waits_for(file, 8, 1);
-    // Others do not see what is waited for.
+    // Other programs do not see a waiting lock.
     assert_eq!(program.sees(12), RangeLock::None);
     let other = raw.create(&Create::of("f")).unwrap();
     assert_eq!(raw.locks(other, 12, 1, EXCLUSIVE), OK);
@@ -310,7 +311,8 @@ fn a_lock_waits_until_the_local_one_is_gone() {
     program.unlocks(0, 9);
     let granted = raw.reply().unwrap();
     assert_eq!(granted.status(), OK);
-    // The other waits for that one now, or the other way round: the shorter one leaves no room for the longer one either.
+    // The remaining request now waits for the granted one; whichever was granted, the other one
+    // overlaps it.
     let (offset, length, last) = match granted.header.message_id == first {
         true => (5, 10, second),
         false => (8, 1, first),
@@ -325,7 +327,7 @@ fn a_lock_waits_until_the_local_one_is_gone() {
 }
 
 #[test]
-fn a_lock_that_waits_for_a_local_program_is_cancelled_or_goes_with_its_open() {
+fn a_lock_that_waits_for_a_local_program_can_be_cancelled_or_closed() {
     let place = Place::new();
     let (program, (mut raw, file)) = (place.program(), place.client());
     assert!(program.locks(0, 9, RangeLock::Shared));
@@ -358,7 +360,7 @@ fn a_lock_that_waits_for_a_local_program_is_cancelled_or_goes_with_its_open() {
 }
 
 #[test]
-fn whatever_ends_an_open_gives_up_its_locks() {
+fn every_end_of_an_open_releases_its_locks() {
     let place = Place::new();
     let program = place.program();
     let (mut raw, file) = place.client();
@@ -370,7 +372,7 @@ fn whatever_ends_an_open_gives_up_its_locks() {
     assert_eq!(program.sees(0), RangeLock::Exclusive);
     drop(raw);
     place.serve.settles_at((1, 0));
-    // The table is empty before the last lock is given up.
+    // The table is empty before the last lock is released.
     for _ in 0..1000 {
         if program.sees(0) == RangeLock::None {
             return;
@@ -414,7 +416,8 @@ fn a_durable_handle_keeps_its_locks() {
     assert_eq!(program.sees(0), RangeLock::None);
 }
 
-/// Who may cache looks after locks by itself (smbd: `strict locking = auto`); what is locked by request is locked for all.
+/// A client that may cache handles locks itself (smbd: `strict locking = auto`). Locks it requests
+/// apply to all.
 #[test]
 fn a_client_that_caches_is_not_asked_for_each_byte() {
     let place = Place::new();
@@ -437,7 +440,7 @@ fn a_client_that_caches_is_not_asked_for_each_byte() {
 }
 
 #[test]
-fn copies_on_the_server_mind_local_locks() {
+fn copies_on_the_server_respect_local_locks() {
     let place = Place::new();
     let (program, (mut raw, file)) = (place.program(), place.client());
     assert!(program.locks(50, 59, RangeLock::Exclusive));
@@ -480,9 +483,9 @@ fn without_posix_locks_neither_sees_the_other() {
     assert_eq!(program.sees(15), RangeLock::None);
 }
 
-/// A lock goes with its descriptor, and there are fewer of those than opens.
+/// A lock lives with its descriptor, and there are fewer descriptors than opens.
 #[test]
-fn locks_stay_while_descriptors_are_given_up() {
+fn locks_survive_closed_descriptors() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::with(folder.path(), |options| {
         let few = StoreOptions {
@@ -510,13 +513,13 @@ fn locks_stay_while_descriptors_are_given_up() {
     }
     assert_eq!(raw.close(files[0]), OK);
     assert_eq!(raw.locks(files[8], 0, 10, EXCLUSIVE), OK);
-    // Refused, it had nothing, and holds nobody up.
+    // A refused lock takes nothing and blocks no one.
     assert_eq!(raw.locks(files[9], 0, 10, EXCLUSIVE), refused);
     assert_eq!(raw.locks(files[8], 0, 10, LockFlags::UNLOCK), OK);
     assert_eq!(raw.locks(files[9], 0, 10, EXCLUSIVE), OK);
 }
 
-/// A program in a process of its own, with the locks of processes that most programs use (`lockf`).
+/// A program in a separate process, with the process-wide locks that most programs use (`lockf`).
 struct Python {
     child: Child,
     input: ChildStdin,

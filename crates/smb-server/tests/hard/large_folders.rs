@@ -1,4 +1,4 @@
-//! A folder that takes long to be read: others are served meanwhile.
+//! A folder that takes long to read does not stop the connection.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use ropeway_vfs::{FileId, RelPath, Result, Space};
 use crate::raw::{Create, Raw};
 use crate::serve::Serve;
 
-/// A folder whose names are only known once somebody was let read it.
+/// A folder that can be read only after the test allows it.
 struct Unread {
     folder: LocalStore,
     gate: Arc<Mutex<Receiver<()>>>,
@@ -42,7 +42,7 @@ impl Store for Unread {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let (gate, then) = (Arc::clone(&self.gate), then());
         Ok(Resolved::After(Box::new(move || {
-            // The test's end opens it, too.
+            // Dropping the sender at the end of the test also opens the gate.
             _ = gate.lock().recv();
             then();
         })))
@@ -102,7 +102,7 @@ impl Store for Unread {
 }
 
 #[test]
-fn a_connection_goes_on_while_a_large_folder_is_read() {
+fn a_connection_continues_while_a_large_folder_is_read() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("There"), "").unwrap();
     let (store, opens, asked) = Unread::new(folder.path());
@@ -110,7 +110,7 @@ fn a_connection_goes_on_while_a_large_folder_is_read() {
         options.shares = vec![Share::new("data", Arc::new(store))];
     });
     let mut raw = Raw::ready(serve.address);
-    // One that is made, and one that is there with other letters.
+    // A file to create, and an existing one in another case.
     for name in ["new", "tHERE"] {
         let before = asked.load(Ordering::Relaxed);
         let how = Create {
@@ -130,7 +130,7 @@ fn a_connection_goes_on_while_a_large_folder_is_read() {
         assert_eq!(reply.status(), NtStatus::SUCCESS);
         let file = CreateResponse::decode(&mut reply.body()).unwrap().file_id;
         assert_eq!(raw.close(file), NtStatus::SUCCESS);
-        // It is not put off again.
+        // The request does not wait a second time.
         assert_eq!(asked.load(Ordering::Relaxed), before + 1);
     }
     let mut names: Vec<_> = std::fs::read_dir(folder.path())
@@ -139,7 +139,7 @@ fn a_connection_goes_on_while_a_large_folder_is_read() {
         .collect();
     names.sort();
     assert_eq!(names, ["There", "new"]);
-    // A client that goes meanwhile leaves nothing behind.
+    // A client that leaves while it waits leaves nothing behind.
     let how = Create {
         disposition: CreateDisposition::OpenIf,
         ..Create::of("other")

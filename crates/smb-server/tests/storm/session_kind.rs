@@ -6,16 +6,16 @@ use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::negotiate_context as contexts;
 
 use crate::chance::Random;
-use crate::draw::one_of;
+use crate::values::one_of;
 
 /// Dialect and protection of a session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct SessionKind {
     pub(crate) dialect: Dialect,
     pub(crate) signing: SigningAlgorithm,
-    /// Everything after the login is sealed with this.
+    /// Cipher for everything after the login.
     pub(crate) cipher: Option<Cipher>,
-    /// The algorithms offered, and whether chained messages are.
+    /// Offered compression algorithms, and whether chained messages are offered.
     pub(crate) compression: Option<(Algorithms, bool)>,
 }
 
@@ -26,7 +26,7 @@ const CIPHERS: [Cipher; 4] = [
     Cipher::Aes256Ccm,
 ];
 
-impl Kind {
+impl SessionKind {
     pub(crate) fn of(random: &mut Random) -> Self {
         let dialect = match random.below(10) {
             0 => Dialect::Smb202,
@@ -64,7 +64,7 @@ impl Kind {
         kind
     }
 
-    /// The group it is counted in.
+    /// Returns the group that the session is counted in.
     pub(crate) fn group(&self) -> &'static str {
         match (self.cipher, self.compression) {
             (None, None) => "frames signed",

@@ -1,5 +1,5 @@
-//! What local programs do to files that clients cache, and in folders that they watch. This process is the server, so
-//! others do it: `sh`.
+//! Changes by local programs of files that clients cache and in folders that they watch. The server
+//! runs in this process, so `sh` makes the changes.
 
 use std::path::Path;
 use std::process::Command as Process;
@@ -42,7 +42,7 @@ fn lease(key: u8, state: LeaseState) -> Lease {
 }
 
 impl Raw {
-    /// Opens with a lease; what was granted.
+    /// Opens a file with a lease; returns what was granted.
     fn leased(&mut self, name: &str, key: u8) -> (FileId, LeaseState) {
         let how = Create {
             oplock: OplockLevel::Lease,
@@ -65,8 +65,8 @@ impl Raw {
         (response.file_id, granted.unwrap_or_default())
     }
 
-    /// The next message, which has to be a break.
-    fn broken(&mut self) -> BreakNotification {
+    /// Receives a message, which must be a break.
+    fn receive_break(&mut self) -> BreakNotification {
         let message = self.receive().unwrap();
         let header = Header::decode(&mut Reader::new(&message, "header")).unwrap();
         assert_eq!(header.message_id, MessageId::UNSOLICITED, "{header:?}");
@@ -75,7 +75,7 @@ impl Raw {
 
     #[track_caller]
     fn lease_is_broken(&mut self, key: u8, from: LeaseState) {
-        let BreakNotification::Lease(notice) = self.broken() else {
+        let BreakNotification::Lease(notice) = self.receive_break() else {
             panic!("a lease was to break");
         };
         let states = (notice.current_lease_state, notice.new_lease_state);
@@ -90,8 +90,8 @@ impl Raw {
         );
     }
 
-    /// Nothing comes for a while.
-    fn hears_nothing(&mut self) {
+    /// Checks that no message arrives for a while.
+    fn expect_no_message(&mut self) {
         std::thread::sleep(Duration::from_millis(100));
         let echo = self.message(Command::Echo, |w| w.bytes(&[4, 0, 0, 0]));
         self.send(&echo);
@@ -115,7 +115,7 @@ impl Raw {
         self.send(&message);
     }
 
-    /// Changes until that of `last`.
+    /// Receives changes up to that of `last`.
     fn changes(&mut self, folder: FileId, tree: bool, last: &str) -> Vec<(Action, String)> {
         let mut all = Vec::new();
         loop {
@@ -149,11 +149,11 @@ fn local_changes_break_leases() {
         let mut raw = Raw::ready(serve.address);
         let (file, granted) = raw.leased("file", 3);
         assert_eq!(granted, RWH);
-        raw.hears_nothing();
+        raw.expect_no_message();
         others(folder.path(), change);
         raw.lease_is_broken(3, RWH);
         others(folder.path(), "touch file");
-        raw.hears_nothing();
+        raw.expect_no_message();
         assert_eq!(raw.close(file), NtStatus::SUCCESS);
     }
 }
@@ -169,7 +169,7 @@ fn local_changes_break_oplocks() {
     };
     let file = raw.create(&how).unwrap();
     others(folder.path(), "echo more >> file");
-    let BreakNotification::Oplock(notice) = raw.broken() else {
+    let BreakNotification::Oplock(notice) = raw.receive_break() else {
         panic!("an oplock was to break");
     };
     assert_eq!((notice.oplock_level, notice.file_id), (OplockLevel::None, file));
@@ -181,7 +181,7 @@ fn local_changes_break_oplocks() {
 }
 
 #[test]
-fn what_the_holder_does_itself_breaks_nothing() {
+fn the_holders_own_changes_break_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
@@ -194,7 +194,7 @@ fn what_the_holder_does_itself_breaks_nothing() {
             NtStatus::SUCCESS
         );
     }
-    raw.hears_nothing();
+    raw.expect_no_message();
     let (again, granted) = raw.leased("file", 3);
     assert_eq!(granted, RWH, "the lease is as it was");
     assert_eq!(raw.close(again), NtStatus::SUCCESS);
@@ -207,7 +207,7 @@ fn local_changes_break_leases_of_folders() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     others(folder.path(), "mkdir sub; echo > sub/old");
-    // Each is one event: another of them, later, would break the next lease.
+    // Each of them causes one event; a second, late one would break the next lease.
     for change in [
         "mkdir sub/new",
         "echo more >> sub/old",
@@ -228,7 +228,7 @@ fn local_changes_break_leases_of_folders() {
         };
         let (file, granted) = raw.leased_as(&how);
         assert_eq!(granted, RH);
-        raw.hears_nothing();
+        raw.expect_no_message();
         others(folder.path(), change);
         raw.lease_is_broken(4, RH);
         assert_eq!(raw.close(file), NtStatus::SUCCESS);
@@ -236,7 +236,7 @@ fn local_changes_break_leases_of_folders() {
 }
 
 #[test]
-fn where_nothing_can_be_watched_nothing_is_cached() {
+fn nothing_is_cached_where_nothing_can_be_watched() {
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions {
         watched_nodes_max: 1,
@@ -257,7 +257,7 @@ fn where_nothing_can_be_watched_nothing_is_cached() {
 }
 
 #[test]
-fn watchers_hear_of_local_changes() {
+fn watchers_are_notified_of_local_changes() {
     for tree in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let serve = Serve::start(folder.path());
@@ -290,7 +290,7 @@ fn watchers_hear_of_local_changes() {
             (Action::ADDED, "last"),
         ];
         assert_eq!(top, expected.map(|(action, name)| (action, name.to_owned())));
-        // What clients do is told once.
+        // Changes by clients are reported once.
         let mut other = Raw::ready(serve.address);
         let mine = other.create(&Create::of("sub\\mine")).unwrap();
         assert_eq!(other.close(mine), NtStatus::SUCCESS);
