@@ -178,7 +178,8 @@ impl Driver {
             .insert(number, (invocation.compound.sealed, charged_bytes(request)));
         let answer = JobReply::of(number, &self.mailbox);
         let signer = request.signer;
-        let run = Box::new(move || answer.send(job(reply, header, signer), None));
+        let span = tracing::Span::current();
+        let run = Box::new(move || span.in_scope(|| answer.send(job(reply, header, signer), None)));
         Arc::clone(&self.shared).workers.run(run);
     }
 
@@ -188,10 +189,11 @@ impl Driver {
         self.jobs
             .insert(number, (invocation.compound.sealed, charged_bytes(request)));
         let signer = request.signer;
+        let span = tracing::Span::current();
         self.write = Some(OffloadedWrite {
             number,
             start: 0,
-            job: Box::new(move |message| job(message, reply, header, signer)),
+            job: Box::new(move |message| span.in_scope(|| job(message, reply, header, signer))),
         });
     }
 }

@@ -7,9 +7,12 @@
 
 mod error;
 mod execute;
+mod frames;
 #[cfg(feature = "fuzzing")]
 mod fuzz_frames;
 mod input;
+mod login;
+mod messages;
 mod output;
 mod pending;
 
@@ -20,26 +23,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropeway_smb_proto::server::{
-    Admitted, CompoundState, Connection, ConnectionId, ConnectionOutcome, PeerMisbehaved, ReplyFrame, Request,
-};
-use ropeway_smb_wire::header::{Command, CompoundMessages, Header};
-use ropeway_smb_wire::oplock_break::BreakNotification;
-use ropeway_smb_wire::{NtStatus, SessionId};
+use ropeway_smb_proto::server::{CompoundState, Connection, ConnectionId};
+use ropeway_smb_wire::SessionId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::error::DriverError;
-use self::execute::{Invocation, OffloadedWrite};
-use self::input::{Frame, Input, LargeFrame, Received};
+use self::execute::OffloadedWrite;
+use self::input::{Input, Received};
 use self::output::Output;
 use self::pending::PendingRequest;
-use crate::audit::Record;
 use crate::login::throttle::{LoginAttempt, LoginThrottle};
 use crate::login::unauthenticated::UnauthenticatedSlot;
 use crate::ops;
 use crate::ops::deliver::deliver;
-use crate::state::mailbox::{JobReply, Mailbox, Message};
-use crate::state::{Counters, SharedState};
+use crate::state::SharedState;
+use crate::state::mailbox::Mailbox;
 
 /// Idle time after which buffers are freed.
 const IDLE: Timespec = Timespec {
@@ -56,10 +54,6 @@ const JOB_BYTES_MAX: usize = 64 << 20;
 /// Maximum of unsent response bytes for a client without a login. A normal client has one or two
 /// responses at a time.
 const UNAUTHENTICATED_OUTPUT_MAX: usize = 128 << 10;
-
-/// Responses to a compound are sent together up to this many bytes. With another one of 8 MiB they
-/// still fit a frame.
-const REPLY_BATCH_MAX: usize = 1 << 20;
 
 /// If a connection had this many unsent bytes, memory is released when it ends (a guess).
 const RELEASE_MEMORY_MIN: usize = 4 << 20;
@@ -148,6 +142,9 @@ impl Driver {
 
     /// Serves until the client leaves or misbehaves, or the server stops.
     pub(super) fn run(mut self) {
+        let id = self.protocol.id();
+        let span = tracing::debug_span!(parent: None, "connection", id = id.0, peer = %self.peer);
+        let _entered = span.enter();
         // A panic ends the connection as if it was lost, so that its sessions and files do not stay
         // open. Locks do not poison, and tables change only by whole method calls.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or(Err(DriverError::Panicked));
@@ -164,7 +161,6 @@ impl Driver {
                 tracing::warn!(peer = %self.peer, "connection ended by the server: {reason}")
             }
         }
-        let id = self.protocol.id();
         self.shared.remove_mailbox(id);
         // Jobs hold their files by themselves.
         let sessions: Vec<_> = self.protocol.sessions().collect();
@@ -299,305 +295,5 @@ impl Driver {
             tv_sec: login_timeout.as_secs() as i64,
             tv_nsec: i64::from(login_timeout.subsec_nanos()),
         }
-    }
-
-    /// Executes received frames as long as the client may have more executed.
-    fn take_frames(&mut self) -> Result<(), DriverError> {
-        self.has_frames = true;
-        while self.accepts_requests() && self.remaining.is_empty() {
-            let length_max = self.protocol.frame_len_max();
-            match self.input.next(length_max)? {
-                None => {
-                    self.has_frames = false;
-                    return Ok(());
-                }
-                Some(Frame::Small(range)) => {
-                    let mut buffer = self.input.take_buffer();
-                    let outcome = self.take_frame(&mut buffer[range]);
-                    self.input.put_back(buffer);
-                    outcome?;
-                }
-                Some(Frame::Large(mut frame)) => {
-                    self.frame_is_large = true;
-                    let outcome = self.take_frame(&mut frame.buffer[frame.range.clone()]);
-                    self.frame_is_large = false;
-                    outcome?;
-                    match self.write.take() {
-                        Some(write) => self.submit_write(write, frame),
-                        None => self.input.recycle(frame.buffer),
-                    }
-                }
-            }
-            // A break that a request caused is sent before the responses to later requests
-            // (smb2.lease.rename_wait).
-            self.process_messages()?;
-        }
-        Ok(())
-    }
-
-    fn take_frame(&mut self, frame: &mut [u8]) -> Result<(), DriverError> {
-        let opened = self.protocol.open_frame(frame)?;
-        if opened.is_smb1 {
-            let reply = self.protocol.accept_smb1(frame, SharedState::wall_time())?;
-            self.output.push(reply);
-            return Ok(());
-        }
-        let compound = CompoundState::new(opened.sealed);
-        let messages = match &opened.decompressed {
-            Some(plain) => {
-                self.frame_is_large = false;
-                plain
-            }
-            None => &frame[opened.start..],
-        };
-        self.run_compound(messages, compound)?;
-        if let Some(write) = &mut self.write {
-            write.start = opened.start;
-        }
-        Ok(())
-    }
-
-    /// Passes the write of a frame's payload to a worker, which returns the buffer afterwards.
-    fn submit_write(&mut self, write: OffloadedWrite, frame: LargeFrame) {
-        let OffloadedWrite { number, start, job } = write;
-        let answer = JobReply::of(number, &self.mailbox);
-        self.shared.workers.run(Box::new(move || {
-            let reply = job(&frame.buffer[frame.range][start..]);
-            answer.send(reply, Some(frame.buffer));
-        }));
-    }
-
-    /// Executes the messages of a frame, or the remaining ones.
-    fn run_compound(&mut self, messages: &[u8], mut compound: CompoundState) -> Result<(), DriverError> {
-        let mut frame = self.frame(compound.sealed);
-        let mut after = 0;
-        for message in CompoundMessages::new(messages) {
-            let message = message.map_err(|_| PeerMisbehaved("a malformed compound"))?;
-            if frame.len() >= REPLY_BATCH_MAX {
-                let next = self.frame(compound.sealed);
-                self.push(std::mem::replace(&mut frame, next), compound.sealed)?;
-            }
-            if after > 0 && !self.accepts_requests() {
-                self.remaining
-                    .push_front((messages[after..].to_vec(), compound.clone()));
-                break;
-            }
-            after += message.len();
-            let rest = &messages[after..];
-            if !self.run_message(message, rest, &mut compound, &mut frame)? {
-                // The rest of the compound continues when this request does.
-                break;
-            }
-        }
-        self.push(frame, compound.sealed)
-    }
-
-    fn frame(&mut self, sealed: Option<SessionId>) -> ReplyFrame {
-        ReplyFrame::new(self.output.buffer(), sealed.is_some())
-    }
-
-    fn push(&mut self, frame: ReplyFrame, sealed: Option<SessionId>) -> Result<(), DriverError> {
-        if !frame.is_empty() {
-            #[cfg(feature = "fuzzing")]
-            if self.push_mutated(&frame, sealed)? {
-                return Ok(());
-            }
-            let finished = self.protocol.finish(frame, sealed)?;
-            self.output.push(finished);
-        }
-        Ok(())
-    }
-
-    /// Executes one message. Returns `false` if the compound does not continue now.
-    fn run_message(
-        &mut self,
-        message: &[u8],
-        rest: &[u8],
-        compound: &mut CompoundState,
-        frame: &mut ReplyFrame,
-    ) -> Result<bool, DriverError> {
-        let session = self.shared.sessions().snapshot(compound.scope(message));
-        let admitted = self.protocol.admit(compound, message, session)?;
-        Counters::add(&self.shared.counters.requests, 1);
-        self.mailbox.used(self.shared.uptime());
-        let (mut request, tree) = match admitted {
-            Admitted::Run(request, tree) => (request, tree),
-            Admitted::Refused(request, status) => {
-                let header = self.protocol.reply(&request, status);
-                frame.push_error(&header, request.signer);
-                return Ok(true);
-            }
-            Admitted::Cancel(session, cancel) => {
-                self.cancel(session, cancel)?;
-                return Ok(true);
-            }
-            Admitted::Ignored => return Ok(true),
-        };
-        #[cfg(feature = "fuzzing")]
-        {
-            self.handled += 1;
-        }
-        let is_login = request.header.command == Command::SessionSetup;
-        let mut attempt = None;
-        if is_login && !self.protocol.is_logging_in(request.session) {
-            // A client that guesses passwords waits here before the next attempt, on its own
-            // thread.
-            let guid = self.protocol.negotiated().map(|both| both.client_guid);
-            let begun = self.throttle.begin(self.peer.ip(), guid.unwrap_or_default());
-            attempt = Some(begun.ok_or(DriverError::Limit("too many failed logins from its address"))?);
-        }
-        let outcome = {
-            let mut sessions = self.shared.sessions();
-            let sealed = compound.sealed.is_some();
-            self.protocol.run_connection_command(
-                &mut request,
-                message,
-                sealed,
-                &mut sessions,
-                SharedState::wall_time(),
-                frame,
-            )?
-        };
-        if let Some(attempt) = attempt {
-            // A new login has its session id now.
-            self.attempts.insert(request.session, attempt);
-        }
-        match outcome {
-            ConnectionOutcome::Execute => self.execute(
-                request,
-                Invocation {
-                    tree,
-                    message,
-                    rest,
-                    compound,
-                    frame,
-                    retry_of: None,
-                },
-            ),
-            outcome => self
-                .finish_connection_command(outcome, &request, compound, frame)
-                .map(|()| true),
-        }
-    }
-
-    fn finish_connection_command(
-        &mut self,
-        outcome: ConnectionOutcome,
-        request: &Request,
-        compound: &mut CompoundState,
-        frame: &mut ReplyFrame,
-    ) -> Result<(), DriverError> {
-        match outcome {
-            ConnectionOutcome::Replied | ConnectionOutcome::Execute => {}
-            ConnectionOutcome::LoggedIn { session, replaced } => {
-                self.unauthenticated = None;
-                let attempt = self.attempts.remove(&session);
-                ops::session::logged_in(&self.shared, session, replaced.as_deref(), self.peer);
-                let token = self.shared.token(session);
-                // An anonymous login proves no identity, so its attempt is abandoned.
-                let token = token.filter(|token| !token.is_anonymous);
-                if let (Some(attempt), Some(token)) = (attempt, token)
-                    && !attempt.succeeded(Some(&token.name))
-                {
-                    return Err(DriverError::Limit("too many failed logins of its user"));
-                }
-            }
-            ConnectionOutcome::LoggedOff(session) => {
-                // Waiting requests are answered first, because the key is dropped afterwards.
-                ops::session::ended(&self.shared, &session);
-                self.logging_off = Some(session.id);
-                self.process_messages()?;
-                self.logging_off = None;
-                self.fail_pending(session.id)?;
-                let reply = std::mem::replace(frame, ReplyFrame::new(Vec::new(), compound.sealed.is_some()));
-                self.push(reply, compound.sealed)?;
-                self.protocol.forget(session.id);
-            }
-            ConnectionOutcome::LoginFailed(status, ended, user) => {
-                Counters::add(&self.shared.counters.logins_failed, 1);
-                self.shared.record(&Record {
-                    action: "login",
-                    peer: Some(self.peer),
-                    user: user.as_deref(),
-                    share: None,
-                    path: None,
-                    target: None,
-                    status,
-                });
-                let attempt = self.attempts.remove(&request.session);
-                let may_report = attempt.is_none_or(|attempt| attempt.failed(user.as_deref()));
-                if let Some(session) = ended {
-                    ops::session::ended(&self.shared, &session);
-                    self.protocol.forget(session.id);
-                }
-                if !may_report {
-                    return Err(DriverError::Limit("too many failed logins of its user"));
-                }
-                self.refuse(status, request, compound, frame);
-            }
-            ConnectionOutcome::Failed(status) => {
-                // No credentials were checked.
-                if !self.protocol.is_logging_in(request.session) {
-                    self.attempts.remove(&request.session);
-                }
-                self.refuse(status, request, compound, frame);
-            }
-        }
-        Ok(())
-    }
-
-    fn refuse(
-        &mut self,
-        status: NtStatus,
-        request: &Request,
-        compound: &mut CompoundState,
-        frame: &mut ReplyFrame,
-    ) {
-        compound.status = status;
-        let header = self.protocol.reply(request, status);
-        frame.push_error(&header, request.signer);
-    }
-
-    fn process_messages(&mut self) -> Result<(), DriverError> {
-        while let Some(message) = self.mailbox.take() {
-            match message {
-                Message::Retry(number) => self.retry(number)?,
-                Message::ChangeNotify(number, status, changes) => self.notify(number, status, &changes)?,
-                Message::Break(session, notification) => self.send_break(session, &notification)?,
-                Message::JobDone(number, frame, buffer) => {
-                    let sealed = self.jobs.remove(&number).and_then(|(sealed, _)| sealed);
-                    self.push(frame, sealed)?;
-                    if let Some(buffer) = buffer {
-                        self.input.recycle(buffer);
-                    }
-                }
-                Message::SessionEnded(session) => {
-                    self.fail_pending(session)?;
-                    if !self.shared.has_session(session) && self.logging_off != Some(session) {
-                        self.protocol.forget(session);
-                    }
-                }
-                Message::Stop => self.stopped = true,
-                Message::Evict => self.stopped |= self.unauthenticated.is_some(),
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends a break notification: not signed, and encrypted only if the session encrypts
-    /// everything ([MS-SMB2] 3.3.4.6, 3.3.4.7).
-    fn send_break(
-        &mut self,
-        session: SessionId,
-        notification: &BreakNotification,
-    ) -> Result<(), DriverError> {
-        let sealed = self.protocol.seals_everything(session).then_some(session);
-        let mut header: Header = self.protocol.unsolicited(Command::OplockBreak);
-        if sealed.is_some() {
-            header.session_id = session;
-        }
-        let mut frame = self.frame(sealed);
-        frame.push(&header, None, |w| notification.encode(w));
-        self.push(frame, sealed)
     }
 }

@@ -51,6 +51,8 @@ impl Driver {
         let Some(mut pending) = self.pending.remove(&number) else {
             return Ok(());
         };
+        let span = super::frames::request_span(&pending.request);
+        let _entered = span.enter();
         let mut frame = self.frame(pending.compound.sealed);
         let tree = {
             let sessions = self.shared.sessions();

@@ -1,4 +1,4 @@
-//! What the server reports: network interfaces, audit records, failed deletions.
+//! What the server reports: network interfaces, audit records, failed deletions, spans.
 
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -15,7 +15,9 @@ use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::info::FileInfoClass;
 use ropeway_smb_wire::ioctl::IoctlResponse;
 use ropeway_smb_wire::{FileId, NtStatus, Text, Writer};
+use tracing_subscriber::fmt::format::FmtSpan;
 
+use crate::memory::alone;
 use crate::raw::{Create, Raw};
 use crate::samples;
 use crate::serve::Serve;
@@ -29,21 +31,21 @@ fn all_listening_interfaces_are_reported() {
     let reply = raw.call(Command::Ioctl, |w| w.bytes(&query));
     assert_eq!(reply.status(), NtStatus::SUCCESS);
     let output = IoctlResponse::decode(&mut reply.body()).unwrap().output.to_vec();
-    let told = decode_interfaces(&output).unwrap();
-    assert!(told.iter().all(|one| one.link_speed_bps > 0), "{told:?}");
-    let told: Vec<IpAddr> = told.iter().filter_map(|one| one.address).collect();
+    let reported = decode_interfaces(&output).unwrap();
+    assert!(reported.iter().all(|one| one.link_speed_bps > 0), "{reported:?}");
+    let reported: Vec<IpAddr> = reported.iter().filter_map(|one| one.address).collect();
     // The client's own address comes first; other clients cannot use the loopback address.
-    assert_eq!(told[0], Ipv4Addr::LOCALHOST);
-    let others = &told[1..];
+    assert_eq!(reported[0], Ipv4Addr::LOCALHOST);
+    let others = &reported[1..];
     assert!(
         others.iter().all(|one| one.is_ipv4() && !one.is_loopback()),
-        "{told:?}"
+        "{reported:?}"
     );
     // Nothing is sent; the socket only selects a route.
     let away = UdpSocket::bind("0.0.0.0:0").unwrap();
     if away.connect("192.0.2.99:9").is_ok() {
         let here = away.local_addr().unwrap().ip();
-        assert!(told.contains(&here), "{here} of {told:?}");
+        assert!(reported.contains(&here), "{here} of {reported:?}");
     }
 }
 
@@ -114,12 +116,12 @@ fn audit_records_say_who_changed_what() {
         ("reparse alice pointer", NtStatus::SUCCESS),
         ("security alice other", NtStatus::SUCCESS),
     ];
-    let told = changes.0.lock();
-    let told: Vec<_> = told
+    let reported = changes.0.lock();
+    let reported: Vec<_> = reported
         .iter()
         .map(|(text, status)| (text.as_str(), *status))
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 /// A client that marks a file for deletion learns at once that it cannot be deleted, as from
@@ -154,4 +156,42 @@ fn an_impossible_deletion_is_refused_at_once() {
     assert_eq!((marked, closed), (NtStatus::ACCESS_DENIED, NtStatus::SUCCESS));
     assert_eq!(opened, Err(NtStatus::ACCESS_DENIED));
     assert_eq!(std::fs::read(fixed.join("file")).unwrap(), b"kept");
+}
+
+/// Log output of this process.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn spans_lead_from_a_connection_to_its_requests() {
+    alone("reporting::spans_lead_from_a_connection_to_its_requests", || {
+        let (log, folder) = (Log::default(), tempfile::tempdir().unwrap());
+        let writer = log.clone();
+        tracing_subscriber::fmt()
+            .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+            .with_span_events(FmtSpan::NEW)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .init();
+        let serve = Serve::start(folder.path());
+        let mut raw = Raw::ready(serve.address);
+        let message_id = raw.next_id;
+        raw.create(&Create::of("file")).unwrap();
+        let log = String::from_utf8(log.0.lock().clone()).unwrap();
+        let peer = raw.socket.local_addr().unwrap();
+        let span =
+            format!("connection{{id=1 peer={peer}}}:request{{command=Create message_id={message_id}}}");
+        assert!(log.contains(&span), "{span} is not in\n{log}");
+    });
 }
