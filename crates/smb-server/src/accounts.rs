@@ -39,7 +39,7 @@ const AUTHORITY: &str = "NT AUTHORITY";
 pub(crate) const BUILTIN_GROUPS: [(u32, &str); 3] = [
     (544, "Administrators"),
     (ALIAS_USERS_RID, "Users"),
-    (GUESTS_RID, "UnauthenticatedConnections"),
+    (GUESTS_RID, "Guests"),
 ];
 
 /// Well-known accounts ([MS-DTYP] 2.4.2.4): domain, authority, relative id, name. All have one
@@ -384,6 +384,8 @@ pub(crate) mod tests {
                 r"BUILTIN\Administrators",
                 SidKind::Alias,
             ),
+            ("users", r"BUILTIN\Users", SidKind::Alias),
+            ("guests", r"BUILTIN\Guests", SidKind::Alias),
             ("ropeway", r"Unix User\ropeway", SidKind::User),
             (r"Unix User\ROPEWAY", r"Unix User\ropeway", SidKind::User),
             ("staff", r"Unix Group\staff", SidKind::Group),

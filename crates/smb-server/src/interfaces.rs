@@ -32,14 +32,14 @@ pub(super) fn advertised(listened: &[SocketAddr], local: SocketAddr) -> Vec<Netw
         Vec::new()
     });
     let mut advertised = Vec::new();
-    for known in select(all, listened, local).into_iter().take(ADDRESSES_MAX) {
-        let device = match known.name.as_str() {
+    for entry in select(all, listened, local).into_iter().take(ADDRESSES_MAX) {
+        let device = match entry.name.as_str() {
             "" => Device::default(),
             name => Device::at(&Path::new("/sys/class/net").join(name)),
         };
         // The first interface is up, because the client uses it.
         if advertised.is_empty() || device.is_up {
-            advertised.push(known.of(device));
+            advertised.push(entry.of(device));
         }
     }
     advertised
@@ -57,8 +57,8 @@ fn select(
         // Without a list from the kernel, each configured address counts as an interface of its
         // own.
         let named = listened.iter().filter(|address| !address.is_unspecified());
-        let places = (1..).zip(named.copied());
-        all = places
+        let entries = (1..).zip(named.copied());
+        all = entries
             .map(|(index, address)| InterfaceAddress {
                 index,
                 name: String::new(),
@@ -79,21 +79,21 @@ fn select(
         IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
     };
     let own = local.ip().to_canonical();
-    let known = all.iter().find(|known| known.address == own);
+    let entry = all.iter().find(|entry| entry.address == own);
     let unused = || {
         all.iter()
-            .map(|known| known.index)
+            .map(|entry| entry.index)
             .max()
             .unwrap_or(0)
             .saturating_add(1)
     };
     let first = InterfaceAddress {
-        index: known.map_or_else(unused, |known| known.index),
-        name: known.map_or_else(String::new, |known| known.name.clone()),
+        index: entry.map_or_else(unused, |entry| entry.index),
+        name: entry.map_or_else(String::new, |entry| entry.name.clone()),
         address: own,
     };
-    let others = all.iter().filter(|known| known.address != own).cloned();
-    let others = others.filter(|known| is_of_use(known.address) && is_listened(known.address));
+    let others = all.iter().filter(|entry| entry.address != own).cloned();
+    let others = others.filter(|entry| is_of_use(entry.address) && is_listened(entry.address));
     std::iter::once(first).chain(others).collect()
 }
 
@@ -155,14 +155,14 @@ impl Device {
 /// Returns all addresses of this machine.
 fn addresses() -> io::Result<Vec<InterfaceAddress>> {
     let all = if_addrs::get_if_addrs()?.into_iter();
-    let places = all.filter_map(|one| {
+    let entries = all.filter_map(|one| {
         Some(InterfaceAddress {
             index: one.index?,
             address: one.ip(),
             name: one.name,
         })
     });
-    Ok(places.collect())
+    Ok(entries.collect())
 }
 
 #[cfg(test)]
@@ -197,10 +197,10 @@ mod tests {
 
     fn selected(all: Vec<InterfaceAddress>, listened: &[&str], local: &str) -> Vec<(u32, String)> {
         let listened: Vec<_> = listened.iter().map(|one| socket(one)).collect();
-        let places = select(all, &listened, socket(local));
-        places
+        let entries = select(all, &listened, socket(local));
+        entries
             .into_iter()
-            .map(|known| (known.index, known.address.to_string()))
+            .map(|entry| (entry.index, entry.address.to_string()))
             .collect()
     }
 
@@ -264,9 +264,9 @@ mod tests {
         fs::create_dir(folder.path().join("queues/rx-1")).unwrap();
         let two = Device::at(folder.path());
         assert_eq!((two.is_up, two.speed_bps, two.queues), (false, 10_000_000_000, 2));
-        let known = &machine()[1];
-        assert_eq!(known.of(one).capability, InterfaceCapability::default());
-        assert_eq!(known.of(two).capability, InterfaceCapability::RSS_CAPABLE);
+        let entry = &machine()[1];
+        assert_eq!(entry.of(one).capability, InterfaceCapability::default());
+        assert_eq!(entry.of(two).capability, InterfaceCapability::RSS_CAPABLE);
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         match addresses() {
             Ok(all) => {
                 let mut all = all.iter();
-                assert!(all.any(|known| known.address == address("127.0.0.1")));
+                assert!(all.any(|entry| entry.address == address("127.0.0.1")));
             }
             Err(error) => println!("skipped: the kernel says nothing: {error}"),
         }

@@ -32,8 +32,7 @@ impl PosixLocks {
 
     /// Locks a file while its locks change. Taken before the hub's mutex.
     pub(crate) fn serialize(&self, file: &FileKey) -> MutexGuard<'_, ()> {
-        let place = &self.files[file.index as usize % FILE_LOCKS];
-        place.lock()
+        self.files[file.index as usize % FILE_LOCKS].lock()
     }
 
     /// Logs once for each volume that it has no POSIX locks.

@@ -36,9 +36,9 @@ fn held(serve: &Serve) -> (Raw, Vec<u8>) {
 /// The length field of a frame has 24 bits.
 #[test]
 fn a_compound_whose_responses_exceed_a_frame() {
-    let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("file"), vec![7; 8 << 20]).unwrap();
-    let serve = Serve::start(place.path());
+    let shared = tempfile::tempdir().unwrap();
+    std::fs::write(shared.path().join("file"), vec![7; 8 << 20]).unwrap();
+    let serve = Serve::start(shared.path());
     let mut raw = Raw::connect(serve.address);
     raw.asks = 1000;
     raw.enter();
@@ -61,8 +61,8 @@ fn a_compound_whose_responses_exceed_a_frame() {
 /// Several CANCELs that end each other's compounds.
 #[test]
 fn requests_that_cancel_each_other() {
-    let place = tempfile::tempdir().unwrap();
-    let serve = Serve::start(place.path());
+    let shared = tempfile::tempdir().unwrap();
+    let serve = Serve::start(shared.path());
     let mut raw = Raw::connect(serve.address);
     raw.asks = 8192;
     raw.enter();
@@ -99,8 +99,8 @@ fn requests_that_cancel_each_other() {
 #[test]
 fn waiting_requests_are_limited() {
     alone("bombs::waiting_requests_are_limited", || {
-        let place = tempfile::tempdir().unwrap();
-        let serve = Serve::start(place.path());
+        let shared = tempfile::tempdir().unwrap();
+        let serve = Serve::start(shared.path());
         let mut raw = Raw::connect(serve.address);
         raw.asks = 8192;
         raw.enter();
@@ -138,8 +138,8 @@ fn waiting_requests_are_limited() {
 /// Clients without a login that do not read their responses.
 #[test]
 fn unread_echoes_before_a_login() {
-    let place = tempfile::tempdir().unwrap();
-    let serve = Serve::start(place.path());
+    let shared = tempfile::tempdir().unwrap();
+    let serve = Serve::start(shared.path());
     let mut raw = Raw::connect(serve.address);
     raw.asks = 8192;
     raw.negotiate();
@@ -171,9 +171,9 @@ fn unread_echoes_before_a_login() {
 /// A client that requests much and reads nothing is no longer served; others are.
 #[test]
 fn unread_responses() {
-    let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("file"), vec![7; 8 << 20]).unwrap();
-    let serve = Serve::start(place.path());
+    let shared = tempfile::tempdir().unwrap();
+    std::fs::write(shared.path().join("file"), vec![7; 8 << 20]).unwrap();
+    let serve = Serve::start(shared.path());
     let mut raw = Raw::connect(serve.address);
     raw.asks = 8192;
     raw.enter();

@@ -92,9 +92,9 @@ impl Raw {
 #[test]
 fn a_read_only_share_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let place = |name: &str| folder.path().join(name);
-    fs::write(place("photo"), "photo").unwrap();
-    fs::write(place("other"), "other").unwrap();
+    let in_folder = |name: &str| folder.path().join(name);
+    fs::write(in_folder("photo"), "photo").unwrap();
+    fs::write(in_folder("other"), "other").unwrap();
     let serve = Serve::with(folder.path(), read_only);
     let mut raw = Raw::ready(serve.address);
     let refused = Err(NtStatus::ACCESS_DENIED);
@@ -108,8 +108,8 @@ fn a_read_only_share_loses_nothing() {
     assert_eq!(raw.link(other, "photo", true), NtStatus::ACCESS_DENIED);
     assert_eq!(raw.link(other, "new", false), NtStatus::ACCESS_DENIED);
     drop(raw);
-    assert_eq!(text(&place("photo")), "photo");
-    assert!(!place("new").exists());
+    assert_eq!(text(&in_folder("photo")), "photo");
+    assert!(!in_folder("new").exists());
 }
 
 #[test]
@@ -173,26 +173,26 @@ fn users_are_in_the_group_of_users() {
 #[test]
 fn delete_on_close_spares_another_file_with_the_name() {
     let folder = tempfile::tempdir().unwrap();
-    let place = |name: &str| folder.path().join(name);
+    let in_folder = |name: &str| folder.path().join(name);
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
     let file = raw.create(&deleted_on_close("file")).unwrap();
-    fs::write(place("saved"), "saved").unwrap();
-    fs::rename(place("saved"), place("file")).unwrap();
+    fs::write(in_folder("saved"), "saved").unwrap();
+    fs::rename(in_folder("saved"), in_folder("file")).unwrap();
     assert_eq!(raw.close(file), NtStatus::SUCCESS);
-    assert_eq!(text(&place("file")), "saved");
+    assert_eq!(text(&in_folder("file")), "saved");
     let file = raw.create(&deleted_on_close("file")).unwrap();
     assert_eq!(raw.close(file), NtStatus::SUCCESS);
-    assert!(!place("file").exists());
+    assert!(!in_folder("file").exists());
 }
 
 #[test]
 fn a_refused_rename_removes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let place = |name: &str| folder.path().join("sub").join(name);
+    let in_folder = |name: &str| folder.path().join("sub").join(name);
     fs::create_dir(folder.path().join("sub")).unwrap();
-    fs::write(place("FOO"), "old").unwrap();
-    fs::write(place("new"), "new").unwrap();
+    fs::write(in_folder("FOO"), "old").unwrap();
+    fs::write(in_folder("new"), "new").unwrap();
     let serve = Serve::start(folder.path());
     let (mut one, mut other) = (Raw::ready(serve.address), Raw::ready(serve.address));
     let held = other
@@ -205,25 +205,25 @@ fn a_refused_rename_removes_nothing() {
     let file = one.create(&Create::of("sub\\new")).unwrap();
     assert_eq!(one.rename(file, "sub\\foo"), NtStatus::SHARING_VIOLATION);
     assert_eq!(
-        (text(&place("FOO")), text(&place("new"))),
+        (text(&in_folder("FOO")), text(&in_folder("new"))),
         ("old".into(), "new".into())
     );
     assert_eq!(other.close(held), NtStatus::SUCCESS);
     assert_eq!(one.rename(file, "sub\\foo"), NtStatus::SUCCESS);
-    assert_eq!(text(&place("foo")), "new");
-    assert!(!place("FOO").exists() && !place("new").exists());
+    assert_eq!(text(&in_folder("foo")), "new");
+    assert!(!in_folder("FOO").exists() && !in_folder("new").exists());
     assert_eq!(one.link(file, "sub\\FOO2", false), NtStatus::SUCCESS);
-    assert_eq!(text(&place("FOO2")), "new");
+    assert_eq!(text(&in_folder("FOO2")), "new");
 }
 
 /// [MS-FSA] 2.1.5.15.11: moving a node into a folder requires the right to create it there.
 #[test]
 fn nothing_is_moved_into_a_folder_that_denies_it() {
     let folder = tempfile::tempdir().unwrap();
-    let place = |name: &str| folder.path().join(name);
-    fs::create_dir(place("in")).unwrap();
-    fs::create_dir(place("folder")).unwrap();
-    fs::write(place("file"), "file").unwrap();
+    let in_folder = |name: &str| folder.path().join(name);
+    fs::create_dir(in_folder("in")).unwrap();
+    fs::create_dir(in_folder("folder")).unwrap();
+    fs::write(in_folder("file"), "file").unwrap();
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
     let file = raw.create(&Create::of("file")).unwrap();
@@ -239,17 +239,17 @@ fn nothing_is_moved_into_a_folder_that_denies_it() {
     raw.protect("in", "D:(D;;0x4;;;WD)(A;;FA;;;WD)");
     assert_eq!(raw.rename(inner, "in\\folder"), NtStatus::ACCESS_DENIED);
     assert_eq!(raw.rename(file, "in\\file"), NtStatus::SUCCESS);
-    assert!(place("folder").exists() && place("in/file").exists());
+    assert!(in_folder("folder").exists() && in_folder("in/file").exists());
 }
 
 /// Replacing a file requires the right to delete it, from the file or its folder.
 #[test]
 fn a_file_that_may_not_be_deleted_is_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    let place = |name: &str| folder.path().join(name);
-    fs::create_dir(place("keeps")).unwrap();
-    fs::write(place("keeps/old"), "old").unwrap();
-    fs::write(place("new"), "new").unwrap();
+    let in_folder = |name: &str| folder.path().join(name);
+    fs::create_dir(in_folder("keeps")).unwrap();
+    fs::write(in_folder("keeps/old"), "old").unwrap();
+    fs::write(in_folder("new"), "new").unwrap();
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
     // Denies DELETE, and FILE_DELETE_CHILD.
@@ -259,12 +259,12 @@ fn a_file_that_may_not_be_deleted_is_not_replaced() {
     assert_eq!(raw.rename(file, "keeps\\old"), NtStatus::ACCESS_DENIED);
     assert_eq!(raw.link(file, "keeps\\old", true), NtStatus::ACCESS_DENIED);
     assert_eq!(
-        (text(&place("keeps/old")), text(&place("new"))),
+        (text(&in_folder("keeps/old")), text(&in_folder("new"))),
         ("old".into(), "new".into())
     );
     raw.protect("keeps", "D:(A;;FA;;;WD)");
     assert_eq!(raw.rename(file, "keeps\\old"), NtStatus::SUCCESS);
-    assert_eq!(text(&place("keeps/old")), "new");
+    assert_eq!(text(&in_folder("keeps/old")), "new");
 }
 
 /// [MS-SMB2] 3.3.5.13.

@@ -125,12 +125,12 @@ impl Raw {
     }
 }
 
-struct Place {
+struct Fixture {
     folder: tempfile::TempDir,
     serve: Serve,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("f"), [b'x'; 100]).unwrap();
@@ -151,8 +151,8 @@ impl Place {
 
 #[test]
 fn a_local_lock_excludes_clients() {
-    let place = Place::new();
-    let (program, (mut raw, file)) = (place.program(), place.client());
+    let fixture = Fixture::new();
+    let (program, (mut raw, file)) = (fixture.program(), fixture.client());
     assert!(program.locks(0, 9, RangeLock::Exclusive));
     for flags in [EXCLUSIVE, SHARED] {
         assert_eq!(raw.locks(file, 5, 10, flags), TAKEN);
@@ -188,15 +188,18 @@ fn a_local_lock_excludes_clients() {
 #[test]
 fn a_lock_prevents_duplicating_extents() {
     const UNIT: u64 = 64 << 10;
-    let place = Place::new();
+    let fixture = Fixture::new();
     for name in ["from", "to"] {
         std::fs::write(
-            place.folder.path().join(name),
+            fixture.folder.path().join(name),
             vec![name.as_bytes()[0]; UNIT as usize],
         )
         .unwrap();
     }
-    let (mut raw, mut other) = (Raw::ready(place.serve.address), Raw::ready(place.serve.address));
+    let (mut raw, mut other) = (
+        Raw::ready(fixture.serve.address),
+        Raw::ready(fixture.serve.address),
+    );
     let [from, to] = ["from", "to"].map(|name| raw.create(&Create::of(name)).unwrap());
     let duplicates = |raw: &mut Raw| {
         let asked = DuplicateExtents {
@@ -215,11 +218,11 @@ fn a_lock_prevents_duplicating_extents() {
         ("to", SHARED, CONFLICT),
         ("to", EXCLUSIVE, CONFLICT),
     ] {
-        std::fs::write(place.folder.path().join("to"), vec![b't'; UNIT as usize]).unwrap();
+        std::fs::write(fixture.folder.path().join("to"), vec![b't'; UNIT as usize]).unwrap();
         let file = other.create(&Create::of(name)).unwrap();
         assert_eq!(other.locks(file, UNIT - 1, 10, flags), OK);
         assert_eq!(duplicates(&mut raw), status, "{name} {flags:?}");
-        let copied = std::fs::read(place.folder.path().join("to")).unwrap() == vec![b'f'; UNIT as usize];
+        let copied = std::fs::read(fixture.folder.path().join("to")).unwrap() == vec![b'f'; UNIT as usize];
         assert_eq!(copied, status == OK, "{name} {flags:?}");
         assert_eq!(other.close(file), OK);
     }
@@ -229,8 +232,8 @@ fn a_lock_prevents_duplicating_extents() {
 
 #[test]
 fn a_clients_lock_excludes_local_programs() {
-    let place = Place::new();
-    let (program, (mut raw, file)) = (place.program(), place.client());
+    let fixture = Fixture::new();
+    let (program, (mut raw, file)) = (fixture.program(), fixture.client());
     let sees = |bytes: &[u64]| -> Vec<_> { bytes.iter().map(|byte| program.sees(*byte)).collect() };
     use RangeLock::{Exclusive, None, Shared};
     assert_eq!(raw.locks(file, 10, 10, EXCLUSIVE), OK);
@@ -259,8 +262,8 @@ fn a_clients_lock_excludes_local_programs() {
 
 #[test]
 fn ranges_beyond_the_largest_file_are_locked_for_clients_only() {
-    let place = Place::new();
-    let (program, (mut raw, file)) = (place.program(), place.client());
+    let fixture = Fixture::new();
+    let (program, (mut raw, file)) = (fixture.program(), fixture.client());
     let last = i64::MAX as u64;
     assert_eq!(raw.locks(file, last, 10, EXCLUSIVE), OK);
     assert_eq!(program.sees(last), RangeLock::Exclusive);
@@ -276,9 +279,9 @@ fn ranges_beyond_the_largest_file_are_locked_for_clients_only() {
 /// As in smbd.
 #[test]
 fn an_open_for_reading_locks_shared() {
-    let place = Place::new();
-    let program = place.program();
-    let mut raw = Raw::ready(place.serve.address);
+    let fixture = Fixture::new();
+    let program = fixture.program();
+    let mut raw = Raw::ready(fixture.serve.address);
     let how = Create {
         access: AccessMask::READ_DATA,
         ..Create::of("f")
@@ -298,8 +301,8 @@ fn an_open_for_reading_locks_shared() {
 /// The server is not notified when a local lock is released, so it polls.
 #[test]
 fn a_lock_waits_until_the_local_one_is_released() {
-    let place = Place::new();
-    let (program, (mut raw, file)) = (place.program(), place.client());
+    let fixture = Fixture::new();
+    let (program, (mut raw, file)) = (fixture.program(), fixture.client());
     assert!(program.locks(0, 9, RangeLock::Exclusive));
     let first = raw.waits_for(file, 5, 10);
     let second = raw.waits_for(file, 8, 1);
@@ -328,8 +331,8 @@ fn a_lock_waits_until_the_local_one_is_released() {
 
 #[test]
 fn a_lock_that_waits_for_a_local_program_can_be_cancelled_or_closed() {
-    let place = Place::new();
-    let (program, (mut raw, file)) = (place.program(), place.client());
+    let fixture = Fixture::new();
+    let (program, (mut raw, file)) = (fixture.program(), fixture.client());
     assert!(program.locks(0, 9, RangeLock::Shared));
     let id = raw.waits_for(file, 0, 10);
     let mut header = raw.header(Command::Cancel);
@@ -361,17 +364,17 @@ fn a_lock_that_waits_for_a_local_program_can_be_cancelled_or_closed() {
 
 #[test]
 fn every_end_of_an_open_releases_its_locks() {
-    let place = Place::new();
-    let program = place.program();
-    let (mut raw, file) = place.client();
+    let fixture = Fixture::new();
+    let program = fixture.program();
+    let (mut raw, file) = fixture.client();
     assert_eq!(raw.locks(file, 0, 10, EXCLUSIVE), OK);
     let reply = raw.call(Command::TreeDisconnect, |w| TreeDisconnectRequest.encode(w));
     assert_eq!((reply.status(), program.sees(0)), (OK, RangeLock::None));
-    let (mut raw, file) = place.client();
+    let (mut raw, file) = fixture.client();
     assert_eq!(raw.locks(file, 0, 10, EXCLUSIVE), OK);
     assert_eq!(program.sees(0), RangeLock::Exclusive);
     drop(raw);
-    place.serve.settles_at((1, 0));
+    fixture.serve.settles_at((1, 0));
     // The table is empty before the last lock is released.
     for _ in 0..1000 {
         if program.sees(0) == RangeLock::None {
@@ -384,9 +387,9 @@ fn every_end_of_an_open_releases_its_locks() {
 
 #[test]
 fn a_durable_handle_keeps_its_locks() {
-    let place = Place::new();
-    let program = place.program();
-    let mut raw = Raw::ready(place.serve.address);
+    let fixture = Fixture::new();
+    let program = fixture.program();
+    let mut raw = Raw::ready(fixture.serve.address);
     let guid = Guid([3; 16]);
     let how = |context| Create {
         oplock: OplockLevel::Batch,
@@ -402,9 +405,9 @@ fn a_durable_handle_keeps_its_locks() {
         .unwrap();
     assert_eq!(raw.locks(file, 0, 10, EXCLUSIVE), OK);
     drop(raw);
-    place.serve.settles_at((0, 1));
+    fixture.serve.settles_at((0, 1));
     assert_eq!(program.sees(0), RangeLock::Exclusive);
-    let mut raw = Raw::ready(place.serve.address);
+    let mut raw = Raw::ready(fixture.serve.address);
     let back = RequestContext::DurableReconnectV2(DurableReconnectV2 {
         file_id: file,
         create_guid: guid,
@@ -420,9 +423,9 @@ fn a_durable_handle_keeps_its_locks() {
 /// apply to all.
 #[test]
 fn a_client_that_caches_is_not_asked_for_each_byte() {
-    let place = Place::new();
-    let program = place.program();
-    let mut raw = Raw::ready(place.serve.address);
+    let fixture = Fixture::new();
+    let program = fixture.program();
+    let mut raw = Raw::ready(fixture.serve.address);
     let lease = Lease {
         lease_key: LeaseKey([1; 16]),
         lease_state: LeaseState::from_bits_retain(7),
@@ -441,8 +444,8 @@ fn a_client_that_caches_is_not_asked_for_each_byte() {
 
 #[test]
 fn copies_on_the_server_respect_local_locks() {
-    let place = Place::new();
-    let (program, (mut raw, file)) = (place.program(), place.client());
+    let fixture = Fixture::new();
+    let (program, (mut raw, file)) = (fixture.program(), fixture.client());
     assert!(program.locks(50, 59, RangeLock::Exclusive));
     let zero = |from: u64, to: u64| [from.to_le_bytes(), to.to_le_bytes()].concat();
     let mut zeros = |from, to| {
@@ -454,9 +457,9 @@ fn copies_on_the_server_respect_local_locks() {
 
 #[test]
 fn streams_are_locked_for_clients_only() {
-    let place = Place::new();
-    let program = place.program();
-    let mut raw = Raw::ready(place.serve.address);
+    let fixture = Fixture::new();
+    let program = fixture.program();
+    let mut raw = Raw::ready(fixture.serve.address);
     let Ok(stream) = raw.create(&Create::of("f:s")) else {
         println!("skipped: no extended attributes here");
         return;
@@ -573,12 +576,12 @@ impl Drop for Python {
 
 #[test]
 fn another_process_and_clients_respect_each_other() {
-    let place = Place::new();
-    let Some(mut python) = Python::start(&place.folder.path().join("f")) else {
+    let fixture = Fixture::new();
+    let Some(mut python) = Python::start(&fixture.folder.path().join("f")) else {
         println!("skipped: no python3");
         return;
     };
-    let (mut raw, file) = place.client();
+    let (mut raw, file) = fixture.client();
     assert!(python.asks("x 0 10"));
     assert_eq!(
         (raw.locks(file, 0, 10, SHARED), raw.reads(file, 0, 10)),

@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Time and content of each path.
-type Look = BTreeMap<PathBuf, (SystemTime, Vec<u8>)>;
+type Snapshot = BTreeMap<PathBuf, (SystemTime, Vec<u8>)>;
 
 /// A folder with canary files that no client may change.
 pub(crate) struct Canaries {
     folder: PathBuf,
-    before: Look,
+    before: Snapshot,
 }
 
-fn look(folder: &Path, into: &mut Look) -> std::io::Result<()> {
+fn collect(folder: &Path, into: &mut Snapshot) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let metadata = std::fs::symlink_metadata(&path)?;
         let mut content = Vec::new();
         if metadata.is_dir() {
-            look(&path, into)?;
+            collect(&path, into)?;
         } else if metadata.is_file() {
             content = std::fs::read(&path)?;
         }
@@ -36,8 +36,8 @@ impl Canaries {
             std::fs::create_dir_all(folder.join("sub"))?;
             std::fs::write(folder.join("canary"), "a canary sings")?;
             std::fs::write(folder.join("sub/canary"), "another one")?;
-            let mut before = Look::new();
-            look(&folder, &mut before)?;
+            let mut before = Snapshot::new();
+            collect(&folder, &mut before)?;
             Ok(Self { folder, before })
         };
         make().map_err(|error| format!("no canaries: {error}"))
@@ -48,8 +48,8 @@ impl Canaries {
     /// # Errors
     /// What has changed.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let mut now = Look::new();
-        look(&self.folder, &mut now).map_err(|error| format!("the canaries cannot be read: {error}"))?;
+        let mut now = Snapshot::new();
+        collect(&self.folder, &mut now).map_err(|error| format!("the canaries cannot be read: {error}"))?;
         match now == self.before {
             true => Ok(()),
             false => Err(format!(

@@ -25,7 +25,7 @@ pub(crate) fn check(line: &mut Connection, reply: &Reply) -> Result<(), String> 
     let header = &reply.header;
     if header.message_id == MessageId::UNSOLICITED {
         if header.command != Command::OplockBreak {
-            return Err(format!("{:?} that nobody asked for", header.command));
+            return Err(format!("{:?} without a request", header.command));
         }
         return decodes(header.command, BreakNotification::decode(&mut reply.body()));
     }

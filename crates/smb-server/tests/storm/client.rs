@@ -47,8 +47,8 @@ struct MutatingServer {
 }
 
 impl MutatingServer {
-    fn start(share: &Path, random: &mut Random, habits: MutationRates, lznt1: bool) -> Result<Self, String> {
-        let mutator = Arc::new(StormMutator::new(habits, Random::new(random.next())));
+    fn start(share: &Path, random: &mut Random, rates: MutationRates, lznt1: bool) -> Result<Self, String> {
+        let mutator = Arc::new(StormMutator::new(rates, Random::new(random.next())));
         let mut options = options(share, Random::new(random.next()));
         options.config.compression = Algorithms {
             lz4: !lznt1,
@@ -63,7 +63,7 @@ impl MutatingServer {
             endpoint: Endpoint::new("127.0.0.1", address.port()),
             handle: server.handle(),
             mutator,
-            is_honest: habits.mutation_percent == 0,
+            is_honest: rates.mutation_percent == 0,
             thread: Some(std::thread::spawn(move || server.run().expect("it serves"))),
         })
     }
@@ -132,14 +132,14 @@ pub(crate) fn session(session: &mut Session<'_>) -> Result<Counts, String> {
     fill_share(&share).map_err(|error| format!("no share: {error}"))?;
     let local = session.folder.join("local");
     let random = &mut session.random;
-    let habits = MutationRates {
+    let rates = MutationRates {
         mutation_percent: one_of(random, &[0, 3, 10, 30, 70]),
         damage_per_10000: one_of(random, &[0, 0, 0, 20, 100]),
         from_start: random.percent(20),
     };
     let (options, group) = client_options(random);
     let lznt1 = random.percent(40);
-    let mut server = MutatingServer::start(&share, random, habits, lznt1)?;
+    let mut server = MutatingServer::start(&share, random, rates, lznt1)?;
     let mut counts = Counts::default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -236,7 +236,7 @@ async fn play(
     let before = server.logins();
     let text = Text::from("file");
     let last = match limited("last share", client.share("data")).await? {
-        Ok(share) => limited("last look", share.stat(&text)).await?.map(drop),
+        Ok(share) => limited("final check", share.stat(&text)).await?.map(drop),
         Err(error) => Err(error),
     };
     done.tampered = matches!(last, Err(Error::Tampered(_)));

@@ -52,8 +52,8 @@ impl Known {
         if list.len() < OPENS_MAX {
             list.push(file);
         } else {
-            let place = random.below(list.len());
-            list[place] = file;
+            let index = random.below(list.len());
+            list[index] = file;
         }
     }
 

@@ -65,7 +65,7 @@ struct State {
 
 /// Changes responses and counts the changes.
 pub(crate) struct StormMutator {
-    habits: MutationRates,
+    rates: MutationRates,
     state: Mutex<State>,
     /// Frames with a response, protected as negotiated.
     pub(crate) responses: AtomicU64,
@@ -76,7 +76,7 @@ pub(crate) struct StormMutator {
 }
 
 impl StormMutator {
-    pub(crate) fn new(habits: MutationRates, random: Random) -> Self {
+    pub(crate) fn new(rates: MutationRates, random: Random) -> Self {
         let state = State {
             random,
             bodies: HashMap::new(),
@@ -84,7 +84,7 @@ impl StormMutator {
             has_forged: false,
         };
         Self {
-            habits,
+            rates,
             state: Mutex::new(state),
             responses: AtomicU64::new(0),
             changed: AtomicU64::new(0),
@@ -125,8 +125,8 @@ impl ReplyMutator for StormMutator {
         let mut state = self.state.lock();
         let login = replies.iter().any(|(message, _)| is_login(message));
         self.responses.fetch_add(u64::from(!login), Ordering::Relaxed);
-        let mutation_percent = state.random.percent(self.habits.mutation_percent);
-        if !mutation_percent || (login && !self.habits.from_start) {
+        let mutates = state.random.percent(self.rates.mutation_percent);
+        if !mutates || (login && !self.rates.from_start) {
             for (message, _) in &replies {
                 if let Some(header) = header_of(message)
                     && header.status == NtStatus::SUCCESS
@@ -148,7 +148,7 @@ impl ReplyMutator for StormMutator {
             random, has_forged, ..
         } = &mut *state;
         let body = FRAME_HEADER_LEN + HEADER_LEN;
-        if random.below(10_000) >= self.habits.damage_per_10000 || frame.len() <= body + 1 {
+        if random.below(10_000) >= self.rates.damage_per_10000 || frame.len() <= body + 1 {
             return;
         }
         let is_plain = frame[FRAME_HEADER_LEN..].starts_with(b"\xFESMB");
@@ -163,7 +163,7 @@ impl ReplyMutator for StormMutator {
             frame[at] ^= 1 << random.below(8);
             *has_forged = true;
             self.damaged.fetch_add(1, Ordering::Relaxed);
-        } else if self.habits.mutation_percent > 0 {
+        } else if self.rates.mutation_percent > 0 {
             let reach = frame.len().min(80);
             mutate::field(random, &mut frame[..reach], FRAME_HEADER_LEN + 4);
             self.damaged.fetch_add(1, Ordering::Relaxed);
@@ -173,33 +173,33 @@ impl ReplyMutator for StormMutator {
 
 impl State {
     fn mutate(&mut self, mut replies: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
-        let place = self.random.below(replies.len());
+        let index = self.random.below(replies.len());
         match self.random.below(100) {
             0..35 => {
                 for _ in 0..=self.random.below(2) {
-                    mutate::field(&mut self.random, &mut replies[place].0, HEADER_LEN);
+                    mutate::field(&mut self.random, &mut replies[index].0, HEADER_LEN);
                 }
             }
-            35..50 => mutate::bytes(&mut self.random, &mut replies[place].0, HEADER_LEN),
-            50..58 => self.refuse(&mut replies[place].0),
+            35..50 => mutate::bytes(&mut self.random, &mut replies[index].0, HEADER_LEN),
+            50..58 => self.refuse(&mut replies[index].0),
             58..60 => {
-                let head = &mut replies[place].0[4..HEADER_LEN - 16];
+                let head = &mut replies[index].0[4..HEADER_LEN - 16];
                 mutate::field(&mut self.random, head, 0);
             }
             60..64 => {
-                let log_in_again = (replies[place].0.clone(), replies[place].1);
-                return vec![replies, vec![log_in_again]];
+                let repeated = (replies[index].0.clone(), replies[index].1);
+                return vec![replies, vec![repeated]];
             }
             64 if self.silent < SILENT_MAX => {
                 self.silent += 1;
                 return Vec::new();
             }
-            65..70 => return self.defer(replies, place),
-            70..80 => rename(&mut self.random, &mut replies[place].0),
-            80..88 => self.exchange(&mut replies[place].0),
+            65..70 => return self.defer(replies, index),
+            70..80 => rename(&mut self.random, &mut replies[index].0),
+            80..88 => self.exchange(&mut replies[index].0),
             88..91 => {
                 let credits = values::one_of(&mut self.random, &[0, 1, 512, u16::MAX]);
-                replies[place].0[CREDITS_OFFSET..][..2].copy_from_slice(&credits.to_le_bytes());
+                replies[index].0[CREDITS_OFFSET..][..2].copy_from_slice(&credits.to_le_bytes());
             }
             91..95 => return vec![vec![self.unexpected_break()], replies],
             _ => {
@@ -224,8 +224,8 @@ impl State {
     }
 
     /// Sends one interim response or several, and then the response or nothing.
-    fn defer(&mut self, replies: Vec<Outgoing>, place: usize) -> Vec<Vec<Outgoing>> {
-        let (reply, signer) = &replies[place];
+    fn defer(&mut self, replies: Vec<Outgoing>, index: usize) -> Vec<Vec<Outgoing>> {
+        let (reply, signer) = &replies[index];
         let Some(mut header) = header_of(reply) else {
             return vec![replies];
         };

@@ -25,7 +25,7 @@ const PROGRESS: u64 = 50_000;
 const THREADS_MAX: usize = 8;
 
 /// The current session and frame of each thread.
-static PLACES: [(AtomicU64, AtomicU64); THREADS_MAX] =
+static POSITIONS: [(AtomicU64, AtomicU64); THREADS_MAX] =
     [const { (AtomicU64::new(u64::MAX), AtomicU64::new(0)) }; THREADS_MAX];
 static SEED: OnceLock<(String, u64)> = OnceLock::new();
 
@@ -40,7 +40,7 @@ pub(crate) struct Session<'a> {
 impl Session<'_> {
     /// Records the current frame, so that a panic can name it.
     pub(crate) fn at(&self, frame: u64) {
-        PLACES[self.thread].1.store(frame, Ordering::Relaxed);
+        POSITIONS[self.thread].1.store(frame, Ordering::Relaxed);
     }
 }
 
@@ -102,14 +102,14 @@ pub(crate) fn end_by_panic(side: &str) {
     std::panic::set_hook(Box::new(move |panic| {
         usual(panic);
         println!("PANIC: {panic}");
-        places(&side);
+        report_positions(&side);
         std::process::exit(101);
     }));
 }
 
-fn places(side: &str) {
+fn report_positions(side: &str) {
     let seed = SEED.get().map_or(0, |(_, seed)| *seed);
-    for (session, frame) in &PLACES {
+    for (session, frame) in &POSITIONS {
         let (session, frame) = (session.load(Ordering::Relaxed), frame.load(Ordering::Relaxed));
         if session != u64::MAX {
             println!(
@@ -143,7 +143,7 @@ pub(crate) fn storm(
     let most = AtomicU64::new(resident());
     let threads = usize::try_from(plan.threads).unwrap().clamp(1, THREADS_MAX);
     std::thread::scope(|scope| {
-        for (thread, place) in PLACES.iter().enumerate().take(threads) {
+        for (thread, position) in POSITIONS.iter().enumerate().take(threads) {
             let (next, over, total, failed) = (&next, &over, &total, &failed);
             scope.spawn(move || {
                 let folder = plan.folder.join(format!("thread{thread}"));
@@ -173,7 +173,7 @@ pub(crate) fn storm(
                         over.store(true, Ordering::Relaxed);
                     }
                 }
-                place.0.store(u64::MAX, Ordering::Relaxed);
+                position.0.store(u64::MAX, Ordering::Relaxed);
             });
         }
         scope.spawn(|| watch(&most));
@@ -182,7 +182,7 @@ pub(crate) fn storm(
     if let Some((number, fault)) = failed.into_inner() {
         let seed = plan.seed;
         return Err(format!(
-            "{fault}\nplay it log_in_again: --seed {seed} --session {number} --frames 1"
+            "{fault}\nrepeat it: --seed {seed} --session {number} --frames 1"
         ));
     }
     let report = Report {
@@ -205,8 +205,8 @@ fn one(
     folder: &Path,
     play: fn(&mut Session<'_>) -> Result<Counts, String>,
 ) -> Result<Counts, String> {
-    PLACES[thread].1.store(0, Ordering::Relaxed);
-    PLACES[thread].0.store(number, Ordering::Relaxed);
+    POSITIONS[thread].1.store(0, Ordering::Relaxed);
+    POSITIONS[thread].0.store(number, Ordering::Relaxed);
     _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir(folder).map_err(|error| format!("no folder: {error}"))?;
     let mut session = Session {
@@ -234,7 +234,7 @@ fn watch(most: &AtomicU64) {
             resident >> 20
         );
         let mut busy = false;
-        for (seen, (session, frame)) in seen.iter_mut().zip(&PLACES) {
+        for (seen, (session, frame)) in seen.iter_mut().zip(&POSITIONS) {
             let now = (session.load(Ordering::Relaxed), frame.load(Ordering::Relaxed));
             busy |= now.0 != u64::MAX;
             if (seen.0, seen.1) != now {
