@@ -15,10 +15,6 @@ use crate::raw::{Create, Raw};
 use crate::samples;
 use crate::serve::Serve;
 
-/// Time without a login. Long enough for all of them to connect on a busy machine, and no longer,
-/// because the test waits for its end.
-const LOGIN_TIME: Duration = Duration::from_secs(30);
-
 /// Connects from another address of this machine; each address may have few connections without a
 /// login.
 fn connect_from(number: u8, server: SocketAddr) -> TcpStream {
@@ -35,49 +31,69 @@ fn connect_from(number: u8, server: SocketAddr) -> TcpStream {
     TcpStream::from(socket)
 }
 
+/// Connects without a login. Every second connection announces the longest accepted frame and sends
+/// a part of it.
+fn connect_idle(number: u32, serve: &Serve) -> TcpStream {
+    let mut socket = connect_from((number / 200) as u8, serve.address);
+    if number.is_multiple_of(2) {
+        socket.write_all(&(128_u32 << 10).to_be_bytes()).unwrap();
+        socket.write_all(&[7; 1000]).unwrap();
+    }
+    socket
+}
+
+/// Waits until the server ends a connection. Unread data turn the end into a reset.
+fn expect_end(socket: &mut TcpStream) {
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(socket.read(&mut [0; 1]).unwrap_or(0), 0);
+}
+
 #[test]
-fn thousands_of_idle_connections_use_little_memory_and_end() {
-    alone(
-        "limits::thousands_of_idle_connections_use_little_memory_and_end",
-        || {
-            let folder = tempfile::tempdir().unwrap();
-            let serve = Serve::with(folder.path(), |options| {
-                options.login_timeout = LOGIN_TIME;
-            });
-            let before = resident();
-            let begins = Instant::now();
-            let connect = |number: u32| {
-                let mut socket = connect_from((number / 200) as u8, serve.address);
-                // Every second one announces the longest accepted frame and sends a part of it.
-                if number.is_multiple_of(2) {
-                    socket.write_all(&(128_u32 << 10).to_be_bytes()).unwrap();
-                    socket.write_all(&[7; 1000]).unwrap();
-                }
-                socket
-            };
-            let all: Vec<_> = (0..2000).map(connect).collect();
-            let mut raw = Raw::ready(serve.address);
-            let file = raw.create(&Create::of("file")).unwrap();
-            let write = samples::write(file, 0, b"content");
-            assert_eq!(
-                raw.call(Command::Write, |w| w.bytes(&write)).status(),
-                NtStatus::SUCCESS
-            );
-            let each = resident().saturating_sub(before) / all.len();
-            assert!(each < 64 << 10, "each takes {each} bytes");
-            // An announcement of a longer one ends the connection at once.
-            let mut greedy = connect_from(99, serve.address);
-            greedy.write_all(&(129_u32 << 10).to_be_bytes()).unwrap();
-            assert_eq!(greedy.read(&mut [0; 1]).unwrap_or(0), 0);
-            for mut socket in all {
-                socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-                // Unread data turn the end into a reset.
-                assert_eq!(socket.read(&mut [0; 1]).unwrap_or(0), 0);
-            }
-            assert!(begins.elapsed() >= LOGIN_TIME);
-            assert_eq!(raw.echo(), NtStatus::SUCCESS, "who has logged in stays");
-        },
-    );
+fn thousands_of_idle_connections_use_little_memory() {
+    alone("limits::thousands_of_idle_connections_use_little_memory", || {
+        let folder = tempfile::tempdir().unwrap();
+        // They stay as long as the test needs them.
+        let serve = Serve::with(folder.path(), |options| {
+            options.login_timeout = Duration::from_secs(600);
+        });
+        let before = resident();
+        let mut all: Vec<_> = (0..2000).map(|number| connect_idle(number, &serve)).collect();
+        let mut raw = Raw::ready(serve.address);
+        let file = raw.create(&Create::of("file")).unwrap();
+        let write = samples::write(file, 0, b"content");
+        assert_eq!(
+            raw.call(Command::Write, |w| w.bytes(&write)).status(),
+            NtStatus::SUCCESS
+        );
+        let each = resident().saturating_sub(before) / all.len();
+        assert!(each < 64 << 10, "each takes {each} bytes");
+        // An announcement of a longer one ends the connection at once.
+        let mut greedy = connect_from(99, serve.address);
+        greedy.write_all(&(129_u32 << 10).to_be_bytes()).unwrap();
+        assert_eq!(greedy.read(&mut [0; 1]).unwrap_or(0), 0);
+        drop(serve);
+        all.iter_mut().for_each(expect_end);
+    });
+}
+
+#[test]
+fn connections_without_a_login_end_after_a_time() {
+    /// Long enough for a login on a busy machine.
+    const LOGIN_TIMEOUT: Duration = Duration::from_secs(5);
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::with(folder.path(), |options| {
+        options.login_timeout = LOGIN_TIMEOUT;
+    });
+    let mut raw = Raw::ready(serve.address);
+    let begins = Instant::now();
+    let mut idle: Vec<_> = (0..300).map(|number| connect_idle(number, &serve)).collect();
+    let first_end = {
+        expect_end(&mut idle[0]);
+        begins.elapsed()
+    };
+    assert!(first_end >= LOGIN_TIMEOUT, "{first_end:?}");
+    idle.iter_mut().for_each(expect_end);
+    assert_eq!(raw.echo(), NtStatus::SUCCESS, "a connection with a login stays");
 }
 
 /// Connections without a login do not keep others out: the oldest one is evicted.
