@@ -118,19 +118,19 @@ impl Volumes {
     /// # Errors
     /// It cannot be created or mounted.
     pub fn create(&self, name: &str) -> io::Result<Volume> {
-        let place = self.folder.join(name);
+        let root = self.folder.join(name);
         let mut volume = Volume {
-            place: place.clone(),
+            root: root.clone(),
             image: None,
             device: None,
         };
         let Some(file_system) = self.file_system else {
-            remove_tree(&place)?;
-            fs::create_dir_all(&place)?;
+            remove_tree(&root)?;
+            fs::create_dir_all(&root)?;
             return Ok(volume);
         };
         let image = self.folder.join(format!("{name}.img"));
-        fs::create_dir_all(&place)?;
+        fs::create_dir_all(&root)?;
         _ = fs::remove_file(&image);
         File::create(&image)?.set_len(self.image_bytes)?;
         volume.image = Some(image.clone());
@@ -145,7 +145,7 @@ impl Volumes {
         output(
             system("mount")
                 .args(["-t", file_system.name(), device.trim()])
-                .arg(&place),
+                .arg(&root),
         )?;
         Ok(volume)
     }
@@ -154,24 +154,24 @@ impl Volumes {
 /// One volume; see the module.
 #[derive(Debug)]
 pub struct Volume {
-    place: PathBuf,
+    root: PathBuf,
     image: Option<PathBuf>,
     device: Option<PathBuf>,
 }
 
 impl Volume {
     /// Top folder.
-    pub fn place(&self) -> &Path {
-        &self.place
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Mounts it read-only: no run pays for access times or changes what the next run reads.
     ///
     /// # Errors
     /// The mount cannot be changed.
-    pub fn freeze(&self) -> io::Result<()> {
+    pub fn make_read_only(&self) -> io::Result<()> {
         if self.device.is_some() {
-            output(system("mount").args(["-o", "remount,ro"]).arg(&self.place))?;
+            output(system("mount").args(["-o", "remount,ro"]).arg(&self.root))?;
         }
         Ok(())
     }
@@ -206,12 +206,12 @@ impl Drop for Throttle {
 impl Drop for Volume {
     fn drop(&mut self) {
         if self.image.is_none() {
-            if let Err(error) = remove_tree(&self.place) {
-                tracing::warn!(%error, place = %self.place.display(), "a folder is left behind");
+            if let Err(error) = remove_tree(&self.root) {
+                tracing::warn!(%error, path = %self.root.display(), "a folder is left behind");
             }
             return;
         }
-        unmount(&self.place);
+        unmount(&self.root);
         if let Some(device) = &self.device {
             // Fails harmlessly after a lazy unmount: the kernel frees the device at the last close.
             _ = output(system("losetup").arg("-d").arg(device));
@@ -219,7 +219,7 @@ impl Drop for Volume {
         if let Some(image) = &self.image {
             _ = fs::remove_file(image);
         }
-        _ = fs::remove_dir(&self.place);
+        _ = fs::remove_dir(&self.root);
     }
 }
 
@@ -257,9 +257,9 @@ pub fn read_all(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn unmount(place: &Path) {
-    if output(system("umount").arg(place)).is_err() {
-        _ = output(system("umount").arg("-l").arg(place));
+fn unmount(root: &Path) {
+    if output(system("umount").arg(root)).is_err() {
+        _ = output(system("umount").arg("-l").arg(root));
     }
 }
 
@@ -271,19 +271,19 @@ fn system(name: &str) -> Command {
 fn output(command: &mut Command) -> io::Result<String> {
     let done = command.stdin(Stdio::null()).output()?;
     if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
+        let errors = String::from_utf8_lossy(&done.stderr);
         let name = command.get_program().to_string_lossy().into_owned();
         return Err(io::Error::other(format!(
             "{name} failed: {}: {}",
             done.status,
-            said.trim()
+            errors.trim()
         )));
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-fn remove_tree(place: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(place) {
+fn remove_tree(root: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(root) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -313,8 +313,8 @@ fn mounts_below(mounts: &str, folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = mounts
         .lines()
         .filter_map(|line| line.split(' ').nth(1))
-        .map(|place| PathBuf::from(place.replace("\\040", " ")))
-        .filter(|place| place.starts_with(folder) && place != folder)
+        .map(|path| PathBuf::from(path.replace("\\040", " ")))
+        .filter(|path| path.starts_with(folder) && path != folder)
         .collect();
     found.reverse();
     found
@@ -344,10 +344,10 @@ mod tests {
                 return;
             }
         };
-        fs::write(volume.place().join("file"), "content").unwrap();
+        fs::write(volume.root().join("file"), "content").unwrap();
         if volumes.are_real() {
-            volume.freeze().unwrap();
-            assert!(fs::write(volume.place().join("other"), "").is_err());
+            volume.make_read_only().unwrap();
+            assert!(fs::write(volume.root().join("other"), "").is_err());
         }
         drop(volume);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

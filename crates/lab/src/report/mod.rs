@@ -1,6 +1,7 @@
 //! Results of a lab: one document, written while it grows, and the tables, plots and comparisons made
 //! from it.
 
+mod build;
 mod compare;
 mod error;
 mod file;
@@ -10,8 +11,8 @@ mod model;
 mod numbers;
 mod plot;
 mod table;
+mod text;
 mod view;
-mod words;
 mod write;
 
 pub use compare::{CellChange, Change, Comparison, Difference, compare};

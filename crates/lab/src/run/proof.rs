@@ -157,9 +157,8 @@ fn missing_floors(lab: &Lab<'_>) -> Vec<usize> {
         lab.pairs.iter().all(|pair| {
             let key = group.key(&lab.scenario, *pair);
             document
-                .cells
-                .iter()
-                .any(|cell| cell.key == key && cell.floor_seconds.is_some())
+                .cell(&key)
+                .is_some_and(|cell| cell.floor_seconds.is_some())
         })
     };
     let emulated = |id: &usize| !lab.link(&lab.groups[*id]).loopback;
@@ -216,9 +215,7 @@ fn make_cells(lab: &Lab<'_>, group: &Group, floor: Option<f64>) -> Result<(), La
                 payload_bytes: group.bytes,
                 files: group.files,
                 line_seconds: group.line.map(|line| line.as_secs_f64()),
-                floor_seconds: None,
-                target_seconds: None,
-                runs: Vec::new(),
+                ..Cell::default()
             };
             let cell = record::cell(document, &lab.order, new);
             cell.floor_seconds = floor.or(cell.floor_seconds);

@@ -10,8 +10,8 @@ use std::fmt::Write;
 use super::model::Document;
 use super::numbers::{self, escape};
 use super::plot::{self, Look, Plot, WIDE_PX};
+use super::text;
 use super::view::{Section, View};
-use super::words;
 
 const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -74,12 +74,12 @@ fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     _ = writeln!(
         page,
         "<p class=\"lead\">{}</p>",
-        escape(&words::summary(view).join(" "))
+        escape(&text::summary(view).join(" "))
     );
     parts::tiles(page, view);
     let places = [
         (!view.missed().is_empty(), "missed", "Missed targets"),
-        (!words::warnings(view).is_empty(), "warnings", "Warnings"),
+        (!text::warnings(view).is_empty(), "warnings", "Warnings"),
         (!view.sections.is_empty(), "seconds", "Seconds"),
         (plots.iter().any(|plot| is_lone(view, plot)), "curves", "Curves"),
         (doc.score.is_some(), "score", "Score"),
@@ -96,9 +96,9 @@ fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
 
 /// What was missed, what may be wrong and what was left out.
 fn findings(page: &mut String, view: &View<'_>) {
-    list(page, "missed", "Missed targets", "miss", &words::missed(view));
-    list(page, "warnings", "Warnings", "warn", &words::warnings(view));
-    list(page, "skipped", "Left out", "skip", &words::skipped(view.doc));
+    list(page, "missed", "Missed targets", "miss", &text::missed(view));
+    list(page, "warnings", "Warnings", "warn", &text::warnings(view));
+    list(page, "skipped", "Left out", "skip", &text::skipped(view.doc));
 }
 
 fn list(page: &mut String, id: &str, head: &str, class: &str, lines: &[String]) {

@@ -103,10 +103,7 @@ pub(crate) fn sample() -> Document {
         ("TCP", "tcp_no_metrics_save=1, buffers up to 64 MiB, ECN off"),
         ("Order", "interleaved"),
     ] {
-        doc.settings.push(Setting {
-            name: name.to_owned(),
-            value: value.to_owned(),
-        });
+        doc.settings.push(Setting::new(name, value));
     }
     add_links_and_cells(&mut doc);
     spoil(&mut doc);
@@ -158,12 +155,8 @@ fn add_links_and_cells(doc: &mut Document) {
                 name: link.clone(),
                 kind: "packets".to_owned(),
                 rtt_ms: trip_ms as f64,
-                up_delay_ms: None,
-                down_delay_ms: None,
                 up_bps: Some(bps),
                 down_bps: Some(bps),
-                loss: 0.0,
-                cuts: Vec::new(),
                 congestion: "reno".to_owned(),
                 described: format!(
                     "{} Mbit/s, round trip {trip_ms} ms, queue 1.9 MiB, MTU 1500, reno",
@@ -176,6 +169,7 @@ fn add_links_and_cells(doc: &mut Document) {
                     loss: 0.0,
                     holds: true,
                 }),
+                ..LinkSummary::default()
             });
             for (work, ways) in PRINTED.iter().enumerate() {
                 for (direction, printed) in ways.iter().enumerate() {
@@ -214,7 +208,6 @@ fn add_group(
         let runs = (0..count).map(|number| Run {
             started: "2026-11-21T22:20:00Z".to_owned(),
             discarded: count > 1 && number == 0,
-            outcome: Outcome::Done,
             whole_seconds: seconds * (1.0 + 0.011 * f64::from(number)) + 0.02,
             transfer_seconds: Some(seconds * (1.0 + 0.011 * f64::from(number))),
             durable_seconds: (client == "ropeway").then_some(seconds * 1.02),
@@ -223,19 +216,10 @@ fn add_group(
             client_memory_bytes: Some(48 << 20),
             server_memory_bytes: Some(61 << 20),
             others_busy: Some(0.04),
-            reads_p50_ms: None,
-            reads_max_ms: None,
-            reads_p99_ms: None,
+            ..Run::default()
         });
         doc.cells.push(Cell {
-            key: CellKey {
-                link: link.to_owned(),
-                work: name.clone(),
-                direction: way.to_owned(),
-                client: client.to_owned(),
-                server: server.to_owned(),
-                variant: String::new(),
-            },
+            key: CellKey::new([link, &name, way, client, server]),
             payload_bytes: bytes,
             files,
             line_seconds: Some(line),
@@ -293,15 +277,6 @@ fn spoil(doc: &mut Document) {
     });
 }
 
-fn axis(label: &str, unit: &str) -> Axis {
-    Axis {
-        label: label.to_owned(),
-        unit: unit.to_owned(),
-        logarithmic: false,
-        names: Vec::new(),
-    }
-}
-
 fn curves() -> Vec<Curve> {
     let mut curves = over_time();
     curves.extend([by_record(), by_engine()]);
@@ -324,7 +299,7 @@ fn over_time() -> Vec<Curve> {
         id: id.to_owned(),
         title: title.to_owned(),
         drawing: Drawing::Lines,
-        x: axis("Time", "s"),
+        x: Axis::new("Time", "s"),
         y,
         series,
     };
@@ -332,7 +307,7 @@ fn over_time() -> Vec<Curve> {
         over_time(
             "throughput-OC3-32ms-dirset1gb-read",
             "Throughput: 1 GB in 300 office files, read, OC3, 32 ms",
-            axis("Throughput", "B/s"),
+            Axis::new("Throughput", "B/s"),
             vec![
                 wave("ropeway → smbd", 18.2e6, 57.0, 0.02, false),
                 wave("smbclient → smbd", 13.9e6, 80.0, 0.3, false),
@@ -343,7 +318,7 @@ fn over_time() -> Vec<Curve> {
         over_time(
             "operations-OC12-32ms-dirset1gb-read",
             "Operations a second: 1 GB in 300 office files, read, OC12, 32 ms",
-            axis("Operations", "1/s"),
+            Axis::new("Operations", "1/s"),
             vec![
                 wave("ropeway → smbd", 1430.0, 16.0, 0.1, false),
                 wave("smbclient → smbd", 310.0, 44.0, 0.2, false),
@@ -369,11 +344,8 @@ fn by_record() -> Curve {
         id: "nas-records".to_owned(),
         title: "Throughput by record size, gigabit".to_owned(),
         drawing: Drawing::Lines,
-        x: Axis {
-            logarithmic: true,
-            ..axis("Record size", "B")
-        },
-        y: axis("Throughput", "B/s"),
+        x: Axis::logarithmic("Record size", "B"),
+        y: Axis::new("Throughput", "B/s"),
         series: vec![
             sizes("write", 113e6),
             sizes("read", 109e6),
@@ -389,9 +361,9 @@ fn by_engine() -> Curve {
         drawing: Drawing::Bars,
         x: Axis {
             names: ["xp", "vista", "vista-sp1", "auto"].map(str::to_owned).to_vec(),
-            ..axis("Engine", "")
+            ..Axis::new("Engine", "")
         },
-        y: axis("Time", "s"),
+        y: Axis::new("Time", "s"),
         series: ["one file", "300 files"]
             .into_iter()
             .zip([[402.0, 371.0, 366.0, 312.0], [455.0, 498.0, 421.0, 318.0]])
