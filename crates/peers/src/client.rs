@@ -24,7 +24,6 @@ pub struct Remote<'a> {
 
 impl Remote<'_> {
     /// Returns `smb://USER@ADDRESS:PORT/PLACE`.
-    #[must_use]
     pub fn url(&self, place: &str) -> String {
         format!("smb://{}@{}/{place}", self.user, self.address)
     }
@@ -65,13 +64,11 @@ impl Remote<'_> {
     }
 
     /// Returns an rsync.
-    #[must_use]
     pub fn rsync(&self, program: &Path) -> Command {
         unprivileged(program, self.scratch)
     }
 
     /// Returns `rsync://ADDRESS:PORT/PLACE`.
-    #[must_use]
     pub fn rsync_url(&self, place: &str) -> String {
         format!("rsync://{}/{place}", self.address)
     }
@@ -99,7 +96,6 @@ impl Remote<'_> {
 
 /// Returns the commands with which smbclient copies everything of a share's folder (`.` for all)
 /// to a local folder.
-#[must_use]
 pub fn smbclient_get(remote: &str, local: &Path) -> String {
     format!(
         "cd {remote}; lcd \"{}\"; prompt OFF; recurse ON; mget *",
@@ -109,7 +105,6 @@ pub fn smbclient_get(remote: &str, local: &Path) -> String {
 
 /// Returns the commands with which smbclient copies everything of a local folder to a new folder
 /// of a share.
-#[must_use]
 pub fn smbclient_put(local: &Path, remote: &str) -> String {
     format!(
         "mkdir {remote}; cd {remote}; lcd \"{}\"; prompt OFF; recurse ON; mput *",

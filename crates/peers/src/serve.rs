@@ -19,6 +19,7 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// Settings of a private `ropeway serve`; see [`RopewayServe::builder`].
 #[derive(Clone, Debug)]
+#[must_use = "it changes nothing by itself"]
 pub struct RopewayServeBuilder {
     program: PathBuf,
     address: IpAddr,
@@ -32,35 +33,30 @@ pub struct RopewayServeBuilder {
 
 impl RopewayServeBuilder {
     /// Sets the only user and its password.
-    #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.user = (name.to_owned(), password.to_owned());
         self
     }
 
     /// Adds a share that clients may write.
-    #[must_use]
     pub fn share(mut self, name: &str, path: &Path) -> Self {
         self.shares.push(share(name, path, ""));
         self
     }
 
     /// Adds a share that clients may only read.
-    #[must_use]
     pub fn read_only_share(mut self, name: &str, path: &Path) -> Self {
         self.shares.push(share(name, path, ":ro"));
         self
     }
 
     /// Adds flags of `serve`.
-    #[must_use]
     pub fn flags(mut self, flags: &[&str]) -> Self {
         self.flags.extend(flags.iter().map(|&flag| flag.to_owned()));
         self
     }
 
     /// Runs in another network namespace and listens at an address there (needs root).
-    #[must_use]
     pub fn in_namespace(mut self, namespace: &Path, address: IpAddr) -> Self {
         self.namespace = Some(namespace.to_owned());
         self.address = address;
@@ -69,14 +65,12 @@ impl RopewayServeBuilder {
 
     /// Sets the parent of the server's own folder; the system's folder for temporary files by
     /// default.
-    #[must_use]
     pub fn below(mut self, parent: &Path) -> Self {
         self.parent = Some(parent.to_owned());
         self
     }
 
     /// Appends all output to this file, which outlives the server.
-    #[must_use]
     pub fn log_to(mut self, path: &Path) -> Self {
         self.log = Some(path.to_owned());
         self
@@ -159,7 +153,6 @@ impl RopewayServe {
     /// Returns the settings of a server on 127.0.0.1 with a free port and no shares.
     ///
     /// `program` is `ropeway`, or a program that takes the same arguments.
-    #[must_use]
     pub fn builder(program: &Path) -> RopewayServeBuilder {
         RopewayServeBuilder {
             program: program.to_owned(),
@@ -174,7 +167,6 @@ impl RopewayServe {
     }
 
     /// Address and port at which it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -185,25 +177,21 @@ impl RopewayServe {
     }
 
     /// User and system time so far.
-    #[must_use]
     pub fn cpu(&self) -> Duration {
         self.session.cpu()
     }
 
     /// Memory now, in bytes.
-    #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.session.memory_bytes()
     }
 
     /// Peak resident memory so far, in bytes.
-    #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         peak_bytes(self.session.id())
     }
 
     /// Everything it has printed so far.
-    #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }

@@ -18,6 +18,7 @@ use ropeway_peers::program;
 use super::reader::{self, Reader, percentile_ms};
 use super::volume::{Volume, Volumes, drop_caches, read_all, settle};
 use super::{LocalError, Record, warnings};
+use crate::named::named;
 use crate::report::{Cell, CellKey, Document, LOOPBACK, Outcome, Run, Setting};
 use crate::run::machine::{document, now};
 use crate::run::measure::{Bounds, End, measure};
@@ -30,22 +31,13 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// Time that the idle machine's reads are watched.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// State of the page cache before a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cache {
-    /// The cache holds the source.
-    Warm,
-    /// The cache is empty (needs root).
-    Cold,
-}
-
-impl Cache {
-    /// Name in [`CellKey::variant`].
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Warm => "warm",
-            Self::Cold => "cold",
-        }
+named! {
+    /// State of the page cache before a copy, by its name in [`CellKey::variant`].
+    pub enum Cache: "cache state" {
+        /// The cache holds the source.
+        Warm = "warm",
+        /// The cache is empty (needs root).
+        Cold = "cold",
     }
 }
 

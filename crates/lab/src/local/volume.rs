@@ -10,9 +10,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::str::FromStr;
 
 use ropeway_peers::program;
+
+use crate::named::named;
 
 /// Apparent size of an image. Images are sparse: only written blocks take room.
 const IMAGE_GIB: f64 = 16.0;
@@ -20,30 +21,19 @@ const IMAGE_GIB: f64 = 16.0;
 /// to no other.
 const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
 
-/// A file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileSystem {
-    /// ext4; inode tables are written when it is created.
-    Ext4,
-    /// XFS.
-    Xfs,
-    /// btrfs.
-    Btrfs,
+named! {
+    /// A file system, by its name for `mount -t`.
+    pub enum FileSystem: "file system" {
+        /// ext4; inode tables are written when it is created.
+        Ext4 = "ext4",
+        /// XFS.
+        Xfs = "xfs",
+        /// btrfs.
+        Btrfs = "btrfs",
+    }
 }
 
 impl FileSystem {
-    /// All file systems.
-    pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
-
-    /// Name for `mount -t`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-            Self::Btrfs => "btrfs",
-        }
-    }
-
     fn make(self) -> Command {
         let mut command = system(&format!("mkfs.{}", self.name()));
         match self {
@@ -52,15 +42,6 @@ impl FileSystem {
             Self::Xfs | Self::Btrfs => command.args(["-q", "-f"]),
         };
         command
-    }
-}
-
-impl FromStr for FileSystem {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|known| known.name() == text);
-        found.ok_or_else(|| format!("there are {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 

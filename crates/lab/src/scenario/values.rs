@@ -1,10 +1,10 @@
-//! Names and numbers of a scenario: each is parsed and within its bounds.
+//! Names and numbers of a scenario, parsed and checked.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Serialize;
+use crate::named::named;
 
 /// Accepted scales: below, no work is left; above, no machine holds it.
 const SCALE: std::ops::RangeInclusive<f64> = 1e-6..=10.0;
@@ -13,60 +13,60 @@ const RUNS: std::ops::RangeInclusive<u32> = 1..=100;
 /// Longest budget.
 const BUDGET_MAX: Duration = Duration::from_secs(7 * 86_400);
 
-/// A client that copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Client {
-    /// This program.
-    Ropeway,
-    /// Samba's smbclient, `mget` and `mput` with recursion.
-    Smbclient,
-    /// rclone's SMB backend with its default of 4 transfers.
-    Rclone,
-    /// rclone's SMB backend with 32 transfers.
-    Rclone32,
-    /// `rsync -a` with a daemon.
-    Rsync,
-    /// `cp -r` on a mounted share.
-    Cp,
+named! {
+    /// A client that copies.
+    pub enum Client: "client" {
+        /// This program.
+        Ropeway = "ropeway",
+        /// Samba's smbclient, `mget` and `mput` with recursion.
+        Smbclient = "smbclient",
+        /// rclone's SMB backend with its default of 4 transfers.
+        Rclone = "rclone",
+        /// rclone's SMB backend with 32 transfers.
+        Rclone32 = "rclone-32",
+        /// `rsync -a` with a daemon.
+        Rsync = "rsync",
+        /// `cp -r` on a mounted share.
+        Cp = "cp",
+    }
 }
 
-/// A server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Server {
-    /// `ropeway serve`.
-    Ropeway,
-    /// Samba's smbd, a private instance.
-    Smbd,
-    /// An rsync daemon.
-    Rsyncd,
-    /// The crate smb-server, behind the arguments of `ropeway serve`.
-    SmbServer,
+named! {
+    /// A server.
+    pub enum Server: "server" {
+        /// `ropeway serve`.
+        Ropeway = "ropeway",
+        /// Samba's smbd, a private instance.
+        Smbd = "smbd",
+        /// An rsync daemon.
+        Rsyncd = "rsyncd",
+        /// The crate smb-server, behind the arguments of `ropeway serve`.
+        SmbServer = "smb-server",
+    }
 }
 
-/// What a server demands of its clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protection {
-    /// Signatures, and no encryption.
-    Signed,
-    /// Encryption.
-    Sealed,
+named! {
+    /// Protection that a server demands of its clients.
+    pub enum Protection: "protection" {
+        /// Signatures, and no encryption.
+        Signed = "signed",
+        /// Encryption.
+        Sealed = "sealed",
+    }
 }
 
-/// Direction of the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// From the server.
-    Read,
-    /// To the server.
-    Write,
+named! {
+    /// Direction of the bytes.
+    pub enum Direction: "direction" {
+        /// From the server.
+        Read = "read",
+        /// To the server.
+        Write = "write",
+    }
 }
 
 /// A client with its server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pair {
     /// The client.
     pub client: Client,
@@ -74,123 +74,9 @@ pub struct Pair {
     pub server: Server,
 }
 
-impl Client {
-    /// All values.
-    pub const ALL: [Self; 6] = [
-        Self::Ropeway,
-        Self::Smbclient,
-        Self::Rclone,
-        Self::Rclone32,
-        Self::Rsync,
-        Self::Cp,
-    ];
-
-    /// Returns the name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ropeway => "ropeway",
-            Self::Smbclient => "smbclient",
-            Self::Rclone => "rclone",
-            Self::Rclone32 => "rclone-32",
-            Self::Rsync => "rsync",
-            Self::Cp => "cp",
-        }
-    }
-}
-
-impl Server {
-    /// All values.
-    pub const ALL: [Self; 4] = [Self::Ropeway, Self::Smbd, Self::Rsyncd, Self::SmbServer];
-
-    /// Returns the name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ropeway => "ropeway",
-            Self::Smbd => "smbd",
-            Self::Rsyncd => "rsyncd",
-            Self::SmbServer => "smb-server",
-        }
-    }
-}
-
-impl Protection {
-    /// Both values.
-    pub const ALL: [Self; 2] = [Self::Signed, Self::Sealed];
-
-    /// Returns the name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Signed => "signed",
-            Self::Sealed => "sealed",
-        }
-    }
-}
-
-impl Direction {
-    /// Both values.
-    pub const ALL: [Self; 2] = [Self::Read, Self::Write];
-
-    /// Returns the name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-        }
-    }
-}
-
 impl fmt::Display for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.client.name(), self.server.name())
-    }
-}
-
-/// Returns the value of a name, or an error that lists all names.
-fn named<T: Copy>(text: &str, what: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T, String> {
-    let found = all.iter().copied().find(|one| name(*one) == text);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|one| name(*one)).collect();
-        format!("{text:?} is no {what}; there are {}", names.join(", "))
-    })
-}
-
-impl FromStr for Client {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        named(text, "client", &Self::ALL, Self::name)
-    }
-}
-
-impl FromStr for Server {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        named(text, "server", &Self::ALL, Self::name)
-    }
-}
-
-impl FromStr for Protection {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        named(text, "protection", &Self::ALL, Self::name)
-    }
-}
-
-impl FromStr for Direction {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        named(text, "direction", &Self::ALL, Self::name)
-    }
-}
-
-impl FromStr for crate::work::Work {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        named(text, "work", &Self::ALL, Self::name)
+        write!(f, "{}:{}", self.client, self.server)
     }
 }
 

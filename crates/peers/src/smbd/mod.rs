@@ -43,39 +43,33 @@ pub struct Smbd {
 impl Smbd {
     /// Returns the settings of an smbd on 127.0.0.1 with a free port, all dialects, samba's
     /// defaults, no users and no shares.
-    #[must_use]
     pub fn builder() -> SmbdBuilder {
         SmbdBuilder::new()
     }
 
     /// Address and port at which it listens; the first address if there are several.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Port at which it listens.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
     /// Returns `smb://USER@ADDRESS:PORT/PLACE` with the first user, or without one if there is none.
-    #[must_use]
     pub fn url(&self, place: &str) -> String {
         let user = self.logins.first().map(|login| login.user.as_str());
         self.url_as(user, place)
     }
 
     /// Returns [`Self::url`] with a given user, or without one.
-    #[must_use]
     pub fn url_as(&self, user: Option<&str>, place: &str) -> String {
         let user = user.map(|user| format!("{user}@")).unwrap_or_default();
         format!("smb://{user}{}/{place}", self.address)
     }
 
     /// The users, in the order in which they were added.
-    #[must_use]
     pub fn logins(&self) -> &[Login] {
         &self.logins
     }
@@ -84,50 +78,42 @@ impl Smbd {
     ///
     /// # Panics
     /// There is no such share.
-    #[must_use]
     pub fn place(&self, share: &str) -> &Path {
         let found = self.shares.iter().find(|found| found.name == share);
         &found.unwrap_or_else(|| panic!("there is no share {share}")).path
     }
 
     /// The instance's own folder. Shares lie elsewhere.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// Path of `smb.conf`.
-    #[must_use]
     pub fn configuration(&self) -> PathBuf {
         self.folder.path().join("smb.conf")
     }
 
     /// Everything it has logged so far.
-    #[must_use]
     pub fn log(&self) -> String {
         log(self.folder.path())
     }
 
     /// Ids of all processes that run.
-    #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.session.as_ref().map(Session::pids).unwrap_or_default()
     }
 
     /// Number of connected clients: a process each. Channels of one session share a process.
-    #[must_use]
     pub fn connections(&self) -> usize {
         self.pids().len().saturating_sub(self.keepers().len())
     }
 
     /// User and system time since the last start, of all processes, also those that ended.
-    #[must_use]
     pub fn cpu(&self) -> Duration {
         self.session.as_ref().map(Session::cpu).unwrap_or_default()
     }
 
     /// Memory of all processes now, in bytes; shared pages count once.
-    #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.session.as_ref().map_or(0, Session::memory_bytes)
     }

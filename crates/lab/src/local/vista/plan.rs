@@ -1,11 +1,10 @@
 //! The copies of the lab: targets, works, directions and their order. Pure.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use ropeway_plan::Engine;
 
+use crate::named::named;
 use crate::report::CellKey;
 use crate::work::Work;
 
@@ -22,43 +21,15 @@ const LIMIT_TIMES: f64 = 12.0;
 /// Addition to that limit, for the time that does not depend on bytes.
 const LIMIT_MORE: Duration = Duration::from_secs(60);
 
-/// The other end of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Target {
-    /// A second folder, best on a second disk.
-    Local,
-    /// A modelled USB stick.
-    Stick,
-    /// A server over an emulated network of 1 Gbit/s.
-    Remote,
-}
-
-impl Target {
-    /// All targets.
-    pub const ALL: [Self; 3] = [Self::Local, Self::Stick, Self::Remote];
-
-    /// Returns the name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Stick => "stick",
-            Self::Remote => "remote",
-        }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Target {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|target| target.name() == text);
-        found.ok_or_else(|| format!("there are {}", Self::ALL.map(Self::name).join(", ")))
+named! {
+    /// The other end of a copy.
+    pub enum Target: "target" {
+        /// A second folder, best on a second disk.
+        Local = "local",
+        /// A modelled USB stick.
+        Stick = "stick",
+        /// A server over an emulated network of 1 Gbit/s.
+        Remote = "remote",
     }
 }
 
