@@ -5,17 +5,17 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::PeerError;
+use crate::error::write;
 use crate::port::PortLock;
 use crate::procfs::clean;
-use crate::session::{EndsWith, Session, require};
+use crate::session::{self, EndsWith, Session, require};
 
 /// The realm; `.test` is reserved (RFC 6761, 6.2).
 const REALM: &str = "ROPEWAY.TEST";
@@ -231,29 +231,12 @@ fn feed(
     if let Some(folder) = environment.first().and_then(|(_, file)| file.parent()) {
         command.current_dir(folder);
     }
-    command
-        .env("LC_ALL", "C.UTF-8")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut run = || -> std::io::Result<_> {
-        let mut child = command.spawn()?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A tool that fails early does not read its input.
-            let _ = stdin.write_all(input.as_bytes());
-        }
-        child.wait_with_output()
-    };
-    let output = run().map_err(|error| PeerError::failed(tool, error))?;
+    command.env("LC_ALL", "C.UTF-8");
+    let output = session::feed(&mut command, input).map_err(|error| PeerError::failed(tool, error))?;
     let said = String::from_utf8_lossy(&output.stderr);
     // kadmin.local exits with 0 even when a command failed, and prints the failure.
     if output.status.success() && !said.contains("while ") && !said.contains("usage:") {
         return Ok(());
     }
     Err(PeerError::failed(tool, said.trim()))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), PeerError> {
-    fs::write(path, text)
-        .map_err(|error| PeerError::failed(format_args!("cannot write {}", path.display()), error))
 }

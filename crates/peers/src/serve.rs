@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::PeerError;
@@ -98,21 +99,16 @@ impl RopewayServeBuilder {
             .args(["--user", &self.user.0, "--password-file"])
             .arg(password);
         command.args(&self.shares);
-        let log = self.log.unwrap_or_else(|| folder.path().join("out"));
-        let namespace = self.namespace.as_deref();
-        let session = Session::start(&command, EndsWith::Guard, OsString::new(), namespace, &log)?;
         let mut server = RopewayServe {
-            session,
+            session: None,
+            command,
             address,
-            log,
+            namespace: self.namespace,
+            log: self.log.unwrap_or_else(|| folder.path().join("out")),
             _folder: folder,
             _port: port,
         };
-        let log = server.log.clone();
-        let said = || String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
-        server
-            .session
-            .wait_until("the server", || ready::answers(address, namespace), said)?;
+        server.restart()?;
         Ok(server)
     }
 }
@@ -142,8 +138,10 @@ pub fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
 #[derive(Debug)]
 pub struct RopewayServe {
     // Ended before the folder goes and the port is free again.
-    session: Session,
+    session: Option<Session>,
+    command: Command,
     address: SocketAddr,
+    namespace: Option<PathBuf>,
     log: PathBuf,
     _folder: tempfile::TempDir,
     _port: PortLock,
@@ -171,24 +169,55 @@ impl RopewayServe {
         self.address
     }
 
+    /// Starts the server again on the same port and folder, and waits until it answers. A running
+    /// server is killed first.
+    ///
+    /// # Errors
+    /// The server does not start; its last lines are in the message.
+    pub fn restart(&mut self) -> Result<(), PeerError> {
+        self.kill();
+        let namespace = self.namespace.as_deref();
+        let mut session = Session::start(
+            &self.command,
+            EndsWith::Guard,
+            OsString::new(),
+            namespace,
+            &self.log,
+        )?;
+        session.wait_until(
+            "the server",
+            || ready::answers(self.address, namespace),
+            || self.log(),
+        )?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    /// Sends SIGKILL to the server, as if the machine crashed. The port then refuses connections.
+    pub fn kill(&mut self) {
+        self.session = None;
+    }
+
     /// How the server ended; `None` while it runs.
     pub fn ended(&mut self) -> Option<String> {
-        self.session.ended()
+        self.session.as_mut().and_then(Session::ended)
     }
 
     /// User and system time so far.
     pub fn cpu(&self) -> Duration {
-        self.session.cpu()
+        self.session.as_ref().map(Session::cpu).unwrap_or_default()
     }
 
     /// Memory now, in bytes.
     pub fn memory_bytes(&self) -> u64 {
-        self.session.memory_bytes()
+        self.session.as_ref().map_or(0, Session::memory_bytes)
     }
 
     /// Peak resident memory so far, in bytes.
     pub fn peak_bytes(&self) -> u64 {
-        peak_bytes(self.session.id())
+        self.session
+            .as_ref()
+            .map_or(0, |session| peak_bytes(session.id()))
     }
 
     /// Everything it has printed so far.
@@ -201,7 +230,9 @@ impl RopewayServe {
     /// # Errors
     /// The server does not stop in time, or stops with a failure.
     pub fn stop(mut self) -> Result<(), PeerError> {
-        self.session.stop(STOP_MAX)
+        self.session
+            .as_mut()
+            .map_or(Ok(()), |session| session.stop(STOP_MAX))
     }
 }
 

@@ -6,10 +6,11 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::Smbd;
 use super::accounts::{self, Account, Login};
 use super::conf::{self, Dialect, Encryption, Signing};
 use super::share::Share;
-use super::{Smbd, write};
+use crate::error::write;
 use crate::port::PortLock;
 use crate::session::{is_root, require};
 use crate::{Kdc, PeerError};

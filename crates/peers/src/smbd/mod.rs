@@ -18,6 +18,8 @@ pub use conf::{Dialect, Encryption, Signing};
 pub use share::Share;
 
 use crate::PeerError;
+use crate::client::{call_smbclient, credentials};
+use crate::error::write;
 use crate::port::PortLock;
 use crate::procfs::unprivileged;
 use crate::rsyncd::log;
@@ -252,10 +254,8 @@ impl Smbd {
     pub fn credentials(&self) -> std::io::Result<PathBuf> {
         let path = self.folder.path().join("private/credentials");
         let login = self.logins.first();
-        let text = login.map_or_else(String::new, |login| {
-            format!("username={}\npassword={}\n", login.user, login.password)
-        });
-        write_secret(&path, &text)?;
+        let text = login.map(|login| credentials(&login.user, &login.password));
+        write_secret(&path, &text.unwrap_or_default())?;
         Ok(path)
     }
 
@@ -266,22 +266,12 @@ impl Smbd {
     /// smbclient is not installed.
     pub fn smbclient(&self, share: &str) -> Result<Command, PeerError> {
         let mut command = Command::new(require("smbclient", "smbclient")?);
-        let credentials = self
-            .credentials()
-            .map_err(|error| PeerError::failed("cannot write the credentials", error))?;
-        // Debian's own smb.conf, if there is one, plays no part.
-        command.args(["--configfile", "/dev/null", "--port"]);
-        command.arg(self.port().to_string());
-        command.arg(format!("//{}/{share}", self.address.ip()));
-        match self.logins.is_empty() {
-            true => command.arg("--no-pass"),
-            false => command.arg("--authentication-file").arg(credentials),
+        let failed = |error| PeerError::failed("cannot write the credentials", error);
+        let login = match self.logins.is_empty() {
+            true => None,
+            false => Some(self.credentials().map_err(failed)?),
         };
+        call_smbclient(&mut command, self.address, share, login.as_deref());
         Ok(command)
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), PeerError> {
-    fs::write(path, text)
-        .map_err(|error| PeerError::failed(format_args!("cannot write {}", path.display()), error))
 }
