@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ropeway_peers::program;
+use walkdir::WalkDir;
 
 use crate::named::named;
 
@@ -223,16 +224,10 @@ pub fn drop_caches() -> io::Result<()> {
 /// # Errors
 /// Something cannot be read.
 pub fn read_all(root: &Path) -> io::Result<()> {
-    let mut waiting = vec![root.to_path_buf()];
-    while let Some(folder) = waiting.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                waiting.push(entry.path());
-            } else if kind.is_file() {
-                io::copy(&mut File::open(entry.path())?, &mut io::sink())?;
-            }
+    for entry in WalkDir::new(root) {
+        let entry = entry?;
+        if entry.file_type().is_file() {
+            io::copy(&mut File::open(entry.path())?, &mut io::sink())?;
         }
     }
     Ok(())

@@ -105,10 +105,10 @@ fn markdown_has_whole_tables_and_names_its_pictures() {
     for part in [
         "## Settings",
         "## Works",
-        "reno",
+        congestion,
         "✓ holds",
         "Version 4.",
-        machine,
+        kernel,
     ] {
         assert!(text.contains(part), "{part} is missing");
     }
