@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
-use crate::link::{CheckPlan, LinkError, LinkSpec, check_until};
+use crate::link::{self, CheckPlan, LinkError, LinkSpec};
 use crate::report::{Cell, Document, FILE, FileError, LinkProof, ReportError, Run, Warning, save, write_all};
 use crate::run::cleanup::private_folder;
 use crate::run::machine::{load_warning, now};
@@ -172,7 +172,7 @@ impl Record<'_> {
         let mut links = links.filter(|link| link.kind == "packets").peekable();
         if links.peek().is_some() {
             let stop = self.stop;
-            let found = check_until(spec, CheckPlan::short(), &|| stop.load(Ordering::Acquire));
+            let found = link::check(spec, CheckPlan::short(), &|| stop.load(Ordering::Acquire));
             if stop.load(Ordering::Acquire) {
                 return Err(LocalError::Interrupted);
             }

@@ -8,7 +8,7 @@ mod file;
 mod html;
 mod markdown;
 mod model;
-mod numbers;
+pub(crate) mod numbers;
 mod plot;
 mod table;
 mod text;

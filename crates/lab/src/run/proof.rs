@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::pack::Packer;
 use super::plan::{Group, target, windowed};
 use super::{Event, Lab, LabError, record, side_by_side};
-use crate::link::{Check, CheckPlan, Flow, Link, LinkSpec, check_until, floor_until};
+use crate::link::{self, Check, CheckPlan, Flow, Link, LinkSpec};
 use crate::report::{Cell, FloorTime, LOOPBACK, LinkProof};
 use crate::scenario::Direction;
 
@@ -124,7 +124,7 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
 fn prove(lab: &Lab<'_>, spec: &LinkSpec, plan: CheckPlan) -> Result<LinkProof, LabError> {
     let mut tries = 0;
     loop {
-        let found = check_until(spec, plan, &|| lab.is_stopping());
+        let found = link::check(spec, plan, &|| lab.is_stopping());
         if lab.is_stopping() {
             return Err(LabError::Interrupted);
         }
@@ -242,7 +242,7 @@ fn best(lab: &Lab<'_>, group: &Group) -> Result<Option<(usize, f64)>, LabError> 
         }
         // A link each, so that no measurement profits from the one before.
         let link = Link::start(spec.clone())?;
-        let taken = floor_until(&link, group.bytes, connections, flow, &|| lab.is_stopping());
+        let taken = link::floor(&link, group.bytes, connections, flow, &|| lab.is_stopping());
         if lab.is_stopping() {
             return Ok(None);
         }

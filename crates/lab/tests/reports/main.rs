@@ -101,7 +101,7 @@ fn markdown_has_whole_tables_and_names_its_pictures() {
     for (name, _) in svgs(&common::sample(), Look::File) {
         assert!(text.contains(&format!("({name}.png)")), "{name}");
     }
-    let machine = document.machine.kernel.as_str();
+    let (kernel, congestion) = (&document.machine.kernel, &document.links[0].congestion);
     for part in [
         "## Settings",
         "## Works",
