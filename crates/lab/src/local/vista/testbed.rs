@@ -11,20 +11,18 @@ use std::time::Duration;
 use ropeway_peers::procfs::clean;
 use ropeway_plan::Engine;
 use rustix::fs::{Advice, fadvise};
-use serde_json::Value;
 use tempfile::TempDir;
 
 use super::plan::{Job, Target, WORKS};
 use super::{Options, report};
 use crate::link::{Side, line_time};
 use crate::local::reader::{self, Reader, percentile_ms};
-use crate::local::{LocalError, free_bytes};
+use crate::local::{LocalError, folder_with_room};
 use crate::report::{Outcome, Run};
-use crate::run::cleanup::private_folder;
 use crate::run::machine::now;
-use crate::run::measure::{self, Bounds, End, Measured, measure};
+use crate::run::measure::{Bounds, End, Measured, json_line, measure};
 use crate::run::process::Busy;
-use crate::run::server::{PASSWORD, Place, SOURCE, Served, TARGET, USER, Way};
+use crate::run::server::{Exports, PASSWORD, Route, SOURCE, Served, TARGET};
 use crate::run::tools::Tools;
 use crate::scenario::{Client, Pair, Server};
 use crate::work::Plan;
@@ -37,9 +35,9 @@ const MARGIN_BYTES: u64 = 64 << 20;
 const COPY: &str = "copy";
 
 /// Folders, link and server of all runs; removed on drop.
-pub(super) struct Stage<'a> {
+pub(super) struct Testbed<'a> {
     // Dropped before the folders.
-    remote: Option<(Served, Way)>,
+    remote: Option<(Served, Route)>,
     near: TempDir,
     far: TempDir,
     options: &'a Options,
@@ -48,7 +46,7 @@ pub(super) struct Stage<'a> {
     runs: u32,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Testbed<'a> {
     /// Creates folders and works, and starts the server if a target needs it.
     ///
     /// # Errors
@@ -60,39 +58,27 @@ impl<'a> Stage<'a> {
     ) -> Result<Self, LocalError> {
         let works: u64 = plans.iter().map(Plan::bytes).sum();
         let biggest = plans.iter().map(Plan::bytes).max().unwrap_or(0);
-        let needed = works + biggest + reader::FILE_BYTES + MARGIN_BYTES;
-        let folder = |dir: &Path| {
-            let what = || format!("use the folder {}", dir.display());
-            let free = free_bytes(dir).map_err(LocalError::io(what()))?;
-            // Both may be on one file system.
-            if free < needed * 2 {
-                return Err(LocalError::NoRoom {
-                    path: dir.to_owned(),
-                    free,
-                    needed: needed * 2,
-                });
-            }
-            private_folder(dir).map_err(LocalError::io(what()))
-        };
-        let mut stage = Self {
+        // Both folders may be on one file system.
+        let needed = 2 * (works + biggest + reader::FILE_BYTES + MARGIN_BYTES);
+        let mut testbed = Self {
             remote: None,
-            near: folder(&options.dirs[0])?,
-            far: folder(&options.dirs[1])?,
+            near: folder_with_room(&options.dirs[0], needed)?,
+            far: folder_with_room(&options.dirs[1], needed)?,
             options,
             plans,
             stop,
             runs: 0,
         };
-        for side in [stage.near.path(), stage.far.path()] {
-            stage.furnish(side).map_err(LocalError::io("make the works"))?;
+        for side in [testbed.near.path(), testbed.far.path()] {
+            testbed.fill(side).map_err(LocalError::io("make the works"))?;
         }
         if options.targets.contains(&Target::Remote) {
-            stage.remote = Some(stage.serve()?);
+            testbed.remote = Some(testbed.serve()?);
         }
-        Ok(stage)
+        Ok(testbed)
     }
 
-    fn furnish(&self, side: &Path) -> io::Result<()> {
+    fn fill(&self, side: &Path) -> io::Result<()> {
         for plan in self.plans {
             let stop = || self.stop.load(Ordering::Acquire);
             plan.write(&side.join("work").join(plan.work.name()), &stop)?;
@@ -101,22 +87,22 @@ impl<'a> Stage<'a> {
         reader::make(&side.join("probe"))
     }
 
-    fn serve(&self) -> Result<(Served, Way), LocalError> {
+    fn serve(&self) -> Result<(Served, Route), LocalError> {
         let scratch = self.far.path().join("server");
         let pair = Pair {
             client: Client::Ropeway,
             server: Server::Ropeway,
         };
         let tools = Tools::find(&[pair], &self.options.program, None, &scratch);
-        let way = Way::start(&report::lan(), self.options.relay)?;
-        let place = Place {
+        let route = Route::start(&report::lan(), self.options.relay)?;
+        let exports = Exports {
             source: &self.far.path().join("work"),
             target: &self.far.path().join("to"),
             scratch: &scratch,
             protection: None,
         };
-        let served = Served::start(Server::Ropeway, &tools, &way, place).map_err(LocalError::Server)?;
-        Ok((served, way))
+        let served = Served::start(Server::Ropeway, &tools, &route, exports).map_err(LocalError::Server)?;
+        Ok((served, route))
     }
 
     /// The work of a job.
@@ -134,14 +120,6 @@ impl<'a> Stage<'a> {
         let lan = report::lan();
         let time = line_time(self.plan(job).bytes(), lan.up, lan.mtu)?;
         (job.target == Target::Remote).then_some(time.as_secs_f64())
-    }
-
-    /// Congestion control of the link; `None` without packets.
-    pub(super) fn congestion(&self) -> Option<&str> {
-        match &self.remote {
-            Some((_, Way::Packets(link))) => Some(link.congestion()),
-            _ => None,
-        }
     }
 
     /// Latency of reads while nothing is copied.
@@ -173,18 +151,19 @@ impl<'a> Stage<'a> {
         forget(self.plan(job), &source).map_err(LocalError::io("read the work"))?;
         let command = self.command(job, engine, &source, &copy, &home);
         let spawn = |command: &mut Command| match &self.remote {
-            Some((_, way)) if job.target == Target::Remote => way.spawn(Side::Near, command),
+            Some((_, route)) if job.target == Target::Remote => route.spawn(Side::Near, command),
             _ => command.spawn(),
         };
         let stopped = || self.stop.load(Ordering::Acquire);
+        let limit = job.limit(self.plan(job).bytes());
         let bounds = Bounds {
-            limit: job.limit(self.plan(job).bytes()),
+            limit,
             stop: &stopped,
         };
         let (started, output) = (now(), home.join("out"));
         let server_before = self.remote.as_ref().map(|(served, _)| served.cpu());
         let busy = Busy::now();
-        let reader = Reader::start(&to.join("probe")).map_err(LocalError::io("read beside a copy"))?;
+        let reader = Reader::start(&to.join("probe")).map_err(LocalError::io("read during a copy"))?;
         let measured = measure(command, &output, bounds, spawn, &mut |_| ())
             .map_err(LocalError::io("run ropeway copy"))?;
         let times = reader.finish();
@@ -194,7 +173,7 @@ impl<'a> Stage<'a> {
             .as_ref()
             .zip(server_before)
             .map(|((served, _), before)| served.cpu().saturating_sub(before).as_secs_f64());
-        let mut run = judged(&measured, &output, started);
+        let mut run = account(&measured, &output, limit, started);
         run.reads_p99_ms = percentile_ms(times, 99);
         run.others_busy = Some(others);
         run.server_cpu_seconds = server_cpu.filter(|_| job.target == Target::Remote);
@@ -205,7 +184,7 @@ impl<'a> Stage<'a> {
             }
         }
         for folder in [&copy, &home] {
-            // What stays is removed with the stage.
+            // What stays is removed with the testbed.
             _ = fs::remove_dir_all(folder);
         }
         match measured.end {
@@ -221,7 +200,7 @@ impl<'a> Stage<'a> {
         match (&self.remote, job.target) {
             (Some((served, _)), Target::Remote) => {
                 command.env("ROPEWAY_PASSWORD", PASSWORD);
-                let url = |place: &str| PathBuf::from(format!("smb://{USER}@{}/{place}", served.address()));
+                let url = |path: &str| PathBuf::from(served.remote(home).url(path));
                 if job.back {
                     ends[0] = url(&format!("{SOURCE}/{}", WORKS[job.work].name()));
                 } else {
@@ -255,25 +234,18 @@ fn forget(plan: &Plan, root: &Path) -> io::Result<()> {
 }
 
 /// Returns the run of a process from its end and its summary line.
-fn judged(measured: &Measured, output: &Path, started: String) -> Run {
-    let text = measure::read(output);
-    let summary = text
-        .lines()
-        .rev()
-        .find_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|value| value["type"] == "summary");
+fn account(measured: &Measured, output: &Path, limit: Duration, started: String) -> Run {
+    let summary = json_line(output, "seconds_perceived");
     let seconds = |name: &str| summary.as_ref()?.get(name)?.as_f64();
-    let outcome = match measured.end {
-        End::Exited(status) if status.success() && summary.is_some() => Outcome::Done,
-        End::Exited(status) => Outcome::Failed(format!("{status}: {}", measure::last_words(output))),
-        End::TimedOut => Outcome::TimedOut(format!("ended after {:.0} s", measured.whole.as_secs_f64())),
-        End::Stopped => Outcome::Failed("it was stopped".to_owned()),
-    };
     Run {
         transfer_seconds: seconds("seconds_perceived"),
         durable_seconds: seconds("seconds_durable"),
         client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
         client_memory_bytes: Some(measured.peak_bytes),
-        ..Run::of(started, outcome, measured.whole.as_secs_f64())
+        ..Run::of(
+            started,
+            measured.outcome(output, limit, summary.is_some()),
+            measured.whole.as_secs_f64(),
+        )
     }
 }

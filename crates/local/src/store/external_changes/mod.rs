@@ -154,13 +154,13 @@ impl Watcher {
     fn start(&self) -> Option<Arc<Group>> {
         let group = Group::new(&self.root, self.bounds, &self.observer)
             .inspect_err(
-                |error| tracing::info!(%error, "what other programs change is not seen: nothing is cached"),
+                |error| tracing::info!(%error, "changes by other programs cannot be watched, so clients cannot cache"),
             )
             .ok()?;
         let group = Arc::new(group);
         let reader = Arc::clone(&group);
         std::thread::Builder::new()
-            .name("ropeway-outside".into())
+            .name("ropeway-changes".into())
             .spawn(move || reader.run())
             .ok()?;
         Some(group)
@@ -205,7 +205,7 @@ impl Group {
         let key = key_of(fd.as_fd()).map_err(error)?;
         let tree = what.directory && what.below;
         {
-            // The path stays what it is until it is in the mark_table.
+            // The path stays valid until it is in the table.
             let _still = descriptors.opening();
             let path = what.directory.then(|| what.handle.path());
             let mut mark_table = self.mark_table();
@@ -286,11 +286,11 @@ impl Group {
                 Ok(()) => {}
                 Err(Errno::NOSPC | Errno::NOMEM) => {
                     if !self.warned.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(%path, "too many folders: changes by local programs are not seen in all of them");
+                        tracing::warn!(%path, "too many folders: changes by local programs are not watched in all of them");
                     }
                     return;
                 }
-                // Gone meanwhile, or not to be read.
+                // It was removed meanwhile, or may not be read.
                 Err(error) => tracing::debug!(%path, %error, "a folder is not watched"),
             }
         }
@@ -380,8 +380,6 @@ impl Group {
         }
     }
 
-    // The thread.
-
     fn run(&self) {
         let mut buffer = vec![0; BUFFER_BYTES];
         while !self.stops(Some(&self.fd), None) {
@@ -389,10 +387,10 @@ impl Group {
                 Ok(count) => self.read(&buffer[..count]),
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "what other programs change is not seen any more");
+                    tracing::warn!(%error, "changes by other programs are not watched any more");
                     let mut reports = Vec::new();
                     self.mark_table().lose(&mut reports);
-                    self.tell(&reports);
+                    self.report(&reports);
                     return;
                 }
             }
@@ -402,12 +400,12 @@ impl Group {
         }
     }
 
-    /// Waits; whether the store is gone.
+    /// Waits for events or a timeout. Returns whether the store is gone.
     fn stops(&self, other: Option<&OwnedFd>, timeout: Option<&Timespec>) -> bool {
         let stop = PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN);
         let other = other.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
         let mut fds: Vec<_> = std::iter::once(stop).chain(other).collect();
-        // Whatever goes wrong with waiting, reading tells.
+        // If waiting fails, the next read reports the error.
         let _ = poll(&mut fds, timeout);
         !fds[0].revents().is_empty()
     }
@@ -421,7 +419,7 @@ impl Group {
                     mark_table.lose(&mut reports);
                     mark_table.trees()
                 };
-                // Folders that were made may have been missed.
+                // Events of new folders may be among the lost ones.
                 for tree in trees {
                     self.grow(&tree, &mut None);
                 }
@@ -443,10 +441,10 @@ impl Group {
             }
         }
         reports.dedup();
-        self.tell(&reports);
+        self.report(&reports);
     }
 
-    fn tell(&self, reports: &[ExternalChange]) {
+    fn report(&self, reports: &[ExternalChange]) {
         let observer = lock(&self.observer).clone();
         if let Some(observer) = observer.filter(|_| !reports.is_empty()) {
             observer.changed(reports);

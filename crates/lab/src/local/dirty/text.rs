@@ -1,10 +1,10 @@
 //! The figures as text, for people. Pure.
 
 use super::Options;
+use super::findings::Findings;
 use super::fit::Shape;
-use super::found::Findings;
 
-/// The figures as text, for people.
+/// Returns the figures as text.
 pub(super) fn lines(found: &Findings) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));
@@ -21,8 +21,8 @@ pub(super) fn lines(found: &Findings) -> Vec<(String, String)> {
             );
             line("rate while they waited", rate(modes.device_bps));
         }
-        Some(Shape::OneMode { bps }) => line("rate", format!("{}, never held up", rate(bps))),
-        None => line("rate", "too little was written to tell".to_owned()),
+        Some(Shape::OneMode { bps }) => line("rate", format!("{}; writers never waited", rate(bps))),
+        None => line("rate", "too little was written for a figure".to_owned()),
     }
     if let Some(held) = found.held_at_bytes {
         let whose = if expected.strict {
@@ -44,7 +44,7 @@ pub(super) fn lines(found: &Findings) -> Vec<(String, String)> {
     if let Some(bps) = found.device_bps {
         line(
             "rate of the device",
-            format!("{}, from what was owed at the end", rate(bps)),
+            format!("{}, from the flush at the end", rate(bps)),
         );
     }
     let seemed = found.perceived_seconds;
@@ -52,14 +52,14 @@ pub(super) fn lines(found: &Findings) -> Vec<(String, String)> {
         "seconds",
         match found.durable_seconds {
             Some(durable) => format!(
-                "{seemed:.1} until the last write returned, {durable:.1} until all was durable: {:.1} too early",
+                "{seemed:.1} until the last write returned, {durable:.1} until all was durable: {:.1} later",
                 durable - seemed
             ),
             None => format!("{seemed:.1} until the last write returned"),
         },
     );
     for (name, check) in [
-        ("model with what was found", &found.model),
+        ("model with the measured threshold", &found.model),
         ("model with the kernel's settings", &found.predicted),
     ] {
         if let Some(check) = check {
@@ -76,7 +76,7 @@ pub(super) fn lines(found: &Findings) -> Vec<(String, String)> {
     lines
 }
 
-/// The kernel's settings and limits.
+/// Returns the settings and limits of the kernel.
 pub(super) fn settings(found: &Findings) -> Vec<(String, String)> {
     let memory = &found.memory;
     let either = |bytes: u64, ratio: u64| match bytes {
@@ -96,7 +96,7 @@ pub(super) fn settings(found: &Findings) -> Vec<(String, String)> {
         ),
     )];
     let device = found.device.as_ref().map_or_else(
-        || "none that the kernel would name".to_owned(),
+        || "unknown to the kernel".to_owned(),
         |device| {
             let ratio = device
                 .max_ratio
@@ -107,7 +107,7 @@ pub(super) fn settings(found: &Findings) -> Vec<(String, String)> {
             let how = if device.strict {
                 ", strict"
             } else {
-                ", not strict: it only weighs"
+                ", not strict: it is no limit"
             };
             format!("bdi {}: max_ratio {ratio} %{bytes}{how}", device.name)
         },
@@ -116,13 +116,13 @@ pub(super) fn settings(found: &Findings) -> Vec<(String, String)> {
     all
 }
 
-/// How it was measured.
+/// Returns the conditions of the measurement.
 pub(super) fn conditions(options: &Options, bytes: u64) -> Vec<(String, String)> {
     vec![
         (
             "before".to_owned(),
             format!(
-                "{} s of small synced writes, from which the kernel learns the device's rate",
+                "{} s of small synced writes, so that the kernel learns the rate of the device",
                 options.warm_up.as_secs_f64()
             ),
         ),
@@ -137,13 +137,13 @@ pub(super) fn conditions(options: &Options, bytes: u64) -> Vec<(String, String)>
         ),
         (
             "expected".to_owned(),
-            "from the middle between the background limit and the limit, and what the device takes meanwhile"
+            "from the middle between the background limit and the limit, plus the bytes that the device completes meanwhile"
                 .to_owned(),
         ),
     ]
 }
 
-/// Decimal, as the articles have it.
+/// Formats bytes by powers of 1000, as the articles do.
 pub(super) fn size(bytes: f64) -> String {
     match bytes.abs() {
         least if least >= 1e9 => format!("{:.2} GB", bytes / 1e9),

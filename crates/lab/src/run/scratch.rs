@@ -14,7 +14,7 @@ const MARGIN_BYTES: u64 = 512 << 20;
 
 /// The folder; removed on drop.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct Scratch {
     folder: tempfile::TempDir,
     /// Whether the folder is in memory.
     pub(super) in_memory: bool,
@@ -22,7 +22,7 @@ pub(super) struct Ground {
     pub(super) room_bytes: u64,
 }
 
-impl Ground {
+impl Scratch {
     /// Creates the folder where all works and one copy of the biggest have room.
     ///
     /// # Errors
@@ -131,10 +131,10 @@ mod tests {
 
     #[test]
     fn a_lab_needs_room_for_its_works() {
-        let ground = Ground::new(&[Work::Small3000.plan(1, 0.01)]).unwrap();
-        assert!(ground.room_bytes > 0 && ground.at("").is_dir());
+        let scratch = Scratch::new(&[Work::Small3000.plan(1, 0.01)]).unwrap();
+        assert!(scratch.room_bytes > 0 && scratch.at("").is_dir());
         let mut plan = Work::File100mb.plan(1, 1.0);
         plan.entries[0].bytes = 1 << 60;
-        assert!(matches!(Ground::new(&[plan]), Err(LabError::NoRoom { .. })));
+        assert!(matches!(Scratch::new(&[plan]), Err(LabError::NoRoom { .. })));
     }
 }
