@@ -3,13 +3,15 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -99,6 +101,34 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
         bail!("`{}` failed: {status}", shown(command));
     }
     Ok(())
+}
+
+/// Interval at which [`wait`] looks whether a process has ended. A guess.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Waits for a process that leads its own group. Returns how it ended; `None` after the limit. Then, and
+/// after an interrupt, its whole group is killed.
+///
+/// # Errors
+/// The process cannot be waited for, or an interrupt came.
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let end = Instant::now() + limit;
+    let interrupt = loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if let Err(interrupt) = check_interrupt() {
+            break Err(interrupt);
+        }
+        if Instant::now() >= end {
+            break Ok(None);
+        }
+        thread::sleep(LOOK);
+    };
+    // It may end at this moment.
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    child.wait()?;
+    interrupt
 }
 
 /// Works on each item in order, so many at a time. Returns the results in the order in which they

@@ -10,6 +10,7 @@
 
 pub mod link;
 pub mod local;
+mod named;
 pub mod published;
 pub mod random;
 pub mod report;

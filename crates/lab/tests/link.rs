@@ -83,7 +83,7 @@ fn bytes_arrive_whole_at_the_rate_of_the_line() {
     assert!(taken > least && taken < least * 3, "{taken:?}, line {least:?}");
     balanced(&link.stats());
     for flow in [Flow::Up, Flow::Down] {
-        let taken = floor(&link, 3_000_001, 4, flow).unwrap();
+        let taken = floor(&link, 3_000_001, 4, flow, &|| false).unwrap();
         assert!(taken > line_time(3_000_001, Some(Rate(200_000_000)), 1500).unwrap());
     }
 }
@@ -244,7 +244,7 @@ fn a_small_window_holds_however_long_a_connection_is_busy() {
     small.tcp.window_max_bytes = Some(17_520);
     let Some(link) = link(small) else { return };
     for flow in [Flow::Up, Flow::Down] {
-        let taken = floor(&link, 1_000_000, 1, flow).unwrap();
+        let taken = floor(&link, 1_000_000, 1, flow, &|| false).unwrap();
         // One window in each round trip: 57 of them.
         assert!(taken > Duration::from_millis(1000), "{flow:?}: {taken:?}");
     }

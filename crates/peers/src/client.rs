@@ -1,13 +1,14 @@
 //! Other people's clients, called with a private home and without a password among their
 //! arguments.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::procfs::{clean, unprivileged};
 use crate::serve::write_secret;
+use crate::session::feed;
 
 /// What a client needs to know of its server.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +25,6 @@ pub struct Remote<'a> {
 
 impl Remote<'_> {
     /// Returns `smb://USER@ADDRESS:PORT/PLACE`.
-    #[must_use]
     pub fn url(&self, place: &str) -> String {
         format!("smb://{}@{}/{place}", self.user, self.address)
     }
@@ -35,16 +35,9 @@ impl Remote<'_> {
     /// The credentials cannot be written.
     pub fn smbclient(&self, program: &Path, share: &str) -> io::Result<Command> {
         let login = self.scratch.join("login");
-        write_secret(
-            &login,
-            &format!("username={}\npassword={}\n", self.user, self.password),
-        )?;
+        write_secret(&login, &credentials(self.user, self.password))?;
         let mut command = clean(program, self.scratch);
-        // The system's own smb.conf plays no part.
-        command.args(["--configfile", "/dev/null", "--port"]);
-        command.arg(self.address.port().to_string());
-        command.arg(format!("//{}/{share}", self.address.ip()));
-        command.arg("--authentication-file").arg(login);
+        call_smbclient(&mut command, self.address, share, Some(&login));
         Ok(command)
     }
 
@@ -65,30 +58,20 @@ impl Remote<'_> {
     }
 
     /// Returns an rsync.
-    #[must_use]
     pub fn rsync(&self, program: &Path) -> Command {
         unprivileged(program, self.scratch)
     }
 
     /// Returns `rsync://ADDRESS:PORT/PLACE`.
-    #[must_use]
     pub fn rsync_url(&self, place: &str) -> String {
         format!("rsync://{}/{place}", self.address)
     }
 
     /// Returns the password in the form that rclone's settings want.
     fn obscured(&self, program: &Path) -> io::Result<String> {
-        let mut child = clean(program, self.scratch)
-            .args(["obscure", "-"])
-            .env("RCLONE_CONFIG", "")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        if let Some(mut input) = child.stdin.take() {
-            input.write_all(self.password.as_bytes())?;
-        }
-        let output = child.wait_with_output()?;
+        let mut command = clean(program, self.scratch);
+        command.args(["obscure", "-"]).env("RCLONE_CONFIG", "");
+        let output = feed(&mut command, self.password)?;
         if !output.status.success() {
             let message = format!("rclone obscure failed: {}", output.status);
             return Err(io::Error::other(message));
@@ -97,9 +80,25 @@ impl Remote<'_> {
     }
 }
 
+/// Returns a credentials file in the format of smbclient and mount.cifs.
+pub(crate) fn credentials(user: &str, password: &str) -> String {
+    format!("username={user}\npassword={password}\n")
+}
+
+/// Adds the arguments of smbclient for a share: anonymous, or with a credentials file.
+pub(crate) fn call_smbclient(command: &mut Command, address: SocketAddr, share: &str, login: Option<&Path>) {
+    // The system's own smb.conf plays no part.
+    command.args(["--configfile", "/dev/null", "--port"]);
+    command.arg(address.port().to_string());
+    command.arg(format!("//{}/{share}", address.ip()));
+    match login {
+        Some(login) => command.arg("--authentication-file").arg(login),
+        None => command.arg("--no-pass"),
+    };
+}
+
 /// Returns the commands with which smbclient copies everything of a share's folder (`.` for all)
 /// to a local folder.
-#[must_use]
 pub fn smbclient_get(remote: &str, local: &Path) -> String {
     format!(
         "cd {remote}; lcd \"{}\"; prompt OFF; recurse ON; mget *",
@@ -109,7 +108,6 @@ pub fn smbclient_get(remote: &str, local: &Path) -> String {
 
 /// Returns the commands with which smbclient copies everything of a local folder to a new folder
 /// of a share.
-#[must_use]
 pub fn smbclient_put(local: &Path, remote: &str) -> String {
     format!(
         "mkdir {remote}; cd {remote}; lcd \"{}\"; prompt OFF; recurse ON; mput *",

@@ -1,5 +1,8 @@
 //! Reasons for a peer that is not available.
 
+use std::fs;
+use std::path::Path;
+
 /// A peer could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
@@ -34,4 +37,10 @@ impl PeerError {
     pub(crate) fn failed(doing: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
         Self::Failed(format!("{doing}: {error}"))
     }
+}
+
+/// Writes a file; the error names it.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), PeerError> {
+    fs::write(path, text)
+        .map_err(|error| PeerError::failed(format_args!("cannot write {}", path.display()), error))
 }

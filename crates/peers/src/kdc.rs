@@ -5,23 +5,24 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::PeerError;
+use crate::error::write;
 use crate::port::PortLock;
 use crate::procfs::clean;
-use crate::session::{EndsWith, Session, require};
+use crate::session::{self, EndsWith, Session, require};
 
 /// The realm; `.test` is reserved (RFC 6761, 6.2).
 const REALM: &str = "ROPEWAY.TEST";
 
 /// Settings of a private KDC; see [`Kdc::builder`].
 #[derive(Clone, Debug)]
+#[must_use = "it changes nothing by itself"]
 pub struct KdcBuilder {
     users: Vec<(String, String)>,
     services: Vec<String>,
@@ -39,21 +40,18 @@ pub struct Kdc {
 
 impl KdcBuilder {
     /// Adds a user.
-    #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.users.push((name.to_owned(), password.to_owned()));
         self
     }
 
     /// Adds a service, such as `cifs/localhost`, and puts its key into the keytab.
-    #[must_use]
     pub fn service(mut self, name: &str) -> Self {
         self.services.push(name.to_owned());
         self
     }
 
     /// Sets the encryption type of all keys (`aes256-cts-hmac-sha1-96` by default).
-    #[must_use]
     pub fn enctype(mut self, name: &str) -> Self {
         self.enctype = name.to_owned();
         self
@@ -61,7 +59,6 @@ impl KdcBuilder {
 
     /// Sets the accepted clock skew (five minutes by default). A ticket stays valid for that much
     /// longer than its lifetime.
-    #[must_use]
     pub fn clock_skew(mut self, skew: Duration) -> Self {
         self.clock_skew = skew;
         self
@@ -156,7 +153,6 @@ impl KdcBuilder {
 
 impl Kdc {
     /// Returns the settings of a KDC on 127.0.0.1 with a free port, without users and services.
-    #[must_use]
     pub fn builder() -> KdcBuilder {
         KdcBuilder {
             users: Vec::new(),
@@ -167,19 +163,16 @@ impl Kdc {
     }
 
     /// Name of the realm.
-    #[must_use]
     pub fn realm(&self) -> &'static str {
         REALM
     }
 
     /// Path of the keytab with the keys of all services.
-    #[must_use]
     pub fn keytab(&self) -> PathBuf {
         self.folder.path().join("keytab")
     }
 
     /// Environment of programs in the realm. A client also needs `KRB5CCNAME`.
-    #[must_use]
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         environment(self.folder.path())
     }
@@ -208,7 +201,6 @@ impl Kdc {
     }
 
     /// Everything it has logged so far: each ticket that it granted, and its user.
-    #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -239,29 +231,12 @@ fn feed(
     if let Some(folder) = environment.first().and_then(|(_, file)| file.parent()) {
         command.current_dir(folder);
     }
-    command
-        .env("LC_ALL", "C.UTF-8")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut run = || -> std::io::Result<_> {
-        let mut child = command.spawn()?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A tool that fails early does not read its input.
-            let _ = stdin.write_all(input.as_bytes());
-        }
-        child.wait_with_output()
-    };
-    let output = run().map_err(|error| PeerError::failed(tool, error))?;
+    command.env("LC_ALL", "C.UTF-8");
+    let output = session::feed(&mut command, input).map_err(|error| PeerError::failed(tool, error))?;
     let said = String::from_utf8_lossy(&output.stderr);
     // kadmin.local exits with 0 even when a command failed, and prints the failure.
     if output.status.success() && !said.contains("while ") && !said.contains("usage:") {
         return Ok(());
     }
     Err(PeerError::failed(tool, said.trim()))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), PeerError> {
-    fs::write(path, text)
-        .map_err(|error| PeerError::failed(format_args!("cannot write {}", path.display()), error))
 }

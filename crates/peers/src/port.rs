@@ -113,7 +113,6 @@ impl ClosedPort {
     }
 
     /// Address and port.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -140,13 +139,11 @@ impl SilentPort {
     }
 
     /// Address and port.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The listener, for a test that answers after all.
-    #[must_use]
     pub fn listener(&self) -> &TcpListener {
         &self.listener
     }

@@ -25,7 +25,6 @@ pub struct Process {
 }
 
 /// Returns the path of a program, found in `PATH` or in the system folders.
-#[must_use]
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -67,14 +66,12 @@ pub fn processes() -> impl Iterator<Item = Process> {
 }
 
 /// Converts clock ticks to time.
-#[must_use]
 pub fn ticks(count: u64) -> Duration {
     Duration::from_secs_f64(count as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
 }
 
 /// Returns the memory of a process in bytes; pages that processes share count in parts
 /// (proc_pid_smaps(5), Pss). 0 if the process is gone.
-#[must_use]
 pub fn memory_bytes(id: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup")).unwrap_or_default();
     kib(&text, "Pss:").unwrap_or(0) * 1024
@@ -82,14 +79,12 @@ pub fn memory_bytes(id: u32) -> u64 {
 
 /// Returns the peak resident memory of a process in bytes (proc_pid_status(5), VmHWM). 0 if the
 /// process is gone.
-#[must_use]
 pub fn peak_bytes(id: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     kib(&text, "VmHWM:").unwrap_or(0) * 1024
 }
 
 /// Whether this process is root only inside a user namespace, where other users are unknown.
-#[must_use]
 pub fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     // user_namespaces(7): in the initial namespace every id maps to itself.

@@ -18,6 +18,7 @@ const TRY_MAX: Duration = Duration::from_secs(2);
 
 /// Settings of a private rsync daemon; see [`Rsyncd::builder`].
 #[derive(Clone, Debug)]
+#[must_use = "it changes nothing by itself"]
 pub struct RsyncdBuilder {
     address: IpAddr,
     namespace: Option<PathBuf>,
@@ -27,21 +28,18 @@ pub struct RsyncdBuilder {
 
 impl RsyncdBuilder {
     /// Adds a module that clients may write.
-    #[must_use]
     pub fn module(mut self, name: &str, path: &Path) -> Self {
         self.modules.push((name.to_owned(), path.to_owned(), false));
         self
     }
 
     /// Adds a module that clients may only read.
-    #[must_use]
     pub fn read_only_module(mut self, name: &str, path: &Path) -> Self {
         self.modules.push((name.to_owned(), path.to_owned(), true));
         self
     }
 
     /// Runs in another network namespace and listens at an address there (needs root).
-    #[must_use]
     pub fn in_namespace(mut self, namespace: &Path, address: IpAddr) -> Self {
         self.namespace = Some(namespace.to_owned());
         self.address = address;
@@ -50,7 +48,6 @@ impl RsyncdBuilder {
 
     /// Sets the parent of the daemon's own folder; the system's folder for temporary files by
     /// default.
-    #[must_use]
     pub fn below(mut self, parent: &Path) -> Self {
         self.parent = Some(parent.to_owned());
         self
@@ -131,7 +128,6 @@ pub struct Rsyncd {
 
 impl Rsyncd {
     /// Returns the settings of a daemon on 127.0.0.1 with a free port and no modules.
-    #[must_use]
     pub fn builder() -> RsyncdBuilder {
         RsyncdBuilder {
             address: Ipv4Addr::LOCALHOST.into(),
@@ -142,31 +138,26 @@ impl Rsyncd {
     }
 
     /// Address and port at which it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Returns `rsync://ADDRESS:PORT/PLACE`.
-    #[must_use]
     pub fn url(&self, place: &str) -> String {
         format!("rsync://{}/{place}", self.address)
     }
 
     /// User and system time since its start, of all processes, also those that ended.
-    #[must_use]
     pub fn cpu(&self) -> Duration {
         self.session.cpu()
     }
 
     /// Memory of all processes now, in bytes.
-    #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.session.memory_bytes()
     }
 
     /// Everything it has logged so far.
-    #[must_use]
     pub fn log(&self) -> String {
         log(self.folder.path())
     }

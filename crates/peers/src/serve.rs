@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::PeerError;
@@ -19,6 +20,7 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// Settings of a private `ropeway serve`; see [`RopewayServe::builder`].
 #[derive(Clone, Debug)]
+#[must_use = "it changes nothing by itself"]
 pub struct RopewayServeBuilder {
     program: PathBuf,
     address: IpAddr,
@@ -32,35 +34,30 @@ pub struct RopewayServeBuilder {
 
 impl RopewayServeBuilder {
     /// Sets the only user and its password.
-    #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.user = (name.to_owned(), password.to_owned());
         self
     }
 
     /// Adds a share that clients may write.
-    #[must_use]
     pub fn share(mut self, name: &str, path: &Path) -> Self {
         self.shares.push(share(name, path, ""));
         self
     }
 
     /// Adds a share that clients may only read.
-    #[must_use]
     pub fn read_only_share(mut self, name: &str, path: &Path) -> Self {
         self.shares.push(share(name, path, ":ro"));
         self
     }
 
     /// Adds flags of `serve`.
-    #[must_use]
     pub fn flags(mut self, flags: &[&str]) -> Self {
         self.flags.extend(flags.iter().map(|&flag| flag.to_owned()));
         self
     }
 
     /// Runs in another network namespace and listens at an address there (needs root).
-    #[must_use]
     pub fn in_namespace(mut self, namespace: &Path, address: IpAddr) -> Self {
         self.namespace = Some(namespace.to_owned());
         self.address = address;
@@ -69,14 +66,12 @@ impl RopewayServeBuilder {
 
     /// Sets the parent of the server's own folder; the system's folder for temporary files by
     /// default.
-    #[must_use]
     pub fn below(mut self, parent: &Path) -> Self {
         self.parent = Some(parent.to_owned());
         self
     }
 
     /// Appends all output to this file, which outlives the server.
-    #[must_use]
     pub fn log_to(mut self, path: &Path) -> Self {
         self.log = Some(path.to_owned());
         self
@@ -104,21 +99,16 @@ impl RopewayServeBuilder {
             .args(["--user", &self.user.0, "--password-file"])
             .arg(password);
         command.args(&self.shares);
-        let log = self.log.unwrap_or_else(|| folder.path().join("out"));
-        let namespace = self.namespace.as_deref();
-        let session = Session::start(&command, EndsWith::Guard, OsString::new(), namespace, &log)?;
         let mut server = RopewayServe {
-            session,
+            session: None,
+            command,
             address,
-            log,
+            namespace: self.namespace,
+            log: self.log.unwrap_or_else(|| folder.path().join("out")),
             _folder: folder,
             _port: port,
         };
-        let log = server.log.clone();
-        let said = || String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
-        server
-            .session
-            .wait_until("the server", || ready::answers(address, namespace), said)?;
+        server.restart()?;
         Ok(server)
     }
 }
@@ -148,8 +138,10 @@ pub fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
 #[derive(Debug)]
 pub struct RopewayServe {
     // Ended before the folder goes and the port is free again.
-    session: Session,
+    session: Option<Session>,
+    command: Command,
     address: SocketAddr,
+    namespace: Option<PathBuf>,
     log: PathBuf,
     _folder: tempfile::TempDir,
     _port: PortLock,
@@ -159,7 +151,6 @@ impl RopewayServe {
     /// Returns the settings of a server on 127.0.0.1 with a free port and no shares.
     ///
     /// `program` is `ropeway`, or a program that takes the same arguments.
-    #[must_use]
     pub fn builder(program: &Path) -> RopewayServeBuilder {
         RopewayServeBuilder {
             program: program.to_owned(),
@@ -174,36 +165,62 @@ impl RopewayServe {
     }
 
     /// Address and port at which it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
+    /// Starts the server again on the same port and folder, and waits until it answers. A running
+    /// server is killed first.
+    ///
+    /// # Errors
+    /// The server does not start; its last lines are in the message.
+    pub fn restart(&mut self) -> Result<(), PeerError> {
+        self.kill();
+        let namespace = self.namespace.as_deref();
+        let mut session = Session::start(
+            &self.command,
+            EndsWith::Guard,
+            OsString::new(),
+            namespace,
+            &self.log,
+        )?;
+        session.wait_until(
+            "the server",
+            || ready::answers(self.address, namespace),
+            || self.log(),
+        )?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    /// Sends SIGKILL to the server, as if the machine crashed. The port then refuses connections.
+    pub fn kill(&mut self) {
+        self.session = None;
+    }
+
     /// How the server ended; `None` while it runs.
     pub fn ended(&mut self) -> Option<String> {
-        self.session.ended()
+        self.session.as_mut().and_then(Session::ended)
     }
 
     /// User and system time so far.
-    #[must_use]
     pub fn cpu(&self) -> Duration {
-        self.session.cpu()
+        self.session.as_ref().map(Session::cpu).unwrap_or_default()
     }
 
     /// Memory now, in bytes.
-    #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.session.memory_bytes()
+        self.session.as_ref().map_or(0, Session::memory_bytes)
     }
 
     /// Peak resident memory so far, in bytes.
-    #[must_use]
     pub fn peak_bytes(&self) -> u64 {
-        peak_bytes(self.session.id())
+        self.session
+            .as_ref()
+            .map_or(0, |session| peak_bytes(session.id()))
     }
 
     /// Everything it has printed so far.
-    #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
@@ -213,7 +230,9 @@ impl RopewayServe {
     /// # Errors
     /// The server does not stop in time, or stops with a failure.
     pub fn stop(mut self) -> Result<(), PeerError> {
-        self.session.stop(STOP_MAX)
+        self.session
+            .as_mut()
+            .map_or(Ok(()), |session| session.stop(STOP_MAX))
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,21 @@ const GUARD: &str = "exec 3<&0; (cat <&3 >/dev/null; kill $$) & exec \"$@\" </de
 /// Returns the path of a program, or an error that names its package.
 pub(crate) fn require(name: &str, package: &str) -> Result<PathBuf, PeerError> {
     program(name).ok_or_else(|| PeerError::not_installed(name, package))
+}
+
+/// Runs a program with this standard input and returns its output. Passwords go there, since arguments
+/// are public.
+pub(crate) fn feed(command: &mut Command, input: &str) -> io::Result<Output> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that fails early does not read its input.
+        _ = stdin.write_all(input.as_bytes());
+    }
+    child.wait_with_output()
 }
 
 pub(crate) fn is_root() -> bool {

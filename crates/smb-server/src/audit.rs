@@ -1,30 +1,32 @@
-//! What a server tells of who did what.
+//! Audit records: what clients did, and with which outcome.
 
 use std::net::SocketAddr;
 
 use ropeway_smb_wire::NtStatus;
 
-/// Takes records as they happen; called on the connections' threads.
+/// Receives audit records. The threads of the connections call it.
 pub trait Audit: Send + Sync {
-    /// One record.
+    /// Receives one record.
     fn record(&self, record: &Record<'_>);
 }
 
-/// Something that a client did.
+/// One action of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// What: `login`, `connect`, `open`, `create`, `rename`, `link`, `reparse`, `security`, `delete`.
+    /// The action: `login`, `connect`, `open`, `create`, `rename`, `link`, `reparse`, `security` or
+    /// `delete`.
     pub action: &'static str,
-    /// From where; of a deletion it is not known, as it comes with the last close, whoever's that is.
+    /// Address of the client; `None` for deletions, because the last close deletes, whoever sends
+    /// it.
     pub peer: Option<SocketAddr>,
-    /// Who; nobody before a login.
+    /// Name of the user; `None` before a login.
     pub user: Option<&'a str>,
-    /// The share.
+    /// Name of the share.
     pub share: Option<&'a str>,
-    /// The file, as on disk beneath the share; of a stream that is deleted, with a colon and its name.
+    /// Path of the file on disk below the share. For a deleted stream, a colon and its name follow.
     pub path: Option<&'a str>,
-    /// A second path: the new name, of `rename` and `link`.
+    /// The new path, for `rename` and `link`.
     pub target: Option<&'a str>,
-    /// How it went.
+    /// Outcome of the action.
     pub status: NtStatus,
 }

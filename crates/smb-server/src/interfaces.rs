@@ -1,7 +1,7 @@
-//! Where a client may open further channels to: the addresses of this machine that are listened on ([MS-SMB2] 3.3.5.15.11).
+//! Network interfaces that a client may open further channels to ([MS-SMB2] 3.3.5.15.11).
 //!
-//! Which addresses there are the kernel says (getifaddrs(3)), and /sys/class/net which interface is up, how fast it is and
-//! in how many queues it receives. Both are asked each time: interfaces come and go.
+//! The kernel lists the addresses (getifaddrs(3)). /sys/class/net shows state, speed and receive
+//! queues of each interface. Both are read for each request, because interfaces come and go.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -9,92 +9,99 @@ use std::{fs, io};
 
 use ropeway_smb_wire::fsctl::interfaces::{InterfaceCapability, NetworkInterfaceInfo};
 
-/// Addresses that are told at most: their list fits 4 KiB, less than any client has room for. A guess.
+/// Maximum number of addresses in a response. Their list fits 4 KiB, less than any client offers. A
+/// guess.
 const ADDRESSES_MAX: usize = 24;
-/// What an interface of unknown speed is said to do: 1 Gbit/s, as Samba says.
+/// Speed of an interface whose speed is unknown, in bits per second: 1 Gbit/s, as in Samba.
 const SPEED_BPS: u64 = 1_000_000_000;
 
 /// An address of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    /// The interface's number and name; the name may be empty.
+struct InterfaceAddress {
+    /// Index and name of the interface; the name may be empty.
     index: u32,
     name: String,
     address: IpAddr,
 }
 
-/// What is told to a client that has come to `local`; that address first.
-pub(super) fn told(listened: &[SocketAddr], local: SocketAddr) -> Vec<NetworkInterfaceInfo> {
+/// Returns the interfaces to report to a client that connected to the address `local`; that address
+/// comes first.
+pub(super) fn advertised(listened: &[SocketAddr], local: SocketAddr) -> Vec<NetworkInterfaceInfo> {
     let all = addresses().unwrap_or_else(|error| {
-        tracing::debug!(%error, "the kernel does not say which addresses there are");
+        tracing::debug!(%error, "cannot list the addresses of this machine");
         Vec::new()
     });
-    let mut told = Vec::new();
-    for place in select(all, listened, local).into_iter().take(ADDRESSES_MAX) {
-        let device = match place.name.as_str() {
+    let mut advertised = Vec::new();
+    for entry in select(all, listened, local).into_iter().take(ADDRESSES_MAX) {
+        let device = match entry.name.as_str() {
             "" => Device::default(),
             name => Device::at(&Path::new("/sys/class/net").join(name)),
         };
-        // The first one is up, as the client has come to it.
-        if told.is_empty() || device.is_up {
-            told.push(place.of(device));
+        // The first interface is up, because the client uses it.
+        if advertised.is_empty() || device.is_up {
+            advertised.push(entry.of(device));
         }
     }
-    told
+    advertised
 }
 
-/// The addresses to tell of: the client's own way, and others at the same port.
-fn select(mut all: Vec<Place>, listened: &[SocketAddr], local: SocketAddr) -> Vec<Place> {
+/// Selects the addresses to report: the client's own, and others that listen on the same port.
+fn select(
+    mut all: Vec<InterfaceAddress>,
+    listened: &[SocketAddr],
+    local: SocketAddr,
+) -> Vec<InterfaceAddress> {
     let same_port = listened.iter().filter(|one| one.port() == local.port());
     let listened: Vec<IpAddr> = same_port.map(|one| one.ip().to_canonical()).collect();
     if all.is_empty() {
-        // Those that were named, each as if of an interface of its own.
+        // Without a list from the kernel, each configured address counts as an interface of its
+        // own.
         let named = listened.iter().filter(|address| !address.is_unspecified());
-        let places = (1..).zip(named.copied());
-        all = places
-            .map(|(index, address)| Place {
+        let entries = (1..).zip(named.copied());
+        all = entries
+            .map(|(index, address)| InterfaceAddress {
                 index,
                 name: String::new(),
                 address,
             })
             .collect();
     }
-    // A socket on [::] takes IPv4 too, unless the system says otherwise.
+    // A socket on [::] accepts IPv4 too, unless the system is configured otherwise.
     let is_listened = |address: IpAddr| {
         listened
             .iter()
             .copied()
             .any(|one| one == address || one.is_unspecified() && (one.is_ipv6() || address.is_ipv4()))
     };
-    // Those of one link need to be told which.
+    // Link-local addresses need a scope, which the response cannot express.
     let is_of_use = |address: IpAddr| match address {
         IpAddr::V4(address) => !address.is_loopback(),
         IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
     };
     let own = local.ip().to_canonical();
-    let known = all.iter().find(|place| place.address == own);
+    let entry = all.iter().find(|entry| entry.address == own);
     let unused = || {
         all.iter()
-            .map(|place| place.index)
+            .map(|entry| entry.index)
             .max()
             .unwrap_or(0)
             .saturating_add(1)
     };
-    let first = Place {
-        index: known.map_or_else(unused, |place| place.index),
-        name: known.map_or_else(String::new, |place| place.name.clone()),
+    let first = InterfaceAddress {
+        index: entry.map_or_else(unused, |entry| entry.index),
+        name: entry.map_or_else(String::new, |entry| entry.name.clone()),
         address: own,
     };
-    let others = all.iter().filter(|place| place.address != own).cloned();
-    let others = others.filter(|place| is_of_use(place.address) && is_listened(place.address));
+    let others = all.iter().filter(|entry| entry.address != own).cloned();
+    let others = others.filter(|entry| is_of_use(entry.address) && is_listened(entry.address));
     std::iter::once(first).chain(others).collect()
 }
 
-impl Place {
+impl InterfaceAddress {
     fn of(&self, device: Device) -> NetworkInterfaceInfo {
         NetworkInterfaceInfo {
             if_index: self.index,
-            // One that receives in several queues has several processors at work.
+            // With several receive queues, several processors can work.
             capability: match device.queues {
                 0 | 1 => InterfaceCapability::default(),
                 _ => InterfaceCapability::RSS_CAPABLE,
@@ -105,17 +112,17 @@ impl Place {
     }
 }
 
-/// An interface as its folder in /sys/class/net shows it.
+/// State of an interface as its folder in /sys/class/net shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Device {
     is_up: bool,
     speed_bps: u64,
-    /// In which it receives.
+    /// Number of receive queues.
     queues: usize,
 }
 
 impl Default for Device {
-    /// One that nothing is known of.
+    /// An interface of which nothing is known.
     fn default() -> Self {
         Self {
             is_up: true,
@@ -128,7 +135,7 @@ impl Default for Device {
 impl Device {
     fn at(folder: &Path) -> Self {
         let text = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
-        // In Mbit/s; -1, all ones, or an error where it is not known.
+        // In Mbit/s; -1, all ones or an error if it is unknown.
         let speed = text("speed").trim().parse::<u64>().ok();
         let speed = speed.filter(|mbit| (1..u64::from(u32::MAX)).contains(mbit));
         let queues = fs::read_dir(folder.join("queues"))
@@ -137,7 +144,7 @@ impl Device {
             .flatten();
         let received = queues.filter(|queue| queue.file_name().as_encoded_bytes().starts_with(b"rx-"));
         Self {
-            // Not all say so.
+            // Some drivers do not report a state.
             is_up: matches!(text("operstate").trim(), "up" | "unknown" | ""),
             speed_bps: speed.map_or(SPEED_BPS, |mbit| mbit * 1_000_000),
             queues: received.count(),
@@ -145,17 +152,17 @@ impl Device {
     }
 }
 
-/// All addresses of this machine.
-fn addresses() -> io::Result<Vec<Place>> {
+/// Returns all addresses of this machine.
+fn addresses() -> io::Result<Vec<InterfaceAddress>> {
     let all = if_addrs::get_if_addrs()?.into_iter();
-    let places = all.filter_map(|one| {
-        Some(Place {
+    let entries = all.filter_map(|one| {
+        Some(InterfaceAddress {
             index: one.index?,
             address: one.ip(),
             name: one.name,
         })
     });
-    Ok(places.collect())
+    Ok(entries.collect())
 }
 
 #[cfg(test)]
@@ -170,7 +177,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn machine() -> Vec<Place> {
+    fn machine() -> Vec<InterfaceAddress> {
         [
             (1, "127.0.0.1"),
             (2, "192.0.2.7"),
@@ -180,7 +187,7 @@ mod tests {
             (2, "fe80::7"),
         ]
         .into_iter()
-        .map(|(index, text)| Place {
+        .map(|(index, text)| InterfaceAddress {
             index,
             name: String::new(),
             address: address(text),
@@ -188,61 +195,61 @@ mod tests {
         .collect()
     }
 
-    fn selected(all: Vec<Place>, listened: &[&str], local: &str) -> Vec<(u32, String)> {
+    fn selected(all: Vec<InterfaceAddress>, listened: &[&str], local: &str) -> Vec<(u32, String)> {
         let listened: Vec<_> = listened.iter().map(|one| socket(one)).collect();
-        let places = select(all, &listened, socket(local));
-        places
+        let entries = select(all, &listened, socket(local));
+        entries
             .into_iter()
-            .map(|place| (place.index, place.address.to_string()))
+            .map(|entry| (entry.index, entry.address.to_string()))
             .collect()
     }
 
     #[test]
-    fn what_is_listened_on_is_told() {
-        let told = |listened: &[&str], local: &str| selected(machine(), listened, local);
+    fn listening_addresses_are_reported() {
+        let advertised = |listened: &[&str], local: &str| selected(machine(), listened, local);
         let of = |index: u32, text: &str| (index, text.to_owned());
         let (one, two, six) = (of(2, "192.0.2.7"), of(3, "198.51.100.7"), of(2, "2001:db8::7"));
-        // All of IPv4, and the loopback only to who comes by it.
+        // All IPv4 addresses; the loopback address only for clients that use it.
         assert_eq!(
-            told(&["0.0.0.0:445"], "198.51.100.7:445"),
+            advertised(&["0.0.0.0:445"], "198.51.100.7:445"),
             [two.clone(), one.clone()]
         );
         assert_eq!(
-            told(&["0.0.0.0:445"], "127.0.0.1:445"),
+            advertised(&["0.0.0.0:445"], "127.0.0.1:445"),
             [of(1, "127.0.0.1"), one.clone(), two.clone()]
         );
-        // A socket of IPv6 sees clients of IPv4 by addresses of its own.
+        // An IPv6 socket shows IPv4 clients by mapped addresses.
         assert_eq!(
-            told(&["[::]:445"], "[::ffff:192.0.2.7]:445"),
+            advertised(&["[::]:445"], "[::ffff:192.0.2.7]:445"),
             [one.clone(), two.clone(), six.clone()]
         );
         assert_eq!(
-            told(&["[::]:445"], "[fe80::7]:445"),
+            advertised(&["[::]:445"], "[fe80::7]:445"),
             [of(2, "fe80::7"), one.clone(), two, six.clone()]
         );
-        // What is named, at the port that the client has come to.
+        // Only configured addresses with the client's port.
         let named = ["192.0.2.7:445", "198.51.100.7:446", "[2001:db8::7]:445"];
-        assert_eq!(told(&named, "192.0.2.7:445"), [one, six]);
+        assert_eq!(advertised(&named, "192.0.2.7:445"), [one, six]);
         assert_eq!(
-            told(&["127.0.0.2:445", "127.0.0.1:445"], "127.0.0.2:445"),
+            advertised(&["127.0.0.2:445", "127.0.0.1:445"], "127.0.0.2:445"),
             [of(4, "127.0.0.2")]
         );
     }
 
     #[test]
-    fn without_the_kernel_what_is_named_is_told() {
+    fn without_a_list_from_the_kernel_configured_addresses_are_reported() {
         let named = ["0.0.0.0:445", "192.0.2.7:445", "198.51.100.7:445"];
-        let told = selected(Vec::new(), &named, "198.51.100.7:445");
+        let advertised = selected(Vec::new(), &named, "198.51.100.7:445");
         assert_eq!(
-            told,
+            advertised,
             [(2, "198.51.100.7".to_owned()), (1, "192.0.2.7".to_owned())]
         );
-        let told = selected(Vec::new(), &["0.0.0.0:445"], "192.0.2.9:445");
-        assert_eq!(told, [(1, "192.0.2.9".to_owned())]);
+        let advertised = selected(Vec::new(), &["0.0.0.0:445"], "192.0.2.9:445");
+        assert_eq!(advertised, [(1, "192.0.2.9".to_owned())]);
     }
 
     #[test]
-    fn devices_say_how_they_are() {
+    fn device_state_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let write = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
         assert_eq!(Device::at(folder.path()), Device::default());
@@ -257,9 +264,9 @@ mod tests {
         fs::create_dir(folder.path().join("queues/rx-1")).unwrap();
         let two = Device::at(folder.path());
         assert_eq!((two.is_up, two.speed_bps, two.queues), (false, 10_000_000_000, 2));
-        let place = &machine()[1];
-        assert_eq!(place.of(one).capability, InterfaceCapability::default());
-        assert_eq!(place.of(two).capability, InterfaceCapability::RSS_CAPABLE);
+        let entry = &machine()[1];
+        assert_eq!(entry.of(one).capability, InterfaceCapability::default());
+        assert_eq!(entry.of(two).capability, InterfaceCapability::RSS_CAPABLE);
     }
 
     #[test]
@@ -267,7 +274,7 @@ mod tests {
         match addresses() {
             Ok(all) => {
                 let mut all = all.iter();
-                assert!(all.any(|place| place.address == address("127.0.0.1")));
+                assert!(all.any(|entry| entry.address == address("127.0.0.1")));
             }
             Err(error) => println!("skipped: the kernel says nothing: {error}"),
         }

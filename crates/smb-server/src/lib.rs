@@ -1,70 +1,50 @@
-//! An SMB 2 and 3 server: folders behind [`ropeway_vfs::store::Store`] for clients over TCP.
+//! An SMB 2 and 3 server: shares folders behind [`ropeway_vfs::store::Store`] over TCP.
 //!
 //! ```text
-//! socket ── connection thread ── smb_proto::server::Connection (frames, logins, signing, credits, compounds)
-//!                │ one message
-//!                ▼
-//!             ops/ (CREATE, READ, …) ── smb_proto::server::Hub (share modes, leases, locks, durable handles; one mutex)
-//!                │
-//!                ▼
-//!             Store, Node (local files, or any other) ── what others do there: outside.rs ── Hub
-//!                                                     ── what is locked there: posix.rs
+//! server.rs  accepts clients, one thread each
+//!    │
+//! connection/  the thread of a connection ── smb_proto::server::Connection
+//!    │ one request                            (frames, login, signing, credits, compounds)
+//!    ▼
+//! ops/   CREATE, READ, … ── smb_proto::server::hub::Hub
+//!    │                       (share modes, leases, locks, durable handles)
+//!    ▼
+//! files/   functions of one open or two: queries, listings, security, FSCTLs
+//!    │
+//!    ▼
+//! Store, Node   local files, or any other back end
 //! ```
 //!
-//! What needs an open file (or two) and nobody else is in plain functions that the operations call:
-//! ```text
-//! attributes.rs   NodeStat -> attributes, sizes, numbers     answer.rs      cut to the room that there is
-//! query_file.rs   QUERY_INFO of files                        query_fs.rs    … of volumes
-//! set_file.rs     SET_INFO of both                           eas.rs         extended attributes in both
-//! directory.rs    QUERY_DIRECTORY                            short_name.rs  8.3
-//! security/       descriptors: made up, inherited, checked   apple.rs       AAPL
-//! fsctl/          IOCTL                                      pipes/         IPC$: srvsvc, lsarpc, …
-//! names.rs        SIDs by name, names by SID
-//! ```
+//! `state/` holds the tables that all connections share. `login/` limits clients without a session.
+//! `pipes/` answers RPC over IPC$. `accounts.rs`, `sids.rs` and `token.rs` know users and SIDs.
+//!
+//! Two paths lead from local programs to clients: `ops/external.rs` reports changes of files, and
+//! `ops/range_locks.rs` keeps byte-range locks of clients and programs consistent.
 
-mod answer;
-mod apple;
-mod attributes;
+mod accounts;
 mod audit;
-mod directory;
-mod eas;
-mod failures;
-mod fsctl;
+mod connection;
+mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod guests;
-#[cfg(test)]
-mod hostile_tests;
-mod input;
 mod interfaces;
-mod links;
-mod mailbox;
-mod names;
-mod open;
+mod login;
 mod ops;
-mod output;
-mod outside;
+mod options;
 mod pipes;
-mod pool;
-mod posix;
-mod query_file;
-mod query_fs;
-mod run;
-mod security;
-mod serving;
-mod set_file;
+mod server;
 mod share;
-mod shared;
-mod short_name;
-mod status;
+mod sids;
+mod state;
 #[cfg(any(test, feature = "fuzzing"))]
 #[cfg_attr(not(test), allow(dead_code, reason = "fuzz targets need the store only"))]
 mod testing;
+mod token;
 
+pub use accounts::Directory;
 pub use audit::{Audit, Record};
-pub use links::Links;
-pub use names::Directory;
-pub use run::{Server, ServerHandle, ServerOptions};
-pub use share::Share;
-pub use shared::Counters;
+pub use options::ServerOptions;
+pub use server::{Server, ServerHandle};
+pub use share::{Links, Share};
+pub use state::Counters;

@@ -1,41 +1,51 @@
-//! What is shared, and who asks.
+//! Shares: folders with a name and settings.
 
 use std::sync::Arc;
 
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::create::AccessMask;
-use ropeway_smb_wire::security::Sid;
 use ropeway_smb_wire::upcase;
 use ropeway_vfs::store::{NodeOpen, Store};
 use ropeway_vfs::{ErrorKind, FileId, Kind, RelPath};
 
-use super::links::Links;
-use super::short_name::NameView;
-use super::{names, security};
+use crate::files::short_name::NameView;
+
+/// Which symbolic links clients may create.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Links {
+    /// None.
+    Refuse,
+    /// Links that stay inside the share.
+    Inside,
+    /// All.
+    #[default]
+    Any,
+}
 
 /// One shared folder.
 pub struct Share {
-    /// Its name, as clients see it.
+    /// Name that clients see.
     pub name: String,
-    /// What it is, for users' eyes.
+    /// Description for users.
     pub comment: String,
     /// The folder.
     pub store: Arc<dyn Store>,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Only sealed requests are served.
+    /// Only encrypted requests are accepted.
     pub encrypt: bool,
-    /// Sessions without a user are let in, where the server has any.
+    /// Anonymous sessions may connect, if the server allows any.
     pub anonymous: bool,
-    /// Names that begin with a dot are hidden, unless their attributes were set.
+    /// Names that begin with a dot are hidden unless their attributes were set.
     pub hide_dot_files: bool,
-    /// Symbolic links that clients may make.
+    /// Which symbolic links clients may create.
     pub links: Links,
 }
 
 impl Share {
-    /// Does something to a name that is to be this node's, or that of a link which leads to it: whoever opened the node
-    /// through the link means the link's name.
+    /// Calls `act` with the node that is expected at `path`. If that node is gone from there and
+    /// the name is a link to it, calls `act` with the link: a client that opened the node through a
+    /// link means the link's name.
     pub(crate) fn by_name<T>(
         &self,
         id: FileId,
@@ -51,7 +61,7 @@ impl Share {
         }
     }
 
-    /// The link that has the name, if it leads to that node.
+    /// Returns the link at `path`, if it leads to node `id`.
     fn link_to(&self, id: FileId, path: &RelPath) -> Option<FileId> {
         let itself = NodeOpen {
             link_itself: true,
@@ -62,7 +72,7 @@ impl Share {
         (link.kind == Kind::Symlink && target.id == id).then_some(link.id)
     }
 
-    /// Without anything special.
+    /// Creates a share with default settings.
     pub fn new(name: &str, store: Arc<dyn Store>) -> Self {
         Self {
             name: name.to_owned(),
@@ -76,20 +86,20 @@ impl Share {
         }
     }
 
-    /// Which names clients see.
-    pub(crate) fn names(&self) -> NameView {
+    /// Returns which names clients see.
+    pub(crate) fn name_view(&self) -> NameView {
         NameView {
             hide_dot_files: self.hide_dot_files,
             short_names: true,
         }
     }
 
-    /// Whether a client means it by that name.
-    pub(crate) fn is_called(&self, name: &str) -> bool {
+    /// Whether a client means this share by `name`; case does not matter.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
         upcase::equal(&Text::from(self.name.as_str()), &Text::from(name))
     }
 
-    /// The most that anybody may do here.
+    /// Returns the maximum rights that any user has here.
     pub(crate) fn access(&self) -> AccessMask {
         /// FILE_GENERIC_READ and FILE_GENERIC_EXECUTE ([MS-SMB2] 2.2.13.1.1).
         const READ: AccessMask = AccessMask::from_bits_retain(0x0012_00A9);
@@ -97,63 +107,6 @@ impl Share {
             READ
         } else {
             AccessMask::FILE_ALL
-        }
-    }
-}
-
-/// Who is logged in, as access checks see it ([MS-DTYP] 2.5.3: the token).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
-    /// Name, for logs.
-    pub(crate) name: String,
-    /// Nobody.
-    pub(crate) is_anonymous: bool,
-    /// The user, owner of what it makes.
-    pub(crate) user: Sid,
-    /// Its group, group of what it makes.
-    pub(crate) group: Sid,
-    /// Further groups: Everyone, Network, Authenticated Users, BUILTIN's Users or Guests.
-    pub(crate) groups: Vec<Sid>,
-}
-
-impl Token {
-    /// Of a guest, who may do what nobody may.
-    pub(crate) fn guest() -> Self {
-        let mut token = Self::of(None);
-        token.name = "guest".to_owned();
-        token.groups.push(names::builtin_sid(names::GUESTS_RID));
-        token
-    }
-
-    /// Of a user; of nobody without a name. All act as the server's own user, who owns what they make.
-    pub(crate) fn of(name: Option<String>) -> Self {
-        let user = rustix::process::geteuid().as_raw();
-        let group = rustix::process::getegid().as_raw();
-        let (everyone, network, users) = (
-            security::sid(1, &[0]),
-            security::sid(5, &[2]),
-            security::sid(5, &[11]),
-        );
-        match name {
-            None => Self {
-                name: "anonymous".to_owned(),
-                is_anonymous: true,
-                user: security::sid(5, &[7]),
-                group: everyone.clone(),
-                groups: vec![everyone, network],
-            },
-            Some(name) => Self {
-                name,
-                is_anonymous: false,
-                user: security::owner_sid(user),
-                group: security::group_sid(group),
-                groups: vec![
-                    everyone,
-                    network,
-                    users,
-                    names::builtin_sid(names::ALIAS_USERS_RID),
-                ],
-            },
         }
     }
 }

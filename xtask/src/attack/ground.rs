@@ -9,14 +9,15 @@
 //! because the image lies in a small memory file system of its own, which is made smaller.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use ropeway_peers::{Share, Smbd};
+use anyhow::{Context, Result};
+use ropeway_lab::local::volume::FileSystem;
+use ropeway_peers::{RopewayServe, Share, Smbd};
 
 use crate::process::{capture, find_program};
 
@@ -73,28 +74,9 @@ impl Kind {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FileSystem {
-    Ext4,
-    Xfs,
-    Btrfs,
-}
-
-impl FileSystem {
-    fn template(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4.img",
-            Self::Xfs => "xfs.img",
-            Self::Btrfs => "btrfs.img",
-        }
-    }
-
-    fn mount_options(self) -> &'static str {
-        match self {
-            Self::Xfs => "loop,nouuid",
-            _ => "loop",
-        }
-    }
+/// Name of the image from which the volumes of a file system are cloned.
+fn template(file_system: FileSystem) -> String {
+    format!("{file_system}.img")
 }
 
 /// A folder in memory with everything of a session, unmounted and removed at its end.
@@ -119,15 +101,14 @@ impl Host {
         run("mkfs.xfs", &["-q", "-f", "-m", "reflink=1"], &[&image])?;
         fs::create_dir(host.place())?;
         run("mount", &["-o", "loop"], &[&image, &host.place()])?;
-        let templates: [(FileSystem, &str, &str, &[&str]); 3] = [
-            (FileSystem::Ext4, "320M", "mkfs.ext4", &["-q", "-F", "-m", "0"]),
-            (FileSystem::Xfs, "320M", "mkfs.xfs", &["-q", "-f"]),
-            (FileSystem::Btrfs, "320M", "mkfs.btrfs", &["-q", "-f"]),
-        ];
-        for (kind, size, program, flags) in templates {
-            let image = host.place().join(kind.template());
-            make_image(&image, size)?;
-            run(program, flags, &[&image])?;
+        for file_system in FileSystem::ALL {
+            let image = host.place().join(template(file_system));
+            make_image(&image, "320M")?;
+            let flags: &[&str] = match file_system {
+                FileSystem::Ext4 => &["-q", "-F", "-m", "0"],
+                FileSystem::Xfs | FileSystem::Btrfs => &["-q", "-f"],
+            };
+            run(&format!("mkfs.{file_system}"), flags, &[&image])?;
         }
         host.boot()?;
         let id = host.boot_file();
@@ -210,7 +191,7 @@ impl Ground {
                 &[&ground.volume()],
             )?;
         } else {
-            let template = host.place().join(kind.file_system().template());
+            let template = host.place().join(template(kind.file_system()));
             let image = if fails {
                 let small = ground.folder.join("small");
                 fs::create_dir(&small)?;
@@ -279,14 +260,17 @@ impl Ground {
 
     fn word(&self, local: &Path, is_share: bool, name: &str) -> String {
         match &self.server {
-            Some(server) if is_share => format!("smb://{USER}@127.0.0.1:{}/data/{name}", server.port()),
+            Some(server) if is_share => format!("smb://{USER}@{}/data/{name}", server.address()),
             _ => local.display().to_string(),
         }
     }
 
     fn mount(&self) -> Result<()> {
         let (image, fails) = self.image.as_ref().context("no image")?;
-        let options = self.kind.file_system().mount_options();
+        let options = match self.kind.file_system() {
+            FileSystem::Xfs => "loop,nouuid",
+            _ => "loop",
+        };
         run("mount", &["-o", options], &[image, &self.volume()])?;
         match fails {
             true => super::device::write_pages_one_by_one(image),
@@ -333,7 +317,7 @@ impl Ground {
         fs::rename(&cut, &image)?;
         self.mount()?;
         host.boot()?;
-        self.start_server()
+        self.restart_server()
     }
 
     /// Unmounts and mounts again, in another boot.
@@ -348,7 +332,7 @@ impl Ground {
         self.unmount()?;
         self.mount()?;
         host.boot()?;
-        self.start_server()
+        self.restart_server()
     }
 
     /// Kills the server and starts it again.
@@ -356,20 +340,12 @@ impl Ground {
     /// # Errors
     /// If it does not start.
     pub(crate) fn restart_server(&mut self) -> Result<()> {
-        self.stop_server();
-        self.start_server()
+        self.server.as_mut().map_or(Ok(()), Server::restart)
     }
 
     fn stop_server(&mut self) {
         if let Some(server) = &mut self.server {
             server.kill();
-        }
-    }
-
-    fn start_server(&mut self) -> Result<()> {
-        match &mut self.server {
-            Some(server) => server.start(),
-            None => Ok(()),
         }
     }
 
@@ -481,38 +457,19 @@ fn clone_file(from: &Path, to: &Path, by_reference: bool) -> Result<()> {
     run("cp", flags, &[from, to])
 }
 
-/// A server of the round.
+/// A server of the round, which keeps its port when it is killed and started again.
 enum Server {
-    Serve(Serve),
+    Serve(RopewayServe),
     Smbd(Box<Smbd>),
-}
-
-/// `ropeway serve` with a port that stays the same.
-struct Serve {
-    program: PathBuf,
-    folder: PathBuf,
-    scratch: PathBuf,
-    port: u16,
-    child: Option<Child>,
 }
 
 impl Server {
     fn serve(program: &Path, folder: &Path, scratch: &Path) -> Result<Self> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let scratch = scratch.join("server");
-        fs::create_dir(&scratch)?;
-        let secret = scratch.join("password");
-        fs::write(&secret, format!("{PASSWORD}\n"))?;
-        run("chmod", &["600"], &[&secret])?;
-        let mut server = Self::Serve(Serve {
-            program: program.to_owned(),
-            folder: folder.to_owned(),
-            scratch,
-            port,
-            child: None,
-        });
-        server.start()?;
-        Ok(server)
+        let server = RopewayServe::builder(program)
+            .user(USER, PASSWORD)
+            .share("data", folder)
+            .below(scratch);
+        Ok(Self::Serve(server.start()?))
     }
 
     fn smbd(folder: &Path) -> Result<Self> {
@@ -523,10 +480,10 @@ impl Server {
         Ok(Self::Smbd(Box::new(smbd)))
     }
 
-    fn port(&self) -> u16 {
+    fn address(&self) -> SocketAddr {
         match self {
-            Self::Serve(serve) => serve.port,
-            Self::Smbd(smbd) => smbd.port(),
+            Self::Serve(serve) => serve.address(),
+            Self::Smbd(smbd) => smbd.address(),
         }
     }
 
@@ -537,62 +494,10 @@ impl Server {
         }
     }
 
-    fn start(&mut self) -> Result<()> {
+    fn restart(&mut self) -> Result<()> {
         match self {
-            Self::Serve(serve) => serve.start(),
+            Self::Serve(serve) => Ok(serve.restart()?),
             Self::Smbd(smbd) => Ok(smbd.restart()?),
         }
-    }
-}
-
-impl Serve {
-    fn start(&mut self) -> Result<()> {
-        let log = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.scratch.join("log"))?;
-        let mut share = std::ffi::OsString::from("data=");
-        share.push(&self.folder);
-        let child = Command::new(&self.program)
-            .args([
-                "serve",
-                "--listen",
-                &format!("127.0.0.1:{}", self.port),
-                "--user",
-                USER,
-            ])
-            .arg("--password-file")
-            .arg(self.scratch.join("password"))
-            .arg(share)
-            .env("XDG_STATE_HOME", self.scratch.join("state"))
-            .env("XDG_CONFIG_HOME", self.scratch.join("config"))
-            .env("HOME", &self.scratch)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        self.child = Some(child);
-        let end = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < end {
-            if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        bail!("the server does not listen");
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        self.kill();
     }
 }

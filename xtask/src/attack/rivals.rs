@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::ground::{Ground, Host, Kind};
 use super::rng::Rng;
 use super::snapshot::{Snapshot, snapshot, temporaries};
-use crate::process::{capture, find_program};
+use crate::process::{capture, find_program, wait};
 
 const MIB: u64 = 1 << 20;
 /// What a copying program gets to end by itself.
@@ -143,10 +143,7 @@ impl Tool {
         }
         command.arg(from).arg(target);
         command.env("XDG_STATE_HOME", state).env("HOME", state);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        quiet(&mut command);
         command
     }
 
@@ -169,7 +166,6 @@ impl Tool {
         let flags = [self.copy, self.slow].concat();
         let mut child = self
             .command(&flags, &ground.source(), &ground.target(), &state)
-            .process_group(0)
             .spawn()?;
         thread::sleep(after);
         kill_process_group(Pid::from_child(&child), Signal::KILL)?;
@@ -180,19 +176,18 @@ impl Tool {
     }
 }
 
+/// Gives a command its own process group, no input and no output.
+fn quiet(command: &mut Command) {
+    command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+}
+
+/// Waits for a program and returns its exit code; `None` if it hangs.
 fn ended(child: &mut Child) -> Result<Option<i32>> {
-    let end = std::time::Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status.code());
-        }
-        if std::time::Instant::now() >= end {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    Ok(wait(child, PATIENCE)?.and_then(|status| status.code()))
 }
 
 fn code(code: Option<i32>) -> String {
@@ -359,10 +354,7 @@ fn unreadable(host: &mut Host, tool: &Tool) -> Result<Verdict> {
     ]);
     command.arg(inner.get_program()).args(inner.get_args());
     command.env("XDG_STATE_HOME", &state).env("HOME", &state);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    quiet(&mut command);
     let exit = ended(&mut command.spawn()?)?;
     let there = ["f4", "renamed"]
         .iter()

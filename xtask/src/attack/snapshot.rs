@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use walkdir::{DirEntry, WalkDir};
 
 /// Hash of a whole content.
 pub(crate) type Hash = [u8; 32];
@@ -82,24 +83,13 @@ pub(crate) fn snapshot(root: &Path) -> Result<Snapshot> {
 fn try_snapshot(root: &Path) -> Result<Snapshot> {
     let mut found = Snapshot::new();
     if fs::symlink_metadata(root).is_ok_and(|metadata| metadata.is_dir()) {
-        read_folder(root, Path::new(""), &mut found)?;
+        for entry in WalkDir::new(root).min_depth(1) {
+            let entry = entry?;
+            let path = entry.path().strip_prefix(root)?.to_path_buf();
+            found.insert(path, read_node(entry.path())?);
+        }
     }
     Ok(found)
-}
-
-fn read_folder(root: &Path, below: &Path, found: &mut Snapshot) -> Result<()> {
-    let folder = root.join(below);
-    let shown = || format!("cannot read {}", folder.display());
-    for entry in fs::read_dir(&folder).with_context(shown)? {
-        let entry = entry?;
-        let path = below.join(entry.file_name());
-        let node = read_node(&root.join(&path))?;
-        if node.is_folder() {
-            read_folder(root, &path, found)?;
-        }
-        found.insert(path, node);
-    }
-    Ok(())
 }
 
 /// Reads one node, without following it.
@@ -136,19 +126,18 @@ pub(crate) fn read_node(path: &Path) -> Result<Node> {
 /// If a folder cannot be listed.
 pub(crate) fn temporaries(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut folders = vec![root.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(".ropeway-") {
-                found.push(entry.path());
-            }
-            if entry.file_type()?.is_dir() {
-                folders.push(entry.path());
-            }
+    for entry in WalkDir::new(root).min_depth(1) {
+        let entry = entry?;
+        if is_temporary(&entry) {
+            found.push(entry.into_path());
         }
     }
     Ok(found)
+}
+
+/// Whether a name is a temporary name of a job.
+pub(super) fn is_temporary(entry: &DirEntry) -> bool {
+    entry.file_name().to_string_lossy().starts_with(".ropeway-")
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use walkdir::WalkDir;
 
 use super::rng::Rng;
-use super::snapshot::{Hash, Snapshot, read_node};
+use super::snapshot::{Hash, Snapshot, is_temporary, read_node};
 use crate::process::capture;
 
 /// Every whole content that ever stood under a path, on either side.
@@ -168,20 +169,11 @@ fn files(root: &Path) -> Result<Vec<PathBuf>> {
 
 /// All nodes below a folder but temporary ones, in order.
 fn nodes(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut folders = vec![root.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(".ropeway-") {
-                continue;
-            }
-            if entry.file_type()?.is_dir() {
-                folders.push(entry.path());
-            }
-            found.push(entry.path());
-        }
-    }
+    let entries = WalkDir::new(root).min_depth(1).into_iter();
+    let entries = entries.filter_entry(|entry| !is_temporary(entry));
+    let mut found = entries
+        .map(|entry| Ok(entry?.into_path()))
+        .collect::<Result<Vec<PathBuf>>>()?;
     found.sort();
     Ok(found)
 }

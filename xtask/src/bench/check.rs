@@ -73,12 +73,12 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         let volume = volumes.create("trees")?;
         let files = ((trees.files as f64 * ground.scale) as u64).max(FOLDERS);
         println!("making 2 x {files} {}", trees.title);
-        trees.make(volume.place(), files)?;
+        trees.make(volume.root(), files)?;
         for is_cold in [false, true] {
             if is_cold && !volumes.are_real() {
                 continue;
             }
-            let measured = measure(&ropeway, volume.place(), ground.runs, is_cold)?;
+            let measured = measure(&ropeway, volume.root(), ground.runs, is_cold)?;
             let cache = if is_cold { "cold" } else { "warm" };
             let cells: Vec<String> = measured
                 .iter()
@@ -112,9 +112,9 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
 }
 
 impl Trees {
-    fn make(&self, place: &Path, files: u64) -> Result<()> {
+    fn make(&self, root: &Path, files: u64) -> Result<()> {
         let mut content = vec![0; self.bytes_each];
-        let one = place.join("one");
+        let one = root.join("one");
         for number in 0..files {
             let folder = one.join(format!("d{:02}", number % FOLDERS));
             if number < FOLDERS {
@@ -126,7 +126,7 @@ impl Trees {
         let copied = Command::new("cp")
             .arg("-a")
             .arg(&one)
-            .arg(place.join("two"))
+            .arg(root.join("two"))
             .status()?;
         ensure!(copied.success(), "cp failed");
         Ok(())
@@ -134,7 +134,7 @@ impl Trees {
 }
 
 /// Seconds of each run of each tool.
-fn measure(ropeway: &Path, place: &Path, runs: u32, is_cold: bool) -> Result<[Vec<f64>; 3]> {
+fn measure(ropeway: &Path, root: &Path, runs: u32, is_cold: bool) -> Result<[Vec<f64>; 3]> {
     let mut measured: [Vec<f64>; 3] = Default::default();
     for round in 0..=runs {
         for turn in 0..TOOLS.len() {
@@ -144,9 +144,9 @@ fn measure(ropeway: &Path, place: &Path, runs: u32, is_cold: bool) -> Result<[Ve
                 drop_caches()?;
             } else {
                 settle();
-                read_all(place)?;
+                read_all(root)?;
             }
-            let mut command = command(ropeway, tool, place)?;
+            let mut command = command(ropeway, tool, root)?;
             let begun = Instant::now();
             let output = command.stderr(Stdio::inherit()).output()?;
             let took = begun.elapsed().as_secs_f64();
@@ -162,8 +162,8 @@ fn measure(ropeway: &Path, place: &Path, runs: u32, is_cold: bool) -> Result<[Ve
     Ok(measured)
 }
 
-fn command(ropeway: &Path, tool: usize, place: &Path) -> Result<Command> {
-    let (one, two) = (place.join("one"), place.join("two"));
+fn command(ropeway: &Path, tool: usize, root: &Path) -> Result<Command> {
+    let (one, two) = (root.join("one"), root.join("two"));
     let found = |name: &str| find_program(name).with_context(|| format!("{name} is missing"));
     let mut command = match tool {
         0 => Command::new(ropeway),

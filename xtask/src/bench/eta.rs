@@ -132,16 +132,16 @@ fn copy(
     let source = volumes.create("source")?;
     let plan = work.plan(SEED, arguments.scale);
     let stop = || interrupt_flag().load(Ordering::SeqCst);
-    plan.write(&source.place().join("tree"), &stop)?;
-    source.freeze()?;
+    plan.write(&source.root().join("tree"), &stop)?;
+    source.make_read_only()?;
     let target = volumes.create("target")?;
     let state = tempfile::tempdir()?;
     let _throttle = target.throttle(u64::from(arguments.rate) * 1_000_000)?;
     println!("copying {} at {} MB/s", work.name(), arguments.rate);
     let mut child = Command::new(ropeway)
         .args(["copy", "--json"])
-        .arg(source.place().join("tree"))
-        .arg(target.place().join("tree"))
+        .arg(source.root().join("tree"))
+        .arg(target.root().join("tree"))
         .env("XDG_STATE_HOME", state.path())
         .stdout(Stdio::piped())
         .spawn()

@@ -7,18 +7,14 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ropeway_peers::RopewayServe;
-use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::results::{Outcome, Row};
-use crate::process::{check_interrupt, shown};
+use crate::process::{shown, wait};
 
-/// How often is looked whether a suite has ended. A guess.
-const LOOK: Duration = Duration::from_millis(20);
 /// The test of a suite that told of none.
 pub(super) const NO_TEST: &str = "(none)";
 
@@ -82,34 +78,16 @@ impl Torture<'_> {
     }
 }
 
-/// Runs a command in a group of its own; how it ended, or nothing if the group was ended at the limit.
+/// Runs a command in its own group. Returns how it ended; `None` if the group was killed at the limit.
 ///
 /// # Errors
-/// If it cannot start, or on an interrupt.
+/// The command cannot start, or an interrupt came.
 pub(super) fn bounded(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
     let mut child = command
         .process_group(0)
         .spawn()
         .with_context(|| format!("cannot start {}", shown(command)))?;
-    let end = Instant::now() + limit;
-    let interrupt = loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if let Err(interrupt) = check_interrupt() {
-            break Err(interrupt);
-        }
-        if Instant::now() >= end {
-            break Ok(None);
-        }
-        thread::sleep(LOOK);
-    };
-    if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
-        // It may end at this moment.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-    child.wait()?;
-    interrupt
+    wait(&mut child, limit)
 }
 
 /// The tests of an output in their order. One that began and never ended is incomplete; what is told twice counts as told

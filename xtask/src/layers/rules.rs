@@ -111,7 +111,7 @@ const CIRCLES: &[(&str, usize, bool)] = &[
     ("smb-proto", 3, true),
     ("smb-gss", 3, true),
     ("smb-client", 3, false),
-    ("smb-server", 3, false),
+    ("smb-server", 3, true),
     ("xtask", 3, true),
     ("lab", 3, true),
     ("peers", 3, true),

@@ -105,23 +105,13 @@ impl Check {
     }
 }
 
-/// Starts the link without and with loss, and measures both.
+/// Starts the link without and with loss, and measures both. Stops between its measurements when
+/// `stop` returns true.
 ///
 /// # Errors
-/// A link cannot be started or measured. A link out of its bounds is a result.
-pub fn check(spec: &LinkSpec, plan: CheckPlan) -> Result<Check, LinkError> {
-    check_until(spec, plan, &|| false)
-}
-
-/// Does as [`check`]; stops between its measurements when `stop` returns true.
-///
-/// # Errors
-/// A link cannot be started or measured, or the check was stopped (`Interrupted`).
-pub fn check_until(
-    spec: &LinkSpec,
-    plan: CheckPlan,
-    stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Check, LinkError> {
+/// A link cannot be started or measured, or the check was stopped (`Interrupted`). A link out of its
+/// bounds is a result.
+pub fn check(spec: &LinkSpec, plan: CheckPlan, stop: &(dyn Fn() -> bool + Sync)) -> Result<Check, LinkError> {
     let goes_on = || match stop() {
         true => Err(LinkError::of("check the link", io::ErrorKind::Interrupted.into())),
         false => Ok(()),

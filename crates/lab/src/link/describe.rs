@@ -1,6 +1,7 @@
 //! A link in one line for people.
 
 use super::spec::{LinkSpec, Rate};
+use crate::report::numbers;
 
 /// Describes all settings of a link in one line.
 pub fn describe(spec: &LinkSpec, congestion: &str) -> String {
@@ -27,7 +28,7 @@ pub fn describe(spec: &LinkSpec, congestion: &str) -> String {
         text.push_str(&format!(", TCP buffers {}", bytes(most)));
     }
     if let Some(most) = spec.tcp.window_max_bytes {
-        text.push_str(&format!(", window {}", grouped(most)));
+        text.push_str(&format!(", window {}", numbers::count(most.into())));
     }
     if let Some(segments) = spec.tcp.initial_window {
         text.push_str(&format!(", initcwnd {segments}"));
@@ -70,15 +71,6 @@ fn bytes(count: u64) -> String {
         unit += 1;
     }
     format!("{value:.1} {}", UNITS[unit])
-}
-
-/// Formats a number as `17,520`.
-fn grouped(number: u32) -> String {
-    match (number / 1_000_000, number / 1000 % 1000, number % 1000) {
-        (0, 0, ones) => ones.to_string(),
-        (0, thousands, ones) => format!("{thousands},{ones:03}"),
-        (millions, thousands, ones) => format!("{millions},{thousands:03},{ones:03}"),
-    }
 }
 
 #[cfg(test)]

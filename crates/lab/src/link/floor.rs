@@ -42,24 +42,16 @@ pub fn line_time(bytes: u64, rate: Option<Rate>, mtu: u16) -> Option<Duration> {
 }
 
 /// Moves bytes over several connections at once. Returns the time from the first SYN to the last
-/// confirmation.
-///
-/// # Errors
-/// A connection fails.
-pub fn floor(link: &Link, bytes: u64, connections: usize, flow: Flow) -> Result<Duration, LinkError> {
-    floor_until(link, bytes, connections, flow, &|| false)
-}
-
-/// Does as [`floor`]; stops when `stop` returns true.
+/// confirmation. Stops when `stop` returns true.
 ///
 /// # Errors
 /// A connection fails, or the measurement was stopped (`Interrupted`).
-pub fn floor_until(
+pub fn floor(
     link: &Link,
     bytes: u64,
     connections: usize,
     flow: Flow,
-    stop: &(dyn Fn() -> bool + Sync),
+    stop: Stop<'_>,
 ) -> Result<Duration, LinkError> {
     let go = || -> io::Result<Duration> {
         let listener = link.run(Side::Far, || TcpListener::bind((FAR, 0))).flatten()?;
@@ -148,11 +140,7 @@ fn far_end(mut stream: TcpStream, flow: Flow, stop: Stop<'_>) -> io::Result<()> 
 fn send(stream: &mut TcpStream, mut bytes: u64, stop: Stop<'_>) -> io::Result<()> {
     let block = vec![0; BLOCK_BYTES];
     while bytes > 0 {
-        if stop() {
-            // A stopped end also stops the other one.
-            _ = stream.shutdown(std::net::Shutdown::Both);
-            return Err(io::ErrorKind::Interrupted.into());
-        }
+        check_stop(stream, stop)?;
         let part = bytes.min(BLOCK_BYTES as u64) as usize;
         stream.write_all(&block[..part])?;
         bytes -= part as u64;
@@ -163,11 +151,7 @@ fn send(stream: &mut TcpStream, mut bytes: u64, stop: Stop<'_>) -> io::Result<()
 fn receive(stream: &mut TcpStream, mut bytes: u64, stop: Stop<'_>) -> io::Result<()> {
     let mut room = vec![0; BLOCK_BYTES];
     while bytes > 0 {
-        if stop() {
-            // A stopped end also stops the other one.
-            _ = stream.shutdown(std::net::Shutdown::Both);
-            return Err(io::ErrorKind::Interrupted.into());
-        }
+        check_stop(stream, stop)?;
         let most = bytes.min(BLOCK_BYTES as u64) as usize;
         match stream.read(&mut room[..most])? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -175,4 +159,13 @@ fn receive(stream: &mut TcpStream, mut bytes: u64, stop: Stop<'_>) -> io::Result
         }
     }
     Ok(())
+}
+
+/// Fails if the measurement was stopped, and then also stops the other end.
+fn check_stop(stream: &TcpStream, stop: Stop<'_>) -> io::Result<()> {
+    if !stop() {
+        return Ok(());
+    }
+    _ = stream.shutdown(std::net::Shutdown::Both);
+    Err(io::ErrorKind::Interrupted.into())
 }

@@ -37,10 +37,10 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use check::{Check, CheckPlan, Measured, check, check_until};
+pub use check::{Check, CheckPlan, Measured, check};
 pub use describe::{describe, rates};
 pub use error::LinkError;
-pub use floor::{Flow, floor, floor_until, line_time};
+pub use floor::{Flow, floor, line_time};
 pub use line::{Counters, Line, LineConfig, Load, Run};
 pub use probe::{loss, ping, tcp_rate, udp_rate};
 pub use relay::Relay;

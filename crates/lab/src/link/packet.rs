@@ -120,12 +120,7 @@ pub(super) fn cut_out(packet: &[u8], shape: Shape, segments: Range<u32>, out: &m
         set(ip, 4, id);
         set(ip, 10, 0);
         let header_bytes = usize::from(ip[0] & 15) * 4;
-        let sum = fold(
-            ip[..header_bytes]
-                .chunks_exact(2)
-                .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
-                .sum(),
-        );
+        let sum = fold(words(&ip[..header_bytes]));
         set(ip, 10, !sum);
     } else {
         set(ip, 4, (length - 40) as u16);
@@ -153,8 +148,13 @@ fn set(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// One's complement sum in 16 bits.
-fn fold(mut sum: u32) -> u16 {
+/// Returns the sum of the words of 16 bits.
+pub(super) fn words(bytes: &[u8]) -> u32 {
+    bytes.chunks_exact(2).map(|two| u32::from(be(two, 0))).sum()
+}
+
+/// Returns the one's complement sum in 16 bits.
+pub(super) fn fold(mut sum: u32) -> u16 {
     while sum > 0xFFFF {
         sum = (sum & 0xFFFF) + (sum >> 16);
     }
@@ -233,8 +233,7 @@ mod tests {
             let ip = &part[VIRTIO_BYTES..];
             assert_eq!(usize::from(be(ip, 2)), ip.len());
             assert_eq!(be(ip, 4), 0xFFFE_u16.wrapping_add(range.start as u16));
-            let sum = fold(ip[..20].chunks_exact(2).map(|two| u32::from(be(two, 0))).sum());
-            assert_eq!(sum, 0xFFFF, "IP checksum");
+            assert_eq!(fold(words(&ip[..20])), 0xFFFF, "IP checksum");
             let tcp = &ip[20..];
             let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
             assert_eq!(sequence, u32::MAX.wrapping_add(range.start * 1448));

@@ -3,7 +3,7 @@
 //! A window on the route (ip-route(8)) is only where Linux begins: since 6.9 it is forgotten as soon as the kernel has
 //! learnt how full its buffers get. What passes here is what the other end believes.
 
-use super::packet::VIRTIO_BYTES;
+use super::packet::{VIRTIO_BYTES, fold, words};
 
 /// virtio 1.2, 5.1.6: the checksum is still to be made, so changes need none.
 const NEEDS_CHECKSUM: u8 = 1;
@@ -71,24 +71,9 @@ fn remove_scale(options: &mut [u8]) {
     }
 }
 
-/// Sum of a header in words of 16 bits, without its checksum.
+/// Returns the sum of a TCP header without its checksum.
 fn sum(header: &[u8]) -> u16 {
-    let words = header
-        .chunks_exact(2)
-        .enumerate()
-        .filter(|(index, _)| *index != 8);
-    fold(
-        words
-            .map(|(_, pair)| u32::from(pair[0]) << 8 | u32::from(pair[1]))
-            .sum(),
-    )
-}
-
-fn fold(mut sum: u32) -> u16 {
-    while sum > 0xFFFF {
-        sum = (sum & 0xFFFF) + (sum >> 16);
-    }
-    sum as u16
+    fold(words(&header[..16]) + words(&header[18..]))
 }
 
 #[cfg(test)]

@@ -17,10 +17,11 @@ use ropeway_peers::program;
 
 use super::reader::{self, Reader, percentile_ms};
 use super::volume::{Volume, Volumes, drop_caches, read_all, settle};
-use super::{LocalError, doubts};
-use crate::report::{Cell, CellKey, Document, LOOPBACK, Outcome, Run, Setting, VERSION, save};
-use crate::run::machine::{machine, now};
-use crate::run::measure::{self, Bounds, End, Measured, measure};
+use super::{LocalError, Record, warnings};
+use crate::named::named;
+use crate::report::{Cell, CellKey, Document, LOOPBACK, Outcome, Run, Setting};
+use crate::run::machine::{document, now};
+use crate::run::measure::{Bounds, End, measure};
 use crate::run::plan::turn;
 use crate::run::process::{self, Busy};
 use crate::work::{Plan, SEED, Work};
@@ -30,22 +31,13 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// Time that the idle machine's reads are watched.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// State of the page cache before a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cache {
-    /// The cache holds the source.
-    Warm,
-    /// The cache is empty (needs root).
-    Cold,
-}
-
-impl Cache {
-    /// Name in [`CellKey::variant`].
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Warm => "warm",
-            Self::Cold => "cold",
-        }
+named! {
+    /// State of the page cache before a copy, by its name in [`CellKey::variant`].
+    pub enum Cache: "cache state" {
+        /// The cache holds the source.
+        Warm = "warm",
+        /// The cache is empty (needs root).
+        Cold = "cold",
     }
 }
 
@@ -82,20 +74,20 @@ pub struct Options<'a> {
     pub out: PathBuf,
 }
 
-/// Measures all tools and returns the document, which is also written after each run. `told` gets
+/// Measures all tools and returns the document, which is also written after each run. `notify` gets
 /// lines for people. `stop` ends the lab in order.
 ///
 /// # Errors
 /// A volume cannot be created, or the lab was stopped. A tool that fails is a result.
-pub fn run(options: &Options<'_>, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<Document, LocalError> {
+pub fn run(options: &Options<'_>, stop: &AtomicBool, notify: &dyn Fn(&str)) -> Result<Document, LocalError> {
     process::adopt();
     let plan = options.work.plan(SEED, options.scale);
     let volume = options
         .volumes
         .create("source")
         .map_err(LocalError::io("make a volume"))?;
-    let source = volume.place().join("tree");
-    told(&format!(
+    let source = volume.root().join("tree");
+    notify(&format!(
         "making {} on {}",
         plan.title(),
         options.volumes.describe()
@@ -104,59 +96,44 @@ pub fn run(options: &Options<'_>, stop: &AtomicBool, told: &dyn Fn(&str)) -> Res
     plan.write(&source, &stopped)
         .map_err(LocalError::io("make the work"))?;
     volume
-        .freeze()
+        .make_read_only()
         .map_err(LocalError::io("make the source read-only"))?;
     let mut lab = Lab {
-        document: begun(options, &plan),
+        record: Record {
+            document: begun(options, &plan),
+            path: options.out.clone(),
+            stop,
+            notify,
+        },
         options,
         plan,
         source,
-        stop,
-        told,
     };
     let result = options.caches.iter().try_for_each(|cache| lab.rounds(*cache));
-    lab.document.complete = result.is_ok();
-    lab.save()?;
-    result.map(|()| lab.document)
+    lab.record.finish(result.map(|()| true), None)
 }
 
 fn begun(options: &Options<'_>, plan: &Plan) -> Document {
     let versions = options.tools.iter().filter(|tool| !tool.version.is_empty());
     Document {
-        version: VERSION,
-        lab: "copies".to_owned(),
-        title: format!("Local copies of {}", options.work.title()),
-        started: now(),
-        updated: now(),
-        machine: machine(),
         versions: versions
             .map(|tool| (tool.name.to_owned(), tool.version.clone()))
             .collect(),
-        settings: vec![Setting {
-            name: "volume".to_owned(),
-            value: options.volumes.describe(),
-        }],
+        settings: vec![Setting::new("volume", options.volumes.describe())],
         works: vec![plan.summary()],
-        warnings: doubts(&[]),
-        ..Document::default()
+        warnings: warnings(&[], false),
+        ..document("copies", &format!("Local copies of {}", options.work.title()))
     }
 }
 
 struct Lab<'a> {
-    document: Document,
+    record: Record<'a>,
     options: &'a Options<'a>,
     plan: Plan,
     source: PathBuf,
-    stop: &'a AtomicBool,
-    told: &'a dyn Fn(&str),
 }
 
 impl Lab<'_> {
-    fn save(&mut self) -> Result<(), LocalError> {
-        self.document.updated = now();
-        Ok(save(&self.document, &self.options.out)?)
-    }
-
     fn rounds(&mut self, cache: Cache) -> Result<(), LocalError> {
         let warm_up = u32::from(self.options.runs > 1);
         for round in 0..self.options.runs + warm_up {
@@ -164,54 +141,34 @@ impl Lab<'_> {
                 if self.has_failed(&tool, cache) {
                     continue;
                 }
-                if self.stop.load(Ordering::Acquire) {
-                    return Err(LocalError::Interrupted);
-                }
+                self.record.check_stop()?;
                 let mut run = self.one(&tool, cache, round == 0)?;
                 run.discarded = round < warm_up;
-                self.tell(&tool, cache, &run);
-                self.add(&tool, cache, run);
-                self.save()?;
+                self.describe(&tool, cache, &run);
+                let cell = Cell {
+                    key: self.key(&tool, cache),
+                    payload_bytes: self.plan.bytes(),
+                    files: self.plan.files(),
+                    ..Cell::default()
+                };
+                self.record.add_run(cell, run);
+                self.record.save()?;
             }
         }
         Ok(())
     }
 
     fn key(&self, tool: &Tool, cache: Cache) -> CellKey {
-        CellKey {
-            link: LOOPBACK.to_owned(),
-            work: self.options.work.name().to_owned(),
-            direction: "write".to_owned(),
-            client: tool.name.to_owned(),
-            server: self.options.volumes.name().to_owned(),
-            variant: cache.name().to_owned(),
-        }
+        let (work, server) = (self.options.work.name(), self.options.volumes.name());
+        CellKey::new([LOOPBACK, work, "write", tool.name, server]).with_variant(cache.name())
     }
 
     fn has_failed(&self, tool: &Tool, cache: Cache) -> bool {
-        let key = self.key(tool, cache);
-        let mut cells = self.document.cells.iter().filter(|cell| cell.key == key);
-        cells.any(|cell| cell.runs.iter().any(|run| run.outcome != Outcome::Done))
+        let runs = self.record.document.runs(&self.key(tool, cache));
+        runs.iter().any(|run| run.outcome != Outcome::Done)
     }
 
-    fn add(&mut self, tool: &Tool, cache: Cache, run: Run) {
-        let key = self.key(tool, cache);
-        if let Some(cell) = self.document.cells.iter_mut().find(|cell| cell.key == key) {
-            cell.runs.push(run);
-            return;
-        }
-        self.document.cells.push(Cell {
-            key,
-            payload_bytes: self.plan.bytes(),
-            files: self.plan.files(),
-            line_seconds: None,
-            floor_seconds: None,
-            target_seconds: None,
-            runs: vec![run],
-        });
-    }
-
-    fn tell(&self, tool: &Tool, cache: Cache, run: &Run) {
+    fn describe(&self, tool: &Tool, cache: Cache, run: &Run) {
         let how = match &run.outcome {
             Outcome::Done => format!(
                 "perceived {:7.2} s, durable {:7.2} s",
@@ -222,7 +179,8 @@ impl Lab<'_> {
         };
         let reads = run.reads_p99_ms;
         let reads = reads.map_or_else(String::new, |p99| format!(", reads p99 {p99:.2} ms"));
-        (self.told)(&format!("  {:9} {:5} {how}{reads}", tool.name, cache.name()));
+        let line = format!("  {:9} {:5} {how}{reads}", tool.name, cache.name());
+        self.record.notify(&line);
     }
 
     /// One round of a tool. ropeway runs twice: once as fast as it can, which gives the perceived
@@ -255,7 +213,7 @@ impl Lab<'_> {
         let reader = self.read(&volume)?;
         let started = now();
         let end = Instant::now() + IDLE;
-        while Instant::now() < end && !self.stop.load(Ordering::Acquire) {
+        while Instant::now() < end && !self.record.is_stopping() {
             thread::sleep(Duration::from_millis(50));
         }
         let mut run = Run::of(started, Outcome::Done, IDLE.as_secs_f64());
@@ -274,7 +232,7 @@ impl Lab<'_> {
         if !self.options.reader {
             return Ok(None);
         }
-        let probe = volume.place().join("probe");
+        let probe = volume.root().join("probe");
         let started = reader::make(&probe).and_then(|()| Reader::start(&probe));
         started.map(Some).map_err(LocalError::io("read beside a copy"))
     }
@@ -291,9 +249,10 @@ impl Lab<'_> {
                 read_all(&self.source).map_err(LocalError::io("read the source"))?;
             }
         }
-        let copy = volume.place().join("copy");
+        let copy = volume.root().join("copy");
         let command = command(tool, flags, &self.source, &copy, home.path());
-        let stopped = || self.stop.load(Ordering::Acquire);
+        let stop = self.record.stop;
+        let stopped = || stop.load(Ordering::Acquire);
         let bounds = Bounds {
             limit: LIMIT,
             stop: &stopped,
@@ -304,7 +263,12 @@ impl Lab<'_> {
         if measured.end == End::Stopped {
             return Err(LocalError::Interrupted);
         }
-        let mut run = judged(&measured, &output, started);
+        let outcome = measured.outcome(&output, LIMIT, true);
+        let mut run = Run {
+            client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
+            client_memory_bytes: Some(measured.peak_bytes).filter(|bytes| *bytes > 0),
+            ..Run::of(started, outcome, measured.whole.as_secs_f64())
+        };
         if tool.name != "ropeway" && run.outcome == Outcome::Done {
             run.durable_seconds = flushed(&copy).map(|flushed| run.whole_seconds + flushed.as_secs_f64());
         } else if flags.is_empty() {
@@ -324,19 +288,6 @@ impl Lab<'_> {
             }
         }
         Ok(run)
-    }
-}
-
-fn judged(measured: &Measured, output: &Path, started: String) -> Run {
-    let outcome = match measured.end {
-        End::Exited(status) if status.success() => Outcome::Done,
-        End::Exited(status) => Outcome::Failed(format!("{status}: {}", measure::last_words(output))),
-        End::TimedOut | End::Stopped => Outcome::TimedOut(format!("ended after {} s", LIMIT.as_secs())),
-    };
-    Run {
-        client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
-        client_memory_bytes: Some(measured.peak_bytes).filter(|bytes| *bytes > 0),
-        ..Run::of(started, outcome, measured.whole.as_secs_f64())
     }
 }
 
@@ -381,11 +332,11 @@ fn same_attributes(source: &Path, copy: &Path) -> Result<(), String> {
         .arg(source.join(""))
         .arg(copy.join(""));
     let output = command.output().map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    match (output.status.success(), said.lines().next()) {
+    let differences = String::from_utf8_lossy(&output.stdout).into_owned();
+    match (output.status.success(), differences.lines().next()) {
         (true, None) => Ok(()),
         (_, line) => Err(format!(
-            "rsync says the attributes differ: {}",
+            "rsync finds that attributes differ: {}",
             line.unwrap_or_default()
         )),
     }

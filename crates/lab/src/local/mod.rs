@@ -1,6 +1,6 @@
-//! Labs of this machine and its devices, without a WAN: dirty pages of a device ([`dirty`]), copy engines
-//! of other times and ours ([`vista`]), file and record sizes through a fast network ([`nas`]), copying tools on fresh
-//! file systems ([`copies`]).
+//! Labs of this machine and its devices, without a WAN: dirty pages of a device ([`dirty`]), the copy
+//! engines of Windows XP and Vista ([`vista`]), file and record sizes over a fast network ([`nas`]),
+//! copying tools on fresh file systems ([`copies`]).
 //!
 //! Each has pure parts (plans, fits, models, documents) and one module with the system calls. All
 //! write a [`Document`] while they run, can be stopped at any time, and leave only the document.
@@ -18,9 +18,12 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::link::{CheckPlan, LinkError, LinkSpec, check_until};
-use crate::report::{Document, FILE, FileError, LinkProof, ReportError, Warning};
-use crate::run::machine::load_warning;
+use tempfile::TempDir;
+
+use crate::link::{self, CheckPlan, LinkError, LinkSpec};
+use crate::report::{Cell, Document, FILE, FileError, LinkProof, ReportError, Run, Warning, save, write_all};
+use crate::run::cleanup::private_folder;
+use crate::run::machine::{load_warning, now};
 
 /// A lab of this machine cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +39,7 @@ pub enum LocalError {
         needed: u64,
     },
     /// The folder is in memory.
-    #[error("{} is in memory: nothing of it is ever written back", path.display())]
+    #[error("{} is in memory, so its files are never written back", path.display())]
     InMemory {
         /// The folder.
         path: PathBuf,
@@ -107,23 +110,77 @@ fn make_out(out: &Path) -> Result<(), LocalError> {
     }
 }
 
-/// Measures the emulated link, and adds the proof to all links of packets in the document.
-fn prove(document: &mut Document, spec: &LinkSpec, stop: &AtomicBool) -> Result<(), LocalError> {
-    let is_stopping = || stop.load(Ordering::Acquire);
-    let mut links = document
-        .links
-        .iter_mut()
-        .filter(|link| link.kind == "packets")
-        .peekable();
-    if links.peek().is_some() {
-        let found = check_until(spec, CheckPlan::short(), &is_stopping);
-        if is_stopping() {
-            return Err(LocalError::Interrupted);
-        }
-        let proof = LinkProof::from(&found?);
-        links.for_each(|link| link.proof = Some(proof.clone()));
+/// The document of a running lab, with what the lab needs to write it and to end in order.
+struct Record<'a> {
+    document: Document,
+    path: PathBuf,
+    stop: &'a AtomicBool,
+    notify: &'a dyn Fn(&str),
+}
+
+impl Record<'_> {
+    fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
     }
-    Ok(())
+
+    /// Returns `Interrupted` if the lab was stopped.
+    fn check_stop(&self) -> Result<(), LocalError> {
+        match self.is_stopping() {
+            true => Err(LocalError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
+    fn notify(&self, text: &str) {
+        (self.notify)(text);
+    }
+
+    /// Shows a warning and keeps it in the document.
+    fn warn(&mut self, text: String) {
+        self.notify(&format!("! {text}"));
+        self.document.warnings.push(Warning::of_lab(text));
+    }
+
+    /// Adds a run to its cell, which is created if missing.
+    fn add_run(&mut self, cell: Cell, run: Run) {
+        self.document.cell_or_add(cell).runs.push(run);
+    }
+
+    fn save(&mut self) -> Result<(), LocalError> {
+        self.document.updated = now();
+        Ok(save(&self.document, &self.path)?)
+    }
+
+    /// Writes the document for the last time, and the reports into their folder. `result` tells
+    /// whether all runs were made.
+    fn finish(
+        mut self,
+        result: Result<bool, LocalError>,
+        reports: Option<&Path>,
+    ) -> Result<Document, LocalError> {
+        self.document.complete = matches!(result, Ok(true));
+        self.save()?;
+        if let Some(folder) = reports {
+            write_all(&self.document, folder)?;
+        }
+        result.map(|_| self.document)
+    }
+
+    /// Measures the emulated link, and adds the proof to all links of packets in the document.
+    fn prove(&mut self, spec: &LinkSpec) -> Result<(), LocalError> {
+        let links = self.document.links.iter_mut();
+        let mut links = links.filter(|link| link.kind == "packets").peekable();
+        if links.peek().is_some() {
+            let stop = self.stop;
+            let found = link::check(spec, CheckPlan::short(), &|| stop.load(Ordering::Acquire));
+            if stop.load(Ordering::Acquire) {
+                return Err(LocalError::Interrupted);
+            }
+            let proof = LinkProof::from(&found?);
+            links.for_each(|link| link.proof = Some(proof.clone()));
+        }
+        Ok(())
+    }
 }
 
 /// `f_type` of file systems in memory (linux/magic.h): tmpfs and ramfs.
@@ -143,18 +200,28 @@ fn in_memory(file: impl AsFd) -> bool {
     IN_MEMORY.contains(&(kind & 0xFFFF_FFFF))
 }
 
-/// Returns warnings about figures that may be wrong: a busy machine, and folders in memory.
-fn doubts(folders: &[&Path]) -> Vec<Warning> {
+/// Returns warnings about figures that may be wrong: a busy machine, folders in memory, a relay.
+fn warnings(folders: &[&Path], relay: bool) -> Vec<Warning> {
     let memory = folders
         .iter()
         .filter(|folder| File::open(folder).is_ok_and(in_memory))
         .map(|folder| format!("{} is in memory: no disk takes part", folder.display()));
-    let memory = memory.map(|text| Warning { cell: None, text });
-    load_warning().into_iter().chain(memory).collect()
+    let relay = relay.then(|| "the network is a relay on the loopback, not packets".to_owned());
+    let texts = memory.chain(relay).map(Warning::of_lab);
+    load_warning().into_iter().chain(texts).collect()
 }
 
-/// Returns the bytes that are free on a folder's file system.
-fn free_bytes(folder: &Path) -> io::Result<u64> {
-    let state = rustix::fs::statvfs(folder)?;
-    Ok(state.f_bavail.saturating_mul(state.f_frsize))
+/// Creates a private folder below `dir`, which must have this many free bytes.
+fn folder_with_room(dir: &Path, needed: u64) -> Result<TempDir, LocalError> {
+    let failed = || LocalError::io(format!("use the folder {}", dir.display()));
+    let state = rustix::fs::statvfs(dir).map_err(|error| failed()(error.into()))?;
+    let free = state.f_bavail.saturating_mul(state.f_frsize);
+    if free < needed {
+        return Err(LocalError::NoRoom {
+            path: dir.to_owned(),
+            free,
+            needed,
+        });
+    }
+    private_folder(dir).map_err(failed())
 }

@@ -10,9 +10,11 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::str::FromStr;
 
 use ropeway_peers::program;
+use walkdir::WalkDir;
+
+use crate::named::named;
 
 /// Apparent size of an image. Images are sparse: only written blocks take room.
 const IMAGE_GIB: f64 = 16.0;
@@ -20,30 +22,19 @@ const IMAGE_GIB: f64 = 16.0;
 /// to no other.
 const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
 
-/// A file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileSystem {
-    /// ext4; inode tables are written when it is created.
-    Ext4,
-    /// XFS.
-    Xfs,
-    /// btrfs.
-    Btrfs,
+named! {
+    /// A file system, by its name for `mount -t`.
+    pub enum FileSystem: "file system" {
+        /// ext4; inode tables are written when it is created.
+        Ext4 = "ext4",
+        /// XFS.
+        Xfs = "xfs",
+        /// btrfs.
+        Btrfs = "btrfs",
+    }
 }
 
 impl FileSystem {
-    /// All file systems.
-    pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
-
-    /// Name for `mount -t`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-            Self::Btrfs => "btrfs",
-        }
-    }
-
     fn make(self) -> Command {
         let mut command = system(&format!("mkfs.{}", self.name()));
         match self {
@@ -52,15 +43,6 @@ impl FileSystem {
             Self::Xfs | Self::Btrfs => command.args(["-q", "-f"]),
         };
         command
-    }
-}
-
-impl FromStr for FileSystem {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|known| known.name() == text);
-        found.ok_or_else(|| format!("there are {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
@@ -118,19 +100,19 @@ impl Volumes {
     /// # Errors
     /// It cannot be created or mounted.
     pub fn create(&self, name: &str) -> io::Result<Volume> {
-        let place = self.folder.join(name);
+        let root = self.folder.join(name);
         let mut volume = Volume {
-            place: place.clone(),
+            root: root.clone(),
             image: None,
             device: None,
         };
         let Some(file_system) = self.file_system else {
-            remove_tree(&place)?;
-            fs::create_dir_all(&place)?;
+            remove_tree(&root)?;
+            fs::create_dir_all(&root)?;
             return Ok(volume);
         };
         let image = self.folder.join(format!("{name}.img"));
-        fs::create_dir_all(&place)?;
+        fs::create_dir_all(&root)?;
         _ = fs::remove_file(&image);
         File::create(&image)?.set_len(self.image_bytes)?;
         volume.image = Some(image.clone());
@@ -145,7 +127,7 @@ impl Volumes {
         output(
             system("mount")
                 .args(["-t", file_system.name(), device.trim()])
-                .arg(&place),
+                .arg(&root),
         )?;
         Ok(volume)
     }
@@ -154,24 +136,24 @@ impl Volumes {
 /// One volume; see the module.
 #[derive(Debug)]
 pub struct Volume {
-    place: PathBuf,
+    root: PathBuf,
     image: Option<PathBuf>,
     device: Option<PathBuf>,
 }
 
 impl Volume {
     /// Top folder.
-    pub fn place(&self) -> &Path {
-        &self.place
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Mounts it read-only: no run pays for access times or changes what the next run reads.
     ///
     /// # Errors
     /// The mount cannot be changed.
-    pub fn freeze(&self) -> io::Result<()> {
+    pub fn make_read_only(&self) -> io::Result<()> {
         if self.device.is_some() {
-            output(system("mount").args(["-o", "remount,ro"]).arg(&self.place))?;
+            output(system("mount").args(["-o", "remount,ro"]).arg(&self.root))?;
         }
         Ok(())
     }
@@ -206,12 +188,12 @@ impl Drop for Throttle {
 impl Drop for Volume {
     fn drop(&mut self) {
         if self.image.is_none() {
-            if let Err(error) = remove_tree(&self.place) {
-                tracing::warn!(%error, place = %self.place.display(), "a folder is left behind");
+            if let Err(error) = remove_tree(&self.root) {
+                tracing::warn!(%error, path = %self.root.display(), "a folder is left behind");
             }
             return;
         }
-        unmount(&self.place);
+        unmount(&self.root);
         if let Some(device) = &self.device {
             // Fails harmlessly after a lazy unmount: the kernel frees the device at the last close.
             _ = output(system("losetup").arg("-d").arg(device));
@@ -219,7 +201,7 @@ impl Drop for Volume {
         if let Some(image) = &self.image {
             _ = fs::remove_file(image);
         }
-        _ = fs::remove_dir(&self.place);
+        _ = fs::remove_dir(&self.root);
     }
 }
 
@@ -242,24 +224,18 @@ pub fn drop_caches() -> io::Result<()> {
 /// # Errors
 /// Something cannot be read.
 pub fn read_all(root: &Path) -> io::Result<()> {
-    let mut waiting = vec![root.to_path_buf()];
-    while let Some(folder) = waiting.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                waiting.push(entry.path());
-            } else if kind.is_file() {
-                io::copy(&mut File::open(entry.path())?, &mut io::sink())?;
-            }
+    for entry in WalkDir::new(root) {
+        let entry = entry?;
+        if entry.file_type().is_file() {
+            io::copy(&mut File::open(entry.path())?, &mut io::sink())?;
         }
     }
     Ok(())
 }
 
-fn unmount(place: &Path) {
-    if output(system("umount").arg(place)).is_err() {
-        _ = output(system("umount").arg("-l").arg(place));
+fn unmount(root: &Path) {
+    if output(system("umount").arg(root)).is_err() {
+        _ = output(system("umount").arg("-l").arg(root));
     }
 }
 
@@ -271,19 +247,19 @@ fn system(name: &str) -> Command {
 fn output(command: &mut Command) -> io::Result<String> {
     let done = command.stdin(Stdio::null()).output()?;
     if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
+        let errors = String::from_utf8_lossy(&done.stderr);
         let name = command.get_program().to_string_lossy().into_owned();
         return Err(io::Error::other(format!(
             "{name} failed: {}: {}",
             done.status,
-            said.trim()
+            errors.trim()
         )));
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-fn remove_tree(place: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(place) {
+fn remove_tree(root: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(root) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -313,8 +289,8 @@ fn mounts_below(mounts: &str, folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = mounts
         .lines()
         .filter_map(|line| line.split(' ').nth(1))
-        .map(|place| PathBuf::from(place.replace("\\040", " ")))
-        .filter(|place| place.starts_with(folder) && place != folder)
+        .map(|path| PathBuf::from(path.replace("\\040", " ")))
+        .filter(|path| path.starts_with(folder) && path != folder)
         .collect();
     found.reverse();
     found
@@ -344,10 +320,10 @@ mod tests {
                 return;
             }
         };
-        fs::write(volume.place().join("file"), "content").unwrap();
+        fs::write(volume.root().join("file"), "content").unwrap();
         if volumes.are_real() {
-            volume.freeze().unwrap();
-            assert!(fs::write(volume.place().join("other"), "").is_err());
+            volume.make_read_only().unwrap();
+            assert!(fs::write(volume.root().join("other"), "").is_err());
         }
         drop(volume);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -157,7 +157,7 @@ impl Comparison {
     /// Summarises the comparison in one sentence.
     pub fn summary(&self) -> String {
         let of = |wanted: Change| self.cells.iter().filter(|cell| cell.change == wanted).count();
-        let mut said = Vec::new();
+        let mut counts = Vec::new();
         for change in [
             Change::Slower,
             Change::Broken,
@@ -168,16 +168,16 @@ impl Comparison {
             Change::Incomparable,
         ] {
             if of(change) > 0 {
-                said.push(format!("{} {}", of(change), change.word().to_lowercase()));
+                counts.push(format!("{} {}", of(change), change.word().to_lowercase()));
             }
         }
-        if said.is_empty() {
+        if counts.is_empty() {
             return "No cell is in both.".to_owned();
         }
         format!(
             "{}: {}.",
             numbers::counted(self.cells.len(), "cell", "cells"),
-            said.join(", ")
+            counts.join(", ")
         )
     }
 }
@@ -201,11 +201,7 @@ fn row(cell: &CellChange) -> [String; 5] {
 }
 
 fn named(key: &CellKey) -> String {
-    let variant = if key.variant.is_empty() { "" } else { ", " };
-    numbers::name(&format!(
-        "{}, {}, {}, {} → {}{variant}{}",
-        key.link, key.work, key.direction, key.client, key.server, key.variant
-    ))
+    numbers::name(&key.to_string())
 }
 
 /// Compares two documents.
@@ -277,7 +273,7 @@ fn judged(before: Option<&Median>, after: Option<&Median>) -> Change {
 }
 
 fn conditions(before: &Document, after: &Document) -> Vec<Difference> {
-    let (old, new) = (told(before), told(after));
+    let (old, new) = (conditions_of(before), conditions_of(after));
     let names: BTreeSet<&(u8, String)> = old.keys().chain(new.keys()).collect();
     let differing = names.into_iter().filter(|name| old.get(*name) != new.get(*name));
     differing
@@ -290,10 +286,10 @@ fn conditions(before: &Document, after: &Document) -> Vec<Difference> {
 }
 
 /// Returns all conditions by name, the most important first.
-fn told(doc: &Document) -> BTreeMap<(u8, String), String> {
+fn conditions_of(doc: &Document) -> BTreeMap<(u8, String), String> {
     let machine = &doc.machine;
-    let mut told = BTreeMap::new();
-    let mut put = |rank: u8, name: String, value: String| _ = told.insert((rank, name), value);
+    let mut found = BTreeMap::new();
+    let mut put = |rank: u8, name: String, value: String| _ = found.insert((rank, name), value);
     put(0, "lab".to_owned(), doc.lab.clone());
     put(0, "complete".to_owned(), doc.complete.to_string());
     put(1, "machine system".to_owned(), machine.system.clone());
@@ -312,25 +308,25 @@ fn told(doc: &Document) -> BTreeMap<(u8, String), String> {
         put(3, format!("setting {}", setting.name), setting.value.clone());
     }
     for work in &doc.works {
-        put(4, format!("work {}", work.name), work_told(work));
+        put(4, format!("work {}", work.name), describe_work(work));
     }
     for link in &doc.links {
-        put(5, format!("link {}", link.name), link_told(link));
+        put(5, format!("link {}", link.name), describe_link(link));
     }
     for (name, reason) in &doc.skipped {
         put(6, format!("left out: {name}"), reason.clone());
     }
-    told
+    found
 }
 
-fn work_told(work: &WorkSummary) -> String {
+fn describe_work(work: &WorkSummary) -> String {
     format!(
         "{} files, {} bytes, scale {}, seed {}, LZ4 ratio {:.3}",
         work.files, work.bytes, work.scale, work.seed, work.lz4_ratio
     )
 }
 
-fn link_told(link: &LinkSummary) -> String {
+fn describe_link(link: &LinkSummary) -> String {
     let proof = match &link.proof {
         Some(proof) if proof.holds => "proved",
         Some(_) => "out of bounds",

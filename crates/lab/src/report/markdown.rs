@@ -6,8 +6,8 @@ use super::model::Document;
 use super::numbers;
 use super::plot;
 use super::table;
+use super::text;
 use super::view::{Section, View};
-use super::words;
 
 /// Largest number of cells with CPU and memory.
 const COSTS_MAX: usize = 1_000;
@@ -25,12 +25,12 @@ pub fn markdown(document: &Document) -> String {
         escape(&numbers::name(&doc.started)),
         escape(&numbers::name(&doc.updated))
     );
-    _ = writeln!(text, "{}", escape(&words::summary(&view).join(" ")));
-    listed(&mut text, "Missed targets", &words::missed(&view));
-    listed(&mut text, "Warnings", &words::warnings(&view));
-    listed(&mut text, "Left out", &words::skipped(doc));
+    _ = writeln!(text, "{}", escape(&text::summary(&view).join(" ")));
+    listed(&mut text, "Missed targets", &text::missed(&view));
+    listed(&mut text, "Warnings", &text::warnings(&view));
+    listed(&mut text, "Left out", &text::skipped(doc));
     if !view.sections.is_empty() {
-        _ = writeln!(text, "\n## Seconds\n\n{}", words::MARKS);
+        _ = writeln!(text, "\n## Seconds\n\n{}", text::MARKS);
     }
     for section in &view.sections {
         grid(&mut text, &view, section);
@@ -57,13 +57,13 @@ pub fn markdown(document: &Document) -> String {
             .parts
             .iter()
             .map(|part| [numbers::name(&part.name), numbers::number(part.value)]);
-        let parts: Vec<_> = parts.take(words::LINES_MAX).collect();
+        let parts: Vec<_> = parts.take(text::LINES_MAX).collect();
         rows(&mut text, &["part", "score"], &parts);
         let others = score
             .published
             .iter()
             .map(|(name, value)| [numbers::name(name), numbers::number(*value)]);
-        let others: Vec<_> = others.take(words::LINES_MAX).collect();
+        let others: Vec<_> = others.take(text::LINES_MAX).collect();
         rows(&mut text, &["published", "score"], &others);
     }
     conditions(&mut text, doc);
@@ -96,17 +96,17 @@ fn grid(text: &mut String, view: &View<'_>, section: &Section<'_>) {
 
 fn conditions(text: &mut String, doc: &Document) {
     text.push_str("\n## Machine and versions\n\n");
-    let machine = words::machine(doc).map(|(name, value)| [name.to_owned(), value]);
+    let machine = text::machine(doc).map(|(name, value)| [name.to_owned(), value]);
     let versions = doc
         .versions
         .iter()
         .map(|(name, value)| [numbers::name(name), numbers::name(value)]);
     let mut both = machine.to_vec();
-    both.extend(versions.take(words::LINES_MAX));
+    both.extend(versions.take(text::LINES_MAX));
     rows(text, &["what", "which"], &both);
     if !doc.settings.is_empty() {
         text.push_str("\n## Settings\n\n");
-        let settings = doc.settings.iter().take(words::LINES_MAX);
+        let settings = doc.settings.iter().take(text::LINES_MAX);
         let settings: Vec<_> = settings
             .map(|setting| [numbers::name(&setting.name), numbers::name(&setting.value)])
             .collect();
@@ -114,18 +114,18 @@ fn conditions(text: &mut String, doc: &Document) {
     }
     if !doc.works.is_empty() {
         text.push_str("\n## Works\n\n");
-        let works: Vec<_> = doc.works.iter().take(words::LINES_MAX).map(work).collect();
+        let works: Vec<_> = doc.works.iter().take(text::LINES_MAX).map(work).collect();
         rows(text, &WORK_HEADS, &works);
     }
     if !doc.links.is_empty() {
         text.push_str("\n## Links, and the emulator measured by itself\n\n");
-        let links = doc.links.iter().take(words::LINES_MAX).map(|link| {
-            let mut shown = words::proof(link).to_vec();
-            shown.push(words::proved(link).to_owned());
+        let links = doc.links.iter().take(text::LINES_MAX).map(|link| {
+            let mut shown = text::proof(link).to_vec();
+            shown.push(text::proved(link).to_owned());
             shown
         });
         let links: Vec<_> = links.collect();
-        let mut heads = words::PROOF_HEADS.to_vec();
+        let mut heads = text::PROOF_HEADS.to_vec();
         heads.push("proof");
         rows(text, &heads, &links);
     }
@@ -167,13 +167,13 @@ fn costs(text: &mut String, doc: &Document) {
         .iter()
         .take(COSTS_MAX)
         .map(|cell| {
-            let mut shown = vec![words::named(cell)];
-            shown.extend(words::cost(cell));
+            let mut shown = vec![text::named(cell)];
+            shown.extend(text::cost(cell));
             shown
         })
         .collect();
     let mut heads = vec!["cell"];
-    heads.extend(words::COST_HEADS);
+    heads.extend(text::COST_HEADS);
     rows(text, &heads, &body);
 }
 

@@ -1,17 +1,18 @@
 //! Results of a lab: one document, written while it grows, and the tables, plots and comparisons made
 //! from it.
 
+mod build;
 mod compare;
 mod error;
 mod file;
 mod html;
 mod markdown;
 mod model;
-mod numbers;
+pub(crate) mod numbers;
 mod plot;
 mod table;
+mod text;
 mod view;
-mod words;
 mod write;
 
 pub use compare::{CellChange, Change, Comparison, Difference, compare};

@@ -90,7 +90,7 @@ pub struct Machine {
 }
 
 /// One setting.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     /// Name.
     pub name: String,
@@ -99,7 +99,7 @@ pub struct Setting {
 }
 
 /// Summary of a work.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkSummary {
     /// Name in cells.
     pub name: String,
@@ -120,7 +120,7 @@ pub struct WorkSummary {
 }
 
 /// Summary of a link.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkSummary {
     /// Name in cells.
     pub name: String,
@@ -156,26 +156,6 @@ pub struct LinkSummary {
 
 /// [`LinkSummary::kind`] of a link that is this machine's own loopback or disk.
 pub const LOOPBACK: &str = "none";
-
-impl LinkSummary {
-    /// The loopback or disk of this machine, with no delay, rate or loss added.
-    pub(crate) fn of_this_machine(name: &str, congestion: &str, described: String) -> Self {
-        Self {
-            name: name.to_owned(),
-            kind: LOOPBACK.to_owned(),
-            rtt_ms: 0.0,
-            up_delay_ms: None,
-            down_delay_ms: None,
-            up_bps: None,
-            down_bps: None,
-            loss: 0.0,
-            cuts: Vec::new(),
-            congestion: congestion.to_owned(),
-            described,
-            proof: None,
-        }
-    }
-}
 
 /// What bare TCP took for the bytes of a work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -218,7 +198,7 @@ pub struct LinkProof {
 }
 
 /// Key of a cell.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CellKey {
     /// Name of a [`LinkSummary`].
     pub link: String,
@@ -236,7 +216,7 @@ pub struct CellKey {
 }
 
 /// One measured combination, with its runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Key.
     pub key: CellKey,
@@ -332,7 +312,7 @@ impl Median {
 }
 
 /// One run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Start of the run, RFC 3339.
     pub started: String,
@@ -374,43 +354,12 @@ pub struct Run {
     pub reads_p99_ms: Option<f64>,
 }
 
-impl Run {
-    /// Returns a failed run without measurements.
-    pub(crate) fn failed(started: String, why: String) -> Self {
-        Self::of(started, Outcome::Failed(why), 0.0)
-    }
-
-    /// Returns a run with only its end and its time.
-    pub(crate) fn of(started: String, outcome: Outcome, whole_seconds: f64) -> Self {
-        Self {
-            started,
-            discarded: false,
-            outcome,
-            whole_seconds,
-            transfer_seconds: None,
-            durable_seconds: None,
-            client_cpu_seconds: None,
-            server_cpu_seconds: None,
-            client_memory_bytes: None,
-            server_memory_bytes: None,
-            others_busy: None,
-            reads_p50_ms: None,
-            reads_max_ms: None,
-            reads_p99_ms: None,
-        }
-    }
-
-    /// Returns the seconds for comparisons: of the transfer if known, else of the whole process.
-    pub fn seconds(&self) -> Option<f64> {
-        Some(self.transfer_seconds.unwrap_or(self.whole_seconds))
-    }
-}
-
 /// End of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "reason")]
 pub enum Outcome {
     /// Success; the result was compared.
+    #[default]
     Done,
     /// The client failed, or the result is wrong.
     Failed(String),
@@ -419,7 +368,7 @@ pub enum Outcome {
 }
 
 /// A plot: values against values.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
     /// Unique name in the document; fit for a file name.
     pub id: String,
@@ -436,17 +385,18 @@ pub struct Curve {
 }
 
 /// Kind of drawing of a [`Curve`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Drawing {
     /// Points joined by lines.
+    #[default]
     Lines,
     /// A bar for each point; `x` counts the names in [`Axis::names`].
     Bars,
 }
 
 /// One axis.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
     /// Quantity.
     pub label: String,
@@ -460,20 +410,8 @@ pub struct Axis {
     pub names: Vec<String>,
 }
 
-impl Axis {
-    /// Returns a linear axis without names.
-    pub fn new(label: &str, unit: &str) -> Self {
-        Self {
-            label: label.to_owned(),
-            unit: unit.to_owned(),
-            logarithmic: false,
-            names: Vec::new(),
-        }
-    }
-}
-
 /// Points of one curve.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// One word or two for people.
     pub name: String,
@@ -527,7 +465,7 @@ pub struct ScorePart {
 }
 
 /// A reason to doubt figures.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     /// The cell; absent if the warning concerns the whole lab.
     #[serde(default, skip_serializing_if = "Option::is_none")]

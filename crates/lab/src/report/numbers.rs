@@ -39,7 +39,7 @@ fn decimals_for(size: f64) -> usize {
 }
 
 /// Formats `18,330`.
-pub(super) fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     grouped(&number.to_string())
 }
 

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::model::Document;
 use super::numbers;
+use super::text;
 use super::view::{Section, View};
-use super::words;
 
 /// Options of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub fn table(document: &Document, options: TableOptions) -> String {
         numbers::name(&doc.lab)
     );
     if !options.brief {
-        let machine = words::machine(doc).map(|(name, value)| format!("{} {value}", name.to_lowercase()));
+        let machine = text::machine(doc).map(|(name, value)| format!("{} {value}", name.to_lowercase()));
         _ = writeln!(text, "{}, {}", numbers::name(&doc.started), machine.join(", "));
     }
     for section in &view.sections {
@@ -45,7 +45,7 @@ pub fn table(document: &Document, options: TableOptions) -> String {
         );
     }
     if !view.sections.is_empty() {
-        _ = write!(text, "\n{}\n", words::MARKS);
+        _ = write!(text, "\n{}\n", text::MARKS);
     }
     if view.omitted > 0 {
         _ = writeln!(
@@ -61,7 +61,7 @@ pub fn table(document: &Document, options: TableOptions) -> String {
             numbers::number(score.value),
             numbers::name(&score.described)
         );
-        for part in score.parts.iter().take(words::LINES_MAX) {
+        for part in score.parts.iter().take(text::LINES_MAX) {
             _ = writeln!(
                 text,
                 "  {} {}",
@@ -70,20 +70,20 @@ pub fn table(document: &Document, options: TableOptions) -> String {
             );
         }
     }
-    _ = writeln!(text, "\n{}", words::summary(&view).join(" "));
-    listed(&mut text, "Missed:", &words::missed(&view));
-    listed(&mut text, "Left out:", &words::skipped(doc));
+    _ = writeln!(text, "\n{}", text::summary(&view).join(" "));
+    listed(&mut text, "Missed:", &text::missed(&view));
+    listed(&mut text, "Left out:", &text::skipped(doc));
     if !options.brief {
         let links = doc
             .links
             .iter()
             .filter(|link| !link.proof.as_ref().is_some_and(|proof| proof.holds));
         let links: Vec<String> = links
-            .take(words::LINES_MAX)
-            .map(|link| format!("{}: {}", numbers::name(&link.name), words::proved(link)))
+            .take(text::LINES_MAX)
+            .map(|link| format!("{}: {}", numbers::name(&link.name), text::proved(link)))
             .collect();
         listed(&mut text, "Links without a proof that holds:", &links);
-        listed(&mut text, "Warnings:", &words::warnings(&view));
+        listed(&mut text, "Warnings:", &text::warnings(&view));
     }
     text
 }
@@ -146,11 +146,11 @@ pub(super) fn rows(view: &View<'_>, section: &Section<'_>) -> Vec<Vec<String>> {
         } else {
             format!("{link} ({figures})")
         }];
-        shown.push(words::known(row.first(|cell| cell.line_seconds)));
-        shown.push(words::known(row.first(|cell| cell.floor_seconds)));
-        shown.push(words::known(row.first(|cell| cell.target_seconds)));
-        shown.extend(row.cells.iter().map(|cell| words::cell(*cell)));
-        shown.push(words::published(row));
+        shown.push(text::known(row.first(|cell| cell.line_seconds)));
+        shown.push(text::known(row.first(|cell| cell.floor_seconds)));
+        shown.push(text::known(row.first(|cell| cell.target_seconds)));
+        shown.extend(row.cells.iter().map(|cell| text::cell(*cell)));
+        shown.push(text::published(row));
         rows.push(shown);
     }
     rows

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::report::{Axis, CellKey, Curve, Document, Drawing, Series};
+use crate::report::{Axis, CellKey, Curve, Document, Series};
 use crate::scenario::Direction;
 
 /// Interval of samples of the wire.
@@ -160,23 +160,14 @@ pub(super) fn add(document: &mut Document, kind: Kind, key: &CellKey, points: Ve
     let name = format!("{} → {}", key.client, key.server);
     let at = document.curves.iter().position(|curve| curve.id == id);
     let at = at.unwrap_or_else(|| {
-        document.curves.push(Curve {
-            id,
-            title: format!("{} {} over {}: {title}", key.work, key.direction, key.link),
-            drawing: Drawing::Lines,
-            x: Axis::new("time", "s"),
-            y: Axis::new(label, unit),
-            series: Vec::new(),
-        });
+        let title = format!("{} {} over {}: {title}", key.work, key.direction, key.link);
+        let axes = [Axis::new("time", "s"), Axis::new(label, unit)];
+        document.curves.push(Curve::lines(id, title, axes));
         document.curves.len() - 1
     });
     let series = &mut document.curves[at].series;
     series.retain(|known| known.name != name);
-    series.push(Series {
-        name,
-        points,
-        published: false,
-    });
+    series.push(Series::measured(name, points));
 }
 
 #[cfg(test)]
@@ -233,14 +224,7 @@ mod tests {
     #[test]
     fn series_of_one_cell_replace_each_other() {
         let mut document = Document::default();
-        let key = CellKey {
-            link: "l".to_owned(),
-            work: "w".to_owned(),
-            direction: "read".to_owned(),
-            client: "ropeway".to_owned(),
-            server: "smbd".to_owned(),
-            variant: String::new(),
-        };
+        let key = CellKey::new(["l", "w", "read", "ropeway", "smbd"]);
         add(&mut document, Kind::Throughput, &key, vec![[1.0, 2.0]]);
         add(&mut document, Kind::Throughput, &key, vec![[1.0, 3.0]]);
         add(&mut document, Kind::Operations, &key, Vec::new());

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::client::{self, COPY, Ends};
 use super::curves::{self, Kind, Sampler};
-use super::ground::empty;
 use super::machine::now;
-use super::measure::{self, Bounds, End, Measured, measure};
+use super::measure::{Bounds, End, Measured, json_line, measure};
 use super::monitor::{RunMonitor, Used};
 use super::plan::{Group, affordable, turn};
-use super::server::{Place, Served, Way};
+use super::scratch::empty;
+use super::server::{Exports, Route, Served};
 use super::setup::LEFT_OUT;
 use super::{Event, Lab, LabError, record};
 use crate::link::Side;
@@ -47,24 +47,25 @@ pub(super) fn run(lab: &Lab<'_>, id: usize) -> Result<(), LabError> {
     if wanted.is_empty() {
         return Ok(());
     }
-    let folder = lab.ground.at(&format!("g{id}"));
-    let result = Stage::open(lab, group, folder.clone(), &wanted).and_then(|stage| stage.rounds(wanted));
+    let folder = lab.scratch.at(&format!("g{id}"));
+    let result =
+        Testbed::open(lab, group, folder.clone(), &wanted).and_then(|testbed| testbed.rounds(wanted));
     // What stays here is removed with the scratch folder.
     _ = fs::remove_dir_all(&folder);
     result
 }
 
 /// The link, the servers and the folders of a group.
-struct Stage<'a> {
+struct Testbed<'a> {
     lab: &'a Lab<'a>,
     group: &'a Group,
     // Servers are dropped before their route.
     servers: BTreeMap<Server, Served>,
-    way: Way,
+    route: Route,
     folder: PathBuf,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Testbed<'a> {
     fn open(lab: &'a Lab<'a>, group: &'a Group, folder: PathBuf, pairs: &[Pair]) -> Result<Self, LabError> {
         for name in ["near", "far", "client"] {
             empty(&folder.join(name)).map_err(|source| LabError::Io {
@@ -72,23 +73,23 @@ impl<'a> Stage<'a> {
                 source,
             })?;
         }
-        let way = match lab.link(group).loopback {
-            true => Way::Loopback,
-            false => Way::start(&lab.link(group).spec, lab.options.relay)?,
+        let route = match lab.link(group).loopback {
+            true => Route::Loopback,
+            false => Route::start(&lab.link(group).spec, lab.options.relay)?,
         };
-        let mut stage = Self {
+        let mut testbed = Self {
             lab,
             group,
             servers: BTreeMap::new(),
-            way,
+            route,
             folder,
         };
         for pair in pairs {
-            if !stage.servers.contains_key(&pair.server) && !lab.is_stopping() {
-                stage.serve(pair.server)?;
+            if !testbed.servers.contains_key(&pair.server) && !lab.is_stopping() {
+                testbed.serve(pair.server)?;
             }
         }
-        Ok(stage)
+        Ok(testbed)
     }
 
     fn serve(&mut self, server: Server) -> Result<(), LabError> {
@@ -98,19 +99,19 @@ impl<'a> Stage<'a> {
             return Ok(());
         }
         let (source, target) = (
-            lab.ground.source(&lab.plans[self.group.work]),
+            lab.scratch.source(&lab.plans[self.group.work]),
             self.folder.join("far"),
         );
         let scratch = self.folder.join(server.name());
         let start = || {
             _ = fs::remove_dir_all(&scratch);
-            let place = Place {
+            let exports = Exports {
                 source: &source,
                 target: &target,
                 scratch: &scratch,
                 protection: lab.link(self.group).protection,
             };
-            Served::start(server, &lab.tools, &self.way, place)
+            Served::start(server, &lab.tools, &self.route, exports)
         };
         let mut started = start();
         for _ in 1..STARTS {
@@ -231,7 +232,7 @@ impl<'a> Stage<'a> {
         };
         let login = self.login(pair, server)?;
         let scratch = self.folder.join("client");
-        let source = lab.ground.source(&lab.plans[self.group.work]);
+        let source = lab.scratch.source(&lab.plans[self.group.work]);
         let (near, trace) = (self.folder.join("near"), scratch.join("trace"));
         let ends = Ends {
             remote: server.remote(&scratch),
@@ -249,25 +250,25 @@ impl<'a> Stage<'a> {
         };
         let copy = match command {
             Ok(command) => command,
-            Err(error) => return Ok(Some(Done::failed(now(), error.to_string()))),
+            Err(error) => return Ok(Some(failed(now(), error.to_string()))),
         };
         let output = scratch.join("output");
         let started = now();
         let left = lab.scenario.budget.saturating_sub(lab.begun.elapsed());
         let limit = self.group.limit().min(left);
-        let seen = match self.watched(copy, &output, server, limit) {
-            Ok(seen) if seen.measured.end == End::Stopped => return Ok(None),
-            Ok(seen) if seen.measured.end == End::TimedOut && limit < self.group.limit() => {
+        let observed = match self.observe(copy, &output, server, limit) {
+            Ok(observed) if observed.measured.end == End::Stopped => return Ok(None),
+            Ok(observed) if observed.measured.end == End::TimedOut && limit < self.group.limit() => {
                 let key = self.group.key(&lab.scenario, pair);
                 let budget = lab.scenario.budget.as_secs();
                 let text = format!("{LEFT_OUT}a run was ended, the budget of {budget} s was over");
                 lab.warn(Some(&key), text)?;
                 return Ok(None);
             }
-            Ok(seen) => seen,
-            Err(error) => return Ok(Some(Done::failed(started, format!("cannot be started: {error}")))),
+            Ok(observed) => observed,
+            Err(error) => return Ok(Some(failed(started, format!("cannot be started: {error}")))),
         };
-        let mut run = self.account(pair, started, login, &seen, &output);
+        let mut run = self.account(pair, started, login, &observed, &output);
         if matches!(run.outcome, Outcome::Done) {
             let arrived = match direction {
                 Direction::Read => near.join(COPY),
@@ -282,28 +283,29 @@ impl<'a> Stage<'a> {
                 run.outcome = Outcome::Failed(format!("the result is wrong: {wrong}"));
             }
         }
-        if !is_first {
-            return Ok(Some(Done::of(run)));
-        }
-        Ok(Some(Done {
+        let mut done = Done {
             run,
-            throughput: seen.throughput,
-            operations: curves::operations(&trace, direction),
-        }))
+            ..Done::default()
+        };
+        if is_first {
+            done.throughput = observed.throughput;
+            done.operations = curves::operations(&trace, direction);
+        }
+        Ok(Some(done))
     }
 
-    /// Runs a client and watches the line, the server and the machine meanwhile.
-    fn watched(
+    /// Runs a client and observes the line, the server and the machine meanwhile.
+    fn observe(
         &self,
         copy: Command,
         output: &Path,
         server: &Served,
         limit: Duration,
-    ) -> std::io::Result<Seen> {
+    ) -> std::io::Result<Observed> {
         let mut monitor = RunMonitor::begin(server);
-        let wire = || self.way.wire_bytes(self.group.direction);
+        let wire = || self.route.wire_bytes(self.group.direction);
         let mut sampler = wire().map(Sampler::new);
-        self.way.begin_run();
+        self.route.begin_run();
         let measured = self.measure(copy, output, limit, &mut |at| {
             if let Some(sampler) = &mut sampler {
                 sampler.look(at, || wire().unwrap_or(0));
@@ -311,10 +313,10 @@ impl<'a> Stage<'a> {
             monitor.look(at);
         });
         // The next run begins with an uncut link, however this one ended.
-        self.way.end_run();
+        self.route.end_run();
         let measured = measured?;
         let throughput = sampler.map(|sampler| sampler.finish(measured.whole, wire().unwrap_or(0)));
-        Ok(Seen {
+        Ok(Observed {
             measured,
             throughput: throughput.unwrap_or_default(),
             used: monitor.end(),
@@ -336,7 +338,7 @@ impl<'a> Stage<'a> {
             command,
             output,
             bounds,
-            |command| self.way.spawn(Side::Near, command),
+            |command| self.route.spawn(Side::Near, command),
             tick,
         )
     }
@@ -386,40 +388,33 @@ impl<'a> Stage<'a> {
         pair: Pair,
         started: String,
         login: Option<Duration>,
-        seen: &Seen,
+        observed: &Observed,
         output: &Path,
     ) -> Run {
-        let measured = &seen.measured;
+        let measured = &observed.measured;
         let whole = measured.whole.as_secs_f64();
-        let own = (pair.client == Client::Ropeway)
-            .then(|| summary(output))
-            .flatten();
-        let transfer = match own {
-            Some(own) => Some(own.0),
-            None => login.map(|login| whole - login.as_secs_f64()),
+        let own = match pair.client {
+            Client::Ropeway => json_line(output, "seconds_perceived"),
+            _ => None,
         };
-        let outcome = match measured.end {
-            End::Exited(status) if status.success() => Outcome::Done,
-            End::Exited(status) => Outcome::Failed(format!("{status}: {}", measure::last_words(output))),
-            End::TimedOut | End::Stopped => {
-                Outcome::TimedOut(format!("ended after {:.0} s", self.group.limit().as_secs_f64()))
-            }
-        };
+        let seconds = |name: &str| own.as_ref()?.get(name)?.as_f64();
+        let transfer = seconds("seconds_perceived").or(login.map(|login| whole - login.as_secs_f64()));
+        let outcome = measured.outcome(output, self.group.limit(), true);
         let is_done = matches!(outcome, Outcome::Done);
         // A transfer cannot be faster than the line. If it seems so, the empty operation took longer
         // than the login of the copy.
         let least = self.group.line.unwrap_or_default().as_secs_f64();
         Run {
             transfer_seconds: transfer.filter(|seconds| is_done && *seconds > least),
-            durable_seconds: own.and_then(|own| own.1).filter(|_| is_done),
-            ..seen.used.run(started, measured, outcome)
+            durable_seconds: seconds("seconds_durable").filter(|_| is_done),
+            ..observed.used.run(started, measured, outcome)
         }
     }
 
     /// Waits until the line is quiet: replies to a client that was ended still arrive.
     fn quiet(&self) {
         let end = Instant::now() + QUIET_MAX;
-        let wire = || self.way.wire_bytes(self.group.direction);
+        let wire = || self.route.wire_bytes(self.group.direction);
         let mut before = wire();
         while Instant::now() < end && !self.lab.is_stopping() {
             thread::sleep(QUIET);
@@ -433,7 +428,7 @@ impl<'a> Stage<'a> {
 }
 
 /// Observations of one run.
-struct Seen {
+struct Observed {
     measured: Measured,
     throughput: Vec<[f64; 2]>,
     used: Used,
@@ -447,31 +442,16 @@ fn no_room(source: std::io::Error) -> LabError {
 }
 
 /// A run with its curves.
+#[derive(Default)]
 struct Done {
     run: Run,
     throughput: Vec<[f64; 2]>,
     operations: Vec<[f64; 2]>,
 }
 
-impl Done {
-    fn of(run: Run) -> Self {
-        Self {
-            run,
-            throughput: Vec::new(),
-            operations: Vec::new(),
-        }
+fn failed(started: String, why: String) -> Done {
+    Done {
+        run: Run::failed(started, why),
+        ..Done::default()
     }
-
-    fn failed(started: String, why: String) -> Self {
-        Self::of(Run::failed(started, why))
-    }
-}
-
-/// Reads ropeway's summary line: seconds until all was written, and until it was durable.
-fn summary(output: &Path) -> Option<(f64, Option<f64>)> {
-    let text = measure::read(output);
-    let line = text.lines().rev().find(|line| line.contains("\"summary\""))?;
-    let value: serde_json::Value = serde_json::from_str(line).ok()?;
-    let seconds = |name: &str| value.get(name).and_then(serde_json::Value::as_f64);
-    Some((seconds("seconds_perceived")?, seconds("seconds_durable")))
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::report::{Machine, Warning};
+use crate::report::{Document, Machine, VERSION, Warning};
 
 /// Describes this machine.
 pub fn machine() -> Machine {
@@ -47,13 +47,26 @@ const LOAD_MAX: f64 = 0.5;
 pub fn load_warning() -> Option<Warning> {
     let busy = load();
     let text = format!("the machine was busy at the start: load average {busy:.2}");
-    (busy > LOAD_MAX).then_some(Warning { cell: None, text })
+    (busy > LOAD_MAX).then(|| Warning::of_lab(text))
 }
 
 /// Returns the current time, RFC 3339, to the millisecond.
 pub fn now() -> String {
     let now = jiff::Timestamp::now();
     now.round(jiff::Unit::Millisecond).unwrap_or(now).to_string()
+}
+
+/// Returns the document of a lab that starts now.
+pub(crate) fn document(lab: &str, title: &str) -> Document {
+    Document {
+        version: VERSION,
+        lab: lab.to_owned(),
+        title: title.to_owned(),
+        started: now(),
+        updated: now(),
+        machine: machine(),
+        ..Document::default()
+    }
 }
 
 /// Returns the value of a key in a file of lines.

@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use serde_json::Value;
+
 use super::process::peak_bytes;
 use crate::link::sys::wait_with_usage;
+use crate::report::Outcome;
 
 /// Interval of the observations.
 const LOOK: Duration = Duration::from_millis(50);
@@ -43,6 +46,20 @@ pub(crate) struct Measured {
     pub(crate) cpu: Duration,
     /// Peak resident memory of the process or of one of its children, sampled twenty times a second.
     pub(crate) peak_bytes: u64,
+}
+
+impl Measured {
+    /// Returns the outcome of a run with this limit. `reports`: whether the program printed the
+    /// result that a successful run must have.
+    pub(crate) fn outcome(&self, output: &Path, limit: Duration, reports: bool) -> Outcome {
+        match self.end {
+            End::Exited(status) if status.success() && reports => Outcome::Done,
+            End::Exited(status) => Outcome::Failed(format!("{status}: {}", last_words(output))),
+            End::TimedOut | End::Stopped => {
+                Outcome::TimedOut(format!("ended after {:.0} s", limit.as_secs_f64()))
+            }
+        }
+    }
 }
 
 /// Limits of a run.
@@ -131,6 +148,16 @@ pub(crate) fn last_words(output: &Path) -> String {
         }
     }
     "it printed nothing".to_owned()
+}
+
+/// Returns the last JSON line of a program's output that has this field.
+pub(crate) fn json_line(output: &Path, field: &str) -> Option<Value> {
+    let text = read(output);
+    let mut lines = text
+        .lines()
+        .rev()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.find(|line| line.get(field).is_some())
 }
 
 /// Returns what a program wrote, at most the last [`LOG_MAX`] bytes.

@@ -15,7 +15,6 @@
 pub(crate) mod cleanup;
 mod client;
 mod curves;
-mod ground;
 mod group;
 pub(crate) mod machine;
 pub(crate) mod measure;
@@ -26,6 +25,7 @@ pub(crate) mod process;
 mod proof;
 pub(crate) mod record;
 mod resume;
+mod scratch;
 pub(crate) mod server;
 mod settings;
 mod setup;
@@ -47,11 +47,11 @@ use crate::report::{CellKey, Document, FileError, Run};
 use crate::scenario::{NamedLink, Pair, Scenario, Server};
 use crate::work::Plan;
 pub use cleanup::abandon;
-use ground::Ground;
 pub use machine::{load_warning, machine as this_machine, now as timestamp};
 use pack::Packer;
 use plan::{Calibration, Group, Pace};
 use record::Recorder;
+use scratch::Scratch;
 use tools::Tools;
 
 /// Options of a run.
@@ -268,7 +268,7 @@ struct Lab<'a> {
     order: Vec<CellKey>,
     pace: Pace,
     tools: Tools,
-    ground: Ground,
+    scratch: Scratch,
     recorder: Recorder,
     begun: Instant,
     packer: Mutex<Packer>,
@@ -293,7 +293,7 @@ impl Lab<'_> {
         for (index, plan) in self.plans.iter().enumerate() {
             let wanted = self.pending().into_iter().any(|id| self.groups[id].work == index);
             if wanted {
-                let made = plan.write(&self.ground.source(plan), &|| self.is_stopping());
+                let made = plan.write(&self.scratch.source(plan), &|| self.is_stopping());
                 made.map_err(|source| match source.kind() {
                     std::io::ErrorKind::Interrupted => LabError::Interrupted,
                     _ => LabError::Io {

@@ -73,20 +73,12 @@ impl Used {
         // A client that ended before the first sample has no known memory.
         let known = |bytes: u64| (bytes > 0).then_some(bytes);
         Run {
-            started,
-            discarded: false,
-            outcome,
-            whole_seconds: measured.whole.as_secs_f64(),
-            transfer_seconds: None,
-            durable_seconds: None,
             client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
             server_cpu_seconds: Some(self.server_cpu.as_secs_f64()),
             client_memory_bytes: known(measured.peak_bytes),
             server_memory_bytes: known(self.server_memory_bytes),
             others_busy: Some((self.others * 1000.0).round() / 1000.0),
-            reads_p50_ms: None,
-            reads_max_ms: None,
-            reads_p99_ms: None,
+            ..Run::of(started, outcome, measured.whole.as_secs_f64())
         }
     }
 }

@@ -186,14 +186,14 @@ impl Group {
 
 /// Returns the key of a cell.
 pub(super) fn key(scenario: &Scenario, link: usize, work: Work, direction: Direction, pair: Pair) -> CellKey {
-    CellKey {
-        link: scenario.links[link].name.clone(),
-        work: work.name().to_owned(),
-        direction: direction.name().to_owned(),
-        client: pair.client.name().to_owned(),
-        server: pair.server.name().to_owned(),
-        variant: String::new(),
-    }
+    let (client, server) = (pair.client.name(), pair.server.name());
+    CellKey::new([
+        &scenario.links[link].name,
+        work.name(),
+        direction.name(),
+        client,
+        server,
+    ])
 }
 
 /// Returns the keys of all cells, in the order of the report.

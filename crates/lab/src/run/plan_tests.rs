@@ -143,7 +143,7 @@ fn limits_follow_the_line_or_the_window() {
 }
 
 #[test]
-fn who_begins_changes_with_the_round() {
+fn each_round_begins_with_another_item() {
     let (scenario, _) = tr3869();
     for round in 0..10 {
         let turned = turn(&scenario.pairs, round);

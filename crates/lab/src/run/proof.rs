@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::pack::Packer;
 use super::plan::{Group, target, windowed};
 use super::{Event, Lab, LabError, record, side_by_side};
-use crate::link::{Check, CheckPlan, Flow, Link, LinkSpec, check_until, floor_until};
+use crate::link::{self, Check, CheckPlan, Flow, Link, LinkSpec};
 use crate::report::{Cell, FloorTime, LOOPBACK, LinkProof};
 use crate::scenario::Direction;
 
@@ -124,7 +124,7 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
 fn prove(lab: &Lab<'_>, spec: &LinkSpec, plan: CheckPlan) -> Result<LinkProof, LabError> {
     let mut tries = 0;
     loop {
-        let found = check_until(spec, plan, &|| lab.is_stopping());
+        let found = link::check(spec, plan, &|| lab.is_stopping());
         if lab.is_stopping() {
             return Err(LabError::Interrupted);
         }
@@ -157,9 +157,8 @@ fn missing_floors(lab: &Lab<'_>) -> Vec<usize> {
         lab.pairs.iter().all(|pair| {
             let key = group.key(&lab.scenario, *pair);
             document
-                .cells
-                .iter()
-                .any(|cell| cell.key == key && cell.floor_seconds.is_some())
+                .cell(&key)
+                .is_some_and(|cell| cell.floor_seconds.is_some())
         })
     };
     let emulated = |id: &usize| !lab.link(&lab.groups[*id]).loopback;
@@ -216,9 +215,7 @@ fn make_cells(lab: &Lab<'_>, group: &Group, floor: Option<f64>) -> Result<(), La
                 payload_bytes: group.bytes,
                 files: group.files,
                 line_seconds: group.line.map(|line| line.as_secs_f64()),
-                floor_seconds: None,
-                target_seconds: None,
-                runs: Vec::new(),
+                ..Cell::default()
             };
             let cell = record::cell(document, &lab.order, new);
             cell.floor_seconds = floor.or(cell.floor_seconds);
@@ -245,7 +242,7 @@ fn best(lab: &Lab<'_>, group: &Group) -> Result<Option<(usize, f64)>, LabError> 
         }
         // A link each, so that no measurement profits from the one before.
         let link = Link::start(spec.clone())?;
-        let taken = floor_until(&link, group.bytes, connections, flow, &|| lab.is_stopping());
+        let taken = link::floor(&link, group.bytes, connections, flow, &|| lab.is_stopping());
         if lab.is_stopping() {
             return Ok(None);
         }

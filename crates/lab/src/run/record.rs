@@ -48,9 +48,7 @@ impl Recorder {
 
     /// Returns the runs of a cell so far.
     pub(super) fn runs(&self, key: &CellKey) -> Vec<Run> {
-        let document = self.read();
-        let cell = document.cells.iter().find(|cell| cell.key == *key);
-        cell.map(|cell| cell.runs.clone()).unwrap_or_default()
+        self.read().runs(key).to_vec()
     }
 
     /// Returns the document.
@@ -164,6 +162,7 @@ pub(super) fn difference(old: &Document, new: &Document) -> Option<String> {
     None
 }
 
+/// Returns the first setting that must not differ and does: the old and the new one.
 fn settings_differ<'a>(old: &'a [Setting], new: &'a [Setting]) -> Option<(&'a Setting, &'a Setting)> {
     let pair = |setting: &'a Setting| Some((old.iter().find(|known| known.name == setting.name)?, setting));
     new.iter()
@@ -178,25 +177,13 @@ mod tests {
     use crate::report::WorkSummary;
 
     fn key(client: &str) -> CellKey {
-        CellKey {
-            link: "l".to_owned(),
-            work: "w".to_owned(),
-            direction: "read".to_owned(),
-            client: client.to_owned(),
-            server: "smbd".to_owned(),
-            variant: String::new(),
-        }
+        CellKey::new(["l", "w", "read", client, "smbd"])
     }
 
     fn empty(client: &str) -> Cell {
         Cell {
             key: key(client),
-            payload_bytes: 1,
-            files: 1,
-            line_seconds: None,
-            floor_seconds: None,
-            target_seconds: None,
-            runs: Vec::new(),
+            ..Cell::default()
         }
     }
 
@@ -213,7 +200,7 @@ mod tests {
             .map(|cell| cell.key.client.as_str())
             .collect();
         assert_eq!(found, ["a", "b", "c"]);
-        assert_eq!(document.cells[0].payload_bytes, 3);
+        assert_eq!(document.cells[0].payload_bytes, 2);
     }
 
     #[test]
@@ -225,7 +212,7 @@ mod tests {
         let run = |others: f64, outcome: Outcome| Run {
             others_busy: Some(others),
             outcome,
-            ..Run::failed(String::new(), String::new())
+            ..Run::default()
         };
         for run in [
             run(0.1, Outcome::Done),
@@ -254,22 +241,11 @@ mod tests {
             lab: "x".to_owned(),
             ..Document::default()
         };
-        old.settings = ["runs", "budget"]
-            .map(|name| Setting {
-                name: name.to_owned(),
-                value: "3".to_owned(),
-            })
-            .to_vec();
+        old.settings = Setting::list([("runs", "3"), ("budget", "3")]);
         old.versions.insert("rclone".to_owned(), "1".to_owned());
         old.works.push(WorkSummary {
             name: "w".to_owned(),
-            title: String::new(),
-            files: 1,
-            folders: 0,
-            bytes: 10,
-            seed: 1,
-            scale: 1.0,
-            lz4_ratio: 1.0,
+            ..WorkSummary::default()
         });
         let differs = |change: &dyn Fn(&mut Document)| {
             let mut new = old.clone();

@@ -8,8 +8,8 @@ use super::setup::merged;
 use crate::report::{Cell, CellKey, Document, LinkSummary, Outcome};
 use crate::scenario::Scenario;
 
-/// Returns the old document without what does not fit the new one, which is empty. Tells `dropped`
-/// each part that is gone.
+/// Returns the old document without the parts that do not fit the new one, which is empty. Calls
+/// `dropped` for each part that is removed.
 pub(super) fn replaced(
     mut old: Document,
     new: Document,
@@ -73,14 +73,8 @@ fn drop_runs(old: &mut Document, scenario: &Scenario, chosen: &[CellKey]) {
             Outcome::TimedOut(_) => run.whole_seconds >= limit,
         });
     }
-    let is_kept = |cell: Option<&CellKey>| {
-        cell.is_none_or(|key| {
-            old.cells
-                .iter()
-                .any(|cell| cell.key == *key && !cell.runs.is_empty())
-        })
-    };
     let mut warnings = std::mem::take(&mut old.warnings);
+    let is_kept = |cell: Option<&CellKey>| cell.is_none_or(|key| !old.runs(key).is_empty());
     warnings.retain(|warning| is_kept(warning.cell.as_ref()) && !warning.text.contains(OUT_OF_BOUNDS));
     old.warnings = warnings;
 }
@@ -126,12 +120,8 @@ mod tests {
     fn document(scenario: &Scenario) -> Document {
         let cells = plan::keys(scenario).into_iter().map(|key| Cell {
             key,
-            payload_bytes: 1,
-            files: 1,
-            line_seconds: None,
-            floor_seconds: None,
-            target_seconds: None,
             runs: vec![Run::of(String::new(), Outcome::Done, 1.0)],
+            ..Cell::default()
         });
         let mut document = Document {
             cells: cells.collect(),
@@ -195,17 +185,10 @@ mod tests {
         let mut new = document(&scenario);
         new.works = vec![WorkSummary {
             name: "more".to_owned(),
-            title: String::new(),
-            files: 1,
-            folders: 0,
-            bytes: 1,
-            seed: 1,
-            scale: 1.0,
-            lz4_ratio: 1.0,
+            ..WorkSummary::default()
         }];
         let kept = replaced(document(&scenario), new, &scenario, Resume::Replace, &|_| {});
         assert_eq!(kept.works[0].name, "more");
-        let key: &CellKey = &kept.cells[0].key;
-        assert_eq!(key.work, "file100mb");
+        assert_eq!(kept.cells[0].key.work, "file100mb");
     }
 }

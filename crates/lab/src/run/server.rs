@@ -25,7 +25,7 @@ pub(crate) const TARGET: &str = "target";
 
 /// The way between client and server.
 #[derive(Debug)]
-pub(crate) enum Way {
+pub(crate) enum Route {
     /// Two network namespaces with emulated packets between them.
     Packets(Box<Link>),
     /// A relay on the loopback for each server.
@@ -34,7 +34,7 @@ pub(crate) enum Way {
     Loopback,
 }
 
-impl Way {
+impl Route {
     /// Sets up an emulated link, or relays for it. The link is cut only during runs; see
     /// [`Self::begin_run`].
     ///
@@ -94,7 +94,7 @@ impl Way {
 
 /// What a server offers, and where it keeps its own files.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Exports<'a> {
     /// Folder of the share [`SOURCE`], read-only.
     pub(crate) source: &'a Path,
     /// Folder of the share [`TARGET`].
@@ -127,22 +127,27 @@ impl Served {
     ///
     /// # Errors
     /// The server does not start; the text is the reason.
-    pub(crate) fn start(server: Server, tools: &Tools, way: &Way, place: Place<'_>) -> Result<Self, String> {
+    pub(crate) fn start(
+        server: Server,
+        tools: &Tools,
+        route: &Route,
+        exports: Exports<'_>,
+    ) -> Result<Self, String> {
         let failed = |error: PeerError| error.to_string();
-        std::fs::create_dir_all(place.scratch).map_err(|error| format!("does not start: {error}"))?;
+        std::fs::create_dir_all(exports.scratch).map_err(|error| format!("does not start: {error}"))?;
         let instance = match server {
             Server::Ropeway | Server::SmbServer => Instance::Serve(
-                serve(tools.path(server.name()), way, place)
+                serve(tools.path(server.name()), route, exports)
                     .start()
                     .map_err(failed)?,
             ),
-            Server::Smbd => Instance::Smbd(Box::new(smbd(way, place).map_err(failed)?)),
+            Server::Smbd => Instance::Smbd(Box::new(smbd(route, exports).map_err(failed)?)),
             Server::Rsyncd => {
                 let mut builder = Rsyncd::builder()
-                    .read_only_module(SOURCE, place.source)
-                    .module(TARGET, place.target)
-                    .below(place.scratch);
-                if let Some((namespace, address)) = way.far() {
+                    .read_only_module(SOURCE, exports.source)
+                    .module(TARGET, exports.target)
+                    .below(exports.scratch);
+                if let Some((namespace, address)) = route.far() {
                     builder = builder.in_namespace(&namespace, address);
                 }
                 Instance::Rsyncd(builder.start().map_err(failed)?)
@@ -153,9 +158,9 @@ impl Served {
             Instance::Smbd(server) => server.address(),
             Instance::Rsyncd(server) => server.address(),
         };
-        let relay = match way {
-            Way::Relay(spec) => Some(Relay::start(0, own.port(), spec).map_err(|error| error.to_string())?),
-            Way::Packets(_) | Way::Loopback => None,
+        let relay = match route {
+            Route::Relay(spec) => Some(Relay::start(0, own.port(), spec).map_err(|error| error.to_string())?),
+            Route::Packets(_) | Route::Loopback => None,
         };
         Ok(Self {
             instance,
@@ -198,37 +203,37 @@ impl Served {
     }
 }
 
-fn serve(program: PathBuf, way: &Way, place: Place<'_>) -> RopewayServeBuilder {
+fn serve(program: PathBuf, route: &Route, exports: Exports<'_>) -> RopewayServeBuilder {
     let builder = RopewayServe::builder(&program)
         .user(USER, PASSWORD)
-        .read_only_share(SOURCE, place.source)
-        .share(TARGET, place.target)
-        .below(place.scratch);
-    let builder = match place.protection {
+        .read_only_share(SOURCE, exports.source)
+        .share(TARGET, exports.target)
+        .below(exports.scratch);
+    let builder = match exports.protection {
         None => builder,
         Some(Protection::Signed) => builder.flags(&["--sign", "required", "--encrypt", "off"]),
         Some(Protection::Sealed) => builder.flags(&["--encrypt", "required"]),
     };
-    match way.far() {
+    match route.far() {
         Some((namespace, address)) => builder.in_namespace(&namespace, address),
         None => builder,
     }
 }
 
-fn smbd(way: &Way, place: Place<'_>) -> Result<Smbd, PeerError> {
+fn smbd(route: &Route, exports: Exports<'_>) -> Result<Smbd, PeerError> {
     let builder = Smbd::builder()
         .durable_handles(false)
         .log_level(0)
         .user(USER, PASSWORD)
-        .share(Share::new(SOURCE, place.source).read_only())
-        .share(Share::new(TARGET, place.target))
-        .below(place.scratch);
-    let builder = match place.protection {
+        .share(Share::new(SOURCE, exports.source).read_only())
+        .share(Share::new(TARGET, exports.target))
+        .below(exports.scratch);
+    let builder = match exports.protection {
         None => builder,
         Some(Protection::Signed) => builder.signing(Signing::Mandatory).encryption(Encryption::Off),
         Some(Protection::Sealed) => builder.encryption(Encryption::Required),
     };
-    match way.far() {
+    match route.far() {
         Some((namespace, address)) => builder.in_namespace(&namespace, address).start(),
         None => builder.start(),
     }

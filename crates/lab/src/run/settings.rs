@@ -1,4 +1,4 @@
-//! The method in words, as every report states it.
+//! The method of measurement, as every report states it.
 
 use crate::report::Setting;
 use crate::scenario::Scenario;
@@ -86,14 +86,7 @@ pub(super) fn settings(scenario: &Scenario, in_memory: bool, relay: bool) -> Vec
     ];
     let cuts = is_cut.then(|| ("cuts", cuts.to_owned()));
     let rules = RULES.map(|(name, value)| (name, value.to_owned()));
-    own.into_iter()
-        .chain(cuts)
-        .chain(rules)
-        .map(|(name, value)| Setting {
-            name: name.to_owned(),
-            value,
-        })
-        .collect()
+    Setting::list(own.into_iter().chain(cuts).chain(rules))
 }
 
 #[cfg(test)]
@@ -102,15 +95,15 @@ mod tests {
 
     #[test]
     fn cuts_are_explained_where_there_are_any() {
-        let told = |scenario: &Scenario| {
+        let cuts = |scenario: &Scenario| {
             let settings = settings(scenario, true, false);
             settings.into_iter().find(|setting| setting.name == "cuts")
         };
         let cut = "name = \"x\"\ntitle = \"x\"\nworks = [\"small3000\"]\npairs = [\"ropeway:smbd\"]\n\
                    [[link]]\nname = \"x\"\nrtt = \"1ms\"\nrate = \"1mbit\"\ncuts = [{ at = \"1s\" }]\n";
         let mut scenario = Scenario::parse("x.toml", cut).unwrap();
-        assert!(told(&scenario).is_some_and(|setting| setting.value.contains("no target")));
+        assert!(cuts(&scenario).is_some_and(|setting| setting.value.contains("no target")));
         scenario.links[0].spec.cuts.clear();
-        assert_eq!(told(&scenario), None);
+        assert_eq!(cuts(&scenario), None);
     }
 }

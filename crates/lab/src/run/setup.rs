@@ -7,17 +7,17 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::ground::Ground;
-use super::machine::{load_warning, machine, now};
+use super::machine::{document, load_warning};
 use super::pack::Packer;
 use super::plan::{self, Calibration, Pace};
 use super::record::{self, Recorder};
+use super::scratch::Scratch;
 use super::settings::settings;
 use super::tools::Tools;
 use super::{Event, Lab, LabError, Observer, Options, Resume, resume};
 use crate::link::{LinkSpec, describe};
 use crate::published;
-use crate::report::{Document, FILE, LinkCut, LinkSummary, VERSION, load as load_document};
+use crate::report::{Document, FILE, LinkCut, LinkSummary, load as load_document};
 use crate::scenario::{NamedLink, Protection, Scenario};
 use crate::work::Plan;
 
@@ -41,9 +41,14 @@ pub(super) fn lab<'a>(
         .iter()
         .map(|work| work.plan(scenario.seed, scenario.scale_of(*work)))
         .collect();
-    let ground = Ground::new(&plans)?;
+    let scratch = Scratch::new(&plans)?;
     let smb_server = options.smb_server.as_deref();
-    let tools = Tools::find(&scenario.pairs, &options.program, smb_server, &ground.at("tools"));
+    let tools = Tools::find(
+        &scenario.pairs,
+        &options.program,
+        smb_server,
+        &scratch.at("tools"),
+    );
     let pairs = tools.available(&scenario.pairs);
     if pairs.is_empty() {
         return Err(no_pairs(&tools));
@@ -53,12 +58,12 @@ pub(super) fn lab<'a>(
         source,
     })?;
     let path = options.out.join(FILE);
-    let new = begun(&scenario, &plans, &tools, &ground, options.relay);
+    let new = begun(&scenario, &plans, &tools, &scratch, options.relay);
     let old = path.exists().then(|| load_document(&path)).transpose()?;
     let others_open = old
         .as_ref()
         .is_some_and(|old| !old.complete && is_more(old, &scenario));
-    let document = match old {
+    let kept = match old {
         Some(old) if options.resume == Resume::Strict => continued(old, new, &path)?,
         Some(old) => resume::replaced(old, new, &scenario, options.resume, &|what| {
             observer.observe(&Event::Dropped { what });
@@ -76,8 +81,8 @@ pub(super) fn lab<'a>(
         others_open,
         order: plan::keys(&scenario),
         pace: Pace::of(&scenario),
-        packer: Mutex::new(Packer::new(units, rate_max, ground.room_bytes)),
-        recorder: Recorder::new(document, path),
+        packer: Mutex::new(Packer::new(units, rate_max, scratch.room_bytes)),
+        recorder: Recorder::new(kept, path),
         begun: Instant::now(),
         calibration: Mutex::new(Calibration::default()),
         logins: Mutex::new(BTreeMap::new()),
@@ -91,7 +96,7 @@ pub(super) fn lab<'a>(
         groups,
         pairs,
         tools,
-        ground,
+        scratch,
     };
     if options.plan_only {
         return Ok(lab);
@@ -175,7 +180,7 @@ pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
     Ok(())
 }
 
-fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, ground: &Ground, relay: bool) -> Document {
+fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, scratch: &Scratch, relay: bool) -> Document {
     let mut scales = scenario.works.iter().map(|work| scenario.scale_of(*work));
     let whole = scales.all(|scale| (scale - 1.0).abs() < f64::EPSILON);
     let is_there = |link: &str, work: &str| {
@@ -188,21 +193,15 @@ fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, ground: &Ground, re
         Vec::new()
     };
     Document {
-        version: VERSION,
-        lab: scenario.name.clone(),
-        title: scenario.title.clone(),
-        started: now(),
-        updated: now(),
-        machine: machine(),
         versions: tools.versions.clone(),
-        settings: settings(scenario, ground.in_memory, relay),
+        settings: settings(scenario, scratch.in_memory, relay),
         works: plans.iter().map(Plan::summary).collect(),
         links: scenario
             .links
             .iter()
             .map(|link| match link.loopback {
                 true => loopback(link),
-                false => summary(&link.name, &link.spec, relay),
+                false => LinkSummary::emulated(&link.name, &link.spec, relay),
             })
             .collect(),
         published: published
@@ -210,7 +209,7 @@ fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, ground: &Ground, re
             .filter(|row| is_there(&row.link, &row.work))
             .collect(),
         skipped: tools.missing.clone(),
-        ..Document::default()
+        ..document(&scenario.name, &scenario.title)
     }
 }
 
@@ -223,31 +222,34 @@ fn loopback(link: &NamedLink) -> LinkSummary {
     )
 }
 
-fn summary(name: &str, spec: &LinkSpec, relay: bool) -> LinkSummary {
-    let congestion = match &spec.tcp.congestion {
-        _ if relay => "that of the loopback, which loses nothing".to_owned(),
-        Some(congestion) => congestion.name().to_owned(),
-        None => "the system's own".to_owned(),
-    };
-    let [up_delay, down_delay] = spec.delays().map(|delay| delay.as_secs_f64() * 1e3);
-    let has_two = spec.up_delay.is_some();
-    let cuts = spec.cuts.iter().map(|cut| LinkCut {
-        at_seconds: cut.at.as_secs_f64(),
-        seconds: (!cut.is_for_ever()).then_some(cut.length.as_secs_f64()),
-    });
-    LinkSummary {
-        name: name.to_owned(),
-        kind: if relay { "relay" } else { "packets" }.to_owned(),
-        rtt_ms: spec.rtt.as_secs_f64() * 1e3,
-        up_delay_ms: has_two.then_some(up_delay),
-        down_delay_ms: has_two.then_some(down_delay),
-        up_bps: spec.up.map(|rate| rate.0),
-        down_bps: spec.down.map(|rate| rate.0),
-        loss: spec.loss,
-        cuts: cuts.collect(),
-        described: describe(spec, &congestion),
-        congestion,
-        proof: None,
+impl LinkSummary {
+    /// Returns the summary of an emulated link, or of the relay that replaces it.
+    pub(crate) fn emulated(name: &str, spec: &LinkSpec, relay: bool) -> Self {
+        let congestion = match &spec.tcp.congestion {
+            _ if relay => "that of the loopback, which loses nothing".to_owned(),
+            Some(congestion) => congestion.name().to_owned(),
+            None => "the system's own".to_owned(),
+        };
+        let [up_delay, down_delay] = spec.delays().map(|delay| delay.as_secs_f64() * 1e3);
+        let has_two = spec.up_delay.is_some();
+        let cuts = spec.cuts.iter().map(|cut| LinkCut {
+            at_seconds: cut.at.as_secs_f64(),
+            seconds: (!cut.is_for_ever()).then_some(cut.length.as_secs_f64()),
+        });
+        Self {
+            name: name.to_owned(),
+            kind: if relay { "relay" } else { "packets" }.to_owned(),
+            rtt_ms: spec.rtt.as_secs_f64() * 1e3,
+            up_delay_ms: has_two.then_some(up_delay),
+            down_delay_ms: has_two.then_some(down_delay),
+            up_bps: spec.up.map(|rate| rate.0),
+            down_bps: spec.down.map(|rate| rate.0),
+            loss: spec.loss,
+            cuts: cuts.collect(),
+            described: describe(spec, &congestion),
+            congestion,
+            proof: None,
+        }
     }
 }
 

@@ -127,16 +127,8 @@ fn version(path: &Path, scratch: &Path) -> Option<String> {
 
 /// Returns a hash of a program, since its version changes more rarely than the program.
 fn build(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
-    // FNV-1a over words of eight bytes: it tells builds apart and resists no attack.
-    let hash = bytes.chunks(8).fold(0xCBF2_9CE4_8422_2325_u64, |hash, chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        (hash ^ u64::from_le_bytes(word))
-            .wrapping_mul(0x0100_0000_01B3)
-            .rotate_left(23)
-    });
-    format!("{:08x}", hash >> 32)
+    let hash = blake3::hash(&fs::read(path).unwrap_or_default());
+    hash.to_hex()[..8].to_owned()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Visitor};
 use toml::Spanned;
 
-use super::words::{self, Direction, Pair, Protection};
+use super::values::{self, Direction, Pair, Protection};
 use super::{CELLS_MAX, NamedLink, ONCE_ABOVE, Scenario, ScenarioError};
 use crate::link::{Congestion, Cut, LinkSpec, Rate, TcpSpec, parse_loss, parse_time, round_trip};
 use crate::work::{SEED, Work};
@@ -133,13 +133,13 @@ macro_rules! from_text {
     };
 }
 
-from_text!(Name, String, words::name);
+from_text!(Name, String, values::name);
 from_text!(Title, String, |text| match text.len() {
     1..=200 if !text.contains(char::is_control) => Ok(text.to_owned()),
     _ => Err("a title has one line of 1 to 200 bytes".to_owned()),
 });
 from_text!(Time, Duration, parse_time);
-from_text!(Budget, Duration, |text| words::budget(parse_time(text)?));
+from_text!(Budget, Duration, |text| values::budget(parse_time(text)?));
 from_text!(Loss, f64, parse_loss);
 from_text!(Size, u64, |text| ropeway_plan::filter::parse_size(text)
     .map_err(|error| error.to_string()));
@@ -157,7 +157,7 @@ struct Runs(u32);
 impl<'de> Deserialize<'de> for Runs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let runs = u32::deserialize(deserializer)?;
-        words::runs(runs).map(Self).map_err(D::Error::custom)
+        values::runs(runs).map(Self).map_err(D::Error::custom)
     }
 }
 
@@ -166,7 +166,7 @@ struct Scale(f64);
 impl<'de> Deserialize<'de> for Scale {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let scale = f64::deserialize(deserializer)?;
-        words::scale(scale).map(Self).map_err(D::Error::custom)
+        values::scale(scale).map(Self).map_err(D::Error::custom)
     }
 }
 

@@ -4,12 +4,12 @@
 //! checked when it is read; an error names the line.
 
 mod file;
-mod words;
+mod values;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use words::{Client, Direction, Pair, Protection, Server};
+pub use values::{Client, Direction, Pair, Protection, Server};
 
 use crate::link::{LinkSpec, Rate};
 use crate::work::Work;
@@ -175,14 +175,15 @@ impl Scenario {
     /// A change is out of bounds, or leaves nothing to measure.
     pub fn with(mut self, changes: &Changes) -> Result<Self, ScenarioError> {
         if let Some(scale) = changes.scale {
-            self.scale = words::scale(scale).map_err(|message| ScenarioError::of_flag("--scale", message))?;
+            self.scale =
+                values::scale(scale).map_err(|message| ScenarioError::of_flag("--scale", message))?;
         }
         if let Some(runs) = changes.runs {
-            self.runs = words::runs(runs).map_err(|message| ScenarioError::of_flag("--runs", message))?;
+            self.runs = values::runs(runs).map_err(|message| ScenarioError::of_flag("--runs", message))?;
         }
         if let Some(budget) = changes.budget {
             self.budget =
-                words::budget(budget).map_err(|message| ScenarioError::of_flag("--budget", message))?;
+                values::budget(budget).map_err(|message| ScenarioError::of_flag("--budget", message))?;
         }
         self.side_by_side = changes.side_by_side.unwrap_or(self.side_by_side);
         let has = |pair: &&Pair| {

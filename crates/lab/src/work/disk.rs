@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use walkdir::WalkDir;
+
 use super::content::Writer;
 use super::{Entry, Plan};
 
@@ -122,20 +124,13 @@ fn same(
     Ok(Ok(()))
 }
 
-/// Counts the files below a folder, up to `most`.
+/// Counts the files below a folder, up to one more than `most`.
 fn count(root: &Path, most: u64) -> io::Result<u64> {
-    let (mut waiting, mut found) = (vec![root.to_path_buf()], 0);
-    while let Some(folder) = waiting.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                waiting.push(entry.path());
-            } else {
-                found += 1;
-            }
-            if found > most {
-                return Ok(found);
-            }
+    let mut found = 0;
+    for entry in WalkDir::new(root) {
+        found += u64::from(!entry?.file_type().is_dir());
+        if found > most {
+            break;
         }
     }
     Ok(found)

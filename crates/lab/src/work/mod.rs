@@ -6,10 +6,9 @@
 mod content;
 mod disk;
 
-use serde::Serialize;
-
 pub use content::Content;
 
+use crate::named::named;
 use crate::random::SplitMix64;
 use crate::report::WorkSummary;
 
@@ -18,31 +17,32 @@ pub const SEED: u64 = 0x0DD5_EED5;
 /// Bytes of [`Work::Folder4350mb`], as published.
 const FOLDER_BYTES: u64 = 4_680_843_264;
 
-/// A set of files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Work {
-    /// One spreadsheet-like file of 100 MB.
-    File100mb,
-    /// 1 GB in 300 office-like files of 50 KB to 5 MB, 14 folders.
-    Dirset1gb,
-    /// One file of 2.5 GB.
-    File2500mb,
-    /// 2.5 GB in 300 files of music.
-    Mp3set,
-    /// 4,680,843,264 bytes in 38 files of 10 KB to 1 GB.
-    Folder4350mb,
-    /// 3,000 files of 1 to 64 KB.
-    Small3000,
-    /// One file of 1 GiB.
-    File1gib,
-    /// A folder of 100,000 empty files, which is listed and not copied.
-    List100k,
-    /// 100,000 files of 1 to 16 KiB in 100 folders.
-    Small100k,
-    /// One file of 4 GiB.
-    File4gib,
-    /// 3,000 files of 1 KiB to 48 MiB, as in home folders: most files small, most bytes in few.
-    Mixed3000,
+named! {
+    /// A set of files.
+    pub enum Work: "work" {
+        /// One spreadsheet-like file of 100 MB.
+        File100mb = "file100mb",
+        /// 1 GB in 300 office-like files of 50 KB to 5 MB, 14 folders.
+        Dirset1gb = "dirset1gb",
+        /// One file of 2.5 GB.
+        File2500mb = "file2500mb",
+        /// 2.5 GB in 300 files of music.
+        Mp3set = "mp3set",
+        /// 4,680,843,264 bytes in 38 files of 10 KB to 1 GB.
+        Folder4350mb = "folder4350mb",
+        /// 3,000 files of 1 to 64 KB.
+        Small3000 = "small3000",
+        /// One file of 1 GiB.
+        File1gib = "file1gib",
+        /// A folder of 100,000 empty files, which is listed and not copied.
+        List100k = "list100k",
+        /// 100,000 files of 1 to 16 KiB in 100 folders.
+        Small100k = "small100k",
+        /// One file of 4 GiB.
+        File4gib = "file4gib",
+        /// 3,000 files of 1 KiB to 48 MiB, as in home folders: most files small, most bytes in few.
+        Mixed3000 = "mixed3000",
+    }
 }
 
 /// One file of a plan.
@@ -72,38 +72,6 @@ pub struct Plan {
 }
 
 impl Work {
-    /// All.
-    pub const ALL: [Self; 11] = [
-        Self::File100mb,
-        Self::Dirset1gb,
-        Self::File2500mb,
-        Self::Mp3set,
-        Self::Folder4350mb,
-        Self::Small3000,
-        Self::File1gib,
-        Self::List100k,
-        Self::Small100k,
-        Self::File4gib,
-        Self::Mixed3000,
-    ];
-
-    /// Name in scenarios and cells.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::File100mb => "file100mb",
-            Self::Dirset1gb => "dirset1gb",
-            Self::File2500mb => "file2500mb",
-            Self::Mp3set => "mp3set",
-            Self::Folder4350mb => "folder4350mb",
-            Self::Small3000 => "small3000",
-            Self::File1gib => "file1gib",
-            Self::List100k => "list100k",
-            Self::Small100k => "small100k",
-            Self::File4gib => "file4gib",
-            Self::Mixed3000 => "mixed3000",
-        }
-    }
-
     /// One line for people.
     pub fn title(self) -> &'static str {
         match self {
@@ -124,11 +92,6 @@ impl Work {
     /// Whether the work is listed, not copied.
     pub fn is_listing(self) -> bool {
         self == Self::List100k
-    }
-
-    /// Returns the work of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|work| work.name() == name)
     }
 
     /// Returns the plan. The scale multiplies the bytes of single files and of the folder, and the
@@ -433,11 +396,11 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_set_and_another_another() {
         for work in Work::ALL {
-            assert_eq!(Work::named(work.name()), Some(work));
+            assert_eq!(work.name().parse(), Ok(work));
             assert_eq!(work.plan(7, 0.01), work.plan(7, 0.01));
             assert_ne!(work.plan(7, 0.01).entries, work.plan(8, 0.01).entries);
         }
-        assert_eq!(Work::named("File100MB"), None);
+        assert!("File100MB".parse::<Work>().is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!  LocalStore ─┬─ open ─────── root: openat2 beneath the root; follows links that stay inside
 //!              ├─ names: remove, rename, link
 //!              ├─ resolve ──── index: names without regard to case, kept current by inotify
-//!              ├─ outside ──── changes of watched nodes by other programs, by fanotify
+//!              ├─ external_changes ── changes of watched nodes by other programs, by fanotify
 //!              └─ LocalNode ┬─ descriptors: a bounded number of them for any number of nodes
 //!                           ├─ content: reading, writing, holes, copies
 //!                           ├─ locks: byte-range locks that other programs see
@@ -21,12 +21,12 @@ mod content;
 mod descriptors;
 mod entries;
 mod exact;
+mod external_changes;
 mod index;
 mod locks;
 mod names;
 mod node;
 mod open;
-mod outside;
 mod resolve;
 mod root;
 mod stream;
@@ -47,9 +47,9 @@ use rustix::fs::syncfs;
 
 use self::change_times::ChangeTimes;
 use self::descriptors::Descriptors;
+use self::external_changes::{WatchBounds, Watcher};
 use self::index::{Bounds, Indexes};
 use self::node::LocalNode;
-use self::outside::{WatchBounds, Watcher};
 use self::root::{StoreRoot, failed};
 use self::stream::OpenStreams;
 use crate::beneath::fault;

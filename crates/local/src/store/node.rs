@@ -15,8 +15,8 @@ use rustix::io::Errno;
 
 use super::descriptors::Handle;
 use super::entries::LocalEntries;
+use super::external_changes::Watched;
 use super::open::MASK;
-use super::outside::Watched;
 use super::root::failed;
 use super::xattrs::{self, Target, node_stat};
 use super::{Core, content, locks, stream};

@@ -6,14 +6,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use super::conf::WORKGROUP;
 use crate::PeerError;
 use crate::procfs::in_user_namespace;
-use crate::session::{is_root, require};
+use crate::session::{self, is_root, require};
 
 /// Accounts of services in Debian and most other systems. Their passwords here are the instance's.
 const UNIX_ACCOUNTS: [&str; 13] = [
@@ -149,11 +148,7 @@ fn pdbedit(configuration: &Path, arguments: &[&str], input: &str) -> Result<(), 
 fn feed(tool: &str, configuration: &Path, arguments: &[&str], input: &str) -> Result<(), PeerError> {
     let mut command = Command::new(require(tool, "samba-common-bin")?);
     command.arg("-s").arg(configuration).args(arguments);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let output = run(command, input).map_err(|error| PeerError::failed(tool, error))?;
+    let output = session::feed(&mut command, input).map_err(|error| PeerError::failed(tool, error))?;
     if output.status.success() {
         return Ok(());
     }
@@ -162,15 +157,6 @@ fn feed(tool: &str, configuration: &Path, arguments: &[&str], input: &str) -> Re
         format_args!("{tool} {}", arguments.join(" ")),
         String::from_utf8_lossy(&said).trim(),
     ))
-}
-
-fn run(mut command: Command, input: &str) -> std::io::Result<Output> {
-    let mut child = command.spawn()?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A tool that fails early does not read its input.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    child.wait_with_output()
 }
 
 #[cfg(test)]

@@ -6,16 +6,18 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::Smbd;
 use super::accounts::{self, Account, Login};
 use super::conf::{self, Dialect, Encryption, Signing};
 use super::share::Share;
-use super::{Smbd, write};
+use crate::error::write;
 use crate::port::PortLock;
 use crate::session::{is_root, require};
 use crate::{Kdc, PeerError};
 
 /// Settings of a private smbd; see [`Smbd::builder`].
 #[derive(Clone, Debug)]
+#[must_use = "it changes nothing by itself"]
 pub struct SmbdBuilder {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) port: Option<u16>,
@@ -58,62 +60,53 @@ impl SmbdBuilder {
     }
 
     /// Sets the lowest and highest dialect.
-    #[must_use]
     pub fn dialects(mut self, dialects: RangeInclusive<Dialect>) -> Self {
         self.dialects = dialects;
         self
     }
 
     /// Sets `server signing`.
-    #[must_use]
     pub fn signing(mut self, signing: Signing) -> Self {
         self.signing = signing;
         self
     }
 
     /// Sets `server smb encrypt`.
-    #[must_use]
     pub fn encryption(mut self, encryption: Encryption) -> Self {
         self.encryption = encryption;
         self
     }
 
     /// Sets the ciphers in the server's order, by samba's names (`AES-128-GCM`, …).
-    #[must_use]
     pub fn ciphers(self, names: &[&str]) -> Self {
         self.option("server smb3 encryption algorithms", &names.join(" "))
     }
 
     /// Sets the signing algorithms in the server's order, by samba's names (`AES-128-GMAC`,
     /// `AES-128-CMAC`, `HMAC-SHA256`).
-    #[must_use]
     pub fn signing_algorithms(self, names: &[&str]) -> Self {
         self.option("server smb3 signing algorithms", &names.join(" "))
     }
 
     /// Sets `server multi channel support` (on by default, as in samba).
-    #[must_use]
     pub fn multichannel(mut self, offered: bool) -> Self {
         self.multichannel = offered;
         self
     }
 
     /// Sets whether durable handles are granted (on by default; samba's own settings keep them off).
-    #[must_use]
     pub fn durable_handles(mut self, granted: bool) -> Self {
         self.durable_handles = granted;
         self
     }
 
     /// Sets whether names are case-sensitive (off by default).
-    #[must_use]
     pub fn case_sensitive(mut self, sensitive: bool) -> Self {
         self.case_sensitive = sensitive;
         self
     }
 
     /// Sets the largest READ, WRITE and other payload, in bytes.
-    #[must_use]
     pub fn sizes_max(self, read: u32, write: u32, transact: u32) -> Self {
         self.option("smb2 max read", &read.to_string())
             .option("smb2 max write", &write.to_string())
@@ -121,54 +114,46 @@ impl SmbdBuilder {
     }
 
     /// Sets the credit limit of a connection.
-    #[must_use]
     pub fn credits_max(self, credits: u16) -> Self {
         self.option("smb2 max credits", &credits.to_string())
     }
 
     /// Adds a user. The first acts as the account that smbd runs as; without root it is the only one.
-    #[must_use]
     pub fn user(self, name: &str, password: &str) -> Self {
         self.user_with(name, password, Account::Good)
     }
 
     /// Adds a user whose account is in a given state.
-    #[must_use]
     pub fn user_with(mut self, name: &str, password: &str, account: Account) -> Self {
         self.logins.push(Login::new(name, password, account));
         self
     }
 
     /// Maps unknown users to guests.
-    #[must_use]
     pub fn guest(mut self) -> Self {
         self.guest = true;
         self
     }
 
     /// Adds a share.
-    #[must_use]
     pub fn share(mut self, share: Share) -> Self {
         self.shares.push(share);
         self
     }
 
     /// Also listens on ::1.
-    #[must_use]
     pub fn ipv6(mut self) -> Self {
         self.addresses.push(Ipv6Addr::LOCALHOST.into());
         self
     }
 
     /// Sets the port instead of reserving a free one. The caller makes sure that it is free.
-    #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
     /// Runs in another network namespace and listens at an address there (needs root).
-    #[must_use]
     pub fn in_namespace(mut self, namespace: &Path, address: IpAddr) -> Self {
         self.namespace = Some(namespace.to_owned());
         self.addresses = vec![address];
@@ -177,14 +162,12 @@ impl SmbdBuilder {
 
     /// Sets the parent of the instance's own folder; the system's folder for temporary files by
     /// default. The path must be short, since sockets lie below it.
-    #[must_use]
     pub fn below(mut self, parent: &Path) -> Self {
         self.parent = Some(parent.to_owned());
         self
     }
 
     /// Sets `log level`, 1 by default.
-    #[must_use]
     pub fn log_level(mut self, level: u8) -> Self {
         self.log_level = level;
         self
@@ -192,7 +175,6 @@ impl SmbdBuilder {
 
     /// Accepts tickets of a realm, as logins of the users with the same names. Without an Active
     /// Directory, samba maps a ticket without authorization data to a local account.
-    #[must_use]
     pub fn kerberos(mut self, kdc: &Kdc) -> Self {
         self.environment = kdc.environment();
         let keytab = format!("FILE:{}", kdc.keytab().display());
@@ -203,7 +185,6 @@ impl SmbdBuilder {
     }
 
     /// Adds a line to the global section.
-    #[must_use]
     pub fn option(mut self, key: &str, value: &str) -> Self {
         self.options.push((key.to_owned(), value.to_owned()));
         self

@@ -32,7 +32,6 @@ impl Dialect {
     ];
 
     /// Name in `smb.conf`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Smb202 => "SMB2_02",

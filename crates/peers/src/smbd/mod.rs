@@ -18,6 +18,8 @@ pub use conf::{Dialect, Encryption, Signing};
 pub use share::Share;
 
 use crate::PeerError;
+use crate::client::{call_smbclient, credentials};
+use crate::error::write;
 use crate::port::PortLock;
 use crate::procfs::unprivileged;
 use crate::rsyncd::log;
@@ -43,39 +45,33 @@ pub struct Smbd {
 impl Smbd {
     /// Returns the settings of an smbd on 127.0.0.1 with a free port, all dialects, samba's
     /// defaults, no users and no shares.
-    #[must_use]
     pub fn builder() -> SmbdBuilder {
         SmbdBuilder::new()
     }
 
     /// Address and port at which it listens; the first address if there are several.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Port at which it listens.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
     /// Returns `smb://USER@ADDRESS:PORT/PLACE` with the first user, or without one if there is none.
-    #[must_use]
     pub fn url(&self, place: &str) -> String {
         let user = self.logins.first().map(|login| login.user.as_str());
         self.url_as(user, place)
     }
 
     /// Returns [`Self::url`] with a given user, or without one.
-    #[must_use]
     pub fn url_as(&self, user: Option<&str>, place: &str) -> String {
         let user = user.map(|user| format!("{user}@")).unwrap_or_default();
         format!("smb://{user}{}/{place}", self.address)
     }
 
     /// The users, in the order in which they were added.
-    #[must_use]
     pub fn logins(&self) -> &[Login] {
         &self.logins
     }
@@ -84,50 +80,42 @@ impl Smbd {
     ///
     /// # Panics
     /// There is no such share.
-    #[must_use]
     pub fn place(&self, share: &str) -> &Path {
         let found = self.shares.iter().find(|found| found.name == share);
         &found.unwrap_or_else(|| panic!("there is no share {share}")).path
     }
 
     /// The instance's own folder. Shares lie elsewhere.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// Path of `smb.conf`.
-    #[must_use]
     pub fn configuration(&self) -> PathBuf {
         self.folder.path().join("smb.conf")
     }
 
     /// Everything it has logged so far.
-    #[must_use]
     pub fn log(&self) -> String {
         log(self.folder.path())
     }
 
     /// Ids of all processes that run.
-    #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.session.as_ref().map(Session::pids).unwrap_or_default()
     }
 
     /// Number of connected clients: a process each. Channels of one session share a process.
-    #[must_use]
     pub fn connections(&self) -> usize {
         self.pids().len().saturating_sub(self.keepers().len())
     }
 
     /// User and system time since the last start, of all processes, also those that ended.
-    #[must_use]
     pub fn cpu(&self) -> Duration {
         self.session.as_ref().map(Session::cpu).unwrap_or_default()
     }
 
     /// Memory of all processes now, in bytes; shared pages count once.
-    #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.session.as_ref().map_or(0, Session::memory_bytes)
     }
@@ -266,10 +254,8 @@ impl Smbd {
     pub fn credentials(&self) -> std::io::Result<PathBuf> {
         let path = self.folder.path().join("private/credentials");
         let login = self.logins.first();
-        let text = login.map_or_else(String::new, |login| {
-            format!("username={}\npassword={}\n", login.user, login.password)
-        });
-        write_secret(&path, &text)?;
+        let text = login.map(|login| credentials(&login.user, &login.password));
+        write_secret(&path, &text.unwrap_or_default())?;
         Ok(path)
     }
 
@@ -280,22 +266,12 @@ impl Smbd {
     /// smbclient is not installed.
     pub fn smbclient(&self, share: &str) -> Result<Command, PeerError> {
         let mut command = Command::new(require("smbclient", "smbclient")?);
-        let credentials = self
-            .credentials()
-            .map_err(|error| PeerError::failed("cannot write the credentials", error))?;
-        // Debian's own smb.conf, if there is one, plays no part.
-        command.args(["--configfile", "/dev/null", "--port"]);
-        command.arg(self.port().to_string());
-        command.arg(format!("//{}/{share}", self.address.ip()));
-        match self.logins.is_empty() {
-            true => command.arg("--no-pass"),
-            false => command.arg("--authentication-file").arg(credentials),
+        let failed = |error| PeerError::failed("cannot write the credentials", error);
+        let login = match self.logins.is_empty() {
+            true => None,
+            false => Some(self.credentials().map_err(failed)?),
         };
+        call_smbclient(&mut command, self.address, share, login.as_deref());
         Ok(command)
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), PeerError> {
-    fs::write(path, text)
-        .map_err(|error| PeerError::failed(format_args!("cannot write {}", path.display()), error))
 }

@@ -7,6 +7,7 @@ use super::conf::yes;
 
 /// A share; writable and listed by default. Its files belong to the user that smbd runs as.
 #[derive(Clone, Debug)]
+#[must_use = "it changes nothing by itself"]
 pub struct Share {
     pub(super) name: String,
     pub(super) path: PathBuf,
@@ -19,7 +20,6 @@ pub struct Share {
 
 impl Share {
     /// Returns a share of a local folder.
-    #[must_use]
     pub fn new(name: &str, path: &Path) -> Self {
         Self {
             name: name.to_owned(),
@@ -33,65 +33,55 @@ impl Share {
     }
 
     /// Refuses writes.
-    #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
     /// Leaves the share out of listings.
-    #[must_use]
     pub fn hidden(mut self) -> Self {
         self.hidden = true;
         self
     }
 
     /// Lets users act as their own unix accounts (`daemon`, `bin`, …), not as smbd's.
-    #[must_use]
     pub fn as_themselves(mut self) -> Self {
         self.force_user = false;
         self
     }
 
     /// Admits guests; needs [`SmbdBuilder::guest`](super::SmbdBuilder::guest) too.
-    #[must_use]
     pub fn guest(self) -> Self {
         self.option("guest ok", "yes")
     }
 
     /// Sets the encryption of this share alone.
-    #[must_use]
     pub fn encryption(self, encryption: Encryption) -> Self {
         self.option("server smb encrypt", encryption.name())
     }
 
     /// Sets whether DOS attributes (hidden, system, …) and creation times are kept in extended
     /// attributes (on by default, as in samba).
-    #[must_use]
     pub fn dos_attributes(self, kept: bool) -> Self {
         self.option("store dos attributes", yes(kept))
     }
 
     /// Sets whether extended attributes are offered (on by default, as in samba).
-    #[must_use]
     pub fn ea_support(self, there: bool) -> Self {
         self.option("ea support", yes(there))
     }
 
     /// Keeps alternate data streams in extended attributes.
-    #[must_use]
     pub fn streams(self) -> Self {
         self.module("streams_xattr")
     }
 
     /// Keeps security descriptors as set, in extended attributes (`security.NTACL`: needs root).
-    #[must_use]
     pub fn acls(self) -> Self {
         self.module("acl_xattr")
     }
 
     /// Offers folders `.snapshots/@GMT-YYYY.MM.DD-HH.MM.SS` of the share as previous versions.
-    #[must_use]
     pub fn snapshots(self) -> Self {
         // By default samba looks for the snapshots at the mount point.
         let here = self.path.display().to_string();
@@ -103,32 +93,27 @@ impl Share {
     }
 
     /// Follows links of [`Smbd::dfs_link`](super::Smbd::dfs_link) to other shares.
-    #[must_use]
     pub fn dfs_root(self) -> Self {
         self.option("msdfs root", "yes")
     }
 
     /// Leads the whole share to another one, `\\server\share`.
-    #[must_use]
     pub fn dfs_proxy(self, target: &str) -> Self {
         self.option("msdfs root", "yes").option("msdfs proxy", target)
     }
 
     /// Sets whether names are case-sensitive.
-    #[must_use]
     pub fn case_sensitive(self, sensitive: bool) -> Self {
         self.option("case sensitive", yes(sensitive))
     }
 
     /// Adds a VFS module.
-    #[must_use]
     pub fn module(mut self, name: &'static str) -> Self {
         self.modules.push(name);
         self
     }
 
     /// Adds a line to the share's section.
-    #[must_use]
     pub fn option(mut self, key: &str, value: &str) -> Self {
         self.options.push((key.to_owned(), value.to_owned()));
         self

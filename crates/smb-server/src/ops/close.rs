@@ -1,4 +1,4 @@
-//! CLOSE ([MS-SMB2] 3.3.5.10), and what goes with the last one.
+//! CLOSE ([MS-SMB2] 3.3.5.10), and deletions at the last close.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use ropeway_vfs::{ErrorKind, FileId, Name, RelPath};
 
 use super::context::{Context, Outcome};
 use super::name;
-use crate::attributes;
 use crate::audit::Record;
-use crate::open::{Handle, Open};
-use crate::posix;
+use crate::files::attributes;
+use crate::ops::range_locks;
 use crate::share::Share;
-use crate::shared::Shared;
+use crate::state::SharedState;
+use crate::state::open::{Handle, Open};
 
 pub(super) fn close(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(CloseRequest::decode)?;
@@ -38,12 +38,12 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
             change_time: attributes::file_time(stat.changed),
             allocation_size: attributes::allocation_size(&stat, open.share.store.features()),
             end_of_file: attributes::end_of_file(&stat),
-            file_attributes: attributes::of(&stat, Shared::is_hidden(open)),
+            file_attributes: attributes::of(&stat, SharedState::is_hidden(open)),
         };
     }
     context.shared.take_handle(id);
     if let Handle::File(open) = &handle {
-        posix::release(context.shared, open);
+        range_locks::release(context.shared, open);
     }
     let closed = context
         .shared
@@ -51,9 +51,9 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
         .close(context.shared.uptime(), open_id(&request, context)?);
     if let Some(closed) = closed {
         if let Handle::File(open) = &handle {
-            posix::release(context.shared, open);
+            range_locks::release(context.shared, open);
         }
-        // As Samba does: the handle is gone, and what was to be deleted is not.
+        // The handle is closed although the deletion failed, as in Samba.
         remove_deleted(context.shared, &closed, handle.file())?;
     }
     context.reply(|w| response.encode(w))
@@ -63,12 +63,12 @@ fn open_id(request: &CloseRequest, context: &Context<'_>) -> Result<OpenId, NtSt
     OpenId::from_file_id(context.compound.file(request.file_id)).ok_or(NtStatus::FILE_CLOSED)
 }
 
-/// Deletes what was to be deleted with this close; `open` is what was closed.
+/// Deletes what is to be deleted with this close. `open` is the closed open.
 ///
 /// # Errors
-/// Why it could not be.
+/// The status of the failed deletion.
 pub(crate) fn remove_deleted(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     closed: &Closed,
     open: Option<&Arc<Open>>,
 ) -> Result<(), NtStatus> {
@@ -78,7 +78,7 @@ pub(crate) fn remove_deleted(
     let (Some(share), Ok(target)) = (shared.share(deletion.share_id), name::parse(&deletion.path)) else {
         return Ok(());
     };
-    // The disk's spelling: the hub has it from there.
+    // The hub has the path as it is on disk.
     let path = target.path;
     let stream = deletion.file.stream.as_ref().and_then(|folded| {
         let called = open.and_then(|open| open.stream.clone());
@@ -86,9 +86,9 @@ pub(crate) fn remove_deleted(
     });
     let outcome = match &deletion.file.stream {
         None => match remove_name(&share, &path, deletion, open) {
-            // Local programs, or a reload of shares, may have put another one there.
+            // A local program or a reload of the shares may have put another file there.
             Err(error) if error.kind == ErrorKind::Gone => {
-                tracing::info!(share = share.name, %path, "another file has the name of the one to delete: it stays");
+                tracing::info!(share = share.name, %path, "the name of the file to delete belongs to another file, which stays");
                 return Ok(());
             }
             outcome => outcome,
@@ -110,8 +110,8 @@ pub(crate) fn remove_deleted(
     };
     let (status, action) = match (&outcome, &deletion.file.stream) {
         (Err(error), _) => {
-            tracing::warn!(share = share.name, %path, %error, "could not delete on close");
-            (crate::status::of(error), None)
+            tracing::warn!(share = share.name, %path, %error, "cannot delete at close");
+            (crate::files::status::of(error), None)
         }
         (Ok(()), None) => (NtStatus::SUCCESS, Some((Action::REMOVED, false))),
         (Ok(()), Some(_)) => (NtStatus::SUCCESS, Some((Action::REMOVED_STREAM, true))),
@@ -130,7 +130,7 @@ pub(crate) fn remove_deleted(
         Some(stream) => format!("{path}:{stream}"),
         None => path.to_string(),
     };
-    // Who wanted it may be gone by now, so from where is not known.
+    // The client that wanted the deletion may be gone, so its address is unknown.
     shared.record(&Record {
         action: "delete",
         peer: None,
@@ -142,13 +142,13 @@ pub(crate) fn remove_deleted(
     });
     match status {
         NtStatus::SUCCESS => Ok(()),
-        // Somebody else was faster.
+        // It was deleted by someone else before.
         NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND => Ok(()),
         status => Err(status),
     }
 }
 
-/// Removes the name of what is to be deleted, and of nothing else.
+/// Removes the name if it still belongs to the node that is to be deleted.
 fn remove_name(
     share: &Share,
     path: &RelPath,

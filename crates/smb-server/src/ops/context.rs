@@ -1,4 +1,4 @@
-//! What an operation has at hand, and what can come of it.
+//! Context of a request's execution, and its possible outcomes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use ropeway_smb_wire::{FileId, Guid, NtStatus, Reader, SessionId, TreeId, Writer
 use ropeway_vfs::RelPath;
 
 use crate::audit::Record;
-use crate::open::{Handle, Open};
-use crate::share::{Share, Token};
-use crate::shared::Shared;
+use crate::share::Share;
+use crate::state::SharedState;
+use crate::state::open::{Handle, Open};
+use crate::token::Token;
 
-/// One request and all that it may touch.
+/// A request and everything that its execution may use.
 pub(crate) struct Context<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) shared: &'a Arc<SharedState>,
     pub(crate) protocol: &'a mut Connection,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
@@ -29,43 +30,43 @@ pub(crate) struct Context<'a> {
     pub(crate) message: &'a [u8],
     pub(crate) compound: &'a mut CompoundState,
     pub(crate) frame: &'a mut ReplyFrame,
-    /// What the hub knows the request by.
+    /// The hub's identifier of the request.
     pub(crate) waiter: WaiterId,
-    /// It is alone in its frame, so the pool may do it.
+    /// The request is alone in its frame, so a worker may execute it.
     pub(crate) may_offload: bool,
-    /// And the frame has a buffer of its own, that can go with it.
+    /// Also, its frame has its own buffer, which can be passed to a worker.
     pub(crate) may_offload_write: bool,
-    /// It has waited, and is executed again.
-    pub(crate) again: bool,
-    /// That it is under way, as the hub counts it.
+    /// The request has waited and is executed again.
+    pub(crate) is_retry: bool,
+    /// Proof that the hub counts the request as in progress.
     pub(crate) ticket: Option<CountedRequest>,
 }
 
-/// Work for the pool: fills the frame with the reply that has this header.
+/// Work for a worker: fills the frame with the reply, which has this header.
 pub(crate) type Job = Box<dyn FnOnce(ReplyFrame, Header, Option<SessionId>) -> ReplyFrame + Send>;
 
-/// The same, with the message that it is about.
+/// Work for a worker that also needs the message.
 pub(crate) type WriteJob = Box<dyn FnOnce(&[u8], ReplyFrame, Header, Option<SessionId>) -> ReplyFrame + Send>;
 
-/// What came of a request.
-pub(crate) enum Done {
+/// How the execution of a request continues.
+pub(crate) enum Execution {
     /// The reply is in the frame.
     Replied,
-    /// It waits; the hub knows the waiter.
-    Wait,
-    /// The pool does it; the reply's header, if it was made already.
-    Job(Option<Header>, Job),
-    /// The pool does it, with the frame that it came in.
-    Write(WriteJob),
-    /// There is no answer, and the connection ends.
-    Hangup(&'static str),
+    /// The request waits; the hub knows the waiter.
+    Pending,
+    /// A worker executes it; with the reply's header, if that was made already.
+    Offload(Option<Header>, Job),
+    /// A worker executes it, and gets the frame of the request.
+    OffloadWrite(WriteJob),
+    /// The connection ends without a reply; the text says why.
+    Disconnect(&'static str),
 }
 
-/// What came of a request, or the status that it fails with.
-pub(crate) type Outcome = Result<Done, NtStatus>;
+/// How a request continues, or the status that it fails with.
+pub(crate) type Outcome = Result<Execution, NtStatus>;
 
 impl<'a> Context<'a> {
-    /// The body.
+    /// Returns a reader at the start of the body.
     pub(crate) fn body(&self) -> Reader<'a> {
         Reader::at(self.message, HEADER_LEN, "SMB2 request")
     }
@@ -86,26 +87,26 @@ impl<'a> Context<'a> {
         self.reply_with(NtStatus::SUCCESS, body)
     }
 
-    /// Replies with a body and a status that goes with one.
+    /// Replies with a body and its status.
     pub(crate) fn reply_with(&mut self, status: NtStatus, body: impl FnOnce(&mut Writer<'_>)) -> Outcome {
         let header = self.protocol.reply(self.request, status);
         self.frame.push(&header, self.request.signer, body);
-        Ok(Done::Replied)
+        Ok(Execution::Replied)
     }
 
-    /// Replies with success in a tree that the request has made.
+    /// Replies with success in a tree that the request has created.
     pub(crate) fn reply_in(&mut self, tree: TreeId, body: impl FnOnce(&mut Writer<'_>)) -> Outcome {
         let mut header = self.protocol.reply(self.request, NtStatus::SUCCESS);
         header.target = Target::Sync(tree);
         self.frame.push(&header, self.request.signer, body);
-        Ok(Done::Replied)
+        Ok(Execution::Replied)
     }
 
     pub(crate) fn session(&self) -> SessionId {
         self.request.session
     }
 
-    /// The file or pipe that a request names; it becomes the compound's.
+    /// Returns the file or pipe that a request names, which becomes the compound's.
     pub(crate) fn handle(&mut self, named: FileId) -> Result<Handle, NtStatus> {
         let id = self.compound.file(named);
         let fails = self.request.related && self.compound.file.is_none() && self.compound.status.is_error();
@@ -117,7 +118,7 @@ impl<'a> Context<'a> {
             .and_then(|id| self.shared.handle(id.get()))
             .filter(|handle| handle.belongs_to(session, tree))
             .ok_or(NtStatus::FILE_CLOSED)?;
-        // A share that is no more has no files, but they can be closed.
+        // Files of a removed share can only be closed.
         if self.request.header.command != Command::Close
             && handle.file().is_some()
             && self
@@ -151,7 +152,7 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// The file that a request names.
+    /// Returns the file that a request names.
     pub(crate) fn open(&mut self, named: FileId) -> Result<Arc<Open>, NtStatus> {
         match self.handle(named)? {
             Handle::File(open) => Ok(open),
@@ -159,7 +160,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The client.
+    /// Returns the `ClientGuid`.
     pub(crate) fn client(&self) -> Guid {
         self.protocol
             .negotiated()
@@ -167,7 +168,7 @@ impl<'a> Context<'a> {
             .unwrap_or_default()
     }
 
-    /// `ChannelSequence`; 0 before 3.0 ([MS-SMB2] 3.3.5.2.10).
+    /// Returns `ChannelSequence`; 0 before 3.0 ([MS-SMB2] 3.3.5.2.10).
     pub(crate) fn channel_sequence(&self) -> u16 {
         match self.protocol.dialect() >= Dialect::Smb300 {
             true => self.request.header.channel_sequence(),
@@ -175,29 +176,29 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// It was sent before, on a channel that was lost.
+    /// Whether the request was sent before on a lost channel.
     pub(crate) fn is_replay(&self) -> bool {
         self.request.header.flags.contains(HeaderFlags::REPLAY_OPERATION)
     }
 
-    /// The share of the request's tree; none for IPC$.
+    /// Returns the share of the request's tree; `None` for IPC$.
     pub(crate) fn share(&self) -> Option<Arc<Share>> {
         self.shared.share(self.tree?.share)
     }
 
-    /// Who asks.
+    /// Returns the token of the session.
     pub(crate) fn token(&self) -> Result<Arc<Token>, NtStatus> {
         self.shared
             .token(self.session())
             .ok_or(NtStatus::USER_SESSION_DELETED)
     }
 
-    /// Tells the audit of what became of a change of something that is open.
+    /// Writes an audit record about a change of an open.
     pub(crate) fn record_of(&self, action: &'static str, open: &Open, status: NtStatus) {
         self.record(action, Some(&open.share.name), Some(&open.path()), None, status);
     }
 
-    /// Tells the audit, if there is one.
+    /// Writes an audit record, if there is a receiver.
     pub(crate) fn record(
         &self,
         action: &'static str,

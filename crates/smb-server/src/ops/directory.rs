@@ -3,7 +3,7 @@
 use ropeway_smb_wire::query_directory::{QueryDirectoryRequest, QueryDirectoryResponse};
 
 use super::context::{Context, Outcome};
-use crate::directory::query_directory;
+use crate::files::directory::query_directory;
 
 pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(QueryDirectoryRequest::decode)?;
@@ -21,6 +21,6 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
         true => Some(context.token()?),
         false => None,
     };
-    let output = query_directory(&open, &request, open.share.names(), token.as_deref())?;
+    let output = query_directory(&open, &request, open.share.name_view(), token.as_deref())?;
     context.reply(|w| QueryDirectoryResponse { output: &output }.encode(w))
 }

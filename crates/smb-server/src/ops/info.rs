@@ -12,11 +12,11 @@ use ropeway_smb_wire::{NtStatus, info::FileBasicInformation};
 
 use super::context::{Context, Outcome};
 use super::{notify, rename};
-use crate::open::{Handle, Open};
-use crate::query_file::{FileView, query_file};
-use crate::query_fs::query_fs;
-use crate::security;
-use crate::set_file::{SetFile, set_fs};
+use crate::files::query_file::{FileView, query_file};
+use crate::files::query_fs::query_fs;
+use crate::files::security;
+use crate::files::set_file::{SetFile, set_fs};
+use crate::state::open::{Handle, Open};
 
 pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(QueryInfoRequest::decode)?;
@@ -40,7 +40,7 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
         InfoType::File => {
             let view = FileView {
                 delete_pending: context.shared.hub().delete_pending(&open.file),
-                names: open.share.names(),
+                names: open.share.name_view(),
                 normalized_names: context.protocol.dialect() >= Dialect::Smb311,
                 input: request.input,
                 flags: request.flags,
@@ -62,7 +62,7 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     context.reply_with(status, |w| QueryInfoResponse { output: &output }.encode(w))
 }
 
-/// [MS-SMB2] 2.2.2.2: how many bytes it takes.
+/// Replies with the required number of bytes ([MS-SMB2] 2.2.2.2).
 fn too_small(context: &mut Context<'_>, needed: u32) -> Outcome {
     let data = needed.to_le_bytes();
     let error = if context.protocol.dialect() >= Dialect::Smb311 {
@@ -107,11 +107,11 @@ fn set_file(context: &mut Context<'_>, open: &Arc<Open>, request: &SetInfoReques
     let (action, outcome) = match &set {
         SetFile::Rename { flags, name } => (Some("rename"), rename::rename(context, open, *flags, name)),
         SetFile::Link { replace, name } => (Some("link"), rename::link(context, open, *replace, name)),
-        SetFile::Disposition(flags) => (None, rename::dispose(context, open, *flags)),
+        SetFile::Disposition(flags) => (None, rename::set_disposition(context, open, *flags)),
         other => (None, apply(context, open, other).map(|()| None)),
     };
     if let (Some(action), Err(status)) = (action, &outcome) {
-        // What succeeds is told with the new name, by itself.
+        // Successful operations are recorded with the new name where they happen.
         context.record_of(action, open, *status);
     }
     if let Some(waits) = outcome? {
@@ -144,7 +144,7 @@ fn apply(context: &Context<'_>, open: &Arc<Open>, set: &SetFile) -> Result<(), N
     Ok(())
 }
 
-/// Which aspects a change of times and attributes is told under.
+/// Returns the aspects under which a change of times and attributes is notified.
 fn basic_filter(basic: &FileBasicInformation) -> CompletionFilter {
     let mut filter = CompletionFilter::default();
     for (is_set, aspect) in [

@@ -13,17 +13,18 @@ use ropeway_smb_wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, Re
 use ropeway_smb_wire::write::{WriteFlags, WriteRequest, WriteResponse};
 use ropeway_smb_wire::{NtStatus, SessionId};
 
-use super::context::{Context, Done, Outcome};
+use super::context::{Context, Execution, Outcome};
 use super::{ioctl, notify};
-use crate::open::{Handle, Open};
-use crate::shared::{Counters, Shared};
-use crate::{posix, set_file, status};
+use crate::files::{set_file, status};
+use crate::ops::range_locks;
+use crate::state::open::{Handle, Open};
+use crate::state::{Counters, SharedState};
 
-/// Writes from this size on go to the pool where the frame can go with them. Below, handing over costs more than it
-/// gains: a guess. Where no device stands behind the file it gains nothing at all.
+/// Minimum length in bytes of a WRITE that goes to a worker. Below, passing it on costs more than
+/// it gains (a guess). Files without a device behind them gain nothing at all.
 const POOL_WRITE_MIN: usize = 128 << 10;
 
-/// The highest offset of a file ([MS-FSA] 2.1.5.2): lengths are signed.
+/// Highest offset of a file ([MS-FSA] 2.1.5.2): offsets are signed.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 pub(super) fn read(context: &mut Context<'_>) -> Outcome {
@@ -51,7 +52,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     }
     check_locks(context.shared, &open, request.offset, length, false)?;
     if length == 0 {
-        // An empty read succeeds unless a minimum was asked for.
+        // An empty read succeeds unless it has a minimum.
         if request.minimum_count > 0 {
             return Err(NtStatus::END_OF_FILE);
         }
@@ -70,12 +71,12 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
             Filled::Yes(count) => {
                 compress(context.frame, &open, compression, count);
                 was_read(context.shared, &open, &request, count);
-                Ok(Done::Replied)
+                Ok(Execution::Replied)
             }
-            Filled::Failed => Ok(Done::Replied),
+            Filled::Failed => Ok(Execution::Replied),
             Filled::NotCached => {
                 let shared = Arc::clone(context.shared);
-                Ok(Done::Job(
+                Ok(Execution::Offload(
                     Some(header),
                     Box::new(move |mut frame, header, signer| {
                         let count = read_now(&shared, &open, &mut frame, &header, signer, &request);
@@ -88,12 +89,12 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     }
     let count = read_now(context.shared, &open, context.frame, &header, signer, &request);
     compress(context.frame, &open, compression, count);
-    Ok(Done::Replied)
+    Ok(Execution::Replied)
 }
 
-/// Whether neither clients' locks nor those of local programs are in the way.
+/// Checks that no lock of another client or a local program prevents access to a range.
 pub(super) fn check_locks(
-    shared: &Shared,
+    shared: &SharedState,
     open: &Open,
     offset: u64,
     length: u64,
@@ -107,11 +108,12 @@ pub(super) fn check_locks(
     };
     match looks_itself {
         true => Ok(()),
-        false => posix::check_io(shared, open, offset, length, write),
+        false => range_locks::check_io(shared, open, offset, length, write),
     }
 }
 
-/// How the answer may be compressed: as agreed on, if the client asks for it ([MS-SMB2] 3.3.5.12).
+/// Returns the algorithms for the reply: those negotiated, if the client asks for compression
+/// ([MS-SMB2] 3.3.5.12).
 fn compression(context: &Context<'_>, request: &ReadRequest) -> Algorithms {
     match context.protocol.negotiated() {
         Some(both) if request.flags.contains(ReadFlags::REQUEST_COMPRESSED) => both.compression(),
@@ -119,10 +121,10 @@ fn compression(context: &Context<'_>, request: &ReadRequest) -> Algorithms {
     }
 }
 
-/// Has what was read compressed, if it is worth it.
+/// Compresses the data of a reply, if that is worth it.
 fn compress(frame: &mut ReplyFrame, open: &Open, compression: Algorithms, count: u64) {
     if count > 0 && !compression.is_empty() {
-        // No more than a frame holds.
+        // At most the length of a frame.
         frame.compress_payload(count as usize, |data| {
             open.state.sampler.is_worthwhile(compression, data)
         });
@@ -130,7 +132,7 @@ fn compress(frame: &mut ReplyFrame, open: &Open, compression: Algorithms, count:
 }
 
 fn read_now(
-    shared: &Shared,
+    shared: &SharedState,
     open: &Open,
     frame: &mut ReplyFrame,
     header: &Header,
@@ -148,11 +150,11 @@ fn read_now(
     count
 }
 
-/// Counts, and moves `CurrentByteOffset` on as Samba does; Windows leaves it where it is.
-fn was_read(shared: &Shared, open: &Open, request: &ReadRequest, count: u64) {
+/// Counts a read, and advances `CurrentByteOffset` as Samba does; Windows does not.
+fn was_read(shared: &SharedState, open: &Open, request: &ReadRequest, count: u64) {
     Counters::add(&shared.counters.bytes_read, count);
     open.position.store(request.offset + count, Ordering::Relaxed);
-    // Times that the client has frozen stay; a failure to put them back is no failure to read.
+    // Restores frozen times. If that fails, the read still succeeded.
     _ = set_file::refreeze(open);
 }
 
@@ -162,7 +164,7 @@ enum Filled {
     NotCached,
 }
 
-/// Pushes the reply, with the data read straight into the frame.
+/// Adds the reply to the frame; the data are read directly into the frame.
 fn fill(
     frame: &mut ReplyFrame,
     header: &Header,
@@ -181,7 +183,7 @@ fn fill(
         |buffer| {
             let count = read(buffer, request.offset)?;
             match count {
-                // [MS-SMB2] 3.3.5.12: nothing, or less than the client can do with.
+                // [MS-SMB2] 3.3.5.12: no data, or less than the client's minimum.
                 Some(count) if count == 0 || count < request.minimum_count as usize => {
                     Err(NtStatus::END_OF_FILE)
                 }
@@ -244,7 +246,7 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
         || open.options.contains(CreateOptions::WRITE_THROUGH);
     if context.may_offload_write && length >= POOL_WRITE_MIN && !open.node.in_memory() {
         let shared = Arc::clone(context.shared);
-        return Ok(Done::Write(Box::new(
+        return Ok(Execution::OffloadWrite(Box::new(
             move |message, mut frame, header, signer| {
                 let outcome = write_now(&shared, &open, &message[range], request.offset, through);
                 answer(&mut frame, &header, signer, outcome);
@@ -268,7 +270,13 @@ fn answer(
     }
 }
 
-fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bool) -> Result<u32, NtStatus> {
+fn write_now(
+    shared: &SharedState,
+    open: &Open,
+    data: &[u8],
+    offset: u64,
+    through: bool,
+) -> Result<u32, NtStatus> {
     if open.access.contains(AccessMask::WRITE_DATA) {
         open.node
             .write_at(data, offset)
@@ -281,14 +289,14 @@ fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bo
     }
     Counters::add(&shared.counters.bytes_written, data.len() as u64);
     _ = set_file::refreeze(open);
-    notify::written(shared, open);
+    notify::content_changed(shared, open);
     Ok(data.len() as u32)
 }
 
-/// Writes for an open that may only append ([MS-SMB2] 3.3.5.13): what is there already stays as it is.
-fn append(shared: &Shared, open: &Open, data: &[u8], offset: u64) -> Result<(), NtStatus> {
-    // Of two that append at the same place the second is too late.
-    let _one = shared.appending(&open.file);
+/// Writes for an open with append access only ([MS-SMB2] 3.3.5.13): existing bytes must not change.
+fn append(shared: &SharedState, open: &Open, data: &[u8], offset: u64) -> Result<(), NtStatus> {
+    // Of two appends at the same offset, the second one fails.
+    let _guard = shared.appending(&open.file);
     let stat = open.node.stat().map_err(|error| status::of(&error))?;
     if offset < stat.size {
         return Err(NtStatus::ACCESS_DENIED);
@@ -310,7 +318,7 @@ pub(super) fn flush(context: &mut Context<'_>) -> Outcome {
     }
     if context.may_offload && !open.node.in_memory() {
         let node = Arc::clone(&open.node);
-        return Ok(Done::Job(
+        return Ok(Execution::Offload(
             None,
             Box::new(move |mut frame, header, signer| {
                 match node.sync() {

@@ -1,4 +1,4 @@
-//! IOCTL ([MS-SMB2] 3.3.5.15), and pipes' READ and WRITE.
+//! IOCTL ([MS-SMB2] 3.3.5.15), and READ and WRITE of pipes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,12 +11,13 @@ use ropeway_smb_wire::read::{ReadRequest, ReadResponse};
 use ropeway_smb_wire::write::WriteResponse;
 use ropeway_smb_wire::{FileId, NtStatus};
 
-use super::context::{Context, Outcome};
+use super::context::{Context, Execution, Outcome};
 use super::{io, notify};
-use crate::fsctl::{self, CopyView, Range};
+use crate::files::fsctl;
+use crate::files::fsctl::{CopyView, Range};
 use crate::interfaces;
-use crate::open::{Handle, Open, PipeOpen};
-use crate::shared::Shared;
+use crate::state::SharedState;
+use crate::state::open::{Handle, Open, PipeOpen};
 
 pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(IoctlRequest::decode)?;
@@ -33,7 +34,7 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
     match request.ctl_code {
         CtlCode::VALIDATE_NEGOTIATE_INFO => return validate(context, &request),
         CtlCode::QUERY_NETWORK_INTERFACE_INFO => {
-            let interfaces = interfaces::told(&context.shared.addresses, context.local);
+            let interfaces = interfaces::advertised(&context.shared.addresses, context.local);
             let output = fsctl::network_interfaces(&interfaces, output_max)?;
             return answer(context, &request, request.file_id, NtStatus::SUCCESS, &output);
         }
@@ -56,7 +57,7 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
                 let mut hub = context.shared.hub();
                 let outcome = hub.break_caching(now, id, &open.file, BreakTrigger::Delete, context.waiter);
                 if outcome == BreakOutcome::Wait {
-                    return Ok(super::Done::Wait);
+                    return Ok(Execution::Pending);
                 }
             }
             let outcome = control(context, &open, &request, output_max);
@@ -89,13 +90,13 @@ fn answer(
     context.reply_with(status, |w| response.encode(w))
 }
 
-/// A control of a file.
+/// Executes an FSCTL of a file.
 fn control(
     context: &mut Context<'_>,
     open: &Arc<Open>,
     request: &IoctlRequest<'_>,
     output_max: usize,
-) -> crate::answer::Answer {
+) -> crate::files::output_buffer::OutputResult {
     let shared = Arc::clone(context.shared);
     let session = context.session().0;
     let tree = context.request.tree.0;
@@ -147,19 +148,19 @@ fn control(
         code => fsctl::control(open, code, request.input, output_max, &locked),
     };
     if changes && outcome.is_ok() {
-        notify::written(&shared, open);
+        notify::content_changed(&shared, open);
     }
     outcome
 }
 
-/// A link takes the place of the node: whoever else has it open would write to what nobody finds any more. From the look at
-/// the other opens to the end nobody opens it.
+/// Replaces a node with a symbolic link. Other opens would write to an unreachable node, so there
+/// must be none. The pending deletion prevents new ones until the link exists.
 fn set_reparse(
-    shared: &Shared,
+    shared: &SharedState,
     open: &Open,
     request: &IoctlRequest<'_>,
     locked: fsctl::Locked<'_>,
-) -> crate::answer::Answer {
+) -> crate::files::output_buffer::OutputResult {
     {
         let mut hub = shared.hub();
         if hub.delete_pending(&open.file) {
@@ -175,7 +176,7 @@ fn set_reparse(
     kept.and(outcome)
 }
 
-/// [MS-SMB2] 3.3.5.15.12.
+/// Validates the negotiation ([MS-SMB2] 3.3.5.15.12).
 fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
     let Some(both) = context.protocol.negotiated() else {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -201,10 +202,8 @@ fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
     let output_max = request.max_output_response as usize;
     match fsctl::validate_negotiate(request.input, output_max, &client, &server, &supported) {
         Some(output) => answer(context, request, request.file_id, NtStatus::SUCCESS, &output),
-        // Somebody has tampered with the negotiation: the connection ends without an answer.
-        None => Ok(super::Done::Hangup(
-            "a NEGOTIATE that somebody changed on the way",
-        )),
+        // The negotiation was tampered with: the connection ends without a reply.
+        None => Ok(Execution::Disconnect("a NEGOTIATE that was tampered with")),
     }
 }
 

@@ -5,13 +5,14 @@ use ropeway_smb_proto::server::rules::lock::verifies_sequence;
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::lock::{LockRequest, LockResponse};
 
-use super::context::{Context, Done, Outcome};
-use crate::posix;
+use super::context::{Context, Execution, Outcome};
+use crate::ops::range_locks;
 
 pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(LockRequest::decode)?;
-    // A lock that waited on what was closed meanwhile was never there (smb2.lock.unlock, cancel).
-    let again = context.again;
+    // If the file was closed while the lock waited, the range counts as never locked
+    // (smb2.lock.unlock, cancel).
+    let again = context.is_retry;
     let gone = |status| {
         if again && status == NtStatus::FILE_CLOSED {
             NtStatus::RANGE_NOT_LOCKED
@@ -36,9 +37,9 @@ pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
         sequence: verifies.then_some(request.lock_sequence),
         waiter: context.waiter,
     };
-    match posix::lock(context.shared, &open, &wish) {
+    match range_locks::lock(context.shared, &open, &wish) {
         LockOutcome::Granted => context.reply(|w| LockResponse.encode(w)),
         LockOutcome::Refused(status) => Err(status),
-        LockOutcome::Wait => Ok(Done::Wait),
+        LockOutcome::Wait => Ok(Execution::Pending),
     }
 }

@@ -1,17 +1,21 @@
-//! The operations: one file a group of commands. Each is executed on the thread of its connection, from the message as it
-//! was received to the reply in its frame.
+//! The operations, one file for each group of commands.
+//!
+//! The thread of a connection executes them, from the received message to the reply in its frame.
 
 pub(super) mod breaks;
 pub(super) mod close;
 pub(super) mod context;
 pub(super) mod create;
+pub(super) mod deliver;
 pub(super) mod directory;
+pub(super) mod external;
 pub(super) mod info;
 pub(super) mod io;
 pub(super) mod ioctl;
 pub(super) mod lock;
 pub(super) mod name;
 pub(super) mod notify;
+pub(super) mod range_locks;
 pub(super) mod rename;
 pub(super) mod session;
 pub(super) mod tree;
@@ -19,12 +23,12 @@ pub(super) mod tree;
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::header::Command;
 
-pub(super) use context::{Context, Done, Outcome};
+pub(super) use context::{Context, Execution, Outcome};
 
 /// Executes one request ([MS-SMB2] 3.3.5).
 pub(super) fn execute(context: &mut Context<'_>) -> Outcome {
     let command = context.request.header.command;
-    // What failed before it in a compound, fails it too ([MS-SMB2] 3.3.5.2.7.2).
+    // If a request before it in the compound failed, this one fails too ([MS-SMB2] 3.3.5.2.7.2).
     if context.request.related
         && context.compound.file.is_none()
         && context.compound.status.is_error()
@@ -52,7 +56,7 @@ pub(super) fn execute(context: &mut Context<'_>) -> Outcome {
         Command::OplockBreak => breaks::acknowledge(context),
         _ => Err(NtStatus::INVALID_PARAMETER),
     };
-    if matches!(outcome, Ok(Done::Replied)) {
+    if matches!(outcome, Ok(Execution::Replied)) {
         context.compound.status = NtStatus::SUCCESS;
     }
     outcome

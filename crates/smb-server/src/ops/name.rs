@@ -1,31 +1,31 @@
-//! Names of CREATE and SET_INFO, from the wire to the disk.
+//! Conversion of the names in CREATE and SET_INFO to paths on disk.
 
 use ropeway_smb_wire::names::{self, NameMapping};
 use ropeway_smb_wire::upcase;
 use ropeway_smb_wire::{NtStatus, Text};
 use ropeway_vfs::{Name, RelPath};
 
-/// The most components of a path.
+/// Maximum number of components of a path.
 const COMPONENTS_MAX: usize = 4096;
 
-/// A path beneath a share, and the stream of it that is meant.
+/// A path below a share, and possibly a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// In the names that the disk would have.
+    /// Path in the names of the disk.
     pub(crate) path: RelPath,
-    /// The named stream; none for the content itself.
+    /// Name of the stream; `None` for the content.
     pub(crate) stream: Option<Name>,
-    /// It was written with a stream's type or name.
+    /// Whether the name contains the name or type of a stream.
     pub(crate) names_stream: bool,
 }
 
 const BACKSLASH: u16 = b'\\' as u16;
 const COLON: u16 = b':' as u16;
 
-/// Reads a name of a CREATE ([MS-SMB2] 2.2.13, [MS-FSCC] 2.1.5).
+/// Parses the name of a CREATE ([MS-SMB2] 2.2.13, [MS-FSCC] 2.1.5).
 pub(crate) fn parse(name: &Text) -> Result<Target, NtStatus> {
     let units = name.units();
-    // [MS-SMB2] 3.3.5.9: a name that begins with a separator is no name.
+    // [MS-SMB2] 3.3.5.9: a name must not begin with a separator.
     if units.first() == Some(&BACKSLASH) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -62,15 +62,15 @@ pub(crate) fn parse(name: &Text) -> Result<Target, NtStatus> {
     })
 }
 
-/// The new name of a renaming or link without the separators that say nothing: leading ones, which smbclient's `hardlink`
-/// sends, and doubled ones. Samba takes them as well; a CREATE has to do without.
-pub(crate) fn tidied(name: &Text) -> Text {
+/// Removes leading and doubled separators from the target name of a rename or link. smbclient's
+/// `hardlink` sends leading ones. Samba accepts them too, but not in a CREATE.
+pub(crate) fn normalized(name: &Text) -> Text {
     let components = name.units().split(|unit| *unit == BACKSLASH);
     let said: Vec<&[u16]> = components.filter(|component| !component.is_empty()).collect();
     Text::from_units(said.join(&BACKSLASH))
 }
 
-/// `:name:$DATA`; no name is the content itself, which has to be written `::$DATA` then.
+/// Parses `:name:$DATA`. An empty name means the content, which must be written `::$DATA`.
 fn stream_name(name: Option<&[u16]>, kind: Option<&[u16]>) -> Result<Option<Name>, NtStatus> {
     if let Some(kind) = kind {
         let kind = Text::from_units(kind.to_vec());
@@ -94,7 +94,7 @@ fn stream_name(name: Option<&[u16]>, kind: Option<&[u16]>) -> Result<Option<Name
     }
 }
 
-/// One component as the disk has it.
+/// Converts one component to its name on disk.
 pub(crate) fn component_name(units: &[u16]) -> Result<Name, NtStatus> {
     let dots = units.iter().all(|unit| *unit == u16::from(b'.'));
     if dots && units.len() == 2 {
@@ -111,7 +111,7 @@ pub(crate) fn component_name(units: &[u16]) -> Result<Name, NtStatus> {
     Name::new(&names::from_wire(&text, NameMapping::Sfm)).ok_or(NtStatus::OBJECT_NAME_INVALID)
 }
 
-/// A path as clients see it.
+/// Converts a path on disk to the wire format.
 pub(crate) fn to_wire(path: &RelPath) -> Text {
     let mut units = Vec::new();
     for component in path.components() {
@@ -123,7 +123,7 @@ pub(crate) fn to_wire(path: &RelPath) -> Text {
     Text::from_units(units)
 }
 
-/// A stream's name as the hub compares it.
+/// Folds the name of a stream for comparison in the hub.
 pub(crate) fn fold_stream(name: &Name) -> Text {
     upcase::fold(&names::to_wire(name.as_bytes(), NameMapping::None))
 }
@@ -152,20 +152,20 @@ mod tests {
         assert_eq!(target("a:s:$data"), ok("a", Some("s")));
         assert_eq!(target("a::$DATA"), ok("a", None));
         assert_eq!(target(":s"), ok("", Some("s")));
-        // What only a Linux name may have, by way of private characters.
+        // Characters that only Linux names may have appear as private characters.
         assert_eq!(target("a\u{F022}b\u{F029}"), ok("a:b.", None));
     }
 
     #[test]
-    fn separators_that_say_nothing_are_left_out() {
+    fn redundant_separators_are_removed() {
         for name in ["a\\b", "\\a\\b", "\\\\a\\\\\\b\\\\"] {
-            assert_eq!(tidied(&Text::from(name)), Text::from("a\\b"), "{name}");
+            assert_eq!(normalized(&Text::from(name)), Text::from("a\\b"), "{name}");
         }
-        assert_eq!(tidied(&Text::from("\\..\\a")), Text::from("..\\a"));
+        assert_eq!(normalized(&Text::from("\\..\\a")), Text::from("..\\a"));
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_names_are_refused() {
         for name in ["..", "a\\..\\b"] {
             assert_eq!(target(name), Err(NtStatus::OBJECT_PATH_SYNTAX_BAD), "{name}");
         }

@@ -1,4 +1,4 @@
-//! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19), and telling of changes.
+//! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19), and the notifications of changes by clients.
 
 use ropeway_smb_proto::server::hub::{FileKey, WatchOutcome};
 use ropeway_smb_proto::server::rules::notify::Changed;
@@ -13,10 +13,10 @@ use ropeway_smb_wire::{NtStatus, Reader, Text, Writer};
 
 use ropeway_vfs::Name;
 
-use super::context::{Context, Done, Outcome};
+use super::context::{Context, Execution, Outcome};
 use super::name;
-use crate::open::Open;
-use crate::shared::Shared;
+use crate::state::SharedState;
+use crate::state::open::Open;
 
 pub(super) fn watch(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(ChangeNotifyRequest::decode)?;
@@ -31,11 +31,11 @@ pub(super) fn watch(context: &mut Context<'_>) -> Outcome {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let recursive = request.flags.contains(ChangeNotifyFlags::WATCH_TREE);
-    // Without it the client hears of what clients of this server do.
+    // If the watch fails, the client is notified only of changes by clients of this server.
     open.state.watching.get_or_init(|| {
         open.node
             .watch(recursive)
-            .inspect_err(|error| tracing::debug!(%error, "changes by local programs are not told"))
+            .inspect_err(|error| tracing::debug!(%error, "cannot watch the folder: changes by local programs are not reported"))
             .ok()
     });
     let outcome = context.shared.hub().watch(
@@ -46,7 +46,7 @@ pub(super) fn watch(context: &mut Context<'_>) -> Outcome {
         context.waiter,
     );
     match outcome {
-        WatchOutcome::Wait => Ok(Done::Wait),
+        WatchOutcome::Wait => Ok(Execution::Pending),
         WatchOutcome::Refused(status) => Err(status),
         WatchOutcome::Ready { status, changes } => {
             let output = output(&changes);
@@ -61,7 +61,7 @@ fn output(changes: &[FileNotifyInformation]) -> Vec<u8> {
     output
 }
 
-/// Answers a CHANGE_NOTIFY that waited.
+/// Replies to a CHANGE_NOTIFY that waited.
 pub(crate) fn answer(
     protocol: &mut Connection,
     request: &Request,
@@ -71,7 +71,7 @@ pub(crate) fn answer(
     frame: &mut ReplyFrame,
 ) {
     let header = protocol.reply(request, status);
-    // What waits was decoded before.
+    // The waiting request was decoded before.
     let asked =
         ChangeNotifyRequest::decode(&mut Reader::at(message, HEADER_LEN, "SMB2 CHANGE_NOTIFY Request"));
     if status.is_error() || asked.is_err() {
@@ -84,8 +84,8 @@ pub(crate) fn answer(
     });
 }
 
-/// The share that the hub counts an open under, and its path on the wire.
-fn place(shared: &Shared, open: &Open) -> Option<(u32, Text)> {
+/// Returns the share and the path on the wire under which the hub knows an open.
+fn location(shared: &SharedState, open: &Open) -> Option<(u32, Text)> {
     let info = shared
         .hub()
         .info(open.hub_id())
@@ -93,9 +93,9 @@ fn place(shared: &Shared, open: &Open) -> Option<(u32, Text)> {
     info.or_else(|| Some((shared.share_index(&open.share)?, name::to_wire(&open.path()))))
 }
 
-/// An entry came or went.
-pub(super) fn entry(shared: &Shared, open: &Open, added: bool) {
-    let Some((share, path)) = place(shared, open) else {
+/// Reports that an entry was created or removed.
+pub(super) fn entry_changed(shared: &SharedState, open: &Open, added: bool) {
+    let Some((share, path)) = location(shared, open) else {
         return;
     };
     let (action, filter) = kind(open).entry(added);
@@ -109,7 +109,7 @@ pub(super) fn entry(shared: &Shared, open: &Open, added: bool) {
         hub.changed(share, &path, action, filter);
         hub.has_leases()
     };
-    // Without leases nobody has to be told of the folder. Else it is opened to be known by; never with the hub locked.
+    // Only folder leases need the folder's identity. The folder is opened without the hub's lock.
     if let Some(parent) = has_leases.then(|| parent_key(open)).flatten() {
         let now = shared.uptime();
         shared
@@ -118,7 +118,7 @@ pub(super) fn entry(shared: &Shared, open: &Open, added: bool) {
     }
 }
 
-/// The folder that an open file is in, if leases on it may be out.
+/// Returns the hub's key of the folder of an open.
 fn parent_key(open: &Open) -> Option<FileKey> {
     let parent = open.path().parent()?;
     let how = ropeway_vfs::store::NodeOpen::default();
@@ -127,13 +127,13 @@ fn parent_key(open: &Open) -> Option<FileKey> {
 }
 
 /// Reports a change of content or length.
-pub(super) fn written(shared: &Shared, open: &Open) {
+pub(super) fn content_changed(shared: &SharedState, open: &Open) {
     changed(shared, open, kind(open).written());
 }
 
 /// Reports a change of attributes, times, security or extended attributes.
-pub(super) fn changed(shared: &Shared, open: &Open, filter: CompletionFilter) {
-    let Some((share, path)) = place(shared, open) else {
+pub(super) fn changed(shared: &SharedState, open: &Open, filter: CompletionFilter) {
+    let Some((share, path)) = location(shared, open) else {
         return;
     };
     let path = match &open.stream {
@@ -151,7 +151,7 @@ fn kind(open: &Open) -> Changed {
     }
 }
 
-/// The path of a stream as CHANGE_NOTIFY reports it.
+/// Returns the path of a stream for CHANGE_NOTIFY.
 fn stream_path(path: &Text, stream: &Name) -> Text {
     Text::from(format!("{path}:{stream}:$DATA").as_str())
 }

@@ -1,4 +1,4 @@
-//! SET_INFO that changes names: rename, hard link, deletion ([MS-FSA] 2.1.5.15.3, .6, .12).
+//! SET_INFO that changes names: rename, hard link, delete ([MS-FSA] 2.1.5.15.3, .6, .12).
 
 use std::sync::Arc;
 
@@ -10,53 +10,53 @@ use ropeway_smb_wire::{FileAttributes, NtStatus, Text};
 use ropeway_vfs::store::NodeOpen;
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
-use super::context::{Context, Done};
+use super::context::{Context, Execution};
 use super::create::key_of;
 use super::name;
-use crate::open::{Handle, Open};
-use crate::shared::Shared;
-use crate::{attributes, links, security, status};
+use crate::files::{attributes, links, security, status};
+use crate::state::SharedState;
+use crate::state::open::{Handle, Open};
 
-/// Whether it is done, or waits for others to make room.
-type Step = Result<Option<Done>, NtStatus>;
+/// `None` to continue, or how the request waits for others.
+type StepResult = Result<Option<Execution>, NtStatus>;
 
-/// Waits if others have to make room first.
-fn make_room(context: &Context<'_>, open: &Open, why: BreakTrigger) -> Step {
+/// Breaks the caching of other clients, and waits if necessary.
+fn break_caching(context: &Context<'_>, open: &Open, why: BreakTrigger) -> StepResult {
     let now = context.shared.uptime();
     let outcome =
         context
             .shared
             .hub()
             .break_caching(now, Some(open.hub_id()), &open.file, why, context.waiter);
-    step_of(outcome)
+    step_result(outcome)
 }
 
-fn step_of(outcome: BreakOutcome) -> Step {
+fn step_result(outcome: BreakOutcome) -> StepResult {
     match outcome {
         BreakOutcome::Ready => Ok(None),
-        BreakOutcome::Wait => Ok(Some(Done::Wait)),
+        BreakOutcome::Wait => Ok(Some(Execution::Pending)),
         BreakOutcome::Refused(status) => Err(status),
     }
 }
 
-/// The same before a renaming, of all that a folder holds too.
-fn make_room_beneath(context: &Context<'_>, open: &Open, share_id: u32, path: &Text) -> Step {
+/// Does the same before a rename, for everything in a folder too.
+fn break_caching_beneath(context: &Context<'_>, open: &Open, share_id: u32, path: &Text) -> StepResult {
     if !open.directory {
-        return make_room(context, open, BreakTrigger::Rename);
+        return break_caching(context, open, BreakTrigger::Rename);
     }
     let now = context.shared.uptime();
     let outcome = {
         let mut hub = context.shared.hub();
         hub.break_beneath(now, Some(open.hub_id()), share_id, path, context.waiter)
     };
-    match step_of(outcome)? {
-        None => make_room(context, open, BreakTrigger::Rename),
+    match step_result(outcome)? {
+        None => break_caching(context, open, BreakTrigger::Rename),
         waits => Ok(waits),
     }
 }
 
-/// FileDispositionInformation and its Ex.
-pub(super) fn dispose(context: &Context<'_>, open: &Open, flags: DispositionFlags) -> Step {
+/// Executes FileDispositionInformation and FileDispositionInformationEx.
+pub(super) fn set_disposition(context: &Context<'_>, open: &Open, flags: DispositionFlags) -> StepResult {
     let delete = flags.contains(DispositionFlags::DELETE);
     if delete {
         let stat = open.node.stat().map_err(|error| status::of(&error))?;
@@ -75,11 +75,11 @@ pub(super) fn dispose(context: &Context<'_>, open: &Open, flags: DispositionFlag
             }
         }
         if open.stream.is_none() {
-            // As Windows, which asks when the file is marked: at the close there is nobody left to tell.
+            // Checked here as in Windows, because the close cannot report an error.
             let checked = open.share.store.check_remove(&open.path());
             checked.map_err(|error| status::of(&error))?;
         }
-        if let Some(waits) = make_room(context, open, BreakTrigger::Delete)? {
+        if let Some(waits) = break_caching(context, open, BreakTrigger::Delete)? {
             return Ok(Some(waits));
         }
     }
@@ -90,8 +90,8 @@ pub(super) fn dispose(context: &Context<'_>, open: &Open, flags: DispositionFlag
         .map(|()| None)
 }
 
-/// FileRenameInformation and its Ex.
-pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags, to: &Text) -> Step {
+/// Executes FileRenameInformation and FileRenameInformationEx.
+pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags, to: &Text) -> StepResult {
     let replace = flags.contains(RenameFlags::REPLACE_IF_EXISTS);
     if to.units().first() == Some(&u16::from(b':')) {
         return rename_stream(context, open, to, replace);
@@ -99,19 +99,19 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     if open.stream.is_some() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let (from, to) = (open.path(), destination(open, &name::tidied(to))?);
+    let (from, to) = (open.path(), destination(open, &name::normalized(to))?);
     if from.is_root() || to.is_root() {
         return Err(NtStatus::ACCESS_DENIED);
     }
     links::check_move(&open.share, &from, &to)?;
-    // [MS-FSA] 2.1.5.15.11: what comes into another folder is added to it.
+    // [MS-FSA] 2.1.5.15.11: moving to another folder requires the right to add to it.
     if from.parent() != to.parent() {
         let token = context.token()?;
         security::check_adding(&open.share, &token, &to, open.directory)?;
     }
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let old = name::to_wire(&from);
-    if let Some(waits) = make_room_beneath(context, open, share_id, &old)? {
+    if let Some(waits) = break_caching_beneath(context, open, share_id, &old)? {
         return Ok(Some(waits));
     }
     if open.directory
@@ -124,12 +124,12 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let real = real_path(open, &to)?;
+    let real = existing_path(open, &to)?;
     if let Some(waits) = clear_target(context, open, &from, &real, replace)? {
         return Ok(Some(waits));
     }
     check_parent(context, open, &to)?;
-    let to = put_under(open, &from, real, to, |to| {
+    let to = place(open, &from, real, to, |to| {
         let store = &open.share.store;
         open.share.by_name(open.named_node(), &from, |id| {
             store.rename_node(id, &from, to, replace)
@@ -158,7 +158,7 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     Ok(None)
 }
 
-/// A new path: its folders as on disk, its last name as written.
+/// Returns the new path: its folders as on disk, its last name as written.
 fn destination(open: &Open, to: &Text) -> Result<RelPath, NtStatus> {
     let target = name::parse(to).map_err(|status| match status {
         NtStatus::INVALID_PARAMETER => NtStatus::OBJECT_NAME_INVALID,
@@ -185,13 +185,20 @@ fn destination(open: &Open, to: &Text) -> Result<RelPath, NtStatus> {
     Ok(parent.join(&last))
 }
 
-/// What lies at a path, as on disk: another spelling of the last name, perhaps.
-fn real_path(open: &Open, path: &RelPath) -> Result<RelPath, NtStatus> {
+/// Returns the path of what exists at a path; the case of its last name may differ.
+fn existing_path(open: &Open, path: &RelPath) -> Result<RelPath, NtStatus> {
     open.share.store.resolve(path).map_err(|error| status::of(&error))
 }
 
-/// What is in the way is replaced only if it is a file that this user may delete and nobody has open.
-fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, real: &RelPath, replace: bool) -> Step {
+/// Checks that an existing target may be replaced: only a file that this user may delete and that
+/// is not open.
+fn clear_target(
+    context: &Context<'_>,
+    open: &Open,
+    from: &RelPath,
+    real: &RelPath,
+    replace: bool,
+) -> StepResult {
     // Another spelling of the same name.
     if real == from {
         return Ok(None);
@@ -212,7 +219,7 @@ fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, real: &RelPa
     if target.stat.kind == Kind::Directory || kept.contains(FileAttributes::READONLY) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // Who replaces it deletes it, by its own leave or its folder's.
+    // Replacing a file requires the right to delete it.
     let token = context.token()?;
     let rights = security::rights(&open.share, &token, &*target.node, &target.stat, real)?;
     if !rights.contains(AccessMask::DELETE) {
@@ -230,7 +237,7 @@ fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, real: &RelPa
             context.waiter,
         )
     };
-    if let Some(waits) = step_of(outcome)? {
+    if let Some(waits) = step_result(outcome)? {
         return Ok(Some(waits));
     }
     if context.shared.hub().opens_of(&key).next().is_some() {
@@ -239,9 +246,10 @@ fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, real: &RelPa
     Ok(None)
 }
 
-/// Puts a file under a name. One there whose name differs in case only (`real`) is replaced in one step, and then spelled anew
-/// if that can be: at every moment there is one file or the other. Gives the name that it has.
-fn put_under(
+/// Gives a file its new name and returns the name it has. An existing target whose name differs in
+/// case (`real`) is replaced in one step and then respelled if possible, so that one of the two
+/// files always exists.
+fn place(
     open: &Open,
     from: &RelPath,
     real: RelPath,
@@ -259,7 +267,8 @@ fn put_under(
     })
 }
 
-/// A renaming opens the target's folder to add to it, sharing reading and writing but not deletion.
+/// Checks share modes as if the rename opened the target's folder for adding, sharing read and
+/// write but not delete.
 fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), NtStatus> {
     let Some(parent) = to.parent() else {
         return Ok(());
@@ -288,7 +297,7 @@ fn name_error(error: &ropeway_vfs::Error) -> NtStatus {
     }
 }
 
-fn rename_stream(context: &Context<'_>, open: &Open, to: &Text, replace: bool) -> Step {
+fn rename_stream(context: &Context<'_>, open: &Open, to: &Text, replace: bool) -> StepResult {
     let target = name::parse(to)?;
     let (Some(stream), Some(base)) = (&open.stream, &open.base) else {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -296,7 +305,7 @@ fn rename_stream(context: &Context<'_>, open: &Open, to: &Text, replace: bool) -
     let Some(new) = target.stream else {
         return Err(NtStatus::INVALID_PARAMETER);
     };
-    if let Some(waits) = make_room(context, open, BreakTrigger::Rename)? {
+    if let Some(waits) = break_caching(context, open, BreakTrigger::Rename)? {
         return Ok(Some(waits));
     }
     let rename = |stream: &Name, new: &Name| base.rename_stream(stream, new, replace);
@@ -304,27 +313,27 @@ fn rename_stream(context: &Context<'_>, open: &Open, to: &Text, replace: bool) -
     Ok(None)
 }
 
-/// FileLinkInformation.
-pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text) -> Step {
-    // The open needs no right for this, so the share and the folder have to give it.
+/// Executes FileLinkInformation.
+pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text) -> StepResult {
+    // The open itself needs no right for this, but the share and the folder must allow it.
     if !open.share.access().contains(AccessMask::ADD_FILE) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     if open.directory || open.stream.is_some() {
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
     }
-    let (from, to) = (open.path(), destination(open, &name::tidied(to))?);
+    let (from, to) = (open.path(), destination(open, &name::normalized(to))?);
     links::check_move(&open.share, &from, &to)?;
     let token = context.token()?;
     security::check_adding(&open.share, &token, &to, false)?;
-    if let Some(waits) = make_room(context, open, BreakTrigger::Rename)? {
+    if let Some(waits) = break_caching(context, open, BreakTrigger::Rename)? {
         return Ok(Some(waits));
     }
-    let real = real_path(open, &to)?;
+    let real = existing_path(open, &to)?;
     if let Some(waits) = clear_target(context, open, &from, &real, replace)? {
         return Ok(Some(waits));
     }
-    let to = put_under(open, &from, real, to, |to| {
+    let to = place(open, &from, real, to, |to| {
         open.share.store.link_node(&*open.node, to, replace)
     })?;
     let share_id = context.tree.map_or(0, |tree| tree.share);
@@ -343,8 +352,8 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
     Ok(None)
 }
 
-impl Shared {
-    /// Opens of a file, and of those beneath a folder, lie elsewhere now.
+impl SharedState {
+    /// Updates the paths of opens of a renamed file, or below a renamed folder.
     fn renamed(&self, opens: &[OpenId], from: &RelPath, to: &RelPath) {
         for id in opens {
             let Some(Handle::File(other)) = self.handle(id.get()) else {

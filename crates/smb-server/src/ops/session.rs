@@ -1,4 +1,4 @@
-//! What a session's beginning and end mean for the tables.
+//! Begin and end of sessions: their effects on the tables.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,22 +9,23 @@ use ropeway_smb_proto::server::{ConnectionId, Session};
 use ropeway_smb_wire::{NtStatus, SessionId};
 
 use super::close::remove_deleted;
+use super::deliver::deliver;
 use crate::audit::Record;
-use crate::mailbox::Message;
-use crate::posix;
-use crate::shared::{Counters, Shared};
+use crate::ops::range_locks;
+use crate::state::mailbox::Message;
+use crate::state::{Counters, SharedState};
 
-/// A login ended well.
+/// Records a successful login.
 pub(crate) fn logged_in(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     session: SessionId,
     replaced: Option<&Session>,
     peer: SocketAddr,
 ) {
     Counters::add(&shared.counters.logins, 1);
     let user = shared.sessions().get(session).and_then(user_of);
-    // Not while the table of sessions is locked: there may be many users to look through.
-    let held = user.map_or_else(Vec::new, |user| shared.names.held_by(&user));
+    // Before the session table is locked, because the directory may have many users.
+    let held = user.map_or_else(Vec::new, |user| shared.accounts.sids_of_user(&user));
     {
         let sessions = shared.sessions();
         if let Some(session) = sessions.get(session) {
@@ -46,7 +47,7 @@ pub(crate) fn logged_in(
     });
 }
 
-/// The user of a session; none of a guest or nobody.
+/// Returns the user of a session; `None` for guests and anonymous sessions.
 fn user_of(session: &Session) -> Option<String> {
     match &session.identity {
         Identity::User { user, .. } if !session.is_guest => Some(user.to_string_lossy()),
@@ -54,27 +55,28 @@ fn user_of(session: &Session) -> Option<String> {
     }
 }
 
-/// A session is off the table; its client may come back for durable handles.
-pub(crate) fn ended(shared: &Arc<Shared>, session: &Session) {
+/// Cleans up after a session that was removed. Its client may reconnect durable handles.
+pub(crate) fn ended(shared: &Arc<SharedState>, session: &Session) {
     let closed = {
         let now = shared.uptime();
         shared.hub().end_session(now, session.id)
     };
     close_handles(shared, &closed);
-    forget(shared, session);
+    release(shared, session);
 }
 
-fn forget(shared: &Arc<Shared>, session: &Session) {
+fn release(shared: &Arc<SharedState>, session: &Session) {
     shared.drop_pipes(session.id.0, None);
     shared.remove_token(session.id);
     for connection in session.channels() {
-        shared.post(*connection, Message::Ended(session.id));
+        shared.post(*connection, Message::SessionEnded(session.id));
     }
-    shared.deliver();
+    deliver(shared);
 }
 
-/// A connection was lost: sessions that had no other one end, durable handles stay for a while ([MS-SMB2] 3.3.7.1).
-pub(crate) fn connection_lost(shared: &Arc<Shared>, connection: ConnectionId, sessions: &[SessionId]) {
+/// Cleans up after a lost connection: sessions without another channel end, durable handles stay
+/// for a limited time ([MS-SMB2] 3.3.7.1).
+pub(crate) fn connection_lost(shared: &Arc<SharedState>, connection: ConnectionId, sessions: &[SessionId]) {
     let (mut gone, mut moved) = (Vec::new(), Vec::new());
     {
         let mut table = shared.sessions();
@@ -92,18 +94,18 @@ pub(crate) fn connection_lost(shared: &Arc<Shared>, connection: ConnectionId, se
     };
     close_handles(shared, &closed);
     for session in &gone {
-        forget(shared, session);
+        release(shared, session);
     }
 }
 
-/// Forgets opens that the hub has closed, and deletes what is to go with them.
-pub(crate) fn close_handles(shared: &Arc<Shared>, closed: &[Closed]) {
+/// Drops opens that the hub has closed, and executes their deletions.
+pub(crate) fn close_handles(shared: &Arc<SharedState>, closed: &[Closed]) {
     for closed in closed {
         let handle = shared.take_handle(closed.open.get());
         if let Some(open) = handle.as_ref().and_then(|handle| handle.file()) {
-            posix::release(shared, open);
+            range_locks::release(shared, open);
         }
-        // It is logged; nobody waits for an answer.
+        // The error is logged; no client waits for it.
         _ = remove_deleted(shared, closed, handle.as_ref().and_then(|handle| handle.file()));
     }
 }

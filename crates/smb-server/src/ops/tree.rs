@@ -12,7 +12,7 @@ use ropeway_smb_wire::unc::{PathError, SharePath};
 use super::context::{Context, Outcome};
 use super::session::close_handles;
 
-/// The tree's share, in [`Tree::share`], that is IPC$.
+/// Value of [`Tree::share`] for IPC$.
 pub(crate) const IPC: u32 = u32::MAX;
 
 pub(super) fn connect(context: &mut Context<'_>) -> Outcome {
@@ -34,7 +34,7 @@ pub(super) fn connect(context: &mut Context<'_>) -> Outcome {
         )
     } else {
         let found = context.shared.find_share(&name);
-        // Nobody is not told what there is, either.
+        // Anonymous sessions do not learn which shares exist.
         let is_open = found.as_ref().is_some_and(|(_, share)| share.anonymous);
         if token.is_anonymous && !is_open {
             return Err(NtStatus::ACCESS_DENIED);
@@ -44,7 +44,7 @@ pub(super) fn connect(context: &mut Context<'_>) -> Outcome {
             return Err(NtStatus::BAD_NETWORK_NAME);
         };
         let can_seal = context.protocol.can_seal(context.request.session);
-        // [MS-SMB2] 3.3.5.7: who cannot seal has no access where all is sealed.
+        // [MS-SMB2] 3.3.5.7: a client that cannot encrypt has no access to an encrypted share.
         if share.encrypt && !can_seal {
             context.record("connect", Some(&share.name), None, None, NtStatus::ACCESS_DENIED);
             return Err(NtStatus::ACCESS_DENIED);

@@ -1,4 +1,4 @@
-//! What `srvsvc` and `wkssvc` tell.
+//! The services `srvsvc` and `wkssvc`: shares, sessions, and names of the server.
 
 use std::time::SystemTime;
 
@@ -9,38 +9,39 @@ use ropeway_smb_wire::rpc::srvsvc::{ServerInfo, ShareInfo, ShareKind};
 use ropeway_smb_wire::rpc::wkssvc::WkstaInfo;
 use ropeway_smb_wire::upcase;
 
-use crate::names::Names;
+use crate::accounts::AccountNames;
 
 /// SV_PLATFORM_ID_NT ([MS-SRVS] 2.2.2.6).
 const PLATFORM_NT: u32 = 500;
 /// SV_TYPE_WORKSTATION, SERVER and NT ([MS-SRVS] 2.2.2.7).
 const SERVER_TYPE: u32 = 0x1 | 0x2 | 0x1000;
-/// The version that is claimed, Windows 10's: some clients look.
+/// Reported version, that of Windows 10: some clients check it.
 const VERSION: (u32, u32) = (10, 0);
-/// Share of the pipes themselves.
+/// The share of the pipes themselves.
 const IPC: &str = "IPC$";
 /// NERR_UserNotFound and NERR_ClientNameNotFound ([MS-SRVS] 2.2.2.1).
 const NERR_USER_NOT_FOUND: u32 = 2221;
 const NERR_CLIENT_NAME_NOT_FOUND: u32 = 2312;
 
-/// Tells the sessions of a user.
+/// Returns the sessions of a user.
 pub(crate) type SessionsOf = Box<dyn Fn(&str) -> Vec<SessionInfo> + Send + Sync>;
 
-/// What the pipes tell, and to whom.
+/// What the pipes report to one user.
 pub(crate) struct PipeHost {
     /// NetBIOS name.
     pub(crate) name: String,
     /// Domain or workgroup.
     pub(crate) domain: String,
-    /// What the server's owner says of it.
+    /// Description of the server.
     pub(crate) comment: String,
-    /// Shares that this user may see: name and comment.
+    /// Names and comments of the shares that this user may see.
     pub(crate) shares: Vec<(String, String)>,
-    /// Who asks; `None` is a guest or nobody, who is told no names of users.
+    /// Name of the user; `None` for guests and anonymous sessions, which may not see names of
+    /// users.
     pub(crate) user: Option<String>,
-    /// Names of accounts.
-    pub(crate) names: Names,
-    /// The sessions there are.
+    /// Accounts by name and SID.
+    pub(crate) names: AccountNames,
+    /// Returns the sessions of a user.
     pub(crate) sessions: SessionsOf,
 }
 
@@ -82,8 +83,8 @@ impl PipeHost {
         }
     }
 
-    /// A user is told of its own sessions: the server has no administrators, and Windows tells others nothing either
-    /// ([MS-SRVS] 3.1.4.5 leaves it to the server).
+    /// Lists the sessions of the user itself. The server has no administrators, and [MS-SRVS]
+    /// 3.1.4.5 lets the server decide; Windows lists no others either.
     fn session_enum(&self, call: &SessionEnum) -> Vec<u8> {
         let Some(user) = &self.user else {
             return sessions::session_enum(call.level, &[], ERROR_ACCESS_DENIED);

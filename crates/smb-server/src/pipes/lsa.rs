@@ -1,4 +1,5 @@
-//! `lsarpc`: accounts by name and by SID. A guest, or nobody, gets no policy handle, so it is told no names.
+//! The service `lsarpc`: accounts by name and by SID. Guests and anonymous sessions get no policy
+//! handle, so they see no names.
 
 use ropeway_smb_wire::rpc::account::{ContextHandle, Handles};
 use ropeway_smb_wire::rpc::lsa::{self, Call, Policy};
@@ -7,18 +8,18 @@ use ropeway_smb_wire::{NtStatus, Text};
 
 use super::PipeHost;
 
-/// What a client has opened.
+/// State of one client.
 #[derive(Default)]
 pub(super) struct Lsa {
-    /// Policy handles, which differ in nothing.
+    /// Policy handles; they are all alike.
     handles: Handles<()>,
 }
 
 impl Lsa {
-    /// The results of a call.
+    /// Executes a call.
     ///
     /// # Errors
-    /// The status of a fault: a handle that was not given out.
+    /// The status of a fault: the handle is not open.
     pub(super) fn answer(&mut self, host: &PipeHost, call: &Call) -> Result<Vec<u8>, u32> {
         let check = |handle| self.handles.get(handle).copied().ok_or(FAULT_CONTEXT_MISMATCH);
         Ok(match call {
@@ -45,20 +46,20 @@ impl Lsa {
             }
             Call::LookupNames { handle, names, form } => {
                 check(*handle)?;
-                let known = host.names.known();
-                let found: Vec<_> = names.iter().map(|name| known.by_name(name)).collect();
+                let accounts = host.names.snapshot();
+                let found: Vec<_> = names.iter().map(|name| accounts.by_name(name)).collect();
                 lsa::lookup_names(*form, &found)
             }
             Call::LookupSids { handle, sids, form } => {
                 check(*handle)?;
-                let known = host.names.known();
-                let found: Vec<_> = sids.iter().map(|sid| known.by_sid(sid)).collect();
+                let accounts = host.names.snapshot();
+                let found: Vec<_> = sids.iter().map(|sid| accounts.by_sid(sid)).collect();
                 lsa::lookup_sids(*form, sids, &found)
             }
             Call::GetUserName { with_domain } => {
                 let (name, domain) = match &host.user {
                     Some(user) => (user.as_str().into(), host.names.machine().name.clone()),
-                    // As Windows calls sessions without a user.
+                    // Windows' name for sessions without a user.
                     None => (Text::from("ANONYMOUS LOGON"), Text::from("NT AUTHORITY")),
                 };
                 lsa::get_user_name(&name, with_domain.then_some(&domain))

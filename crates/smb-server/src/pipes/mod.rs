@@ -1,12 +1,14 @@
-//! Named pipes of `IPC$`: which shares and sessions there are and what the host and its accounts are called, enough for
-//! `smbclient -L`, `rpcclient`, Windows' Explorer and macOS' Finder.
+//! Named pipes of IPC$. They list shares and sessions, and name the server and its accounts, as
+//! `smbclient -L`, `rpcclient`, Windows Explorer and macOS Finder need it.
 //!
 //! ```text
-//! write ──▶ fragments ──▶ bind / request ──▶ answer, as fragments ──▶ read, a fragment at a time
-//!                                  │
-//!                 host.rs  srvsvc, wkssvc      lsa.rs  lsarpc      samr.rs  samr
+//! write ─▶ fragments ─▶ bind / request ─▶ response fragments ─▶ read, one fragment at a time
+//!                           │
+//!       host.rs  srvsvc, wkssvc      lsa.rs  lsarpc      samr.rs  samr
 //! ```
-//! A pipe holds one request's stub of at most [`REQUEST_LEN_MAX`] bytes and its answer; what is no RPC breaks it.
+//!
+//! A pipe holds one request stub of at most [`REQUEST_LEN_MAX`] bytes and its response. Input that
+//! is not RPC disconnects the pipe.
 
 mod host;
 mod lsa;
@@ -23,20 +25,22 @@ use ropeway_smb_wire::rpc::{
 };
 use ropeway_smb_wire::{DecodeError, NtStatus, Text};
 
-use super::answer::{self, Answer};
+use crate::files::output_buffer;
+use crate::files::output_buffer::OutputResult;
 use lsa::Lsa;
 use samr::Samr;
 
 pub(crate) use host::PipeHost;
 
-/// Longest request taken, in bytes: a guess; names are short and nothing else is asked.
+/// Longest request in bytes: a guess; requests contain only names and SIDs.
 const REQUEST_LEN_MAX: usize = 64 << 10;
-/// Most contexts of one connection: a guess; Windows proposes three.
+/// Maximum number of contexts in a bind: a guess; Windows proposes three.
 const CONTEXTS_MAX: usize = 16;
-/// authentication_type_not_recognized ([MS-RPCE] 2.2.2.5): the session protects the pipe, RPC itself nothing.
+/// authentication_type_not_recognized ([MS-RPCE] 2.2.2.5): the session protects the pipe, RPC adds
+/// nothing.
 const NAK_AUTHENTICATION: u16 = 8;
 
-/// What is behind a pipe.
+/// The service behind a pipe.
 enum Service {
     Srvsvc,
     Wkssvc,
@@ -64,7 +68,7 @@ impl Service {
         }
     }
 
-    /// `secondary_address` of bind_ack.
+    /// Returns the `secondary_address` of bind_ack.
     fn address(&self) -> &'static [u8] {
         match self {
             Self::Srvsvc => b"\\PIPE\\srvsvc\0",
@@ -74,7 +78,10 @@ impl Service {
         }
     }
 
-    /// The results of a call, or the status of a fault.
+    /// Executes a call.
+    ///
+    /// # Errors
+    /// The status of a fault.
     fn call(&mut self, host: &PipeHost, opnum: u16, stub: &[u8]) -> Result<Vec<u8>, u32> {
         match self {
             Self::Srvsvc | Self::Wkssvc => {
@@ -87,7 +94,10 @@ impl Service {
     }
 }
 
-/// A call, or the fault that says that it is none of the interface's.
+/// Returns a decoded call.
+///
+/// # Errors
+/// The fault for a malformed stub or an unknown operation number.
 fn understood<T>(call: Result<Option<T>, DecodeError>) -> Result<T, u32> {
     match call {
         Err(_) => Err(server::FAULT_BAD_STUB),
@@ -96,28 +106,28 @@ fn understood<T>(call: Result<Option<T>, DecodeError>) -> Result<T, u32> {
     }
 }
 
-/// The server's end of one opened pipe.
+/// The server's end of one open pipe.
 pub(crate) struct PipeServer {
     service: Service,
     host: Arc<PipeHost>,
     input: Fragments,
-    /// Bytes in `input` that are not a whole fragment yet.
+    /// Number of bytes in `input` that are not a complete fragment yet.
     input_len: usize,
     reassembly: Reassembly,
-    /// Bytes in `reassembly`.
+    /// Number of bytes in `reassembly`.
     request_len: usize,
-    /// Numbers of the contexts that were agreed on.
+    /// Ids of the accepted contexts.
     contexts: Vec<u16>,
-    /// Longest fragment that the client takes.
+    /// Longest fragment that the client accepts.
     send_max: u16,
     output: VecDeque<Vec<u8>>,
-    /// Bytes of the first fragment of `output` that were read.
+    /// Number of bytes of the first fragment of `output` that were read.
     read: usize,
-    broken: bool,
+    disconnected: bool,
 }
 
 impl PipeServer {
-    /// Opens a pipe by its name, with or without `\pipe\` before it, in any case.
+    /// Opens a pipe by its name, with or without a leading `\pipe\`, in any case.
     ///
     /// # Errors
     /// STATUS_OBJECT_NAME_NOT_FOUND.
@@ -137,53 +147,55 @@ impl PipeServer {
             send_max: FRAGMENT_LEN_MAX,
             output: VecDeque::new(),
             read: 0,
-            broken: false,
+            disconnected: false,
         })
     }
 
-    /// Takes what a client writes; answers wait to be read.
+    /// Takes bytes that the client writes. Responses wait to be read.
     ///
     /// # Errors
-    /// STATUS_PIPE_DISCONNECTED once something came that is no RPC; STATUS_PIPE_BUSY while an answer waits.
+    /// STATUS_PIPE_DISCONNECTED after input that is not RPC; STATUS_PIPE_BUSY while a response
+    /// waits.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), NtStatus> {
-        if self.broken {
+        if self.disconnected {
             return Err(NtStatus::PIPE_DISCONNECTED);
         }
         if !self.output.is_empty() {
             return Err(NtStatus::PIPE_BUSY);
         }
         if bytes.len() > REQUEST_LEN_MAX - self.input_len.min(REQUEST_LEN_MAX) {
-            return self.break_off();
+            return self.disconnect();
         }
         self.input.push(bytes);
         self.input_len += bytes.len();
         loop {
             let Ok(fragment) = self.input.take() else {
-                return self.break_off();
+                return self.disconnect();
             };
             let Some(fragment) = fragment else { return Ok(()) };
             self.input_len -= fragment.len();
             if self.take(&fragment).is_none() {
-                return self.break_off();
+                return self.disconnect();
             }
         }
     }
 
-    fn break_off(&mut self) -> Result<(), NtStatus> {
-        self.broken = true;
+    fn disconnect(&mut self) -> Result<(), NtStatus> {
+        self.disconnected = true;
         self.input = Fragments::default();
         self.reassembly = Reassembly::default();
         self.output.clear();
         Err(NtStatus::PIPE_DISCONNECTED)
     }
 
-    /// Reads from the answer: one fragment, or a part (STATUS_BUFFER_OVERFLOW), as pipes of messages do.
+    /// Reads one fragment of the response, or a part of it (STATUS_BUFFER_OVERFLOW), as message
+    /// pipes do.
     ///
     /// # Errors
     /// STATUS_PIPE_EMPTY, STATUS_PIPE_DISCONNECTED.
-    pub(crate) fn read(&mut self, length_max: usize) -> Answer {
+    pub(crate) fn read(&mut self, length_max: usize) -> OutputResult {
         let Some(fragment) = self.output.front() else {
-            return Err(if self.broken {
+            return Err(if self.disconnected {
                 NtStatus::PIPE_DISCONNECTED
             } else {
                 NtStatus::PIPE_EMPTY
@@ -201,34 +213,34 @@ impl PipeServer {
         Ok((NtStatus::SUCCESS, bytes))
     }
 
-    /// FSCTL_PIPE_TRANSCEIVE ([MS-SMB2] 3.3.5.15.10): both at once.
+    /// Writes and reads at once: FSCTL_PIPE_TRANSCEIVE ([MS-SMB2] 3.3.5.15.10).
     ///
     /// # Errors
     /// As [`Self::write`] and [`Self::read`].
-    pub(crate) fn transceive(&mut self, bytes: &[u8], length_max: usize) -> Answer {
+    pub(crate) fn transceive(&mut self, bytes: &[u8], length_max: usize) -> OutputResult {
         self.write(bytes)?;
         self.read(length_max)
     }
 
-    /// Bytes that can be read at once.
+    /// Returns the number of bytes that can be read at once.
     pub(crate) fn available(&self) -> usize {
         self.output
             .front()
             .map_or(0, |fragment| fragment.len() - self.read)
     }
 
-    /// QUERY_INFO of a pipe.
+    /// Answers QUERY_INFO for a pipe.
     ///
     /// # Errors
     /// STATUS_INVALID_INFO_CLASS, STATUS_INFO_LENGTH_MISMATCH.
-    pub(crate) fn query(&self, class: u8, length_max: usize) -> Answer {
+    pub(crate) fn query(&self, class: u8, length_max: usize) -> OutputResult {
         let available = u32::try_from(self.available()).unwrap_or(u32::MAX);
         let quota = u32::from(FRAGMENT_LEN_MAX);
         let bytes = match FileInfoClass::from_u8(class) {
             Some(FileInfoClass::Standard) => FileStandardInformation {
                 allocation_size: u64::from(quota),
                 number_of_links: 1,
-                // Windows' pipes go when they are closed.
+                // Pipes disappear when they are closed, as in Windows.
                 delete_pending: true,
                 ..FileStandardInformation::default()
             }
@@ -238,9 +250,9 @@ impl PipeServer {
                 completion_mode: 0,
             }
             .to_bytes(),
-            // FilePipeLocalInformation ([MS-FSCC] 2.4.38): messages, full duplex, any number of instances, connected,
-            // the server's end.
-            Some(FileInfoClass::PipeLocal) => answer::encoded(|w| {
+            // FilePipeLocalInformation ([MS-FSCC] 2.4.38): message type, full duplex, unlimited
+            // instances, connected, server end.
+            Some(FileInfoClass::PipeLocal) => output_buffer::encoded(|w| {
                 for number in [1, 2, u32::MAX, 1, quota, available, quota, quota, 3, 1] {
                     w.u32(number);
                 }
@@ -248,10 +260,10 @@ impl PipeServer {
             _ => return Err(NtStatus::INVALID_INFO_CLASS),
         };
         let fixed = bytes.len();
-        answer::cut(bytes, fixed, length_max)
+        output_buffer::truncated(bytes, fixed, length_max)
     }
 
-    /// One fragment; `None` breaks the pipe.
+    /// Takes one fragment. Returns `None` to disconnect the pipe.
     fn take(&mut self, fragment: &[u8]) -> Option<()> {
         if let Some(call_id) = Pdu::authenticated_bind(fragment) {
             let reject_reason = NAK_AUTHENTICATION;
@@ -267,7 +279,8 @@ impl PipeServer {
                 assoc_group_id,
                 ..
             } => {
-                // Fragments of less than everyone takes are not made (C706 12.6.3.1).
+                // Fragments are never shorter than the minimum that every client accepts (C706
+                // 12.6.3.1).
                 self.send_max = max_recv_frag.min(FRAGMENT_LEN_MAX);
                 self.bind(pdu.call_id, assoc_group_id, &contexts)
             }
@@ -310,7 +323,7 @@ impl PipeServer {
                 reason,
                 transfer_syntax: SyntaxId::new(0, 0, 0),
             };
-            // C706 12.6.3.1: 1, abstract syntax; 2, transfer syntaxes not supported.
+            // C706 12.6.3.1: 1 is an unsupported abstract syntax, 2 unsupported transfer syntaxes.
             results.push(if !has_interface {
                 refused(1)
             } else if !syntaxes.contains(&SyntaxId::NDR) {
@@ -327,7 +340,7 @@ impl PipeServer {
         let body = Body::BindAck {
             max_xmit_frag: FRAGMENT_LEN_MAX,
             max_recv_frag: FRAGMENT_LEN_MAX,
-            // A group of its own; 0 would be none.
+            // The client's association group, or a new one; 0 is invalid.
             assoc_group_id: assoc_group_id.max(1),
             secondary_address: self.service.address(),
             results,

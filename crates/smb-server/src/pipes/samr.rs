@@ -1,4 +1,5 @@
-//! `samr`: the server's own users, and BUILTIN's groups. A guest, or nobody, gets no handle, so it is told no names.
+//! The service `samr`: the server's own users and the BUILTIN groups. Guests and anonymous sessions
+//! get no handle, so they see no names.
 
 use ropeway_smb_wire::rpc::account::{Account, ContextHandle, Handles, SidKind};
 use ropeway_smb_wire::rpc::samr::{self, Call, Kind, User};
@@ -8,35 +9,36 @@ use ropeway_smb_wire::upcase;
 use ropeway_smb_wire::{NtStatus, Text};
 
 use super::PipeHost;
-use crate::names::{ALIAS_USERS_RID, BUILTIN_GROUPS, Known, USERS_RID};
+use crate::accounts::{AccountSnapshot, BUILTIN_GROUPS, USERS_RID};
+use crate::sids::ALIAS_USERS_RID;
 
-/// What a handle stands for.
-enum Opened {
+/// What a handle refers to.
+enum SamObject {
     Server,
-    Domain(Which),
+    Domain(SamDomain),
     User(User),
 }
 
-/// The domains that there are.
+/// The domains of the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum SamDomain {
     /// The server's own users.
     Machine,
-    /// Everybody's groups.
+    /// The BUILTIN groups.
     Builtin,
 }
 
-/// What a client has opened.
+/// State of one client.
 #[derive(Default)]
 pub(super) struct Samr {
-    handles: Handles<Opened>,
+    handles: Handles<SamObject>,
 }
 
 impl Samr {
-    /// The results of a call.
+    /// Executes a call.
     ///
     /// # Errors
-    /// The status of a fault: a handle that was not given out, or that stands for something else.
+    /// The status of a fault: the handle is not open, or refers to something else.
     pub(super) fn answer(&mut self, host: &PipeHost, call: &Call) -> Result<Vec<u8>, u32> {
         Ok(match call {
             Call::Connect => {
@@ -65,17 +67,17 @@ impl Samr {
             Call::OpenDomain(handle, sid) => {
                 self.server(*handle)?;
                 let which = match sid {
-                    sid if *sid == host.names.machine().sid => Some(Which::Machine),
-                    sid if *sid == host.names.builtin().sid => Some(Which::Builtin),
+                    sid if *sid == host.names.machine().sid => Some(SamDomain::Machine),
+                    sid if *sid == host.names.builtin().sid => Some(SamDomain::Builtin),
                     _ => None,
                 };
-                self.open(which.map(Opened::Domain), NtStatus::NO_SUCH_DOMAIN)
+                self.open(which.map(SamObject::Domain), NtStatus::NO_SUCH_DOMAIN)
             }
             Call::OpenUser(handle, rid) => {
                 let which = self.domain(*handle)?;
-                let users = users(&host.names.known(), which);
+                let users = users(&host.names.snapshot(), which);
                 let found = users.into_iter().find(|user| user.rid == *rid);
-                self.open(found.map(Opened::User), NtStatus::NO_SUCH_USER)
+                self.open(found.map(SamObject::User), NtStatus::NO_SUCH_USER)
             }
             Call::QueryUser(handle, class) => samr::query_user(*class, self.user(*handle)?),
             Call::GroupsOfUser(handle) => samr::groups_of_user(&[self.user(*handle)?.group]),
@@ -92,14 +94,14 @@ impl Samr {
         if host.user.is_none() {
             return (ContextHandle::default(), NtStatus::ACCESS_DENIED);
         }
-        match self.handles.open(Opened::Server) {
+        match self.handles.open(SamObject::Server) {
             Some(handle) => (handle, NtStatus::SUCCESS),
             None => (ContextHandle::default(), NtStatus::INSUFFICIENT_RESOURCES),
         }
     }
 
-    /// A handle of what is there, or `missing`.
-    fn open(&mut self, what: Option<Opened>, missing: NtStatus) -> Vec<u8> {
+    /// Opens a handle for an object, or returns the status `missing`.
+    fn open(&mut self, what: Option<SamObject>, missing: NtStatus) -> Vec<u8> {
         let Some(what) = what else {
             return samr::handle(ContextHandle::default(), missing);
         };
@@ -111,32 +113,32 @@ impl Samr {
 
     fn server(&self, handle: ContextHandle) -> Result<(), u32> {
         match self.handles.get(handle) {
-            Some(Opened::Server) => Ok(()),
+            Some(SamObject::Server) => Ok(()),
             _ => Err(FAULT_CONTEXT_MISMATCH),
         }
     }
 
-    fn domain(&self, handle: ContextHandle) -> Result<Which, u32> {
+    fn domain(&self, handle: ContextHandle) -> Result<SamDomain, u32> {
         match self.handles.get(handle) {
-            Some(Opened::Domain(which)) => Ok(*which),
+            Some(SamObject::Domain(which)) => Ok(*which),
             _ => Err(FAULT_CONTEXT_MISMATCH),
         }
     }
 
     fn user(&self, handle: ContextHandle) -> Result<&User, u32> {
         match self.handles.get(handle) {
-            Some(Opened::User(user)) => Ok(user),
+            Some(SamObject::User(user)) => Ok(user),
             _ => Err(FAULT_CONTEXT_MISMATCH),
         }
     }
 }
 
-/// The users of a domain, sorted by name.
-fn users(known: &Known<'_>, which: Which) -> Vec<User> {
-    if which == Which::Builtin {
+/// Returns the users of a domain, sorted by name.
+fn users(accounts: &AccountSnapshot<'_>, which: SamDomain) -> Vec<User> {
+    if which == SamDomain::Builtin {
         return Vec::new();
     }
-    let users = known.users().map(|(rid, name)| User {
+    let users = accounts.users().map(|(rid, name)| User {
         rid,
         name,
         group: USERS_RID,
@@ -146,36 +148,36 @@ fn users(known: &Known<'_>, which: Which) -> Vec<User> {
     users
 }
 
-/// A call that asks about a domain.
-fn of_domain(host: &PipeHost, which: Which, call: &Call) -> Vec<u8> {
-    let known = host.names.known();
+/// Executes a call about a domain.
+fn of_domain(host: &PipeHost, which: SamDomain, call: &Call) -> Vec<u8> {
+    let accounts = host.names.snapshot();
     let domain = match which {
-        Which::Machine => host.names.machine().clone(),
-        Which::Builtin => host.names.builtin(),
+        SamDomain::Machine => host.names.machine().clone(),
+        SamDomain::Builtin => host.names.builtin(),
     };
     let is_member = |account: &Account| account.domain.sid == domain.sid && account.rid.is_some();
     match call {
         Call::QueryDomain(_, class) => {
             let aliases = match which {
-                Which::Machine => 0,
-                Which::Builtin => BUILTIN_GROUPS.len(),
+                SamDomain::Machine => 0,
+                SamDomain::Builtin => BUILTIN_GROUPS.len(),
             };
-            samr::query_domain(*class, &domain.name, users(&known, which).len(), aliases)
+            samr::query_domain(*class, &domain.name, users(&accounts, which).len(), aliases)
         }
         Call::Enumerate(_, kind, from) => {
-            samr::enumeration(&entries(&known, which, *kind), *from, NtStatus::SUCCESS)
+            samr::enumeration(&entries(&accounts, which, *kind), *from, NtStatus::SUCCESS)
         }
         Call::LookupNames(_, names) => {
             let found = names.iter().map(|name| {
                 let whole = [domain.name.units(), &[u16::from(b'\\')], name.units()].concat();
-                let account = known.by_name(&Text::from_units(whole)).filter(is_member)?;
+                let account = accounts.by_name(&Text::from_units(whole)).filter(is_member)?;
                 Some((account.rid?, account.kind))
             });
             samr::lookup_names(&found.collect::<Vec<_>>())
         }
         Call::LookupIds(_, ids) => {
             let found = ids.iter().map(|id| {
-                let account = known.by_id(&domain, *id)?;
+                let account = accounts.by_id(&domain, *id)?;
                 Some((account.name, account.kind))
             });
             samr::lookup_ids(&found.collect::<Vec<_>>())
@@ -185,11 +187,11 @@ fn of_domain(host: &PipeHost, which: Which, call: &Call) -> Vec<u8> {
             index,
             count_max,
             ..
-        } => samr::display_users(*class, &users(&known, which), *index, *count_max),
-        // Of BUILTIN's groups, all users are in one, and in no other.
-        Call::AliasMembership(_, sids) if which == Which::Builtin => {
+        } => samr::display_users(*class, &users(&accounts, which), *index, *count_max),
+        // All users are in one BUILTIN group and in no other.
+        Call::AliasMembership(_, sids) if which == SamDomain::Builtin => {
             let is_user = |sid: &Sid| {
-                let account = known.by_sid(sid);
+                let account = accounts.by_sid(sid);
                 account.is_some_and(|account| {
                     account.kind == SidKind::User && account.domain.sid == host.names.machine().sid
                 })
@@ -204,17 +206,17 @@ fn of_domain(host: &PipeHost, which: Which, call: &Call) -> Vec<u8> {
     }
 }
 
-fn entries(known: &Known<'_>, which: Which, kind: Kind) -> Vec<(u32, Text)> {
+fn entries(accounts: &AccountSnapshot<'_>, which: SamDomain, kind: Kind) -> Vec<(u32, Text)> {
     match (which, kind) {
         (_, Kind::Users) => {
-            let users = users(known, which).into_iter();
+            let users = users(accounts, which).into_iter();
             users.map(|user| (user.rid, user.name)).collect()
         }
-        (Which::Machine, Kind::Groups) => {
-            let group = known.by_rid(USERS_RID);
+        (SamDomain::Machine, Kind::Groups) => {
+            let group = accounts.by_rid(USERS_RID);
             group.map(|group| (USERS_RID, group.name)).into_iter().collect()
         }
-        (Which::Builtin, Kind::Aliases) => {
+        (SamDomain::Builtin, Kind::Aliases) => {
             let groups = BUILTIN_GROUPS.into_iter();
             groups.map(|(rid, name)| (rid, Text::from(name))).collect()
         }

@@ -1,7 +1,7 @@
-//! Calls over pipes, read in pieces, and what is no call.
+//! Calls over pipes, read in pieces, and input that is not a call.
 
 use super::*;
-use crate::names::tests::names;
+use crate::accounts::tests::names;
 use ropeway_smb_wire::Writer;
 use ropeway_smb_wire::rpc::client::{RpcClient, RpcError, Step};
 use ropeway_smb_wire::rpc::request_fragments;
@@ -38,7 +38,7 @@ fn host_of(shares: usize, user: Option<&str>) -> Arc<PipeHost> {
     })
 }
 
-/// A call over a pipe, read in pieces of `piece` bytes.
+/// Sends a call over a pipe and reads the response in pieces of `piece` bytes.
 fn call(pipe: &mut PipeServer, interface: SyntaxId, opnum: u16, stub: Vec<u8>, piece: usize) -> Vec<u8> {
     let mut client = RpcClient::new(interface, opnum, stub);
     pipe.write(&client.start()).unwrap();
@@ -78,7 +78,7 @@ fn shares_are_listed_over_many_fragments() {
 }
 
 #[test]
-fn the_host_says_who_it_is() {
+fn the_host_reports_its_names() {
     let host = host(0);
     let mut pipe = PipeServer::open(&"wkssvc".into(), &host).unwrap();
     let request = WkstaGetInfoRequest { server_name: None }.to_stub();
@@ -105,7 +105,7 @@ fn the_host_says_who_it_is() {
 }
 
 #[test]
-fn other_pipes_are_not_there_and_other_calls_are_faults() {
+fn unknown_pipes_do_not_exist_and_unknown_calls_are_faults() {
     let host = host(1);
     let refused = PipeServer::open(&"spoolss".into(), &host).err();
     assert_eq!(refused, Some(NtStatus::OBJECT_NAME_NOT_FOUND));
@@ -133,7 +133,7 @@ fn other_pipes_are_not_there_and_other_calls_are_faults() {
 }
 
 #[test]
-fn hostile_bytes_break_the_pipe_and_nothing_else() {
+fn hostile_bytes_disconnect_the_pipe_and_nothing_else() {
     let host = host(1);
     let open = || PipeServer::open(&"srvsvc".into(), &host).unwrap();
     let start = RpcClient::new(srvsvc::INTERFACE, 15, Vec::new()).start();
@@ -155,7 +155,7 @@ fn hostile_bytes_break_the_pipe_and_nothing_else() {
     assert_eq!(pipe.write(&start), Err(NtStatus::PIPE_DISCONNECTED));
 }
 
-/// Calls of one client, one after the other, over a pipe read in pieces of 100 bytes.
+/// Calls of one client over a pipe that is read in pieces of 100 bytes.
 struct Dialog {
     pipe: PipeServer,
     client: RpcClient,
@@ -196,7 +196,7 @@ impl Dialog {
         }
     }
 
-    /// A handle that a call gives, and its status.
+    /// Returns the handle and the status of a call that opens something.
     fn opened(&mut self, opnum: u16, stub: Vec<u8>) -> (Vec<u8>, NtStatus) {
         let answer = self.call(opnum, stub).unwrap();
         (answer[..20].to_vec(), status(&answer))
@@ -211,7 +211,7 @@ fn words(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// RPC_SID as NDR has it.
+/// Encodes RPC_SID in NDR.
 fn sid_of(text: &str) -> Vec<u8> {
     let sid: Sid = text.parse().unwrap();
     let mut bytes = words(&[u32::try_from(sid.sub_authorities().len()).unwrap()]);
@@ -219,7 +219,7 @@ fn sid_of(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// LsarLookupSids' parameters, as far as they are read.
+/// Encodes the parameters of LsarLookupSids, as far as they are read.
 fn lookup_of(handle: &[u8], sids: &[&str]) -> Vec<u8> {
     let count = u32::try_from(sids.len()).unwrap();
     let pointers = vec![1; sids.len()];
@@ -282,7 +282,7 @@ fn the_users_of_the_server_are_listed() {
     assert_eq!(samr.opened(7, other).1, NtStatus::NO_SUCH_DOMAIN);
     let nobody = [domain.clone(), words(&[0, 999])].concat();
     assert_eq!(samr.opened(34, nobody).1, NtStatus::NO_SUCH_USER);
-    // A handle of something else is none.
+    // A handle of another kind is refused.
     let wrong = samr.call(13, [server, words(&[0, 0, u32::MAX])].concat());
     assert_eq!(
         wrong,
@@ -309,7 +309,7 @@ fn handles_of_a_pipe_are_bounded() {
 }
 
 #[test]
-fn guests_and_nobody_are_told_no_names() {
+fn guests_and_anonymous_sessions_see_no_names() {
     let mut lsa = Dialog::open("lsarpc", None);
     let (handle, refused) = lsa.opened(6, Vec::new());
     assert_eq!((handle.clone(), refused), (vec![0; 20], NtStatus::ACCESS_DENIED));

@@ -1,8 +1,8 @@
-//! For tests: a store in memory, and opens of its files.
+//! A store in memory and opens of its files, for tests.
 //!
-//! It does what the contract of [`Store`] says, with everything a server may ask for: files with holes, folders, links,
-//! streams, extended attributes, security descriptors. Every change moves its clock by a second, so that times tell
-//! what changed.
+//! It fulfils the contract of [`Store`] with everything a server may ask for: sparse files,
+//! folders, links, streams, extended attributes, security descriptors. Each change advances its
+//! clock by a second, so that times show what changed.
 
 mod node;
 mod state;
@@ -17,16 +17,17 @@ use ropeway_smb_wire::security::Sid;
 use ropeway_vfs::store::{Access, NewNode, Node, NodeOpen, NodeStat, Opened, Removal, Store, StoreFeatures};
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Op, Owner, RelPath, Result, Space, Timestamp};
 
-use super::open::{Open, OpenState};
-use super::share::{Share, Token};
+use crate::share::Share;
+use crate::state::open::{Open, OpenState};
+use crate::token::Token;
 use node::MemoryNode;
 use state::State;
 
-/// Bytes of the volume.
+/// Size of the volume in bytes.
 pub(crate) const TOTAL: u64 = 1 << 30;
-/// Number of the volume.
+/// Serial number of the volume.
 pub(crate) const VOLUME: u64 = 0x1234_5678_9ABC_DEF0;
-/// Bytes of an allocation unit.
+/// Size of an allocation unit in bytes.
 pub(crate) const UNIT: u32 = 4096;
 /// User and group of all files.
 pub(crate) const OWNER: Owner = Owner {
@@ -34,7 +35,7 @@ pub(crate) const OWNER: Owner = Owner {
     group: 100,
 };
 
-/// What the store in memory can hold.
+/// Returns the features of the store in memory.
 pub(crate) fn features() -> StoreFeatures {
     StoreFeatures {
         volume: VOLUME,
@@ -47,7 +48,7 @@ pub(crate) fn features() -> StoreFeatures {
     }
 }
 
-/// Attributes of a node of which nothing special is known.
+/// Returns default attributes of a node.
 pub(crate) fn stat(kind: Kind) -> NodeStat {
     let time = Timestamp::from_unix(1_700_000_000, 0);
     NodeStat {
@@ -69,7 +70,7 @@ pub(crate) fn stat(kind: Kind) -> NodeStat {
     }
 }
 
-/// An empty share in memory.
+/// Returns an empty share in memory.
 pub(crate) fn share() -> Arc<Share> {
     Arc::new(Share {
         name: "data".into(),
@@ -83,7 +84,7 @@ pub(crate) fn share() -> Arc<Share> {
     })
 }
 
-/// The user who owns the files.
+/// Returns the token of the user who owns the files.
 pub(crate) fn token() -> Token {
     let sid = |text: &str| text.parse::<Sid>().expect("a SID");
     Token {
@@ -95,23 +96,23 @@ pub(crate) fn token() -> Token {
     }
 }
 
-/// A path in the store.
+/// Parses a path.
 pub(crate) fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).expect("a path")
 }
 
-/// Opens a file, made if it is not there, with these rights.
+/// Opens a file with these rights; creates it if it does not exist.
 pub(crate) fn open(share: &Arc<Share>, name: &str, access: AccessMask) -> Open {
     opened(share, name, access, Some(false))
 }
 
-/// Opens a folder, made if it is not there, with all rights.
+/// Opens a folder with all rights; creates it if it does not exist.
 pub(crate) fn folder(share: &Arc<Share>, name: &str) -> Open {
     let create = (!name.is_empty()).then_some(true);
     opened(share, name, AccessMask::FILE_ALL, create)
 }
 
-/// Opens what is there with all rights: a link itself.
+/// Opens an existing node with all rights; links are not followed.
 pub(crate) fn existing(share: &Arc<Share>, name: &str) -> Open {
     opened(share, name, AccessMask::FILE_ALL, None)
 }
@@ -189,7 +190,7 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    /// The node's attributes if it has that name.
+    /// Returns the node's attributes if it has this name.
     fn has(&self, id: FileId, path: &RelPath) -> Result<NodeStat> {
         let state = self.lock();
         let index = state.find(path, false)?;

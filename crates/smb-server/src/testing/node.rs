@@ -237,7 +237,7 @@ impl Node for MemoryNode {
     }
 }
 
-/// Names as they were when the listing began.
+/// Names at the beginning of the listing.
 struct MemoryEntries {
     state: Arc<Mutex<State>>,
     folder: u64,
@@ -259,7 +259,7 @@ impl Entries for MemoryEntries {
     }
 }
 
-/// What memory can hold of one file.
+/// Checks that memory can hold a file of this length.
 fn short_enough(length: u64) -> Result<()> {
     const LENGTH_MAX: u64 = 16 << 20;
     match length <= LENGTH_MAX {

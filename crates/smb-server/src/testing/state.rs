@@ -1,4 +1,4 @@
-//! What the store in memory holds.
+//! The nodes and the clock of the store in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,9 +7,9 @@ use ropeway_vfs::{Error, ErrorKind, Extent, FileId, Kind, Name, Op, RelPath, Res
 
 use super::{OWNER, UNIT, VOLUME};
 
-/// Links followed on one path.
+/// Maximum number of links followed on one path.
 const LINKS_MAX: usize = 40;
-/// Number of the root.
+/// Index of the root.
 const ROOT: u64 = 1;
 const BLOCK: u64 = UNIT as u64;
 
@@ -19,7 +19,7 @@ pub(super) struct State {
     clock_s: i64,
 }
 
-/// A node; those without a name stay until the store goes.
+/// A node. Nodes without a name stay until the store is dropped.
 pub(super) struct Inode {
     pub(super) kind: Kind,
     pub(super) entries: BTreeMap<Name, u64>,
@@ -36,7 +36,7 @@ pub(super) struct Inode {
     pub(super) changed: Timestamp,
 }
 
-/// Bytes, and which blocks of them are allocated.
+/// Bytes, and the blocks that are allocated for them.
 #[derive(Default)]
 pub(super) struct Content {
     pub(super) bytes: Vec<u8>,
@@ -145,7 +145,7 @@ impl State {
         index
     }
 
-    /// A second later each time.
+    /// Returns the time; each call is a second later.
     pub(super) fn now(&mut self) -> Timestamp {
         self.clock_s += 1;
         Timestamp::from_unix(self.clock_s, 0)
@@ -159,13 +159,13 @@ impl State {
         self.inodes.get(&index).expect("nodes stay")
     }
 
-    /// A folder's entries; `None` of other nodes.
+    /// Returns the entries of a folder; `None` for other nodes.
     pub(super) fn entries(&self, index: u64) -> Option<&BTreeMap<Name, u64>> {
         let inode = self.peek(index);
         (inode.kind == Kind::Directory).then_some(&inode.entries)
     }
 
-    /// The node of a path; links are followed as long as they stay inside.
+    /// Finds the node of a path. Links are followed while they stay inside.
     pub(super) fn find(&self, path: &RelPath, follow_last: bool) -> Result<u64> {
         let mut waiting: Vec<Vec<u8>> = path.components().map(|name| name.as_bytes().to_vec()).collect();
         waiting.reverse();
@@ -205,7 +205,7 @@ impl State {
         Ok(*above.last().expect("the root is never left"))
     }
 
-    /// Makes a node; its folder must be there.
+    /// Creates a node; its folder must exist.
     pub(super) fn make(&mut self, path: &RelPath, kind: Kind) -> Result<u64> {
         let index = self.add(kind);
         self.enter(path, index)?;
@@ -230,7 +230,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes a name away.
+    /// Removes a name.
     pub(super) fn unlink(&mut self, path: &RelPath) -> Result<()> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return error(path, ErrorKind::PermissionDenied);

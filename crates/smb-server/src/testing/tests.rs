@@ -1,4 +1,4 @@
-//! The store in memory does what the contract says.
+//! The store in memory fulfils the contract.
 
 use super::*;
 use ropeway_vfs::store::StreamOpen;

@@ -1,4 +1,4 @@
-//! Which connection of a client hears that a lease is called back.
+//! Which connection of a client receives a lease break.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::serve::Serve;
 const KEY: LeaseKey = LeaseKey([1; 16]);
 
 impl Raw {
-    /// The next message, which calls the lease back: what is left of it.
-    fn broken_to(&mut self) -> LeaseState {
+    /// Receives a lease break and returns the new state.
+    fn receive_lease_break(&mut self) -> LeaseState {
         let message = self.receive().unwrap();
         let header = Header::decode(&mut Reader::new(&message, "header")).unwrap();
         assert_eq!(header.command, Command::OplockBreak);
@@ -28,7 +28,7 @@ impl Raw {
         }
     }
 
-    /// A file that only this client caches.
+    /// Opens a file with a lease.
     fn leases(&mut self, name: &str) {
         let lease = Lease {
             lease_key: KEY,
@@ -43,8 +43,8 @@ impl Raw {
         .unwrap();
     }
 
-    /// Nothing is in the socket before the answer to this.
-    fn is_told_nothing(&mut self) {
+    /// Checks that no message precedes the response to an ECHO.
+    fn expect_nothing_queued(&mut self) {
         let echo = self.message(Command::Echo, |w| w.u32(4));
         self.send(&echo);
         let message = self.receive().unwrap();
@@ -62,7 +62,7 @@ impl Raw {
     }
 }
 
-/// Who is logged in, with a client's identifier; all have the password `secret`.
+/// Logs in a user as the client `guid`; all passwords are `secret`.
 fn client(serve: &Serve, user: &str, guid: u8) -> Raw {
     let mut raw = Raw::connect(serve.address);
     raw.guid = Guid([guid; 16]);
@@ -72,10 +72,10 @@ fn client(serve: &Serve, user: &str, guid: u8) -> Raw {
     raw
 }
 
-/// smb2.lease.v2_complex1: the oldest connection of the client hears it, but only if its user is the same: anybody can
-/// claim to be a client.
+/// smb2.lease.v2_complex1: the oldest connection of the client receives the break, but only if its
+/// user is the same, because any client may claim any identifier.
 #[test]
-fn a_clients_oldest_connection_hears_of_breaks() {
+fn a_clients_oldest_connection_receives_breaks() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::with(folder.path(), |options| {
         let hash = *nt_hash(&Password::from("secret")).expose();
@@ -90,19 +90,19 @@ fn a_clients_oldest_connection_hears_of_breaks() {
     let request = wish.request();
     let open = other.message(Command::Create, |w| request.encode(w));
     other.send(&open);
-    let keeps = oldest.broken_to();
-    stranger.is_told_nothing();
-    holder.is_told_nothing();
+    let keeps = oldest.receive_lease_break();
+    stranger.expect_nothing_queued();
+    holder.expect_nothing_queued();
     holder.gives_up(keeps);
     let opened = other.reply().unwrap();
     assert_eq!(opened.status(), NtStatus::SUCCESS);
     let file = CreateResponse::decode(&mut opened.body()).unwrap().file_id;
-    // Without it, the next one.
+    // If that connection is gone, the next one receives it.
     drop(oldest);
     serve.settles_at((3, 2));
     let write = samples::write(file, 0, b"text");
     let written = other.call(Command::Write, |w| w.bytes(&write));
     assert_eq!(written.status(), NtStatus::SUCCESS);
-    assert_eq!(holder.broken_to(), LeaseState::from_bits_retain(0));
-    stranger.is_told_nothing();
+    assert_eq!(holder.receive_lease_break(), LeaseState::from_bits_retain(0));
+    stranger.expect_nothing_queued();
 }

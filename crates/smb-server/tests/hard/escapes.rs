@@ -1,5 +1,5 @@
-//! Nothing outside the shared folder is read, created, changed or deleted, whatever a client names and whatever lies, or
-//! is put, on the way.
+//! No request reads, creates, changes or deletes anything outside the shared folder, whatever names
+//! it contains and whatever links are on the path or are put there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,15 +20,15 @@ use crate::raw::{Create, Raw, Reply};
 use crate::samples;
 use crate::serve::Serve;
 
-/// What lies outside.
+/// Content of the files outside.
 const CANARY: &str = "canary-8f2c";
 
-struct Ground {
+struct World {
     folder: tempfile::TempDir,
     before: BTreeMap<PathBuf, String>,
 }
 
-impl Ground {
+impl World {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
@@ -79,13 +79,13 @@ impl Ground {
         self.folder.path().join("outside").join(name)
     }
 
-    /// Nothing outside has changed.
+    /// Checks that nothing outside has changed.
     fn check(&self, what: &str) {
         assert_eq!(snapshot(self.folder.path()), self.before, "{what}");
     }
 }
 
-/// What lies below a folder, the share left out: content, links, times of folders.
+/// Returns content, links and folder times below a folder, without the share.
 fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -120,7 +120,7 @@ fn units(name: &str) -> Vec<u16> {
     name.encode_utf16().collect()
 }
 
-/// Names that a client had better not use.
+/// Names that a client should not use.
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn names(outside: &Path) -> Vec<Vec<u16>> {
     let absolute = outside.to_str().unwrap().to_owned();
@@ -141,7 +141,7 @@ fn names(outside: &Path) -> Vec<Vec<u16>> {
     names
 }
 
-/// Reads, writes, lists and describes what is open; nothing of it may be from outside.
+/// Reads, writes, lists and queries an open; nothing may come from outside.
 fn abuse(raw: &mut Raw, file: FileId, name: &[u16]) {
     let called = String::from_utf16_lossy(name);
     let inside = |reply: &Reply| {
@@ -169,7 +169,7 @@ fn abuse(raw: &mut Raw, file: FileId, name: &[u16]) {
     call(Command::Ioctl, samples::control(file, CtlCode::SET_SPARSE, &[]));
 }
 
-/// Other times and attributes.
+/// Encodes other times and attributes.
 fn basic() -> Vec<u8> {
     let mut bytes = vec![0; 40];
     for time in bytes[..32].chunks_mut(8) {
@@ -188,12 +188,12 @@ fn link_to(name: &[u16]) -> Vec<u8> {
 }
 
 #[test]
-fn names_that_lead_elsewhere() {
-    let ground = Ground::new();
-    let serve = Serve::start(&ground.share());
+fn names_that_lead_out() {
+    let world = World::new();
+    let serve = Serve::start(&world.share());
     let mut raw = Raw::ready(serve.address);
     let (mut opened, mut refused) = (0, 0);
-    for name in names(&ground.outside("")) {
+    for name in names(&world.outside("")) {
         for (disposition, options) in [
             (CreateDisposition::Open, CreateOptions::default()),
             (CreateDisposition::OpenIf, CreateOptions::default()),
@@ -204,9 +204,9 @@ fn names_that_lead_elsewhere() {
             (CreateDisposition::Open, CreateOptions::DELETE_ON_CLOSE),
             (CreateDisposition::Open, CreateOptions::OPEN_REPARSE_POINT),
         ] {
-            // Links themselves are the share's, and stay for the next names.
+            // The links themselves belong to the share and stay for the next names.
             let text = String::from_utf16_lossy(&name);
-            let is_link = fs::symlink_metadata(ground.share().join(text.to_lowercase()))
+            let is_link = fs::symlink_metadata(world.share().join(text.to_lowercase()))
                 .is_ok_and(|stat| stat.is_symlink());
             if is_link && options == CreateOptions::DELETE_ON_CLOSE {
                 continue;
@@ -228,23 +228,23 @@ fn names_that_lead_elsewhere() {
                 }
             }
         }
-        ground.check(&String::from_utf16_lossy(&name));
+        world.check(&String::from_utf16_lossy(&name));
     }
     assert!(opened > 50 && refused > 500, "{opened} {refused}");
 }
 
 #[test]
-fn targets_that_lie_elsewhere() {
-    let ground = Ground::new();
-    let serve = Serve::start(&ground.share());
+fn targets_outside_the_share() {
+    let world = World::new();
+    let serve = Serve::start(&world.share());
     let mut raw = Raw::ready(serve.address);
-    for name in names(&ground.outside("")) {
+    for name in names(&world.outside("")) {
         if name.len() > 10_000 {
-            // Longer than 64 KiB with what surrounds it is no single request.
+            // Together with its request this name exceeds 64 KiB.
             continue;
         }
         let called = String::from_utf16_lossy(&name);
-        // [MS-SMB2] 3.3.5.21: rename and link.
+        // [MS-SMB2] 3.3.5.21: rename and hard link.
         let file = raw.create(&Create::of("victim")).unwrap();
         let body = samples::set_info(file, FileInfoClass::Link, &link_to(&name));
         raw.call(Command::SetInfo, |w| w.bytes(&body));
@@ -261,7 +261,7 @@ fn targets_that_lie_elsewhere() {
         let listed = String::from_utf8_lossy(&reply.message).replace('\0', "");
         assert!(!listed.contains("stranger"), "{called}: {listed:?}");
         raw.close(root);
-        // Links that a client makes.
+        // Links that a client creates.
         let mut made = Create::of("made-link");
         made.disposition = CreateDisposition::OpenIf;
         made.options = CreateOptions::OPEN_REPARSE_POINT;
@@ -288,17 +288,17 @@ fn targets_that_lie_elsewhere() {
                 }
             }
         }
-        ground.check(&called);
-        // Whatever it became goes.
-        _ = fs::remove_file(ground.share().join("made-link"));
-        _ = fs::remove_dir_all(ground.share().join("made-link"));
+        world.check(&called);
+        // Removes it, whatever it has become.
+        _ = fs::remove_file(world.share().join("made-link"));
+        _ = fs::remove_dir_all(world.share().join("made-link"));
     }
 }
 
 #[test]
-fn shares_that_lie_elsewhere() {
-    let ground = Ground::new();
-    let serve = Serve::start(&ground.share());
+fn shares_outside() {
+    let world = World::new();
+    let serve = Serve::start(&world.share());
     let mut raw = Raw::ready(serve.address);
     for share in [
         "..",
@@ -318,7 +318,7 @@ fn shares_that_lie_elsewhere() {
     }
 }
 
-/// Makes `name` in the share a folder and a link outside, in turns.
+/// Replaces `name` in the share with a folder and a link to the outside in turns.
 fn swap(share: &Path, stop: &AtomicBool) -> u64 {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     let mut count = 0;
@@ -332,14 +332,14 @@ fn swap(share: &Path, stop: &AtomicBool) -> u64 {
         );
         count += 1;
         if count % 64 == 0 {
-            // Also with what is new.
+            // Also with something new inside.
             _ = fs::write(share.join("swap/victim"), "inside");
         }
     }
     count
 }
 
-/// What a client does in the folder that is swapped.
+/// Executes operations in the folder that is being replaced.
 fn do_all_in_it(raw: &mut Raw) -> u32 {
     let mut done = 0;
     for (name, disposition, options) in [
@@ -394,7 +394,7 @@ fn do_all_in_it(raw: &mut Raw) -> u32 {
         }
         raw.close(file);
     }
-    // Out of it, too.
+    // Also out of it.
     if let Ok(file) = raw.create(&Create::of("swap\\x")) {
         raw.call(Command::SetInfo, |w| w.bytes(&samples::rename(file, "taken")));
         raw.close(file);
@@ -414,9 +414,9 @@ fn abuse_swapped(raw: &mut Raw, file: FileId) {
 }
 
 #[test]
-fn a_folder_swapped_for_a_link_while_it_is_used() {
-    let ground = Ground::new();
-    let share = ground.share();
+fn a_folder_replaced_by_a_link_while_in_use() {
+    let world = World::new();
+    let share = world.share();
     fs::create_dir(share.join("swap")).unwrap();
     symlink("../outside", share.join("other")).unwrap();
     let serve = Serve::start(&share);
@@ -447,5 +447,5 @@ fn a_folder_swapped_for_a_link_while_it_is_used() {
             assert!(done > 50 && swaps > 1000, "{done} opens, {swaps} swaps");
         }
     });
-    ground.check("swapped");
+    world.check("swapped");
 }

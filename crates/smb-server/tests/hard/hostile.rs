@@ -1,5 +1,5 @@
-//! Malformed, oversized, overlapping and out-of-state messages: each is answered with the status that [MS-SMB2] names, or
-//! ends its connection; the server goes on.
+//! Malformed, oversized, overlapping and out-of-state messages. Each gets the status that [MS-SMB2]
+//! names, or ends its connection. The server continues.
 
 use ropeway_smb_wire::create::{AccessMask, CreateOptions};
 use ropeway_smb_wire::create_context::RequestContext;
@@ -29,13 +29,13 @@ impl Ready {
     }
 }
 
-/// Sends a body behind a valid, signed header.
+/// Sends a body after a valid, signed header.
 fn sent(raw: &mut Raw, command: Command, body: &[u8]) -> Option<Vec<Header>> {
     let message = raw.message(command, |w| w.bytes(body));
     raw.probe(&message)
 }
 
-/// Sends all variants of all commands; a new connection whenever one is of no use any more.
+/// Sends all variants of all commands, with a new connection whenever one becomes unusable.
 fn throw(serve: &Serve, variants: impl Fn(&[u8]) -> Vec<Vec<u8>>, check: impl Fn(Command, &[u8], &[Header])) {
     let mut other = Raw::ready(serve.address);
     let count = Ready::new(serve).samples.len();
@@ -75,7 +75,7 @@ fn truncated_anywhere() {
     let cuts = |body: &[u8]| (0..body.len()).map(|length| body[..length].to_vec()).collect();
     throw(&serve, cuts, |command, body, headers| {
         let first = headers[0];
-        // Shorter than any request of that command.
+        // No request of that command is so short.
         if body.len() < 4 {
             assert_eq!(first.command, command);
             assert_eq!(
@@ -209,7 +209,7 @@ fn another_session_sees_no_handles() {
         .status();
     assert_eq!(status, NtStatus::FILE_CLOSED);
     assert_eq!(thief.close(file), NtStatus::FILE_CLOSED);
-    // And a session is no use on a connection that it was not bound to.
+    // A session cannot be used on a connection that it was not bound to.
     thief.session = raw.session;
     thief.signer = None;
     assert_eq!(thief.close(file), NtStatus::USER_SESSION_DELETED);
@@ -227,7 +227,7 @@ fn unknown_commands_are_refused() {
     }
 }
 
-/// What ends the connection, given ready.
+/// Checks that something ends a connection that is ready.
 fn ends(serve: &Serve, what: &str, does: impl FnOnce(&mut Raw)) {
     let mut raw = Raw::ready(serve.address);
     does(&mut raw);
@@ -383,7 +383,7 @@ fn logins_of_any_form() {
         if length < 24 {
             assert_eq!(reply.status(), NtStatus::INVALID_PARAMETER);
         }
-        // Whoever logs in is forgiven.
+        // A successful login clears the failures.
         assert_eq!(raw.log_in("alice", "secret"), NtStatus::SUCCESS);
     }
 }
@@ -393,13 +393,13 @@ fn compounds_of_any_form() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
-    // [MS-SMB2] 3.3.5.2.7.2: the first cannot be related to anything.
+    // [MS-SMB2] 3.3.5.2.7.2: the first request cannot be related.
     let first = raw.message(Command::Echo, |w| w.u32(4));
     let mut frame = raw.compound(vec![first], false);
     frame[FLAGS_OFFSET] |= 4;
     raw.sign(&mut frame);
     assert_eq!(raw.probe(&frame).unwrap()[0].status, NtStatus::INVALID_PARAMETER);
-    // What failed fails what follows.
+    // A failed request fails the related ones after it.
     let mut missing = Create::of("no\\such\\file");
     missing.access = AccessMask::READ_DATA;
     let request = missing.request();
@@ -416,7 +416,7 @@ fn compounds_of_any_form() {
         .map(|header| header.status)
         .collect();
     assert_eq!(statuses[..3], [NtStatus::OBJECT_PATH_NOT_FOUND; 3]);
-    // A file id from nowhere.
+    // An unknown file id.
     let messages = vec![
         raw.message(Command::Echo, |w| w.u32(4)),
         raw.message(Command::Read, |w| w.bytes(&samples::read(FileId::RELATED, 10))),
@@ -431,9 +431,10 @@ fn compounds_of_any_form() {
     assert_eq!(statuses[..2], [NtStatus::SUCCESS, NtStatus::FILE_CLOSED]);
 }
 
-/// [MS-SMB2] 3.3.5.2.7.2: whatever file a related request names, the one of the request before is meant.
+/// [MS-SMB2] 3.3.5.2.7.2: a related request uses the file of the previous one, whatever id it
+/// contains.
 #[test]
-fn a_related_request_means_the_file_of_its_chain() {
+fn a_related_request_uses_the_file_of_its_compound() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a"), "of the chain").unwrap();
     std::fs::write(folder.path().join("b"), "of another").unwrap();
@@ -477,7 +478,7 @@ fn a_reservation_of_any_size() {
     for (number, bytes) in [u64::MAX, u64::MAX - 4094, 1 << 63].into_iter().enumerate() {
         let mut create = Create::of(format!("file{number}").as_str());
         create.contexts = vec![RequestContext::AllocationSize(bytes)];
-        // Whether there is room for it depends on the volume.
+        // Whether it fits depends on the volume.
         if let Ok(file) = raw.create(&create) {
             assert_eq!(raw.close(file), NtStatus::SUCCESS);
         }

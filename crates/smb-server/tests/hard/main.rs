@@ -1,26 +1,26 @@
-//! The server is hard to break: what hostile, slow and dead clients do to it.
+//! Robustness of the server against hostile, slow and dead clients.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod bombs;
 mod breaks;
 mod escapes;
+mod external_changes;
 mod hostile;
-mod kept;
-mod large;
-mod locked;
-mod many;
+mod integrity;
+mod large_folders;
+mod limits;
 mod memory;
 mod names;
-mod outside;
+mod range_locks;
 mod raw;
+mod replaced_files;
+mod reporting;
 mod samples;
 mod serve;
-mod slow;
-mod swapped;
-mod told;
+mod slow_clients;
 
-/// What the server says of itself, with `RUST_LOG`.
+/// Shows the server's log if `RUST_LOG` is set.
 fn log() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt()

@@ -1,18 +1,19 @@
-//! Memory of one server: a test that measures it has a process of its own, since tests of one process run side by side.
+//! Memory of one server. Tests that measure it run in a separate process, because tests of one
+//! process run in parallel.
 
 use ropeway_peers::run_again;
 
-/// Set in the process of a test that is alone.
+/// Set in the process of a test that runs alone.
 const ALONE: &str = "ROPEWAY_TEST_ALONE";
 
-/// Resident memory of this process, which is the server's too, in bytes.
+/// Returns the resident memory of this process, including the server, in bytes.
 pub(crate) fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
 
-/// Runs the test of this name in a process of its own.
+/// Runs the test with this name in a separate process.
 #[track_caller]
 pub(crate) fn alone(name: &str, test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {

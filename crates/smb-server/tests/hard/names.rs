@@ -1,6 +1,6 @@
-//! Names and paths that lead elsewhere, or might.
+//! Names and paths that lead, or might lead, out of the share.
 
-/// Names that a client had better not use, wherever the share lies.
+/// Names that a client should not use.
 pub(crate) const NAMES: &[&str] = &[
     "..",
     "..\\",

@@ -1,4 +1,4 @@
-//! A client that sends whatever it is told, signed as the server wants it; nothing about it is polite.
+//! A client that sends arbitrary messages, with valid signatures.
 #![allow(dead_code, reason = "tests of other crates use parts of it")]
 
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ use ropeway_smb_wire::{
     FileId, FileTime, Guid, MessageId, NtStatus, Reader, SessionId, Text, TreeId, Writer,
 };
 
-/// Longer than anything takes, shorter than a test's patience: a server that does not answer hangs.
+/// Time after which the server counts as hung: longer than any operation.
 const HANG: Duration = Duration::from_secs(20);
 
 /// One connection.
@@ -38,19 +38,19 @@ pub(crate) struct Raw {
     pub(crate) guid: Guid,
     /// The next message id.
     pub(crate) next_id: u64,
-    /// Credits of the next requests.
+    /// `CreditCharge` of the next requests.
     pub(crate) charge: u16,
-    /// Credits asked for by the next requests.
+    /// `CreditRequest` of the next requests.
     pub(crate) asks: u16,
     pub(crate) session: SessionId,
     pub(crate) tree: TreeId,
     pub(crate) signer: Option<Signer>,
-    /// A server that says nothing for long is taken for one that has hung up; otherwise it fails the test.
+    /// Whether a silent server counts as a closed connection. Otherwise silence fails the test.
     pub(crate) may_be_silent: bool,
     preauth: Preauth,
 }
 
-/// An answer: its header, and the whole message.
+/// A response: its header, and the whole message.
 pub(crate) struct Reply {
     pub(crate) header: Header,
     pub(crate) message: Vec<u8>,
@@ -67,7 +67,7 @@ impl Reply {
 }
 
 impl Raw {
-    /// A TCP connection and nothing else.
+    /// Connects TCP only.
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(HANG)).unwrap();
@@ -87,21 +87,21 @@ impl Raw {
         }
     }
 
-    /// Logged in as alice, in the share `data`.
+    /// Connects, logs in as alice, and connects to the share `data`.
     pub(crate) fn ready(address: SocketAddr) -> Self {
         let mut raw = Self::connect(address);
         raw.enter();
         raw
     }
 
-    /// NEGOTIATE, a login as alice, and the share `data`.
+    /// Negotiates, logs in as alice, and connects to the share `data`.
     pub(crate) fn enter(&mut self) {
         assert_eq!(self.negotiate().status(), NtStatus::SUCCESS);
         assert_eq!(self.log_in("alice", "secret"), NtStatus::SUCCESS);
         assert_eq!(self.tree("data"), NtStatus::SUCCESS);
     }
 
-    /// A message, signed if there is a key; a body is written as it lies behind its header.
+    /// Returns a message, signed if there is a key. The body follows the header as written.
     pub(crate) fn message(&mut self, command: Command, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
         let mut out = vec![0; HEADER_LEN];
         body(&mut Writer::within(&mut out, 0));
@@ -110,7 +110,7 @@ impl Raw {
         out
     }
 
-    /// The header of the next message; its id is taken.
+    /// Returns the header of the next message and uses up its id.
     pub(crate) fn header(&mut self, command: Command) -> Header {
         let mut header = Header::request(command, MessageId(self.next_id));
         header.credit_charge = self.charge;
@@ -123,7 +123,7 @@ impl Raw {
         header
     }
 
-    /// Writes the header at a message's start, and signs.
+    /// Writes the header of a message, and signs it.
     pub(crate) fn seal_header(&self, header: &Header, message: &mut [u8]) {
         let mut head = Vec::new();
         header.encode(&mut Writer::new(&mut head));
@@ -141,7 +141,7 @@ impl Raw {
         }
     }
 
-    /// Puts messages into one frame, in order; all but the first are `related` if so wanted.
+    /// Joins messages to a compound. All but the first are `related` if wanted.
     pub(crate) fn compound(&self, mut messages: Vec<Vec<u8>>, related: bool) -> Vec<u8> {
         let last = messages.len() - 1;
         for (index, message) in messages.iter_mut().enumerate() {
@@ -158,14 +158,14 @@ impl Raw {
         messages.concat()
     }
 
-    /// Sends one frame; a server that has hung up does not matter.
+    /// Sends one frame. A closed connection is no error.
     pub(crate) fn send(&mut self, frame: &[u8]) {
         let mut bytes = frame_header(frame.len()).to_vec();
         bytes.extend_from_slice(frame);
         _ = self.socket.write_all(&bytes);
     }
 
-    /// The next frame; none once the server has hung up.
+    /// Receives the next frame; `None` if the connection was closed.
     pub(crate) fn receive(&mut self) -> Option<Vec<u8>> {
         let mut head = [0; 4];
         let mut frame = Vec::new();
@@ -183,7 +183,7 @@ impl Raw {
         }
     }
 
-    /// The next answer that is neither a break nor says that the answer comes later.
+    /// Receives the next response that is neither a break nor an interim response.
     pub(crate) fn reply(&mut self) -> Option<Reply> {
         loop {
             let message = self.receive()?;
@@ -195,7 +195,7 @@ impl Raw {
         }
     }
 
-    /// Sends a request; its answer, or none if the server hangs up.
+    /// Sends a request and receives its response; `None` if the server closes the connection.
     pub(crate) fn try_call(&mut self, command: Command, body: impl FnOnce(&mut Writer<'_>)) -> Option<Reply> {
         let message = self.message(command, body);
         self.send(&message);
@@ -207,7 +207,7 @@ impl Raw {
             .unwrap_or_else(|| panic!("the server hung up at {command:?}"))
     }
 
-    /// Offers its one dialect.
+    /// Offers its only dialect.
     pub(crate) fn negotiate(&mut self) -> Reply {
         let new = self.dialect == Dialect::Smb311;
         let contexts = vec![
@@ -232,7 +232,7 @@ impl Raw {
         reply
     }
 
-    /// Logs in by NTLM; what came of it.
+    /// Logs in with NTLM and returns the status.
     pub(crate) fn log_in(&mut self, user: &str, password: &str) -> NtStatus {
         self.log_in_with(user, password, SessionSetupFlags::default())
             .unwrap_or(NtStatus::CONNECTION_DISCONNECTED)
@@ -298,7 +298,7 @@ impl Raw {
         }
     }
 
-    /// Connects to a share, and is in it from now on.
+    /// Connects to a share and uses it from now on.
     pub(crate) fn tree(&mut self, share: &str) -> NtStatus {
         let request = TreeConnectRequest {
             flags: Default::default(),
@@ -334,7 +334,7 @@ impl Raw {
     }
 }
 
-/// The body of a CLOSE.
+/// Encodes the body of a CLOSE.
 pub(crate) fn close_body(w: &mut Writer<'_>, file_id: FileId) {
     let flags = Default::default();
     ropeway_smb_wire::close::CloseRequest { flags, file_id }.encode(w);
@@ -393,8 +393,8 @@ pub(crate) fn spnego(user: &str, password: &str) -> SpnegoClient {
 }
 
 impl Raw {
-    /// Sends a frame and an ECHO after it: the headers of what is answered before the ECHO's answer, that one the last;
-    /// none if the server hangs up.
+    /// Sends a frame and an ECHO. Returns the headers of all responses up to that of the ECHO, or
+    /// `None` if the server closes the connection.
     pub(crate) fn probe(&mut self, frame: &[u8]) -> Option<Vec<Header>> {
         self.send(frame);
         let last = self.next_id;

@@ -1,4 +1,4 @@
-//! A well-formed request of every command.
+//! A well-formed request of each command.
 
 use ropeway_smb_wire::change_notify::{ChangeNotifyFlags, ChangeNotifyRequest, CompletionFilter};
 use ropeway_smb_wire::create::OplockLevel;
@@ -19,7 +19,7 @@ use ropeway_smb_wire::{FileId, Guid, Text, Writer};
 
 use crate::raw::{Create, close_body};
 
-/// The body of a request as it lies behind its header.
+/// Encodes the body of a request.
 pub(crate) fn body(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = vec![0; HEADER_LEN];
     encode(&mut Writer::within(&mut out, 0));
@@ -114,7 +114,7 @@ pub(crate) fn rename(file: FileId, to: impl Into<Text>) -> Vec<u8> {
     set_info(file, FileInfoClass::Rename, &information.to_bytes())
 }
 
-/// Every command that needs a login, on an open file and an open folder.
+/// Returns a request of each command that needs a login, for an open file and an open folder.
 pub(crate) fn all(file: FileId, folder: FileId) -> Vec<(Command, Vec<u8>)> {
     let mut create = Create::of("made");
     create.oplock = OplockLevel::Batch;

@@ -1,4 +1,4 @@
-//! A server over a folder of its own.
+//! A server over a folder, for tests.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use ropeway_smb_proto::server::Accounts;
 use ropeway_smb_server::{Server, ServerHandle, ServerOptions, Share};
 use ropeway_smb_wire::Text;
 
-/// A server that serves in this process, stopped at the end.
+/// A server in this process; it is stopped at the end.
 pub(crate) struct Serve {
     pub(crate) address: SocketAddr,
     pub(crate) handle: ServerHandle,
@@ -21,7 +21,7 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// The user alice (`secret`), the share `data` on `folder`.
+    /// Starts a server with the user alice (`secret`) and the share `data`.
     pub(crate) fn start(folder: &Path) -> Self {
         Self::with(folder, |_| {})
     }
@@ -48,7 +48,7 @@ impl Serve {
         }
     }
 
-    /// Waits until the tables have so many sessions and opens.
+    /// Waits until the tables have this many sessions and opens.
     pub(crate) fn settles_at(&self, sizes: (usize, usize)) {
         for _ in 0..1000 {
             if self.handle.sizes() == sizes {

@@ -1,11 +1,11 @@
-//! Buffers that have a form of their own: attributes, descriptors, links.
+//! Random buffers with an internal format: extended attributes, security descriptors, links.
 
 use ropeway_smb_wire::info::{FileFullEaInformation, FullEa, Information};
 
 use crate::chance::Random;
-use crate::draw::{bytes, one_of};
+use crate::values::{bytes, one_of};
 
-/// Attributes, a descriptor, or nothing of the kind.
+/// Returns extended attributes, a security descriptor, or random bytes.
 pub(crate) fn blob(random: &mut Random) -> Vec<u8> {
     match random.below(3) {
         0 => {
@@ -28,7 +28,7 @@ pub(crate) fn blob(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// A security descriptor with some entries ([MS-DTYP] 2.4.6).
+/// Returns a security descriptor with some entries ([MS-DTYP] 2.4.6).
 pub(crate) fn descriptor(random: &mut Random) -> Vec<u8> {
     const SIDS: [&str; 6] = ["WD", "BA", "CO", "CG", "S-1-22-1-1000", "S-1-5-21-1-2-3-500"];
     let mut text = String::from("O:BAG:BAD:");
@@ -47,7 +47,7 @@ pub(crate) fn descriptor(random: &mut Random) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// A symbolic link ([MS-FSCC] 2.1.2.4) to somewhere, mostly out of the share.
+/// Returns a symbolic link ([MS-FSCC] 2.1.2.4), mostly to a target outside the share.
 pub(crate) fn reparse(random: &mut Random) -> Vec<u8> {
     let targets = [
         "file",

@@ -1,4 +1,5 @@
-//! Hostile answers against the client: it logs in to a server of ours that lies, and works.
+//! Hostile responses against the client: it logs in to a server whose responses are changed, and
+//! works.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,37 +17,38 @@ use ropeway_smb_server::{Server, ServerHandle};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_vfs::{CacheMode, MetadataChange, OpenOptions, RelPath, Timestamp, Tree};
 
+use crate::canaries::Canaries;
 use crate::chance::Random;
-use crate::draw::one_of;
-use crate::keep::Kept;
-use crate::liar::{Fabulist, Habits};
-use crate::server::{furnish, options};
-use crate::work::{Counts, Session};
+use crate::mutator::{MutationRates, StormMutator};
+use crate::runner::{Counts, Session};
+use crate::server::{fill_share, options};
+use crate::values::one_of;
 
-/// Time of a request, and of a lost connection to come back.
+/// Timeout of a request and of a reconnect.
 const TIMEOUT: Duration = Duration::from_millis(700);
-/// An operation that takes longer does not end: a job has tens of requests, of which a few are never answered.
+/// Time after which an operation counts as hung. A job has tens of requests, and a few never get a
+/// response.
 const HANG: Duration = Duration::from_secs(60);
-/// A session takes no further operation after so long.
+/// Time after which a session starts no further operation.
 const SESSION: Duration = Duration::from_secs(6);
-/// What works at the same time.
+/// Number of parallel workers.
 const WORKERS: u64 = 6;
-/// Operations of each.
+/// Number of operations of each worker.
 const OPERATIONS: u64 = 60;
 
-/// A server that lies, stopped at the end.
-struct Lying {
+/// A server that changes its responses; stopped at the end.
+struct MutatingServer {
     endpoint: Endpoint,
     handle: ServerHandle,
     thread: Option<std::thread::JoinHandle<()>>,
-    fabulist: Arc<Fabulist>,
-    /// Nothing but forged answers is wrong with it.
+    mutator: Arc<StormMutator>,
+    /// Whether forged responses are the only change.
     is_honest: bool,
 }
 
-impl Lying {
-    fn start(share: &Path, random: &mut Random, habits: Habits, lznt1: bool) -> Result<Self, String> {
-        let fabulist = Arc::new(Fabulist::new(habits, Random::new(random.next())));
+impl MutatingServer {
+    fn start(share: &Path, random: &mut Random, rates: MutationRates, lznt1: bool) -> Result<Self, String> {
+        let mutator = Arc::new(StormMutator::new(rates, Random::new(random.next())));
         let mut options = options(share, Random::new(random.next()));
         options.config.compression = Algorithms {
             lz4: !lznt1,
@@ -54,14 +56,14 @@ impl Lying {
             pattern_v1: true,
         };
         options.io_threads = 2;
-        options.liar = Some(Arc::clone(&fabulist) as _);
+        options.reply_mutator = Some(Arc::clone(&mutator) as _);
         let server = Server::bind(([127, 0, 0, 1], 0).into(), options).map_err(|error| error.to_string())?;
         let address = server.local_addr().map_err(|error| error.to_string())?;
         Ok(Self {
             endpoint: Endpoint::new("127.0.0.1", address.port()),
             handle: server.handle(),
-            fabulist,
-            is_honest: habits.lies == 0,
+            mutator,
+            is_honest: rates.mutation_percent == 0,
             thread: Some(std::thread::spawn(move || server.run().expect("it serves"))),
         })
     }
@@ -72,14 +74,14 @@ impl Lying {
     }
 }
 
-impl Drop for Lying {
+impl Drop for MutatingServer {
     fn drop(&mut self) {
         self.handle.stop();
         _ = self.thread.take().map(std::thread::JoinHandle::join);
     }
 }
 
-/// What a client asks for.
+/// Draws the client's options.
 fn client_options(random: &mut Random) -> (ClientOptions, &'static str) {
     let sealed = random.percent(50);
     let compression = random.percent(50);
@@ -120,24 +122,24 @@ struct Worker {
     number: u64,
 }
 
-/// Plays a session.
+/// Runs a session.
 ///
 /// # Errors
 /// What the client did wrong.
 pub(crate) fn session(session: &mut Session<'_>) -> Result<Counts, String> {
-    let kept = Kept::new(session.folder)?;
+    let kept = Canaries::new(session.folder)?;
     let share = session.folder.join("share");
-    furnish(&share).map_err(|error| format!("no share: {error}"))?;
+    fill_share(&share).map_err(|error| format!("no share: {error}"))?;
     let local = session.folder.join("local");
     let random = &mut session.random;
-    let habits = Habits {
-        lies: one_of(random, &[0, 3, 10, 30, 70]),
-        damages: one_of(random, &[0, 0, 0, 20, 100]),
+    let rates = MutationRates {
+        mutation_percent: one_of(random, &[0, 3, 10, 30, 70]),
+        damage_per_10000: one_of(random, &[0, 0, 0, 20, 100]),
         from_start: random.percent(20),
     };
     let (options, group) = client_options(random);
     let lznt1 = random.percent(40);
-    let mut server = Lying::start(&share, random, habits, lznt1)?;
+    let mut server = MutatingServer::start(&share, random, rates, lznt1)?;
     let mut counts = Counts::default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -148,18 +150,15 @@ pub(crate) fn session(session: &mut Session<'_>) -> Result<Counts, String> {
     let seed = Random::new(random.next());
     let done = runtime.block_on(play(&mut server, options, &local, seed, session))?;
     runtime.shutdown_timeout(Duration::from_secs(5));
-    let fabulist = Arc::clone(&server.fabulist);
+    let mutator = Arc::clone(&server.mutator);
     drop(server);
-    counts.reached = fabulist.told.load(Ordering::Relaxed);
+    counts.reached = mutator.responses.load(Ordering::Relaxed);
     counts.add(group, counts.reached);
     counts.add(
         "frames changed under signature or seal",
-        fabulist.changed.load(Ordering::Relaxed),
+        mutator.changed.load(Ordering::Relaxed),
     );
-    counts.add(
-        "frames changed after it",
-        fabulist.damaged.load(Ordering::Relaxed),
-    );
+    counts.add("frames changed after it", mutator.damaged.load(Ordering::Relaxed));
     counts.add("operations done", done.fine);
     counts.add("operations that failed with an error", done.failed);
     counts.add(
@@ -182,27 +181,27 @@ pub(crate) fn session(session: &mut Session<'_>) -> Result<Counts, String> {
 }
 
 #[derive(Debug, Default)]
-struct Done {
+struct Completed {
     fine: u64,
     failed: u64,
     tampered: bool,
 }
 
-/// Logs in and works until the session's end.
+/// Logs in and works until the end of the session.
 async fn play(
-    server: &mut Lying,
+    server: &mut MutatingServer,
     options: ClientOptions,
     local: &Path,
     mut random: Random,
     session: &Session<'_>,
-) -> Result<Done, String> {
+) -> Result<Completed, String> {
     std::fs::create_dir_all(local.join("own/sub")).map_err(|error| error.to_string())?;
     std::fs::write(local.join("own/sub/file"), vec![7; 100_000]).map_err(|error| error.to_string())?;
     std::fs::write(local.join("own/small"), "small").map_err(|error| error.to_string())?;
     let login = Login::password("", "alice", "secret");
     let begins = Client::connect(&server.endpoint, login, options);
     let client = limited("login", begins).await?;
-    let mut done = Done::default();
+    let mut done = Completed::default();
     let Ok(client) = client else {
         done.failed += 1;
         return Ok(done);
@@ -232,26 +231,27 @@ async fn play(
         done.failed += failed;
         session.at(index as u64);
     }
-    // A signature that was wrong ends it all: nothing works any more, and nobody logs in again.
+    // A wrong signature ends everything: no operation succeeds any more, and the client does not
+    // log in again.
     let before = server.logins();
     let text = Text::from("file");
     let last = match limited("last share", client.share("data")).await? {
-        Ok(share) => limited("last look", share.stat(&text)).await?.map(drop),
+        Ok(share) => limited("final check", share.stat(&text)).await?.map(drop),
         Err(error) => Err(error),
     };
     done.tampered = matches!(last, Err(Error::Tampered(_)));
     if done.tampered && server.logins() != before {
         return Err("there was a login after the connection was tampered with".into());
     }
-    // Where there are other lies, the connection may have ended before the forged answer was read.
-    if server.is_honest && server.fabulist.has_forged() && !done.tampered {
+    // With other changes, the connection may have ended before the forged response was read.
+    if server.is_honest && server.mutator.has_forged() && !done.tampered {
         return Err(format!("a forged answer was taken: {last:?}"));
     }
     limited("close", client.close()).await?;
     Ok(done)
 }
 
-/// Waits for an operation, not for ever.
+/// Waits for an operation for a limited time.
 async fn limited<T>(what: &str, operation: impl Future<Output = T>) -> Result<T, String> {
     let outcome = tokio::time::timeout(HANG, operation).await;
     outcome.map_err(|_| format!("{what} does not end"))
@@ -262,7 +262,7 @@ fn path(text: &str) -> RelPath {
 }
 
 impl Worker {
-    /// Operations that were done, and that failed.
+    /// Returns the numbers of successful and failed operations.
     async fn run(mut self, end: Instant) -> Result<(u64, u64), String> {
         let (mut fine, mut failed) = (0, 0);
         for _ in 0..OPERATIONS {
@@ -352,7 +352,7 @@ impl Worker {
         }
     }
 
-    /// A copy or a mirror into a folder of this worker's own.
+    /// Copies or mirrors into this worker's own folder.
     async fn copy(&mut self, source: &Arc<dyn Tree>, target: &Arc<dyn Tree>, from: &str, to: &str) -> bool {
         let root = Root {
             source: Arc::clone(source),
@@ -380,7 +380,7 @@ impl Worker {
     }
 }
 
-/// `ls -R`, with a bound.
+/// Lists recursively, up to a limit.
 async fn walk(tree: &dyn Tree) -> bool {
     let mut folders = vec![RelPath::root()];
     let mut seen = 0;

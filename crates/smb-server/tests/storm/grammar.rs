@@ -1,4 +1,4 @@
-//! Valid requests of every command, with handles, keys and names that are in use.
+//! Random valid requests of every command, with handles, keys and names that are in use.
 
 use ropeway_smb_wire::change_notify::{ChangeNotifyFlags, ChangeNotifyRequest, CompletionFilter};
 use ropeway_smb_wire::close::{CloseFlags, CloseRequest};
@@ -27,19 +27,19 @@ use ropeway_smb_wire::{FileId, FileTime, Guid, LeaseKey, Text};
 
 use crate::blobs::{blob, descriptor, reparse};
 use crate::chance::Random;
-use crate::draw::{array, bytes, edge, few, name, number, number32, one_of};
 use crate::samples::body;
+use crate::values::{array, bytes, edge, few, name, number, number32, one_of};
 
-/// What the storm knows of its session.
+/// What the storm knows about its session.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) files: Vec<FileId>,
     pub(crate) folders: Vec<FileId>,
-    /// A key of a copy on the server.
+    /// Resume key of a server-side copy.
     pub(crate) resume_key: [u8; 24],
 }
 
-/// Open files of each kind that are remembered.
+/// Maximum number of remembered opens of each kind.
 const OPENS_MAX: usize = 12;
 
 impl Known {
@@ -52,8 +52,8 @@ impl Known {
         if list.len() < OPENS_MAX {
             list.push(file);
         } else {
-            let place = random.below(list.len());
-            list[place] = file;
+            let index = random.below(list.len());
+            list[index] = file;
         }
     }
 
@@ -82,7 +82,7 @@ impl Known {
     }
 }
 
-/// A request: a command and its body.
+/// Returns a command and the body of its request.
 pub(crate) fn request(random: &mut Random, known: &mut Known) -> (Command, Vec<u8>) {
     match random.below(100) {
         0..22 => (Command::Create, create(random, known)),
@@ -261,7 +261,7 @@ fn context<'a>(random: &mut Random, known: &Known, blob: &'a [u8]) -> RequestCon
 
 fn close(random: &mut Random, known: &mut Known) -> Vec<u8> {
     let file_id = known.any(random, 40);
-    // Sometimes a closed one is used further.
+    // Sometimes a closed file is used further.
     if random.percent(90) {
         known.files.retain(|file| *file != file_id);
         known.folders.retain(|file| *file != file_id);

@@ -1,48 +1,50 @@
-//! Storms of frames by seed, in one process: hostile requests against the server, hostile answers against the client.
+//! Storms of random frames, repeatable by seed: hostile requests against the server, hostile
+//! responses against the client, all in one process.
 //!
-//! The storm holds the keys of its sessions. What it changes below signature, compression and encryption is signed,
-//! compressed and sealed as it should be, so that it reaches the code behind them. `cargo xtask attack server` and
-//! `cargo xtask attack client` run it. A panic in any thread ends the process and names the session to play again.
+//! A storm holds the keys of its sessions. What it changes below signature, compression and
+//! encryption is signed, compressed and encrypted correctly, so that it reaches the code behind.
+//! `cargo xtask attack server` and `cargo xtask attack client` run it. A panic in any thread ends
+//! the process and names the session to repeat.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod blobs;
+mod canaries;
 #[path = "../../../smb-proto/tests/client/chance.rs"]
 #[allow(dead_code, reason = "the played server needs more of it")]
 mod chance;
+mod checks;
 mod client;
-mod draw;
+mod compress;
+mod connection;
 mod grammar;
-mod judge;
-mod keep;
-mod kinds;
-mod liar;
-mod line;
-mod pack;
+mod mutate;
+mod mutator;
 #[path = "../hard/raw.rs"]
 mod raw;
+mod runner;
 #[path = "../hard/samples.rs"]
 #[allow(dead_code, reason = "the tests of the server need more of it")]
 mod samples;
 mod server;
-mod twist;
-mod work;
+mod session_kind;
+mod values;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What to play.
+/// What to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    /// Frames that must reach the code behind signature and encryption.
+    /// Number of frames that must reach the code behind signature and encryption.
     pub(crate) frames: u64,
-    /// The first session; those before it are left out.
+    /// Number of the first session.
     pub(crate) session: u64,
     /// An empty folder on a small volume.
     pub(crate) folder: PathBuf,
     pub(crate) threads: u64,
-    /// Seconds after which no further session begins.
+    /// Time in seconds after which no further session begins.
     pub(crate) seconds_max: u64,
 }
 
@@ -70,10 +72,10 @@ fn main() -> ExitCode {
         }
     }
     assert!(plan.folder.is_dir(), "--folder names a folder on a small volume");
-    work::end_by_panic(&side);
+    runner::end_by_panic(&side);
     let outcome = match side.as_str() {
-        "server" => work::storm(&plan, server::session),
-        "client" => work::storm(&plan, client::session),
+        "server" => runner::storm(&plan, server::session),
+        "client" => runner::storm(&plan, client::session),
         _ => panic!("either `server` or `client`"),
     };
     match outcome {

@@ -1,4 +1,4 @@
-//! Hostile requests: a session of some thousand frames against a server over a real folder.
+//! Hostile requests: sessions of some thousand frames against a server over a real folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use ropeway_smb_wire::ioctl::IoctlResponse;
 use ropeway_smb_wire::read::ReadResponse;
 use ropeway_smb_wire::{NtStatus, Text};
 
+use crate::canaries::Canaries;
 use crate::chance::{Random, content};
+use crate::connection::{Connection, Reply};
 use crate::grammar::{self, Known};
-use crate::keep::Kept;
-use crate::kinds::Kind;
-use crate::line::{Line, Reply};
+use crate::mutate::{self, Mutation};
 use crate::raw::{Create, close_body};
-use crate::twist::{self, Twist};
-use crate::work::{Counts, Session};
-use crate::{draw, judge, samples};
+use crate::runner::{Counts, Session};
+use crate::session_kind::SessionKind;
+use crate::{checks, samples, values};
 
-/// Frames of one session.
+/// Number of frames in a session.
 const FRAMES: u64 = 3000;
-/// Opens of one server at most, so that some are refused.
+/// Maximum number of opens of a server, so that some are refused.
 const OPENS_MAX: usize = 400;
-/// Requests without a final answer after which a connection is lost on purpose.
+/// Number of pending requests after which the connection is lost on purpose.
 const PENDING_MAX: usize = 200;
 
-/// A server over a folder of its own.
+/// Returns the options of a server over its own folder.
 pub(crate) fn options(share: &Path, mut random: Random) -> ServerOptions {
     let hash = *nt_hash(&Password::from("secret")).expose();
     let alice = Text::from("alice");
@@ -49,7 +49,7 @@ pub(crate) fn options(share: &Path, mut random: Random) -> ServerOptions {
         lznt1: true,
         pattern_v1: true,
     };
-    // The same for every run.
+    // The same in every run.
     let count = AtomicU64::new(random.next());
     options.config.random = Arc::new(move |bytes: &mut [u8]| {
         for chunk in bytes.chunks_mut(8) {
@@ -61,8 +61,8 @@ pub(crate) fn options(share: &Path, mut random: Random) -> ServerOptions {
     options
 }
 
-/// The share's first content.
-pub(crate) fn furnish(share: &Path) -> std::io::Result<()> {
+/// Creates the initial content of the share.
+pub(crate) fn fill_share(share: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(share.join("folder/sub"))?;
     std::fs::write(share.join("file"), content(0, 10_000))?;
     std::fs::write(share.join("folder/inner"), "inner")?;
@@ -70,7 +70,7 @@ pub(crate) fn furnish(share: &Path) -> std::io::Result<()> {
     std::os::unix::fs::symlink("file", share.join("link"))
 }
 
-/// The storm may have filled the volume, and shut everybody out.
+/// Empties the share, although the storm may have filled the volume or removed all permissions.
 fn empty(share: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(share)? {
         let path = entry?.path();
@@ -87,32 +87,32 @@ fn empty(share: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(share, std::os::unix::fs::PermissionsExt::from_mode(0o755))
 }
 
-struct Storm<'a, 'b> {
+struct StormSession<'a, 'b> {
     session: &'a mut Session<'b>,
     host: FrameHost,
-    kind: Kind,
-    line: Line,
+    kind: SessionKind,
+    line: Connection,
     known: Known,
     counts: Counts,
 }
 
-/// Plays a session.
+/// Runs a session.
 ///
 /// # Errors
 /// What the server did wrong.
 pub(crate) fn session(session: &mut Session<'_>) -> Result<Counts, String> {
-    let kept = Kept::new(session.folder)?;
+    let kept = Canaries::new(session.folder)?;
     let share = session.folder.join("share");
-    furnish(&share).map_err(|error| format!("no share: {error}"))?;
+    fill_share(&share).map_err(|error| format!("no share: {error}"))?;
     let mut options = options(&share, session.random.clone());
     options.limits.opens_max = OPENS_MAX;
     options.limits.durable_timeout_ms = 1;
     options.limits.durable_timeout_max_ms = 1;
     options.limits.break_timeout_ms = 20;
     let host = FrameHost::new(options);
-    let kind = Kind::of(&mut session.random);
-    let line = Line::enter(&host, kind, &mut session.random)?;
-    let mut storm = Storm {
+    let kind = SessionKind::of(&mut session.random);
+    let line = Connection::enter(&host, kind, &mut session.random)?;
+    let mut storm = StormSession {
         session,
         host,
         kind,
@@ -132,18 +132,18 @@ pub(crate) fn session(session: &mut Session<'_>) -> Result<Counts, String> {
     Ok(counts)
 }
 
-impl Storm<'_, '_> {
-    /// Logs in again, by the same kind of session.
-    fn again(&mut self) -> Result<(), String> {
+impl StormSession<'_, '_> {
+    /// Logs in again with a session of the same kind.
+    fn log_in_again(&mut self) -> Result<(), String> {
         self.line.lose();
         self.counts.add("logins", 1);
         self.host.tick();
-        self.line = Line::enter(&self.host, self.kind, &mut self.session.random)?;
+        self.line = Connection::enter(&self.host, self.kind, &mut self.session.random)?;
         self.known = Known::default();
         self.open_some()
     }
 
-    /// Opens a file and a folder, as long as there is room.
+    /// Opens a file and a folder, as long as the limit allows.
     fn open_some(&mut self) -> Result<(), String> {
         for (name, is_folder) in [("file", false), ("folder", true), ("new1", false)] {
             let mut create = Create::of(name);
@@ -158,7 +158,7 @@ impl Storm<'_, '_> {
         Ok(())
     }
 
-    /// Sends a frame and judges what comes; none if the server hung up.
+    /// Sends a frame and checks the responses; `None` if the server closed the connection.
     fn exchange(&mut self, frame: &[u8]) -> Result<Option<usize>, String> {
         let before = self.line.handled();
         let replies = self.line.send(frame)?;
@@ -173,7 +173,7 @@ impl Storm<'_, '_> {
             self.line.handled() - before,
         );
         for reply in &replies {
-            judge::check(&mut self.line, reply)?;
+            checks::check(&mut self.line, reply)?;
             self.learn(reply);
         }
         Ok(Some(replies.len()))
@@ -232,13 +232,13 @@ impl Storm<'_, '_> {
             || self.line.pending.len() > PENDING_MAX
             || random.percent(1) && random.percent(10)
         {
-            return self.again();
+            return self.log_in_again();
         }
         if !self.line.clean && random.percent(10) {
-            return self.again();
+            return self.log_in_again();
         }
         match random.below(100) {
-            0..2 => self.below_the_seal(),
+            0..2 => self.damage_protected(),
             2..16 => self.compound(),
             _ => self.single(),
         }
@@ -255,20 +255,20 @@ impl Storm<'_, '_> {
             message[6..8].copy_from_slice(&charge.to_le_bytes());
             self.line.next_id = id + u64::from(charge);
         }
-        let twist = twist::message(random, &mut message, 2);
+        let twist = mutate::message(random, &mut message, 2);
         let frame = self.line.wrap(random, vec![message]);
         let was_clean = self.line.clean;
         let outcome = self.exchange(&frame)?;
         match twist {
-            Twist::Header => self.line.clean = false,
-            Twist::Body => self.counts.add("frames with changed bodies", 1),
-            Twist::None => self.counts.add("frames unchanged", 1),
+            Mutation::Header => self.line.clean = false,
+            Mutation::Body => self.counts.add("frames with changed bodies", 1),
+            Mutation::None => self.counts.add("frames unchanged", 1),
         }
         let may_end = matches!(
             command,
             Command::Negotiate | Command::SessionSetup | Command::Cancel
         );
-        let is_known = twist == Twist::None && was_clean && !may_end;
+        let is_known = twist == Mutation::None && was_clean && !may_end;
         if is_known && outcome.is_none() {
             return Err(format!("the server hung up at a valid {command:?}"));
         }
@@ -290,8 +290,8 @@ impl Storm<'_, '_> {
             let (command, body) = grammar::request(random, &mut self.known);
             let mut message = self.line.message(command, &body);
             if random.percent(40) {
-                let twist = twist::message(random, &mut message, 1);
-                self.line.clean &= twist != Twist::Header;
+                let twist = mutate::message(random, &mut message, 1);
+                self.line.clean &= twist != Mutation::Header;
             }
             if index > 0 && related && message.len() > 16 {
                 message[16] |= 4;
@@ -307,34 +307,34 @@ impl Storm<'_, '_> {
         Ok(())
     }
 
-    /// Changes what is not protected by the storm's own keys any more: headers, nonces, compressed bytes, lengths.
-    fn below_the_seal(&mut self) -> Result<(), String> {
+    /// Changes what the storm's keys no longer protect: headers, nonces, compressed bytes, lengths.
+    fn damage_protected(&mut self) -> Result<(), String> {
         let random = &mut self.session.random;
         let (command, body) = grammar::request(random, &mut self.known);
         let message = self.line.message(command, &body);
         let (_, seals) = self.line.protection();
         let frame = match self.kind.compression {
-            // Compressed bytes that do not fit, inside of a seal that is right.
+            // Wrong compressed bytes inside a correct seal.
             Some(how) if random.percent(70) => {
-                let mut packed = crate::pack::pack(random, how, message);
+                let mut packed = crate::compress::pack(random, how, message);
                 for _ in 0..=random.below(3) {
                     let reach = packed.len().min(40);
                     match random.percent(60) {
-                        true => twist::field(random, &mut packed[..reach], 4),
-                        false => twist::bytes(random, &mut packed, 8),
+                        true => mutate::field(random, &mut packed[..reach], 4),
+                        false => mutate::bytes(random, &mut packed, 8),
                     }
                 }
-                self.note_inside(&packed, how);
+                self.record_changed(&packed, how);
                 self.line.seal(packed)
             }
             _ => {
                 let mut frame = self.line.wrap(random, vec![message]);
                 let reach = frame.len().min(if seals { 60 } else { 70 });
                 match random.percent(70) {
-                    true => twist::field(random, &mut frame[..reach], 4),
-                    false => twist::bytes(random, &mut frame, 4),
+                    true => mutate::field(random, &mut frame[..reach], 4),
+                    false => mutate::bytes(random, &mut frame, 4),
                 }
-                self.note_inside(&frame, self.kind.compression.unwrap_or_default());
+                self.record_changed(&frame, self.kind.compression.unwrap_or_default());
                 frame
             }
         };
@@ -348,18 +348,19 @@ impl Storm<'_, '_> {
         Ok(())
     }
 
-    /// Notes the requests that a changed frame holds now.
-    fn note_inside(&mut self, frame: &[u8], (algorithms, chained): (Algorithms, bool)) {
+    /// Records the requests that a changed frame contains now.
+    fn record_changed(&mut self, frame: &[u8], (algorithms, chained): (Algorithms, bool)) {
         let plain = match frame.starts_with(b"\xFCSMB") {
             true => ropeway_smb_proto::compression::decompress(frame, algorithms, chained, 1 << 24),
             false => Ok(frame.to_vec()),
         };
         if let Ok(plain) = plain {
-            self.line.note(&plain);
+            self.line.record(&plain);
         }
     }
 
-    /// After the storm somebody else is served as ever, and nothing is left of the session.
+    /// Checks that another client is served normally after the storm and that nothing is left of
+    /// the session.
     fn end(mut self, share: &Path) -> Result<Counts, String> {
         self.line.lose();
         for _ in 0..100 {
@@ -374,13 +375,13 @@ impl Storm<'_, '_> {
         }
         empty(share).map_err(|error| format!("the share cannot be emptied: {error}"))?;
         let random = &mut self.session.random;
-        let mut line = Line::enter(&self.host, self.kind, random)?;
+        let mut line = Connection::enter(&self.host, self.kind, random)?;
         let create = samples::body(|w| Create::of("after").request().encode(w));
         let created = line.call(random, Command::Create, &create)?;
         let file = CreateResponse::decode(&mut created.body())
             .map_err(|error| format!("no file after the storm: {:?}, {error}", created.header.status))?;
         let file = file.file_id;
-        let data = draw::bytes(random, 5000);
+        let data = values::bytes(random, 5000);
         let wrote = line.call(random, Command::Write, &samples::write(file, 7, &data))?;
         let read = line.call(random, Command::Read, &samples::read(file, 6000))?;
         let decoded =

@@ -37,7 +37,8 @@ pub(super) fn check(args: &LinkCheckArgs) -> Result<u8, Failure> {
     }
     let mut checks = Vec::new();
     for spec in &specs {
-        let check = wan::check(spec, CheckPlan::default()).map_err(|error| super::failure(&error))?;
+        let check =
+            wan::check(spec, CheckPlan::default(), &|| false).map_err(|error| super::failure(&error))?;
         if !args.json {
             print_line(&row(&check));
         }
@@ -140,8 +141,8 @@ pub(super) fn floor(args: &LinkFloorArgs) -> Result<u8, Failure> {
                 }
             }
         }
-        let taken =
-            wan::floor(&link, args.bytes, connections, flow).map_err(|error| super::failure(&error))?;
+        let taken = wan::floor(&link, args.bytes, connections, flow, &|| false)
+            .map_err(|error| super::failure(&error))?;
         let (taken, stats) = (taken.as_secs_f64(), link.stats());
         if !args.json {
             let share = line.map_or(String::new(), |line| {

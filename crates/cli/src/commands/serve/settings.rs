@@ -39,9 +39,9 @@ pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOpti
     options.config.anonymous = args.login.anonymous;
     options.config.guest = args.login.guest;
     if let Some(numbers) = directory::machine_numbers(&name) {
-        options.machine = numbers;
+        options.machine_sid = numbers;
     }
-    options.give_back = Some(ropeway_local::give_back_memory);
+    options.release_memory = Some(ropeway_local::give_back_memory);
     if let Some(most) = protocol.max_connections {
         options.connections_max = usize::try_from(most).unwrap_or(usize::MAX);
     }

@@ -2,45 +2,47 @@
 
 use serde::Serialize;
 
-/// How much slower the second mode must be to count as one: below, caching and device are alike.
+/// Least ratio of the two rates. Below it, cache and device cannot be told apart.
 const SLOWER_MIN: f64 = 2.0;
-/// How much of one line's squared error two lines must take away (a guess; real curves take away over 99 %).
+/// Least share of one line's squared error that two lines must remove (a guess; real curves remove more
+/// than 99 %).
 const BETTER_MIN: f64 = 0.75;
-/// Least share of all seconds that the second mode takes longer than at the first one's rate: less is a stall near the end
-/// (a guess; the article's example has over 90 %).
+/// Least share of all seconds by which the second mode is longer than at the rate of the first. Less is
+/// a stall near the end (a guess; the article's example has more than 90 %).
 const LONGER_MIN: f64 = 0.2;
 /// Least share of all points in either mode.
 const SHARE_MIN: f64 = 0.02;
-/// Fewer points say nothing.
+/// Least number of points for a fit.
 const POINTS_MIN: usize = 8;
 
-/// Two rates and where one turns into the other.
+/// Two rates and the threshold between them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Modes {
-    /// Bytes a second until the threshold.
+    /// Bytes a second up to the threshold.
     pub memory_bps: f64,
-    /// Bytes that were written when writers began to wait.
+    /// Bytes written when writers began to wait.
     pub threshold_bytes: f64,
-    /// Bytes a second from there on.
+    /// Bytes a second above the threshold.
     pub device_bps: f64,
 }
 
-/// What a curve looks like.
+/// Shape of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "shape")]
 pub enum Shape {
-    /// As the article has it.
+    /// Two modes, as in the article.
     TwoModes(Modes),
-    /// One rate from the start to the end.
+    /// One rate from start to end.
     OneMode {
         /// Bytes a second.
         bps: f64,
     },
 }
 
-/// Fits seconds over bytes by a bent line from nought: seconds = b / memory up to the threshold, and (b - threshold) /
-/// device more above it. Of all bends that lie on a point the one with the least squared error; prefix sums make that
-/// linear in the number of points. Points are bytes and seconds, both rising. `None` if there are too few.
+/// Fits seconds over bytes by a bent line through the origin: seconds = b / memory up to the threshold,
+/// plus (b - threshold) / device above it. The bend is the point with the least squared error; prefix
+/// sums make the search linear in the number of points. Points are bytes and seconds, both rising.
+/// `None` if there are too few.
 pub fn fit(points: &[[f64; 2]]) -> Option<Shape> {
     let &[bytes, seconds] = points.last()?;
     if points.len() < POINTS_MIN || !(bytes > 0.0 && seconds > 0.0) {
@@ -76,7 +78,8 @@ pub fn fit(points: &[[f64; 2]]) -> Option<Shape> {
     }))
 }
 
-/// Seconds by the article's model: what fits below the threshold at the rate of memory, the rest at the device's.
+/// Returns the seconds of the article's model: bytes below the threshold at the rate of memory, the rest
+/// at the rate of the device.
 pub fn model_seconds(bytes: f64, modes: &Modes) -> f64 {
     let cached = bytes.min(modes.threshold_bytes);
     cached / modes.memory_bps + (bytes - cached) / modes.device_bps
@@ -110,8 +113,8 @@ impl Sums {
     }
 }
 
-/// Least squares of t = a u + c v with u = min(x, bend) and v = max(x - bend, 0): squared error, and a and c, seconds for
-/// each byte. `None` where time would stand still or run backwards.
+/// Least squares of t = a u + c v with u = min(x, bend) and v = max(x - bend, 0). Returns the squared
+/// error, and a and c in seconds for each byte. `None` if a or c is not positive.
 fn bent(left: &Sums, all: &Sums, bend: f64) -> Option<(f64, [f64; 2])> {
     let (n, x, t) = (all.n - left.n, all.x - left.x, all.t - left.t);
     let (xx, xt) = (all.xx - left.xx, all.xt - left.xt);
@@ -139,8 +142,8 @@ mod tests {
 
     const MIB: f64 = 1_048_576.0;
 
-    /// A write of 1 MiB after the other: each takes what its mode asks for, more or less, and some stall. What a stall
-    /// takes is caught up with by those that follow, as a device's rate is what it is.
+    /// Writes of 1 MiB, one after the other. Each takes the time of its mode, more or less, and some stall.
+    /// The writes after a stall are faster, since the rate of the device stays the same.
     fn curve(modes: &Modes, writes: usize, noise: f64, seed: u64) -> Vec<[f64; 2]> {
         let mut random = SplitMix64::new(seed);
         let (mut at, mut late) = (0.0, 0.0);
@@ -186,7 +189,7 @@ mod tests {
             };
             prop_assert!(near(found.threshold_bytes, modes.threshold_bytes, 0.1), "{found:?} {modes:?}");
             prop_assert!(near(found.device_bps, modes.device_bps, 0.1), "{found:?} {modes:?}");
-            // The whole first mode takes but a few writes of the second one, so its rate is less certain.
+            // The first mode takes the time of a few writes of the second, so its rate is less certain.
             prop_assert!(found.memory_bps > found.device_bps * SLOWER_MIN);
             let [end, seconds] = points[points.len() - 1];
             prop_assert!(near(model_seconds(end, &found), seconds, 0.1));
@@ -203,7 +206,7 @@ mod tests {
         }
 
         #[test]
-        fn any_rising_curve_is_fitted_or_not_but_nothing_breaks(steps in prop::collection::vec((1.0_f64..1e9, 0.0_f64..10.0), 0..40)) {
+        fn any_rising_curve_is_fitted_or_refused(steps in prop::collection::vec((1.0_f64..1e9, 0.0_f64..10.0), 0..40)) {
             let (mut bytes, mut seconds) = (0.0, 0.0);
             let points: Vec<[f64; 2]> = steps.iter().map(|(b, s)| {
                 bytes += b;
@@ -234,7 +237,7 @@ mod tests {
 
     #[test]
     fn an_exact_curve_gives_exact_modes() {
-        // The article's: 510 MB in 1.5 s, then 20 MB/s.
+        // The article: 510 MB in 1.5 s, then 20 MB/s.
         let modes = Modes {
             memory_bps: 340e6,
             threshold_bytes: 510e6,

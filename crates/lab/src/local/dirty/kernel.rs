@@ -1,15 +1,16 @@
-//! What the kernel lets lie in the page cache before it holds writers up: its settings, its own figures, and the sum
-//! that both must agree with. Reading is here, parsing and arithmetic are pure.
+//! Limits of the kernel for dirty pages: its settings, its own figures, and the computation that must
+//! agree with both. Files of /proc and /sys are read here; parsing and arithmetic are pure.
 //!
 //! ```text
 //!   dirtyable  = free + file pages - reserves of all zones
 //!   limit      = vm.dirty_bytes, or vm.dirty_ratio % of dirtyable
 //!   background = vm.dirty_background_bytes, or vm.dirty_background_ratio %: write-back begins
-//!   held from  = (limit + background) / 2: writers begin to wait; they never get beyond the limit
+//!   held from  = (limit + background) / 2: writers begin to wait; they never exceed the limit
 //! ```
 //!
-//! A device with a strict limit has its own share of all three (`max_ratio`, `max_bytes`); without, its share only
-//! weighs how long writers wait once the whole machine is above the middle (kernel: mm/page-writeback.c).
+//! A device with a strict limit has its own share of all three (`max_ratio`, `max_bytes`). Without one,
+//! its share only determines how long writers wait once the whole machine is above the middle (kernel:
+//! mm/page-writeback.c).
 
 use std::fs;
 use std::io;
@@ -17,55 +18,55 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// Settings of delayed writing, and what the kernel makes of them now.
+/// Settings of delayed writing, and the limits that the kernel computes from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// `vm.dirty_ratio`, percent.
     pub dirty_ratio: u64,
-    /// `vm.dirty_bytes`; 0: the ratio counts.
+    /// `vm.dirty_bytes`; 0 if the ratio counts.
     pub dirty_bytes: u64,
     /// `vm.dirty_background_ratio`, percent.
     pub background_ratio: u64,
-    /// `vm.dirty_background_bytes`; 0: the ratio counts.
+    /// `vm.dirty_background_bytes`; 0 if the ratio counts.
     pub background_bytes: u64,
     /// Memory that may be dirty: from /proc/meminfo and /proc/zoneinfo.
     pub dirtyable_bytes: u64,
-    /// What the kernel says of the limit (/proc/vmstat).
+    /// Limit by the kernel's own account (/proc/vmstat).
     pub kernel_limit_bytes: u64,
-    /// What the kernel says of write-back's beginning.
+    /// Start of write-back by the kernel's own account.
     pub kernel_background_bytes: u64,
 }
 
-/// What a device may have of that.
+/// Share of a device in the limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Device {
-    /// Numbers of the device, as in /sys/class/bdi.
+    /// Number of the device, as in /sys/class/bdi.
     pub name: String,
-    /// Percent of the limit that it may have.
+    /// Largest share of the limit, in percent.
     pub max_ratio: Option<u64>,
-    /// The same in bytes, where the kernel tells (6.2 and newer).
+    /// The same in bytes, where the kernel shows it (6.2 and newer).
     pub max_bytes: Option<u64>,
-    /// Percent of the limit that is kept for it.
+    /// Reserved share of the limit, in percent.
     pub min_ratio: Option<u64>,
-    /// Whether the share is a limit of its own.
+    /// Whether the share is a limit.
     pub strict: bool,
 }
 
-/// When writers are expected to be held up, in bytes that are dirty or being written back.
+/// Expected limits, in bytes that are dirty or being written back.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Expected {
-    /// Write-back begins.
+    /// Start of write-back.
     pub background_bytes: f64,
-    /// Writers begin to wait.
+    /// Amount from which writers wait.
     pub held_from_bytes: f64,
-    /// No writer gets beyond.
+    /// Largest amount.
     pub limit_bytes: f64,
-    /// Whether it is the device's own share.
+    /// Whether these are the limits of the device.
     pub strict: bool,
 }
 
 impl Memory {
-    /// As it is now.
+    /// Reads the current values.
     ///
     /// # Errors
     /// A file of /proc cannot be read.
@@ -90,7 +91,7 @@ impl Memory {
         })
     }
 
-    /// The limit that the settings give.
+    /// Returns the limit that follows from the settings.
     pub fn limit_bytes(&self) -> u64 {
         match self.dirty_bytes {
             0 => percent(self.dirtyable_bytes, self.dirty_ratio),
@@ -98,7 +99,8 @@ impl Memory {
         }
     }
 
-    /// Where write-back begins by the settings; at most half of the limit where they make no sense.
+    /// Returns the start of write-back that follows from the settings; half of the limit if it is not below
+    /// the limit.
     pub fn background_bytes(&self) -> u64 {
         let limit = self.limit_bytes();
         let background = match self.background_bytes {
@@ -112,13 +114,13 @@ impl Memory {
         }
     }
 
-    /// How far the sum from the settings is from the kernel's own figure, as a share of that.
+    /// Returns the deviation of the computed limit from the kernel's own, as a share.
     pub fn deviation(&self) -> Option<f64> {
         let kernel = self.kernel_limit_bytes as f64;
         (kernel > 0.0).then(|| self.limit_bytes() as f64 / kernel - 1.0)
     }
 
-    /// When writers to a device are expected to be held up.
+    /// Returns the expected limits for writers to a device.
     pub fn expected(&self, device: Option<&Device>) -> Expected {
         let known = self.kernel_limit_bytes > 0 && self.kernel_background_bytes > 0;
         let (limit, background) = if known {
@@ -142,10 +144,10 @@ impl Memory {
 }
 
 impl Expected {
-    /// How much is written until so much is dirty that writers wait: what the device takes meanwhile is more. `others` is
-    /// dirty already. `None` if the device keeps up, so that nobody ever waits.
+    /// Returns the bytes written until writers wait, with those that the device completes meanwhile.
+    /// `others` bytes are dirty already. `None` if the device keeps up, so that no writer waits.
     pub fn written_bytes(&self, memory_bps: f64, device_bps: f64, others: f64) -> Option<f64> {
-        // Others count among the machine's, but not against a device's own share.
+        // Other files count for the machine, but not against the limit of the device.
         let others = if self.strict { 0.0 } else { others };
         let (from, to) = (self.background_bytes - others, self.held_from_bytes - others);
         if to <= 0.0 {
@@ -160,11 +162,11 @@ impl Expected {
 }
 
 impl Device {
-    /// That of a device number; `None` if the kernel has none by it.
+    /// Reads the share of a device; `None` if the kernel knows no such device.
     pub fn read(major: u32, minor: u32) -> Option<Self> {
         let number = format!("{major}:{minor}");
         let block = Path::new("/sys/dev/block").join(&number);
-        // A partition's is that of its disk; network and FUSE file systems have one by their own number.
+        // A partition has the share of its disk; network and FUSE file systems have their own numbers.
         let folder = [
             block.join("bdi"),
             block.join("../bdi"),
@@ -189,19 +191,19 @@ impl Device {
     }
 }
 
-/// What is dirty and what the kernel thinks of it, at one moment.
+/// Dirty pages and the limits at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Owed {
-    /// Dirty and being written back, bytes, the whole machine.
+pub struct DirtyPages {
+    /// Bytes of the machine that are dirty or being written back.
     pub bytes: u64,
-    /// The limit at this moment.
+    /// The limit.
     pub limit_bytes: u64,
-    /// Write-back's beginning at this moment.
+    /// Start of write-back.
     pub background_bytes: u64,
 }
 
-impl Owed {
-    /// As it is now.
+impl DirtyPages {
+    /// Reads the current values.
     ///
     /// # Errors
     /// /proc/vmstat cannot be read.
@@ -211,30 +213,31 @@ impl Owed {
     }
 
     fn parse(vmstat: &str, page: u64) -> Self {
-        let mut owed = Self::default();
+        let mut pages = Self::default();
         for line in vmstat.lines() {
             let Some((name, value)) = line.split_once(' ') else {
                 continue;
             };
             let bytes = || value.trim().parse::<u64>().unwrap_or(0).saturating_mul(page);
             match name {
-                "nr_dirty" | "nr_writeback" => owed.bytes += bytes(),
-                "nr_dirty_threshold" => owed.limit_bytes = bytes(),
-                "nr_dirty_background_threshold" => owed.background_bytes = bytes(),
+                "nr_dirty" | "nr_writeback" => pages.bytes += bytes(),
+                "nr_dirty_threshold" => pages.limit_bytes = bytes(),
+                "nr_dirty_background_threshold" => pages.background_bytes = bytes(),
                 _ => {}
             }
         }
-        owed
+        pages
     }
 }
 
-/// Bytes that a block device has read and written since it is there; `None` if the kernel counts none by this number.
+/// Returns the bytes that a block device has read and written so far; `None` if the kernel does not count
+/// them.
 pub fn device_moved(major: u32, minor: u32) -> Option<[u64; 2]> {
     let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
     sectors_moved(&text).map(|moved| moved.map(|sectors| sectors * 512))
 }
 
-/// The third and the seventh field (kernel: Documentation/block/stat.rst).
+/// Returns the third and the seventh field (kernel: Documentation/block/stat.rst).
 fn sectors_moved(stat: &str) -> Option<[u64; 2]> {
     let field = |index| stat.split_whitespace().nth(index)?.parse().ok();
     Some([field(2)?, field(6)?])
@@ -244,7 +247,7 @@ fn percent(of: u64, ratio: u64) -> u64 {
     u64::try_from(u128::from(of) * u128::from(ratio) / 100).unwrap_or(u64::MAX)
 }
 
-/// The number behind a name at the start of a line.
+/// Returns the number after a name at the start of a line.
 fn number(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -254,7 +257,7 @@ fn number(text: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// Free memory and file pages, bytes.
+/// Returns free memory and file pages in bytes.
 fn file_memory(meminfo: &str) -> u64 {
     ["MemFree", "Active(file)", "Inactive(file)"]
         .into_iter()
@@ -263,7 +266,8 @@ fn file_memory(meminfo: &str) -> u64 {
         .saturating_mul(1024)
 }
 
-/// What the kernel keeps from everyone: of each zone the greatest protection and the high watermark, at most the zone.
+/// Returns the pages that the kernel reserves: in each zone the greatest protection and the high
+/// watermark, at most the zone.
 fn reserved_pages(zoneinfo: &str) -> u64 {
     let (mut reserved, mut high, mut managed) = (0_u64, 0, 0);
     for line in zoneinfo.lines() {
@@ -301,7 +305,7 @@ mod tests {
             dirty_ratio: 20,
             background_ratio: 10,
             dirtyable_bytes: file_memory(MEMINFO) - reserved_pages(ZONES) * 4096,
-            // What this kernel (6.18) said at the moment when the other two were read.
+            // Values of kernel 6.18 at the moment when the files above were read.
             kernel_limit_bytes: 738_690 * 4096,
             kernel_background_bytes: 368_894 * 4096,
             ..Memory::default()
@@ -343,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_takes_meanwhile_is_more() {
+    fn bytes_completed_meanwhile_are_added() {
         let expected = Expected {
             background_bytes: 100.0,
             held_from_bytes: 200.0,
@@ -357,12 +361,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_dirty_or_on_its_way() {
+    fn pages_count_while_dirty_or_being_written() {
         let text = "nr_free_pages 5\nnr_dirty 3\nnr_writeback 4\nnr_writeback_temp 100\nnr_dirty_threshold 10\n\
                     nr_dirty_background_threshold 6\n";
-        let owed = Owed::parse(text, 2);
+        let pages = DirtyPages::parse(text, 2);
         assert_eq!(
-            (owed.bytes, owed.limit_bytes, owed.background_bytes),
+            (pages.bytes, pages.limit_bytes, pages.background_bytes),
             (14, 20, 12)
         );
         assert_eq!(
@@ -374,7 +378,7 @@ mod tests {
     proptest! {
         #[test]
         fn files_of_proc_never_break_it(text in ".{0,200}") {
-            _ = (file_memory(&text), reserved_pages(&text), Owed::parse(&text, 4096), sectors_moved(&text));
+            _ = (file_memory(&text), reserved_pages(&text), DirtyPages::parse(&text, 4096), sectors_moved(&text));
         }
     }
 }

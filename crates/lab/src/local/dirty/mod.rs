@@ -1,30 +1,30 @@
 //! `ropeway lab dirty`: the speed of writing a file before and after the page cache throttles its writers.
 //!
 //! ```text
-//!   kernel  limits of machine and device, and when writers will wait                    read, then pure
-//!   write   a file without a name: each write(2) timed, then awaited until it is durable
-//!   fit     the two modes in the samples; the article's model                           pure
-//!   found   threshold and rates, compared with the expected ones                        pure
-//!   report  the document                                                                pure
+//!   kernel    limits of machine and device, and when writers will wait     read, then pure
+//!   write     a file without a name: each write(2) is timed, then the flush
+//!   fit       the two modes in the samples; the article's model            pure
+//!   findings  threshold and rates, compared with the expected ones         pure
+//!   report    the document                                                 pure
 //! ```
 
+pub mod findings;
 pub mod fit;
-pub mod found;
 pub mod kernel;
 mod report;
-mod words;
+mod text;
 pub mod write;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub use found::Findings;
+pub use findings::Findings;
 
 use super::LocalError;
 use crate::report::{Document, FILE, save, write_all};
 use kernel::Memory;
-use write::{Ground, WRITE_BYTES};
+use write::{TestFile, WRITE_BYTES};
 
 /// Default amount as a multiple of the threshold.
 const PAST: f64 = 2.5;
@@ -35,8 +35,8 @@ const BYTES_MAX: u64 = 1 << 40;
 
 /// Figures as lines for people: name and text.
 pub fn lines(findings: &Findings) -> Vec<(String, String)> {
-    let mut lines = words::lines(findings);
-    lines.extend(words::settings(findings));
+    let mut lines = text::lines(findings);
+    lines.extend(text::settings(findings));
     lines
 }
 
@@ -55,7 +55,7 @@ pub struct Options {
     pub out: PathBuf,
 }
 
-/// Measures and writes the report. Returns it and the figures. `told` gets lines for people. Setting
+/// Measures and writes the report. Returns it and the figures. `notify` gets lines for people. Setting
 /// `stop` ends the lab in order.
 ///
 /// # Errors
@@ -64,13 +64,13 @@ pub struct Options {
 pub fn run(
     options: &Options,
     stop: &AtomicBool,
-    told: &dyn Fn(&str),
+    notify: &dyn Fn(&str),
 ) -> Result<(Document, Findings), LocalError> {
-    let mut ground = Ground::make(&options.dir).map_err(LocalError::io(format!(
+    let mut file = TestFile::create(&options.dir).map_err(LocalError::io(format!(
         "make a file in {}",
         options.dir.display()
     )))?;
-    if ground.in_memory {
+    if file.in_memory {
         return Err(LocalError::InMemory {
             path: options.dir.clone(),
         });
@@ -78,32 +78,32 @@ pub fn run(
     let out = &options.out;
     super::make_out(out)?;
     let memory = Memory::read().map_err(LocalError::io("read the kernel's settings"))?;
-    let expected = memory.expected(ground.device.as_ref());
-    let bytes = amount(options, expected.held_from_bytes, ground.free_bytes)?;
-    told(&format!(
+    let expected = memory.expected(file.device.as_ref());
+    let bytes = amount(options, expected.held_from_bytes, file.free_bytes)?;
+    notify(&format!(
         "writing {} in {}; writers are expected to wait from {} of dirty data",
-        words::size(bytes as f64),
+        text::size(bytes as f64),
         options.dir.display(),
-        words::size(expected.held_from_bytes)
+        text::size(expected.held_from_bytes)
     ));
-    let doubts = super::doubts(&[]);
-    let warmed = ground.warm_up(options.warm_up, stop);
+    let warnings = super::warnings(&[], false);
+    let warmed = file.warm_up(options.warm_up, stop);
     warmed.map_err(LocalError::io(format!("write in {}", options.dir.display())))?;
     let started = crate::run::machine::now();
-    let seen = ground.measure(bytes, options.limit, stop);
-    let device = ground.device.clone();
+    let recording = file.measure(bytes, options.limit, stop);
+    let device = file.device.clone();
     // Removes the file before anything else can fail.
-    drop(ground);
-    let findings = Findings::of(&seen, &memory, device);
-    let mut document = report::document(options, bytes, &started, &seen, &findings);
-    document.warnings.splice(0..0, doubts);
+    drop(file);
+    let findings = Findings::of(&recording, &memory, device);
+    let mut document = report::document(options, bytes, &started, &recording, &findings);
+    document.warnings.splice(0..0, warnings);
     save(&document, &out.join(FILE))?;
     write_all(&document, out)?;
-    match seen.ended_early {
+    match recording.ended_early {
         None => Ok((document, findings)),
         Some(_) if stop.load(Ordering::Acquire) => Err(LocalError::Interrupted),
         // The samples show the modes nevertheless.
-        Some(_) if !seen.writes.is_empty() => Ok((document, findings)),
+        Some(_) if !recording.writes.is_empty() => Ok((document, findings)),
         Some(why) => Err(LocalError::Io {
             what: format!("measure in {}", options.dir.display()),
             source: std::io::Error::other(why),

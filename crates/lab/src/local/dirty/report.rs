@@ -1,190 +1,161 @@
-//! The document of `lab dirty`. Pure but for what the machine is.
+//! The document of `lab dirty`.
 
 use std::collections::BTreeMap;
 
+use super::findings::Findings;
 use super::fit::{Modes, model_seconds};
-use super::found::Findings;
-use super::write::{Look, Seen};
-use super::{Options, words};
+use super::write::{Recording, Sample};
+use super::{Options, text};
 use crate::report::{
-    Axis, Cell, CellKey, Curve, Document, Drawing, LinkSummary, Outcome, Run, Series, Setting, VERSION,
-    Warning, WorkSummary,
+    Axis, Cell, CellKey, Curve, Document, LOOPBACK, LinkSummary, Outcome, Run, Series, Setting, Warning,
+    WorkSummary,
 };
-use crate::run::machine::{machine, now};
+use crate::run::machine;
 
-/// Points of one series.
+/// Largest number of points in a series.
 const POINTS_MAX: usize = 400;
-/// Parts of the whole whose speed is shown.
+/// Number of parts of the file whose speed is shown.
 const PARTS: usize = 200;
-/// Thresholds as published.
+/// Published thresholds.
 const THRESHOLDS: &str = include_str!("../../../data/dirty-page-threshold.csv");
-/// Where they are from.
+/// Source of the thresholds.
 const SOURCE: &str = "the third article on delayed writes (facts file, E)";
-/// The article's example: bytes and seconds of a write of 1 GB with a threshold of 510 MB and a disk of 20 MB/s.
+/// Example of the article: seconds and bytes of a write of 1 GB with a threshold of 510 MB and a disk of
+/// 20 MB/s.
 const EXAMPLE: [[f64; 2]; 3] = [[0.0, 0.0], [1.5, 510e6], [51.5, 1e9]];
-/// A figure that is further off than this is worth a warning (a guess).
+/// Deviation above which a figure gets a warning (a guess).
 const DEVIATION_MAX: f64 = 0.15;
 
-/// Everything.
+/// Returns the document.
 pub(super) fn document(
     options: &Options,
     bytes: u64,
     started: &str,
-    seen: &Seen,
+    recording: &Recording,
     found: &Findings,
 ) -> Document {
     Document {
-        version: VERSION,
-        lab: "dirty".to_owned(),
-        title: "Delayed writes: a file written until its writer has to wait".to_owned(),
         started: started.to_owned(),
-        updated: now(),
-        complete: seen.ended_early.is_none(),
-        machine: machine(),
+        complete: recording.ended_early.is_none(),
         versions: BTreeMap::from([("ropeway".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
-        settings: words::lines(found)
-            .into_iter()
-            .chain(words::settings(found))
-            .chain(words::conditions(options, bytes))
-            .map(|(name, value)| Setting { name, value })
-            .collect(),
-        works: vec![WorkSummary {
-            name: "stream".to_owned(),
-            title: "one file, written in pieces of 1 MiB that do not compress".to_owned(),
-            files: 1,
-            folders: 0,
+        settings: Setting::list(
+            text::lines(found)
+                .into_iter()
+                .chain(text::settings(found))
+                .chain(text::conditions(options, bytes)),
+        ),
+        works: vec![WorkSummary::one_file(
+            "stream",
+            "one file, written in pieces of 1 MiB that do not compress".to_owned(),
             bytes,
-            seed: bytes,
-            scale: 1.0,
-            lz4_ratio: 1.0,
-        }],
+        )],
         links: vec![LinkSummary::of_this_machine(
-            "none",
+            LOOPBACK,
             "",
             "a device of this machine".to_owned(),
         )],
-        cells: vec![cell(started, seen, found)],
+        cells: vec![cell(started, recording, found)],
         curves: vec![
-            written(seen, found),
-            speed(seen),
-            owed(seen, found),
+            written(recording, found),
+            speed(recording),
+            dirty(recording, found),
             thresholds(found),
         ],
-        warnings: warnings(seen, found),
-        ..Document::default()
+        warnings: warnings(recording, found),
+        ..machine::document(
+            "dirty",
+            "Delayed writes: a file written until its writer has to wait",
+        )
     }
 }
 
-fn cell(started: &str, seen: &Seen, found: &Findings) -> Cell {
-    let outcome = match &seen.ended_early {
+fn cell(started: &str, recording: &Recording, found: &Findings) -> Cell {
+    let outcome = match &recording.ended_early {
         None => Outcome::Done,
         Some(why) => Outcome::Failed(why.clone()),
     };
     Cell {
-        key: CellKey {
-            link: "none".to_owned(),
-            work: "stream".to_owned(),
-            direction: "write".to_owned(),
-            client: "write(2)".to_owned(),
-            server: "disk".to_owned(),
-            variant: String::new(),
-        },
+        key: CellKey::new([LOOPBACK, "stream", "write", "write(2)", "disk"]),
         payload_bytes: found.written_bytes as u64,
         files: 1,
-        line_seconds: None,
-        floor_seconds: None,
-        target_seconds: None,
         runs: vec![Run {
             durable_seconds: found.durable_seconds,
             ..Run::of(started.to_owned(), outcome, found.perceived_seconds)
         }],
+        ..Cell::default()
     }
 }
 
-/// Bytes against time: measured, the model, the article's example.
-fn written(seen: &Seen, found: &Findings) -> Curve {
-    let measured: Vec<[f64; 2]> = seen
+/// Returns bytes against time: measured, of the model, and of the article's example.
+fn written(recording: &Recording, found: &Findings) -> Curve {
+    let measured: Vec<[f64; 2]> = recording
         .writes
         .iter()
         .map(|[bytes, seconds]| [*seconds, *bytes])
         .collect();
-    let mut series = vec![series("measured", thinned(&from_nought(&measured)))];
+    let mut all = vec![Series::measured("measured", thinned(&from_origin(&measured)))];
     let bytes = found.written_bytes;
     for (name, check) in [("model", &found.model), ("model by /proc", &found.predicted)] {
         if let Some(check) = check {
-            series.push(Series {
-                name: name.to_owned(),
-                points: model(bytes, &check.modes),
-                published: false,
-            });
+            all.push(Series::measured(name, model(bytes, &check.modes)));
         }
     }
-    series.push(Series {
-        name: "510 MB, 20 MB/s".to_owned(),
-        points: EXAMPLE.to_vec(),
-        published: true,
-    });
+    all.push(Series::published("510 MB, 20 MB/s", EXAMPLE.to_vec()));
+    let axes = [Axis::new("time", "s"), Axis::new("written", "B")];
     Curve {
-        id: "written".to_owned(),
-        title: "Bytes written against time".to_owned(),
-        drawing: Drawing::Lines,
-        x: Axis::new("time", "s"),
-        y: Axis::new("written", "B"),
-        series,
+        series: all,
+        ..Curve::lines("written", "Bytes written against time", axes)
     }
 }
 
-/// The three corners of the model.
+/// Returns the three corners of the model.
 fn model(bytes: f64, modes: &Modes) -> Vec<[f64; 2]> {
     [0.0, modes.threshold_bytes.min(bytes), bytes]
         .map(|written| [model_seconds(written, modes), written])
         .to_vec()
 }
 
-/// Speed against bytes written, by parts of the whole.
-fn speed(seen: &Seen) -> Curve {
+/// Returns speed against bytes written, by parts of the file.
+fn speed(recording: &Recording) -> Curve {
     let mut points = Vec::new();
     let mut last = [0.0, 0.0];
-    for part in seen.writes.chunks(seen.writes.len().div_ceil(PARTS).max(1)) {
+    for part in recording
+        .writes
+        .chunks(recording.writes.len().div_ceil(PARTS).max(1))
+    {
         let [bytes, seconds] = part[part.len() - 1];
         if seconds > last[1] {
             points.push([bytes, ((bytes - last[0]) / (seconds - last[1])).round()]);
             last = [bytes, seconds];
         }
     }
+    let axes = [Axis::new("written", "B"), Axis::logarithmic("speed", "B/s")];
     Curve {
-        id: "speed".to_owned(),
-        title: "Write speed against bytes written".to_owned(),
-        drawing: Drawing::Lines,
-        x: Axis::new("written", "B"),
-        y: Axis {
-            logarithmic: true,
-            ..Axis::new("speed", "B/s")
-        },
-        series: vec![series("measured", points)],
+        series: vec![Series::measured("measured", points)],
+        ..Curve::lines("speed", "Write speed against bytes written", axes)
     }
 }
 
-/// What was owed, until all was durable.
-fn owed(seen: &Seen, found: &Findings) -> Curve {
-    let end = seen.looks.last().map_or(0.0, |look| look.seconds);
-    let points = |of: &dyn Fn(&Look) -> Option<u64>| -> Vec<[f64; 2]> {
-        let looks = seen.looks.iter();
-        looks
-            .filter_map(|look| Some([look.seconds, of(look)? as f64]))
+/// Returns dirty bytes against time, until all were durable.
+fn dirty(recording: &Recording, found: &Findings) -> Curve {
+    let end = recording.samples.last().map_or(0.0, |sample| sample.seconds);
+    let points = |of: &dyn Fn(&Sample) -> Option<u64>| -> Vec<[f64; 2]> {
+        let samples = recording.samples.iter();
+        samples
+            .filter_map(|sample| Some([sample.seconds, of(sample)? as f64]))
             .collect()
     };
     let mut all = Vec::new();
     for (name, points) in [
         (
             "this file",
-            points(&|look| Some(look.written_bytes.saturating_sub(look.device_bytes?))),
+            points(&|sample| Some(sample.written_bytes.saturating_sub(sample.device_bytes?))),
         ),
-        ("the whole machine", points(&|look| Some(look.owed.bytes))),
-        ("the device has taken", points(&|look| look.device_bytes)),
+        ("the whole machine", points(&|sample| Some(sample.dirty.bytes))),
+        ("the device has taken", points(&|sample| sample.device_bytes)),
     ] {
         if !points.is_empty() {
-            all.push(series(name, thinned(&points)));
+            all.push(Series::measured(name, thinned(&points)));
         }
     }
     for (name, level) in [
@@ -192,53 +163,39 @@ fn owed(seen: &Seen, found: &Findings) -> Curve {
         ("writers wait", found.expected.held_from_bytes),
         ("limit", found.expected.limit_bytes),
     ] {
-        all.push(series(name, vec![[0.0, level], [end, level]]));
+        all.push(Series::measured(name, vec![[0.0, level], [end, level]]));
     }
+    let axes = [Axis::new("time", "s"), Axis::new("bytes", "B")];
     Curve {
-        id: "owed".to_owned(),
-        title: "What the page cache owes the devices".to_owned(),
-        drawing: Drawing::Lines,
-        x: Axis::new("time", "s"),
-        y: Axis::new("bytes", "B"),
         series: all,
+        ..Curve::lines("dirty", "Dirty bytes in the page cache", axes)
     }
 }
 
-/// The published table, and this machine in it.
+/// Returns the published thresholds and that of this machine.
 fn thresholds(found: &Findings) -> Curve {
     let mut all: Vec<Series> = Vec::new();
     for (name, point) in published() {
         match all.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.push(point),
-            None => all.push(Series {
-                name,
-                points: vec![point],
-                published: true,
-            }),
+            None => all.push(Series::published(name, vec![point])),
         }
     }
     for series in &mut all {
         series.points.sort_by(|a, b| a[0].total_cmp(&b[0]));
     }
-    let memory = machine().memory_bytes as f64;
+    let memory = machine::machine().memory_bytes as f64;
     if let Some(held) = found.held_at_bytes {
-        all.push(series("this machine", vec![[memory, held]]));
+        all.push(Series::measured("this machine", vec![[memory, held]]));
     }
-    let bytes = |label| Axis {
-        logarithmic: true,
-        ..Axis::new(label, "B")
-    };
+    let axes = ["memory", "threshold"].map(|label| Axis::logarithmic(label, "B"));
     Curve {
-        id: "thresholds".to_owned(),
-        title: format!("Threshold against memory, {SOURCE}"),
-        drawing: Drawing::Lines,
-        x: bytes("memory"),
-        y: bytes("threshold"),
         series: all,
+        ..Curve::lines("thresholds", format!("Threshold against memory, {SOURCE}"), axes)
     }
 }
 
-/// Name of the system, memory and threshold of each line.
+/// Returns system, memory and threshold of each line.
 fn published() -> impl Iterator<Item = (String, [f64; 2])> {
     THRESHOLDS.lines().skip(1).filter_map(|line| {
         let words: Vec<&str> = line.split(',').collect();
@@ -251,51 +208,53 @@ fn published() -> impl Iterator<Item = (String, [f64; 2])> {
     })
 }
 
-fn warnings(seen: &Seen, found: &Findings) -> Vec<Warning> {
+fn warnings(recording: &Recording, found: &Findings) -> Vec<Warning> {
     let mut texts = Vec::new();
-    if let Some(why) = &seen.ended_early {
-        texts.push(format!("not all was written, or not all became durable: {why}"));
+    if let Some(why) = &recording.ended_early {
+        texts.push(format!("not everything was written and became durable: {why}"));
     }
     if found.modes().is_none() {
         texts.push(
-            "no threshold was seen: too little was written, or the device keeps up with memory".to_owned(),
+            "no threshold was recording: too little was written, or the device keeps up with memory"
+                .to_owned(),
         );
     }
     if found
         .held_deviation
         .is_some_and(|share| share.abs() > DEVIATION_MAX)
     {
-        texts.push("the threshold is far from what the kernel's settings let expect".to_owned());
+        texts.push("the threshold is far from the value that follows from the kernel's settings".to_owned());
     }
     for (what, check) in [
-        ("what was found", &found.model),
-        ("the kernel's settings", &found.predicted),
+        ("the measured threshold", &found.model),
+        ("the threshold of the settings", &found.predicted),
     ] {
         if check.is_some_and(|check| check.deviation.abs() > DEVIATION_MAX) {
-            texts.push(format!("the model with {what} is far from what was measured"));
+            texts.push(format!("the model with {what} is far from the measured seconds"));
         }
     }
-    let before = seen.before.bytes as f64;
+    let before = recording.before.bytes as f64;
     if before > found.expected.held_from_bytes / 20.0 && !found.expected.strict {
-        texts.push(format!("others owed {} before it began", words::size(before)));
+        texts.push(format!(
+            "{} of other files were dirty at the start",
+            text::size(before)
+        ));
     }
     texts.push(
-        "the published example does not keep to its own model: 490 MB at 20 MB/s are 25 s; its 50 s are what the disk \
-         needs for the whole GB".to_owned(),
+        "the published example differs from its own model: 490 MB at 20 MB/s take 25 s; its 50 s are the time of the \
+         disk for the whole GB"
+            .to_owned(),
     );
-    texts
-        .into_iter()
-        .map(|text| Warning { cell: None, text })
-        .collect()
+    texts.into_iter().map(Warning::of_lab).collect()
 }
 
-fn from_nought(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
+fn from_origin(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     std::iter::once([0.0, 0.0])
         .chain(points.iter().copied())
         .collect()
 }
 
-/// Evenly chosen points, the last one always.
+/// Returns evenly chosen points, always with the last.
 fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let step = points.len().div_ceil(POINTS_MAX).max(1);
     let last = points.len().saturating_sub(1);
@@ -306,14 +265,6 @@ fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     chosen
         .map(|(_, [x, y])| [(x * 1e4).round() / 1e4, y.round()])
         .collect()
-}
-
-fn series(name: &str, points: Vec<[f64; 2]>) -> Series {
-    Series {
-        name: name.to_owned(),
-        points,
-        published: false,
-    }
 }
 
 #[cfg(test)]

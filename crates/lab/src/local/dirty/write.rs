@@ -1,7 +1,7 @@
-//! Writes the file, one write(2) after the other, and watches what it becomes.
+//! Writes the file, one write(2) after the other, and samples the dirty pages.
 //!
-//! The file has no name (`O_TMPFILE`, or unlinked at once), so whatever ends the process removes it, and what of it was
-//! still dirty is dropped with it.
+//! The file has no name (`O_TMPFILE`, or unlinked at once). So it is removed however the process ends,
+//! and its dirty pages are dropped with it.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
@@ -11,68 +11,68 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::kernel::{Device, Owed, device_moved};
+use super::kernel::{Device, DirtyPages, device_moved};
 use crate::local::in_memory;
 use crate::random::SplitMix64;
 
 /// Bytes of one write(2).
 pub const WRITE_BYTES: u64 = 1 << 20;
-/// Writes between two syncs while the kernel learns.
+/// Writes between two syncs of the warm-up.
 const WARM_WRITES: u32 = 8;
-/// How often the kernel is asked what it owes; asking takes some 0.1 ms.
-const LOOK: Duration = Duration::from_millis(20);
-/// Looks that are kept; then every second one goes and looks become rarer.
-const LOOKS_MAX: usize = 4096;
+/// Interval of samples; one takes some 0.1 ms.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Largest number of samples. Then every second one is dropped and the interval is doubled.
+const SAMPLES_MAX: usize = 4096;
 
 /// A file on a device.
 #[derive(Debug)]
-pub struct Ground {
+pub struct TestFile {
     file: File,
     numbers: (u32, u32),
-    /// What the device may have; unknown for file systems without a device of their own.
+    /// Limits of the device; unknown for file systems without their own device.
     pub device: Option<Device>,
-    /// Bytes that are free to us.
+    /// Free bytes of the file system.
     pub free_bytes: u64,
-    /// Whether it is in memory.
+    /// Whether the file is in memory.
     pub in_memory: bool,
 }
 
-/// What is owed at one moment.
+/// State of the page cache at one moment.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Look {
-    /// Since the start.
+pub struct Sample {
+    /// Seconds since the start.
     pub seconds: f64,
-    /// By the machine.
-    pub owed: Owed,
-    /// Written to the file until then.
+    /// Dirty pages of the machine.
+    pub dirty: DirtyPages,
+    /// Bytes written to the file so far.
     pub written_bytes: u64,
-    /// What the device has completed since the start, where it counts.
+    /// Bytes that the device has completed since the start, where it counts them.
     pub device_bytes: Option<u64>,
 }
 
-/// Everything that was seen.
+/// The samples of one measurement.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Recording {
     /// Bytes and seconds after each write.
     pub writes: Vec<[f64; 2]>,
-    /// While it was written and until it was durable.
-    pub looks: Vec<Look>,
-    /// What others owed before.
-    pub before: Owed,
-    /// From the start until everything was durable; `None` if that was not awaited.
+    /// Samples from the start until the file was durable.
+    pub samples: Vec<Sample>,
+    /// Dirty pages of other files before the start.
+    pub before: DirtyPages,
+    /// Time from the start until everything was durable; `None` if it did not become durable.
     pub durable_seconds: Option<f64>,
-    /// The device had completed so much when the last write returned.
+    /// Bytes that the device had completed when the last write returned.
     pub device_bytes_at_end: Option<u64>,
-    /// Why it ended before all was written, if so.
+    /// Reason for an early end.
     pub ended_early: Option<String>,
 }
 
-impl Ground {
-    /// Makes the file.
+impl TestFile {
+    /// Creates the file.
     ///
     /// # Errors
-    /// Nothing can be made there.
-    pub fn make(dir: &Path) -> io::Result<Self> {
+    /// No file can be created there.
+    pub fn create(dir: &Path) -> io::Result<Self> {
         let file = tempfile::tempfile_in(dir)?;
         let device = rustix::fs::fstat(&file)?.st_dev;
         let numbers = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -90,8 +90,8 @@ impl Ground {
         device_moved(self.numbers.0, self.numbers.1).map(|[_, written]| written)
     }
 
-    /// Writes and syncs for a while: the kernel takes a device that it does not know for one of 100 MB/s, and learns in
-    /// seconds (kernel: mm/page-writeback.c, INIT_BW). How long a writer waits follows from that.
+    /// Writes and syncs for some time. The kernel assumes 100 MB/s for an unknown device and learns its rate
+    /// in seconds (kernel: mm/page-writeback.c, INIT_BW); the waits of writers follow from it.
     ///
     /// # Errors
     /// The system refuses.
@@ -110,56 +110,64 @@ impl Ground {
         self.file.rewind()
     }
 
-    /// Writes so many bytes, and waits until they are durable. Ends early when told to, when `limit` is over, or when the
-    /// system refuses; what was seen until then is given in any case.
-    pub fn measure(&mut self, bytes: u64, limit: Duration, stop: &AtomicBool) -> Seen {
-        // What others wrote to this device would be written first.
+    /// Writes so many bytes, and waits until they are durable. Ends early on `stop`, after `limit`, or when
+    /// a system call fails; the samples until then are returned in any case.
+    pub fn measure(&mut self, bytes: u64, limit: Duration, stop: &AtomicBool) -> Recording {
+        // Otherwise the device would write other files first.
         _ = rustix::fs::syncfs(self.file.as_fd());
-        let mut seen = Seen {
-            before: Owed::read().unwrap_or_default(),
-            ..Seen::default()
+        let mut recording = Recording {
+            before: DirtyPages::read().unwrap_or_default(),
+            ..Recording::default()
         };
-        let mut eye = Eye::open(self.device_bytes());
-        self.write(bytes, limit, stop, &mut seen, &mut eye);
-        seen.device_bytes_at_end = eye.device_bytes(self.device_bytes());
-        eye.look(self.device_bytes(), true);
-        self.drain(limit, stop, &mut seen, &mut eye);
-        eye.look(self.device_bytes(), true);
-        seen.looks = eye.looks;
-        seen
+        let mut sampler = Sampler::start(self.device_bytes());
+        self.write(bytes, limit, stop, &mut recording, &mut sampler);
+        recording.device_bytes_at_end = sampler.device_bytes(self.device_bytes());
+        sampler.sample(self.device_bytes(), true);
+        self.drain(limit, stop, &mut recording, &mut sampler);
+        sampler.sample(self.device_bytes(), true);
+        recording.samples = sampler.samples;
+        recording
     }
 
-    fn write(&mut self, bytes: u64, limit: Duration, stop: &AtomicBool, seen: &mut Seen, eye: &mut Eye) {
+    fn write(
+        &mut self,
+        bytes: u64,
+        limit: Duration,
+        stop: &AtomicBool,
+        recording: &mut Recording,
+        sampler: &mut Sampler,
+    ) {
         let mut buffer = vec![0; WRITE_BYTES as usize];
-        // Neither compression nor a fast path for zeros may play a part.
+        // So that neither compression nor a fast path for zeros changes the rate.
         SplitMix64::new(bytes).fill(&mut buffer);
         let mut written = 0;
         while written < bytes {
             if stop.load(Ordering::Acquire) {
-                seen.ended_early = Some("it was interrupted".to_owned());
+                recording.ended_early = Some("it was interrupted".to_owned());
                 return;
             }
-            if eye.begun.elapsed() > limit {
-                seen.ended_early = Some(format!("{} s were over", limit.as_secs_f64()));
+            if sampler.begun.elapsed() > limit {
+                recording.ended_early = Some(format!("the limit of {} s was reached", limit.as_secs_f64()));
                 return;
             }
             buffer[..8].copy_from_slice(&written.to_le_bytes());
             let length = (bytes - written).min(WRITE_BYTES) as usize;
             if let Err(error) = self.file.write_all(&buffer[..length]) {
-                seen.ended_early = Some(format!("writing failed: {error}"));
+                recording.ended_early = Some(format!("writing failed: {error}"));
                 return;
             }
             written += length as u64;
-            eye.written = written;
-            seen.writes
-                .push([written as f64, eye.begun.elapsed().as_secs_f64()]);
-            eye.look_if_due(|| self.device_bytes());
+            sampler.written = written;
+            recording
+                .writes
+                .push([written as f64, sampler.begun.elapsed().as_secs_f64()]);
+            sampler.sample_if_due(|| self.device_bytes());
         }
     }
 
-    fn drain(&self, limit: Duration, stop: &AtomicBool, seen: &mut Seen, eye: &mut Eye) {
+    fn drain(&self, limit: Duration, stop: &AtomicBool, recording: &mut Recording, sampler: &mut Sampler) {
         let done = AtomicBool::new(false);
-        let mut given_up = None;
+        let mut cancelled = None;
         let result = thread::scope(|scope| {
             let syncing = thread::Builder::new()
                 .name("sync".to_owned())
@@ -170,8 +178,8 @@ impl Ground {
                 })?;
             let begun = Instant::now();
             while !done.load(Ordering::Acquire) {
-                thread::sleep(LOOK / 2);
-                eye.look_if_due(|| self.device_bytes());
+                thread::sleep(INTERVAL / 2);
+                sampler.sample_if_due(|| self.device_bytes());
                 let why = if stop.load(Ordering::Acquire) {
                     "it was interrupted"
                 } else if begun.elapsed() > limit {
@@ -179,9 +187,9 @@ impl Ground {
                 } else {
                     continue;
                 };
-                if given_up.is_none() {
-                    given_up = Some(why);
-                    // What is dirty is dropped, so that nobody waits for it.
+                if cancelled.is_none() {
+                    cancelled = Some(why);
+                    // Drops the dirty pages, so that no process waits for them.
                     _ = self.file.set_len(0);
                 }
             }
@@ -189,63 +197,67 @@ impl Ground {
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        match (result, given_up) {
+        match (result, cancelled) {
             (Ok(at), None) => {
-                seen.durable_seconds = Some(at.duration_since(eye.begun).as_secs_f64());
+                recording.durable_seconds = Some(at.duration_since(sampler.begun).as_secs_f64());
             }
-            (_, Some(why)) => _ = seen.ended_early.get_or_insert(why.to_owned()),
-            (Err(error), None) => _ = seen.ended_early.get_or_insert(format!("sync failed: {error}")),
+            (_, Some(why)) => _ = recording.ended_early.get_or_insert(why.to_owned()),
+            (Err(error), None) => {
+                _ = recording
+                    .ended_early
+                    .get_or_insert(format!("sync failed: {error}"))
+            }
         }
     }
 }
 
-/// Looks now and then.
-struct Eye {
+/// Takes samples at intervals.
+struct Sampler {
     begun: Instant,
     device_before: Option<u64>,
     every: Duration,
     last: Duration,
     written: u64,
-    looks: Vec<Look>,
+    samples: Vec<Sample>,
 }
 
-impl Eye {
-    fn open(device_before: Option<u64>) -> Self {
-        let mut eye = Self {
+impl Sampler {
+    fn start(device_before: Option<u64>) -> Self {
+        let mut sampler = Self {
             begun: Instant::now(),
             device_before,
-            every: LOOK,
+            every: INTERVAL,
             last: Duration::ZERO,
             written: 0,
-            looks: Vec::new(),
+            samples: Vec::new(),
         };
-        eye.look(device_before, true);
-        eye.begun = Instant::now();
-        eye
+        sampler.sample(device_before, true);
+        sampler.begun = Instant::now();
+        sampler
     }
 
     fn device_bytes(&self, now: Option<u64>) -> Option<u64> {
         Some(now?.saturating_sub(self.device_before?))
     }
 
-    fn look_if_due(&mut self, device: impl FnOnce() -> Option<u64>) {
+    fn sample_if_due(&mut self, device: impl FnOnce() -> Option<u64>) {
         if self.begun.elapsed() >= self.last + self.every {
-            self.look(device(), false);
+            self.sample(device(), false);
         }
     }
 
-    fn look(&mut self, device: Option<u64>, is_last: bool) {
+    fn sample(&mut self, device: Option<u64>, is_last: bool) {
         self.last = self.begun.elapsed();
-        let Ok(owed) = Owed::read() else { return };
-        self.looks.push(Look {
+        let Ok(dirty) = DirtyPages::read() else { return };
+        self.samples.push(Sample {
             seconds: self.last.as_secs_f64(),
-            owed,
+            dirty,
             written_bytes: self.written,
             device_bytes: self.device_bytes(device),
         });
-        if self.looks.len() >= LOOKS_MAX && !is_last {
+        if self.samples.len() >= SAMPLES_MAX && !is_last {
             let mut index = 0;
-            self.looks.retain(|_| {
+            self.samples.retain(|_| {
                 index += 1;
                 index % 2 == 1
             });

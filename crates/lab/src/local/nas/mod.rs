@@ -1,9 +1,11 @@
 //! `ropeway lab nas`: file sizes x record sizes over the network, as in the published sweep.
 //!
 //! ```text
-//!   plan    cells in their order, estimates, names     pure
-//!   this    a link of two namespaces for each server at its far end; at the near end a worker for each pass
-//!   report  the document: cells, throughput against record size, disk bytes/s against time     pure
+//!   plan    cells in their order, estimates, names                              pure
+//!   mod     for each server a link with the server at its far end; at the near end a worker
+//!           for each pass
+//!   report  the document: cells, throughput against record size, disk bytes/s   pure
+//!           against time
 //! ```
 //!
 //! The worker is this program again (`lab nas-worker`): one connection, no cache, one pass over one
@@ -14,7 +16,6 @@ pub mod plan;
 mod report;
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,19 +23,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ropeway_peers::procfs::clean;
-use serde_json::Value;
 
 use super::dirty::kernel::device_moved;
-use super::{LocalError, free_bytes};
+use super::{LocalError, Record, folder_with_room};
 use crate::link::{LinkSpec, Rate, Side};
-use crate::report::{Document, FILE, Outcome, Run, Warning, save, write_all};
-use crate::run::cleanup::private_folder;
+use crate::report::{Document, FILE, Outcome, Run};
 use crate::run::machine::now;
-use crate::run::measure::{self, Bounds, End, Measured, measure};
-use crate::run::monitor::{RunMonitor, Used};
+use crate::run::measure::{Bounds, End, json_line, measure};
+use crate::run::monitor::RunMonitor;
 use crate::run::plan::turn;
 use crate::run::process;
-use crate::run::server::{PASSWORD, Place, Served, TARGET, USER, Way};
+use crate::run::record;
+use crate::run::server::{Exports, PASSWORD, Route, Served, TARGET, USER};
 use crate::run::tools::Tools;
 use crate::scenario::{Client, Pair, Server};
 use plan::{OPERATIONS, Step, steps};
@@ -44,7 +44,7 @@ const MARGIN_BYTES: u64 = 64 << 20;
 /// Number of points of the disk's curve.
 const DISK_POINTS: u32 = 600;
 /// Least interval between samples of the disk.
-const DISK_LOOK: Duration = Duration::from_secs(1);
+const DISK_INTERVAL: Duration = Duration::from_secs(1);
 /// Name of the file that is written and read.
 const NAME: &str = "swept";
 
@@ -75,28 +75,17 @@ pub struct Options {
     pub out: PathBuf,
 }
 
-/// Runs the lab and returns the document, which is also written after each size and record. `told`
-/// gets lines for people. Setting `stop` ends the lab in order.
+/// Runs the lab and returns the document, which is also written after each size and record.
+/// `notify` gets lines for people. Setting `stop` ends the lab in order.
 ///
 /// # Errors
 /// There is no room, the link or every server fails to start, or the lab was stopped. A worker that
 /// fails is a result.
-pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<Document, LocalError> {
+pub fn run(options: &Options, stop: &AtomicBool, notify: &dyn Fn(&str)) -> Result<Document, LocalError> {
     process::adopt();
-    let what = || format!("use the folder {}", options.dir.display());
     let biggest = options.sizes.iter().max().copied().unwrap_or(0);
-    let needed = biggest + biggest / 8 + MARGIN_BYTES;
-    let free = free_bytes(&options.dir).map_err(LocalError::io(what()))?;
-    if free < needed {
-        return Err(LocalError::NoRoom {
-            path: options.dir.clone(),
-            free,
-            needed,
-        });
-    }
-    let out = &options.out;
-    super::make_out(out)?;
-    let folder = private_folder(&options.dir).map_err(LocalError::io(what()))?;
+    let folder = folder_with_room(&options.dir, biggest + biggest / 8 + MARGIN_BYTES)?;
+    super::make_out(&options.out)?;
     let pairs: Vec<Pair> = options
         .servers
         .iter()
@@ -111,7 +100,7 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<
         .iter()
         .map(|step| step.estimate(options.rate) * step.runs(options.rate, options.runs))
         .sum();
-    told(&format!(
+    notify(&format!(
         "{} cells, {} runs each; about {} min, at most {}",
         steps.len() * OPERATIONS.len(),
         options.runs,
@@ -119,139 +108,146 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<
         options.budget.as_secs().div_ceil(60)
     ));
     let mut lab = Lab {
-        document: report::begun(options, &tools, &now()),
+        record: Record {
+            document: report::begun(options, &tools),
+            path: options.out.join(FILE),
+            stop,
+            notify,
+        },
         disk: Disk::open(&options.dir, options.budget),
         begun: Instant::now(),
         options,
-        stop,
-        told,
     };
     let result = lab
-        .stands(&pairs, &tools, folder.path())
-        .and_then(|stands| lab.rounds(&stands));
+        .testbeds(&pairs, &tools, folder.path())
+        .and_then(|testbeds| lab.rounds(&testbeds));
     drop(folder);
-    lab.document.complete = matches!(result, Ok(true));
-    lab.save()?;
-    write_all(&lab.document, out)?;
-    result.map(|_| lab.document)
+    report::curves(&mut lab.record.document, options, &lab.disk.points);
+    lab.record.finish(result, Some(&options.out))
 }
 
 struct Lab<'a> {
-    document: Document,
+    record: Record<'a>,
     disk: Disk,
     begun: Instant,
     options: &'a Options,
-    stop: &'a AtomicBool,
-    told: &'a dyn Fn(&str),
 }
 
 impl Lab<'_> {
     /// Proves the link and starts the servers.
-    fn stands(&mut self, pairs: &[Pair], tools: &Tools, folder: &Path) -> Result<Vec<Stand>, LocalError> {
+    fn testbeds(&mut self, pairs: &[Pair], tools: &Tools, folder: &Path) -> Result<Vec<Testbed>, LocalError> {
         for (what, why) in &tools.missing {
-            (self.told)(&format!("left out: {what}: {why}"));
+            self.record.notify(&format!("left out: {what}: {why}"));
         }
-        let spec = plan::link(self.options.rate, self.options.rtt);
-        super::prove(&mut self.document, &spec, self.stop)?;
-        let mut stands: Vec<Stand> = Vec::new();
+        let spec = plan::lan(self.options.rate, self.options.rtt);
+        self.record.prove(&spec)?;
+        let mut testbeds: Vec<Testbed> = Vec::new();
         for pair in tools.available(pairs) {
             let server = pair.server;
-            if stands.iter().any(|stand| stand.server == server) {
+            if testbeds.iter().any(|testbed| testbed.server == server) {
                 continue;
             }
-            match Stand::open(server, tools, &spec, self.options.relay, folder) {
-                Ok(stand) => stands.push(stand),
+            match Testbed::open(server, tools, &spec, self.options.relay, folder) {
+                Ok(testbed) => testbeds.push(testbed),
                 Err(LocalError::Server(why)) => {
-                    (self.told)(&format!("left out: {}: {why}", server.name()));
-                    self.document.skipped.insert(server.name().to_owned(), why);
+                    let name = server.name();
+                    self.record.notify(&format!("left out: {name}: {why}"));
+                    self.record.document.skipped.insert(name.to_owned(), why);
                 }
                 Err(error) => return Err(error),
             }
         }
-        if stands.is_empty() {
+        if testbeds.is_empty() {
             return Err(LocalError::Server(
-                "is not there: no server could be started".to_owned(),
+                "is not available: no server could be started".to_owned(),
             ));
         }
-        Ok(stands)
+        Ok(testbeds)
     }
 
     /// Makes all rounds. Returns false if time ran out.
-    fn rounds(&mut self, stands: &[Stand]) -> Result<bool, LocalError> {
+    fn rounds(&mut self, testbeds: &[Testbed]) -> Result<bool, LocalError> {
         let options = self.options;
-        let servers: Vec<Server> = stands.iter().map(|stand| stand.server).collect();
+        let servers: Vec<Server> = testbeds.iter().map(|testbed| testbed.server).collect();
         for round in 0..options.runs {
             let turned = turn(&servers, round as usize);
             for step in steps(&turned, &options.sizes, &options.records) {
-                let Some(stand) = stands.iter().find(|stand| stand.server == step.server) else {
+                let Some(testbed) = testbeds.iter().find(|testbed| testbed.server == step.server) else {
                     continue;
                 };
-                if self.stop.load(Ordering::Acquire) {
-                    return Err(LocalError::Interrupted);
-                }
+                self.record.check_stop()?;
                 if !self.is_wanted(&step) {
                     continue;
                 }
                 if self.begun.elapsed() + step.estimate(options.rate) > options.budget {
-                    let text = format!("its time was over in round {}, before {}", round + 1, step.name());
-                    (self.told)(&format!("! {text}"));
-                    self.document.warnings.push(Warning { cell: None, text });
+                    let text = format!("the budget ended in round {}, before {}", round + 1, step.name());
+                    self.record.warn(text);
                     return Ok(false);
                 }
-                self.step(&step, stand, round + 1)?;
+                self.step(&step, testbed, round + 1)?;
             }
         }
         Ok(true)
     }
 
     fn is_wanted(&self, step: &Step) -> bool {
-        let passes = OPERATIONS.map(|operation| report::runs(&self.document, &step.key(operation)));
+        let passes = OPERATIONS.map(|operation| self.record.document.runs(&step.key(operation)));
         step.is_wanted(&passes, self.options.rate, self.options.runs)
     }
 
     /// Makes all passes over one file, which is removed afterwards.
-    fn step(&mut self, step: &Step, stand: &Stand, number: u32) -> Result<(), LocalError> {
-        let swept = stand.scratch.join("to").join(NAME);
+    fn step(&mut self, step: &Step, testbed: &Testbed, number: u32) -> Result<(), LocalError> {
+        let swept = testbed.scratch.join("to").join(NAME);
         let mut found = Vec::new();
         let mut failed: Option<&str> = None;
         for operation in OPERATIONS {
             let run = match failed {
-                None => self.pass(step, operation, stand, &swept)?,
-                Some(earlier) => Run::failed(now(), format!("it needs what {earlier} should have left")),
+                None => self.pass(step, operation, testbed, &swept)?,
+                Some(earlier) => Run::failed(now(), format!("it needs the file of the failed {earlier}")),
             };
             if run.outcome != Outcome::Done && failed.is_none() {
                 failed = Some(operation);
             }
             found.push((operation, run.transfer_seconds));
-            report::add(&mut self.document, step, operation, run, self.options);
+            let cell = step.cell(operation, self.options.rate);
+            let key = cell.key.clone();
+            self.record.document.cell_or_add(cell);
+            record::add_run(&mut self.record.document, &key, run);
         }
-        (self.told)(&report::line(step, number, &found));
+        self.record.notify(&report::line(step, number, &found));
         _ = fs::remove_file(&swept);
         // Not between passes: saving would write back the dirty pages of the server.
-        self.save()
+        report::curves(&mut self.record.document, self.options, &self.disk.points);
+        self.record.save()
     }
 
     /// Makes one pass by a worker. A failure is a result.
-    fn pass(&mut self, step: &Step, operation: &str, stand: &Stand, swept: &Path) -> Result<Run, LocalError> {
-        let home = stand.scratch.join("worker");
+    fn pass(
+        &mut self,
+        step: &Step,
+        operation: &str,
+        testbed: &Testbed,
+        swept: &Path,
+    ) -> Result<Run, LocalError> {
+        let home = testbed.scratch.join("worker");
         fs::create_dir_all(&home).map_err(LocalError::io("make a folder"))?;
         let output = home.join("out");
-        let command = self.command(step, operation, stand, &home, swept);
-        let stopped = || self.stop.load(Ordering::Acquire);
+        let command = self.command(step, operation, testbed, &home, swept);
+        let (stop, limit) = (self.record.stop, step.limit(self.options.rate));
         let bounds = Bounds {
-            limit: step.limit(self.options.rate),
-            stop: &stopped,
+            limit,
+            stop: &|| stop.load(Ordering::Acquire),
         };
         let started = now();
-        let mut monitor = RunMonitor::begin(&stand.served);
+        let mut monitor = RunMonitor::begin(&testbed.served);
         let (begun, disk) = (self.begun, &mut self.disk);
         let measured = measure(
             command,
             &output,
             bounds,
-            |command| stand.way.spawn(Side::Near, command),
+            |command| testbed.route.spawn(Side::Near, command),
             &mut |at| {
-                disk.look(begun.elapsed());
+                disk.sample(begun.elapsed());
                 monitor.look(at);
             },
         )
@@ -259,13 +255,19 @@ impl Lab<'_> {
         if measured.end == End::Stopped {
             return Err(LocalError::Interrupted);
         }
-        Ok(judged(&measured, monitor.end(), &output, started))
+        let seconds = json_line(&output, "pass").and_then(|line| line["seconds"].as_f64());
+        let outcome = measured.outcome(&output, limit, seconds.is_some());
+        let is_done = outcome == Outcome::Done;
+        Ok(Run {
+            transfer_seconds: seconds.filter(|_| is_done),
+            ..monitor.end().run(started, &measured, outcome)
+        })
     }
 
-    fn command(&self, step: &Step, operation: &str, stand: &Stand, home: &Path, swept: &Path) -> Command {
+    fn command(&self, step: &Step, operation: &str, testbed: &Testbed, home: &Path, swept: &Path) -> Command {
         let mut command = clean(&self.options.program, home);
         command.args(["lab", "nas-worker", "--server"]);
-        command.arg(stand.served.address().to_string());
+        command.arg(testbed.served.address().to_string());
         command.args(["--user", USER, "--share", TARGET, "--file", NAME]);
         command.args(["--pass", operation]);
         for (flag, value) in [
@@ -281,45 +283,18 @@ impl Lab<'_> {
         command.env("ROPEWAY_PASSWORD", PASSWORD);
         command
     }
-
-    fn save(&mut self) -> Result<(), LocalError> {
-        self.document.updated = now();
-        report::curves(&mut self.document, self.options, &self.disk.points);
-        Ok(save(&self.document, &self.options.out.join(FILE))?)
-    }
-}
-
-/// Returns the run of a worker from its end and its output.
-fn judged(measured: &Measured, used: Used, output: &Path, started: String) -> Run {
-    let text = measure::read(output);
-    let mut lines = text
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let seconds = lines.find_map(|line| line["seconds"].as_f64());
-    let outcome = match (measured.end, seconds) {
-        (End::Exited(status), Some(_)) if status.success() => Outcome::Done,
-        (End::Exited(status), _) => Outcome::Failed(format!("{status}: {}", measure::last_words(output))),
-        (End::TimedOut | End::Stopped, _) => {
-            Outcome::TimedOut(format!("ended after {:.0} s", measured.whole.as_secs_f64()))
-        }
-    };
-    let is_done = outcome == Outcome::Done;
-    Run {
-        transfer_seconds: seconds.filter(|_| is_done),
-        ..used.run(started, measured, outcome)
-    }
 }
 
 /// A server with its link and folders.
-struct Stand {
+struct Testbed {
     // Dropped before its link.
     served: Served,
-    way: Way,
+    route: Route,
     server: Server,
     scratch: PathBuf,
 }
 
-impl Stand {
+impl Testbed {
     fn open(
         server: Server,
         tools: &Tools,
@@ -333,24 +308,24 @@ impl Stand {
             fs::create_dir_all(path).map_err(LocalError::io("make a folder"))?;
         }
         // A link each, so that no connection of another server is left on it.
-        let way = Way::start(spec, relay)?;
-        let place = Place {
+        let route = Route::start(spec, relay)?;
+        let exports = Exports {
             source: &source,
             target: &target,
             scratch: &scratch.join("own"),
             protection: None,
         };
-        let served = Served::start(server, tools, &way, place).map_err(LocalError::Server)?;
+        let served = Served::start(server, tools, &route, exports).map_err(LocalError::Server)?;
         Ok(Self {
             served,
-            way,
+            route,
             server,
             scratch,
         })
     }
 }
 
-/// Bytes that the disk below a folder moves, over time.
+/// Bytes that the disk below a folder reads and writes, over time.
 struct Disk {
     numbers: Option<(u32, u32)>,
     every: Duration,
@@ -361,20 +336,16 @@ struct Disk {
 
 impl Disk {
     fn open(dir: &Path, budget: Duration) -> Self {
-        let device = |metadata: fs::Metadata| {
-            let number = metadata.dev();
-            (rustix::fs::major(number), rustix::fs::minor(number))
-        };
-        let numbers: io::Result<_> = fs::metadata(dir).map(device);
+        let device = fs::metadata(dir).ok().map(|metadata| metadata.dev());
         Self {
-            numbers: numbers.ok(),
-            every: DISK_LOOK.max(budget / DISK_POINTS),
+            numbers: device.map(|number| (rustix::fs::major(number), rustix::fs::minor(number))),
+            every: DISK_INTERVAL.max(budget / DISK_POINTS),
             last: None,
             points: Vec::new(),
         }
     }
 
-    fn look(&mut self, at: Duration) {
+    fn sample(&mut self, at: Duration) {
         if self.last.is_some_and(|(last, _)| at < last + self.every) {
             return;
         }

@@ -1,41 +1,41 @@
-//! What is swept, in which order, and what it will take. Pure.
+//! The steps of the sweep, their order and their estimated times. Pure.
 
 use std::time::Duration;
 
 use crate::link::{LinkSpec, Rate, TcpSpec, payload_on_wire};
-use crate::report::{CellKey, Outcome, Run};
+use crate::report::{Cell, CellKey, Outcome, Run};
 use crate::scenario::{ONCE_ABOVE, Server};
 
-/// Passes over a file: iozone's first four.
+/// Passes over a file: the first four of iozone.
 pub const OPERATIONS: [&str; 4] = ["write", "rewrite", "read", "reread"];
-/// Bytes under way when records are pipelined; enough for any link of a LAN.
+/// Bytes in flight when records are pipelined; enough for any link of a LAN.
 const FLIGHT_BYTES: u64 = 8 << 20;
-/// Fewest records under way when they are pipelined (a guess).
+/// Least number of records in flight when they are pipelined (a guess).
 const DEPTH_MIN: u64 = 4;
-/// Most.
+/// Largest number of records in flight.
 const DEPTH_MAX: u64 = 64;
-/// A server and a round trip for each record that waits (a guess).
+/// Time of the server and of a round trip for each record that waits (a guess).
 const TURN: Duration = Duration::from_micros(700);
-/// A worker that takes so many times the estimate of its step hangs (a guess).
+/// Time limit of a worker as a multiple of its step's estimate (a guess).
 const LIMIT_TIMES: f64 = 10.0;
-/// And so much more, for what does not depend on bytes.
+/// Addition to that limit, for the time that does not depend on bytes.
 const LIMIT_MORE: Duration = Duration::from_secs(60);
 
-/// Four passes over one file, a worker each.
+/// Four passes over one file, each by its own worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// With whom.
+    /// The server.
     pub server: Server,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Bytes of a request.
+    /// Size of a request in bytes.
     pub record: u64,
-    /// Requests under way.
+    /// Number of requests in flight.
     pub depth: u32,
 }
 
-/// All of them: each size, each record, one at a time and pipelined, with each server in turn. Records above the file's size
-/// are left out.
+/// Returns all steps: each size and record size, one record at a time and pipelined, with each server
+/// in turn. Records larger than the file are left out.
 pub fn steps(servers: &[Server], sizes: &[u64], records: &[u64]) -> Vec<Step> {
     let mut steps = Vec::new();
     for &size in sizes {
@@ -54,11 +54,11 @@ pub fn steps(servers: &[Server], sizes: &[u64], records: &[u64]) -> Vec<Step> {
     steps
 }
 
-/// The link: the same both ways.
-pub fn link(rate: Rate, rtt: Duration) -> LinkSpec {
+/// Returns the specification of a LAN with this rate in both directions.
+pub(in crate::local) fn lan(rate: Rate, rtt: Duration) -> LinkSpec {
     LinkSpec {
         tcp: TcpSpec {
-            // Every kernel has it.
+            // Every kernel has it, and the systems of the published figures resemble it.
             congestion: "reno".parse().ok(),
             ..TcpSpec::default()
         },
@@ -66,7 +66,7 @@ pub fn link(rate: Rate, rtt: Duration) -> LinkSpec {
     }
 }
 
-/// Binary sizes as people write them.
+/// Formats a size as `64KiB`, or `1500B` where no binary unit fits.
 pub fn size(bytes: u64) -> String {
     match bytes {
         _ if bytes >= 1 << 30 && bytes.is_multiple_of(1 << 30) => format!("{}GiB", bytes >> 30),
@@ -77,7 +77,7 @@ pub fn size(bytes: u64) -> String {
 }
 
 impl Step {
-    /// Whether one record waits for the other.
+    /// Name of the mode: `one at a time` or `pipelined`.
     pub fn mode(&self) -> &'static str {
         if self.depth == 1 {
             "one at a time"
@@ -86,7 +86,7 @@ impl Step {
         }
     }
 
-    /// For people.
+    /// Returns a name for people.
     pub fn name(&self) -> String {
         format!(
             "{} {} in {}, {}",
@@ -97,35 +97,40 @@ impl Step {
         )
     }
 
-    /// The cell of one of [`OPERATIONS`].
+    /// Returns the key of the cell of one of [`OPERATIONS`]. The tables have a row for each record size.
     pub fn key(&self, operation: &str) -> CellKey {
-        CellKey {
-            // A row of the tables for each record size.
-            link: size(self.record),
-            work: size(self.size),
-            direction: if operation.ends_with("read") {
-                "read"
-            } else {
-                "write"
-            }
-            .to_owned(),
-            client: "ropeway".to_owned(),
-            server: self.server.name().to_owned(),
-            variant: format!("{operation} {}", self.mode()),
+        let direction = match operation.ends_with("read") {
+            true => "read",
+            false => "write",
+        };
+        let (record, work) = (size(self.record), size(self.size));
+        CellKey::new([&record, &work, direction, "ropeway", self.server.name()])
+            .with_variant(&format!("{operation} {}", self.mode()))
+    }
+
+    /// Returns the cell of one of [`OPERATIONS`], without runs.
+    pub(super) fn cell(&self, operation: &str, rate: Rate) -> Cell {
+        Cell {
+            key: self.key(operation),
+            payload_bytes: self.size,
+            files: 1,
+            line_seconds: Some(self.line(rate).as_secs_f64()),
+            ..Cell::default()
         }
     }
 
-    /// What the line alone takes for one pass.
+    /// Returns the time of one pass on the line alone.
     pub fn line(&self, rate: Rate) -> Duration {
         rate.time_of(payload_on_wire(self.size, 1500))
     }
 
-    /// How often it will probably run.
+    /// Returns the expected number of runs.
     pub fn runs(&self, rate: Rate, runs: u32) -> u32 {
         if self.estimate(rate) > ONCE_ABOVE { 1 } else { runs }
     }
 
-    /// Whether one more run is wanted after those of its passes: none after a failure, none if the first one took long.
+    /// Whether one more run is wanted after those of its passes. After a failure or a long first run
+    /// there is no other.
     pub fn is_wanted(&self, passes: &[&[Run]], rate: Rate, runs: u32) -> bool {
         let mut all = passes.iter().copied().flatten();
         let has_failed = all.any(|run| run.outcome != Outcome::Done);
@@ -140,13 +145,13 @@ impl Step {
         !has_failed && had < wanted as usize
     }
 
-    /// What all passes will probably take.
+    /// Returns the estimated time of all passes.
     pub fn estimate(&self, rate: Rate) -> Duration {
         let turns = (self.size / self.record.max(1)) as u32 / self.depth.max(1);
         (self.line(rate) + TURN.saturating_mul(turns)) * OPERATIONS.len() as u32 + Duration::from_secs(1)
     }
 
-    /// After so long a worker hangs.
+    /// Returns the time limit of a worker.
     pub fn limit(&self, rate: Rate) -> Duration {
         self.estimate(rate).mul_f64(LIMIT_TIMES) + LIMIT_MORE
     }
@@ -194,11 +199,7 @@ mod tests {
     #[test]
     fn what_takes_long_runs_once_and_what_failed_no_more() {
         let step = |size: u64| steps(&[Server::Ropeway], &[size], &[64 << 10])[0];
-        let run = |seconds: f64, outcome: Outcome| Run {
-            whole_seconds: seconds,
-            outcome,
-            ..Run::failed(String::new(), String::new())
-        };
+        let run = |seconds, outcome| Run::of(String::new(), outcome, seconds);
         let wanted = |step: Step, passes: &[&[Run]]| step.is_wanted(passes, GBIT, 3);
         let (short, long) = (step(64 * MIB), step(1024 * MIB));
         assert_eq!((short.runs(GBIT, 3), long.runs(GBIT, 3)), (3, 1));

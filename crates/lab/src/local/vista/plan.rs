@@ -1,103 +1,69 @@
-//! What is copied where, by which engine, in which order. Pure.
+//! The copies of the lab: targets, works, directions and their order. Pure.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use ropeway_plan::Engine;
 
+use crate::named::named;
 use crate::report::CellKey;
 use crate::work::Work;
 
-/// The works: one big file, and many.
+/// The works: one big file, and many files.
 pub const WORKS: [Work; 2] = [Work::File2500mb, Work::Mp3set];
-/// What a disk or a network of these times is taken for in estimates, bytes a second (a guess).
+/// Rate of a disk or network in estimates, bytes a second (a guess).
 const USUAL_BPS: f64 = 60e6;
-/// The modelled stick's (facts file, D), bytes a second.
+/// Write rate of the modelled stick (facts file, D), bytes a second.
 const STICK_WRITE_BPS: f64 = 7e6;
 /// See [`STICK_WRITE_BPS`].
 const STICK_READ_BPS: f64 = 20e6;
-/// A run that takes so many times its estimate hangs (a guess).
+/// Time limit of a run as a multiple of its estimate (a guess).
 const LIMIT_TIMES: f64 = 12.0;
-/// And so much more, for what does not depend on bytes.
+/// Addition to that limit, for the time that does not depend on bytes.
 const LIMIT_MORE: Duration = Duration::from_secs(60);
 
-/// The other end of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Target {
-    /// A second folder, best on a second disk.
-    Local,
-    /// A modelled USB stick.
-    Stick,
-    /// A server over an emulated network of 1 Gbit/s.
-    Remote,
-}
-
-impl Target {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::Local, Self::Stick, Self::Remote];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Stick => "stick",
-            Self::Remote => "remote",
-        }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Target {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|target| target.name() == text);
-        found.ok_or_else(|| format!("there are {}", Self::ALL.map(Self::name).join(", ")))
+named! {
+    /// The other end of a copy.
+    pub enum Target: "target" {
+        /// A second folder, best on a second disk.
+        Local = "local",
+        /// A modelled USB stick.
+        Stick = "stick",
+        /// A server over an emulated network of 1 Gbit/s.
+        Remote = "remote",
     }
 }
 
 /// One kind of copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// To or from where.
+    /// The other end.
     pub target: Target,
     /// Index in [`WORKS`].
     pub work: usize,
-    /// Back from there.
+    /// Whether the copy goes back from there.
     pub back: bool,
 }
 
 impl Job {
-    /// Its cell for an engine.
+    /// Returns the key of the cell for an engine.
     pub fn key(self, engine: Engine) -> CellKey {
         let (link, server) = match self.target {
             Target::Local => ("none", "disk"),
             Target::Stick => ("none", "stick"),
             Target::Remote => ("lan", "ropeway"),
         };
-        CellKey {
-            link: link.to_owned(),
-            work: WORKS[self.work].name().to_owned(),
-            direction: if self.back { "read" } else { "write" }.to_owned(),
-            client: "ropeway".to_owned(),
-            server: server.to_owned(),
-            variant: engine.as_str().to_owned(),
-        }
+        let direction = if self.back { "read" } else { "write" };
+        CellKey::new([link, WORKS[self.work].name(), direction, "ropeway", server])
+            .with_variant(engine.as_str())
     }
 
-    /// For people.
+    /// Returns a name for people.
     pub fn name(self) -> String {
-        let way = if self.back { "write-back" } else { "write" };
-        format!("{} {} {way}", self.target, WORKS[self.work].name())
+        let direction = if self.back { "write-back" } else { "write" };
+        format!("{} {} {direction}", self.target, WORKS[self.work].name())
     }
 
-    /// What it will probably take.
+    /// Returns the estimated time.
     pub fn estimate(self, bytes: u64) -> Duration {
         let bps = match (self.target, self.back) {
             (Target::Stick, false) => STICK_WRITE_BPS,
@@ -107,13 +73,13 @@ impl Job {
         Duration::from_secs_f64(1.0 + bytes as f64 / bps)
     }
 
-    /// After so long it hangs.
+    /// Returns the time limit.
     pub fn limit(self, bytes: u64) -> Duration {
         self.estimate(bytes).mul_f64(LIMIT_TIMES) + LIMIT_MORE
     }
 }
 
-/// All kinds of copies to these targets.
+/// Returns all kinds of copies to these targets.
 pub fn jobs(targets: &[Target]) -> Vec<Job> {
     let mut jobs = Vec::new();
     for target in Target::ALL.into_iter().filter(|target| targets.contains(target)) {
@@ -124,25 +90,9 @@ pub fn jobs(targets: &[Target]) -> Vec<Job> {
     jobs
 }
 
-/// The engines of a round, another one first each time.
-pub fn turn(engines: &[Engine], round: u32) -> Vec<Engine> {
-    let mut turn = engines.to_vec();
-    if !turn.is_empty() {
-        turn.rotate_left(round as usize % engines.len());
-    }
-    turn
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_engine_is_first_once() {
-        let firsts: Vec<Engine> = (0..4).map(|round| turn(&Engine::ALL, round)[0]).collect();
-        assert_eq!(firsts, Engine::ALL);
-        assert!(turn(&[], 3).is_empty());
-    }
 
     #[test]
     fn all_targets_make_twelve_kinds_with_cells_of_their_own() {

@@ -1,19 +1,20 @@
-//! The frame of the document of `lab vista`: how it is measured, and what was published.
+//! The frame of the document of `lab vista`: the method, and the published figures.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Options;
 use super::plan::Target;
-use crate::link::{LinkSpec, Rate, TcpSpec, describe};
-use crate::local::doubts;
-use crate::report::{Document, LinkSummary, Published, Score, Setting, VERSION, Warning};
-use crate::run::machine::{machine, now};
+use crate::link::{LinkSpec, Rate};
+use crate::local::nas::plan;
+use crate::local::warnings;
+use crate::report::{Document, LOOPBACK, LinkSummary, Published, Score, Setting};
+use crate::run::machine::document;
 use crate::work::Plan;
 
-/// Where the published figures are from.
+/// Source of the published figures.
 const SOURCE: &str = "Copy files 86% faster with Vista SP1 (facts file, A), to Windows XP";
-/// Link, work, direction, client and seconds; where only a share is printed, the seconds that it gives.
+/// Work, direction, client and seconds. Where only a share is printed, its seconds are computed.
 const PUBLISHED: [(&str, &str, &str, f64); 4] = [
     ("file2500mb", "write", "Vista RTM", 540.0),
     ("file2500mb", "write", "Vista SP1", 124.0),
@@ -25,41 +26,23 @@ const FURTHER: &str = "score";
 
 /// The network: 1 Gbit/s, 0.3 ms.
 pub(super) fn lan() -> LinkSpec {
-    LinkSpec {
-        tcp: TcpSpec {
-            // Every kernel has it, and Windows of that time was like it.
-            congestion: "reno".parse().ok(),
-            ..TcpSpec::default()
-        },
-        ..LinkSpec::new(Duration::from_micros(300), Some(Rate(1_000_000_000)))
-    }
+    plan::lan(Rate(1_000_000_000), Duration::from_micros(300))
 }
 
-/// The document before the first run.
-pub(super) fn begun(options: &Options, plans: &[Plan], started: &str) -> Document {
+/// Returns the document before the first run.
+pub(super) fn begun(options: &Options, plans: &[Plan]) -> Document {
     let whole = (options.scale - 1.0).abs() < f64::EPSILON;
-    let mut warnings = doubts(&[&options.dirs[0], &options.dirs[1]]);
-    if options.relay && options.targets.contains(&Target::Remote) {
-        warnings.push(Warning {
-            cell: None,
-            text: "the network is a relay on the loopback, not packets".to_owned(),
-        });
-    }
+    let published = PUBLISHED.into_iter().filter(|_| whole);
+    let relay = options.relay && options.targets.contains(&Target::Remote);
     Document {
-        version: VERSION,
-        lab: "vista".to_owned(),
-        title: "Copy engines of Windows XP, Vista and Vista SP1, and ours".to_owned(),
-        started: started.to_owned(),
-        updated: now(),
-        complete: false,
-        machine: machine(),
         versions: BTreeMap::from([("ropeway".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
         settings: settings(options),
         works: plans.iter().map(Plan::summary).collect(),
-        links: links(options),
-        published: PUBLISHED
-            .into_iter()
-            .filter(|_| whole)
+        links: vec![
+            LinkSummary::of_this_machine(LOOPBACK, "", "disks of this machine".to_owned()),
+            LinkSummary::emulated("lan", &lan(), options.relay),
+        ],
+        published: published
             .map(|(work, direction, client, seconds)| Published {
                 source: SOURCE.to_owned(),
                 link: "lan".to_owned(),
@@ -70,30 +53,12 @@ pub(super) fn begun(options: &Options, plans: &[Plan], started: &str) -> Documen
                 seconds,
             })
             .collect(),
-        warnings,
-        ..Document::default()
+        warnings: warnings(&[&options.dirs[0], &options.dirs[1]], relay),
+        ..document(
+            "vista",
+            "Copy engines of Windows XP, Vista and Vista SP1, and ours",
+        )
     }
-}
-
-fn links(options: &Options) -> Vec<LinkSummary> {
-    let spec = lan();
-    let congestion = if options.relay {
-        "that of the loopback"
-    } else {
-        "reno"
-    };
-    let none = LinkSummary::of_this_machine("none", "", "disks of this machine".to_owned());
-    let lan = LinkSummary {
-        name: "lan".to_owned(),
-        kind: if options.relay { "relay" } else { "packets" }.to_owned(),
-        rtt_ms: spec.rtt.as_secs_f64() * 1e3,
-        up_bps: spec.up.map(|rate| rate.0),
-        down_bps: spec.down.map(|rate| rate.0),
-        described: describe(&spec, congestion),
-        congestion: congestion.to_owned(),
-        ..none.clone()
-    };
-    vec![none, lan]
 }
 
 fn settings(options: &Options) -> Vec<Setting> {
@@ -113,20 +78,20 @@ fn settings(options: &Options) -> Vec<Setting> {
         ),
         (
             "cache",
-            "sources are dropped from the page cache before each run; the server is on the same machine, with its own \
-             part of that cache"
+            "sources are dropped from the page cache before each run; the server runs on the same machine and uses \
+             the same cache"
                 .to_owned(),
         ),
         (
             "seconds",
             "transfer: until all was written, when a dialog would close; durable: until it was on the disk, for which \
-             every engine waits here; copies are compared byte for byte afterwards"
+             every engine waits here; copies are then compared byte for byte"
                 .to_owned(),
         ),
         (
             "reads",
-            "another process reads 4 KiB at random past the page cache, from a file beside the copy, every 2 ms; the \
-             99th percentile of a run, in which a long read counts as all that would have waited meanwhile"
+            "a thread reads 4 KiB at random positions past the page cache, from a file next to the copy, every 2 ms; \
+             the 99th percentile of a run, in which a long read counts as all reads that would have waited"
                 .to_owned(),
         ),
         (
@@ -137,30 +102,16 @@ fn settings(options: &Options) -> Vec<Setting> {
                 .to_owned(),
         ),
     ];
-    pairs
-        .into_iter()
-        .map(|(name, value)| Setting {
-            name: name.to_owned(),
-            value,
-        })
-        .collect()
+    Setting::list(pairs)
 }
 
-/// Adds what is known once everything is set up.
-pub(super) fn described(document: &mut Document, idle_p99_ms: Option<f64>, congestion: Option<&str>) {
-    if let Some(p99) = idle_p99_ms {
-        document.settings.push(Setting {
-            name: "reads with nothing else".to_owned(),
-            value: format!("99th percentile {p99:.2} ms"),
-        });
-    }
-    let lan = document.links.iter_mut().find(|link| link.name == "lan");
-    if let (Some(link), Some(congestion)) = (lan, congestion) {
-        congestion.clone_into(&mut link.congestion);
-    }
+/// Adds the latency of reads on the idle machine.
+pub(super) fn idle_reads(document: &mut Document, p99_ms: Option<f64>) {
+    let setting = |p99| Setting::new("reads with nothing else", format!("99th percentile {p99:.2} ms"));
+    document.settings.extend(p99_ms.map(setting));
 }
 
-/// Notes scores beside the main one.
+/// Adds further scores to the settings.
 pub(super) fn further(document: &mut Document, scores: &[Score]) {
     document.settings.retain(|setting| setting.name != FURTHER);
     for score in scores {
@@ -169,9 +120,7 @@ pub(super) fn further(document: &mut Document, scores: &[Score]) {
             .iter()
             .map(|part| format!("{} {:.2}", part.name, part.value))
             .collect();
-        document.settings.push(Setting {
-            name: FURTHER.to_owned(),
-            value: format!("{:.3}, {} ({})", score.value, score.described, parts.join(", ")),
-        });
+        let value = format!("{:.3}, {} ({})", score.value, score.described, parts.join(", "));
+        document.settings.push(Setting::new(FURTHER, value));
     }
 }

@@ -1,28 +1,23 @@
-//! One figure by parts: how much faster an engine is than another one, and how much better the machine answers. Pure.
-
-use std::collections::BTreeMap;
+//! One figure by parts: how much faster an engine is than another, and how much more responsive the
+//! machine stays. Pure.
 
 use ropeway_plan::Engine;
 
 use super::plan::Job;
 use crate::report::{Document, Run, Score, ScorePart};
 
-/// What is compared with: Vista as it was released.
+/// The baseline: Vista as it was released.
 pub const BASE: Engine = Engine::Vista;
 /// The published whole-system scores over [`BASE`] (facts file, A).
 const PUBLISHED: [(&str, f64); 2] = [("Vista RTM, patched", 1.128), ("Vista SP1", 1.145)];
 
-/// The score of an engine over [`BASE`]; `None` if not one part is known of both.
+/// Returns the score of an engine over [`BASE`]; `None` without a part that both have.
 pub fn score(document: &Document, jobs: &[Job], engine: Engine) -> Option<Score> {
     let mut parts = Vec::new();
     let mut answers = Vec::new();
     for job in jobs {
         let ratio = |of: fn(&Run) -> Option<f64>| {
-            let median = |engine| {
-                let key = job.key(engine);
-                let cell = document.cells.iter().find(|cell| cell.key == key)?;
-                Some(cell.median(of)?.value)
-            };
+            let median = |engine| Some(document.cell(&job.key(engine))?.median(of)?.value);
             ratio(median(BASE)?, median(engine)?)
         };
         if let Some(value) = ratio(until_safe) {
@@ -49,14 +44,11 @@ pub fn score(document: &Document, jobs: &[Job], engine: Engine) -> Option<Score>
         ),
         value: mean(&values)?,
         parts,
-        published: PUBLISHED
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect::<BTreeMap<_, _>>(),
+        published: PUBLISHED.map(|(name, value)| (name.to_owned(), value)).into(),
     })
 }
 
-/// Seconds until everything was durable, or else until it was written.
+/// Returns the seconds until everything was durable, else until it was written.
 fn until_safe(run: &Run) -> Option<f64> {
     run.durable_seconds.or_else(|| run.seconds())
 }
@@ -65,7 +57,7 @@ fn ratio(base: f64, other: f64) -> Option<f64> {
     (base > 0.0 && other > 0.0).then(|| base / other)
 }
 
-/// The geometric mean; `None` of none.
+/// Returns the geometric mean; `None` without values.
 fn mean(values: &[f64]) -> Option<f64> {
     let sum: f64 = values.iter().map(|value| value.ln()).sum();
     (!values.is_empty()).then(|| (sum / values.len() as f64).exp())
@@ -89,10 +81,8 @@ mod tests {
             key: job.key(engine),
             payload_bytes: 1,
             files: 1,
-            line_seconds: None,
-            floor_seconds: None,
-            target_seconds: None,
             runs: vec![run(true, 1000.0), run(false, seconds)],
+            ..Cell::default()
         }
     }
 

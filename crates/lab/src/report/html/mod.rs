@@ -7,11 +7,14 @@ mod parts;
 
 use std::fmt::Write;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::model::Document;
 use super::numbers::{self, escape};
 use super::plot::{self, Look, Plot, WIDE_PX};
+use super::text;
 use super::view::{Section, View};
-use super::words;
 
 const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -74,12 +77,12 @@ fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     _ = writeln!(
         page,
         "<p class=\"lead\">{}</p>",
-        escape(&words::summary(view).join(" "))
+        escape(&text::summary(view).join(" "))
     );
     parts::tiles(page, view);
     let places = [
         (!view.missed().is_empty(), "missed", "Missed targets"),
-        (!words::warnings(view).is_empty(), "warnings", "Warnings"),
+        (!text::warnings(view).is_empty(), "warnings", "Warnings"),
         (!view.sections.is_empty(), "seconds", "Seconds"),
         (plots.iter().any(|plot| is_lone(view, plot)), "curves", "Curves"),
         (doc.score.is_some(), "score", "Score"),
@@ -96,9 +99,9 @@ fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
 
 /// What was missed, what may be wrong and what was left out.
 fn findings(page: &mut String, view: &View<'_>) {
-    list(page, "missed", "Missed targets", "miss", &words::missed(view));
-    list(page, "warnings", "Warnings", "warn", &words::warnings(view));
-    list(page, "skipped", "Left out", "skip", &words::skipped(view.doc));
+    list(page, "missed", "Missed targets", "miss", &text::missed(view));
+    list(page, "warnings", "Warnings", "warn", &text::warnings(view));
+    list(page, "skipped", "Left out", "skip", &text::skipped(view.doc));
 }
 
 fn list(page: &mut String, id: &str, head: &str, class: &str, lines: &[String]) {
@@ -210,46 +213,9 @@ fn footer(page: &mut String, doc: &Document) {
             page,
             "<a download=\"report.json\" href=\"data:application/json;base64,{}\">Download report.json</a> ({}): all that \
              this page shows, and each run.",
-            base64(&raw),
+            STANDARD.encode(&raw),
             numbers::bytes(raw.len() as u64)
         );
     }
     page.push_str("</p></footer>\n");
-}
-
-/// RFC 4648, 4.
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
-        let bits = (byte(0) << 16) | (byte(1) << 8) | byte(2);
-        for at in 0..4 {
-            if at <= group.len() {
-                let letter = LETTERS[((bits >> (18 - 6 * at)) & 63) as usize];
-                text.push(char::from(letter));
-            } else {
-                text.push('=');
-            }
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_that_of_the_rfc() {
-        for (plain, coded) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(plain.as_bytes()), coded);
-        }
-    }
 }

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::super::markdown::{WORK_HEADS, work};
 use super::super::model::{Cell, Document};
 use super::super::numbers::{self, escape};
+use super::super::text;
 use super::super::view::{Row, Section, Verdict, View, failure, floor_factor, verdict};
-use super::super::words;
 
 /// Cells whose CPU and memory are shown.
 const COSTS_MAX: usize = 1_000;
@@ -111,7 +111,7 @@ pub(super) fn section(page: &mut String, view: &View<'_>, section: &Section<'_>)
             row.first(|cell| cell.target_seconds),
         ];
         for figure in limits {
-            _ = write!(page, "<td>{}</td>", words::known(figure));
+            _ = write!(page, "<td>{}</td>", text::known(figure));
         }
         let medians = row
             .cells
@@ -210,7 +210,7 @@ fn figure(page: &mut String, cell: Option<&Cell>, best: f64) {
 
 fn published_cell(page: &mut String, row: &Row<'_>) {
     let figures = row.published.iter().take(12).map(|figure| {
-        let seconds = words::exact(figure.seconds);
+        let seconds = text::exact(figure.seconds);
         format!("{seconds} s  {} → {}", text(&figure.client), text(&figure.server))
     });
     let tip: Vec<String> = figures.collect();
@@ -222,7 +222,7 @@ fn published_cell(page: &mut String, row: &Row<'_>) {
         page,
         "<td class=\"pub\" title=\"{}\">{}<small>{small}</small></td>",
         tip.join("\n"),
-        words::published(row)
+        text::published(row)
     );
 }
 
@@ -286,9 +286,9 @@ pub(super) fn score(page: &mut String, doc: &Document) {
         escape(&score.described)
     );
     let row = |name: &str, value: f64| [numbers::name(name), numbers::number(value)];
-    let parts = score.parts.iter().take(words::LINES_MAX);
+    let parts = score.parts.iter().take(text::LINES_MAX);
     let mut rows: Vec<_> = parts.map(|part| row(&part.name, part.value)).collect();
-    let others = score.published.iter().take(words::LINES_MAX);
+    let others = score.published.iter().take(text::LINES_MAX);
     rows.extend(others.map(|(name, value)| row(&format!("published: {name}"), *value)));
     table(page, "Score by parts", &["Part", "Score"], &rows);
 }
@@ -301,30 +301,30 @@ pub(super) fn conditions(page: &mut String, view: &View<'_>) {
             "<h2 id=\"links\">Links and their proofs</h2>\n\
              <p class=\"note\">The emulator measured by itself, beside what was set.</p>\n",
         );
-        let mut heads = words::PROOF_HEADS.to_vec();
+        let mut heads = text::PROOF_HEADS.to_vec();
         heads.insert(1, "proof");
-        let links = doc.links.iter().take(words::LINES_MAX).map(|link| {
-            let mut shown = words::proof(link).to_vec();
-            shown.insert(1, words::proved(link).to_owned());
+        let links = doc.links.iter().take(text::LINES_MAX).map(|link| {
+            let mut shown = text::proof(link).to_vec();
+            shown.insert(1, text::proved(link).to_owned());
             shown
         });
         table(page, "Links", &heads, &links.collect::<Vec<_>>());
     }
     if !doc.works.is_empty() {
         page.push_str("<h2 id=\"works\">Works</h2>\n");
-        let works: Vec<_> = doc.works.iter().take(words::LINES_MAX).map(work).collect();
+        let works: Vec<_> = doc.works.iter().take(text::LINES_MAX).map(work).collect();
         table(page, "Works", &WORK_HEADS, &works);
     }
     page.push_str(
         "<h2 id=\"machine\">Machine and settings</h2>\n<div class=\"pair\"><div>\n<h3>Machine and versions</h3>\n",
     );
-    let versions = doc.versions.iter().take(words::LINES_MAX);
+    let versions = doc.versions.iter().take(text::LINES_MAX);
     let versions = versions.map(|(name, value)| (name.as_str(), value.clone()));
-    facts(page, words::machine(doc).into_iter().chain(versions));
+    facts(page, text::machine(doc).into_iter().chain(versions));
     page.push_str("</div><div>\n");
     if !doc.settings.is_empty() {
         page.push_str("<h3>Settings</h3>\n");
-        let settings = doc.settings.iter().take(words::LINES_MAX);
+        let settings = doc.settings.iter().take(text::LINES_MAX);
         facts(
             page,
             settings.map(|setting| (setting.name.as_str(), setting.value.clone())),
@@ -346,10 +346,10 @@ fn details(page: &mut String, doc: &Document) {
     if !doc.cells.is_empty() {
         page.push_str("<details><summary>Processor time, memory and runs of each cell</summary>\n");
         let mut heads = vec!["cell"];
-        heads.extend(words::COST_HEADS);
+        heads.extend(text::COST_HEADS);
         let rows = doc.cells.iter().take(COSTS_MAX).map(|cell| {
-            let mut row = vec![words::named(cell)];
-            row.extend(words::cost(cell));
+            let mut row = vec![text::named(cell)];
+            row.extend(text::cost(cell));
             row
         });
         table(
@@ -366,7 +366,7 @@ fn details(page: &mut String, doc: &Document) {
             [
                 numbers::name(&format!("{}, {}, {}", figure.link, figure.work, figure.direction)),
                 numbers::name(&format!("{} → {}", figure.client, figure.server)),
-                words::exact(figure.seconds),
+                text::exact(figure.seconds),
                 numbers::name(&figure.source),
             ]
         });

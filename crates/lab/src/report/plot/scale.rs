@@ -30,12 +30,7 @@ pub(super) struct Scale {
 impl Scale {
     /// A linear scale from nought, for bars.
     pub(super) fn bars(most: f64, unit: &str, ends: (f64, f64), tick_px: f64) -> Self {
-        let axis = Axis {
-            label: String::new(),
-            unit: unit.to_owned(),
-            logarithmic: false,
-            names: Vec::new(),
-        };
+        let axis = Axis::new("", unit);
         let mut scale = Self::new(&axis, (0.0, most), ends, tick_px);
         // Bars need no round end.
         if most > 0.0 {
@@ -224,10 +219,8 @@ mod tests {
 
     fn texts(unit: &str, logarithmic: bool, range: (f64, f64), ticks_max: f64) -> Vec<String> {
         let axis = Axis {
-            label: String::new(),
-            unit: unit.to_owned(),
             logarithmic,
-            names: Vec::new(),
+            ..Axis::new("", unit)
         };
         let scale = Scale::new(&axis, range, (0.0, 100.0), 100.0 / ticks_max);
         scale.ticks.into_iter().map(|tick| tick.1).collect()
@@ -274,10 +267,8 @@ mod tests {
         ] {
             for logarithmic in [false, range.0 > 0.0] {
                 let axis = Axis {
-                    label: String::new(),
-                    unit: "B".to_owned(),
                     logarithmic,
-                    names: Vec::new(),
+                    ..Axis::new("", "B")
                 };
                 let scale = Scale::new(&axis, range, (10.0, 90.0), 8.0);
                 assert!((10.0..=90.0).contains(&scale.place(range.0)), "{range:?}");

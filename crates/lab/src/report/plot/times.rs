@@ -2,8 +2,8 @@
 
 use super::super::model::{Cell, Published};
 use super::super::numbers;
+use super::super::text;
 use super::super::view::{Column, Row, Section, Verdict, View, failure, floor_factor, verdict};
-use super::super::words;
 use super::panel::{self, Bar, Entry, PAD_PX, Panel, Swatch};
 use super::style;
 use super::svg::{Look, Named, Svg};
@@ -142,7 +142,7 @@ fn bar(at: usize, column: &Column<'_>, cell: &Cell) -> Bar {
 
 fn published(figure: &Published) -> Bar {
     let label = numbers::name(&format!("{} → {}", figure.client, figure.server));
-    let text = format!("{} s", words::exact(figure.seconds));
+    let text = format!("{} s", text::exact(figure.seconds));
     Bar {
         tip: format!("{label}: {text}, published in {}", figure.source),
         label,

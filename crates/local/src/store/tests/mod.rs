@@ -2,11 +2,11 @@
 
 mod contract;
 mod escapes;
+mod external_changes;
 mod fallbacks;
 mod kept;
 mod limits;
 mod locks;
-mod outside;
 mod resolve;
 mod swapped;
 mod times;

@@ -1,4 +1,4 @@
-//! Create contexts: what a CREATE asks for beside the file ([MS-SMB2] 3.3.5.9.1 on).
+//! Create contexts of requests and replies ([MS-SMB2] 3.3.5.9.1 and following).
 
 use ropeway_smb_proto::server::Connection;
 use ropeway_smb_proto::server::hub::{
@@ -15,16 +15,16 @@ use ropeway_smb_wire::security::SecurityDescriptor;
 use ropeway_smb_wire::{FileTime, Guid, NtStatus};
 use ropeway_vfs::store::NodeStat;
 
-use super::super::context::Context;
-use crate::open::Open;
-use crate::{apple, attributes, security};
+use crate::files::{apple, attributes, security};
+use crate::ops::context::Context;
+use crate::state::open::Open;
 
-/// SMB2_CREATE_APP_INSTANCE_ID ([MS-SMB2] 2.2.13.2.13).
+/// Name of SMB2_CREATE_APP_INSTANCE_ID ([MS-SMB2] 2.2.13.2.13).
 const APP_INSTANCE_ID: &[u8] = b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x46\x2E\x14\x4D\x74";
 
-/// All contexts of a request.
+/// All create contexts of a request.
 #[derive(Debug, Default)]
-pub(super) struct Asked<'a> {
+pub(super) struct CreateContexts<'a> {
     pub(super) eas: Vec<FullEa>,
     descriptor: Option<&'a [u8]>,
     durable: Option<DurableOpenRequest>,
@@ -39,52 +39,54 @@ pub(super) struct Asked<'a> {
     pub(super) app_instance: Option<Guid>,
 }
 
-impl<'a> Asked<'a> {
-    /// Reads them; what a dialect does not have is not looked at.
+impl<'a> CreateContexts<'a> {
+    /// Collects them. Contexts that the dialect does not have are ignored.
     pub(super) fn read(request: &CreateRequest<'a>, dialect: Dialect) -> Result<Self, NtStatus> {
-        let mut asked = Self::default();
+        let mut contexts = Self::default();
         for context in &request.contexts {
             match context {
                 RequestContext::EaBuffer(bytes) => {
                     let list =
                         FileFullEaInformation::decode(bytes).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-                    asked.eas = list.attributes;
+                    contexts.eas = list.attributes;
                 }
-                RequestContext::SecurityDescriptor(bytes) => asked.descriptor = Some(bytes),
+                RequestContext::SecurityDescriptor(bytes) => contexts.descriptor = Some(bytes),
                 RequestContext::DurableRequest => {
-                    asked.durable.get_or_insert(DurableOpenRequest::V1);
+                    contexts.durable.get_or_insert(DurableOpenRequest::V1);
                 }
-                RequestContext::DurableReconnect(reconnect) => asked.reconnect = Some(*reconnect),
+                RequestContext::DurableReconnect(reconnect) => contexts.reconnect = Some(*reconnect),
                 RequestContext::DurableRequestV2(wish) if dialect >= Dialect::Smb300 => {
-                    asked.durable = Some(DurableOpenRequest::V2 {
+                    contexts.durable = Some(DurableOpenRequest::V2 {
                         create_guid: wish.create_guid,
                         timeout_ms: wish.timeout_ms,
                     });
                 }
                 RequestContext::DurableReconnectV2(reconnect) if dialect >= Dialect::Smb300 => {
-                    asked.reconnect_v2 = Some(*reconnect);
+                    contexts.reconnect_v2 = Some(*reconnect);
                 }
-                RequestContext::QueryMaximalAccess(since) => asked.maximal_access = Some(*since),
-                RequestContext::AllocationSize(bytes) => asked.allocation = Some(*bytes),
+                RequestContext::QueryMaximalAccess(since) => contexts.maximal_access = Some(*since),
+                RequestContext::AllocationSize(bytes) => contexts.allocation = Some(*bytes),
                 // There are no snapshots.
                 RequestContext::TimewarpToken(_) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
-                RequestContext::QueryOnDiskId => asked.on_disk_id = true,
-                RequestContext::Lease(lease) if dialect >= Dialect::Smb210 => asked.lease = Some(*lease),
-                RequestContext::LeaseV2(lease) if dialect >= Dialect::Smb300 => asked.lease_v2 = Some(*lease),
-                RequestContext::Apple(query) => asked.apple = Some(*query),
+                RequestContext::QueryOnDiskId => contexts.on_disk_id = true,
+                RequestContext::Lease(lease) if dialect >= Dialect::Smb210 => contexts.lease = Some(*lease),
+                RequestContext::LeaseV2(lease) if dialect >= Dialect::Smb300 => {
+                    contexts.lease_v2 = Some(*lease)
+                }
+                RequestContext::Apple(query) => contexts.apple = Some(*query),
                 RequestContext::Unknown { name, data } if *name == APP_INSTANCE_ID => {
                     // StructureSize, Reserved, AppInstanceId.
                     let id = data.get(4..).and_then(|rest| rest.first_chunk::<16>());
-                    asked.app_instance = id.map(|id| Guid(*id));
+                    contexts.app_instance = id.map(|id| Guid(*id));
                 }
                 _ => {}
             }
         }
-        asked.check(request)?;
-        Ok(asked)
+        contexts.check(request)?;
+        Ok(contexts)
     }
 
-    /// [MS-SMB2] 3.3.5.9.7, .10, .12: contexts that exclude one another.
+    /// Checks for contexts that exclude each other ([MS-SMB2] 3.3.5.9.7, .10, .12).
     fn check(&self, request: &CreateRequest<'_>) -> Result<(), NtStatus> {
         let names = |wanted: fn(&RequestContext<'_>) -> bool| {
             request.contexts.iter().filter(|one| wanted(one)).count()
@@ -109,13 +111,13 @@ impl<'a> Asked<'a> {
         self.durable
     }
 
-    /// The lease that a durable handle is claimed back with, whatever the oplock level says.
+    /// Returns the lease of a reconnect, regardless of the oplock level.
     pub(super) fn kept_lease(&self) -> Option<LeaseRequest> {
         let v2 = self.lease_v2.as_ref().map(LeaseRequest::from);
         v2.or_else(|| self.lease.as_ref().map(LeaseRequest::from))
     }
 
-    /// The lease, if the oplock level says that one is wanted and the connection has them.
+    /// Returns the requested lease, if the oplock level says so and the connection supports it.
     pub(super) fn lease(
         &self,
         request: &CreateRequest<'_>,
@@ -139,7 +141,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// A lease key stands for one file ([MS-SMB2] 3.3.5.9.8), also where no lease is granted.
+    /// Whether the lease key already belongs to another file ([MS-SMB2] 3.3.5.9.8), even if no
+    /// lease is granted.
     pub(super) fn clashes(&self, context: &Context<'_>, file: &FileKey) -> bool {
         let key = self.lease_v2.map(|lease| lease.lease.lease_key);
         let key = key.or(self.lease.map(|lease| lease.lease_key));
@@ -151,12 +154,13 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// The descriptor that the new file is to have.
+    /// Returns the descriptor for a new file.
     pub(super) fn security(&self) -> Result<Option<SecurityDescriptor>, NtStatus> {
         self.descriptor.map(security::explicit).transpose()
     }
 
-    /// A reservation is shown even where the disk has kept none.
+    /// Returns the allocation to report. A requested one is reported even if the disk did not
+    /// reserve it.
     pub(super) fn allocation_shown(&self, stat: &NodeStat) -> u64 {
         match self.allocation {
             Some(bytes) if stat.size == 0 => bytes.checked_next_multiple_of(4096).unwrap_or(bytes),
@@ -165,17 +169,17 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The reply's contexts.
+/// Returns the contexts of the reply.
 pub(super) fn answers<'a>(
     context: &Context<'_>,
     open: &Open,
     granted: &Granted,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     stat: &NodeStat,
 ) -> Vec<ResponseContext<'a>> {
     let mut answers = Vec::new();
-    if let Some(since) = asked.maximal_access {
-        // [MS-SMB2] 3.3.5.9.5: nothing new since then.
+    if let Some(since) = contexts.maximal_access {
+        // [MS-SMB2] 3.3.5.9.5: nothing has changed since then.
         let unchanged = since.is_some_and(|since| since == attributes::file_time(stat.modified));
         let (query_status, maximal_access) = if unchanged {
             (NtStatus::NONE_MAPPED, AccessMask::default())
@@ -194,7 +198,7 @@ pub(super) fn answers<'a>(
             maximal_access,
         }));
     }
-    if asked.on_disk_id {
+    if contexts.on_disk_id {
         let features = open.share.store.features();
         answers.push(ResponseContext::OnDiskId(OnDiskId {
             disk_file_id: attributes::index_number(stat.id, features),
@@ -212,7 +216,7 @@ pub(super) fn answers<'a>(
         Some(DurableGrant::V2(response)) => answers.push(ResponseContext::DurableV2(response)),
         None => {}
     }
-    if let Some(query) = &asked.apple {
+    if let Some(query) = &contexts.apple {
         if let Some(session) = context.shared.sessions().get_mut(context.session()) {
             session.apple_listings |= apple::wants_listings(query);
             session.apple_copies |= apple::offers_copies(query);

@@ -1,4 +1,4 @@
-//! Finding the file of a CREATE, or making it, and the rights that are to be had.
+//! Finds or creates the file of a CREATE, and determines the granted access.
 
 use std::sync::Arc;
 
@@ -9,58 +9,59 @@ use ropeway_smb_wire::{FileAttributes, NtStatus};
 use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, Opened, Removal, Resolved, StreamOpen, Task};
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
-use super::super::name::{Target, fold_stream};
-use super::contexts::Asked;
+use super::contexts::CreateContexts;
 use super::wants_content;
-use crate::share::{Share, Token};
-use crate::{attributes, security, short_name, status};
+use crate::files::{attributes, security, short_name, status};
+use crate::ops::name::{Target, fold_stream};
+use crate::share::Share;
+use crate::token::Token;
 
-/// The file, opened.
-pub(super) struct Found {
+/// An opened file.
+pub(super) struct FoundFile {
     pub(super) node: Arc<dyn Node>,
-    /// The file whose stream `node` is.
+    /// The file that `node` is a stream of.
     pub(super) base: Option<Arc<dyn Node>>,
     pub(super) stat: NodeStat,
     pub(super) stream: Option<Name>,
-    /// As on disk.
+    /// Path on disk.
     pub(super) path: RelPath,
     pub(super) created: bool,
-    /// Granted.
+    /// Granted access.
     pub(super) access: AccessMask,
 }
 
-/// Why there is no file.
-pub(super) enum Missing {
-    /// It is refused.
+/// Why no file was opened.
+pub(super) enum FindError {
+    /// The request fails.
     Status(NtStatus),
-    /// A large folder is read first, by somebody who wakes the request.
+    /// A large folder is being read; the request is woken afterwards.
     UnderWay,
-    /// The same, and this is what reads it.
+    /// A large folder must be read first, by this task.
     After(Task),
 }
 
-impl From<NtStatus> for Missing {
+impl From<NtStatus> for FindError {
     fn from(status: NtStatus) -> Self {
         Self::Status(status)
     }
 }
 
-/// Gives what wakes the request; `None` for one that is not to wait for a large folder (again).
-pub(super) type Waking<'a> = Option<&'a dyn Fn() -> Task>;
+/// Returns a task that wakes the request; `None` if the request must not wait for a large folder.
+pub(super) type WakeRequest<'a> = Option<&'a dyn Fn() -> Task>;
 
-/// Tries where a name comes and goes meanwhile (a guess).
+/// Number of tries if a name appears and disappears meanwhile (a guess).
 const RACE_TRIES: u32 = 8;
 
-/// Finds or makes it.
+/// Finds or creates the file.
 pub(super) fn find(
     share: &Arc<Share>,
     token: &Token,
     request: &CreateRequest<'_>,
     intent: &CreateIntent,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     target: &Target,
-    waking: Waking<'_>,
-) -> Result<Found, Missing> {
+    wake_request: WakeRequest<'_>,
+) -> Result<FoundFile, FindError> {
     if target.names_stream && intent.options.contains(CreateOptions::DIRECTORY_FILE) {
         return Err(NtStatus::NOT_A_DIRECTORY.into());
     }
@@ -68,20 +69,22 @@ pub(super) fn find(
     let how = how(intent, target, read_only);
     let mut tries = 1;
     let (path, opened) = loop {
-        match look(share, target, &how, waking)? {
+        match lookup(share, target, &how, wake_request)? {
             (path, Some(opened)) => break (path, opened),
-            (path, None) => match make(share, token, request, intent, asked, target, path, read_only) {
-                // Somebody was faster: then it is there to be opened (smb2.create.mkdir-dup).
-                Err(NtStatus::OBJECT_NAME_COLLISION)
-                    if intent.disposition != CreateDisposition::Create && tries < RACE_TRIES =>
-                {
-                    tries += 1;
+            (path, None) => {
+                match create_new(share, token, request, intent, contexts, target, path, read_only) {
+                    // Another client was faster, so the file exists now (smb2.create.mkdir-dup).
+                    Err(NtStatus::OBJECT_NAME_COLLISION)
+                        if intent.disposition != CreateDisposition::Create && tries < RACE_TRIES =>
+                    {
+                        tries += 1;
+                    }
+                    outcome => return outcome.map_err(FindError::Status),
                 }
-                outcome => return outcome.map_err(Missing::Status),
-            },
+            }
         }
     };
-    let found = Found {
+    let found = FoundFile {
         node: opened.node,
         base: None,
         stat: opened.stat,
@@ -101,10 +104,10 @@ pub(super) fn find(
             found
         }
     };
-    grant(share, token, request, intent, found).map_err(Missing::Status)
+    grant(share, token, request, intent, found).map_err(FindError::Status)
 }
 
-/// What the store is to open it for.
+/// Returns how the store must open the file.
 fn how(intent: &CreateIntent, target: &Target, read_only: bool) -> NodeOpen {
     let writes = intent
         .access
@@ -129,17 +132,17 @@ fn how(intent: &CreateIntent, target: &Target, read_only: bool) -> NodeOpen {
     }
 }
 
-/// Looks for the file: its path as on disk, and the file if there is one.
-fn look(
+/// Looks for the file. Returns its path on disk, and the file if it exists.
+fn lookup(
     share: &Share,
     target: &Target,
     how: &NodeOpen,
-    waking: Waking<'_>,
-) -> Result<(RelPath, Option<Opened>), Missing> {
+    wake_request: WakeRequest<'_>,
+) -> Result<(RelPath, Option<Opened>), FindError> {
     match share.store.open(&target.path, how) {
         Ok(opened) => return Ok((target.path.clone(), Some(opened))),
         Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-        // A folder is never opened for writing.
+        // A folder cannot be opened for writing.
         Err(error) if error.kind == ErrorKind::IsADirectory => {
             let how = NodeOpen {
                 access: Access::Read,
@@ -153,7 +156,7 @@ fn look(
         }
         Err(error) => return Err(status::of(&error).into()),
     }
-    let resolved = match waking {
+    let resolved = match wake_request {
         Some(then) => share.store.resolve_soon(&target.path, then),
         None => share.store.resolve(&target.path).map(Resolved::Path),
     };
@@ -163,11 +166,11 @@ fn look(
     })?;
     let path = match resolved {
         Resolved::Path(path) => path,
-        Resolved::UnderWay => return Err(Missing::UnderWay),
-        Resolved::After(task) => return Err(Missing::After(task)),
+        Resolved::UnderWay => return Err(FindError::UnderWay),
+        Resolved::After(task) => return Err(FindError::After(task)),
     };
     if path == target.path {
-        return Ok(look_short(share, path, how)?);
+        return Ok(lookup_short(share, path, how)?);
     }
     let opened = match share.store.open(&path, how) {
         Err(error) if error.kind == ErrorKind::IsADirectory => share.store.open(
@@ -186,12 +189,12 @@ fn look(
     }
 }
 
-/// A name that is not there may be the short one of a name that is.
-fn look_short(share: &Share, path: RelPath, how: &NodeOpen) -> Result<(RelPath, Option<Opened>), NtStatus> {
+/// Looks for a file whose short name is the missing name.
+fn lookup_short(share: &Share, path: RelPath, how: &NodeOpen) -> Result<(RelPath, Option<Opened>), NtStatus> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok((path, None));
     };
-    if !share.names().short_names || !short_name::may_be_short(name.as_bytes()) {
+    if !share.name_view().short_names || !short_name::may_be_short(name.as_bytes()) {
         return Ok((path, None));
     }
     let folder_how = NodeOpen {
@@ -213,18 +216,18 @@ fn look_short(share: &Share, path: RelPath, how: &NodeOpen) -> Result<(RelPath, 
     }
 }
 
-/// Makes a file or folder that is not there.
+/// Creates a file or folder.
 #[allow(clippy::too_many_arguments, reason = "what a CREATE says, taken apart")]
-fn make(
+fn create_new(
     share: &Arc<Share>,
     token: &Token,
     request: &CreateRequest<'_>,
     intent: &CreateIntent,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     target: &Target,
     path: RelPath,
     read_only: bool,
-) -> Result<Found, NtStatus> {
+) -> Result<FoundFile, NtStatus> {
     intent.check_missing(read_only)?;
     if path.is_root() {
         return Err(NtStatus::OBJECT_NAME_INVALID);
@@ -243,18 +246,18 @@ fn make(
         _ => status::of(&error),
     })?;
     let (id, made) = (opened.stat.id, path.clone());
-    let outcome = furnish(
+    let outcome = initialize(
         opened,
         path,
         token,
         intent,
-        asked,
+        contexts,
         target,
         parent.as_ref(),
         read_only,
     );
     if outcome.is_err() {
-        // What a failed CREATE has made goes with it. That it cannot is not this request's outcome.
+        // A failed CREATE removes what it created. An error of that does not change the outcome.
         let what = if directory {
             Removal::Directory
         } else {
@@ -265,24 +268,24 @@ fn make(
     outcome
 }
 
-/// Gives a new file or folder what belongs to it from the beginning: its security descriptor, the stream that was asked for.
+/// Gives a new file or folder its security descriptor, and opens its stream.
 #[allow(clippy::too_many_arguments, reason = "what a CREATE says, taken apart")]
-fn furnish(
+fn initialize(
     opened: Opened,
     path: RelPath,
     token: &Token,
     intent: &CreateIntent,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     target: &Target,
     parent: Option<&SecurityDescriptor>,
     read_only: bool,
-) -> Result<Found, NtStatus> {
+) -> Result<FoundFile, NtStatus> {
     let directory = opened.stat.kind == Kind::Directory;
-    let descriptor = security::for_new(parent, asked.security()?, token, directory);
+    let descriptor = security::for_new(parent, contexts.security()?, token, directory);
     if let Some(descriptor) = &descriptor {
         security::store(&*opened.node, descriptor)?;
     }
-    let mut found = Found {
+    let mut found = FoundFile {
         node: opened.node,
         base: None,
         stat: opened.stat,
@@ -291,8 +294,8 @@ fn furnish(
         created: true,
         access: AccessMask::default(),
     };
-    // Who makes a file gets what it asked for, whatever is to apply from then on.
-    found.access = full(intent.access);
+    // The creator gets the requested access, whatever the descriptor says.
+    found.access = expand_maximum(intent.access);
     match &target.stream {
         Some(stream) => {
             let mut found = open_stream(found, stream, intent, read_only)?;
@@ -303,8 +306,8 @@ fn furnish(
     }
 }
 
-/// All that was asked for, MAXIMUM_ALLOWED being everything.
-fn full(access: AccessMask) -> AccessMask {
+/// Returns the requested access; MAXIMUM_ALLOWED means everything.
+fn expand_maximum(access: AccessMask) -> AccessMask {
     let rights = access.difference(AccessMask::MAXIMUM_ALLOWED);
     if access.contains(AccessMask::MAXIMUM_ALLOWED) {
         rights | AccessMask::FILE_ALL
@@ -314,11 +317,11 @@ fn full(access: AccessMask) -> AccessMask {
 }
 
 fn open_stream(
-    found: Found,
+    found: FoundFile,
     stream: &Name,
     intent: &CreateIntent,
     read_only: bool,
-) -> Result<Found, NtStatus> {
+) -> Result<FoundFile, NtStatus> {
     let base = found.node;
     let how = StreamOpen {
         create: intent.creates() && !read_only,
@@ -331,9 +334,9 @@ fn open_stream(
     let name = if created {
         stream.clone()
     } else {
-        kept_name(&*base, stream)
+        stored_name(&*base, stream)
     };
-    Ok(Found {
+    Ok(FoundFile {
         node,
         stat: NodeStat {
             kind: Kind::File,
@@ -346,23 +349,23 @@ fn open_stream(
     })
 }
 
-/// A stream's name as it is kept.
-fn kept_name(base: &dyn Node, asked: &Name) -> Name {
-    let wanted = fold_stream(asked);
+/// Returns the name of a stream as stored.
+fn stored_name(base: &dyn Node, contexts: &Name) -> Name {
+    let wanted = fold_stream(contexts);
     let streams = base.streams().unwrap_or_default();
     let kept = streams.into_iter().map(|stream| stream.name);
     let mut kept = kept.filter(|name| fold_stream(name) == wanted);
-    kept.next().unwrap_or_else(|| asked.clone())
+    kept.next().unwrap_or_else(|| contexts.clone())
 }
 
-/// What of the rights asked for is granted on a file that was there ([MS-FSA] 2.1.5.1.2.1).
+/// Determines the granted access to an existing file ([MS-FSA] 2.1.5.1.2.1).
 fn grant(
     share: &Arc<Share>,
     token: &Token,
     request: &CreateRequest<'_>,
     intent: &CreateIntent,
-    mut found: Found,
-) -> Result<Found, NtStatus> {
+    mut found: FoundFile,
+) -> Result<FoundFile, NtStatus> {
     let kept = attributes::of(&found.stat, false);
     let is_file = found.stat.kind != Kind::Directory;
     let deletes = request.options.contains(CreateOptions::DELETE_ON_CLOSE);
@@ -381,7 +384,7 @@ fn grant(
     }
     let mut allowed = allowed(share, token, &found)?;
     if kept.contains(FileAttributes::READONLY) && is_file {
-        allowed = security::without_writing(allowed);
+        allowed = security::without_write_rights(allowed);
     }
     let mut needed = intent.access;
     if intent.overwrites() {
@@ -397,15 +400,15 @@ fn grant(
             .access
             .difference(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
     }
-    // What MAXIMUM_ALLOWED gives need not be the right to delete.
+    // MAXIMUM_ALLOWED may not include the right to delete.
     if deletes && !found.access.contains(AccessMask::DELETE) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(found)
 }
 
-/// All that this user may do with a file.
-pub(super) fn allowed(share: &Arc<Share>, token: &Token, found: &Found) -> Result<AccessMask, NtStatus> {
+/// Returns all rights of this user to a file.
+pub(super) fn allowed(share: &Arc<Share>, token: &Token, found: &FoundFile) -> Result<AccessMask, NtStatus> {
     let node = found.base.as_deref().unwrap_or(&*found.node);
     security::rights(share, token, node, &found.stat, &found.path)
 }

@@ -1,10 +1,12 @@
 //! CREATE ([MS-SMB2] 3.3.5.9).
 //!
 //! ```text
-//! check the request ─ find or make the file ─ rights ─ hub: share modes, oplocks ─ empty it, its first attributes ─ reply
-//!                                                        └ Wait: all again once others have made room
+//! check ─ find or create the file ─ access ─ hub: share modes, oplocks ─ truncate, set up ─ reply
+//!                                              └ Wait: all again when others have given up caching
 //! ```
-//! A file is opened before anybody is asked: opening changes nothing, and the descriptor says for certain which file it is.
+//!
+//! The file is opened before the hub is asked: opening changes nothing, and the descriptor
+//! identifies the file.
 
 mod contexts;
 mod find;
@@ -27,25 +29,27 @@ use ropeway_smb_wire::{NtStatus, Reader};
 use ropeway_vfs::store::{NodeStat, Task};
 use ropeway_vfs::{Kind, Name};
 
-use self::contexts::Asked;
-use self::find::{Found, Missing, Waking};
-use super::context::{Context, Outcome};
+use self::contexts::CreateContexts;
+use self::find::{FindError, FoundFile, WakeRequest};
+use super::context::{Context, Execution, Outcome};
 use super::name::{self, Target};
 use super::{close, notify, tree};
-use crate::mailbox::Message;
-use crate::open::{Handle, Open};
-use crate::outside::CacheGuard;
-use crate::share::{Share, Token};
-use crate::shared::Shared;
-use crate::{attributes, eas, status};
+use crate::files::{attributes, eas, status};
+use crate::share::Share;
+use crate::state::SharedState;
+use crate::state::cache_watch::CacheWatch;
+use crate::state::mailbox::Message;
+use crate::state::open::{Handle, Open};
+use crate::token::Token;
 
 pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     let patched;
     let request = match context.decode(CreateRequest::decode) {
         Ok(request) => request,
         Err(status) => {
-            // Of a request that claims a durable handle back nothing counts but that ([MS-SMB2] 3.3.5.9.7).
-            patched = reconnect::made_readable(context.message).ok_or(status)?;
+            // In a reconnect of a durable handle, the other fields are ignored, even if they are
+            // invalid ([MS-SMB2] 3.3.5.9.7).
+            patched = reconnect::with_valid_fields(context.message).ok_or(status)?;
             let mut body = Reader::at(&patched, HEADER_LEN, "SMB2 CREATE Request");
             let request = CreateRequest::decode(&mut body).map_err(|_| status)?;
             let claims = |one: &RequestContext<'_>| {
@@ -65,17 +69,18 @@ pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     }
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let share = context.share().ok_or(NtStatus::NETWORK_NAME_DELETED)?;
-    // A session that was renewed as nobody keeps its trees, and opens nothing in those that nobody may connect to.
+    // A session that was renewed as anonymous keeps its trees, but opens nothing where anonymous
+    // sessions may not connect.
     if context.token()?.is_anonymous && !share.anonymous {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let asked = Asked::read(&request, context.protocol.dialect())?;
-    if asked.is_reconnect() {
-        return reconnect::reconnect(context, &request, &asked, &share, share_id);
+    let contexts = CreateContexts::read(&request, context.protocol.dialect())?;
+    if contexts.is_reconnect() {
+        return reconnect::reconnect(context, &request, &contexts, &share, share_id);
     }
     let intent = CreateIntent::new(&request)?;
     let target = name::parse(&request.name)?;
-    let outcome = open(context, &request, &asked, &intent, &target, &share, share_id);
+    let outcome = open(context, &request, &contexts, &intent, &target, &share, share_id);
     if let Err(status) = &outcome {
         context.record("open", Some(&share.name), Some(&target.path), None, *status);
     }
@@ -86,14 +91,14 @@ pub(super) fn create(context: &mut Context<'_>) -> Outcome {
 fn open(
     context: &mut Context<'_>,
     request: &CreateRequest<'_>,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     intent: &CreateIntent,
     target: &Target,
     share: &Arc<Share>,
     share_id: u32,
 ) -> Outcome {
     let token = context.token()?;
-    let found = match look(context, share, &token, request, intent, asked, target) {
+    let found = match find_file(context, share, &token, request, intent, contexts, target) {
         Ok(found) => found,
         Err(outcome) => return outcome,
     };
@@ -101,7 +106,7 @@ fn open(
     let overwrites = !found.created && intent.overwrites();
     let file = key_of(&found.stat, found.stream.as_ref());
     let path = name::to_wire(&found.path);
-    if asked.clashes(context, &file) {
+    if contexts.clashes(context, &file) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let mut hub_request = OpenRequest {
@@ -120,9 +125,9 @@ fn open(
         } else {
             request.oplock_level
         },
-        lease: asked.lease(request, directory, context.protocol),
-        durable: asked.durable(),
-        app_instance: asked.app_instance,
+        lease: contexts.lease(request, directory, context.protocol),
+        durable: contexts.durable(),
+        app_instance: contexts.app_instance,
         replay: context.is_replay(),
         channel_sequence: context.channel_sequence(),
         connection: context.waiter.connection,
@@ -132,70 +137,75 @@ fn open(
         user: Arc::from(token.name.as_str()),
         waiter: context.waiter,
     };
-    let guard = cacheable(context, &mut hub_request, &found);
+    let guard = watch_for_caching(context, &mut hub_request, &found);
     let outcome = context.shared.hub().open(context.shared.uptime(), &hub_request);
     let granted = match outcome {
         OpenOutcome::Granted(granted) => granted,
         OpenOutcome::Refused(status) => return Err(status),
-        OpenOutcome::Wait => return Ok(super::Done::Wait),
+        OpenOutcome::Wait => return Ok(Execution::Pending),
     };
     if granted.replayed
         && let Some(Handle::File(open)) = context.shared.handle(granted.open.get())
     {
-        claim(context, &open);
-        return reply(context, &open, &granted, asked, open.action, None);
+        take_over(context, &open);
+        return reply(context, &open, &granted, contexts, open.action, None);
     }
-    // Deleted with somebody's last close since it was found: what is written to it would be lost.
+    // The file was deleted by another close since it was found, so written data would be lost.
     let is_gone =
         hub_request.existed && found.stream.is_none() && found.node.stat().is_ok_and(|stat| stat.links == 0);
     if is_gone {
         let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
         if let Some(closed) = closed {
-            // It is logged; the answer is another.
+            // The error is logged; this request fails with another one.
             _ = close::remove_deleted(context.shared, &closed, None);
         }
         return Err(NtStatus::DELETE_PENDING);
     }
-    // What a lease does not allow now it may allow later.
+    // A lease that is not granted now may be granted later.
     let guard = guard.filter(|_| granted.lease.is_some() || granted.oplock != OplockLevel::None);
     finish(
-        context, request, asked, intent, found, file, share, granted, overwrites, guard,
+        context, request, contexts, intent, found, file, share, granted, overwrites, guard,
     )
 }
 
-/// Finds or makes the file. Where a folder with very many names has to be read for that, the pool does it, once for all
-/// who wait, and the connection goes on with other requests.
-fn look(
+/// Finds or creates the file. If a folder with very many names must be read, a worker reads it once
+/// for all waiting requests, and the connection continues.
+fn find_file(
     context: &Context<'_>,
     share: &Arc<Share>,
     token: &Token,
     request: &CreateRequest<'_>,
     intent: &CreateIntent,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     target: &Target,
-) -> Result<Found, Outcome> {
+) -> Result<FoundFile, Outcome> {
     let (shared, waiter) = (context.shared, context.waiter);
-    let waking = || -> Task {
+    let wake_request = || -> Task {
         let shared = Arc::clone(shared);
         Box::new(move || {
-            // A connection that is gone needs no waking.
-            _ = shared.post(waiter.connection, Message::Wake(waiter.request));
+            // A lost connection needs no message.
+            _ = shared.post(waiter.connection, Message::Retry(waiter.request));
         })
     };
-    // One that has waited is not put off again: others may change the folder faster than it is read.
-    let waking: Waking<'_> = if context.again { None } else { Some(&waking) };
-    find::find(share, token, request, intent, asked, target, waking).map_err(|missing| match missing {
-        Missing::Status(status) => Err(status),
-        Missing::UnderWay => Ok(super::Done::Wait),
-        Missing::After(task) => {
-            shared.pool.run(task);
-            Ok(super::Done::Wait)
+    // A retry does not wait again: others may change the folder faster than it can be read.
+    let wake_request: WakeRequest<'_> = if context.is_retry {
+        None
+    } else {
+        Some(&wake_request)
+    };
+    find::find(share, token, request, intent, contexts, target, wake_request).map_err(|missing| match missing
+    {
+        FindError::Status(status) => Err(status),
+        FindError::UnderWay => Ok(Execution::Pending),
+        FindError::After(task) => {
+            shared.workers.run(task);
+            Ok(Execution::Pending)
         }
     })
 }
 
-/// An open that was found again is whose the hub says: one whose client was away is this session's from now on.
-fn claim(context: &Context<'_>, open: &Open) {
+/// Moves a reconnected open to the session that the hub names.
+fn take_over(context: &Context<'_>, open: &Open) {
     let owner = context
         .shared
         .hub()
@@ -206,13 +216,17 @@ fn claim(context: &Context<'_>, open: &Open) {
     }
 }
 
-/// Watches what the client wants to cache: what others do to it is to be heard of before anything of it is cached. Where
-/// that cannot be, nothing is granted.
-fn cacheable(context: &Context<'_>, request: &mut OpenRequest, found: &Found) -> Option<CacheGuard> {
+/// Watches a file that the client wants to cache, because changes by local programs must break the
+/// cache. If that is impossible, no caching is granted.
+fn watch_for_caching(
+    context: &Context<'_>,
+    request: &mut OpenRequest,
+    found: &FoundFile,
+) -> Option<CacheWatch> {
     if request.lease.is_none() && matches!(request.oplock, OplockLevel::None | OplockLevel::Lease) {
         return None;
     }
-    let guard = context.shared.caches.watch(&request.file, &*found.node);
+    let guard = context.shared.cache_watches.watch(&request.file, &*found.node);
     if guard.is_none() {
         request.oplock = OplockLevel::None;
         if let Some(lease) = &mut request.lease {
@@ -222,29 +236,30 @@ fn cacheable(context: &Context<'_>, request: &mut OpenRequest, found: &Found) ->
     guard
 }
 
-/// The file is ours to open: does what the request wants with it, and answers.
+/// Executes a granted CREATE and replies.
 #[allow(clippy::too_many_arguments, reason = "what a CREATE says, taken apart")]
 fn finish(
     context: &mut Context<'_>,
     request: &CreateRequest<'_>,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     intent: &CreateIntent,
-    found: Found,
+    found: FoundFile,
     file: FileKey,
     share: &Arc<Share>,
     granted: Granted,
     overwrites: bool,
-    guard: Option<CacheGuard>,
+    guard: Option<CacheWatch>,
 ) -> Outcome {
-    let prepared = prepare(request, asked, &found, overwrites);
+    let prepared = prepare(request, contexts, &found, overwrites);
     if let Err(status) = prepared {
         if found.created {
-            // What a failed CREATE has made goes with it. That it cannot is not this request's outcome.
+            // A failed CREATE removes what it created. An error of that does not change the
+            // outcome.
             _ = context.shared.hub().set_delete_pending(granted.open, true);
         }
         let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
         if let Some(closed) = closed {
-            // It is logged; the answer is another.
+            // The error is logged; this request fails with another one.
             _ = close::remove_deleted(context.shared, &closed, None);
         }
         return Err(status);
@@ -268,19 +283,19 @@ fn finish(
         scan: Mutex::new(None),
         state: Default::default(),
     });
-    // What was seen of the file before it was watched may have changed since.
+    // The attributes may have changed before the file was watched.
     let seen_before = guard.is_some();
     if let Some(guard) = guard {
-        // It is new, so it has none.
+        // The open is new, so the cell is empty.
         _ = open.state.caching.set(guard);
     }
     context
         .shared
         .add_handle(open.id, Handle::File(Arc::clone(&open)));
     if found.created {
-        notify::entry(context.shared, &open, true);
+        notify::entry_changed(context.shared, &open, true);
     } else if overwrites {
-        notify::written(context.shared, &open);
+        notify::content_changed(context.shared, &open);
     }
     context.record(
         if found.created { "create" } else { "open" },
@@ -289,16 +304,16 @@ fn finish(
         None,
         NtStatus::SUCCESS,
     );
-    let unchanged = !found.created && !overwrites && asked.allocation.is_none() && !seen_before;
+    let unchanged = !found.created && !overwrites && contexts.allocation.is_none() && !seen_before;
     let stat = unchanged.then_some(found.stat);
-    reply(context, &open, &granted, asked, action, stat)
+    reply(context, &open, &granted, contexts, action, stat)
 }
 
-/// Empties a file, and gives it what the request brought for it.
+/// Truncates a file, and sets the attributes that the request contains.
 fn prepare(
     request: &CreateRequest<'_>,
-    asked: &Asked<'_>,
-    found: &Found,
+    contexts: &CreateContexts<'_>,
+    found: &FoundFile,
     overwrites: bool,
 ) -> Result<(), NtStatus> {
     let stored = |result: ropeway_vfs::Result<()>| result.map_err(|error| status::of(&error));
@@ -316,23 +331,23 @@ fn prepare(
         }
     }
     if found.created || overwrites {
-        if let Some(bytes) = asked.allocation.filter(|bytes| *bytes > 0) {
+        if let Some(bytes) = contexts.allocation.filter(|bytes| *bytes > 0) {
             match found.node.allocate(bytes) {
                 Err(error) if error.kind == ropeway_vfs::ErrorKind::NoSpace => {
                     return Err(NtStatus::DISK_FULL);
                 }
-                // A reservation is a favour.
+                // A reservation is optional.
                 _ => {}
             }
         }
-        if !asked.eas.is_empty() {
-            eas::set(&*found.node, &asked.eas)?;
+        if !contexts.eas.is_empty() {
+            eas::set(&*found.node, &contexts.eas)?;
         }
     }
     Ok(())
 }
 
-/// What the hub knows a file by.
+/// Returns the hub's key of a file.
 pub(super) fn key_of(stat: &NodeStat, stream: Option<&Name>) -> FileKey {
     FileKey {
         share_volume: stat.id.volume,
@@ -341,12 +356,12 @@ pub(super) fn key_of(stat: &NodeStat, stream: Option<&Name>) -> FileKey {
     }
 }
 
-/// The reply; `stat` if it is known that nothing has changed since.
+/// Replies. `stat` is given if the attributes cannot have changed since.
 fn reply(
     context: &mut Context<'_>,
     open: &Open,
     granted: &Granted,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     action: CreateAction,
     stat: Option<NodeStat>,
 ) -> Outcome {
@@ -354,7 +369,7 @@ fn reply(
         Some(stat) => stat,
         None => open.node.stat().map_err(|error| status::of(&error))?,
     };
-    let contexts = contexts::answers(context, open, granted, asked, &stat);
+    let answers = contexts::answers(context, open, granted, contexts, &stat);
     let features = open.share.store.features();
     let link = if stat.kind == Kind::Symlink {
         CreateResponseFlags::REPARSE_POINT
@@ -369,17 +384,17 @@ fn reply(
         last_access_time: attributes::file_time(stat.accessed),
         last_write_time: attributes::file_time(stat.modified),
         change_time: attributes::file_time(stat.changed),
-        allocation_size: attributes::allocation_size(&stat, features).max(asked.allocation_shown(&stat)),
+        allocation_size: attributes::allocation_size(&stat, features).max(contexts.allocation_shown(&stat)),
         end_of_file: attributes::end_of_file(&stat),
-        file_attributes: attributes::of(&stat, Shared::is_hidden(open)),
+        file_attributes: attributes::of(&stat, SharedState::is_hidden(open)),
         file_id: granted.open.file_id(),
-        contexts,
+        contexts: answers,
     };
     context.compound.file = Some(granted.open.file_id());
     context.reply(|w| response.encode(w))
 }
 
-/// Whether rights are only for looking at a file's attributes: such an open never creates, waits or conflicts.
+/// Whether access includes the content. Other opens never conflict with anything.
 pub(super) fn wants_content(access: AccessMask) -> bool {
     access.intersects(
         AccessMask::READ_DATA | AccessMask::EXECUTE | AccessMask::WRITE_DATA | AccessMask::APPEND_DATA,

@@ -9,12 +9,12 @@ use ropeway_smb_wire::create::{
 };
 use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus};
 
-use super::super::context::{Context, Outcome};
-use super::super::tree;
-use crate::open::{Handle, PipeOpen};
+use crate::ops::context::{Context, Outcome};
+use crate::ops::tree;
 use crate::pipes::PipeServer;
+use crate::state::open::{Handle, PipeOpen};
 
-/// The hub's volume of pipes: no file system's, as device numbers have 32 bits.
+/// The hub's volume number for pipes. No file system has it, since device numbers have 32 bits.
 const PIPES: u64 = u64::MAX;
 
 pub(super) fn open(context: &mut Context<'_>, request: &CreateRequest<'_>) -> Outcome {

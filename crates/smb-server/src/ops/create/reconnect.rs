@@ -1,4 +1,4 @@
-//! CREATE that claims a durable handle back ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12).
+//! CREATE that reconnects a durable handle ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12).
 
 use std::sync::Arc;
 
@@ -7,15 +7,16 @@ use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::create::{CreateAction, CreateDisposition, CreateRequest, OplockLevel};
 use ropeway_smb_wire::header::HEADER_LEN;
 
-use super::super::context::{Context, Outcome};
-use super::super::name;
-use super::contexts::Asked;
+use super::contexts::CreateContexts;
 use super::reply;
-use crate::open::Handle;
+use crate::ops::context::{Context, Outcome};
+use crate::ops::name;
 use crate::share::Share;
+use crate::state::open::Handle;
 
-/// The message with values that a decoder takes: CreateDisposition and RequestedOplockLevel ([MS-SMB2] 2.2.13).
-pub(super) fn made_readable(message: &[u8]) -> Option<Vec<u8>> {
+/// Returns the message with valid values of CreateDisposition and RequestedOplockLevel ([MS-SMB2]
+/// 2.2.13).
+pub(super) fn with_valid_fields(message: &[u8]) -> Option<Vec<u8>> {
     const OPLOCK_LEVEL: usize = HEADER_LEN + 3;
     const DISPOSITION: usize = HEADER_LEN + 36;
     let mut message = message.to_vec();
@@ -31,17 +32,17 @@ pub(super) fn made_readable(message: &[u8]) -> Option<Vec<u8>> {
 pub(super) fn reconnect(
     context: &mut Context<'_>,
     request: &CreateRequest<'_>,
-    asked: &Asked<'_>,
+    contexts: &CreateContexts<'_>,
     share: &Arc<Share>,
     share_id: u32,
 ) -> Outcome {
     let token = context.token()?;
-    let (file_id, create_guid) = match (&asked.reconnect_v2, &asked.reconnect) {
+    let (file_id, create_guid) = match (&contexts.reconnect_v2, &contexts.reconnect) {
         (Some(v2), _) => (v2.file_id, Some(v2.create_guid)),
         (None, Some(v1)) => (v1.file_id, None),
         (None, None) => return Err(NtStatus::INVALID_PARAMETER),
     };
-    // The name as the disk has it, if it can be found; a lease's name has to be the same.
+    // The name as on disk, if it exists; the name of a lease must be the same.
     let path =
         name::parse(&request.name).map(|target| share.store.resolve(&target.path).unwrap_or(target.path));
     let path = path
@@ -52,7 +53,7 @@ pub(super) fn reconnect(
         hub.reconnect(&ReconnectRequest {
             file_id,
             create_guid,
-            lease: asked.kept_lease(),
+            lease: contexts.kept_lease(),
             path,
             share_id,
             connection: context.waiter.connection,
@@ -67,5 +68,5 @@ pub(super) fn reconnect(
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
     };
     open.set_owner(context.session(), context.request.tree);
-    reply(context, &open, &granted, asked, CreateAction::OPENED, None)
+    reply(context, &open, &granted, contexts, CreateAction::OPENED, None)
 }

@@ -1,0 +1,141 @@
+//! Names and numbers of a scenario, parsed and checked.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::named::named;
+
+/// Accepted scales: below, no work is left; above, no machine holds it.
+const SCALE: std::ops::RangeInclusive<f64> = 1e-6..=10.0;
+/// Accepted numbers of runs (a guess).
+const RUNS: std::ops::RangeInclusive<u32> = 1..=100;
+/// Longest budget.
+const BUDGET_MAX: Duration = Duration::from_secs(7 * 86_400);
+
+named! {
+    /// A client that copies.
+    pub enum Client: "client" {
+        /// This program.
+        Ropeway = "ropeway",
+        /// Samba's smbclient, `mget` and `mput` with recursion.
+        Smbclient = "smbclient",
+        /// rclone's SMB backend with its default of 4 transfers.
+        Rclone = "rclone",
+        /// rclone's SMB backend with 32 transfers.
+        Rclone32 = "rclone-32",
+        /// `rsync -a` with a daemon.
+        Rsync = "rsync",
+        /// `cp -r` on a mounted share.
+        Cp = "cp",
+    }
+}
+
+named! {
+    /// A server.
+    pub enum Server: "server" {
+        /// `ropeway serve`.
+        Ropeway = "ropeway",
+        /// Samba's smbd, a private instance.
+        Smbd = "smbd",
+        /// An rsync daemon.
+        Rsyncd = "rsyncd",
+        /// The crate smb-server, behind the arguments of `ropeway serve`.
+        SmbServer = "smb-server",
+    }
+}
+
+named! {
+    /// Protection that a server demands of its clients.
+    pub enum Protection: "protection" {
+        /// Signatures, and no encryption.
+        Signed = "signed",
+        /// Encryption.
+        Sealed = "sealed",
+    }
+}
+
+named! {
+    /// Direction of the bytes.
+    pub enum Direction: "direction" {
+        /// From the server.
+        Read = "read",
+        /// To the server.
+        Write = "write",
+    }
+}
+
+/// A client with its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pair {
+    /// The client.
+    pub client: Client,
+    /// The server.
+    pub server: Server,
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.client, self.server)
+    }
+}
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((client, server)) = text.split_once(':') else {
+            return Err(format!(
+                "{text:?} is not a client and a server such as rclone:smbd"
+            ));
+        };
+        let pair = Self {
+            client: client.parse()?,
+            server: server.parse()?,
+        };
+        let speaks_rsync = pair.client == Client::Rsync;
+        if speaks_rsync != (pair.server == Server::Rsyncd) {
+            return Err(format!("{text:?}: rsync and rsyncd speak only with each other"));
+        }
+        Ok(pair)
+    }
+}
+
+/// Checks a scale.
+pub(super) fn scale(scale: f64) -> Result<f64, String> {
+    if SCALE.contains(&scale) {
+        Ok(scale)
+    } else {
+        Err(format!("a scale of {scale} is not between 0.000001 and 10"))
+    }
+}
+
+/// Checks a number of runs.
+pub(super) fn runs(runs: u32) -> Result<u32, String> {
+    if RUNS.contains(&runs) {
+        Ok(runs)
+    } else {
+        Err(format!("{runs} runs are not between 1 and 100"))
+    }
+}
+
+/// Checks a budget.
+pub(super) fn budget(budget: Duration) -> Result<Duration, String> {
+    if budget <= BUDGET_MAX {
+        Ok(budget)
+    } else {
+        Err("a budget of more than a week is surely a mistake".to_owned())
+    }
+}
+
+/// Checks a name, which must be fit for a file name.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    let fit = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
+    if (1..=64).contains(&text.len()) && text.chars().all(fit) && !text.starts_with(['.', '-']) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
+            "{text:?} is no name: 1 to 64 letters, digits, dots, dashes and underscores, no dot or dash first"
+        ))
+    }
+}

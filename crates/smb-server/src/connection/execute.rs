@@ -1,0 +1,215 @@
+//! Execution of a request, and what follows from its outcome.
+
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::hub::{CountedRequest, WaiterId};
+use ropeway_smb_proto::server::{CompoundState, PeerMisbehaved, ReplyFrame, Request, Tree};
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::header::{Command, Header};
+
+use super::pending::PendingRequest;
+use super::{Driver, DriverError};
+use crate::ops;
+use crate::ops::context::{Job, WriteJob};
+use crate::ops::deliver::deliver;
+use crate::ops::{Context, Execution, Outcome};
+use crate::state::SharedState;
+use crate::state::mailbox::JobReply;
+
+/// The part of a WRITE that a worker executes once it has the message.
+pub(super) type MessageJob = Box<dyn FnOnce(&[u8]) -> ReplyFrame + Send>;
+
+/// A WRITE for a worker, which waits until its frame can be given away.
+pub(super) struct OffloadedWrite {
+    pub(super) number: u64,
+    /// Offset of the message in the frame.
+    pub(super) start: usize,
+    pub(super) job: MessageJob,
+}
+
+/// One execution of a request: its message, compound and reply frame.
+pub(super) struct Invocation<'a> {
+    pub(super) tree: Option<Tree>,
+    pub(super) message: &'a [u8],
+    /// The messages after it in its compound.
+    pub(super) rest: &'a [u8],
+    pub(super) compound: &'a mut CompoundState,
+    pub(super) frame: &'a mut ReplyFrame,
+    /// Number of the pending request, if this is a retry.
+    pub(super) retry_of: Option<u64>,
+}
+
+impl Driver {
+    /// Executes a request that is not the connection's own. Returns `false` if its compound does
+    /// not continue now.
+    pub(super) fn execute(
+        &mut self,
+        request: Request,
+        mut invocation: Invocation<'_>,
+    ) -> Result<bool, DriverError> {
+        let number = invocation.retry_of.unwrap_or_else(|| {
+            self.last_number += 1;
+            self.last_number
+        });
+        let waiter = WaiterId {
+            connection: self.protocol.id(),
+            request: number,
+        };
+        let outcome = self.attempt(&request, &mut invocation, waiter);
+        match outcome {
+            Ok(Execution::Replied) => {}
+            Ok(Execution::Pending) => return self.defer(request, invocation, waiter),
+            Ok(Execution::Offload(header, job)) => {
+                self.submit_job(&request, &invocation, number, header, job);
+                return Ok(true);
+            }
+            Ok(Execution::OffloadWrite(job)) => {
+                self.prepare_write(&request, &invocation, number, job);
+                return Ok(true);
+            }
+            Ok(Execution::Disconnect(fault)) => return Err(PeerMisbehaved(fault).into()),
+            Err(status) => self.refuse(status, &request, invocation.compound, invocation.frame),
+        }
+        deliver(&self.shared);
+        Ok(true)
+    }
+
+    fn attempt(&mut self, request: &Request, invocation: &mut Invocation<'_>, waiter: WaiterId) -> Outcome {
+        let may_offload = invocation.rest.is_empty() && invocation.compound.count() == 1;
+        let mut context = Context {
+            shared: &self.shared,
+            protocol: &mut self.protocol,
+            peer: self.peer,
+            local: self.local,
+            request,
+            tree: invocation.tree.as_ref(),
+            message: invocation.message,
+            compound: invocation.compound,
+            frame: invocation.frame,
+            waiter,
+            may_offload,
+            may_offload_write: may_offload && self.frame_is_large,
+            is_retry: invocation.retry_of.is_some(),
+            ticket: None,
+        };
+        let outcome = ops::execute(&mut context);
+        let mut ticket = context.ticket.take();
+        let was_counted = ticket.is_some();
+        let outcome = match outcome {
+            Ok(Execution::OffloadWrite(job)) => {
+                // The hub counts the request until the data are written ([MS-SMB2] 3.3.5.2.10).
+                let counted = CountedWrite(Arc::clone(&self.shared), ticket.take());
+                Ok(Execution::OffloadWrite(Box::new(
+                    move |message, frame, header, signer| {
+                        let reply = job(message, frame, header, signer);
+                        drop(counted);
+                        reply
+                    },
+                )))
+            }
+            other => other,
+        };
+        if was_counted || invocation.retry_of.is_some() {
+            let mut hub = self.shared.hub();
+            if let Some(ticket) = ticket {
+                hub.end_request(ticket);
+            }
+            if !matches!(outcome, Ok(Execution::Pending)) {
+                hub.forget(waiter);
+            }
+        }
+        outcome
+    }
+
+    /// Makes a request wait for others, if it may.
+    fn defer(
+        &mut self,
+        mut request: Request,
+        invocation: Invocation<'_>,
+        waiter: WaiterId,
+    ) -> Result<bool, DriverError> {
+        let refused = if !self.has_room_for(invocation.message.len() + invocation.rest.len()) {
+            Some(NtStatus::INSUFFICIENT_RESOURCES)
+        } else if !invocation.rest.is_empty()
+            && matches!(request.header.command, Command::ChangeNotify | Command::Lock)
+        {
+            // A request that may wait forever must not block the rest of its compound ([MS-SMB2]
+            // 3.3.4.2; smb2.compound.interim2).
+            Some(NtStatus::INTERNAL_ERROR)
+        } else {
+            None
+        };
+        if let Some(status) = refused {
+            self.shared.hub().forget(waiter);
+            self.refuse(status, &request, invocation.compound, invocation.frame);
+            deliver(&self.shared);
+            return Ok(true);
+        }
+        if request.async_id.is_none() {
+            let sealed = invocation.compound.sealed;
+            let before = std::mem::replace(invocation.frame, ReplyFrame::new(Vec::new(), sealed.is_some()));
+            self.push(before, sealed)?;
+            let header = self.protocol.interim(&mut request);
+            invocation.frame.push_error(&header, request.signer);
+        }
+        let pending = PendingRequest {
+            session: request.session,
+            request,
+            message: invocation.message.to_vec(),
+            rest: invocation.rest.to_vec(),
+            compound: invocation.compound.clone(),
+        };
+        self.pending.insert(waiter.request, pending);
+        deliver(&self.shared);
+        Ok(false)
+    }
+
+    fn submit_job(
+        &mut self,
+        request: &Request,
+        invocation: &Invocation<'_>,
+        number: u64,
+        header: Option<Header>,
+        job: Job,
+    ) {
+        let header = header.unwrap_or_else(|| self.protocol.reply(request, NtStatus::SUCCESS));
+        let reply = self.frame(invocation.compound.sealed);
+        self.jobs
+            .insert(number, (invocation.compound.sealed, charged_bytes(request)));
+        let answer = JobReply::of(number, &self.mailbox);
+        let signer = request.signer;
+        let span = tracing::Span::current();
+        let run = Box::new(move || span.in_scope(|| answer.send(job(reply, header, signer), None)));
+        Arc::clone(&self.shared).workers.run(run);
+    }
+
+    fn prepare_write(&mut self, request: &Request, invocation: &Invocation<'_>, number: u64, job: WriteJob) {
+        let header = self.protocol.reply(request, NtStatus::SUCCESS);
+        let reply = self.frame(invocation.compound.sealed);
+        self.jobs
+            .insert(number, (invocation.compound.sealed, charged_bytes(request)));
+        let signer = request.signer;
+        let span = tracing::Span::current();
+        self.write = Some(OffloadedWrite {
+            number,
+            start: 0,
+            job: Box::new(move |message| span.in_scope(|| job(message, reply, header, signer))),
+        });
+    }
+}
+
+/// Returns the number of bytes that the credits of a request pay for ([MS-SMB2] 3.1.5.2).
+fn charged_bytes(request: &Request) -> usize {
+    usize::from(request.header.credit_charge.max(1)) << 16
+}
+
+/// A request that the hub counts until this is dropped.
+struct CountedWrite(Arc<SharedState>, Option<CountedRequest>);
+
+impl Drop for CountedWrite {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.1.take() {
+            self.0.hub().end_request(ticket);
+        }
+    }
+}

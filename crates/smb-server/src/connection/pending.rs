@@ -1,0 +1,186 @@
+//! Requests that wait for other clients, and the rests of their compounds.
+
+use ropeway_smb_proto::server::hub::WaiterId;
+use ropeway_smb_proto::server::{Cancel, CompoundState, Request};
+use ropeway_smb_wire::change_notify::FileNotifyInformation;
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::{NtStatus, SessionId};
+
+use super::execute::Invocation;
+use super::{Driver, DriverError};
+use crate::ops;
+
+/// Maximum number of waiting requests of a connection, as in Windows ([MS-SMB2] 3.3.4.2).
+const PENDING_MAX: usize = 512;
+/// Maximum number of their bytes, including the rests of their compounds. A guess: two large
+/// compounds.
+const PENDING_BYTES_MAX: usize = 16 << 20;
+
+/// A request that waits, and the rest of its compound.
+pub(super) struct PendingRequest {
+    pub(super) request: Request,
+    pub(super) message: Vec<u8>,
+    pub(super) rest: Vec<u8>,
+    pub(super) compound: CompoundState,
+    pub(super) session: SessionId,
+}
+
+impl PendingRequest {
+    fn len(&self) -> usize {
+        self.message.len() + self.rest.len()
+    }
+}
+
+impl Driver {
+    /// Whether another request with this many bytes may wait.
+    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
+        let pending: usize = self.pending.values().map(PendingRequest::len).sum();
+        self.pending.len() < PENDING_MAX && pending + bytes <= PENDING_BYTES_MAX
+    }
+
+    /// Queues the rest of a compound. It must not run at once: it may end a waiting request, whose
+    /// own rest would then run inside it.
+    fn resume_compound(&mut self, rest: Vec<u8>, compound: CompoundState) {
+        if !rest.is_empty() {
+            self.remaining.push_back((rest, compound));
+        }
+    }
+
+    /// Executes a request that waited again.
+    pub(super) fn retry(&mut self, number: u64) -> Result<(), DriverError> {
+        let Some(mut pending) = self.pending.remove(&number) else {
+            return Ok(());
+        };
+        let span = super::frames::request_span(&pending.request);
+        let _entered = span.enter();
+        let mut frame = self.frame(pending.compound.sealed);
+        let tree = {
+            let sessions = self.shared.sessions();
+            let session = sessions.get(pending.request.session);
+            session.and_then(|session| session.tree(pending.request.tree).cloned())
+        };
+        let goes_on = if tree.is_none() {
+            let status = status_when_gone(&pending.request, NtStatus::NETWORK_NAME_DELETED);
+            self.refuse(status, &pending.request, &mut pending.compound, &mut frame);
+            true
+        } else {
+            let invocation = Invocation {
+                tree,
+                message: &pending.message,
+                rest: &pending.rest,
+                compound: &mut pending.compound,
+                frame: &mut frame,
+                retry_of: Some(number),
+            };
+            self.execute(pending.request, invocation)?
+        };
+        let sealed = pending.compound.sealed;
+        self.push(frame, sealed)?;
+        if goes_on {
+            self.resume_compound(pending.rest, pending.compound);
+        }
+        Ok(())
+    }
+
+    pub(super) fn notify(
+        &mut self,
+        number: u64,
+        status: NtStatus,
+        changes: &[FileNotifyInformation],
+    ) -> Result<(), DriverError> {
+        let Some(mut pending) = self.pending.remove(&number) else {
+            return Ok(());
+        };
+        let mut frame = self.frame(pending.compound.sealed);
+        pending.compound.status = status;
+        ops::notify::answer(
+            &mut self.protocol,
+            &pending.request,
+            &pending.message,
+            status,
+            changes,
+            &mut frame,
+        );
+        self.push(frame, pending.compound.sealed)?;
+        self.resume_compound(pending.rest, pending.compound);
+        Ok(())
+    }
+
+    /// Cancels a waiting request ([MS-SMB2] 3.3.5.16).
+    pub(super) fn cancel(&mut self, session: SessionId, cancel: Cancel) -> Result<(), DriverError> {
+        let mut pending = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.session == session);
+        let found = pending.find(|(_, pending)| match cancel {
+            Cancel::Async(id) => pending.request.async_id == Some(id),
+            Cancel::Sync(id) => pending.request.header.message_id == id,
+        });
+        let Some(number) = found.map(|(number, _)| *number) else {
+            return Ok(());
+        };
+        let Some(mut pending) = self.pending.remove(&number) else {
+            return Ok(());
+        };
+        self.shared.hub().forget(WaiterId {
+            connection: self.protocol.id(),
+            request: number,
+        });
+        let mut frame = self.frame(pending.compound.sealed);
+        self.refuse(
+            NtStatus::CANCELLED,
+            &pending.request,
+            &mut pending.compound,
+            &mut frame,
+        );
+        self.push(frame, pending.compound.sealed)?;
+        self.resume_compound(pending.rest, pending.compound);
+        Ok(())
+    }
+
+    /// Answers all waiting requests of a session that has ended.
+    pub(super) fn fail_pending(&mut self, session: SessionId) -> Result<(), DriverError> {
+        let connection = self.protocol.id();
+        let of_session = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.session == session);
+        let numbers: Vec<u64> = of_session.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.shared.hub().forget(WaiterId {
+                connection,
+                request: number,
+            });
+            let Some(mut pending) = self.pending.remove(&number) else {
+                continue;
+            };
+            let mut frame = self.frame(pending.compound.sealed);
+            let status = status_when_gone(&pending.request, NtStatus::USER_SESSION_DELETED);
+            self.refuse(status, &pending.request, &mut pending.compound, &mut frame);
+            self.push(frame, pending.compound.sealed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the status for a request whose session or tree ended while it waited.
+fn status_when_gone(request: &Request, status: NtStatus) -> NtStatus {
+    match request.header.command {
+        Command::Lock => NtStatus::RANGE_NOT_LOCKED,
+        Command::ChangeNotify => NtStatus::NOTIFY_CLEANUP,
+        _ => status,
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let connection = self.protocol.id();
+        let mut hub = self.shared.hub();
+        for number in self.pending.keys() {
+            hub.forget(WaiterId {
+                connection,
+                request: *number,
+            });
+        }
+    }
+}
