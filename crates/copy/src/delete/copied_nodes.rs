@@ -118,7 +118,7 @@ mod tests {
         nodes.remove(1);
         assert!(!nodes.contains(1, &file(10, 5)));
         nodes.add(1, &file(10, 5));
-        assert!(nodes.contains(1, &file(10, 5)), "a later try sets");
+        assert!(nodes.contains(1, &file(10, 5)), "a later try was copied");
         let none = CopiedNodes::remembered(false);
         none.add(1, &file(10, 5));
         assert!(!none.contains(1, &file(10, 5)));

@@ -94,7 +94,7 @@ fn say(context: &Context) {
     match count(&temporaries.unknown) {
         0 => {}
         number => {
-            let message = "of other runs left alone: whether those have ended cannot be record here; \
+            let message = "of other runs left alone: whether those have ended cannot be told here; \
                            `ropeway jobs sweep --all DIR` removes them";
             context.report.note(None, format!("{} {message}", names(number)));
         }

@@ -145,7 +145,7 @@ impl OwnClaims {
         Ok(())
     }
 
-    /// Again where a device refuses for a moment: names without a claim are record by nobody but
+    /// Again where a device refuses for a moment: names without a claim are known to nobody but
     /// this job's journal.
     async fn take_retried(&self, dir: &RelPath) -> Result<Held, Error> {
         let mut tries = 1;

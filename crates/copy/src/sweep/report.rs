@@ -85,7 +85,7 @@ pub struct JobLeftovers {
 }
 
 /// Finds what the job with these temporary names left, by its claims in `dirs` and in the folders
-/// that those and `places` name; removes it if record to.
+/// that those and `places` name; removes it if told to.
 pub async fn leftovers_of(
     tree: &dyn Tree,
     (dirs, places): (&[RelPath], &[RelPath]),

@@ -47,7 +47,7 @@ fn is_among(name: &Name, tokens: &HashSet<u64>) -> bool {
 }
 
 /// Tokens of the nodes that a root puts into a folder of the target; `None` if that cannot be
-/// record.
+/// told.
 async fn needed(root: &JobRoot, place: &RelPath) -> Option<HashSet<u64>> {
     let spec = &root.root;
     let mut tokens = HashSet::new();
