@@ -1,18 +1,18 @@
-//! The runtime's clock as a [`Clock`]: real in production, virtual where a test pauses it.
+//! The clock of the runtime as a [`Clock`]: real in production, virtual if a test pauses it.
 
 use std::time::Duration;
 
 use ropeway_vfs::{Clock, Pending};
 use tokio::time::Instant;
 
-/// Time of the tokio runtime; needs one to wait.
+/// The time of the tokio runtime. Waiting needs a runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct RuntimeClock {
     zero: Instant,
 }
 
 impl RuntimeClock {
-    /// A clock whose zero is now.
+    /// Makes a clock whose zero is now.
     pub fn new() -> Self {
         Self { zero: Instant::now() }
     }

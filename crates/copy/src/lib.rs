@@ -1,8 +1,8 @@
 //! Copy jobs: a plan and two trees, with progress, journal, verification and durability.
 //!
-//! A [`Job`] copies one or more [`Root`]s into a target tree. It walks while it copies, keeps a
-//! journal so that a later run goes on where this one stopped, counts three things (read, sent,
-//! durable), and ends when the data is durable unless told otherwise ([`Durability`]).
+//! A [`Job`] copies one or more [`Root`]s into a target tree. It walks while it copies, and keeps a
+//! journal so that a later run continues where this one stopped. It counts three things (read,
+//! sent, durable), and ends when the data is durable, unless told otherwise ([`Durability`]).
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -18,6 +18,14 @@
 //! let outcome = job.run(Arc::new(|_event| {})).await;
 //! println!("{} files, {:?}", outcome.summary.counters.files_done, outcome.status);
 //! # Ok(()) }
+//! ```
+//!
+//! The modules follow the way of a file. A step may use the steps to its right, never one to its
+//! left:
+//!
+//! ```text
+//!   job -> walk -> transfer -> name -> durable (checkpoints) -> journal
+//!             place: where it goes     verify: what was written     sweep, delete: what must go
 //! ```
 
 mod check;

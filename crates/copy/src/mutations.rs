@@ -1,4 +1,4 @@
-//! Rules of durability, broken on purpose: the simulator has to find each one.
+//! Rules of durability that are broken on purpose. The simulator must find each one.
 //!
 //! The feature `mutations` is for the simulator alone. Without it [`is`] is a constant, and nothing
 //! of this is in the program.
@@ -8,20 +8,20 @@
 pub enum Mutation {
     /// A file gets its final name before its data is flushed.
     RenameBeforeFlush,
-    /// The journal says that data is durable before the flush.
+    /// The journal calls data durable before the flush.
     JournalBeforeFlush,
     /// What another boot wrote to the page cache counts as written.
     OtherBootTrusted,
-    /// Names that were given after the last flush are not made durable.
+    /// Names given after the last flush are not made durable.
     NamesNotFlushed,
     /// A flush that failed counts as done.
     FailedFlushIgnored,
-    /// A partial file is gone on with at its length.
+    /// A partial file is continued at its length.
     ResumeTrustsLength,
 }
 
 impl Mutation {
-    /// All of them.
+    /// All mutations.
     pub const ALL: [Self; 6] = [
         Self::RenameBeforeFlush,
         Self::JournalBeforeFlush,
@@ -31,7 +31,7 @@ impl Mutation {
         Self::ResumeTrustsLength,
     ];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::RenameBeforeFlush => "rename-before-flush",

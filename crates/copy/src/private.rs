@@ -1,14 +1,15 @@
-//! Files and folders that tell what was copied where: for their owner only, whatever the umask.
+//! Makes files and folders that show what was copied where. Only their owner may read them,
+//! whatever the umask.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Permission bits of everybody but the owner.
+/// Permission bits of everybody except the owner.
 const OTHERS: u32 = 0o077;
 
-/// Makes a folder and those above it that are missing, with mode 0700.
+/// Makes a folder and the missing ones above it, with mode 0700.
 ///
 /// # Errors
 /// It cannot be made.
@@ -16,8 +17,8 @@ pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Makes a folder and those above it that are missing, with mode 0700. One that is there already
-/// and belongs to this user is closed to others: not for folders that others share, such as `/tmp`.
+/// Makes a folder and the missing ones above it, with mode 0700. An existing folder of this user is
+/// closed to others, so do not use it for shared folders such as `/tmp`.
 ///
 /// # Errors
 /// It cannot be made or closed.
@@ -30,7 +31,7 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Options that make a file with mode 0600.
+/// Returns options that make a file with mode 0600.
 pub fn private_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);

@@ -1,4 +1,4 @@
-//! Contents side by side: small files of a folder in one go, others block by block.
+//! Compares contents: small files of a folder in one call, others block by block.
 
 use std::sync::Arc;
 
@@ -12,18 +12,19 @@ use crate::check::folders::{Finding, Row};
 use crate::check::spec::CheckSpec;
 use crate::verify::content::equal_content;
 
-/// Largest file that goes into a batch: as in a copy.
+/// Size of the largest file in a batch, as in a copy.
 const SMALL_MAX: u64 = 1 << 20;
-/// Largest file that is read whole in one call on each side, where calls cost a round trip.
+/// Size of the largest file that is read completely in one call on each side, if calls cost a round
+/// trip.
 const WHOLE_MAX: u64 = 64 << 10;
-/// Room for one byte more, which tells a file that grew.
+/// Room for one byte more, which shows that a file grew.
 const WHOLE_BLOCK: usize = (64 << 10) + 4096;
-/// Pairs of such files at once: 64 blocks on each side, 9 MiB.
+/// Number of such pairs at once: 64 blocks on each side, 9 MiB.
 const WHOLE_PAIRS_MAX: usize = 64;
 /// The same on this machine, where batches are refused (a model, a bandwidth limit).
 const WHOLE_PAIRS_NEAR: usize = 4;
-/// Pairs of bigger files at once: their blocks come from the devices in one stream each, and two
-/// streams overlap.
+/// Number of pairs of larger files at once. Their blocks come from the devices in one stream each,
+/// and two streams overlap.
 const BIG_PAIRS: usize = 2;
 const BLOCK_SIZE: usize = 1 << 20;
 
@@ -33,9 +34,9 @@ pub(super) struct Pair {
     pub(super) below: RelPath,
     pub(super) source: RelPath,
     pub(super) target: RelPath,
-    /// The source's.
+    /// Metadata of the source.
     pub(super) metadata: Metadata,
-    /// Whether attributes differ, which is to be said if the content does not.
+    /// Whether attributes differ. This is reported if the content is equal.
     pub(super) attributes_differ: bool,
 }
 
@@ -48,7 +49,7 @@ pub(super) struct Contents {
     big_pairs: Semaphore,
 }
 
-/// Whether a pair is equal, or why that cannot be told, and on which side.
+/// Whether a pair is equal, or why that is not known.
 type Equal = Result<bool, EndError>;
 
 impl Contents {
@@ -61,8 +62,8 @@ impl Contents {
             .map_or(WHOLE_PAIRS_NEAR, |wanted| wanted.min(WHOLE_PAIRS_MAX));
         Self {
             rules,
-            // Two blocks for each pair that holds a permit, so nobody waits for a block while
-            // holding another.
+            // Two blocks for each pair with a permit, so nobody holds one block and waits for
+            // another.
             whole: Pool::new(WHOLE_BLOCK, 2 * pairs),
             whole_pairs: Semaphore::new(pairs),
             blocks: Pool::new(BLOCK_SIZE, 2 * BIG_PAIRS),
@@ -70,12 +71,12 @@ impl Contents {
         }
     }
 
-    /// The rules before anything was learned from a folder.
+    /// Returns the rules, before anything was learned from a folder.
     pub(super) fn rules(&self) -> Rules {
         self.rules
     }
 
-    /// Compares what is to be compared; findings in the order of the rows.
+    /// Compares rows. Returns findings in their order.
     pub(super) async fn compare(self: Arc<Self>, spec: &CheckSpec, rows: Vec<Row>) -> Vec<Finding> {
         let mut equal: Vec<Option<Equal>> = rows.iter().map(|_| None).collect();
         self.in_batches(spec, &rows, &mut equal).await;
@@ -108,7 +109,7 @@ impl Contents {
         findings.collect()
     }
 
-    /// Compares small files a folder at a time, where the trees take batches.
+    /// Compares small files folder by folder, if the trees take batches.
     async fn in_batches(&self, spec: &CheckSpec, rows: &[Row], equal: &mut [Option<Equal>]) {
         let small: Vec<(usize, &Pair)> = rows
             .iter()
@@ -154,7 +155,7 @@ impl Contents {
         equal_content(&self.blocks, source, target).await
     }
 
-    /// Compares two files that are read in one call each; `None` if one of them changed or grew.
+    /// Compares two files that are read in one call each. `None` if one of them changed or grew.
     async fn equal_whole(
         &self,
         size: u64,
@@ -187,7 +188,7 @@ fn is_small(pair: &Pair) -> bool {
     pair.metadata.kind == Kind::File && pair.metadata.size <= SMALL_MAX
 }
 
-/// The folders that hold both files.
+/// Returns the folders that hold both files.
 fn dirs_of(pair: &Pair) -> Option<(RelPath, RelPath)> {
     Some((pair.source.parent()?, pair.target.parent()?))
 }

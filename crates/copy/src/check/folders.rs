@@ -1,9 +1,9 @@
-//! Two trees side by side: what each folder holds on both ends, and what becomes of each node.
+//! Compares two trees folder by folder.
 //!
-//! Both ends of a folder are listed at once and matched by name. Nodes are decided on in the order
-//! of the source's listing; those whose content must be compared are collected in batches and
-//! handed to tasks, of which a bounded number is under way. Findings are reported in the order of
-//! the nodes all the same: tasks stand in a queue, and the foremost is awaited.
+//! Both ends of a folder are listed at once and matched by name. Nodes are compared in the order of
+//! the listing of the source. Contents to compare are collected in batches for a bounded number of
+//! tasks. Findings are reported in the order of the nodes all the same: tasks stand in a queue, and
+//! the first one is awaited.
 //!
 //! Memory: one folder of the target up to [`LISTED_MAX`] entries, the rows of [`UNDER_WAY_MAX`]
 //! batches, and the blocks of the tasks. A larger folder is looked up name by name.
@@ -27,18 +27,19 @@ use crate::job::report::EventSink;
 use crate::journal::token::token_of;
 
 const CHUNK: usize = 1024;
-/// Entries of a folder of the target that are kept to be matched: some 400 bytes each, so 16 MiB.
+/// Largest number of entries of a target folder that are kept to be matched: some 400 bytes each,
+/// so 16 MiB.
 const LISTED_MAX: usize = 40_000;
-/// Contents compared in one task.
+/// Number of contents compared in one task.
 const BATCH_FILES: usize = 64;
-/// Bytes on each side after which a batch is full.
+/// Bytes on each side at which a batch is full.
 const BATCH_BYTES: u64 = 4 << 20;
-/// Rows of a batch, of which most need no comparison.
+/// Rows of a batch. Most need no comparison.
 const BATCH_ROWS: usize = 1024;
-/// Batches under way: enough to reach over the small ones of small folders (a guess).
+/// Number of batches under way: enough to cover the small ones of small folders. A guess.
 const UNDER_WAY_MAX: usize = 16;
 
-/// What is to be said of one node.
+/// A finding about one node.
 pub(super) enum Finding {
     Difference {
         path: RelPath,
@@ -71,22 +72,22 @@ pub(super) struct Check {
     outcome: CheckOutcome,
 }
 
-/// A folder of both ends, below the roots. The paths differ where names are mapped.
+/// A folder of both ends, below the roots. The paths differ if names are mapped.
 struct Place {
     left: RelPath,
     right: RelPath,
-    /// Of the source.
+    /// The folders above it in the source.
     ancestry: Ancestry,
 }
 
-/// What a folder of the target holds.
+/// The content of a folder of the target.
 enum There {
-    /// All of it; what is matched is taken out.
+    /// All of it. Matched entries are taken out.
     Listed {
         entries: Vec<Option<DirEntry>>,
         by_name: HashMap<Name, usize>,
     },
-    /// Too much to keep: names are looked up, and those that were are remembered.
+    /// Too much to keep. Names are looked up, and remembered by their hashes.
     Asked(HashSet<u64>),
 }
 
@@ -206,7 +207,7 @@ impl Check {
                 }
                 let inside = metadata.is_dir().then(|| place.ancestry.enter(&below, &metadata));
                 match inside.transpose() {
-                    // More folders than can wait: the rest of this one is left out.
+                    // There are more folders than can wait: the rest of this one is skipped.
                     Err(error) if error.kind == ErrorKind::PeerMisbehaved => {
                         return Err(EndError::on_source(error));
                     }
@@ -264,7 +265,7 @@ impl Check {
         }
     }
 
-    /// Compares one node; whether both are there and of one kind.
+    /// Compares one node. Returns whether both exist and are of one kind.
     async fn node(
         &mut self,
         left: &RelPath,
@@ -290,7 +291,7 @@ impl Check {
         match decide(&metadata, Some(&found), &self.rules, &preserve, capabilities) {
             Decision::Skip => {}
             Decision::AttributesOnly => self.difference(left.clone(), "attributes", 0).await,
-            // Nothing to read on either side.
+            // There is nothing to read on either side.
             Decision::CompareContent
                 if metadata.kind == Kind::File && metadata.size == 0 && !self.rules.sizes_unknown =>
             {
@@ -338,7 +339,7 @@ impl Check {
         }
     }
 
-    /// Hands the rows to a task, when there is room for one more.
+    /// Gives the rows to a task, when there is room for one more.
     async fn flush(&mut self) {
         if self.rows.is_empty() {
             return;
@@ -353,7 +354,7 @@ impl Check {
             .push_back(tokio::spawn(async move { contents.compare(&spec, rows).await }));
     }
 
-    /// Awaits the foremost task and reports what it found.
+    /// Awaits the first task and reports its findings.
     async fn settle_first(&mut self) {
         let Some(task) = self.under_way.pop_front() else {
             return;
@@ -361,13 +362,13 @@ impl Check {
         match task.await {
             Ok(findings) => findings.into_iter().for_each(|finding| self.report(finding)),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime ends, and with it everything.
+            // The runtime ends, and everything with it.
             Err(_) => self.outcome.errors += 1,
         }
     }
 
     fn report(&mut self, finding: Finding) {
-        // It was said; whatever else fails, fails for that.
+        // It was reported. Whatever else fails, fails for the same reason.
         if self.outcome.tampered {
             return;
         }
@@ -391,14 +392,14 @@ impl Check {
 
 impl Drop for Check {
     fn drop(&mut self) {
-        // Of a comparison that was interrupted.
+        // The comparison was interrupted.
         for task in &self.under_way {
             task.abort();
         }
     }
 }
 
-/// Lists a folder of the target, if it is not too large to be kept.
+/// Lists a folder of the target, unless it is too large to be kept.
 async fn there(tree: &dyn Tree, dir: &RelPath) -> Result<There, Error> {
     let mut listing: Box<dyn Listing> = tree.list(dir).await?;
     let (mut entries, mut by_name) = (Vec::new(), HashMap::new());
@@ -417,7 +418,7 @@ async fn there(tree: &dyn Tree, dir: &RelPath) -> Result<There, Error> {
     }
 }
 
-/// What the target has under these names.
+/// Returns what the target has under these names.
 async fn match_names(
     tree: &dyn Tree,
     dir: &RelPath,
@@ -439,7 +440,7 @@ async fn match_names(
         found.push(entry.map(|entry| entry.metadata).transpose());
     }
     if !tree.capabilities().case_sensitive && !missing.is_empty() {
-        // A name may be listed in another case or spelling than it is found by.
+        // A name may be listed in another case or spelling than the one that finds it.
         let asked: Vec<Name> = missing.iter().map(|index| names[*index].clone()).collect();
         let answers = tree.lookup(dir, &asked).await?;
         for (index, answer) in missing.into_iter().zip(answers) {

@@ -1,4 +1,4 @@
-//! Comparison without copying: two trees, or a tree and a manifest.
+//! Starts a comparison: two trees, or a tree and a manifest.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::job::report::EventSink;
 use crate::verify::content::hash_file;
 use crate::verify::manifest::{ManifestError, ManifestReader};
 
-/// Blocks for reading files of a manifest, one after the other.
+/// Blocks for reading the files of a manifest, one after the other.
 const BLOCKS: usize = 4;
 const BLOCK_SIZE: usize = 1 << 20;
 
 /// Compares two trees.
 ///
 /// # Errors
-/// A root cannot be examined; the flag says whether the source's.
+/// A root cannot be examined.
 pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, EndError> {
     let left = spec
         .source
@@ -44,7 +44,7 @@ pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, End
     Ok(Check::new(spec, sink, names, rules).run(left, right).await)
 }
 
-/// Compares a tree with a manifest: finds changed and missing files (bit rot) later on.
+/// Compares a tree with a manifest. Finds changed and missing files (bit rot) later on.
 ///
 /// # Errors
 /// The manifest cannot be read or is not one.
@@ -97,7 +97,7 @@ async fn hash_of_file(pool: &Pool, tree: &dyn Tree, path: &RelPath) -> Result<([
         return Err(Error::new(Op::Open, path, ErrorKind::NotFound));
     }
     let file = tree.open(path, OpenOptions::read(CacheMode::Leave)).await?;
-    // From the device: rot does not show in cached pages.
+    // Read from the device: cached pages do not show rot.
     file.drop_cache(0, metadata.size).await?;
     Ok((hash_file(pool, &*file).await?, metadata.size))
 }

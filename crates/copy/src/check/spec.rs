@@ -1,4 +1,4 @@
-//! What a comparison is given, and what it finds.
+//! The input and the result of a comparison.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::job::outcome::{Status, hint_for};
 /// What to compare.
 #[derive(Clone)]
 pub struct CheckSpec {
-    /// The tree that is right.
+    /// The tree that counts as right.
     pub source: Arc<dyn Tree>,
     /// The node in it.
     pub source_path: RelPath,
@@ -20,36 +20,37 @@ pub struct CheckSpec {
     pub target: Arc<dyn Tree>,
     /// The node in it.
     pub target_path: RelPath,
-    /// Compare content, not only size and time.
+    /// Whether to compare content, not only size and time.
     pub checksum: bool,
     /// Modification times that differ by no more than this are equal.
     pub modify_window: Duration,
     /// Attributes that count.
     pub preserve: Preserve,
-    /// Devices take part.
+    /// Whether devices take part.
     pub devices: bool,
-    /// What takes part.
+    /// Which nodes take part.
     pub filter: Filter,
 }
 
-/// What a comparison found. Each difference was reported as an [`Event::Item`] with the action
+/// The result of a comparison. Each difference was reported as an [`Event::Item`] with the action
 /// `missing`, `extra`, `differs` or `attributes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// Nodes compared.
+    /// Number of nodes compared.
     pub files: u64,
     /// Logical bytes of the files among them.
     pub bytes: u64,
-    /// Differences found.
+    /// Number of differences.
     pub differences: u64,
-    /// Nodes that could not be compared.
+    /// Number of nodes that could not be compared.
     pub errors: u64,
-    /// Messages were changed on their way, which ended it: nothing is known of the rest.
+    /// Whether messages were tampered with, which ended the comparison. Nothing is known of the
+    /// rest.
     pub tampered: bool,
 }
 
 impl CheckOutcome {
-    /// 0, 7 or 2; 6 if messages were changed on their way.
+    /// Returns the status, with the exit code 0, 7 or 2; 6 if messages were tampered with.
     pub fn status(&self) -> Status {
         if self.tampered {
             return Status::Network;

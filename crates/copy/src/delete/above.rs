@@ -1,27 +1,27 @@
-//! What is known of the folder in which a folder was found, before anything in the latter is
-//! deleted.
+//! Proves, before anything in a folder is deleted, that it is a child of the folder that listed it.
 
 use ropeway_vfs::{Error, ErrorKind, FileId, Listing, Origin, RelPath, Tree, prove_child};
 
 /// Where a folder was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Above {
-    /// The user named it, or this job made it: nothing has to be proven.
+    /// The user named it, or this job made it: there is nothing to prove.
     Named,
-    /// In the listing of the folder of this identity.
+    /// In the listing of the folder with this identity.
     In(Option<FileId>),
 }
 
 impl Above {
-    /// Of what a listing shows.
+    /// Returns the place of what a listing shows.
     pub(crate) fn of(listing: &dyn Listing) -> Self {
         Self::In(listing.origin().and_then(|origin: Origin| origin.own))
     }
 
-    /// To be asked once the first entries of the folder are there.
+    /// Proves that a folder is a child of where it was found. Call it when its first entries are
+    /// there.
     ///
     /// # Errors
-    /// The folder is reached through a link that the server follows, or that cannot be told.
+    /// The folder is reached through a link that the server follows, or that is not known.
     pub(crate) fn prove(self, tree: &dyn Tree, path: &RelPath, listing: &dyn Listing) -> Result<(), Error> {
         match self {
             Self::Named => Ok(()),
@@ -30,11 +30,11 @@ impl Above {
     }
 }
 
-/// Proves that a path leads through no link that the server follows, from a folder that the user
-/// named. Asked only of servers that may follow any: it costs a listing for each name.
+/// Proves that a path below a folder that the user named leads through no link that the server
+/// follows. Only servers that may follow links are asked: it costs a listing for each name.
 ///
 /// # Errors
-/// It does, or a folder cannot be listed.
+/// It leads through one, or a folder cannot be listed.
 pub(super) async fn prove_path(tree: &dyn Tree, named: &RelPath, below: &RelPath) -> Result<(), Error> {
     if tree.capabilities().links_shown {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Removes what no user ever saw, within a running job.
+//! Removes within a job what no user ever saw.
 
 use ropeway_vfs::{DirEntry, Error, ErrorKind, Name, RelPath};
 
@@ -7,7 +7,7 @@ use crate::delete::nodes::CHUNK;
 use crate::delete::unseen::remove_unseen;
 use crate::job::context::Context;
 
-/// Empties a folder that no user ever saw of all but some names.
+/// Removes everything in a hidden folder except some names.
 ///
 /// # Errors
 /// It cannot be listed, or something cannot be removed.
@@ -39,7 +39,7 @@ pub(super) async fn clear_unless(
 }
 
 /// Removes what an earlier run or try of this job left under a name that no user ever saw, whatever
-/// it is. Nothing there is no error.
+/// it is. It is no error if nothing is there.
 ///
 /// # Errors
 /// It cannot be removed.

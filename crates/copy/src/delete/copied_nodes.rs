@@ -7,21 +7,21 @@ use ropeway_vfs::Metadata;
 
 use crate::journal::token::Token;
 
-/// Parts of the set of nodes: each grows by itself, so that little is copied when one does.
+/// Number of parts of the set. Each grows by itself, so that little is copied when one does.
 const PARTS: usize = 64;
-/// How much a part grows at least, in nodes.
+/// Nodes by which a part grows at least.
 const PART_GROWS: usize = 64;
 
-/// Nodes whose copies stand on the target; remembered for moves only. Of each node and the version
-/// of it that was copied a hash of 64 bits is kept, 9 bytes a node: 1,000,000 nodes take 9 MB. A
-/// wrong answer is as likely as a collision of two such hashes, 1 in 10^13 for each node.
+/// The nodes whose copies are on the target, for moves only. For each node and the version that was
+/// copied it keeps a hash of 64 bits, 9 bytes a node: 1,000,000 nodes take 9 MB. A wrong answer is
+/// as likely as a collision of two such hashes, 1 in 10^13 for each node.
 #[derive(Debug, Default)]
 pub(crate) struct CopiedNodes(Option<Box<Sets>>);
 
 #[derive(Debug)]
 struct Sets {
     versions: [Mutex<Versions>; PARTS],
-    /// Those that failed after all.
+    /// Nodes that failed after they were added.
     removed: Mutex<HashSet<Token>>,
 }
 
@@ -36,7 +36,7 @@ impl CopiedNodes {
         Self(of_a_move.then(sets))
     }
 
-    /// The node was copied, or its equal was there.
+    /// Adds a node that was copied, or whose equal was there.
     pub(crate) fn add(&self, token: Token, source: &Metadata) {
         if let Some(sets) = &self.0 {
             let version = version(token, source);
@@ -45,7 +45,7 @@ impl CopiedNodes {
         }
     }
 
-    /// It failed after all.
+    /// Removes a node that failed after all.
     pub(crate) fn remove(&self, token: Token) {
         if let Some(sets) = &self.0 {
             sets.removed.lock().insert(token);
@@ -66,7 +66,7 @@ impl Sets {
     }
 }
 
-/// Hashes that are added first and looked for later.
+/// Hashes that are added first and looked up later.
 #[derive(Debug, Default)]
 struct Versions {
     hashes: Vec<u64>,
@@ -91,7 +91,7 @@ impl Versions {
     }
 }
 
-/// A node, and size and time of its last change.
+/// Returns the hash of a node and of size and time of its last change.
 fn version(token: Token, source: &Metadata) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&token.to_le_bytes());

@@ -5,7 +5,7 @@ use ropeway_vfs::{Error, ErrorKind, Op, RelPath};
 use crate::job::context::Context;
 use crate::job::outcome::{Fatal, Status};
 
-/// Asks the mirror's guard for one deletion; a refusal stops the job.
+/// Asks the guard of the mirror for one deletion. A refusal stops the job.
 pub(crate) fn admit_deletion(context: &Context, path: &RelPath) -> Result<(), Error> {
     let refused = match &mut *context.delete_guard.lock() {
         Some(guard) => guard.admit().err(),

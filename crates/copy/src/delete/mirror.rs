@@ -1,10 +1,9 @@
-//! Deletions of a mirror: counted before anything is touched, done after everything is copied.
+//! Deletes what a mirror must delete: counted before anything is touched, done after everything is
+//! copied.
 //!
-//! The first pass and every round of a watch delete in one way, given [`Scope`]s: a folder that is
-//! compared with all below it, or a node that the source does not have any more. What filters
-//! exclude, what a backup keeps and other volumes stay; the guard is asked before a pass and before
-//! each node; and nothing is deleted if something failed before, since a file that was renamed and
-//! could not be read would be gone under both names.
+//! The first pass and every round of a watch delete in the same way, given [`Scope`]s: a folder
+//! that is compared with everything below it, or a node that the source no longer has. What filters
+//! exclude, what a backup keeps, and other volumes stay.
 
 use std::sync::Arc;
 
@@ -21,18 +20,18 @@ use crate::job::root::JobRoot;
 /// How the deletions of a round ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// What had to be deleted is, or its failure is reported.
+    /// Everything was deleted, or the failure is reported.
     Done,
-    /// Nothing was deleted, since something failed.
+    /// Nothing was deleted, because something failed.
     Withheld,
-    /// Nothing was deleted, since the source is empty.
+    /// Nothing was deleted, because the source is empty.
     EmptySource,
 }
 
-/// Counts what the mirror would delete, asks the guard, and sets it.
+/// Counts what the mirror would delete, and sets the guard.
 ///
 /// # Errors
-/// The guard refuses; nothing was touched.
+/// The guard refuses. Nothing was touched.
 pub(crate) async fn check_deletions(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fatal> {
     let delete = context.config.options.delete.clone().unwrap_or_default();
     let (mut found, mut content) = (Found::default(), SourceContent::default());
@@ -63,7 +62,7 @@ pub(crate) async fn check_deletions(context: &Arc<Context>, roots: &[Arc<JobRoot
     Ok(())
 }
 
-/// Deletes what is on the target and not in the source, after the first pass.
+/// Deletes after the first pass what is on the target and not in the source.
 pub(crate) async fn delete_extra(context: &Arc<Context>, root: &Arc<JobRoot>) {
     let whole = [Scope::Tree(RelPath::root())];
     match delete(context, root, &whole, None).await {
@@ -76,7 +75,7 @@ pub(crate) async fn delete_extra(context: &Arc<Context>, root: &Arc<JobRoot>) {
     }
 }
 
-/// Deletes in a round of a watch. `failures_before`: failures counted before the round began.
+/// Deletes in a round of a watch. `failures_before` is the number of failures before the round.
 pub(crate) async fn delete_round(
     context: &Arc<Context>,
     root: &Arc<JobRoot>,
@@ -102,13 +101,13 @@ pub(crate) async fn delete_round(
     }
 }
 
-/// Why a pass was not begun.
+/// Why a pass did not begin.
 enum Stopped {
     EmptySource,
     Fatal(Fatal),
 }
 
-/// `failures_before`: of a round of a watch; `None` in the first pass.
+/// `failures_before` is that of a round of a watch, and `None` in the first pass.
 async fn delete(
     context: &Arc<Context>,
     root: &Arc<JobRoot>,
@@ -131,7 +130,7 @@ async fn delete(
     }
     let content = content_of(context, root).await;
     let content = content.map_err(|error| Stopped::Fatal(Fatal::from_error(&error, End::Source)))?;
-    // The first pass was counted before the copy; what is more by now, each deletion asks about.
+    // The first pass was counted before the copy. Each deletion asks for what has appeared since.
     let is_bounded = context
         .delete_guard
         .lock()
@@ -160,7 +159,7 @@ async fn delete(
     Ok(Ended::Done)
 }
 
-/// What would be deleted.
+/// Counts what would be deleted.
 async fn count(context: &Arc<Context>, root: &Arc<JobRoot>, scopes: &[Scope]) -> Result<Found, Error> {
     let pass = Pass::new(context, root, true, false).await;
     let mut found = Found::default();
@@ -170,7 +169,7 @@ async fn count(context: &Arc<Context>, root: &Arc<JobRoot>, scopes: &[Scope]) ->
     Ok(found)
 }
 
-/// Says what is not deleted because something failed.
+/// Reports what is not deleted because something failed.
 async fn withhold(context: &Arc<Context>, root: &Arc<JobRoot>, scopes: &[Scope]) {
     let Ok(found) = count(context, root, scopes).await else {
         return;
@@ -197,7 +196,7 @@ async fn withhold(context: &Arc<Context>, root: &Arc<JobRoot>, scopes: &[Scope])
     );
 }
 
-/// What takes part in the source: looked for until the first file is found.
+/// Returns what takes part in the source. Looks until it finds the first file.
 async fn content_of(context: &Context, root: &JobRoot) -> Result<SourceContent, Error> {
     let (source, filter) = (&root.root.source, &context.config.options.filter);
     let top = &root.root.source_path;
@@ -210,7 +209,7 @@ async fn content_of(context: &Context, root: &JobRoot) -> Result<SourceContent, 
         let mut listing = match source.list(&dir).await {
             Ok(listing) => listing,
             Err(error) if below.is_root() => return Err(error),
-            // Whether files are in it cannot be known; the copy reports it.
+            // Nobody can know whether files are in it. The copy reports it.
             Err(_) => continue,
         };
         loop {

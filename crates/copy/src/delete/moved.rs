@@ -1,14 +1,14 @@
-//! Moves: sources are removed when their copies are durable.
+//! Removes the sources of a move when their copies are durable.
 //!
-//! Only what this run copied, linked, or found to be equal is removed; an equal look is not enough,
-//! since what was kept (`--ignore-existing`, a name that collides, a rename that failed) may look
-//! the same. Folders that are empty by then, or were so before, go too where their copies stand.
+//! Only what this run copied, linked or found to be equal is removed. Looking equal is not enough:
+//! what was kept (`--ignore-existing`, a colliding name, a failed rename) may look the same.
+//! Folders that are empty by then are removed as well if their copies exist.
 //!
-//! Before anything in a folder is removed, a file with a new name is made in it for a moment: where
-//! it shows up in the folder of the copies, both are one folder seen in two ways (a share of this
-//! machine, an alias of a server, a mount of a mount), and nothing is removed. No file of the
-//! user's is touched for that: if the run is killed meanwhile, an empty file with a temporary name
-//! stays, and the next move of that folder removes it, whoever runs it.
+//! Before anything in a folder is removed, a *probe* is made in it: an empty file with a new name.
+//! If the probe appears in the folder of the copies, both are one folder seen in two ways (a share
+//! of this machine, an alias of a server, a mount of a mount), and nothing is removed. No file of
+//! the user is touched for that. If the run is killed meanwhile, the probe stays, and the next move
+//! of that folder removes it, whoever runs it.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::journal::token::token_of;
 /// Entries taken from a listing at once.
 const CHUNK: usize = 1024;
 
-/// Probes made in one folder before it counts as doubtful. A guess.
+/// Largest number of probes made in one folder. A guess.
 const PROBE_TRIES: u32 = 10;
 
 /// A folder of the source, on the way down or up.
@@ -39,8 +39,8 @@ struct Stop {
     _held: Held,
 }
 
-/// Removes the sources of a finished move: everything that arrived, then folders left empty. What
-/// failed, was excluded or changed meanwhile stays.
+/// Removes the sources of a finished move: the copied nodes, then empty folders. What failed, was
+/// excluded or changed meanwhile stays.
 pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<JobRoot>) {
     let spec = &root.root;
     let Ok(metadata) = spec.source.metadata(&spec.source_path).await else {
@@ -74,7 +74,7 @@ pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<JobRoot>) {
     }
 }
 
-/// Removes what arrived of one folder, and puts its folders on the stack.
+/// Removes the copied nodes of one folder, and puts its folders on the stack.
 async fn visit(
     context: &Arc<Context>,
     root: &Arc<JobRoot>,
@@ -99,14 +99,14 @@ async fn visit(
             return;
         }
         if let Err(error) = above.prove(&*spec.source, &dir, &*listing) {
-            // Its copy stands; what it leads to was not to be moved.
+            // Its copy exists. The target of the link was not to be moved.
             return context.fail(&dir, error, End::Source).await;
         }
         for entry in entries {
             let Ok(metadata) = entry.metadata else { continue };
             let path = below.join(&entry.name);
             if is_probe(context, &entry.name, &metadata) {
-                // Best effort: the next run finds it again.
+                // Best effort. The next run finds it again.
                 let _ = spec.source.remove_file(&dir.join(&entry.name)).await;
             } else if metadata.is_dir() && filter.directory(&path) {
                 let held = match backlog.hold(&path) {
@@ -130,8 +130,7 @@ async fn visit(
     }
 }
 
-/// Removes a folder of which nothing is left, if its copy is there, and is another one. The tree's
-/// own root stays.
+/// Removes an empty folder if its copy exists and is another folder. The root of the tree stays.
 async fn remove_emptied(context: &Arc<Context>, root: &Arc<JobRoot>, below: &RelPath) {
     let spec = &root.root;
     let dir = spec.source_path.join_path(below);
@@ -151,7 +150,7 @@ async fn remove_emptied(context: &Arc<Context>, root: &Arc<JobRoot>, below: &Rel
     }
     match are_two(context, root, &dir, &target).await {
         Ok(true) => {
-            // One that is in use, or not ours to remove, may stay.
+            // A folder that is in use, or not ours to remove, may stay.
             let _ = spec.source.remove_dir(&dir).await;
         }
         Ok(false) => one_folder(context, &dir),
@@ -219,8 +218,8 @@ fn one_folder(context: &Context, source: &RelPath) {
     context.fatal(Fatal::new(Status::Refused, message).hint(hint));
 }
 
-/// Whether a folder and that of its copies are two: what is made in the one does not show up in the
-/// other.
+/// Whether a folder and the folder of its copies are two: what is made in the one does not appear
+/// in the other.
 async fn are_two(context: &Context, root: &JobRoot, dir: &RelPath, copies: &RelPath) -> Result<bool, Error> {
     for _ in 0..PROBE_TRIES {
         if let Some(are_two) = probe(context, root, dir, copies).await? {
@@ -234,7 +233,7 @@ async fn are_two(context: &Context, root: &JobRoot, dir: &RelPath, copies: &RelP
     Err(error)
 }
 
-/// One try; `None` if somebody removed the file before it was looked for, or may have.
+/// Makes one probe. Returns `None` if somebody may have removed it before it was looked for.
 async fn probe(
     context: &Context,
     root: &JobRoot,
@@ -247,11 +246,11 @@ async fn probe(
     let options = OpenOptions::write(Create::New, CacheMode::Keep);
     match tree.open(&probe, options).await {
         Ok(file) => drop(file),
-        // Of a run that was killed.
+        // A run that was killed left it.
         Err(error) if error.kind == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
-    // Opened, since file systems of a network may remember for a while what is there.
+    // The probe is opened, because network file systems may cache for a while what exists.
     let options = OpenOptions::read(CacheMode::Keep);
     let shows = context
         .config
@@ -260,22 +259,22 @@ async fn probe(
         .await
         .map(drop);
     match (tree.remove_file(&probe).await, shows) {
-        // Another move of this folder took it for one of a dead run.
+        // Another move of this folder took the probe for one of a dead run.
         (Err(gone), Err(_)) if gone.kind == ErrorKind::NotFound => Ok(None),
         (Err(error), _) if error.kind != ErrorKind::NotFound => {
-            // The next run makes the same name, and removes it.
+            // The next run makes the same name and removes it.
             context.temporaries.must_stay();
             Err(error)
         }
         (_, Err(error)) if error.kind == ErrorKind::NotFound => Ok(Some(true)),
-        // It is there, and may not be read.
+        // It is there and may not be read.
         (_, Err(error)) if error.kind != ErrorKind::PermissionDenied => Err(error),
         _ => Ok(Some(false)),
     }
 }
 
-/// Whether a node of the source is what a move made to see whether both ends are two: this one, or
-/// one that was killed. A living one makes another.
+/// Whether a node of the source is a probe: that of this move, or of one that was killed. A running
+/// move makes another.
 pub(crate) fn is_probe(context: &Context, name: &Name, metadata: &Metadata) -> bool {
     context.config.options.move_source
         && metadata.kind == Kind::File

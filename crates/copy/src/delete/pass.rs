@@ -1,4 +1,4 @@
-//! One pass over the target: which of its nodes the source does not have.
+//! One pass over the target: finds the nodes that the source does not have.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::job::options::{Backup, is_temporary};
 use crate::job::root::JobRoot;
 use crate::sweep::others::passes_over;
 
-/// What a pass looks at; paths are relative to the root.
+/// What a pass examines. Paths are relative to the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// A folder and everything below it.
     Tree(RelPath),
-    /// A node that the source does not have any more.
+    /// A node that the source no longer has.
     Gone(RelPath),
 }
 
-/// Names in a message about deletions that were not done.
+/// Number of names in a message about deletions that were not done.
 const NAMED_MAX: usize = 3;
 
-/// What a pass found.
+/// The result of a pass.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) target_nodes: u64,
@@ -44,20 +44,20 @@ impl Found {
     }
 }
 
-/// A pass. Failures are reported, and the rest goes on; a pass that only counts leaves that to the
-/// one that deletes.
+/// A pass. It reports failures and continues. A pass that only counts leaves the reports to the one
+/// that deletes.
 pub(super) struct Pass<'a> {
     pub(super) context: &'a Arc<Context>,
     pub(super) root: &'a Arc<JobRoot>,
     count_only: bool,
-    /// The copy has failed somewhere, and told of folders that cannot be listed.
+    /// Whether the copy failed and reported the folders that cannot be listed.
     is_told: bool,
     source_volume: Option<u64>,
-    /// Of the folders of the target.
+    /// Bounds the folders still to visit.
     pub(super) backlog: Backlog,
 }
 
-/// A folder of both ends, relative to the root. The paths differ where names had to be mapped.
+/// A folder of both ends, relative to the root. The paths differ if names had to be mapped.
 struct Place {
     source: RelPath,
     target: RelPath,
@@ -69,16 +69,16 @@ struct Place {
     _held: Held,
 }
 
-/// A name that belongs into a target folder.
+/// A name that belongs in a target folder.
 struct Belongs {
     is_dir: bool,
-    /// Its folder in the source is another volume's, and stays out (`-x`).
+    /// Whether its folder in the source is on another volume and stays out (`-x`).
     is_outside: bool,
-    /// Its name in the source where the target needs another.
+    /// Its name in the source, if the target needs another.
     original: Option<Name>,
 }
 
-/// What becomes of a node of the target.
+/// The fate of a node of the target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Stays,
@@ -88,7 +88,7 @@ enum Fate {
 }
 
 impl<'a> Pass<'a> {
-    /// `root` may be a part of one: paths of a pass are those of the whole.
+    /// Begins a pass. `root` may be a part of a root: the paths of a pass are those of the whole.
     pub(super) async fn new(
         context: &'a Arc<Context>,
         root: &'a Arc<JobRoot>,
@@ -147,7 +147,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The path on the target of a node of the source, both relative to the root.
+    /// Returns the path on the target of a node of the source, both relative to the root.
     fn mapped(&self, below: &RelPath) -> Option<RelPath> {
         let names = &self.root.names;
         below.components().try_fold(RelPath::root(), |path, name| {
@@ -155,7 +155,7 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// One node that the source does not have any more.
+    /// Examines one node that the source no longer has.
     async fn gone(&self, below: &RelPath, found: &mut Found) -> Result<(), Error> {
         let (Some(target), Some(parent)) = (self.mapped(below), below.parent()) else {
             return Ok(());
@@ -184,7 +184,7 @@ impl<'a> Pass<'a> {
             above: Above::Named,
             _held: Held::default(),
         };
-        // Where names differ in case only, another node of the source may go by this one.
+        // If names differ only in case, another node of the source may have this name.
         let sources = match self.context.config.target.capabilities().case_sensitive {
             true => HashMap::new(),
             false => match self
@@ -220,7 +220,7 @@ impl<'a> Pass<'a> {
         }
         let mut at = Some(below.clone());
         while let Some(below) = at {
-            // The nearest one that is still there.
+            // The nearest folder that still exists.
             match self
                 .root
                 .root
@@ -241,9 +241,9 @@ impl<'a> Pass<'a> {
         let target_dir = self.root.whole.1.join_path(&place.target);
         let sources = match self.source_names(&source_dir).await {
             Ok(names) => names,
-            // Removed meanwhile: a matter of the next run.
+            // It was removed meanwhile. The next run handles it.
             Err(error) if error.kind.is_absence() && !place.source.is_root() => return,
-            // Nothing is deleted where the source could not be listed whole.
+            // Nothing is deleted if the source could not be listed completely.
             Err(error) => return self.failed(&source_dir, error, End::Source).await,
         };
         let mut listing = match self.context.config.target.list(&target_dir).await {
@@ -288,8 +288,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Goes on with what a whole listing showed: folders of both ends to enter, and extra ones to
-    /// delete; whether the folder changed.
+    /// Continues after a complete listing: adds the folders of both ends to enter, and deletes
+    /// extra folders. Returns whether the folder changed.
     async fn settle(
         &self,
         above: Above,
@@ -320,7 +320,7 @@ impl<'a> Pass<'a> {
         changed
     }
 
-    /// Judges one entry of a target folder; whether the folder changed.
+    /// Decides on one entry of a target folder. Returns whether the folder changed.
     async fn entry(
         &self,
         place: &Place,
@@ -378,12 +378,12 @@ impl<'a> Pass<'a> {
             self.tell_mounted(&path).await;
             return false;
         }
-        // What is to be replaced, the copy has replaced already, or its failure is told.
+        // The copy has replaced what must be replaced, or has reported its failure.
         if fate != Fate::Extra {
             return false;
         }
         if metadata.is_dir() {
-            // Once the listing has ended: it may show the folder under another name, too.
+            // After the end of the listing: it may show the folder under another name as well.
             extra.push((path, metadata));
             return false;
         }
@@ -402,7 +402,7 @@ impl<'a> Pass<'a> {
         }
         let target = &*self.context.config.target;
         while let Some((dir, volume, above, _held)) = folders.pop() {
-            // What cannot be listed, the deletion reports.
+            // The deletion reports what cannot be listed.
             let Ok(mut listing) = target.list(&dir).await else {
                 continue;
             };
@@ -434,10 +434,10 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Names that belong into a target folder, by their hashes.
+    /// Returns the names that belong in a target folder, by their hashes.
     ///
     /// # Errors
-    /// The source's folder cannot be listed whole.
+    /// The folder of the source cannot be listed completely.
     pub(super) async fn source_hashes(&self, dir: &RelPath) -> Result<HashMap<u64, bool>, Error> {
         let names = self.source_names(dir).await?;
         Ok(names
@@ -458,7 +458,7 @@ impl<'a> Pass<'a> {
                 if let Err(error) = entry.metadata.as_ref()
                     && error.kind == ErrorKind::InvalidReply
                 {
-                    // It may be the name of anything that the target has.
+                    // It may be the name of anything on the target.
                     return Err(Error {
                         source: Some(std::io::Error::other(
                             "the source lists a name that no file can have",
@@ -505,7 +505,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether a node below one that goes stays: excluded names, and backups.
+    /// Whether a node below a deleted one stays: excluded names, and backups.
     pub(super) fn keeps(&self, path: &RelPath, metadata: &Metadata) -> bool {
         if self.is_backup(path) {
             return true;
@@ -513,7 +513,7 @@ impl<'a> Pass<'a> {
         self.protects(path, metadata)
     }
 
-    /// Whether filters protect a node below one that goes.
+    /// Whether filters protect a node below a deleted one.
     pub(super) fn protects(&self, path: &RelPath, metadata: &Metadata) -> bool {
         let below = path.strip_prefix(&self.root.whole.1);
         self.keeps_excluded()
@@ -532,7 +532,8 @@ impl<'a> Pass<'a> {
         !self.context.config.options.filter.is_empty() && !delete.is_some_and(|delete| delete.excluded)
     }
 
-    /// What becomes of a node of the target, whose folder in the source could be listed whole.
+    /// Returns the fate of a node of the target whose folder in the source could be listed
+    /// completely.
     fn fate(&self, belongs: Option<&Belongs>, path: &RelPath, metadata: &Metadata) -> Fate {
         let excluded = self
             .context
@@ -563,8 +564,8 @@ impl<'a> Pass<'a> {
         self.context.fail(path, error, end).await;
     }
 
-    /// Says that another volume is mounted where something should go: neither it nor what it holds
-    /// is touched.
+    /// Reports that another volume is mounted where something should be deleted. Neither it nor its
+    /// content is touched.
     pub(super) async fn tell_mounted(&self, path: &RelPath) {
         if self.context.config.options.one_file_system {
             let message = "another file system is mounted here; kept (-x)";
@@ -577,7 +578,7 @@ impl<'a> Pass<'a> {
         self.context.fail(path, error, End::Target).await;
     }
 
-    /// Deletions changed a folder's times: sets them from the source again.
+    /// Sets the times of a folder from the source again, after deletions changed them.
     async fn restore_times(&self, below: &RelPath) {
         if let Some(target) = self.mapped(below) {
             let source_dir = self.root.whole.0.join_path(below);

@@ -1,4 +1,4 @@
-//! Removing trees of the target, or setting them aside, but for what stays.
+//! Removes trees of the target, or moves them to the backup, except what must stay.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::name::backup::move_to_backup;
 use crate::sweep::others::may_be_alive;
 
 impl Pass<'_> {
-    /// Deletes one extra node; whether the folder changed.
+    /// Deletes one extra node. Returns whether the folder changed.
     pub(super) async fn delete(&self, path: &RelPath, metadata: &Metadata, above: Above) -> bool {
         match self.clear(path, metadata, above).await {
             Ok(_) => !self.context.config.options.dry_run,
@@ -30,8 +30,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Removes a node and everything below it, or sets it aside, but for what stays, and the
-    /// folders that hold such; whether nothing is left.
+    /// Removes a node and everything below it, or moves it to the backup, except what must stay and
+    /// the folders that hold such nodes. Returns whether nothing is left.
     async fn clear(&self, path: &RelPath, metadata: &Metadata, above: Above) -> Result<bool, Error> {
         if let Some(backup) = self
             .context
@@ -48,7 +48,7 @@ impl Pass<'_> {
         self.remove_tree(path, above).await
     }
 
-    /// Whether the folder of backups lies in this one, or is it.
+    /// Whether the folder of backups is this folder or lies below it.
     fn holds_backups(&self, path: &RelPath) -> bool {
         match &self.context.config.options.backup {
             Some(Backup::Directory { base, .. }) => base.strip_prefix(path).is_some(),
@@ -56,7 +56,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether nothing below a folder stays, so that one rename sets all of it aside.
+    /// Whether nothing below a folder must stay, so that one rename moves all of it to the backup.
     async fn goes_whole(&self, path: &RelPath, metadata: &Metadata, above: Above) -> Result<bool, Error> {
         if self.holds_backups(path) {
             return Ok(false);
@@ -68,7 +68,7 @@ impl Pass<'_> {
             let mut listing = target.list(&dir).await?;
             loop {
                 let entries = listing.next(CHUNK).await?;
-                // A link is set aside as it is.
+                // A link is moved as it is.
                 if entries.is_empty() || above.prove(target, &dir, &*listing).is_err() {
                     break;
                 }
@@ -106,9 +106,9 @@ async fn back_up(
     Ok(())
 }
 
-/// Empties a folder that an earlier run of this job left half filled of what the source has no
-/// more, or has as another kind: nobody ever saw it there, and it takes room that the rest needs.
-/// Nothing is removed if the source cannot be listed whole.
+/// Removes from a folder that an earlier run of this job left half filled what the source no longer
+/// has, or has as another kind. Nobody ever saw it there, and it takes room that the rest needs.
+/// Nothing is removed if the source cannot be listed completely.
 ///
 /// # Errors
 /// The target cannot be listed, or something cannot be removed.
@@ -124,18 +124,18 @@ pub(crate) async fn prune(
     };
     clear_unless(context, target_dir, |entry| {
         let is_dir = names.get(&pass.name_hash(&entry.name));
-        // A node whose metadata cannot be read is removed too: nobody can tell what it is.
+        // A node whose metadata cannot be read is removed as well: nobody can know what it is.
         let found = entry.metadata.as_ref();
         found.is_ok_and(|found| Some(&found.is_dir()) == is_dir)
     })
     .await
 }
 
-/// Removes what stands on the target in the way of a node of another kind, or sets it aside: not
-/// what filters exclude, and no other volume.
+/// Removes what stands on the target in the way of a node of another kind, or moves it to the
+/// backup. What filters exclude and other volumes stay.
 ///
 /// # Errors
-/// It cannot be removed, or holds what stays.
+/// It cannot be removed, or holds something that must stay.
 pub(crate) async fn make_way(
     context: &Arc<Context>,
     root: &Arc<JobRoot>,
@@ -172,7 +172,7 @@ pub(crate) async fn make_way(
     }
 }
 
-/// Removes one node, or in a dry run says so.
+/// Removes one node. In a dry run, only reports it.
 async fn remove_one(context: &Context, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
     admit_deletion(context, path)?;
     if !context.config.options.dry_run {
@@ -189,19 +189,20 @@ async fn remove_one(context: &Context, path: &RelPath, metadata: &Metadata) -> R
 }
 
 impl Pass<'_> {
-    /// Removes one node within the guard, with a backup; whether its name is free again.
+    /// Removes one node if the guard allows it, with a backup. Returns whether its name is free
+    /// again.
     async fn remove(&self, path: &RelPath, metadata: &Metadata) -> Result<bool, Error> {
         match &self.context.config.options.backup {
             Some(backup) if !metadata.is_dir() && !self.context.config.options.dry_run => {
                 back_up(self.context, backup, path, None).await?;
-                // With a suffix it stays in this folder.
+                // With a suffix the backup stays in this folder.
                 Ok(matches!(backup, Backup::Directory { .. }))
             }
             _ => remove_one(self.context, path, metadata).await.map(|()| true),
         }
     }
 
-    /// Whether a node below the one that goes stays.
+    /// Whether a node below the removed one must stay.
     async fn stays(&self, path: &RelPath, metadata: &Metadata, volume: Option<u64>) -> bool {
         if is_mount_point(metadata, volume) {
             self.tell_mounted(path).await;
@@ -210,15 +211,15 @@ impl Pass<'_> {
         self.keeps(path, metadata) || may_be_alive(self.context, path).await
     }
 
-    /// Removes a node and everything below it but for what stays, and the folders that hold such;
-    /// whether nothing is left.
+    /// Removes a node and everything below it, except what must stay and the folders that hold such
+    /// nodes. Returns whether nothing is left.
     async fn remove_tree(&self, path: &RelPath, above: Above) -> Result<bool, Error> {
         let metadata = self.context.config.target.metadata(path).await?;
         if !metadata.is_dir() {
             return self.remove(path, &metadata).await.map(|_| true);
         }
         let mut holders: HashSet<RelPath> = HashSet::new();
-        // Folders are taken twice: first their content, then themselves.
+        // Each folder is visited twice: first for its content, then for itself.
         let mut stack = vec![(path.clone(), metadata, Some(above), Held::default())];
         while let Some((dir, metadata, above, held)) = stack.pop() {
             if self.context.stopped() {
@@ -237,7 +238,7 @@ impl Pass<'_> {
             let first = stack.len();
             match self.empty((&dir, &metadata, above), &mut holders).await {
                 Ok(folders) => stack.extend(folders),
-                // What it leads to stays, and so does the link.
+                // The target of the link stays, and so does the link.
                 Err(error) if is_link(&error) && dir != *path => {
                     stack.truncate(first);
                     self.failed(&dir, error, End::Target).await;
@@ -249,7 +250,7 @@ impl Pass<'_> {
         Ok(!holders.contains(path))
     }
 
-    /// Removes what is no folder of one folder; its folders.
+    /// Removes everything in a folder that is no folder. Returns its folders.
     async fn empty(
         &self,
         (dir, metadata, above): (&RelPath, &Metadata, Above),
@@ -293,10 +294,10 @@ impl Pass<'_> {
     }
 }
 
-/// A folder on the stack of a removal; without [`Above`] its content was taken.
+/// A folder on the stack of a removal. Without [`Above`], its content is gone already.
 type Taken = (RelPath, Metadata, Option<Above>, Held);
 
-/// Marks a folder and those above it as holding something that stays.
+/// Marks a folder and those above it as holding something that must stay.
 fn hold(holders: &mut HashSet<RelPath>, dir: &RelPath) {
     let mut holder = Some(dir.clone());
     while let Some(folder) = holder.filter(|folder| holders.insert(folder.clone())) {

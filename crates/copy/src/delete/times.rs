@@ -1,11 +1,11 @@
-//! Times of target folders in which something was made or deleted.
+//! Sets the times of target folders in which something was made or deleted.
 
 use ropeway_vfs::{End, MetadataChange, RelPath};
 
 use crate::job::context::Context;
 use crate::job::root::JobRoot;
 
-/// Sets a target folder's times from its source, after something in it was made or deleted.
+/// Sets the times of a target folder from its source, after something in it was made or deleted.
 pub(crate) async fn restore_times(
     context: &Context,
     root: &JobRoot,

@@ -1,18 +1,18 @@
-//! Removing what no user ever saw: temporary names, and what an earlier run left in a folder that
-//! has one. Nothing is counted for a guard and nothing is backed up.
+//! Removes what no user ever saw: temporary names, and what an earlier run left in a hidden folder.
+//! No guard counts it, and nothing is backed up.
 
 use ropeway_vfs::{Backlog, DuplicateFolders, Error, ErrorKind, Held, Kind, Metadata, Op, RelPath, Tree};
 
 use crate::delete::above::Above;
 use crate::delete::nodes::{CHUNK, is_mount_point};
 
-/// Removes a node and everything below it, or only counts (`removes`); the bytes that its files
-/// take. LinkTable are not followed, not even by a server that follows them, and what lies on
-/// another volume stays. `goes_on` is asked before each folder.
+/// Removes a node and everything below it, or only counts (`removes`). Returns the bytes of its
+/// files. Links are not followed, not even by a server that follows them, and what lies on another
+/// volume stays. Calls `goes_on` before each folder.
 ///
 /// # Errors
 /// Something is no child of the folder that lists it, lies on another volume, or cannot be listed
-/// or removed; or `goes_on` said no ([`ErrorKind::Cancelled`]).
+/// or removed; or `goes_on` returned `false` ([`ErrorKind::Cancelled`]).
 pub(crate) async fn remove_unseen(
     tree: &dyn Tree,
     path: &RelPath,
@@ -29,7 +29,7 @@ pub(crate) async fn remove_unseen(
     }
     let volume = top.id.map(|id| id.volume);
     let (mut bytes, backlog) = (0, Backlog::of(tree));
-    // Folders are taken twice: first their content, then themselves.
+    // Each folder is visited twice: first for its content, then for itself.
     let mut stack = vec![(path.clone(), top.id, Some(above), Held::default())];
     while let Some((dir, id, above, held)) = stack.pop() {
         if !goes_on() {
@@ -76,7 +76,7 @@ pub(crate) async fn remove_unseen(
     Ok(bytes)
 }
 
-/// Bytes that a node takes.
+/// Returns the bytes that a node takes.
 fn bytes_of(metadata: &Metadata) -> u64 {
     match metadata.kind {
         Kind::File => metadata.allocated.unwrap_or(metadata.size),

@@ -1,7 +1,8 @@
 //! The phases of a job, in order.
 //!
 //! ```text
-//!   count and check -> sweep -> copy -> delete (mirror) -> flush -> read back -> remove (move) -> watch -> sweep
+//!   count and check -> sweep -> copy -> delete (mirror) -> flush -> read back
+//!                   -> remove the sources (move) -> watch -> sweep
 //! ```
 
 use std::sync::Arc;

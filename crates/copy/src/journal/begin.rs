@@ -1,4 +1,4 @@
-//! What a job takes from its journal when it begins.
+//! Opens the journal of a job that begins.
 
 use ropeway_plan::Nonce;
 
@@ -6,8 +6,8 @@ use crate::job::environment::Environment;
 use crate::job::outcome::{Fatal, Status};
 use crate::journal::open::{Journal, JournalSpec};
 
-/// Opens the journal, and returns it with the random part of temporary names. A job without a
-/// journal has a nonce of its own.
+/// Opens the journal, and returns it with the nonce of temporary names. A job without a journal has
+/// a new nonce.
 pub(crate) fn begin_journal(
     spec: Option<JournalSpec>,
     environment: &Environment,

@@ -1,4 +1,4 @@
-//! Unfinished jobs, from their journals.
+//! Lists unfinished jobs from their journals.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,24 +17,24 @@ use crate::journal::store::{FILE_NAME, LOST_NAME};
 pub struct UnfinishedJob {
     /// [`JobKey::id`](super::JobKey::id).
     pub id: String,
-    /// Its sources, as people know them; empty if the journal cannot be read.
+    /// Its sources as the user wrote them; empty if the journal cannot be read.
     pub sources: Vec<String>,
     /// Its target.
     pub target: String,
-    /// When something was last recorded.
+    /// Time of the last record.
     pub last: Timestamp,
-    /// It runs.
+    /// Whether it runs.
     pub running: bool,
-    /// The random part of its temporary names, if the journal can be read.
+    /// The nonce of its temporary names, if the journal can be read.
     pub nonce: Option<Nonce>,
-    /// Folders of the target tree in which it made such names.
+    /// Folders of the target in which it made temporary names.
     pub places: Vec<RelPath>,
 }
 
-/// All jobs with a journal in a folder, the last used first.
+/// Returns all jobs with a journal in a folder, the last used first.
 ///
 /// # Errors
-/// The folder cannot be read; one that is not there holds none.
+/// The folder cannot be read. A missing folder holds no journal.
 pub fn unfinished_jobs(state_dir: &Path) -> io::Result<Vec<UnfinishedJob>> {
     let entries = match fs::read_dir(state_dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -82,7 +82,7 @@ fn examine(journal: &Path, id: &str) -> io::Result<UnfinishedJob> {
 
 fn is_locked(file: &File) -> io::Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        // Let go at once: a copy that begins now must not be refused.
+        // Released at once: a copy that begins now must not be refused.
         Ok(()) => {
             rustix::fs::flock(file, FlockOperation::Unlock)?;
             Ok(false)
@@ -92,7 +92,7 @@ fn is_locked(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Removes the journal of a job: the next run of the same copy begins anew.
+/// Removes the journal of a job. The next run of the same copy begins anew.
 ///
 /// # Errors
 /// It cannot be removed, or (`WouldBlock`) the job runs.

@@ -1,4 +1,4 @@
-//! What earlier runs of a job left behind, and how much of it may be trusted.
+//! What earlier runs of a job left, and how much of it may be trusted.
 //!
 //! A file of the target that looks complete may lack data: after a power cut, because its data
 //! never left the page cache; after a failed flush, because the kernel dropped the pages.
@@ -11,10 +11,10 @@
 //!    into a *doubt*: the time between what the run knew to be durable and the begin of the next
 //!    run.
 //!
-//! Change times are worthless once the clock was set back. Such a step is recorded by the run that
-//! sees it, or shows when a run begins before moments that an earlier one recorded. What is left is
-//! a step that no look saw: backwards, to a time that the run had already called durable, and the
-//! power gone before the next look two seconds later.
+//! Change times are worthless once the clock was set back. The run that sees such a step records
+//! it. A run that begins before moments that an earlier one recorded shows it as well. One case
+//! remains: a step that no look saw, back to a time that the run had already called durable, with a
+//! power cut before the next look two seconds later.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -37,14 +37,14 @@ struct Epoch {
     started: Timestamp,
     /// Everything on the target that changed earlier is durable.
     durable_before: Option<Timestamp>,
-    /// It gave final names only to what was durable.
+    /// Whether it gave final names only to what was durable.
     names_durable: bool,
-    /// A flush failed then or later; what changed after this moment may be lost.
+    /// Set if a flush failed then or later: what changed after this moment may be lost.
     lost_after: Option<Timestamp>,
 }
 
 impl Epoch {
-    /// Whether the page cache still has what it wrote; an unknown boot is none.
+    /// Whether the page cache still has what it wrote. An unknown boot has none.
     fn is_cached(&self, boot: &str) -> bool {
         let is_this = !boot.is_empty() && self.boot == boot;
         (is_this || mutations::is(Mutation::OtherBootTrusted)) && self.lost_after.is_none()
@@ -58,34 +58,35 @@ pub(crate) struct FileRecord {
     pub(crate) source: Version,
     pub(crate) written: u64,
     pub(crate) durable: u64,
-    /// The file that was written; `None`: not known.
+    /// The file that was written, if it is known.
     pub(crate) target: Option<MadeNode>,
-    /// Written in the running boot, and no flush failed since.
+    /// Whether it was written in the running boot and no flush has failed since.
     pub(crate) same_boot: bool,
-    /// A flush failed after it was begun.
+    /// Whether a flush failed after it was begun.
     pub(crate) lost: bool,
-    /// Finished; the number of syncs recorded before.
+    /// Set if it is finished: the number of flushes recorded before.
     closed: Option<u32>,
 }
 
-/// What earlier runs of a job left behind.
+/// What earlier runs of a job left.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     pub(super) nonce: Option<Nonce>,
     epochs: Vec<Epoch>,
     files: HashMap<Token, FileRecord>,
-    /// Folders under temporary names; of one that got its own, the number of syncs recorded before.
+    /// Folders under temporary names. For one that got its final name: the number of flushes
+    /// recorded before.
     folders: HashMap<Token, (MadeNode, Option<u32>)>,
     syncs: u32,
-    /// The clock was set back.
+    /// Whether the clock was set back.
     stepped: bool,
-    /// The latest moment that is recorded.
+    /// The latest recorded moment.
     latest: Option<Timestamp>,
     /// When the run that reads this began.
     now: Option<Timestamp>,
-    /// This run learned that an earlier flush failed.
+    /// Whether this run learned that an earlier flush failed.
     lost_since: AtomicBool,
-    /// A run met files with several names: a change time may be younger than the data.
+    /// Whether a run met files with several names: a change time may be younger than the data.
     relinks: AtomicBool,
 }
 
@@ -95,7 +96,7 @@ impl Memory {
         !self.epochs.is_empty()
     }
 
-    /// As [`Journal::may_be_unfinished`](super::Journal::may_be_unfinished).
+    /// As [`Journal::may_be_unfinished`](super::open::Journal::may_be_unfinished).
     pub(crate) fn may_be_unfinished(&self, found: &Metadata, grain_ns: u64) -> bool {
         let Some(first) = self.epochs.first() else {
             return false;
@@ -124,14 +125,14 @@ impl Memory {
         self.is_lost_since() || self.epochs.iter().any(|epoch| epoch.lost_after.is_some())
     }
 
-    /// The folder that a run made under a temporary name for this node.
+    /// Returns the folder that a run made under a temporary name for this node.
     pub(crate) fn folder(&self, token: Token) -> Option<MadeNode> {
         self.folders.get(&token).map(|(made, _)| *made)
     }
 
-    /// Whether a file that looks complete on the target, last changed at `changed`, is really
-    /// there. `unseen`: it stands where this job writes before anything is durable, under a
-    /// temporary name or in a folder that has one.
+    /// Whether a file that looks complete on the target, last changed at `changed`, has all its
+    /// data. `unseen` is whether it stands where this job writes before anything is durable: under
+    /// a temporary name, or in a hidden folder.
     pub(crate) fn trusts(&self, changed: Option<Timestamp>, unseen: bool, boot: &str) -> bool {
         let lost = self.has_lost();
         let cached = |epoch: &Epoch| epoch.is_cached(boot);
@@ -153,7 +154,7 @@ impl Memory {
         !self.doubts(unseen, boot).any(|doubt| doubt.contains(&changed))
     }
 
-    /// The times of change for which nothing tells that the data is there.
+    /// Returns the change times for which nothing shows that the data is there.
     fn doubts(&self, unseen: bool, boot: &str) -> impl Iterator<Item = Range<Timestamp>> {
         let is_safe = move |epoch: &Epoch| epoch.is_cached(boot) || (!unseen && epoch.names_durable);
         let begin = self.epochs.first().map_or(EVER, |epoch| epoch.started);
@@ -173,7 +174,7 @@ impl Memory {
         older.into_iter().chain(lost_now).chain(of_epochs)
     }
 
-    /// When the epoch at `next` began; the running one stands behind the last.
+    /// Returns when the epoch at `next` began. The running one comes after the last.
     fn end_of(&self, next: usize) -> Timestamp {
         if self.relinks.load(Ordering::Acquire) {
             return Timestamp(i128::MAX);
@@ -182,17 +183,17 @@ impl Memory {
         started.or(self.now).unwrap_or(Timestamp(i128::MAX))
     }
 
-    /// The latest moment for which everything older was durable.
+    /// Returns the latest moment for which everything older was durable.
     fn watermark(&self) -> Option<Timestamp> {
         self.epochs.iter().filter_map(|epoch| epoch.durable_before).max()
     }
 
-    /// A flush failed before this run, and this run is the first to hear of it.
+    /// Notes that a flush failed before this run, which is the first to hear of it.
     pub(crate) fn lose(&self) {
         self.lost_since.store(true, Ordering::Release);
     }
 
-    /// Names of files with several names are made or removed.
+    /// Notes that names of files with several names are made or removed.
     pub(crate) fn relink(&self) {
         self.relinks.store(true, Ordering::Release);
     }
@@ -201,14 +202,13 @@ impl Memory {
         self.lost_since.load(Ordering::Acquire)
     }
 
-    /// The run that reads this begins.
+    /// Notes that the run that reads this begins.
     pub(super) fn begin(&mut self, now: Timestamp) {
         self.now = Some(now);
         self.moment(now);
     }
 
-    /// Takes in a moment that was recorded: none is earlier than one before, unless the clock was
-    /// set back.
+    /// Adds a recorded moment. It is not earlier than one before, unless the clock was set back.
     fn moment(&mut self, moment: Timestamp) {
         self.stepped |= self.latest.is_some_and(|latest| moment < latest);
         self.latest = self.latest.max(Some(moment));
@@ -256,8 +256,8 @@ impl Memory {
             }
             Record::Durable { before, files } => self.durable(before, files),
             Record::Closed { token } => {
-                // Kept until it is durable: a power cut may undo its name, not what was durable of
-                // its data.
+                // Kept until it is durable: a power cut may undo its name, but not what was durable
+                // of its data.
                 let syncs = self.syncs;
                 if let Some(file) = self.files.get_mut(&token) {
                     file.closed = Some(syncs);
@@ -284,7 +284,7 @@ impl Memory {
         if let Some(epoch) = self.epochs.last_mut() {
             epoch.durable_before = Some(before);
         }
-        // The sync after the one that may have been under way when a file was finished covers it.
+        // The flush after the one that may have been under way when a file was finished covers it.
         self.syncs += 1;
         let syncs = self.syncs;
         let is_needed = |closed: Option<u32>| closed.is_none_or(|closed| closed + 2 > syncs);
@@ -299,7 +299,7 @@ impl Memory {
 }
 
 impl FileRecord {
-    /// At most what was durable is left of it.
+    /// Only what was durable is left of it, at most.
     fn lose(&mut self) {
         self.written = self.durable;
         self.same_boot = false;

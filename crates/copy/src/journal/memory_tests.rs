@@ -1,5 +1,5 @@
-//! The rules of trust against a model: a journal of several boots, with syncs, failed flushes and a
-//! clock that is set.
+//! Tests the rules of trust against a model: a journal of several boots, with flushes, failed
+//! flushes and a clock that is set.
 
 use super::*;
 use crate::journal::record::Begin;
@@ -8,16 +8,16 @@ use proptest::prelude::*;
 /// What happens to a target, in order.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A run begins; `is_boot`: after a power cut.
+    /// A run begins, after a power cut if `is_boot`.
     Begin {
         is_boot: bool,
         names_durable: bool,
     },
-    /// A file is written and left unseen.
+    /// A file is written and stays hidden.
     Write,
     Sync,
     FailedSync,
-    /// The clock is set; a running job sees that.
+    /// The clock is set. A running job sees it.
     Clock {
         by: i128,
     },
@@ -42,7 +42,7 @@ fn event() -> impl Strategy<Value = Event> {
 struct Written {
     changed: Timestamp,
     is_durable: bool,
-    /// The page cache has it.
+    /// Whether the page cache has it.
     is_cached: bool,
 }
 

@@ -18,7 +18,8 @@ use crate::journal::record::{Begin, Record, VERSION, next_record, recorded_place
 use crate::journal::store::{JournalFile, JournalStore, holds_journal};
 use crate::journal::token::Token;
 
-/// Bytes of all the sources that a journal names, far below [`RECORD_MAX`]: they are for people.
+/// Bytes of all the sources that a journal names, far below the longest record: they are for
+/// people.
 const NAMED_MAX: usize = 64 << 10;
 
 /// Identity of a job: its sources and its target.
@@ -26,8 +27,8 @@ const NAMED_MAX: usize = 64 << 10;
 pub struct JobKey([u8; 8]);
 
 impl JobKey {
-    /// The key of a job that copies `sources` (absolute paths or URLs, in order) to `target` (the
-    /// final absolute path or URL).
+    /// Returns the key of a job that copies `sources` (absolute paths or URLs, in order) to
+    /// `target` (the final absolute path or URL).
     pub fn new(sources: &[String], target: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
         for part in sources.iter().map(String::as_str).chain(["", target]) {
@@ -39,7 +40,7 @@ impl JobKey {
         Self(id)
     }
 
-    /// 16 hexadecimal digits.
+    /// Returns the key as 16 hexadecimal digits.
     pub fn id(&self) -> String {
         format!("{:016x}", u64::from_be_bytes(self.0))
     }
@@ -52,9 +53,9 @@ pub struct JournalSpec {
     pub store: Arc<dyn JournalStore>,
     /// The job.
     pub key: JobKey,
-    /// Its sources, as people know them.
+    /// Its sources as the user wrote them.
     pub sources: Vec<String>,
-    /// Its target, as people know it.
+    /// Its target as the user wrote it.
     pub target: String,
 }
 
@@ -70,25 +71,25 @@ pub(crate) struct Journal {
     store: Arc<dyn JournalStore>,
     boot: String,
     file: Box<dyn JournalFile>,
-    /// Appends come one after the other.
+    /// Held while a record is appended.
     appending: Mutex<()>,
     memory: Memory,
     nonce: Nonce,
     clock: WallClock,
-    /// The last `Begin`.
+    /// The last `Begin` record.
     begin: Begin,
-    /// The step of the clock is recorded.
+    /// Whether the step of the clock is recorded.
     stepped: AtomicBool,
-    /// That names of files change is recorded.
+    /// Whether it is recorded that names of files change.
     has_links: AtomicBool,
 }
 
 impl Journal {
-    /// Opens or creates the journal of a job and begins an epoch. `names_durable`: whether this run
-    /// gives final names only to what is durable.
+    /// Opens or creates the journal of a job and begins an epoch. `names_durable` is whether this
+    /// run gives final names only to what is durable.
     ///
     /// # Errors
-    /// The folder cannot be made, the file not read or written, or (`WouldBlock`) the job is
+    /// The folder cannot be made, the file cannot be read or written, or (`WouldBlock`) the job is
     /// running already.
     pub(crate) fn open(
         spec: &JournalSpec,
@@ -138,7 +139,7 @@ impl Journal {
         journal.memory.begin(journal.begin.started);
         journal.append(&Record::Begin(journal.begin.clone()))?;
         journal.sync()?;
-        // A journal that a power cut takes away would be no reason for doubt.
+        // A journal that a power cut removes would be no reason for doubt.
         journal.file.sync_name()?;
         journal.file.forget_lost()?;
         Ok(journal)
@@ -148,28 +149,28 @@ impl Journal {
         &self.memory
     }
 
-    /// The random part of the job's temporary names.
+    /// Returns the nonce of the job's temporary names.
     pub(crate) fn nonce(&self) -> Nonce {
         self.nonce
     }
 
-    /// The job's id: [`JobKey::id`].
+    /// Returns the id of the job: [`JobKey::id`].
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// The store that holds this journal and those of other jobs.
+    /// Returns the store that holds this journal and those of other jobs.
     pub(crate) fn store(&self) -> &Arc<dyn JournalStore> {
         &self.store
     }
 
-    /// Folder for other files of the job, if it has one.
+    /// Returns the folder for other files of the job, if it has one.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.file.folder()
     }
 
-    /// Whether the time of a file may be that of a write of this job, and not one that the job gave
-    /// it when it was whole. Blocks are written in any order: what has its whole length may lack
+    /// Whether the time of a file may be that of a write by this job, and not one that the job gave
+    /// the complete file. Blocks are written in any order, so a file with its whole length may lack
     /// some of them.
     pub(crate) fn may_be_unfinished(&self, found: &Metadata, grain_ns: u64) -> bool {
         self.memory.may_be_unfinished(found, grain_ns)
@@ -185,9 +186,8 @@ impl Journal {
         self.memory.trusts(changed, unseen, &self.boot)
     }
 
-    /// As [`trusts`](Self::trusts), without the page cache: whether it is on the device. A
-    /// write-back that failed after the run that wrote it was killed may have been told to somebody
-    /// else.
+    /// As [`trusts`](Self::trusts), without the page cache: whether it is on the device. The
+    /// failure of a write-back after its run was killed may have been reported to somebody else.
     pub(crate) fn trusts_device(&self, changed: Option<Timestamp>, unseen: bool) -> bool {
         self.memory.trusts(changed, unseen, "")
     }
@@ -198,8 +198,8 @@ impl Journal {
         self.append(&Record::Place { dir })
     }
 
-    /// The folders in which this job has made temporary names, in all its runs; each once. Read
-    /// from the file, since they may be many.
+    /// Returns the folders in which this job has made temporary names, in all its runs, each once.
+    /// They are read from the file, because there may be many.
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -207,7 +207,7 @@ impl Journal {
         Ok(recorded_places(&self.file.read()?))
     }
 
-    /// Begins a file, of which `durable` bytes are there and durable already.
+    /// Records that a file begins, of which `durable` bytes are there and durable already.
     pub(crate) fn file_begun(
         &self,
         token: Token,
@@ -223,7 +223,7 @@ impl Journal {
         })
     }
 
-    /// A folder was made under its temporary name.
+    /// Records that a folder was made under its temporary name.
     pub(crate) fn folder_made(&self, token: Token, made: MadeNode) -> io::Result<()> {
         self.append(&Record::Folder { token, made })
     }
@@ -236,24 +236,24 @@ impl Journal {
         self.append(&Record::Closed { token })
     }
 
-    /// Records that everything older than `before` is durable, and makes the record itself so.
+    /// Records that everything older than `before` is durable, and makes the record durable.
     pub(crate) fn durable(&self, before: Timestamp, files: Vec<(Token, u64)>) -> io::Result<()> {
         self.append(&Record::Durable { before, files })?;
         self.sync()
     }
 
-    /// Records that a flush failed: what was not durable before is lost, for this and every later
+    /// Records that a flush failed: what was not durable before is lost for this and every later
     /// run.
     ///
     /// # Errors
-    /// It cannot be recorded, and the journal cannot be made useless either.
+    /// It cannot be recorded, and the journal cannot be spoiled either.
     pub(crate) fn lost(&self) -> io::Result<()> {
         self.memory.lose();
         let told = self.append(&Record::Lost {}).and_then(|()| self.sync());
         told.or_else(|_| self.file.spoil())
     }
 
-    /// Begins an epoch anew, behind a loss that this run learned of: it has written nothing yet.
+    /// Begins a new epoch after a loss that this run learned of. The run has written nothing yet.
     pub(crate) fn begin_again(&self) -> io::Result<()> {
         let mut begin = self.begin.clone();
         begin.started = self.clock.now();
@@ -270,8 +270,8 @@ impl Journal {
         self.sync()
     }
 
-    /// Records, once, that this run meets files with several names. A name that goes gives the file
-    /// a new change time, and another name of it then looks like something that this run wrote.
+    /// Records, once, that this run meets files with several names. Removing a name gives the file
+    /// a new change time. Another name of it then looks like something that this run wrote.
     pub(crate) fn links(&self) -> io::Result<()> {
         if self.has_links.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -285,7 +285,7 @@ impl Journal {
         self.file.sync()
     }
 
-    /// The job is finished: removes its journal.
+    /// Removes the journal of a finished job.
     pub(crate) fn finish(&self) -> io::Result<()> {
         self.file.remove()
     }
@@ -301,7 +301,7 @@ impl Journal {
     }
 }
 
-/// As many sources as may be named; a last one that is none tells that there are more.
+/// Returns as many sources as may be named. If there are more, a last entry says how many.
 fn named(sources: &[String]) -> Vec<String> {
     let mut bytes = 0;
     let fits = |source: &&String| {
@@ -315,12 +315,12 @@ fn named(sources: &[String]) -> Vec<String> {
     named
 }
 
-/// Replays all valid records; the second value is where they end.
+/// Replays all valid records. Also returns where they end.
 fn read(bytes: &[u8], boot: &str) -> (Memory, usize) {
     let mut memory = Memory::default();
     let mut at = 0;
     while let Some((record, next)) = next_record(bytes, at) {
-        // What stands before the first run, or was written by another version, is not understood.
+        // Records before the first run, or of another version, are not understood.
         let is_known = match &record {
             Record::Begin(begin) => begin.version == VERSION,
             _ => at > 0,

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal::token::Token;
 
-/// Format version; a journal of another one is not read.
+/// Version of the format. A journal of another version is not read.
 pub(super) const VERSION: u32 = 2;
-/// Longest record; a longer length field means damage.
+/// Length of the longest record. A longer length field means damage.
 const RECORD_MAX: u32 = 1 << 20;
 /// The start of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,14 +23,14 @@ pub(super) struct Begin {
     pub(super) boot: String,
     pub(super) started: Timestamp,
     pub(super) nonce: u64,
-    /// Final names are given only to what is durable.
+    /// Whether final names are given only to what is durable.
     pub(super) names_durable: bool,
     pub(super) sources: Vec<String>,
     pub(super) target: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-// Externally tagged: an internal tag goes through a buffer that cannot hold 128-bit times.
+// Externally tagged: an internal tag uses a buffer that cannot hold 128-bit times.
 #[serde(rename_all = "snake_case")]
 pub(super) enum Record {
     Begin(Begin),
@@ -65,7 +65,7 @@ pub(super) enum Record {
 }
 
 impl Begin {
-    /// Of a run of which nothing is known.
+    /// Returns the start of a run of which nothing is known.
     pub(super) fn unknown(nonce: Nonce) -> Self {
         Self {
             version: VERSION,
@@ -79,7 +79,7 @@ impl Begin {
     }
 }
 
-/// The places that records name, each once, in order.
+/// Returns the places that records name, each once, in order.
 pub(super) fn recorded_places(bytes: &[u8]) -> Vec<RelPath> {
     let (mut places, mut at) = (BTreeSet::new(), 0);
     while let Some((record, next)) = next_record(bytes, at) {

@@ -1,4 +1,4 @@
-//! Where journals lie: a folder of this machine, or what a test puts in its place.
+//! Stores journals: in a folder of this machine, or wherever a test puts them.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -11,30 +11,30 @@ use rustix::fs::FlockOperation;
 use crate::private::{close_to_others, make_private, private_folder, private_options};
 
 pub(super) const FILE_NAME: &str = "journal";
-/// The file's name once a failed flush could not be recorded in it.
+/// Name of the file after a failed flush could not be recorded in it.
 pub(super) const LOST_NAME: &str = "lost";
 
 /// Holds the journals of all jobs of a user.
 pub trait JournalStore: fmt::Debug + Send + Sync {
-    /// Identity of the store: a hash, so that nobody learns its path from a claim.
+    /// Returns the identity of the store: a hash, so that a claim does not reveal its path.
     fn identity(&self) -> String;
 
-    /// Where the journals are, for messages.
+    /// Returns where the journals are, for messages.
     fn describe(&self) -> String;
 
-    /// Whether a job of this id has a journal.
+    /// Whether a job with this id has a journal.
     fn has_journal(&self, job: &str) -> bool;
 
-    /// Opens or creates the journal of a job, for this run alone.
+    /// Opens or creates the journal of a job for this run alone.
     ///
     /// # Errors
     /// It cannot be opened, or (`WouldBlock`) another run has it open.
     fn open(&self, job: &str) -> io::Result<Box<dyn JournalFile>>;
 }
 
-/// One open journal: bytes that are appended. Dropping it lets another run open it.
+/// An open journal: a file to which bytes are appended. Dropping it lets another run open it.
 pub trait JournalFile: fmt::Debug + Send + Sync {
-    /// Folder for other files of the job, which goes with the journal; `None` where there is none.
+    /// Returns a folder for other files of the job, which is removed with the journal.
     fn folder(&self) -> Option<&Path>;
 
     /// Reads the whole journal.
@@ -43,7 +43,7 @@ pub trait JournalFile: fmt::Debug + Send + Sync {
     /// It cannot be read.
     fn read(&self) -> io::Result<Vec<u8>>;
 
-    /// Cuts off what lies beyond `length`.
+    /// Removes what lies beyond `length`.
     ///
     /// # Errors
     /// It cannot be shortened.
@@ -52,10 +52,10 @@ pub trait JournalFile: fmt::Debug + Send + Sync {
     /// Appends bytes.
     ///
     /// # Errors
-    /// They could not be written; some of them may have been.
+    /// They could not be written. Some of them may have been.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes what was appended durable.
+    /// Makes durable what was appended.
     ///
     /// # Errors
     /// It may not be durable.
@@ -64,7 +64,7 @@ pub trait JournalFile: fmt::Debug + Send + Sync {
     /// Makes the journal's name durable.
     ///
     /// # Errors
-    /// A power cut may take the journal away.
+    /// A power cut may remove the journal.
     fn sync_name(&self) -> io::Result<()>;
 
     /// Makes sure that no later run trusts this journal.
@@ -73,10 +73,10 @@ pub trait JournalFile: fmt::Debug + Send + Sync {
     /// It can still be read.
     fn spoil(&self) -> io::Result<()>;
 
-    /// Whether a run before this one had to rename the journal to spoil it.
+    /// Whether an earlier run had to rename the journal to spoil it.
     fn is_lost(&self) -> bool;
 
-    /// Forgets that a run before this one spoiled the journal.
+    /// Forgets that an earlier run spoiled the journal.
     ///
     /// # Errors
     /// The mark stays.
@@ -85,17 +85,17 @@ pub trait JournalFile: fmt::Debug + Send + Sync {
     /// Removes the journal and its folder.
     ///
     /// # Errors
-    /// Something of it stays.
+    /// Some of it stays.
     fn remove(&self) -> io::Result<()>;
 }
 
-/// Journals in a folder of this machine, e.g. `$XDG_STATE_HOME/ropeway/jobs`; it is made if it is
-/// missing.
+/// Journals in a folder of this machine, e.g. `$XDG_STATE_HOME/ropeway/jobs`. The folder is made if
+/// it is missing.
 #[derive(Clone, Debug)]
 pub struct JournalFolder(PathBuf);
 
 impl JournalFolder {
-    /// Keeps journals in `path`.
+    /// Stores journals in `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
@@ -130,7 +130,7 @@ impl JournalStore for JournalFolder {
     fn open(&self, job: &str) -> io::Result<Box<dyn JournalFile>> {
         let folder = self.0.join(job);
         make_private(&self.0)?;
-        // The nonce is a secret until names are made with it.
+        // The nonce is secret until names are made with it.
         private_folder(&folder)?;
         let file = private_options()
             .create(true)

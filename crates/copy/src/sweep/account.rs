@@ -7,7 +7,7 @@ use ropeway_vfs::End;
 use crate::job::context::Context;
 use crate::sweep::removal::Swept;
 
-/// Counts what was removed, and names what could not be.
+/// Counts what was removed, and reports what could not be removed.
 pub(crate) async fn account_swept(context: &Context, swept: Swept) {
     context
         .temporaries

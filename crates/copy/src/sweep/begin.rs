@@ -14,10 +14,11 @@ use crate::sweep::place::{is_resumed, refuse};
 use crate::sweep::removal::{self, Swept};
 use crate::sweep::{search, vanished};
 
-/// Folders that are looked into for claims before a run: those of its first roots.
+/// Number of folders in which claims are looked for before a run: those of its first roots. A
+/// guess.
 const BEGIN_MAX: usize = 32;
-/// Before the first write: removes what dead jobs left where this one works, and what this job
-/// needs no more.
+/// Removes, before the first write, what dead jobs left where this one works, and what this job no
+/// longer needs.
 pub(crate) async fn sweep_before(context: &Arc<Context>, roots: &[Arc<JobRoot>]) {
     if context.config.options.dry_run {
         return;
@@ -25,7 +26,7 @@ pub(crate) async fn sweep_before(context: &Arc<Context>, roots: &[Arc<JobRoot>])
     let (shared, roots) = (Arc::clone(context), roots.to_vec());
     let looking = async move { look_around(&shared, &roots).await };
     if context.temporaries.unwaited {
-        // Round trips that nothing waits for: no name of this job is there yet.
+        // Nothing waits for these round trips: no name of this job is there yet.
         *context.temporaries.looking.lock() = Some(tokio::spawn(looking));
     } else {
         looking.await;
@@ -43,7 +44,7 @@ async fn look_around(context: &Arc<Context>, roots: &[Arc<JobRoot>]) {
             }
         }
     }
-    // Together: each may be a round trip.
+    // At once, because each may cost a round trip.
     let looks = dirs.into_iter().map(|dir| claims_in(context, dir));
     for (dir, claims) in futures_util::future::join_all(looks).await {
         for nonce in claims {
@@ -62,8 +63,8 @@ async fn look_around(context: &Arc<Context>, roots: &[Arc<JobRoot>]) {
     }
 }
 
-/// The target was not there when an earlier run began, and is the tree's root now: what that run
-/// left beside it is not below this tree, and nobody goes on with it.
+/// Handles a target that did not exist when an earlier run began and is the root of the tree now.
+/// What that run left beside it is not below this tree, and nobody continues it.
 async fn beside_root(context: &Context) {
     let Some(above) = context.config.target.above() else {
         return;
@@ -79,9 +80,9 @@ async fn claims_in(context: &Context, dir: RelPath) -> (RelPath, Vec<Nonce>) {
     (dir, claims.unwrap_or_default())
 }
 
-/// A claim of another job lies where this one works: if that job is dead and nobody will go on with
-/// it, what it left goes. Where its claim may not tell of all folders, those below `roots` are
-/// searched.
+/// Handles a claim of another job where this one works. If that job is dead and nobody will
+/// continue it, removes what it left. If its claim may not name all folders, searches those below
+/// `roots`.
 async fn consider(
     context: &Context,
     (target, dir): (&dyn Tree, &RelPath),

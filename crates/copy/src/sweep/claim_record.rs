@@ -1,17 +1,17 @@
-//! What a claim says: whose it is, and in which folders its job made temporary names.
+//! What a claim says: whose it is, and the folders in which its job made temporary names.
 //!
-//! Records end with NUL. The first is JSON, the others are paths relative to the claim's folder. A
-//! torn last record is none. So whoever finds the claim of a dead job knows where to look, without
-//! that job's journal.
+//! Records end with NUL. The first is JSON, the others are paths relative to the folder of the
+//! claim. A torn last record counts as absent. So whoever finds the claim of a dead job knows where
+//! to look without the journal of that job.
 
 use ropeway_plan::sweep::ClaimOwner;
 use ropeway_vfs::{ClaimKind, RelPath};
 use serde::{Deserialize, Serialize};
 
-/// Version of the format; another one is not understood, and left alone.
+/// Version of the format. A claim of another version is left alone.
 const VERSION: u32 = 1;
 
-/// Most that is read of a claim: 100,000 folders and more.
+/// Largest number of bytes read of a claim: more than 100,000 folders.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,18 +19,17 @@ pub(crate) struct Header {
     ropeway: u32,
     /// [`ClaimKind::as_str`].
     kind: String,
-    /// Key of the job, where it keeps a journal.
+    /// Key of the job, if it keeps a journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) job: Option<String>,
     /// Identity of the folder that holds the journal: a hash of machine and path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<String>,
-    /// The job does not wait until the claim tells of a folder: it may die with temporary names in
-    /// others as well.
+    /// Whether the job does not wait until the claim names a folder. Such a job may die with
+    /// temporary names in other folders as well. (The name on disk is that of an older version.)
     #[serde(rename = "aside", default, skip_serializing_if = "std::ops::Not::not")]
     unwaited: bool,
-    /// Identity of the boot in which it was made: a hash. What a claim of another boot tells may be
-    /// what a power cut left of it.
+    /// Hash of the boot in which it was made. A power cut may have changed a claim of another boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) boot: Option<String>,
 }
@@ -51,7 +50,7 @@ impl Header {
         }
     }
 
-    /// The same, made in this boot.
+    /// Sets the boot in which it was made.
     #[must_use]
     pub(crate) fn in_boot(mut self, boot_id: &str) -> Self {
         self.boot = boot_of(boot_id);
@@ -59,42 +58,42 @@ impl Header {
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        // Strings only: JSON holds no NUL.
+        // There are only strings, and JSON has no NUL.
         let mut bytes = serde_json::to_vec(self).unwrap_or_default();
         bytes.push(0);
         bytes
     }
 
-    /// Whether who holds a claim of this kind can tell that the claim is abandoned.
+    /// Whether somebody who holds a claim of this kind can know that it is abandoned.
     pub(crate) fn is_held_by(&self, kind: ClaimKind) -> bool {
         self.kind == kind.as_str()
     }
 }
 
-/// Identity of a boot as it stands in a claim; `None` where the boot is not known.
+/// Returns the hash of a boot for a claim. `None` if the boot is not known.
 pub(crate) fn boot_of(boot_id: &str) -> Option<String> {
     (!boot_id.is_empty()).then(|| blake3::hash(boot_id.as_bytes()).to_hex()[..16].to_owned())
 }
 
-/// One place, as it stands in a claim.
+/// Encodes one place for a claim.
 pub(crate) fn encode_place(place: &RelPath) -> Vec<u8> {
     [place.as_bytes(), b"\0"].concat()
 }
 
-/// A claim that was read.
+/// The content of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClaimRecord {
-    /// `None` if it is not one of this program and version.
+    /// `None` if it is not a claim of this program and version.
     pub(crate) header: Option<Header>,
-    /// The header is not even of this form: a power cut left a part of it.
+    /// Whether not even the header is complete: a power cut left a part of it.
     pub(crate) is_torn: bool,
     pub(crate) places: Vec<RelPath>,
 }
 
 impl ClaimRecord {
-    /// Whether temporary names may be in folders that the claim does not tell of. One on a share
-    /// that says nothing was made by a job that died before it heard of it. What a claim said when
-    /// the power went may be lost.
+    /// Whether temporary names may be in folders that the claim does not name. An empty claim on a
+    /// share was made by a job that died before it heard of it. What a claim said at a power cut
+    /// may be lost.
     pub(crate) fn is_partial(&self, kind: ClaimKind, boot_id: &str) -> bool {
         match &self.header {
             Some(header) => header.unwaited || (kind != ClaimKind::Share && header.boot != boot_of(boot_id)),

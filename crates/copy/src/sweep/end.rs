@@ -8,7 +8,7 @@ use crate::sweep::account::account_swept;
 use crate::sweep::place::{is_resumed, known_places};
 use crate::sweep::{removal, search};
 
-/// At the end of a job that is done: no temporary name of it stays anywhere.
+/// Removes all temporary names of a job that is done.
 pub(crate) async fn sweep_after(context: &Context) {
     if context.config.options.dry_run {
         return say(context);
@@ -39,7 +39,7 @@ pub(crate) async fn sweep_after(context: &Context) {
             .as_ref()
             .is_some_and(|journal| journal.outlived_a_boot())
         {
-            // A power cut may have taken what journal and claim said of places.
+            // A power cut may have lost what journal and claim said about places.
             let goes_on = || !context.stopped();
             let roots = temporaries.roots.clone();
             let found = search::remove_below(
@@ -69,8 +69,8 @@ pub(crate) async fn sweep_after(context: &Context) {
         let is_mutated = mutations::is(Mutation::NamesNotFlushed);
         let is_far = context.config.target.capabilities().far;
         if (held || had_probe) && context.config.durability.wants_durable() && !is_far && !is_mutated {
-            // Else a power cut would bring them back: the claim, which the next run sweeps, or the
-            // probe, which no run would.
+            // Otherwise a power cut would bring them back: the claim, which the next run sweeps, or
+            // the probe, which no run would sweep.
             let _ = context.config.target.sync().await;
         }
     }

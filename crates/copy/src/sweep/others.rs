@@ -1,4 +1,4 @@
-//! Temporary names of other jobs that a running job meets.
+//! Handles temporary names of other jobs that a running job meets.
 
 use std::sync::atomic::Ordering;
 
@@ -12,10 +12,10 @@ use crate::sweep::claim_record::ClaimRecord;
 use crate::sweep::fate::{Found, fate_of, look};
 use crate::sweep::removal::{self, Swept};
 
-/// Tries to take the claim of a dead job while others look at it.
+/// Number of tries to take the claim of a dead job while others look at it. A guess.
 const TAKE_TRIES: u32 = 10;
 
-/// Whether a name in a source is no data but a temporary one of some job, and counts it.
+/// Whether a name in a source is a temporary one of some job, and so no data. Counts it.
 pub(crate) fn skips_in_source(context: &Context, name: &Name) -> bool {
     let is_one = Temporary::parse(name).is_some();
     if is_one {
@@ -24,8 +24,8 @@ pub(crate) fn skips_in_source(context: &Context, name: &Name) -> bool {
     is_one
 }
 
-/// Whether an entry that a mirror lists on its target is a temporary one, which is no data: counted
-/// by no guard, deleted only if its job is dead.
+/// Whether an entry that a mirror lists on its target is a temporary one, and so no data. No guard
+/// counts it. It is removed only if its job is dead.
 pub(crate) async fn passes_over(context: &Context, dir: &RelPath, name: &Name, only_looks: bool) -> bool {
     let Some(temporary) = Temporary::parse(name) else {
         return false;
@@ -59,7 +59,7 @@ async fn take_dead(context: &Context, dir: &RelPath, nonce: Nonce) -> Option<(Bo
     for _ in 0..TAKE_TRIES {
         match look(&*context.config.target, dir, nonce).await {
             Found::Abandoned(claim, record) => return Some((claim, record)),
-            // Perhaps it was only looked at, a moment ago.
+            // Perhaps somebody only looked at it a moment ago.
             Found::Held => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
             Found::Unknown | Found::Absent => return None,
         }

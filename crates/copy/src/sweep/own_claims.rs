@@ -1,9 +1,9 @@
 //! The claims of this job, and the folders in which it makes temporary names.
 //!
-//! Before the first temporary name in a folder, the folder is noted in a claim; before the first of
+//! Before the first temporary name in a folder, the folder is noted in a claim. Before the first of
 //! all, the claim is taken, in the topmost folder of the target that is not the user's. On a
-//! distant target that is not waited for, and the claim says so: others search the folders that it
-//! may not tell of.
+//! distant target nobody waits for that, and the claim says so: others then search the folders that
+//! it may not name.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use tokio::sync::Semaphore;
 use crate::sweep::claim_record::{BYTES_MAX, ClaimRecord, Header, encode_place};
 use crate::sweep::removal::{self, Swept};
 
-/// Notes under way at once.
+/// Largest number of notes under way.
 const NOTES_MAX: usize = 64;
-/// How long a claim of an earlier run is waited for: somebody looks at it, or sweeps what it stands
-/// for. A guess.
+/// Number of tries to take a claim of an earlier run while somebody looks at it, or sweeps what it
+/// names. A guess.
 const BUSY_TRIES: u32 = 100;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// Tries to make a claim where the device refuses.
+/// Number of tries to make a claim if the device refuses. A guess.
 const REFUSED_TRIES: u32 = 4;
 
 /// A claim that this job holds.
@@ -38,7 +38,7 @@ struct State {
     held: Vec<Held>,
     /// Folders in which no claim can be made.
     refused: HashSet<RelPath>,
-    /// Folders with temporary names that no claim tells of.
+    /// Folders with temporary names that no claim names.
     unclaimed: Vec<RelPath>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct OwnClaims {
     /// Whether nobody waits for a note.
     unwaited: bool,
     state: tokio::sync::Mutex<State>,
-    /// Places that were noted in this run.
+    /// Places noted in this run.
     noted: Mutex<HashSet<RelPath>>,
     notes: Arc<Semaphore>,
 }
@@ -77,8 +77,8 @@ impl OwnClaims {
         })
     }
 
-    /// Notes that temporary names are about to be made in `place`; `top` is where the claim should
-    /// lie.
+    /// Notes that temporary names are about to be made in `place`. `top` is where the claim should
+    /// be.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`]: somebody else holds the claim of this very job.
@@ -92,15 +92,15 @@ impl OwnClaims {
         if !self.noted.lock().insert(place.clone()) {
             return Ok(());
         }
-        // Never closed.
+        // The semaphore is never closed.
         if let Ok(permit) = Arc::clone(&self.notes).acquire_owned().await {
             let (own, top, place) = (Arc::clone(self), top.clone(), place.clone());
             let mut noting = Box::pin(async move {
-                // A random name is held by nobody else.
+                // Nobody else holds a random name.
                 let _ = own.note_now(&top, &place).await;
                 drop(permit);
             });
-            // The request for the claim is on its way before any other.
+            // The request for the claim leaves before any other.
             if poll!(&mut noting).is_pending() {
                 tokio::spawn(noting);
             }
@@ -125,7 +125,7 @@ impl OwnClaims {
                         break;
                     }
                     Err(error) if error.kind == ErrorKind::Busy => return Err(error),
-                    // Without a claim the job goes on: nobody else can tell then what its names
+                    // The job continues without a claim. Then nobody else can know what its names
                     // are.
                     Err(_) => drop(state.refused.insert(dir.clone())),
                 }
@@ -145,8 +145,8 @@ impl OwnClaims {
         Ok(())
     }
 
-    /// Again where a device refuses for a moment: names without a claim are known to nobody but
-    /// this job's journal.
+    /// Takes a claim, with more tries if a device refuses for a moment. Without a claim, only the
+    /// journal of this job knows its names.
     async fn take_retried(&self, dir: &RelPath) -> Result<Held, Error> {
         let mut tries = 1;
         loop {
@@ -167,7 +167,7 @@ impl OwnClaims {
         let mut tries = 0;
         let claim = loop {
             tries += 1;
-            // Made anew where somebody else put something under its name.
+            // It is made anew if somebody else put something under its name.
             match self.target.claim(&path, true).await {
                 Err(error) if error.kind == ErrorKind::Busy && tries < BUSY_TRIES => {
                     tokio::time::sleep(BUSY_PAUSE).await;
@@ -181,8 +181,7 @@ impl OwnClaims {
                 claim,
             }),
             Err(error) => {
-                // A claim that says nothing is of no use; if it stays, the end of the run removes
-                // it.
+                // An empty claim is of no use. If it stays, the end of the run removes it.
                 let _ = claim.remove().await;
                 Err(error)
             }
@@ -195,14 +194,14 @@ impl OwnClaims {
         let before = ClaimRecord::parse(&bytes);
         if before.header.is_none() {
             let header = Header::new(claim.kind(), self.of.clone(), self.unwaited).in_boot(&self.boot_id);
-            // What a power cut left of an older one ends here.
+            // This ends what a power cut left of an older header.
             let end: &[u8] = if bytes.is_empty() { b"" } else { b"\0" };
             claim.append(&[end, &header.encode()].concat()).await?;
         }
         Ok(())
     }
 
-    /// Whether a claim could not be made somewhere.
+    /// Whether a claim could not be made in some folder.
     pub(crate) async fn was_refused(&self) -> bool {
         !self.state.lock().await.refused.is_empty()
     }
@@ -220,12 +219,12 @@ impl OwnClaims {
         Ok(())
     }
 
-    /// Folders in which this job or an earlier run of it made temporary names, as far as it is
-    /// known here.
+    /// Returns the folders in which this job or an earlier run of it made temporary names, as far
+    /// as its claims tell.
     pub(crate) async fn places(&self) -> Vec<RelPath> {
         let state = self.state.lock().await;
         let mut places = state.unclaimed.clone();
-        // A claim may have been made there, and the answer lost.
+        // A claim may have been made there and the reply lost.
         places.extend(state.refused.iter().cloned());
         for Held { dir, claim } in &state.held {
             let record = claim.read(BYTES_MAX).await.unwrap_or_default();
@@ -243,8 +242,8 @@ impl OwnClaims {
 
     /// Removes the claims, when no temporary name is left.
     ///
-    /// `root` is the path of the only root: a folder outside of it changed anyway, and nobody set
-    /// its times.
+    /// `root` is the path of the only root. A folder outside of it has changed anyway, and nobody
+    /// sets its times.
     pub(crate) async fn finish(&self, root: Option<&RelPath>) -> Swept {
         self.notes_end().await;
         let mut swept = Swept::default();
@@ -261,7 +260,7 @@ impl OwnClaims {
         swept
     }
 
-    /// Waits until all notes are taken.
+    /// Waits until all notes are written.
     pub(crate) async fn notes_end(&self) {
         drop(self.notes.acquire_many(NOTES_MAX as u32).await);
     }

@@ -8,7 +8,8 @@ use crate::job::outcome::{Fatal, Status};
 use crate::place::folder::Folder;
 use crate::sweep::removal;
 
-/// To be called before a temporary name is made, looked at or used in a folder.
+/// Notes that temporary names are made in a folder. Call it before one is made, looked at or used
+/// there.
 pub(crate) async fn note_place(context: &Context, folder: &Folder) {
     if folder.visibility() == Visibility::Hidden || context.config.options.dry_run {
         return;
@@ -36,7 +37,7 @@ pub(crate) fn is_resumed(context: &Context) -> bool {
     journal.is_some_and(|journal| journal.memory().resumed())
 }
 
-/// Folders in which this job has made temporary names, in all its runs.
+/// Returns the folders in which this job has made temporary names, in all its runs.
 pub(crate) async fn known_places(context: &Context) -> Vec<RelPath> {
     let mut places = context.temporaries.own.places().await;
     let journalled = context.journal.as_ref().and_then(|journal| journal.places().ok());

@@ -1,4 +1,4 @@
-//! Removing temporary names of dead jobs from a tree.
+//! Removes temporary names of dead jobs from a tree.
 
 use futures_util::StreamExt as _;
 use ropeway_plan::temporary::{Nonce, PREFIX, Temporary};
@@ -8,17 +8,17 @@ use crate::delete::above::Above;
 use crate::delete::unseen::remove_unseen;
 use crate::sweep::claim_record::ClaimRecord;
 
-/// Folders looked into at once: hides the round trip of a distant server. A guess.
+/// Number of folders examined at once: hides the round trip of a distant server. A guess.
 const PLACES_AT_ONCE: usize = 16;
 
-/// What was removed, and what could not be.
+/// What a sweep removed, and what it could not remove.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// Temporary names; a folder counts as one, whatever it held.
+    /// Number of temporary names. A folder counts as one, whatever it held.
     pub names: u64,
     /// Bytes of their files.
     pub bytes: u64,
-    /// Names that stay, each with the reason.
+    /// Names that stay, with the reasons.
     pub failed: Vec<Error>,
 }
 
@@ -31,7 +31,7 @@ impl Swept {
     }
 }
 
-/// Temporary names of one job in a folder; none if the folder is gone.
+/// Returns the temporary names of one job in a folder; none if the folder is gone.
 pub(crate) async fn names_of(tree: &dyn Tree, place: &RelPath, nonce: Nonce) -> Result<Vec<Name>, Error> {
     let found = match tree.names_with_prefix(place, nonce.claim().as_bytes()).await {
         Err(error) if error.kind.is_absence() => {
@@ -43,7 +43,7 @@ pub(crate) async fn names_of(tree: &dyn Tree, place: &RelPath, nonce: Nonce) -> 
     Ok(found.into_iter().filter(is_node).collect())
 }
 
-/// Names of claims in a folder.
+/// Returns the jobs that have claims in a folder.
 pub(crate) async fn claims_in(tree: &dyn Tree, dir: &RelPath) -> Result<Vec<Nonce>, Error> {
     let found = match tree.names_with_prefix(dir, PREFIX.as_bytes()).await {
         Err(error) if error.kind.is_absence() => {
@@ -58,7 +58,7 @@ pub(crate) async fn claims_in(tree: &dyn Tree, dir: &RelPath) -> Result<Vec<Nonc
     Ok(claims.collect())
 }
 
-/// Removes temporary nodes of one folder, and leaves the folder its times.
+/// Removes temporary nodes of one folder, and restores the times of the folder.
 pub(crate) async fn remove_in(tree: &dyn Tree, dir: &RelPath, names: Vec<Name>, swept: &mut Swept) {
     if names.is_empty() {
         return;
@@ -92,14 +92,14 @@ pub(crate) async fn remove(tree: &dyn Tree, path: &RelPath, removes: bool, swept
         }
         // It is there, whatever it holds.
         Err(_) if !removes => swept.names += 1,
-        // Somebody else was faster.
+        // Somebody else removed it first.
         Err(error) if error.kind == ErrorKind::NotFound => {}
         Err(error) => swept.failed.push(error),
     }
 }
 
-/// Removes it, or only counts; the bytes that it takes. Whoever may write here can give a link such
-/// a name.
+/// Removes a node, or only counts it. Returns the bytes that it takes. Whoever may write here can
+/// give a link such a name.
 async fn taken(tree: &dyn Tree, path: &RelPath, removes: bool) -> Result<u64, Error> {
     let above = match tree.capabilities().links_shown {
         true => Above::Named,
@@ -131,14 +131,14 @@ async fn in_place(tree: &dyn Tree, place: RelPath, nonce: Nonce) -> Swept {
     swept
 }
 
-/// Removes the claims of a job in these folders, where nobody holds them: those of folders where no
-/// other could be made. Returns whether all of them could be looked at.
+/// Removes the claims of a job in these folders if nobody holds them. They are in folders in which
+/// no other claim could be made. Returns whether all of them could be looked at.
 pub(crate) async fn claims(tree: &dyn Tree, places: &[RelPath], nonce: Nonce, swept: &mut Swept) -> bool {
     let mut all = true;
     for dir in places {
         match tree.claim(&dir.join(&nonce.claim()), false).await {
             Ok(claim) => remove_claim(tree, dir, claim, swept).await,
-            // The run itself holds one that is busy, and no tree without claims has any.
+            // A busy claim is held by this run itself, and a tree without claims has none.
             Err(error) => {
                 let is_known = matches!(error.kind, ErrorKind::Busy | ErrorKind::Unsupported);
                 all &= is_known || error.kind.is_absence();
@@ -148,22 +148,22 @@ pub(crate) async fn claims(tree: &dyn Tree, places: &[RelPath], nonce: Nonce, sw
     all
 }
 
-/// The folders of the tree in which a claim in `dir` says that there are temporary names.
+/// Returns the folders of the tree that a claim in `dir` names.
 pub(crate) fn places_of(dir: &RelPath, record: &ClaimRecord) -> Vec<RelPath> {
     let mut places: Vec<RelPath> = record.places.iter().map(|place| dir.join_path(place)).collect();
     places.push(dir.clone());
     each_once(places)
 }
 
-/// The same folders, none of them twice.
+/// Returns the same folders, each once.
 pub(crate) fn each_once(mut places: Vec<RelPath>) -> Vec<RelPath> {
     places.sort_unstable_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
     places.dedup();
     places
 }
 
-/// Removes everything that the job of an abandoned claim left, and the claim, which nobody else can
-/// take meanwhile.
+/// Removes everything that the job of an abandoned claim left, and the claim. Nobody else can take
+/// the claim meanwhile.
 pub(crate) async fn claim(
     tree: &dyn Tree,
     dir: &RelPath,
@@ -177,7 +177,7 @@ pub(crate) async fn claim(
     swept
 }
 
-/// Removes a claim that is held, and leaves its folder the times that it has.
+/// Removes a claim that is held, and restores the times of its folder.
 pub(crate) async fn remove_claim(tree: &dyn Tree, dir: &RelPath, claim: Box<dyn Claim>, swept: &mut Swept) {
     let times = times_of(tree, dir).await;
     match claim.remove().await {

@@ -1,4 +1,4 @@
-//! Leftovers seen from outside of a job: what there is, and removing it.
+//! Finds and removes leftovers from outside of a job.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use crate::sweep::fate::{Found, fate_of, look};
 use crate::sweep::removal::{self, Swept};
 use crate::sweep::search;
 
-/// What a sweep below a folder found.
+/// The result of a sweep below a folder.
 #[derive(Debug, Default)]
 pub struct SweepReport {
-    /// Removed, or in a dry run what would be.
+    /// What was removed, or would be removed in a dry run.
     pub swept: Swept,
-    /// Temporary names of jobs that run.
+    /// Number of temporary names of running jobs.
     pub alive: u64,
-    /// Temporary names of jobs of which nobody here can tell whether they run.
+    /// Number of temporary names of jobs that may run elsewhere.
     pub unknown: u64,
 }
 
-/// Removes what dead jobs left in a folder and everything below it on the same volume; with `all`
-/// also what may belong to a job that runs elsewhere. Folders that cannot be listed are among what
-/// failed.
+/// Removes what dead jobs left in a folder and everything below it on the same volume. With `all`,
+/// also removes what may belong to a job that runs elsewhere. Folders that cannot be listed are
+/// among the failures.
 ///
 /// # Errors
 /// The folder itself cannot be examined.
@@ -36,7 +36,7 @@ pub async fn sweep_below(
 ) -> Result<SweepReport, Error> {
     let volume = tree.metadata(dir).await?.id.map(|id| id.volume);
     let (mut report, mut others) = (SweepReport::default(), KnownFates::default());
-    // Claims go last: they tell whose the names below are.
+    // Claims are removed last: they show to whom the names below belong.
     let mut claims: Vec<(RelPath, Nonce)> = Vec::new();
     let mut stays: BTreeMap<Nonce, ()> = BTreeMap::new();
     let backlog = Backlog::of(tree);
@@ -78,14 +78,14 @@ pub async fn sweep_below(
 /// What one unfinished job has on its target.
 #[derive(Debug, Default)]
 pub struct JobLeftovers {
-    /// It runs.
+    /// Whether it runs.
     pub alive: bool,
-    /// Its temporary names: removed, or only counted.
+    /// Its temporary names, removed or only counted.
     pub swept: Swept,
 }
 
 /// Finds what the job with these temporary names left, by its claims in `dirs` and in the folders
-/// that those and `places` name; removes it if told to.
+/// that the claims and `places` name. Removes it if `removes` is set.
 pub async fn leftovers_of(
     tree: &dyn Tree,
     (dirs, places): (&[RelPath], &[RelPath]),

@@ -1,4 +1,4 @@
-//! Searching folders for temporary names, where no claim tells in which ones they are.
+//! Searches folders for temporary names that no claim names.
 
 use futures_util::StreamExt as _;
 use ropeway_plan::temporary::{Nonce, Temporary};
@@ -9,10 +9,10 @@ use crate::sweep::removal::{self, Swept};
 
 /// Entries taken from a listing at once.
 const CHUNK: usize = 1024;
-/// Folders listed at once: hides the round trip of a distant server. A guess.
+/// Number of folders listed at once: hides the round trip of a distant server. A guess.
 const FOLDERS_AT_ONCE: usize = 16;
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Default)]
 pub(super) struct Listed {
     /// Folders on the same volume, for [`list`].
@@ -21,7 +21,7 @@ pub(super) struct Listed {
     pub(super) found: Vec<(RelPath, Temporary, bool)>,
 }
 
-/// Lists one folder: folders of the same volume, and temporary names. With an error comes what was
+/// Lists one folder: folders of the same volume, and temporary names. An error comes with what was
 /// found before it.
 pub(super) async fn list(
     tree: &dyn Tree,
@@ -40,7 +40,7 @@ pub(super) async fn list(
             Ok(entries) => entries,
             Err(error) => return (listed, Some(error)),
         };
-        // What a link leads to is not below, also where the server follows it.
+        // The target of a link is not below it, even if the server follows it.
         if entries.is_empty() || above.prove(tree, folder, &*listing).is_err() {
             return (listed, None);
         }
@@ -69,9 +69,9 @@ pub(super) async fn list(
     }
 }
 
-/// Removes the temporary names of one dead job from these folders and all below them on the same
-/// volume. Asks `goes_on` before each few folders. Returns the folders that hold a claim of the
-/// job.
+/// Removes the temporary names of one dead job from these folders and everything below them on the
+/// same volume. Calls `goes_on` before each few folders. Returns the folders that hold a claim of
+/// the job.
 pub(super) async fn remove_below(
     tree: &dyn Tree,
     tops: Vec<RelPath>,

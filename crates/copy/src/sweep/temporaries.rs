@@ -1,4 +1,4 @@
-//! What a job knows of temporary names on its target.
+//! What a job knows of temporary names on its target. Part of the context.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,16 +25,17 @@ pub(crate) struct Temporaries {
     pub(super) single: Option<RelPath>,
     /// The paths of all roots.
     pub(super) roots: Vec<RelPath>,
-    /// The target is far away, and nothing of an earlier run is there.
+    /// Whether the target is far away and nothing of an earlier run is there, so that nobody waits
+    /// for claims.
     pub(super) unwaited: bool,
     pub(super) looking: Mutex<Option<JoinHandle<()>>>,
     pub(super) others: tokio::sync::Mutex<KnownFates>,
     pub(super) swept: AtomicU64,
     pub(super) unknown: AtomicU64,
     pub(super) in_source: AtomicU64,
-    /// The target was tried by a folder that was made and removed.
+    /// Whether the target was tested with a folder that was made and removed.
     pub(super) has_probed: AtomicBool,
-    /// Something of this job could not be removed: its journal is needed still.
+    /// Whether something of this job could not be removed, so that its journal is still needed.
     pub(super) stays: AtomicBool,
 }
 
@@ -77,17 +78,17 @@ impl Temporaries {
         self.stays.fetch_or(!swept.failed.is_empty(), Ordering::AcqRel);
     }
 
-    /// A folder that tries the target is about to be made.
+    /// Notes that a folder is about to be made to test the target.
     pub(crate) fn probes(&self) {
         self.has_probed.store(true, Ordering::Release);
     }
 
-    /// A temporary name is left that only the next run of this job can remove.
+    /// Notes that a temporary name stays that only the next run of this job can remove.
     pub(crate) fn must_stay(&self) {
         self.stays.store(true, Ordering::Release);
     }
 
-    /// Whether the journal is needed still, for what could not be removed.
+    /// Whether the journal is still needed for what could not be removed.
     pub(crate) fn keep_journal(&self) -> bool {
         self.stays.load(Ordering::Acquire)
     }

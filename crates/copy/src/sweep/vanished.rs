@@ -1,4 +1,4 @@
-//! Temporary names of an earlier run of this job whose sources are gone.
+//! Removes temporary names of an earlier run of this job whose sources are gone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) async fn remove(context: &Arc<Context>, roots: &[Arc<JobRoot>]) {
             }
             match needed(root, &place).await {
                 Some(tokens) => names.retain(|name| !is_among(name, &tokens)),
-                // Not listed whole: all of them may be needed.
+                // The source was not listed completely, so all of them may be needed.
                 None => names.clear(),
             }
         }
@@ -46,8 +46,8 @@ fn is_among(name: &Name, tokens: &HashSet<u64>) -> bool {
     }
 }
 
-/// Tokens of the nodes that a root puts into a folder of the target; `None` if that cannot be
-/// told.
+/// Returns the tokens of the nodes that a root puts into a folder of the target. `None` if they are
+/// not known.
 async fn needed(root: &JobRoot, place: &RelPath) -> Option<HashSet<u64>> {
     let spec = &root.root;
     let mut tokens = HashSet::new();

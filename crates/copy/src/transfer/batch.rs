@@ -1,4 +1,5 @@
-//! Small files: batches of one folder through the same-side path, else one by one through blocks.
+//! Copies small files in batches: all files of one folder through the same-side path, or one by one
+//! through blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,14 +20,13 @@ use crate::transfer::links::fail_links;
 use crate::transfer::node::copy_file;
 use crate::transfer::small::{clear_targets, finish_small, with_leftover};
 
-/// Files of one batch: enough to make the hand-over cheap, few enough to share a folder between
-/// threads.
+/// Files of one batch: enough to make the call cheap, few enough to share a folder between threads.
+/// A guess.
 pub(crate) const BATCH_FILES: usize = 64;
-/// Bytes of one batch.
+/// Bytes of one batch. A guess.
 pub(crate) const BATCH_BYTES: u64 = 4 << 20;
 
-/// Copies small files of one folder. The permit that bounds batches in flight is held by the
-/// caller.
+/// Copies small files of one folder. The caller holds the permit that bounds batches in flight.
 #[tracing::instrument(name = "batch", level = "debug", skip_all, fields(files = tasks.len()))]
 pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tasks: Vec<FileTask>) {
     if context.stopped() {
@@ -66,7 +66,7 @@ fn batch_of(context: &Context, folder: &Folder, tasks: &[FileTask]) -> Option<Ba
             name: task.source_path.file_name()?,
             target: destination.name,
             rename_to: matches!(naming, Naming::Now { .. }).then(|| task.name.clone()),
-            // What is there already is removed by the longer way, which looks at it.
+            // The longer way looks at what is there already, and removes it.
             create: Create::New,
             metadata: task.metadata.clone(),
         });
@@ -100,7 +100,8 @@ async fn one_by_one(context: &Arc<Context>, tasks: Vec<FileTask>) {
     while running.join_next().await.is_some() {}
 }
 
-/// A passing error, or one that the slower way may avoid, gets its tries there.
+/// Handles an error of a batch. One that may pass, or that the slower way may avoid, gets its tries
+/// there.
 async fn failed(context: &Arc<Context>, task: FileTask, error: ropeway_vfs::Error, end: End) {
     use ropeway_vfs::Verdict;
     if context.stopped() {

@@ -1,9 +1,9 @@
-//! Files that change while they are read: read again as long as that promises something, then
-//! treated as `--changing` says.
+//! Handles files that change while they are read: reads them again while that is promising, then
+//! does what `--changing` says.
 //!
-//! What is kept of a file that never rested is *torn*: its beginning may be older than its end. It
-//! gets its name only where there was nothing, or an earlier torn copy, and a modification time
-//! ([`TORN`]) that no later run takes for the source's, not even with `--update`.
+//! What is kept of a file that never rests is *torn*: its beginning may be older than its end. It
+//! gets its name only if nothing stood there, or an earlier torn copy. Its modification time
+//! ([`TORN`]) is one that no later run takes for that of the source, not even with `--update`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use crate::place::task::FileTask;
 /// The modification time of torn copies: 2 January 1980, which FAT can hold in every time zone, and
 /// older than any source.
 const TORN: Timestamp = Timestamp(315_619_200_000_000_000);
-/// The coarsest grain in use, FAT's.
+/// The coarsest granularity in use, that of FAT.
 const TORN_GRAIN_NS: u64 = 2_000_000_000;
 
 /// Pauses before a small file is read again.
@@ -31,7 +31,7 @@ const SMALL_PAUSES_MS: [u64; 4] = [10, 40, 160, 320];
 /// The tries that a file has left.
 pub(crate) struct Rereads {
     pauses_ms: std::slice::Iter<'static, u64>,
-    /// One more, where only its attributes may have changed.
+    /// Whether there is one more try in case only the attributes changed.
     attributes: bool,
 }
 
@@ -48,8 +48,8 @@ impl Rereads {
         }
     }
 
-    /// Whether the file is to be read once more though perhaps only its attributes changed: once,
-    /// however large it is.
+    /// Whether to read the file again although perhaps only its attributes changed. `true` once,
+    /// however large the file is.
     pub(crate) fn for_attributes(&mut self, context: &Context, task: &FileTask) -> bool {
         let left = std::mem::take(&mut self.attributes);
         if left {
@@ -58,7 +58,7 @@ impl Rereads {
         left
     }
 
-    /// Whether the file is to be read once more; waits before that.
+    /// Whether to read the file again. Waits before that.
     pub(crate) async fn next(&mut self, context: &Context, task: &FileTask) -> bool {
         let Some(pause_ms) = self.pauses_ms.next() else {
             return false;
@@ -68,7 +68,7 @@ impl Rereads {
     }
 }
 
-/// Says that a file is read once more, and forgets how far the last try came.
+/// Reports that a file is read again, and forgets the progress of the last try.
 fn begin_again(context: &Context, task: &FileTask) {
     context.report.note(
         Some(&task.shown()),
@@ -82,7 +82,7 @@ fn is_torn(existing: &Metadata) -> bool {
     existing.modified.equal_within(TORN, TORN_GRAIN_NS)
 }
 
-/// Marks what a try left under its own name as nothing worth keeping.
+/// Returns the metadata of what a try left under the final name: nothing worth keeping.
 pub(crate) fn as_torn(metadata: &Metadata) -> Metadata {
     Metadata {
         modified: TORN,
@@ -90,19 +90,19 @@ pub(crate) fn as_torn(metadata: &Metadata) -> Metadata {
     }
 }
 
-/// A file whose last try was torn, as the target has it.
+/// A file on the target whose last try was torn.
 pub(crate) struct Torn<'a> {
     pub(crate) target: &'a Arc<dyn File>,
-    /// Where it is now.
+    /// Its present path.
     pub(crate) path: &'a RelPath,
-    /// Whether that is its own name.
+    /// Whether that is its final path.
     pub(crate) direct: bool,
     pub(crate) size: u64,
     pub(crate) before: &'a Metadata,
 }
 
-/// Ends with a file that did not rest, as `--changing` says. `Ok`: a torn copy is kept, and the
-/// failure is reported.
+/// Ends the copy of a file that did not rest, as `--changing` says. `Ok`: a torn copy is kept and
+/// the failure is reported.
 pub(crate) async fn settle_torn(
     context: &Arc<Context>,
     task: &FileTask,
@@ -186,7 +186,7 @@ mod tests {
     fn a_torn_copy_is_known_whatever_the_grain() {
         let node = Metadata::bare(Kind::File, 5, Timestamp(0));
         assert!(is_torn(&as_torn(&node)) && !is_torn(&node));
-        // As FAT keeps it, and SMB.
+        // FAT and SMB can store it.
         assert_eq!(TORN.0 % 2_000_000_000, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! `--checksum`: reads both sides and copies what differs.
+//! `--checksum`: compares the content of both ends and copies what differs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,8 @@ use crate::transfer::node::copy_file;
 use crate::transfer::special::{count_skipped, update_attributes};
 use crate::verify::content::equal_content;
 
-/// Compares a file's content on both ends; copies it if it differs, else sees to its attributes.
+/// Compares the content of a file on both ends. Copies the file if it differs, and updates its
+/// attributes otherwise.
 pub(crate) async fn compare_file(context: &Arc<Context>, task: FileTask) {
     let source = Arc::clone(&task.folder.root().root.source);
     let target_path = task.folder.path().join(&task.name);

@@ -17,7 +17,7 @@ impl Digest {
         self.early.insert(offset, block);
     }
 
-    /// Takes in what was added at or below `known_upto`; what was not added below it is a hole.
+    /// Hashes what was added at or below `known_upto`. What was not added below it is a hole.
     pub(crate) fn settle(&mut self, known_upto: u64) {
         while let Some(entry) = self.early.first_entry() {
             if *entry.key() > known_upto {

@@ -1,4 +1,4 @@
-//! One file, whole: placement, resume, data, attributes, name.
+//! Copies one file: where it goes, where it resumes, its data, its attributes and its name.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use crate::transfer::stream::{Stream, Streamed};
 use crate::transfer::unsized_file::copy_unsized;
 use crate::verify::skipped::{hash_skipped, record_hash};
 
-/// Copies a file; whether that succeeded.
+/// Copies a file. Returns whether that succeeded.
 #[tracing::instrument(name = "file", level = "debug", skip_all, fields(path = %task.shown()))]
 pub(crate) async fn copy_file_alone(context: &Arc<Context>, task: FileTask) -> bool {
     let token = task.token();
@@ -62,7 +62,8 @@ pub(crate) async fn copy_file_alone(context: &Arc<Context>, task: FileTask) -> b
     }
 }
 
-/// Copies it; `false`: it did not rest, and what is kept of it is torn, which is reported.
+/// Copies a file once. Returns `false` if it did not rest: a torn copy is kept, and that is
+/// reported.
 async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError> {
     let destination = Destination::of_file(&context.config, task);
     note_place(context, &task.folder).await;
@@ -101,7 +102,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
             true => move_data(context, task, ends, &landing, begun, start).await?,
             false => copy_unsized(context, &*source, &*target, &landing).await?,
         };
-        // Together: either may be a round trip.
+        // At once, because either may cost a round trip.
         let (after, xattrs) =
             futures_util::future::join(source.metadata(), source_xattrs(context, task, &source, &before))
                 .await;
@@ -130,7 +131,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
                 .map_err(EndError::on_target)?;
         }
         complete(context, &target, &before, xattrs?, destination.is_in_place()).await?;
-        // Before a checkpoint may learn that it cannot get its name.
+        // Before a checkpoint can find that it gets no name.
         context.copied_nodes.add(task.token(), &before);
         finish(context, task, &destination, streamed.hash, streamed.size).await?;
         landing.commit();
@@ -138,8 +139,8 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
     }
 }
 
-/// Fails where the name of a file with several names is another file by now: those names must not
-/// be linked to its copy.
+/// Fails if the name of a file with several names belongs to another file by now. Those names must
+/// not be linked to its copy.
 fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Result<(), EndError> {
     let is_other = task.link.is_some() && opened.id.is_some() && opened.id != task.link;
     match stable_ids && is_other {
@@ -152,7 +153,7 @@ fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Resul
     }
 }
 
-/// Moves the data by the cheapest way there is.
+/// Moves the data in the cheapest possible way.
 #[tracing::instrument(name = "transfer", level = "debug", skip_all)]
 async fn move_data(
     context: &Context,
@@ -208,7 +209,7 @@ async fn move_data(
     }
     let can = context.config.target.capabilities();
     if can.remote && can.sparse && before.is_sparse() {
-        // Servers keep holes only of files that are told to have them.
+        // Servers keep holes only in files that are marked as sparse.
         target.punch_hole(0, 0).await.map_err(EndError::on_target)?;
     }
     let inside = can.remote && task.folder.root().root.source.capabilities().remote;
@@ -237,7 +238,7 @@ async fn move_data(
     stream.run().await
 }
 
-/// Attributes, when data and length are there: times last.
+/// Sets the attributes when data and length are there. The times come last.
 #[tracing::instrument(name = "finish", level = "debug", skip_all)]
 async fn complete(
     context: &Context,
@@ -247,8 +248,8 @@ async fn complete(
     inplace: bool,
 ) -> Result<(), EndError> {
     if inplace && context.config.durability.flushes_each() {
-        // With its time it looks complete: a power cut, or a flush that fails, must not find it so
-        // before its data is there.
+        // With its time it looks complete. A power cut or a failed flush must not find it so before
+        // its data is there.
         target.sync(true).await.map_err(EndError::on_target)?;
     }
     let change = context.change_of_file(before, xattrs);
@@ -259,14 +260,14 @@ async fn complete(
     Ok(())
 }
 
-/// Gives a file its length where the data did not: a hole at the end, or old content beyond it.
+/// Sets the length of a file that ends with a hole, or that had old content beyond its end.
 async fn set_length(context: &Context, target: &Arc<dyn File>, size: u64) -> Result<(), Error> {
     let now = target.metadata().await?.size;
     if now == size {
         return Ok(());
     }
     match target.set_len(size).await {
-        // fusefat shortens files but does not lengthen them: a last zero does.
+        // fusefat shortens files but does not lengthen them. A last zero does.
         Err(error)
             if now < size && matches!(error.kind, ErrorKind::PermissionDenied | ErrorKind::Unsupported) =>
         {
@@ -280,7 +281,7 @@ async fn set_length(context: &Context, target: &Arc<dyn File>, size: u64) -> Res
     }
 }
 
-/// Counts a complete file and gives it its name.
+/// Names and counts a complete file.
 async fn finish(
     context: &Arc<Context>,
     task: &FileTask,

@@ -12,10 +12,10 @@ use ropeway_vfs::{FileId, Name, RelPath};
 
 use crate::place::task::FileTask;
 
-/// A file to copy or to link.
+/// A node to copy or to link.
 pub(crate) type LinkTask = FileTask;
 
-/// Where the copy of a file stands.
+/// The place of a copy.
 pub(crate) struct LinkPlace {
     pub(crate) folder_path: RelPath,
     pub(crate) folder_shown: RelPath,
@@ -29,27 +29,27 @@ enum State {
 
 struct Entry {
     state: State,
-    /// Names of the source that have not come by yet.
+    /// Names of the source that the walk has not found yet.
     left: u64,
 }
 
-/// All files with several names.
+/// The files with several names.
 #[derive(Default)]
 pub(crate) struct LinkTable {
     entries: Mutex<HashMap<FileId, Entry>>,
 }
 
-/// What to do with one name.
+/// What to do with one name of a file.
 pub(crate) enum Claim {
-    /// The first: copy it, then call [`complete`] or [`failed`].
+    /// It is the first: copy it, then complete or fail its links.
     First(LinkTask),
-    /// The copy is under way; the task waits.
+    /// The copy is under way, and the task waits for it.
     Waits,
-    /// Link it to what is there.
+    /// Link it to the finished copy.
     Link(LinkTask, LinkTarget),
 }
 
-/// The finished copy to link to.
+/// A finished copy to link to.
 pub(crate) struct LinkTarget(pub(crate) Arc<LinkPlace>);
 
 impl LinkTable {
@@ -98,7 +98,7 @@ impl LinkTable {
         waiters
     }
 
-    /// The first name failed: the next waiter takes its place.
+    /// Returns the waiter that takes the place of the first name, whose copy failed.
     pub(crate) fn next_first(&self, id: FileId) -> Option<LinkTask> {
         let mut entries = self.entries.lock();
         let Some(Entry {
@@ -111,7 +111,7 @@ impl LinkTable {
         if let Some(next) = waiters.pop() {
             return Some(next);
         }
-        // The next name that comes by is the first again.
+        // The next name that the walk finds is the first again.
         entries.remove(&id);
         None
     }

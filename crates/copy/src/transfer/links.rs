@@ -1,7 +1,7 @@
-//! Hard links: the first name of a file copies it, the others are linked to that copy.
+//! Makes hard links: the first name of a file is copied, the others are linked to that copy.
 //!
-//! An entry lives from the first name seen to the last (the source tells how many there are), so
-//! memory grows only with the files whose other names have not come by yet.
+//! The waiting names are in the link table. A name that cannot be linked is copied as a file of its
+//! own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::transfer::link_table::{LinkPlace, LinkTarget, LinkTask};
 use crate::transfer::special::copy_special_alone;
 use crate::verify::skipped::hash_skipped;
 
-/// The copy of a file with several names stands under `name` in `folder`: links the others to it.
+/// Links the waiting names of a file to its copy, which stands under `name` in `folder`.
 pub(crate) async fn complete_links(context: &Arc<Context>, id: FileId, folder: &Folder, name: &Name) {
     let place = Arc::new(LinkPlace {
         folder_path: folder.path(),
@@ -36,10 +36,10 @@ pub(crate) async fn complete_links(context: &Arc<Context>, id: FileId, folder: &
     }
 }
 
-/// The copy of a file with several names failed: another name tries.
+/// Copies the next waiting name of a file whose copy failed.
 pub(crate) async fn fail_links(context: &Arc<Context>, id: FileId) {
-    // It stays one that others are linked to: it must have its name, and its data be durable,
-    // before they are.
+    // Others are still linked to it. So it must have its name, and its data must be durable, before
+    // they are.
     while let Some(next) = context.link_table.next_first(id) {
         let (folder, name) = (Arc::clone(&next.folder), next.name.clone());
         let copied = if next.metadata.kind == Kind::File {
@@ -108,13 +108,13 @@ pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: Li
     }
 }
 
-/// What became of a link.
+/// The result of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Linked {
     Now,
-    /// It was there already.
+    /// The link existed already.
     Before,
-    /// Another file is there, and stays.
+    /// Another file stands there, and stays.
     Kept,
 }
 
@@ -125,7 +125,7 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
     let mut first = place.folder_path.join(&place.name);
     let copied = match tree.metadata(&first).await {
         Ok(metadata) => metadata,
-        // Its folder has got its final name meanwhile.
+        // Its folder has its final name by now.
         Err(error) if error.kind == ErrorKind::NotFound => {
             first = place.folder_shown.join(&place.name);
             tree.metadata(&first).await?
@@ -174,20 +174,20 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
         rename(context, &temporary, &path, true, replaced).await
     };
     if let Err(error) = named.await {
-        // Best effort: the failure itself is reported.
+        // Best effort. The caller reports the failure.
         let _ = tree.remove_file(&temporary).await;
         return Err(error);
     }
-    // Where another run made the same link meanwhile, rename(2) does nothing and leaves both names.
+    // If another run made the same link meanwhile, rename(2) does nothing and leaves both names.
     match tree.remove_file(&temporary).await {
         Err(error) if error.kind != ErrorKind::NotFound => Err(error),
         _ => Ok(Linked::Now),
     }
 }
 
-/// Whether a file takes part in this at all.
+/// Returns the identity of a file with several names, if hard links are kept.
 pub(crate) fn shared_file(context: &Context, metadata: &Metadata) -> Option<FileId> {
-    // A dry run makes no first copy that the others could wait for.
+    // A dry run makes no first copy for which the others could wait.
     let off = !context.config.options.hard_links || context.config.options.dry_run;
     if metadata.kind == Kind::Directory || metadata.links < 2 || off {
         return None;

@@ -8,7 +8,7 @@ use crate::transfer::file::copy_file_alone;
 use crate::transfer::links::{complete_links, fail_links};
 use crate::transfer::special::copy_special_alone;
 
-/// Copies a file and whatever waits to be linked to it.
+/// Copies a file, then links its other names.
 pub(crate) async fn copy_file(context: &Arc<Context>, task: FileTask) {
     let (link, folder, name) = (task.link, Arc::clone(&task.folder), task.name.clone());
     let done = copy_file_alone(context, task).await;
@@ -21,8 +21,7 @@ pub(crate) async fn copy_file(context: &Arc<Context>, task: FileTask) {
     }
 }
 
-/// Copies a symbolic link, FIFO or device, and whatever waits to be linked to it; an equal one is
-/// left alone.
+/// Copies a symbolic link, FIFO or device, then links its other names. An equal one stays.
 pub(crate) async fn copy_special(context: &Arc<Context>, task: FileTask) {
     let done = copy_special_alone(context, &task).await;
     match task.link {

@@ -8,25 +8,25 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::job::root::JobRoot;
 
-/// Payload and number of blocks of each class beside the job's own pool (of 1 MiB). 256 files of 64
-/// KiB are 16 MiB in flight, 5 of 4 MiB are 20: each is twice what a line of 622 Mbit/s and 75 ms
-/// holds (5.8 MB). Slots that are never used cost nothing.
+/// Payload and number of blocks of each class, in addition to the pool of the job (1 MiB). 256
+/// files of 64 KiB are 16 MiB in flight, 5 of 4 MiB are 20: each is more than twice what a line of
+/// 622 Mbit/s and 75 ms holds (5.8 MB). Slots that are never used cost nothing.
 const SMALL: (usize, usize) = (68 << 10, 256);
 const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 5);
-/// Bytes of all blocks taken this way at once: five of 4 MiB and some small ones. With the 26 MiB
-/// of streams of bigger files, the heap and the program's own pages the process stays below 64 MiB;
-/// 24 made it 65.
+/// Bytes of all blocks in use at once: five of 4 MiB and some small ones. With the 26 MiB of
+/// streams of larger files, the heap and the code, the process stays below 64 MiB; 24 MiB made it
+/// 65.
 const ROOM: usize = 21 << 20;
-/// Memory of all blocks, taken or free, beyond which free ones of other classes give theirs back,
-/// on a long line. A guess: a third more than [`ROOM`]. While streams of bigger files hold as much
-/// by themselves, nothing free keeps its memory: a file of 4 MiB takes up to 10 ms of page faults
-/// then, and 50 ms of such a line.
+/// On a long line: memory of all blocks, used or free, above which free ones of other classes
+/// return theirs. A guess: a third more than [`ROOM`]. While streams of larger files hold as much
+/// by themselves, no free block keeps its memory. A file of 4 MiB then takes up to 10 ms of page
+/// faults, and 50 ms of such a line.
 const RESIDENT_MAX: usize = 28 << 20;
-/// One permit of it.
+/// Bytes of one permit of [`ROOM`].
 const UNIT: usize = 4096;
-/// Files under way at most, whatever a tree asks for.
+/// Largest number of files under way, whatever a tree wants. A guess.
 const IN_FLIGHT_MAX: usize = 512;
-/// What bounds the small files under way.
+/// Bounds the small files under way.
 pub(crate) struct SmallFilePipeline {
     is_far: bool,
     permits: Arc<Semaphore>,
@@ -37,7 +37,7 @@ pub(crate) struct SmallFilePipeline {
 }
 
 impl SmallFilePipeline {
-    /// `None` where neither side is behind a network.
+    /// Makes the pipeline between these trees. `None` if neither side is behind a network.
     pub(crate) fn between(target: &dyn Tree, roots: &[Arc<JobRoot>]) -> Option<Self> {
         let sources = roots
             .iter()
@@ -60,13 +60,13 @@ impl SmallFilePipeline {
         })
     }
 
-    /// The largest file that crosses this way.
+    /// Returns the size of the largest file that goes this way.
     pub(crate) fn size_max(&self) -> u64 {
-        // Below, so that a file that grew by a byte is seen to have.
+        // One byte less than the block, so that a file that grew by a byte is noticed.
         self.middle.block_size() as u64 - 1
     }
 
-    /// One for each file under way.
+    /// Returns the permits: one for each file under way.
     pub(crate) fn permits(&self) -> &Arc<Semaphore> {
         &self.permits
     }
@@ -77,7 +77,7 @@ impl SmallFilePipeline {
         drop(self.permits.acquire_many(all).await);
     }
 
-    /// A block that holds `size` bytes, and the room it takes.
+    /// Returns a block for `size` bytes, and the room that it takes.
     pub(crate) async fn block(&self, job_pool: &Pool, size: u64) -> (SemaphorePermit<'_>, BlockMut) {
         let classes = [&self.small, job_pool, &self.middle];
         let fits = |pool: &&Pool| size < pool.block_size() as u64;
@@ -91,11 +91,11 @@ impl SmallFilePipeline {
         (room, block)
     }
 
-    /// Free blocks keep their memory for the next file, but all of them together little more than
-    /// can be taken at once.
+    /// Bounds the memory of free blocks: they keep it for the next file, but all of them together
+    /// little more than can be used at once.
     fn bound_memory(&self, job_pool: &Pool, taken: &Pool) {
         if !self.is_far {
-            // Pages would cost more than the line.
+            // Page faults would cost more than the line.
             return;
         }
         let all = [&self.small, job_pool, &self.middle];

@@ -18,7 +18,7 @@ use crate::transfer::pipeline::SmallFilePipeline;
 /// Counts a small file that is complete, and names it or lets its name wait.
 pub(crate) async fn finish_small(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
     let live = &context.report.live;
-    // Before it is counted: a checkpoint that counts it must also sync it.
+    // Before it is counted: a checkpoint that counts it must also flush it.
     context.durability.wrote_small(done.size);
     live.bytes_read.fetch_add(done.read, Ordering::Relaxed);
     live.bytes_sent.fetch_add(done.sent, Ordering::Relaxed);
@@ -53,7 +53,7 @@ pub(crate) async fn finish_small(context: &Arc<Context>, task: FileTask, done: &
     }
 }
 
-/// The same task, with what the batch left under its name known to be there.
+/// Returns the task with what the batch left under its name.
 pub(crate) fn with_leftover(mut task: FileTask) -> FileTask {
     if task.folder.visibility() == Visibility::Hidden && task.existing.is_none() {
         task.existing = Some(as_torn(&task.metadata));
@@ -61,9 +61,9 @@ pub(crate) fn with_leftover(mut task: FileTask) -> FileTask {
     task
 }
 
-/// Removes what an earlier run left where these files go, in a folder that nobody has seen yet.
-/// Each is made anew, since what is there may be of another kind, or have other names. If the
-/// removal fails, making the file says so.
+/// Removes what an earlier run left where these files go, in a hidden folder. Each file is made
+/// anew, since what is there may be of another kind or have other names. If the removal fails,
+/// making the file reports it.
 pub(crate) async fn clear_targets(context: &Context, tasks: &[FileTask]) {
     let left = |task: &&FileTask| task.folder.visibility() == Visibility::Hidden && task.existing.is_some();
     for task in tasks.iter().filter(left) {
@@ -75,11 +75,11 @@ pub(crate) async fn clear_targets(context: &Context, tasks: &[FileTask]) {
     }
 }
 
-/// Up to this size a file crosses this machine though both ends lie on one server: a round trip to
-/// get it and one to put it cost less than the ten or so of a copy inside. A guess.
+/// Size up to which a file goes through this machine although both ends are on one server: one
+/// round trip to get it and one to put it cost less than the ten or so of a copy inside. A guess.
 const CROSSING_INSIDE_MAX: u64 = 64 << 10;
 
-/// Whether a file may go through the batch path, or across with many others in flight.
+/// Whether a file may go in a batch, or through the pipeline of small files.
 pub(crate) fn takes_short_path(context: &Context, task: &FileTask) -> bool {
     let extras = Extras {
         linked: task.link.is_some(),

@@ -1,16 +1,18 @@
-//! Small files from one side to another: each whole, in one call on each side, hundreds in flight
-//! across folders.
+//! Copies small files from one side to the other: each whole, in one call on each side, hundreds in
+//! flight across folders.
 //!
 //! ```text
-//!   permit -> block of the class that fits -> source.get_small -> target.put_small -> counted as a batch's file is
+//!   permit -> block of the class that fits -> source.get_small -> target.put_small
+//!          -> counted as a file of a batch is
 //! ```
 //!
-//! Where a call costs a round trip, what counts is how many are under way. Memory is bounded by
-//! three pools of blocks (a page more than 64 KiB, 1 MiB, a page more than 4 MiB): a file takes one
-//! block of the smallest class that holds it, and waits if none is free, or if the blocks taken
-//! make [`ROOM`] already. Blocks that one class needs no more give their memory back when another
-//! needs it. Whatever is not plain (grown beyond its block, changed while it was read, a passing
-//! error, holes worth keeping) takes the long way, through [`file`].
+//! If a call costs a round trip, the number of files under way decides the speed. Memory is bounded
+//! by three pools of blocks (a page more than 64 KiB, 1 MiB, a page more than 4 MiB). A file takes
+//! one block of the smallest class that holds it. It waits if none is free, or if the blocks in use
+//! have the size of [`ROOM`](crate::transfer::pipeline). Blocks that one class does not need return
+//! their memory when another needs it. A file that is not plain (it outgrew its block, changed
+//! while it was read, met an error that may pass, or has holes worth keeping) takes the long way,
+//! through `copy_file`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,11 +33,11 @@ use crate::transfer::links::fail_links;
 use crate::transfer::node::copy_file;
 use crate::transfer::small::{clear_targets, finish_small, with_leftover};
 
-/// A file with holes takes the long way from this size on: a smaller hole is not worth the round
-/// trips.
+/// Size from which a file with holes takes the long way. A smaller hole is not worth the round
+/// trips. A guess.
 const SPARSE_MIN: u64 = 64 << 10;
 
-/// Copies one small file. The permit is held by the caller.
+/// Copies one small file. The caller holds the permit.
 #[tracing::instrument(name = "small_file", level = "debug", skip_all, fields(path = %task.shown()))]
 pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
     if context.stopped() {
@@ -87,7 +89,7 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
     }
 }
 
-/// Whether holes of this file are to be kept, which only the long way does.
+/// Whether the holes of this file must be kept, which only the long way does.
 fn is_worth_holes(context: &Context, task: &FileTask) -> bool {
     task.metadata.size >= SPARSE_MIN
         && task.metadata.is_sparse()
@@ -124,7 +126,7 @@ async fn put(
     let naming = context.config.durability.naming(destination.spot, false);
     let put = PutSmall {
         path: destination.path,
-        // What is there already is removed by the longer way, which looks at it.
+        // The longer way looks at what is there already, and removes it.
         create: Create::New,
         content,
         change: context.change_of_file(&got.metadata, got.xattrs.clone()),
@@ -138,7 +140,7 @@ async fn put(
     result
 }
 
-/// A passing error, or one that the slower way may avoid, gets its tries there.
+/// Handles an error. One that may pass, or that the slower way may avoid, gets its tries there.
 async fn failed(context: &Arc<Context>, task: FileTask, error: Error, end: End) {
     if context.stopped() {
         return;

@@ -1,4 +1,4 @@
-//! A file's source end.
+//! The source of one file.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use ropeway_vfs::{CacheMode, EndError, File, Metadata, OpenOptions, Xattr};
 use crate::job::context::Context;
 use crate::place::task::FileTask;
 
-/// Opens it for reading.
+/// Opens the source for reading.
 #[tracing::instrument(name = "open", level = "debug", skip_all)]
 pub(crate) async fn open_source(task: &FileTask, cache: CacheMode) -> Result<Arc<dyn File>, EndError> {
     let source = &task.folder.root().root.source;
@@ -17,8 +17,8 @@ pub(crate) async fn open_source(task: &FileTask, cache: CacheMode) -> Result<Arc
         .map_err(EndError::on_source)
 }
 
-/// What an open told of a file, and what only the listing before it told, if the file is still the
-/// same.
+/// Returns the metadata of an opened file, with what only the listing before it showed, if the file
+/// is still the same.
 pub(crate) fn with_listed(mut opened: Metadata, listed: &Metadata) -> Metadata {
     let same =
         (opened.modified, opened.changed, opened.size) == (listed.modified, listed.changed, listed.size);
@@ -28,7 +28,7 @@ pub(crate) fn with_listed(mut opened: Metadata, listed: &Metadata) -> Metadata {
     opened
 }
 
-/// The extended attributes to copy; `None`: as they are.
+/// Returns the extended attributes to copy. `None`: leave them as they are.
 pub(crate) async fn source_xattrs(
     context: &Context,
     task: &FileTask,

@@ -1,4 +1,4 @@
-//! LinkTable, FIFOs and devices, and nodes that need new attributes only.
+//! Copies symbolic links, FIFOs and devices, and updates nodes whose attributes alone differ.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
 use crate::verify::skipped::hash_skipped;
 
-/// Copies such a node; whether that succeeded.
+/// Copies such a node. Returns whether that succeeded.
 #[tracing::instrument(name = "node", level = "debug", skip_all, fields(path = %task.shown()))]
 pub(crate) async fn copy_special_alone(context: &Arc<Context>, task: &FileTask) -> bool {
     if context.stopped() {
@@ -88,13 +88,13 @@ async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError>
     if let Err(EndError { error, .. }) = &named
         && error.verdict() == Verdict::Skip
     {
-        // Best effort: the failure itself is reported.
+        // Best effort. The caller reports the failure.
         let _ = context.config.target.remove_file(&spot).await;
     }
     named.map(|()| true)
 }
 
-/// Attributes and final name of a node that was made.
+/// Sets the attributes and the final name of a node that was made.
 async fn give_name(
     context: &Arc<Context>,
     task: &FileTask,
@@ -148,7 +148,7 @@ async fn is_equal(
     }
 }
 
-/// Sets a node's attributes from its source. `compare`: only if they differ.
+/// Sets the attributes of a node from its source. `compare`: only if they differ.
 async fn set_attributes(
     context: &Context,
     task: &FileTask,
@@ -193,7 +193,7 @@ async fn set_attributes(
     Ok(())
 }
 
-/// An equal file that differs in attributes only.
+/// Updates the attributes of an equal file.
 pub(crate) async fn update_attributes(context: &Arc<Context>, task: FileTask) {
     let to = task.folder.path().join(&task.name);
     match set_attributes(context, &task, &to, false).await {

@@ -1,9 +1,9 @@
-//! The target end of one file: opened where an earlier run or try stopped, or made anew.
+//! Opens the target of one file: where an earlier run or try stopped, or a new file.
 //!
-//! A file is gone on with only if it is the very one that this job made: the journal keeps its
-//! identity, and the open file is looked at, not its name. Everything else that stands under a
-//! temporary name is removed and made anew, exclusively and private, so that nobody else has it
-//! open and no other name leads to it.
+//! A file is continued only if it is the very one that this job made: the journal stores its
+//! identity, which is compared with that of the open file, not of its name. Anything else under a
+//! temporary name is removed. The new file is made exclusively and private, so that nobody else has
+//! it open and no other name leads to it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::place::destination::Destination;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
 
-/// Opens the target of a file, and says where to go on in it.
+/// Opens the target of a file, and returns where to continue in it.
 pub(crate) async fn begin_file(
     context: &Context,
     task: &FileTask,
@@ -42,8 +42,7 @@ pub(crate) async fn begin_file(
         context.config.target.open(&destination.path, options)
     };
     let made = match make().await {
-        // Of an earlier try or run, whatever it is: the name or the folder is a temporary one of
-        // this job.
+        // An earlier try or run left it: the name or the folder is a temporary one of this job.
         Err(error) if error.kind == ErrorKind::AlreadyExists => {
             clear(context, &destination.path)
                 .await
@@ -52,12 +51,12 @@ pub(crate) async fn begin_file(
         }
         made => made,
     };
-    // A flush of the file alone would not make its name durable.
+    // Flushing the file alone would not make its name durable.
     context.durability.touch();
     Ok((made.map_err(EndError::on_target)?, Start::Anew))
 }
 
-/// The identity of a file of the target that was just opened.
+/// Returns the identity of a file of the target that was just opened.
 pub(crate) async fn made_of(context: &Context, file: &Arc<dyn File>) -> Result<MadeNode, EndError> {
     let metadata = match file.at_open() {
         Some(metadata) => metadata,
@@ -69,7 +68,7 @@ pub(crate) async fn made_of(context: &Context, file: &Arc<dyn File>) -> Result<M
     ))
 }
 
-/// What an earlier try or run left of this file, if it may be used.
+/// Returns what an earlier try or run left of this file, if it may be used.
 async fn left(
     context: &Context,
     task: &FileTask,
@@ -92,14 +91,14 @@ async fn left(
     }
     let journal = context.journal.as_ref()?;
     let record = journal.memory().file(token)?;
-    // The file system may have lost the map that leads to the durable blocks, and writes it again
-    // only with a new file.
+    // The file system may have lost the map that leads to the durable blocks. It writes the map
+    // again only with a new file.
     if record.lost && !context.config.target.capabilities().journals_metadata {
         return None;
     }
     let (file, found) = open_made(context, destination, record.target?, source, cache).await?;
-    // The run that was killed may have heard of a loss, which the kernel tells once, and not have
-    // recorded it any more.
+    // The run that was killed may have heard of a loss, which the kernel reports once, and not have
+    // recorded it.
     let is_cached = record.same_boot && !context.config.durability.wants_durable();
     let changed = context.config.change_time(&found);
     let granularity_ns = task.folder.root().rules.granularity.granularity_ns;
@@ -136,8 +135,8 @@ async fn left(
     Some((file, start))
 }
 
-/// Flushes what an earlier run wrote to a file; whether the kernel lost some of it. The kernel
-/// tells the first who asks after the open: later, it would look like a loss of what this run
+/// Flushes what an earlier run wrote to a file. Returns whether the kernel lost some of it. The
+/// kernel tells the first who asks after the open. Later it would look like a loss of what this run
 /// writes.
 async fn hears_of_losses(context: &Context, file: &Arc<dyn File>) -> bool {
     let is_resumed = context
@@ -157,7 +156,7 @@ async fn open_made(
 ) -> Option<(Arc<dyn File>, Metadata)> {
     let open = |options| context.config.target.open(&destination.path, options);
     let opened = match open(OpenOptions::write(Create::No, cache)).await {
-        // It is complete, and has its own mode already.
+        // It is complete and has its final mode.
         Err(error) if error.kind == ErrorKind::PermissionDenied => open(OpenOptions::read(cache)).await,
         opened => opened,
     };
@@ -180,16 +179,16 @@ async fn open_in_place(
     if (heard || context.journal.as_ref().is_some_and(has_lost))
         && !context.config.target.capabilities().journals_metadata
     {
-        // The map of its blocks is written anew too.
+        // This makes the file system write the map of its blocks anew.
         file.set_len(0).await?;
     }
-    // The old content is overwritten from the start; what is beyond the new end goes first.
+    // The old content is overwritten from the start. What is beyond the new end goes first.
     let size = source.size;
     let existing = task.existing.as_ref();
     if existing.is_some_and(|existing| existing.size > size) {
         file.set_len(size).await?;
     }
-    // Holes of the source as it is now must read as zeroes over old data.
+    // Holes of the source must read as zeroes over old data.
     if source.is_sparse() {
         file.set_len(0).await?;
     }

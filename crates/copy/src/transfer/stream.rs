@@ -1,13 +1,13 @@
-//! The data of one file through blocks: drives a [`Transfer`] over two open files.
+//! Moves the data of one file through blocks: drives a [`Transfer`] over two open files.
 //!
 //! ```text
 //!   poll -> Read  -> pool block -> source.read_at  -> read_done
 //!        -> Write -> that block -> target.write_at -> write_done -> journal, counters, write-back
 //! ```
 //!
-//! Several blocks are in flight; the pool is the back-pressure. Write-back is started window by
-//! window as the contiguous part grows, and nothing more is issued while this file has more dirty
-//! bytes than its bound.
+//! Several blocks are in flight, and the pool is the back-pressure. Write-back starts window by
+//! window as the contiguous part grows. Nothing more is issued while this file has more dirty bytes
+//! than its bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,38 +27,38 @@ use crate::journal::token::Token;
 use crate::transfer::digest::Digest;
 use crate::transfer::windows::Windows;
 
-/// The tuner is told after this many bytes.
+/// Bytes after which the tuner learns the rate.
 const TUNE_EVERY: u64 = 32 << 20;
-/// Chunk of a range copied inside the kernel.
+/// Bytes of one copy inside the kernel.
 const RANGE_CHUNK: u64 = 16 << 20;
 
-/// One file's data to move.
+/// The data of one file to move.
 pub(crate) struct Stream<'a> {
     pub(crate) context: &'a Context,
-    /// Where the bytes on the target are counted.
+    /// Counts the bytes on the target.
     pub(crate) landing: &'a Landing<'a>,
     pub(crate) source: Arc<dyn File>,
     pub(crate) target: Arc<dyn File>,
     pub(crate) attempt: FileTry,
     pub(crate) token: Token,
     pub(crate) size: u64,
-    /// Bytes below are there already.
+    /// The bytes below are there already.
     pub(crate) start: u64,
     pub(crate) hash: bool,
-    /// Start write-back early and bound what is dirty.
+    /// Whether to start write-back early and bound what is dirty.
     pub(crate) write_back: bool,
 }
 
-/// What a stream did.
+/// The result of a stream.
 pub(crate) struct Streamed {
-    /// The source's size as read: smaller than expected when it shrank.
+    /// Size of the source as read: smaller than expected if it shrank.
     pub(crate) size: u64,
-    /// Where the last byte written ends; 0 where that is not known.
+    /// End of the last byte written; 0 if that is not known.
     pub(crate) end: u64,
     pub(crate) hash: Option<[u8; 32]>,
 }
 
-/// One finished operation: a failure carries whether it struck on the source's side.
+/// The result of one operation.
 enum Io {
     Read {
         offset: u64,
@@ -85,7 +85,7 @@ struct State<'a> {
     transfer: Transfer,
     in_flight: FuturesUnordered<IoFuture<'a>>,
     ready: BTreeMap<u64, Block>,
-    /// Offsets of reads under way.
+    /// Offsets of the reads in flight.
     reading: BTreeSet<u64>,
     digest: Option<Digest>,
     windows: Windows,
@@ -97,10 +97,10 @@ struct State<'a> {
 }
 
 impl Stream<'_> {
-    /// Moves everything.
+    /// Moves all data.
     ///
     /// # Errors
-    /// The first failure, and whether on the source's side. What is in flight then is waited for.
+    /// The first failure. Operations in flight are awaited then.
     pub(crate) async fn run(&self) -> Result<Streamed, EndError> {
         let limits = self.limits();
         let mut digest = self.hash.then(Digest::default);
@@ -121,8 +121,8 @@ impl Stream<'_> {
             tune_since: Instant::now(),
         };
         let result = self.drive(&mut state).await;
-        // Orphaned operations would write on while the file is retried or removed; those that hang
-        // are left alone.
+        // Orphaned operations would still write while the file is retried or removed. Those that
+        // hang are not awaited.
         let hangs = matches!(&result, Err(EndError { error, .. }) if error.kind == ErrorKind::TimedOut);
         while !hangs
             && !self.context.stopped()
@@ -169,8 +169,7 @@ impl Stream<'_> {
             if room && !state.windows.is_over(self.dirty_bound()) && self.issue(state).await? {
                 return Ok(());
             }
-            // Without room nothing may be in flight; then it is the device that takes its time, not
-            // this file.
+            // Without room nothing may be in flight. Then the device is slow, not this file.
             let moving = room || !state.in_flight.is_empty();
             let io = tokio::select! {
                 biased;
@@ -186,7 +185,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Completes after `--timeout`; never without.
+    /// Completes after `--timeout`. Without it, never.
     async fn too_long(&self) {
         match self.context.config.options.timeout {
             Some(timeout) => tokio::time::sleep(timeout).await,
@@ -194,7 +193,7 @@ impl Stream<'_> {
         }
     }
 
-    /// The error of a file of which nothing in flight moved for `--timeout`.
+    /// Returns the error of a file with operations in flight that made no progress for `--timeout`.
     fn timed_out(&self, state: &State<'_>) -> EndError {
         match state.reading.is_empty() {
             false => EndError::on_source(Error::new(Op::Read, self.source.path(), ErrorKind::TimedOut)),
@@ -202,14 +201,14 @@ impl Stream<'_> {
         }
     }
 
-    /// Whether what is dirty on the whole target allows this file to go on; one that is whole may
-    /// end.
+    /// Whether the dirty bytes of the whole target allow this file to continue. A complete file may
+    /// always end.
     fn has_room(&self, state: &State<'_>) -> bool {
         let is_whole = || state.transfer.contiguous() >= state.transfer.size();
         !self.is_counted() || self.context.durability.has_room() || is_whole()
     }
 
-    /// Whether what this file leaves dirty is for checkpoints to sync.
+    /// Whether checkpoints must flush what this file leaves dirty.
     fn is_counted(&self) -> bool {
         self.write_back
             && self.context.config.durability.wants_durable()
@@ -225,8 +224,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Starts what the transfer asks for, one thing at least, for as long as there is room; whether
-    /// it is done.
+    /// Starts what the transfer asks for, while there is room but at least one operation. Returns
+    /// whether the transfer is done.
     async fn issue<'s>(&'s self, state: &mut State<'s>) -> Result<bool, EndError> {
         loop {
             match state.transfer.poll() {
@@ -280,7 +279,7 @@ impl Stream<'_> {
         })
     }
 
-    /// Lets a long sync come to its end.
+    /// Waits while a long flush runs.
     async fn make_way(&self) {
         if self.size >= self.context.config.environment.sizes.long_min {
             self.context
@@ -327,7 +326,7 @@ impl Stream<'_> {
                     state.ready.insert(offset, block);
                 }
                 if state.transfer.has_shrunk() {
-                    // The transfer drops what lies beyond the new end; so must we.
+                    // The transfer drops what lies beyond the new end, so this must as well.
                     let size = state.transfer.size();
                     state.ready.retain(|offset, _| *offset < size);
                 }
@@ -341,7 +340,7 @@ impl Stream<'_> {
             }
             Io::Started => {}
             Io::Settled { upto, bytes, span } => {
-                // Else nobody waited for it, and its time tells nothing of the device.
+                // Otherwise nobody waited for it, and its time says nothing about the device.
                 if state.windows.is_over(self.dirty_bound()) {
                     add_wait(&live.waits.target, span);
                     self.context.durability.observe(bytes, span);
@@ -352,7 +351,7 @@ impl Stream<'_> {
         self.tend_windows(state);
     }
 
-    /// The oldest window is on the device, and with it all below `upto`.
+    /// Notes that the oldest window is on the device, and with it all below `upto`.
     fn settled(&self, state: &mut State<'_>, upto: u64, bytes: u64) {
         let sent = state.windows.settled(bytes);
         if self.is_counted() {
@@ -365,7 +364,7 @@ impl Stream<'_> {
         }
     }
 
-    /// After each write: counters, journal, tuner.
+    /// Updates counters, journal and tuner after a write.
     fn progressed(&self, state: &mut State<'_>, length: u64) {
         if self.is_counted() {
             self.context.durability.wrote(self.attempt, length);
@@ -404,7 +403,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Starts and awaits write-back as the windows ask.
+    /// Starts and awaits write-back as the windows demand.
     fn tend_windows<'s>(&'s self, state: &mut State<'s>) {
         if !self.write_back {
             return;
@@ -414,8 +413,8 @@ impl Stream<'_> {
                 .in_flight
                 .push(Box::pin(self.start_writeback(offset, length)));
         }
-        // A server would have to flush for it; a device is asked all along, for the estimate of
-        // what is left.
+        // A server would have to flush for it. A device is asked continuously, for the estimate of
+        // the remaining time.
         let dirty_min = match self.context.config.target.capabilities().page_cache {
             true => 0,
             false => self.dirty_bound(),
@@ -425,7 +424,8 @@ impl Stream<'_> {
         }
     }
 
-    /// A resumed file's first part is hashed from the source, so that the hash covers the whole.
+    /// Hashes the existing part of a resumed file from the source, so that the hash covers the
+    /// whole file.
     async fn rehash(&self, digest: &mut Digest) -> Result<(), EndError> {
         let mut offset = 0;
         while offset < self.start && !self.context.stopped() {
@@ -446,7 +446,7 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Copies everything inside the kernel; `None` where that is impossible.
+    /// Copies everything inside the kernel or the server. `None` if that is impossible.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -494,7 +494,7 @@ impl Stream<'_> {
 
     fn account_range(&self, at: u64, copied: u64) {
         let live = &self.context.report.live;
-        // A server that copies by itself is sent nothing.
+        // Nothing is sent to a server that copies by itself.
         if !self.context.resources.needs_many_calls() {
             live.bytes_read.fetch_add(copied, Ordering::Relaxed);
             live.bytes_sent.fetch_add(copied, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Files that the kernel makes up as they are read (/proc, /sys): their size is 0 or a page,
-//! whatever they hold.
+//! Copies files that the kernel generates as they are read (/proc, /sys). Their size is 0 or a
+//! page, whatever they contain.
 
 use ropeway_vfs::{EndError, File, Op};
 
@@ -7,10 +7,10 @@ use crate::job::context::{Context, cancelled};
 use crate::job::counters::Landing;
 use crate::transfer::stream::Streamed;
 
-/// Copies what can be read, one block after the other.
+/// Copies what can be read, block by block.
 ///
 /// # Errors
-/// The first failure, and whether on the source's side.
+/// The first failure, with the end that failed.
 pub(crate) async fn copy_unsized(
     context: &Context,
     source: &dyn File,

@@ -1,9 +1,9 @@
-//! Windows of a file's write-back: started early, awaited in order, so that dirty data stays
-//! bounded and the last sync is short.
+//! The windows of a file's write-back: started early and awaited in order, so that dirty data stays
+//! bounded and the last flush is short.
 
 use std::collections::VecDeque;
 
-/// Write-back windows of one file: data written, started, settled.
+/// The write-back windows of one file: written, started, on the device.
 pub(crate) struct Windows {
     /// Bytes of a window ([`Sizes::window`](crate::Sizes::window)).
     window: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// The windows of a file that is written from `begin` on.
+    /// Makes the windows of a file that is written from `begin` on.
     pub(crate) fn new(begin: u64, window: u64) -> Self {
         Self {
             window,
@@ -37,7 +37,7 @@ impl Windows {
         }
     }
 
-    /// So much was written; all below `contiguous` is.
+    /// Notes that `length` bytes were written and that all below `contiguous` is.
     pub(crate) fn wrote(&mut self, length: u64, contiguous: u64) {
         self.bytes += length;
         self.dirty += length;
@@ -51,7 +51,7 @@ impl Windows {
         }
     }
 
-    /// A window (offset, length) whose write-back is to be started.
+    /// Returns a window (offset, length) whose write-back must be started.
     pub(crate) fn next_to_start(&mut self) -> Option<(u64, u64)> {
         self.to_start.pop_front()
     }
@@ -61,8 +61,8 @@ impl Windows {
         self.dirty >= bound && (self.settling || !self.started.is_empty())
     }
 
-    /// The oldest window to wait for (offset, length, bytes written in it), when at least so much
-    /// is dirty; one at a time.
+    /// Returns the oldest window to await (offset, length, bytes written in it) if at least
+    /// `dirty_min` bytes are dirty. One at a time.
     pub(crate) fn next_to_settle(&mut self, dirty_min: u64) -> Option<(u64, u64, u64)> {
         if self.settling || self.dirty < dirty_min {
             return None;
@@ -72,8 +72,7 @@ impl Windows {
         Some(window)
     }
 
-    /// The window waited for, with so many bytes, is on the device; how many of the file's bytes
-    /// are by now.
+    /// Notes that the awaited window is on the device. Returns how many bytes of the file are.
     pub(crate) fn settled(&mut self, bytes: u64) -> u64 {
         self.settling = false;
         self.dirty = self.dirty.saturating_sub(bytes);

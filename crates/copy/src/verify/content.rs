@@ -3,7 +3,7 @@
 use ropeway_block::Pool;
 use ropeway_vfs::{CacheMode, EndError, Error, File, OpenOptions, RelPath, Tree};
 
-/// BLAKE3 of a whole file.
+/// Returns the BLAKE3 of a whole file.
 pub(crate) async fn hash_file(pool: &Pool, file: &dyn File) -> Result<[u8; 32], Error> {
     let mut hasher = blake3::Hasher::new();
     let mut offset = 0;
@@ -20,7 +20,7 @@ pub(crate) async fn hash_file(pool: &Pool, file: &dyn File) -> Result<[u8; 32], 
     }
 }
 
-/// Whether two files have the same content. An error says on which side.
+/// Whether two files have the same content.
 pub(crate) async fn equal_content(
     pool: &Pool,
     source: (&dyn Tree, &RelPath),
@@ -38,8 +38,7 @@ pub(crate) async fn equal_content(
         .map_err(EndError::on_target)?;
     let mut offset = 0;
     loop {
-        // Two blocks are taken one after the other: the pool is larger than twice the callers'
-        // number.
+        // Two blocks are taken one after the other. The pool has more than two for each caller.
         let one = pool.get().await;
         let two = pool.get().await;
         let length = one.capacity();

@@ -17,7 +17,7 @@ pub(crate) struct Hashes {
     path: PathBuf,
     writer: Mutex<BufWriter<File>>,
     count: AtomicU64,
-    /// What is copied again to repair it has its line already.
+    /// Set while files are repaired: they have their lines already.
     held_back: AtomicBool,
 }
 
@@ -48,12 +48,12 @@ impl Hashes {
         write_line(&mut *self.writer.lock(), path.as_bytes(), hash)
     }
 
-    /// Whether further hashes are left out.
+    /// Sets whether further hashes are left out.
     pub(crate) fn hold_back(&self, held_back: bool) {
         self.held_back.store(held_back, Ordering::Release);
     }
 
-    /// Ends the writing; the spool can be read.
+    /// Flushes the spool, so that it can be read. Returns its path.
     pub(crate) fn flush(&self) -> io::Result<&Path> {
         let mut writer = self.writer.lock();
         writer.flush()?;
@@ -62,7 +62,7 @@ impl Hashes {
     }
 
     pub(crate) fn remove(&self) {
-        // A leftover spool is overwritten by the next job of this key.
+        // The next job with this key overwrites a spool that stays.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,8 +1,7 @@
-//! Content: hashes taken in the one pass, read back from the device, manifests.
+//! Manifests: hashes of files in the format of `b3sum`.
 //!
-//! Hashes go to a spool file as they are taken, so memory does not grow with the tree. A manifest
-//! has the format of `b3sum`: 64 hexadecimal digits, two spaces, the path; a path with a newline or
-//! backslash is escaped and its line begins with a backslash.
+//! A line has 64 hexadecimal digits, two spaces and the path. A path with a newline or a backslash
+//! is escaped, and its line begins with a backslash.
 
 use std::fs::{self, File as StdFile};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -10,7 +9,7 @@ use std::path::Path;
 
 use ropeway_vfs::RelPath;
 
-/// Bytes of the longest manifest line that is read: far beyond any path.
+/// Largest length of a line: far beyond any path.
 const LINE_MAX: u64 = 64 << 10;
 
 /// Writes one line of a manifest.
@@ -34,18 +33,18 @@ pub(super) fn write_line(out: &mut impl Write, path: &[u8], hash: &[u8; 32]) -> 
     out.write_all(&line)
 }
 
-/// A manifest could not be read.
+/// Why a manifest could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// The file cannot be read.
     #[error("cannot read the manifest: {0}")]
     Io(#[from] io::Error),
-    /// A line is not of the format.
+    /// A line does not have the format.
     #[error(
         "line {line} of the manifest is not of the form \"HASH  PATH\" (64 hexadecimal digits, two spaces)"
     )]
     Line {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: u64,
     },
 }
@@ -53,9 +52,9 @@ pub enum ManifestError {
 /// One entry of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestEntry {
-    /// The path, relative to the folder that the manifest describes.
+    /// Its path, relative to the folder that the manifest describes.
     pub path: RelPath,
-    /// BLAKE3 of the content.
+    /// BLAKE3 of its content.
     pub hash: [u8; 32],
 }
 
@@ -76,7 +75,7 @@ impl ManifestReader<BufReader<StdFile>> {
 }
 
 impl<R: BufRead> ManifestReader<R> {
-    /// Reads from anything.
+    /// Reads from any source of lines.
     pub fn new(reader: R) -> Self {
         Self { reader, line: 0 }
     }
@@ -99,12 +98,13 @@ impl<R: BufRead> Iterator for ManifestReader<R> {
             }
             if line.last() == Some(&b'\n') {
                 line.pop();
-                // Of an editor that ends lines as Windows does: in a path it would be escaped.
+                // An editor may end lines as Windows does. In a path the character would be
+                // escaped.
                 if line.last() == Some(&b'\r') {
                     line.pop();
                 }
             } else if line.len() as u64 == LINE_MAX {
-                // Too long for a path: one fault, and on behind its end.
+                // Too long for a path: one error, then reading continues with the next line.
                 return Some(match self.reader.skip_until(b'\n') {
                     Ok(_) => Err(ManifestError::Line { line: self.line }),
                     Err(error) => Err(error.into()),
@@ -150,8 +150,8 @@ fn unescape(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Sorts nothing, copies the spool to where the user wants the manifest, whole or not at all. Paths
-/// become relative to the copied root where there is only one.
+/// Copies the spool to where the user wants the manifest, completely or not at all. Paths become
+/// relative to the copied root if there is only one.
 pub(crate) fn publish_manifest(spool: &Path, manifest: &Path, prefix: &RelPath) -> Result<(), ManifestError> {
     let mut temporary = manifest.as_os_str().to_owned();
     temporary.push(".part");

@@ -11,7 +11,7 @@ use crate::job::outcome::{Fatal, Status};
 use crate::verify::content::hash_file;
 use crate::verify::manifest::{ManifestEntry, ManifestError, ManifestReader};
 
-/// BLAKE3 of a file's content as the device has it: cached pages are dropped first.
+/// Returns the BLAKE3 of a file's content as the device has it. Drops cached pages first.
 async fn hash_from_device(pool: &Pool, tree: &dyn Tree, path: &RelPath) -> Result<[u8; 32], Error> {
     let file = tree.open(path, OpenOptions::read(CacheMode::Leave)).await?;
     let size = file.metadata().await?.size;
@@ -20,8 +20,8 @@ async fn hash_from_device(pool: &Pool, tree: &dyn Tree, path: &RelPath) -> Resul
     Ok(hash)
 }
 
-/// Reads every copied file back from the device and compares; gives what differs, up to
-/// [`REPAIRS_MAX`]. What differs beyond that is reported.
+/// Reads every copied file back from the device and compares it. Returns what differs, up to
+/// [`REPAIRS_MAX`] files, and reports the rest.
 pub(crate) async fn read_back(context: &Context, spool: &Path) -> Vec<ManifestEntry> {
     use futures_util::StreamExt;
     let mut differing = Vec::new();
@@ -64,9 +64,10 @@ pub(crate) async fn read_back(context: &Context, spool: &Path) -> Vec<ManifestEn
     differing
 }
 
-/// Files read back at once.
+/// Number of files read back at once. A guess.
 const READ_BACK_MAX: usize = 4;
-/// Files repaired in one run: some MiB of paths. Where more differ, it is not a file that rotted.
+/// Largest number of files repaired in one run: some MiB of paths. If more differ, the reason is
+/// not rot. A guess.
 const REPAIRS_MAX: usize = 10_000;
 
 fn unverifiable(context: &Context, error: &ManifestError) {
@@ -76,7 +77,7 @@ fn unverifiable(context: &Context, error: &ManifestError) {
     ));
 }
 
-/// Whether a file of the target has this content on the device; `None`: it could not be read, which
+/// Whether a file of the target has this content on the device. `None`: it could not be read, which
 /// is reported.
 pub(crate) async fn verify_one(context: &Context, entry: &ManifestEntry) -> Option<bool> {
     match hash_from_device(&context.resources.pool, &*context.config.target, &entry.path).await {

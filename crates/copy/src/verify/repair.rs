@@ -1,9 +1,9 @@
-//! `--verify` found files whose content on the device is not the source's: they are copied again
-//! and read back once more.
+//! Repairs files whose content on the device is not that of the source: copies them again and reads
+//! them back once more.
 //!
-//! A file that rotted, or that another program changed and gave its time back, looks equal by size
-//! and time, so no later run would ever copy it. What cannot be traced back to its source (a mapped
-//! name), or differs again, counts as a difference.
+//! A file that rotted, or that another program changed without changing its time, looks equal by
+//! size and time. So no later run would copy it. A file that cannot be traced back to its source (a
+//! mapped name), or that differs again, counts as a difference.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::verify::hashes::Hashes;
 use crate::verify::manifest::ManifestEntry;
 use crate::verify::read_back::{report_difference, verify_one};
 
-/// Copies what differs again, and reports what still does.
+/// Copies what differs again, and reports what still differs.
 pub(crate) async fn repair(
     context: &Arc<Context>,
     roots: &[Arc<JobRoot>],
@@ -68,7 +68,7 @@ pub(crate) async fn repair(
     }
 }
 
-/// The folders that hold these files, as they are now.
+/// Returns the folders that hold these files, with their present metadata.
 async fn folders_of(context: &Context, paths: impl Iterator<Item = &RelPath>) -> Vec<(RelPath, Metadata)> {
     let folders: BTreeSet<RelPath> = paths.filter_map(RelPath::parent).collect();
     let mut found = Vec::with_capacity(folders.len());
@@ -80,7 +80,7 @@ async fn folders_of(context: &Context, paths: impl Iterator<Item = &RelPath>) ->
     found
 }
 
-/// Gives folders the times back that they had before files in them were replaced.
+/// Restores the times that folders had before files in them were replaced.
 async fn restore_times(context: &Context, folders: Vec<(RelPath, Metadata)>) {
     for (folder, before) in folders {
         let change = MetadataChange::times_of(&before);
@@ -92,7 +92,7 @@ async fn restore_times(context: &Context, folders: Vec<(RelPath, Metadata)>) {
     }
 }
 
-/// The root of the one file at this path of the target.
+/// Returns a root for the single file at this path of the target.
 async fn part_of(context: &Context, roots: &[Arc<JobRoot>], path: &RelPath) -> Option<Arc<JobRoot>> {
     for root in roots {
         let Some(below) = path.strip_prefix(&root.root.target_path) else {
@@ -129,7 +129,7 @@ async fn part_of(context: &Context, roots: &[Arc<JobRoot>], path: &RelPath) -> O
     None
 }
 
-/// Counters of a file that a repair would count twice.
+/// Counters that a repair would count twice.
 struct Counted([u64; 7]);
 
 impl Counted {
@@ -150,7 +150,7 @@ impl Counted {
         Self(Self::counters(context).map(|counter| counter.load(Ordering::Acquire)))
     }
 
-    /// Nothing is copied any more when this is called.
+    /// Call this when nothing is copied any more.
     fn restore(self, context: &Context) {
         for (counter, value) in Self::counters(context).into_iter().zip(self.0) {
             counter.store(value, Ordering::Release);

@@ -19,8 +19,8 @@ pub(crate) fn record_hash(context: &Context, task: &FileTask, hash: &[u8; 32]) {
     }
 }
 
-/// With verification: hashes a file that was not copied in this run (skipped, linked, adopted) from
-/// its source, so that the whole job is verified.
+/// Hashes a file from its source that was not copied in this run (skipped, linked, adopted), so
+/// that the whole job is verified.
 pub(crate) async fn hash_skipped(context: &Context, task: &FileTask) {
     if context.hashes.is_none() || context.config.options.dry_run {
         return;
