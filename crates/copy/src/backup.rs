@@ -70,7 +70,7 @@ pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<()
 
 /// Whether the user's version is in its backup already, and what stands in its place is the copy of an earlier run.
 async fn is_kept_already(context: &Context, task: &FileTask, kept: &RelPath) -> Result<bool, Error> {
-    if !task.existing_is_own {
+    if !task.existing_is_own && !was_overwritten(context, task) {
         return Ok(false);
     }
     match context.target.metadata(kept).await {
@@ -256,6 +256,17 @@ fn was_begun(context: &Context, token: Token, existing: &Metadata, source: &Meta
         .and_then(|journal| journal.memory().file(token));
     // A finished one that the journal still knows may not be durable: a power cut can leave it half written, too.
     record.is_some_and(|record| record.target.is_some_and(|made| made.is(existing, source)))
+}
+
+/// Whether an earlier run overwrote the file that has this name now, perhaps as another name of it. A power cut may have
+/// left it the attributes of the version that is kept.
+fn was_overwritten(context: &Context, task: &FileTask) -> bool {
+    // Otherwise files get their names when they are whole: another version is somebody else's.
+    let is_overwriting = !Context::names_durable(&context.options, &*context.target);
+    let (Some(journal), Some(existing)) = (&context.journal, &task.existing) else {
+        return false;
+    };
+    is_overwriting && journal.memory().has_made(existing, &task.metadata)
 }
 
 /// Copies a file of the target with its attributes, and makes the copy durable.

@@ -81,6 +81,8 @@ pub(crate) struct RootContext {
     pub(crate) whole: (RelPath, RelPath),
     pub(crate) rules: Rules,
     pub(crate) names: NameMap,
+    /// It is copied again because the device returned something else.
+    pub(crate) is_repair: bool,
 }
 
 impl RootContext {

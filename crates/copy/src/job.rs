@@ -283,6 +283,7 @@ fn root_context(root: Root, index: u64, target: &dyn Tree, options: &Options) ->
         root,
         rules,
         names,
+        is_repair: false,
     }
 }
 

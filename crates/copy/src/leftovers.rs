@@ -137,6 +137,8 @@ pub(crate) async fn before(context: &Context, folder: &Folder) {
     if folder.placement() == Placement::Direct || context.options.dry_run {
         return;
     }
+    // The next run looks there for a claim, too.
+    folder.marks(context);
     let (place, target) = (folder.path(), &folder.root().root.target_path);
     let is_inside = context.temporaries.single.is_some() && place.strip_prefix(target).is_some();
     let top = match target.parent() {
@@ -234,17 +236,18 @@ async fn consider(
     let Found::Abandoned(claim, told) = others::look(target, dir, nonce).await else {
         return;
     };
-    let Ok(metadata) = target.metadata(&dir.join(&nonce.claim())).await else {
-        return;
-    };
+    // Only its age, which counts where nothing else tells.
+    let metadata = target.metadata(&dir.join(&nonce.claim())).await.ok();
     let has_journal = |job: &str| {
         let journals = temporaries.journals.as_ref();
         journals.is_some_and(|journals| journals.has_journal(job))
     };
-    if temporaries
-        .looker
-        .is_orphan(&told, &metadata, context.environment.clock.now(), has_journal)
-    {
+    if temporaries.looker.is_orphan(
+        &told,
+        metadata.as_ref(),
+        context.environment.clock.now(),
+        has_journal,
+    ) {
         let mut found = Swept::default();
         if told.is_partial(claim.kind(), &context.environment.boot_id) {
             let paths = roots.iter().map(|root| &root.root.target_path);
@@ -386,6 +389,7 @@ pub(crate) async fn end(context: &Context) {
     let retried = context.live.retries.load(Ordering::Relaxed) > 0;
     let mut had_probe = temporaries.has_probed.load(Ordering::Acquire);
     let was_refused = temporaries.own.was_refused().await;
+    let mut has_removed = false;
     if resumed(context) || retried || was_refused || context.failures.items() > 0 {
         match context.remove_probe().await {
             Ok(was_there) => had_probe |= was_there,
@@ -406,24 +410,34 @@ pub(crate) async fn end(context: &Context) {
             places.extend(found);
         }
         if swept.failed.is_empty() {
-            let all = sweep::claims(&*context.target, &places, temporaries.nonce, &mut swept).await;
+            let (all, removed) =
+                sweep::claims(&*context.target, &places, temporaries.nonce, &mut swept).await;
             if !all {
                 temporaries.must_stay();
             }
+            has_removed |= removed;
         }
+        has_removed |= swept.names > 0;
         temporaries.keep_if(&swept);
         account(context, swept).await;
     }
     if !temporaries.keep_journal() {
-        let held = temporaries.own.holds().await;
+        has_removed |= had_probe || temporaries.own.holds().await;
         let swept = temporaries.own.finish(temporaries.single.as_ref()).await;
         temporaries.keep_if(&swept);
         account(context, swept).await;
         let is_mutated = mutations::is(Mutation::NamesNotFlushed);
         let is_far = context.target.capabilities().far;
-        if (held || had_probe) && context.wants_durable() && !is_far && !is_mutated {
-            // Else a power cut would bring them back: the claim, which the next run sweeps, or the probe, which no run would.
-            let _ = context.target.sync().await;
+        // Else a power cut would bring them back, and without the journal no run knows of them.
+        if has_removed
+            && context.wants_durable()
+            && !is_far
+            && !is_mutated
+            && let Err(error) = context.target.sync().await
+        {
+            temporaries.must_stay();
+            let why = "a power cut may bring temporary names back, which the same command removes";
+            context.note(None, format!("{error}; {why}"));
         }
     }
     say(context);

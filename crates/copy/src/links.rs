@@ -7,10 +7,13 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use ropeway_vfs::{End, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath};
+use ropeway_vfs::{
+    CacheMode, End, EndError, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, OpenOptions, RelPath,
+};
 
 use crate::context::{Context, lock};
 use crate::delete;
+use crate::durable::note_loss;
 use crate::file::{self, FileTask};
 use crate::folder::{Folder, Placement};
 use crate::leftovers;
@@ -25,6 +28,8 @@ struct Place {
     folder_path: RelPath,
     folder_shown: RelPath,
     name: Name,
+    /// Nobody saw the folder when the copy was made: the copy may not be durable.
+    is_unseen: bool,
 }
 
 enum State {
@@ -142,6 +147,7 @@ pub(crate) async fn complete(context: &Arc<Context>, id: FileId, folder: &Folder
         folder_path: folder.path(),
         folder_shown: folder.inner().shown.clone(),
         name: name.clone(),
+        is_unseen: folder.placement() == Placement::Direct,
     });
     for waiter in context.links.ready(id, &place) {
         link(context, waiter, Target(Arc::clone(&place))).await;
@@ -176,6 +182,15 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
         0
     };
     let shown = task.folder.shown(&task.name);
+    match is_still_one(context, &task).await {
+        Ok(true) => {}
+        Ok(false) => return copy_by_itself(context, task).await,
+        Err(error) => {
+            file::give_up(context, &task, &error).await;
+            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            return context.fail(&shown, error, End::Source).await;
+        }
+    }
     match make(context, &task, &target.0).await {
         Ok(made) => {
             if made != Made::Kept {
@@ -203,19 +218,40 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
             ) =>
         {
             context.lose(&[Loss::HardLink]);
-            let mut task = task;
-            task.link = None;
-            if task.metadata.kind == Kind::File {
-                Box::pin(file::copy_alone(context, task)).await;
-            } else {
-                Box::pin(special::copy_alone(context, &task)).await;
-            }
+            copy_by_itself(context, task).await;
         }
         Err(error) => {
             file::give_up(context, &task, &error).await;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&shown, error, End::Target).await;
         }
+    }
+}
+
+/// Copies a name as a file of its own.
+async fn copy_by_itself(context: &Arc<Context>, mut task: LinkTask) {
+    task.link = None;
+    if task.metadata.kind == Kind::File {
+        Box::pin(file::copy_alone(context, task)).await;
+    } else {
+        Box::pin(special::copy_alone(context, &task)).await;
+    }
+}
+
+/// Whether a name is still one of the file that it was when it was listed. If another program replaced it meanwhile, the
+/// copy of the others may be no version of it.
+async fn is_still_one(context: &Context, task: &LinkTask) -> Result<bool, Error> {
+    let source = &task.folder.root().root.source;
+    if !source.capabilities().stable_ids {
+        return Ok(true);
+    }
+    let look = || async {
+        let found = source.metadata(&task.source_path).await;
+        found.map_err(EndError::on_source)
+    };
+    match context.with_retries(task.token(), look).await {
+        Ok(now) => Ok(now.id.is_none() || now.id == task.link),
+        Err(failed) => Err(failed.error),
     }
 }
 
@@ -227,6 +263,22 @@ enum Made {
     Before,
     /// Another file is there, and stays.
     Kept,
+}
+
+/// Flushes a copy that is about to get a name that users see.
+async fn make_durable(context: &Context, copy: &RelPath) -> Result<(), Error> {
+    if !context.wants_durable() || context.flushes_each() {
+        return Ok(());
+    }
+    let file = context
+        .target
+        .open(copy, OpenOptions::read(CacheMode::Keep))
+        .await?;
+    let flushed = file.sync(false).await;
+    if flushed.is_err() {
+        note_loss(context);
+    }
+    flushed
 }
 
 async fn make(context: &Arc<Context>, task: &LinkTask, place: &Place) -> Result<Made, Error> {
@@ -263,6 +315,10 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &Place) -> Result<
     if existing.is_none() && task.folder.placement() == Placement::Direct {
         tree.make_hard_link(&first, &path).await?;
         return Ok(Made::Now);
+    }
+    let is_seen = task.folder.placement() == Placement::Temporary;
+    if place.is_unseen && is_seen && copied.kind == Kind::File {
+        make_durable(context, &first).await?;
     }
     file::keep_backup(context, task).await?;
     let temporary = dir.join(&context.temporary_of(task.token()));

@@ -118,6 +118,7 @@ async fn part_of(context: &Context, roots: &[Arc<RootContext>], path: &RelPath) 
                 ..root.rules
             },
             names: root.names,
+            is_repair: true,
         }));
     }
     None

@@ -261,5 +261,6 @@ fn part_at(root: &RootContext, below: &RelPath) -> Option<Arc<RootContext>> {
         whole: root.whole.clone(),
         rules: root.rules,
         names: root.names,
+        is_repair: false,
     }))
 }

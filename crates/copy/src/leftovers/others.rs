@@ -129,14 +129,15 @@ impl Looker {
     pub(crate) fn is_orphan(
         &self,
         told: &Told,
-        claim: &Metadata,
+        claim: Option<&Metadata>,
         now: Timestamp,
         has_journal: impl Fn(&str) -> bool,
     ) -> bool {
         let Some(header) = &told.header else {
             return true;
         };
-        let is_abandoned = claim.modified.is_known() && claim.modified.0 + ABANDONED_AFTER_NS < now.0;
+        let modified = claim.and_then(|claim| claim.modified.known());
+        let is_abandoned = modified.is_some_and(|modified| modified.0 + ABANDONED_AFTER_NS < now.0);
         if header.job.is_none() || header.job == self.job || is_abandoned {
             return true;
         }
@@ -171,7 +172,7 @@ mod tests {
         };
         let claim = Metadata::bare(Kind::File, 0, Timestamp(0));
         let orphan = |job, state, now: i128, known: bool| {
-            looker.is_orphan(&told(job, state), &claim, Timestamp(now), |_| known)
+            looker.is_orphan(&told(job, state), Some(&claim), Timestamp(now), |_| known)
         };
         assert!(
             orphan("own", "elsewhere", 1, false),
@@ -184,5 +185,7 @@ mod tests {
             orphan("other", "elsewhere", ABANDONED_AFTER_NS + 1, true),
             "for too long"
         );
+        let own = looker.is_orphan(&told("own", "elsewhere"), None, Timestamp(1), |_| false);
+        assert!(own, "whatever its age, which cannot be seen");
     }
 }

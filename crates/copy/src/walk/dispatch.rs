@@ -98,6 +98,13 @@ impl Walker<'_> {
         );
         // Where it is replaced all the same, by a link, it is no other version.
         task.existing_is_own = matches!(decision, Decision::Skip | Decision::AttributesOnly);
+        // So is what a repair replaces, or a run with --force that goes on with an earlier one.
+        let resumes = context
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.memory().resumed());
+        let is_repeated = self.root.is_repair || (context.options.force && resumes);
+        task.existing_is_own |= is_repeated && self.has_same_time(task);
         // To compare what cannot be trusted would read the page cache, not the device.
         let is_unseen = task.folder.placement() == Placement::Direct;
         if looks_equal && !self.is_trusted(task) {
