@@ -454,7 +454,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Bytes cached, once they are few enough; dropping may take a moment.
+    /// Returns the cached bytes, after waiting until they are few enough; dropping may take a moment.
     fn cached(file: &dyn File, enough: u64) -> u64 {
         let mut now = u64::MAX;
         for _ in 0..200 {
@@ -487,7 +487,7 @@ mod tests {
         drop(file);
         let reader = open(OpenOptions::read(CacheMode::Leave));
         assert_eq!(cached(&*reader, 0), 0);
-        // Another's page in the second window keeps that window, and no other.
+        // A page of another program in the second window keeps only that window.
         let other = std::fs::File::open(base.path().join("file")).unwrap();
         rustix::fs::fadvise(&other, 0, None, rustix::fs::Advice::Random).unwrap();
         other.read_exact_at(&mut [0; 10], 9 * MIB).unwrap();

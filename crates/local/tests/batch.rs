@@ -15,7 +15,7 @@ use ropeway_vfs::{
     Preserve, RelPath, Tree, Xattr,
 };
 
-/// A batch of everything in the source's root, each file under a temporary name first.
+/// Returns a batch of all files in the source's root, each under a temporary name first.
 fn batch_of(source: &Arc<LocalTree>) -> Batch {
     let mut listing = block_on(source.list(&RelPath::root())).unwrap();
     let entries = block_on(listing.next(10_000)).unwrap();
@@ -77,7 +77,7 @@ fn assert_same(from: &Path, to: &Path) {
 #[test]
 fn every_size_mode_and_owner_arrives() {
     every_size_arrives(true);
-    // Without a hash nobody looks at the bytes, and the kernel may pass them on.
+    // Without a hash the kernel may copy the bytes.
     every_size_arrives(false);
 }
 
@@ -244,7 +244,7 @@ fn failures_are_told_by_side_and_leave_nothing() {
 #[test]
 fn a_source_that_changed_since_the_walk_is_noticed_and_copied_as_it_is() {
     changed_sources_are_noticed(1, true);
-    // Long enough for the kernel to pass them on, which it does when nobody hashes.
+    // Long enough to be copied by the kernel, which happens without a hash.
     changed_sources_are_noticed(20_000, true);
     changed_sources_are_noticed(20_000, false);
 }
@@ -272,7 +272,7 @@ fn changed_sources_are_noticed(times: usize, hash: bool) {
         assert_eq!(changed, item.name != name("chmodded"), "{}", item.name);
         let copy = to.path().join("to").join(item.name.as_os_str());
         if changed && item.rename_to.is_some() {
-            assert!(!copy.exists(), "it is copied once more");
+            assert!(!copy.exists(), "it must be copied again");
             continue;
         }
         assert_same(&from.path().join(item.name.as_os_str()), &copy);
@@ -348,7 +348,7 @@ fn what_is_not_kept_is_as_cp_would() {
     );
 }
 
-/// Files of all lengths around those of the buffers, and what differs by a byte anywhere or in length only.
+/// Files of all lengths around those of the buffers; copies differ in one byte anywhere, or in length.
 #[test]
 fn pairs_are_equal_only_if_every_byte_is() {
     const HALF: usize = (1 << 20) / 2;
@@ -389,7 +389,7 @@ fn pairs_are_equal_only_if_every_byte_is() {
     }
     let pairs = expected.iter().map(|(text, _)| {
         let mut metadata = block_on(source.metadata(&path(text))).unwrap();
-        // What a listing said may be old.
+        // A listing may be outdated.
         if text.ends_with("changed at 0") {
             metadata.size = 5;
         }

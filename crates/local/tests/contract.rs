@@ -1,4 +1,4 @@
-//! The suite that every tree passes, on a real folder, with each engine.
+//! The contract of trees on a real folder, with each engine.
 
 mod common;
 

@@ -32,7 +32,7 @@ fn random_writes_and_reads_agree_with_memory() {
             let mut model: Vec<u8> = Vec::new();
             let mut random = fastrand::Rng::with_seed(7);
             for step in 0..120 {
-                // Every third access is aligned, so that direct I/O has its share.
+                // Every third access is aligned, so that direct I/O is tested too.
                 let align = if step % 3 == 0 { 4096 } else { 1 };
                 let offset = random.usize(..3 << 20) / align * align;
                 let length = (random.usize(..pool.block_size()) + 1).next_multiple_of(align);
@@ -94,7 +94,7 @@ fn dropped_futures_leave_buffers_with_the_kernel() {
         }
         drop(file);
         drop(tree);
-        // Every buffer comes back once the kernel has answered.
+        // Every buffer returns when the kernel has finished with it.
         for _ in 0..1000 {
             if pool.available() == pool.slots() {
                 break;
@@ -141,7 +141,7 @@ fn leave_and_direct_put_nothing_into_the_cache_and_take_nothing_out() {
             }
             block_on(file.sync(true)).unwrap();
             assert_cached(&*file, SIZE, |cached| cached == 0);
-            // Another's pages: two megabytes in the middle. The kernel may reclaim a few of them at any time.
+            // Pages of another program: two megabytes in the middle. The kernel may reclaim a few at any time.
             let other = std::fs::File::open(base.path().join("new")).unwrap();
             rustix::fs::fadvise(&other, 0, None, rustix::fs::Advice::Random).unwrap();
             other.read_exact_at(&mut vec![0; 2 << 20], 9 << 20).unwrap();
@@ -160,7 +160,8 @@ fn leave_and_direct_put_nothing_into_the_cache_and_take_nothing_out() {
     }
 }
 
-/// Dropping is asynchronous here and there: asks again for a while. Volumes that cannot tell are skipped.
+/// Polls for a while, since dropping pages may be asynchronous. Volumes without cache statistics are
+/// skipped.
 fn assert_cached(file: &dyn File, length: u64, good: impl Fn(u64) -> bool) {
     let mut last = 0;
     for _ in 0..200 {
@@ -214,7 +215,7 @@ fn extents_holes_and_ranges() {
             result.unwrap();
             assert_eq!(&read[..], &[2; 65536]);
         }
-        // True on volumes that share blocks, false elsewhere; never an error.
+        // True on volumes that share blocks, else false; never an error.
         block_on(copy.reflink_from(&*file)).unwrap();
         block_on(file.start_writeback(0, 1 << 40)).unwrap();
         block_on(file.wait_writeback(0, 0)).unwrap();

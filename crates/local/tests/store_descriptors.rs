@@ -1,4 +1,5 @@
-//! More open nodes than the process may have descriptors. One test only: the limit is the process's.
+//! More open nodes than the process may have descriptors. This program has one test, since the limit
+//! applies to the process.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -19,7 +20,7 @@ fn the_process_limit_is_survived() {
         ..getrlimit(Resource::Nofile)
     };
     setrlimit(Resource::Nofile, limit).unwrap();
-    // More is allowed to the store than there is.
+    // The limit of the store is higher than that of the process.
     let store = LocalStore::open(folder.path(), &StoreOptions::default()).unwrap();
     let how = |directory, name: &str| NodeOpen {
         access: Access::Write,

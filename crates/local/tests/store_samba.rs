@@ -1,4 +1,4 @@
-//! What the store keeps of Windows' view is what Samba keeps: each reads what the other wrote.
+//! The store and Samba keep Windows metadata in the same formats: each reads what the other wrote.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -47,7 +47,7 @@ fn samba_reads_what_the_store_keeps_and_the_other_way_round() {
 }
 
 fn ours(store: &LocalStore, smbd: &Smbd, folder: &Path) {
-    // Hidden, system and archive, first at once, then with a time of creation.
+    // Hidden, system and archive, then also a creation time.
     let new = NewNode {
         directory: false,
         dos_attributes: Some(0x26),
@@ -72,7 +72,7 @@ fn ours(store: &LocalStore, smbd: &Smbd, folder: &Path) {
     let got = folder.join("got");
     smbclient(smbd, &format!("get ours:note {}", got.display()));
     assert_eq!(fs::read(&got).unwrap(), b"a stream of ours");
-    // A folder's.
+    // Of a folder.
     let new = NewNode {
         directory: true,
         dos_attributes: Some(0x2),
@@ -105,7 +105,7 @@ fn theirs(store: &LocalStore, smbd: &Smbd, folder: &Path) {
     let count = stream.read_at(&mut buffer, 0).unwrap();
     assert_eq!(&buffer[..count], b"a stream of theirs");
     assert_eq!(open(store, "d", None).stat.dos_attributes, Some(0x2));
-    // What the store changes of it, Samba sees.
+    // Samba sees the changes of the store.
     let change = NodeChange {
         dos_attributes: Some(0x20),
         ..NodeChange::default()

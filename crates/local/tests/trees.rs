@@ -186,7 +186,7 @@ fn attributes_are_set_in_the_order_that_keeps_them() {
     };
     assert_eq!(block_on(file.set_metadata(&fewer)).unwrap(), []);
     assert_eq!(Some(block_on(tree.xattrs(&path("file"))).unwrap()), fewer.xattrs);
-    // What no volume of this kind can store is reported as a loss, and is no error.
+    // Attributes that such a volume cannot store are reported as losses, not as errors.
     let odd = MetadataChange {
         created: Some(Timestamp(0)),
         dos_attributes: Some(2),

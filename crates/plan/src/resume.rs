@@ -108,6 +108,11 @@ impl MadeNode {
         }
     }
 
+    /// Whether the number of the node identifies it.
+    pub fn has_number(&self) -> bool {
+        self.index.is_some()
+    }
+
     /// Whether `found` is the node that was made. Its owner and its creation time may be those of
     /// `source` by now.
     pub fn is(&self, found: &Metadata, source: &Metadata) -> bool {

@@ -158,18 +158,18 @@ pub struct Observer {
 
 impl Observer {
     /// Whether nobody will continue the job of an abandoned claim. `owner` is `None` if the claim says
-    /// nothing. `has_journal` tells whether a job with this key has a journal in our folder.
+    /// nothing, `modified` is the time of the claim, if it is known. `has_journal` tells whether a job with this key has a journal in our folder.
     pub fn is_orphan(
         &self,
         owner: Option<ClaimOwner<'_>>,
-        modified: Timestamp,
+        modified: Option<Timestamp>,
         now: Timestamp,
         has_journal: impl Fn(&str) -> bool,
     ) -> bool {
         let Some(owner) = owner else {
             return true;
         };
-        let is_old = modified.is_known() && modified.0 + ABANDONED_AFTER_NS < now.0;
+        let is_old = modified.is_some_and(|modified| modified.0 + ABANDONED_AFTER_NS < now.0);
         if owner.job.is_none() || owner.job == self.job.as_deref() || is_old {
             return true;
         }
@@ -290,7 +290,7 @@ mod tests {
                 job: Some(job),
                 state: Some(state),
             };
-            observer.is_orphan(Some(owner), Timestamp(0), Timestamp(now), |_| known)
+            observer.is_orphan(Some(owner), Some(Timestamp(0)), Timestamp(now), |_| known)
         };
         assert!(
             orphan("own", "elsewhere", 1, false),
@@ -303,7 +303,13 @@ mod tests {
             orphan("other", "elsewhere", ABANDONED_AFTER_NS + 1, true),
             "for too long"
         );
-        let silent = observer.is_orphan(None, Timestamp(0), Timestamp(1), |_| true);
+        let own = ClaimOwner {
+            job: Some("own"),
+            state: Some("elsewhere"),
+        };
+        let ageless = observer.is_orphan(Some(own), None, Timestamp(1), |_| false);
+        assert!(ageless, "whatever its age, which cannot be seen");
+        let silent = observer.is_orphan(None, None, Timestamp(1), |_| true);
         assert!(silent, "a claim that says nothing belongs to no journal");
     }
 }

@@ -73,10 +73,8 @@ pub async fn put_by_steps(tree: &(impl Tree + ?Sized), put: PutSmall) -> Result<
     if let Some(content) = put.content.filter(|content| !content.is_empty()) {
         file.write_at(content, 0).await?;
     }
-    let losses = file.set_metadata(&put.change).await?;
-    if put.sync {
-        file.sync(false).await?;
-    }
+    // Not a flush after the attributes: some trees must have the content durable before its times.
+    let losses = file.finish(&put.change, put.sync).await?;
     drop(file);
     if let Some(to) = &put.rename_to {
         tree.rename(&put.path, to, true).await?;

@@ -170,6 +170,7 @@ fn job_root(root: Root, index: u64, target: &dyn Tree, options: &Options) -> Job
         root,
         rules,
         names,
+        is_repair: false,
     }
 }
 

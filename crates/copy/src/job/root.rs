@@ -15,6 +15,8 @@ pub(crate) struct JobRoot {
     pub(crate) whole: (RelPath, RelPath),
     pub(crate) rules: Rules,
     pub(crate) names: NameMap,
+    /// Whether it is copied again because the device returned something else.
+    pub(crate) is_repair: bool,
 }
 
 impl JobRoot {

@@ -267,5 +267,6 @@ fn part_at(root: &JobRoot, below: &RelPath) -> Option<Arc<JobRoot>> {
         whole: root.whole.clone(),
         rules: root.rules,
         names: root.names,
+        is_repair: false,
     }))
 }

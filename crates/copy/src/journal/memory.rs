@@ -120,6 +120,13 @@ impl Memory {
         Some(file)
     }
 
+    /// Whether `found` is surely a file that a run wrote, and that may not be durable; `source` is
+    /// what it is a copy of.
+    pub(crate) fn has_made(&self, found: &Metadata, source: &Metadata) -> bool {
+        let mut made = self.files.values().filter_map(|file| file.target);
+        made.any(|made| made.has_number() && made.is(found, source))
+    }
+
     /// Whether a flush failed in any run of this job.
     pub(crate) fn has_lost(&self) -> bool {
         self.is_lost_since() || self.epochs.iter().any(|epoch| epoch.lost_after.is_some())

@@ -104,7 +104,7 @@ impl Journal {
         if valid < bytes.len() {
             file.truncate(valid as u64)?;
         }
-        let nonce = match memory.nonce {
+        let nonce = match memory.nonce.or_else(|| nonce_of_spoiled(&bytes)) {
             Some(nonce) => nonce,
             None => Nonce(environment.random.next()?),
         };
@@ -332,6 +332,16 @@ fn read(bytes: &[u8], boot: &str) -> (Memory, usize) {
         at = next;
     }
     (memory, at)
+}
+
+/// Returns the nonce that stands behind the spoiled head of a journal's first record: temporary
+/// names with it may be on the target.
+fn nonce_of_spoiled(bytes: &[u8]) -> Option<Nonce> {
+    let mut values = serde_json::Deserializer::from_slice(bytes.get(8..)?).into_iter();
+    match values.next()?.ok()? {
+        Record::Begin(begin) if begin.version == VERSION => Some(Nonce(begin.nonce)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

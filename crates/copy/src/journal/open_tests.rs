@@ -83,6 +83,23 @@ fn the_nonce_is_random_and_stays_that_of_the_job() {
 }
 
 #[test]
+fn the_nonce_stays_when_a_journal_is_spoiled() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path(), "one", 100);
+    let nonce = journal.nonce();
+    journal.file.spoil().unwrap();
+    drop(journal);
+    let again = open(dir.path(), "one", 200);
+    assert!(again.memory().has_lost(), "nothing is trusted");
+    assert_eq!(again.nonce(), nonce, "its temporary names are found");
+    drop(again);
+    // Damage of another kind tells nothing.
+    let path = dir.path().join(spec(dir.path()).key.id()).join(FILE_NAME);
+    fs::write(path, b"no journal at all").unwrap();
+    assert_ne!(open(dir.path(), "one", 300).nonce(), nonce);
+}
+
+#[test]
 fn places_are_kept_over_all_runs_each_once() {
     let dir = tempfile::tempdir().unwrap();
     let odd = RelPath::parse(b"a/\xff").unwrap();

@@ -56,7 +56,7 @@ pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<()
 /// Whether the backup holds the user's version already. Then an earlier run made the copy that
 /// stands in its place.
 async fn is_kept_already(context: &Context, task: &FileTask, kept: &RelPath) -> Result<bool, Error> {
-    if !task.existing_is_own {
+    if !task.existing_is_own && !was_overwritten(context, task) {
         return Ok(false);
     }
     match context.config.target.metadata(kept).await {
@@ -248,6 +248,17 @@ fn was_begun(context: &Context, token: Token, existing: &Metadata, source: &Meta
     // A finished file that the journal still knows may not be durable: a power cut can leave it
     // half written as well.
     record.is_some_and(|record| record.target.is_some_and(|made| made.is(existing, source)))
+}
+
+/// Whether an earlier run overwrote the file that has this name now, perhaps under another name of
+/// it. A power cut may have left it the attributes of the version that is kept.
+fn was_overwritten(context: &Context, task: &FileTask) -> bool {
+    // Otherwise files get their names when they are complete: another version is somebody else's.
+    let is_overwriting = !context.config.durability.names_are_durable();
+    let (Some(journal), Some(existing)) = (&context.journal, &task.existing) else {
+        return false;
+    };
+    is_overwriting && journal.memory().has_made(existing, &task.metadata)
 }
 
 /// Copies a file of the target with its attributes, and makes the copy durable.

@@ -93,9 +93,9 @@ async fn consider(
     let Found::Abandoned(claim, record) = look(target, dir, nonce).await else {
         return;
     };
-    let Ok(metadata) = target.metadata(&dir.join(&nonce.claim())).await else {
-        return;
-    };
+    // Only its age is needed, which counts where nothing else tells.
+    let metadata = target.metadata(&dir.join(&nonce.claim())).await.ok();
+    let modified = metadata.and_then(|metadata| metadata.modified.known());
     let has_journal = |job: &str| {
         let journals = temporaries.journals.as_ref();
         journals.is_some_and(|journals| journals.has_journal(job))
@@ -103,7 +103,7 @@ async fn consider(
     let now = context.config.environment.clock.now();
     if temporaries
         .observer
-        .is_orphan(record.owner(), metadata.modified, now, has_journal)
+        .is_orphan(record.owner(), modified, now, has_journal)
     {
         let mut found = Swept::default();
         if record.is_partial(claim.kind(), &context.config.environment.boot_id) {

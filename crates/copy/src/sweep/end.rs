@@ -27,6 +27,7 @@ pub(crate) async fn sweep_after(context: &Context) {
     let retried = context.report.live.retries.load(Ordering::Relaxed) > 0;
     let mut had_probe = temporaries.has_probed.load(Ordering::Acquire);
     let was_refused = temporaries.own.was_refused().await;
+    let mut has_removed = false;
     if is_resumed(context) || retried || was_refused || context.report.failures.items() > 0 {
         match context.remove_probe().await {
             Ok(was_there) => had_probe |= was_there,
@@ -53,25 +54,35 @@ pub(crate) async fn sweep_after(context: &Context) {
             places.extend(found);
         }
         if swept.failed.is_empty() {
-            let all = removal::claims(&*context.config.target, &places, temporaries.nonce, &mut swept).await;
+            let (all, removed) =
+                removal::claims(&*context.config.target, &places, temporaries.nonce, &mut swept).await;
             if !all {
                 temporaries.must_stay();
             }
+            has_removed |= removed;
         }
+        has_removed |= swept.names > 0;
         temporaries.keep_if(&swept);
         account_swept(context, swept).await;
     }
     if !temporaries.keep_journal() {
-        let held = temporaries.own.holds().await;
+        has_removed |= had_probe || temporaries.own.holds().await;
         let swept = temporaries.own.finish(temporaries.single.as_ref()).await;
         temporaries.keep_if(&swept);
         account_swept(context, swept).await;
         let is_mutated = mutations::is(Mutation::NamesNotFlushed);
         let is_far = context.config.target.capabilities().far;
-        if (held || had_probe) && context.config.durability.wants_durable() && !is_far && !is_mutated {
-            // Otherwise a power cut would bring them back: the claim, which the next run sweeps, or
-            // the probe, which no run would sweep.
-            let _ = context.config.target.sync().await;
+        // Otherwise a power cut would bring them back, and without the journal no run knows of
+        // them.
+        if has_removed
+            && context.config.durability.wants_durable()
+            && !is_far
+            && !is_mutated
+            && let Err(error) = context.config.target.sync().await
+        {
+            temporaries.must_stay();
+            let why = "a power cut may bring temporary names back, which the same command removes";
+            context.report.note(None, format!("{error}; {why}"));
         }
     }
     say(context);

@@ -6,6 +6,7 @@ use ropeway_vfs::{Error, RelPath};
 use crate::job::context::Context;
 use crate::job::outcome::{Fatal, Status};
 use crate::place::folder::Folder;
+use crate::place::mark::mark_folder;
 use crate::sweep::removal;
 
 /// Notes that temporary names are made in a folder. Call it before one is made, looked at or used
@@ -14,6 +15,8 @@ pub(crate) async fn note_place(context: &Context, folder: &Folder) {
     if folder.visibility() == Visibility::Hidden || context.config.options.dry_run {
         return;
     }
+    // The next run looks for a claim there as well.
+    mark_folder(context, folder);
     let (place, target) = (folder.path(), &folder.root().root.target_path);
     let is_inside = context.temporaries.single.is_some() && place.strip_prefix(target).is_some();
     let top = match target.parent() {

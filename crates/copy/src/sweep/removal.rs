@@ -63,23 +63,29 @@ pub(crate) async fn remove_in(tree: &dyn Tree, dir: &RelPath, names: Vec<Name>, 
     if names.is_empty() {
         return;
     }
-    let times = times_of(tree, dir).await;
+    let times = match times_of(tree, dir).await {
+        Ok(times) => times,
+        Err(error) => return swept.failed.push(error),
+    };
     for name in names {
         remove(tree, &dir.join(&name), true, swept).await;
     }
-    restore(tree, dir, times).await;
+    restore(tree, dir, times, swept).await;
 }
 
 /// Times of a folder in which something is about to be removed that was never seen there.
-pub(crate) async fn times_of(tree: &dyn Tree, dir: &RelPath) -> Option<MetadataChange> {
-    let metadata = tree.metadata(dir).await.ok()?;
-    Some(MetadataChange::times_of(&metadata))
+async fn times_of(tree: &dyn Tree, dir: &RelPath) -> Result<MetadataChange, Error> {
+    let metadata = tree.metadata(dir).await?;
+    Ok(MetadataChange::times_of(&metadata))
 }
 
-/// Best effort: the folder may be another user's.
-pub(crate) async fn restore(tree: &dyn Tree, dir: &RelPath, times: Option<MetadataChange>) {
-    if let Some(times) = times {
-        let _ = tree.set_metadata(dir, &times).await;
+/// Gives a folder its times back, unless it is another user's or gone.
+async fn restore(tree: &dyn Tree, dir: &RelPath, times: MetadataChange, swept: &mut Swept) {
+    match tree.set_metadata(dir, &times).await {
+        Err(error) if error.kind != ErrorKind::PermissionDenied && !error.kind.is_absence() => {
+            swept.failed.push(error);
+        }
+        _ => {}
     }
 }
 
@@ -132,12 +138,21 @@ async fn in_place(tree: &dyn Tree, place: RelPath, nonce: Nonce) -> Swept {
 }
 
 /// Removes the claims of a job in these folders if nobody holds them. They are in folders in which
-/// no other claim could be made. Returns whether all of them could be looked at.
-pub(crate) async fn claims(tree: &dyn Tree, places: &[RelPath], nonce: Nonce, swept: &mut Swept) -> bool {
-    let mut all = true;
+/// no other claim could be made. Returns whether all of them could be looked at, and whether one
+/// was there.
+pub(crate) async fn claims(
+    tree: &dyn Tree,
+    places: &[RelPath],
+    nonce: Nonce,
+    swept: &mut Swept,
+) -> (bool, bool) {
+    let (mut all, mut any) = (true, false);
     for dir in places {
         match tree.claim(&dir.join(&nonce.claim()), false).await {
-            Ok(claim) => remove_claim(tree, dir, claim, swept).await,
+            Ok(claim) => {
+                any = true;
+                remove_claim(tree, dir, claim, swept).await;
+            }
             // A busy claim is held by this run itself, and a tree without claims has none.
             Err(error) => {
                 let is_known = matches!(error.kind, ErrorKind::Busy | ErrorKind::Unsupported);
@@ -145,7 +160,7 @@ pub(crate) async fn claims(tree: &dyn Tree, places: &[RelPath], nonce: Nonce, sw
             }
         }
     }
-    all
+    (all, any)
 }
 
 /// Returns the folders of the tree that a claim in `dir` names.
@@ -179,9 +194,12 @@ pub(crate) async fn claim(
 
 /// Removes a claim that is held, and restores the times of its folder.
 pub(crate) async fn remove_claim(tree: &dyn Tree, dir: &RelPath, claim: Box<dyn Claim>, swept: &mut Swept) {
-    let times = times_of(tree, dir).await;
+    let times = match times_of(tree, dir).await {
+        Ok(times) => times,
+        Err(error) => return swept.failed.push(error),
+    };
     match claim.remove().await {
         Err(error) if error.kind != ErrorKind::NotFound => swept.failed.push(error),
-        _ => restore(tree, dir, times).await,
+        _ => restore(tree, dir, times, swept).await,
     }
 }

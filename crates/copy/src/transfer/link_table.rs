@@ -20,6 +20,8 @@ pub(crate) struct LinkPlace {
     pub(crate) folder_path: RelPath,
     pub(crate) folder_shown: RelPath,
     pub(crate) name: Name,
+    /// The folder was hidden when the copy was made, so the copy may not be durable.
+    pub(crate) is_hidden: bool,
 }
 
 enum State {

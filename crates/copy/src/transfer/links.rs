@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::Visibility;
-use ropeway_vfs::{End, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name};
+use ropeway_vfs::{
+    CacheMode, End, EndError, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, OpenOptions, RelPath,
+};
 
 use crate::delete::clear::clear;
 use crate::delete::remove::make_way;
+use crate::durable::loss::note_loss;
 use crate::job::context::Context;
 use crate::name::backup::keep_backup;
 use crate::name::rename::rename;
@@ -30,6 +33,7 @@ pub(crate) async fn complete_links(context: &Arc<Context>, id: FileId, folder: &
         folder_path: folder.path(),
         folder_shown: folder.inner().shown.clone(),
         name: name.clone(),
+        is_hidden: folder.visibility() == Visibility::Hidden,
     });
     for waiter in context.link_table.ready(id, &place) {
         make_link(context, waiter, LinkTarget(Arc::clone(&place))).await;
@@ -65,6 +69,15 @@ pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: Li
         0
     };
     let shown = task.folder.shown(&task.name);
+    match is_still_one(context, &task).await {
+        Ok(true) => {}
+        Ok(false) => return copy_by_itself(context, task).await,
+        Err(error) => {
+            give_up(context, &task, &error).await;
+            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            return context.fail(&shown, error, End::Source).await;
+        }
+    }
     match make(context, &task, &target.0).await {
         Ok(made) => {
             if made != Linked::Kept {
@@ -92,19 +105,40 @@ pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: Li
             ) =>
         {
             context.report.lose(&[Loss::HardLink]);
-            let mut task = task;
-            task.link = None;
-            if task.metadata.kind == Kind::File {
-                Box::pin(copy_file_alone(context, task)).await;
-            } else {
-                Box::pin(copy_special_alone(context, &task)).await;
-            }
+            copy_by_itself(context, task).await;
         }
         Err(error) => {
             give_up(context, &task, &error).await;
             context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&shown, error, End::Target).await;
         }
+    }
+}
+
+/// Copies a name as a file of its own.
+async fn copy_by_itself(context: &Arc<Context>, mut task: LinkTask) {
+    task.link = None;
+    if task.metadata.kind == Kind::File {
+        Box::pin(copy_file_alone(context, task)).await;
+    } else {
+        Box::pin(copy_special_alone(context, &task)).await;
+    }
+}
+
+/// Whether a name still belongs to the file to which it belonged when it was listed. If another
+/// program replaced it meanwhile, the copy of the others may be no version of it.
+async fn is_still_one(context: &Context, task: &LinkTask) -> Result<bool, Error> {
+    let source = &task.folder.root().root.source;
+    if !source.capabilities().stable_ids {
+        return Ok(true);
+    }
+    let look = || async {
+        let found = source.metadata(&task.source_path).await;
+        found.map_err(EndError::on_source)
+    };
+    match context.with_retries(task.token(), look).await {
+        Ok(now) => Ok(now.id.is_none() || now.id == task.link),
+        Err(failed) => Err(failed.error),
     }
 }
 
@@ -116,6 +150,21 @@ enum Linked {
     Before,
     /// Another file stands there, and stays.
     Kept,
+}
+
+/// Flushes a copy that is about to get a name that users see.
+async fn make_durable(context: &Context, copy: &RelPath) -> Result<(), Error> {
+    let durability = context.config.durability;
+    if !durability.wants_durable() || durability.flushes_each() {
+        return Ok(());
+    }
+    let options = OpenOptions::read(CacheMode::Keep);
+    let file = context.config.target.open(copy, options).await?;
+    let flushed = file.sync(false).await;
+    if flushed.is_err() {
+        note_loss(context);
+    }
+    flushed
 }
 
 async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Result<Linked, Error> {
@@ -153,6 +202,10 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
     if destination.has_final_name() {
         tree.make_hard_link(&first, &path).await?;
         return Ok(Linked::Now);
+    }
+    let is_seen = task.folder.visibility() == Visibility::Visible;
+    if place.is_hidden && is_seen && copied.kind == Kind::File {
+        make_durable(context, &first).await?;
     }
     keep_backup(context, task).await?;
     let temporary = destination.path;

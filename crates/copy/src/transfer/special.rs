@@ -60,10 +60,10 @@ async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError>
         None
     };
     let to = task.folder.path().join(&task.name);
-    if is_equal(context, task, text.as_deref(), &to)
+    let is_equal = is_equal(context, task, text.as_deref(), &to)
         .await
-        .map_err(EndError::on_target)?
-    {
+        .map_err(EndError::on_target)?;
+    if is_equal && !context.config.options.force {
         return set_attributes(context, task, &to, true).await.map(|()| false);
     }
     if context.config.options.dry_run {
@@ -84,7 +84,7 @@ async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError>
         }
         result => result.map_err(EndError::on_target)?,
     }
-    let named = give_name(context, task, &spot, &to).await;
+    let named = give_name(context, task, &spot, (&to, is_equal)).await;
     if let Err(EndError { error, .. }) = &named
         && error.verdict() == Verdict::Skip
     {
@@ -94,16 +94,19 @@ async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError>
     named.map(|()| true)
 }
 
-/// Sets the attributes and the final name of a node that was made.
+/// Sets the attributes and the final name of a node that was made. `is_equal` is whether one like
+/// it has this name already, which is no version to keep.
 async fn give_name(
     context: &Arc<Context>,
     task: &FileTask,
     spot: &RelPath,
-    to: &RelPath,
+    (to, is_equal): (&RelPath, bool),
 ) -> Result<(), EndError> {
     set_attributes(context, task, spot, false).await?;
     if spot != to {
-        keep_backup(context, task).await.map_err(EndError::on_target)?;
+        if !is_equal {
+            keep_backup(context, task).await.map_err(EndError::on_target)?;
+        }
         let mut replaced = task.existing.as_ref();
         if task.is_blocked() {
             make_way(context, task.folder.root(), to)
@@ -130,6 +133,7 @@ async fn create(
     }
 }
 
+/// Whether the target has such a node already, whatever its attributes.
 async fn is_equal(
     context: &Context,
     task: &FileTask,
@@ -139,12 +143,17 @@ async fn is_equal(
     let Some(existing) = &task.existing else {
         return Ok(false);
     };
-    if existing.kind != task.metadata.kind || context.config.options.force {
+    if existing.kind != task.metadata.kind {
         return Ok(false);
     }
-    match text {
-        Some(text) => Ok(context.config.target.read_link(to).await? == text),
-        None => Ok(existing.device == task.metadata.device),
+    let Some(text) = text else {
+        return Ok(existing.device == task.metadata.device);
+    };
+    match context.config.target.read_link(to).await {
+        Ok(found) => Ok(found == text),
+        // It is replaced.
+        Err(_) if context.config.options.force => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

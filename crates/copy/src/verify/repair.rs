@@ -124,6 +124,7 @@ async fn part_of(context: &Context, roots: &[Arc<JobRoot>], path: &RelPath) -> O
                 ..root.rules
             },
             names: root.names,
+            is_repair: true,
         }));
     }
     None

@@ -103,6 +103,14 @@ impl Walker<'_> {
         );
         // If a link replaces it all the same, it was no other version.
         task.existing_is_own = matches!(decision, Decision::Skip | Decision::AttributesOnly);
+        // The same holds for what a repair replaces, and for what a run with --force replaces if it
+        // continues an earlier one.
+        let resumes = context
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.memory().resumed());
+        let is_repeated = self.root.is_repair || (context.config.options.force && resumes);
+        task.existing_is_own |= is_repeated && self.has_same_time(task);
         // A comparison would read the page cache, not the device.
         let is_unseen = task.folder.visibility() == Visibility::Hidden;
         if looks_equal && !self.is_trusted(task) {

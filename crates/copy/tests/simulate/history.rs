@@ -102,6 +102,7 @@ impl History {
         } = plan;
         judge.source_changes |= changes_source;
         judge.had_rival |= has_rival;
+        judge.has_rival = has_rival;
         let ended = self.once(happenings, faults, has_rival);
         self.world.time.pass(Duration::from_secs(1));
         let moment = Moment {
@@ -139,6 +140,7 @@ impl History {
 
     /// Runs the job to its end, with nothing going wrong.
     fn healthy(&mut self, random: &mut Rng, judge: &mut Judge) {
+        judge.has_rival = false;
         for round in 1..=HEALTHY_RUNS_MAX {
             self.world
                 .note(|| format!("healthy run {round}, boot {}", self.boot));

@@ -40,6 +40,18 @@ impl MemoryJournals {
         }
     }
 
+    /// The same journals at this moment, none of them open.
+    pub fn snapshot(&self) -> Self {
+        let state = State {
+            journals: self.state.lock().unwrap().journals.clone(),
+            open: HashSet::new(),
+        };
+        Self {
+            world: Arc::clone(&self.world),
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
     /// What a power cut leaves.
     pub fn cut(&self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -184,7 +196,8 @@ impl JournalFile for Opened {
 
     fn spoil(&self) -> io::Result<()> {
         self.operation(Op::Write, &[], |kept, _| {
-            kept.bytes = vec![0xff; kept.bytes.len().max(8)];
+            kept.bytes.resize(kept.bytes.len().max(8), 0);
+            kept.bytes[..8].fill(0xff);
             kept.durable = kept.bytes.len();
         })
     }

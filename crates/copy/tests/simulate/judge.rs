@@ -30,6 +30,8 @@ pub struct Judge {
     pub faults: Vec<String>,
     pub source_changes: bool,
     pub had_rival: bool,
+    /// The run at hand has one.
+    pub has_rival: bool,
     was_cut: bool,
     options: Options,
     to: RelPath,
@@ -58,6 +60,7 @@ impl Judge {
             faults: Vec::new(),
             source_changes: false,
             had_rival: false,
+            has_rival: false,
             was_cut: false,
             options: scenario.options.clone(),
             to: scenario.to.clone(),
@@ -283,9 +286,8 @@ impl Judge {
             }
         }
         faults.extend(self.made_by_nobody(now, unsynced));
-        // The newest version replaces the one before, and with `--force` each run makes one.
-        // So does each version of a source that changes.
-        if self.options.backup.is_some() && !unsynced && !self.options.force && !self.source_changes {
+        // The newest version replaces the one before: so does each version of a source that changes.
+        if self.options.backup.is_some() && !unsynced && !self.source_changes {
             faults.extend(self.unkept(now));
         }
         for fault in faults {
@@ -331,7 +333,13 @@ impl Judge {
         }
         let is_lost = |(at, old): &(&Vec<u8>, &Node)| {
             let is_data = old.kind == Kind::File && !Self::is_temporary(at) && !self.is_backup(at);
-            is_data && self.source_of(at).is_some() && !kept.contains(&*old.content)
+            // What the source has, too, is no older version: it is copied again where it cannot be trusted.
+            let is_older = |source: Vec<u8>| {
+                self.source
+                    .get(&source)
+                    .is_none_or(|was| was.content != old.content)
+            };
+            is_data && self.source_of(at).is_some_and(is_older) && !kept.contains(&*old.content)
         };
         let lost = self.to_keep.iter().filter(is_lost);
         lost.map(|(at, _)| format!("{} has no backup", path(at)))
@@ -441,8 +449,13 @@ impl Judge {
                 faults.push(format!("{shown} has other attributes {wher}: {found:?} {was:?}"));
             }
         }
-        // Of a move that failed in part, the rest is not linked to what has gone.
-        if self.options.hard_links && self.can_hard_links && !self.source_changes && !self.options.move_source
+        // Of a move that failed in part, the rest is not linked to what has gone. A rival replaces a name by its own copy after
+        // others were linked to ours: each name is whole, and the next run links them again.
+        if self.options.hard_links
+            && self.can_hard_links
+            && !self.source_changes
+            && !self.options.move_source
+            && !self.has_rival
         {
             faults.extend(self.links_differ(now, source, wher));
         }

@@ -6,6 +6,7 @@
     dead_code,
     missing_docs,
     unreachable_pub,
+    unused_imports,
     reason = "a test, which the example shares"
 )]
 

@@ -22,12 +22,23 @@ pub struct SimTree {
     batches: bool,
 }
 
+/// When a hook is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    Before,
+    After,
+}
+
+/// Sees each operation, may change what it likes, and before it says how it fails.
+pub type Hook = Arc<dyn Fn(When, Op, &RelPath) -> Option<FaultKind> + Send + Sync>;
+
 /// Lets operations of one side pass.
 #[derive(Clone)]
 struct Gate {
     world: Arc<World>,
     side: Side,
     tree: Arc<MemoryTree>,
+    hook: Option<Hook>,
 }
 
 impl SimTree {
@@ -38,9 +49,25 @@ impl SimTree {
                 world: Arc::clone(world),
                 side,
                 tree: Arc::clone(&inner),
+                hook: None,
             },
             inner,
             batches,
+        })
+    }
+
+    /// A tree in a quiet world, where only `hook` makes anything go wrong.
+    pub fn hooked(world: &Arc<World>, side: Side, tree: &MemoryTree, hook: Hook) -> Arc<Self> {
+        let inner = Arc::new(tree.reopen());
+        Arc::new(Self {
+            gate: Gate {
+                world: Arc::clone(world),
+                side,
+                tree: Arc::clone(&inner),
+                hook: Some(hook),
+            },
+            inner,
+            batches: false,
         })
     }
 }
@@ -50,7 +77,8 @@ impl Gate {
         let world = &self.world;
         world.step().await;
         let side = self.side;
-        let result = match world.fault(side, op, Some(path)) {
+        let hooked = self.hook.as_ref().and_then(|hook| hook(When::Before, op, path));
+        let result = match hooked.or_else(|| world.fault(side, op, Some(path))) {
             Some(FaultKind::Error(kind)) => return Err(Error::new(op, path, kind)),
             Some(FaultKind::LostAnswer(kind)) => {
                 let done = action.await;
@@ -65,6 +93,9 @@ impl Gate {
             _ => action.await,
         };
         world.note(|| format!("{side:?} {op:?} {path} {}", shown(&result)));
+        if let Some(hook) = &self.hook {
+            hook(When::After, op, path);
+        }
         world.step().await;
         result
     }
@@ -466,6 +497,20 @@ impl File for SimFile {
     fn set_metadata<'a>(&'a self, change: &'a MetadataChange) -> Pending<'a, Result<Vec<Loss>>> {
         let action = async move { self.inner.set_metadata(change).await };
         self.pass(Op::SetAttributes, action)
+    }
+
+    fn finish<'a>(&'a self, change: &'a MetadataChange, sync: bool) -> Pending<'a, Result<Vec<Loss>>> {
+        Box::pin(async move {
+            if sync && self.gate.tree.capabilities().remote {
+                // As the SMB client does: what has its time is there.
+                self.sync(false).await?;
+            }
+            let losses = self.set_metadata(change).await?;
+            if sync {
+                self.sync(false).await?;
+            }
+            Ok(losses)
+        })
     }
 
     fn xattrs(&self) -> Pending<'_, Result<Vec<Xattr>>> {

@@ -159,6 +159,11 @@ impl World {
         state.is_quiet = false;
     }
 
+    /// Starts the clock of a run in which nothing goes wrong, in its runtime.
+    pub fn start_time(&self) {
+        *self.time.start.lock().unwrap() = Some(tokio::time::Instant::now());
+    }
+
     /// Stops the clock of a run, in its runtime: elsewhere real time would be read.
     pub fn stop_time(&self) {
         let start = self.time.start.lock().unwrap().take();

@@ -1,4 +1,4 @@
-//! What is stored, seen through both views of one folder.
+//! Windows metadata as both views of one folder see it.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -41,7 +41,7 @@ fn set(at: &Path, name: &[u8], value: &[u8]) {
     lsetxattr(at, name, value, XattrFlags::empty()).unwrap();
 }
 
-/// Where the descriptor of a file is, by its present names.
+/// Returns the attributes that hold the descriptor of a file.
 fn stored(at: &Path) -> Vec<u8> {
     value(at, security::NAME)
         .or_else(|| value(at, security::NAME_FALLBACK))
@@ -58,7 +58,7 @@ fn descriptor(text: &str) -> Vec<u8> {
     SecurityDescriptor::from_text(text.as_bytes()).unwrap().to_bytes()
 }
 
-/// A folder with a file `f` whose descriptor an earlier release stored.
+/// Returns a folder with a file `f` whose descriptor an earlier release stored.
 fn with_old_form(name: &[u8], stored: &[u8]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("f"), "content").unwrap();
@@ -131,7 +131,7 @@ fn a_change_replaces_the_form_of_earlier_releases() {
         assert!(!has_old_form(&at));
         assert_eq!(shown(&tree).as_deref(), Some(other.as_str()));
         assert_eq!(set(Vec::new()), []);
-        assert_eq!(shown(&tree), None, "a descriptor that is not wanted goes");
+        assert_eq!(shown(&tree), None, "an unwanted descriptor is removed");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the tests share: a small executor, trees in temporary folders, both engines.
+//! Shared by the tests: a small executor, trees in temporary folders, both engines.
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "a helper of tests")]
 
@@ -12,7 +12,7 @@ use ropeway_block::{Block, Pool};
 use ropeway_local::{IoEngine, LocalOptions, LocalTree};
 use ropeway_vfs::{Name, RelPath};
 
-/// Both engines, as far as this system has them.
+/// Returns the engines that this system has.
 pub(crate) fn engines() -> Vec<IoEngine> {
     let base = tempfile::tempdir().unwrap();
     let has = |io| {
@@ -32,7 +32,7 @@ pub(crate) fn engines() -> Vec<IoEngine> {
         .collect()
 }
 
-/// A tree in a fresh folder of the system's temporary folder.
+/// Returns a tree in a new temporary folder.
 pub(crate) fn tree(io: IoEngine, pool: Option<&Pool>) -> (tempfile::TempDir, Arc<LocalTree>) {
     let base = tempfile::tempdir().unwrap();
     let options = LocalOptions {
@@ -64,7 +64,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Polls once and drops: the operation is orphaned.
+/// Polls once and drops the future, so that the operation is orphaned.
 pub(crate) fn poll_once<T>(future: impl Future<Output = T>) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     pin!(future).as_mut().poll(&mut context).is_ready()
@@ -78,7 +78,7 @@ pub(crate) fn name(text: impl AsRef<[u8]>) -> Name {
     Name::new(text.as_ref()).unwrap()
 }
 
-/// A block with these bytes.
+/// Returns a block with these bytes.
 pub(crate) fn block(pool: &Pool, bytes: &[u8]) -> Block {
     let mut block = block_on(pool.get());
     block.capacity_mut()[..bytes.len()].copy_from_slice(bytes);
@@ -86,7 +86,7 @@ pub(crate) fn block(pool: &Pool, bytes: &[u8]) -> Block {
     block.freeze()
 }
 
-/// `count` pseudo-random bytes.
+/// Returns `count` pseudo-random bytes.
 pub(crate) fn random_bytes(random: &mut fastrand::Rng, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     random.fill(&mut bytes);

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use ropeway_smb_proto::server::hub::{CountedRequest, WaiterId};
 use ropeway_smb_proto::server::{CompoundState, PeerMisbehaved, ReplyFrame, Request, Tree};
 use ropeway_smb_wire::NtStatus;
-use ropeway_smb_wire::header::{Command, Header};
+use ropeway_smb_wire::header::Header;
 
-use super::pending::PendingRequest;
 use super::{Driver, DriverError};
 use crate::ops;
 use crate::ops::context::{Job, WriteJob};
@@ -119,49 +118,6 @@ impl Driver {
             }
         }
         outcome
-    }
-
-    /// Makes a request wait for others, if it may.
-    fn defer(
-        &mut self,
-        mut request: Request,
-        invocation: Invocation<'_>,
-        waiter: WaiterId,
-    ) -> Result<bool, DriverError> {
-        let refused = if !self.has_room_for(invocation.message.len() + invocation.rest.len()) {
-            Some(NtStatus::INSUFFICIENT_RESOURCES)
-        } else if !invocation.rest.is_empty()
-            && matches!(request.header.command, Command::ChangeNotify | Command::Lock)
-        {
-            // A request that may wait forever must not block the rest of its compound ([MS-SMB2]
-            // 3.3.4.2; smb2.compound.interim2).
-            Some(NtStatus::INTERNAL_ERROR)
-        } else {
-            None
-        };
-        if let Some(status) = refused {
-            self.shared.hub().forget(waiter);
-            self.refuse(status, &request, invocation.compound, invocation.frame);
-            deliver(&self.shared);
-            return Ok(true);
-        }
-        if request.async_id.is_none() {
-            let sealed = invocation.compound.sealed;
-            let before = std::mem::replace(invocation.frame, ReplyFrame::new(Vec::new(), sealed.is_some()));
-            self.push(before, sealed)?;
-            let header = self.protocol.interim(&mut request);
-            invocation.frame.push_error(&header, request.signer);
-        }
-        let pending = PendingRequest {
-            session: request.session,
-            request,
-            message: invocation.message.to_vec(),
-            rest: invocation.rest.to_vec(),
-            compound: invocation.compound.clone(),
-        };
-        self.pending.insert(waiter.request, pending);
-        deliver(&self.shared);
-        Ok(false)
     }
 
     fn submit_job(

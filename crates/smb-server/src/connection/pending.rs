@@ -1,14 +1,16 @@
 //! Requests that wait for other clients, and the rests of their compounds.
 
 use ropeway_smb_proto::server::hub::WaiterId;
-use ropeway_smb_proto::server::{Cancel, CompoundState, Request};
+use ropeway_smb_proto::server::{Cancel, CompoundState, ReplyFrame, Request};
 use ropeway_smb_wire::change_notify::FileNotifyInformation;
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::{NtStatus, SessionId};
 
 use super::execute::Invocation;
+use super::frames::request_span;
 use super::{Driver, DriverError};
 use crate::ops;
+use crate::ops::deliver::deliver;
 
 /// Maximum number of waiting requests of a connection, as in Windows ([MS-SMB2] 3.3.4.2).
 const PENDING_MAX: usize = 512;
@@ -38,6 +40,49 @@ impl Driver {
         self.pending.len() < PENDING_MAX && pending + bytes <= PENDING_BYTES_MAX
     }
 
+    /// Makes a request wait for others, if it may.
+    pub(super) fn defer(
+        &mut self,
+        mut request: Request,
+        invocation: Invocation<'_>,
+        waiter: WaiterId,
+    ) -> Result<bool, DriverError> {
+        let refused = if !self.has_room_for(invocation.message.len() + invocation.rest.len()) {
+            Some(NtStatus::INSUFFICIENT_RESOURCES)
+        } else if !invocation.rest.is_empty()
+            && matches!(request.header.command, Command::ChangeNotify | Command::Lock)
+        {
+            // A request that may wait forever must not block the rest of its compound ([MS-SMB2]
+            // 3.3.4.2; smb2.compound.interim2).
+            Some(NtStatus::INTERNAL_ERROR)
+        } else {
+            None
+        };
+        if let Some(status) = refused {
+            self.shared.hub().forget(waiter);
+            self.refuse(status, &request, invocation.compound, invocation.frame);
+            deliver(&self.shared);
+            return Ok(true);
+        }
+        if request.async_id.is_none() {
+            let sealed = invocation.compound.sealed;
+            let before = std::mem::replace(invocation.frame, ReplyFrame::new(Vec::new(), sealed.is_some()));
+            self.push(before, sealed)?;
+            let header = self.protocol.interim(&mut request);
+            invocation.frame.push_error(&header, request.signer);
+        }
+        let pending = PendingRequest {
+            session: request.session,
+            request,
+            message: invocation.message.to_vec(),
+            rest: invocation.rest.to_vec(),
+            compound: invocation.compound.clone(),
+        };
+        self.pending.insert(waiter.request, pending);
+        deliver(&self.shared);
+        Ok(false)
+    }
+
     /// Queues the rest of a compound. It must not run at once: it may end a waiting request, whose
     /// own rest would then run inside it.
     fn resume_compound(&mut self, rest: Vec<u8>, compound: CompoundState) {
@@ -51,7 +96,7 @@ impl Driver {
         let Some(mut pending) = self.pending.remove(&number) else {
             return Ok(());
         };
-        let span = super::frames::request_span(&pending.request);
+        let span = request_span(&pending.request);
         let _entered = span.enter();
         let mut frame = self.frame(pending.compound.sealed);
         let tree = {

@@ -50,7 +50,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     if end.is_none_or(|end| end > OFFSET_MAX) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    check_locks(context.shared, &open, request.offset, length, false)?;
+    range_locks::check_locks(context.shared, &open, request.offset, length, false)?;
     if length == 0 {
         // An empty read succeeds unless it has a minimum.
         if request.minimum_count > 0 {
@@ -90,26 +90,6 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     let count = read_now(context.shared, &open, context.frame, &header, signer, &request);
     compress(context.frame, &open, compression, count);
     Ok(Execution::Replied)
-}
-
-/// Checks that no lock of another client or a local program prevents access to a range.
-pub(super) fn check_locks(
-    shared: &SharedState,
-    open: &Open,
-    offset: u64,
-    length: u64,
-    write: bool,
-) -> Result<(), NtStatus> {
-    let id = open.hub_id();
-    let looks_itself = {
-        let hub = shared.hub();
-        hub.check_io(id, offset, length, write)?;
-        hub.caches(id, write)
-    };
-    match looks_itself {
-        true => Ok(()),
-        false => range_locks::check_io(shared, open, offset, length, write),
-    }
 }
 
 /// Returns the algorithms for the reply: those negotiated, if the client asks for compression
@@ -231,7 +211,7 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     if end.is_none() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    check_locks(context.shared, &open, request.offset, length as u64, true)?;
+    range_locks::check_locks(context.shared, &open, request.offset, length as u64, true)?;
     context.shared.hub().break_caching(
         context.shared.uptime(),
         Some(open.hub_id()),

@@ -12,7 +12,7 @@ use ropeway_smb_wire::write::WriteResponse;
 use ropeway_smb_wire::{FileId, NtStatus};
 
 use super::context::{Context, Execution, Outcome};
-use super::{io, notify};
+use super::{notify, range_locks};
 use crate::files::fsctl;
 use crate::files::fsctl::{CopyView, Range};
 use crate::interfaces;
@@ -101,7 +101,7 @@ fn control(
     let session = context.session().0;
     let tree = context.request.tree.0;
     let locked = |open: &Open, range: Range| {
-        io::check_locks(&shared, open, range.offset, range.length, range.write).is_err()
+        range_locks::check_locks(&shared, open, range.offset, range.length, range.write).is_err()
     };
     let own = |id: u64| match shared.handle(id) {
         Some(handle) if handle.belongs_to(session, tree) => handle.file().cloned(),

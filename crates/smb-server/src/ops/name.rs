@@ -1,8 +1,10 @@
 //! Conversion of the names in CREATE and SET_INFO to paths on disk.
 
+use ropeway_smb_proto::server::hub::FileKey;
 use ropeway_smb_wire::names::{self, NameMapping};
 use ropeway_smb_wire::upcase;
 use ropeway_smb_wire::{NtStatus, Text};
+use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{Name, RelPath};
 
 /// Maximum number of components of a path.
@@ -126,6 +128,15 @@ pub(crate) fn to_wire(path: &RelPath) -> Text {
 /// Folds the name of a stream for comparison in the hub.
 pub(crate) fn fold_stream(name: &Name) -> Text {
     upcase::fold(&names::to_wire(name.as_bytes(), NameMapping::None))
+}
+
+/// Returns the hub's key of a file.
+pub(crate) fn key_of(stat: &NodeStat, stream: Option<&Name>) -> FileKey {
+    FileKey {
+        share_volume: stat.id.volume,
+        index: stat.id.index,
+        stream: stream.map(fold_stream),
+    }
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ fn parent_key(open: &Open) -> Option<FileKey> {
     let parent = open.path().parent()?;
     let how = ropeway_vfs::store::NodeOpen::default();
     let opened = open.share.store.open(&parent, &how).ok()?;
-    Some(super::create::key_of(&opened.stat, None))
+    Some(name::key_of(&opened.stat, None))
 }
 
 /// Reports a change of content or length.

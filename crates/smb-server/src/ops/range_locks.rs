@@ -142,12 +142,32 @@ pub(crate) fn release(shared: &SharedState, open: &Open) {
     }
 }
 
+/// Checks that no lock of another client or a local program prevents access to a range.
+pub(super) fn check_locks(
+    shared: &SharedState,
+    open: &Open,
+    offset: u64,
+    length: u64,
+    write: bool,
+) -> Result<(), NtStatus> {
+    let id = open.hub_id();
+    let looks_itself = {
+        let hub = shared.hub();
+        hub.check_io(id, offset, length, write)?;
+        hub.caches(id, write)
+    };
+    match looks_itself {
+        true => Ok(()),
+        false => check_io(shared, open, offset, length, write),
+    }
+}
+
 /// Checks that no lock of a local program prevents access to a range. An empty range is never
 /// locked.
 ///
 /// # Errors
 /// `STATUS_FILE_LOCK_CONFLICT`.
-pub(crate) fn check_io(
+fn check_io(
     shared: &SharedState,
     open: &Open,
     offset: u64,

@@ -11,8 +11,7 @@ use ropeway_vfs::store::NodeOpen;
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
 use super::context::{Context, Execution};
-use super::create::key_of;
-use super::name;
+use super::name::{self, key_of};
 use crate::files::{attributes, links, security, status};
 use crate::state::SharedState;
 use crate::state::open::{Handle, Open};

@@ -1,4 +1,4 @@
-//! What every store does: rules that know nothing of local folders.
+//! The contract of stores: rules that do not depend on local folders.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ const RULES: &[(&str, Rule)] = &[
     ("volumes_tell_of_themselves", volumes_tell_of_themselves),
 ];
 
-/// Runs every rule on an empty store of its own.
+/// Runs each rule on its own empty store.
 fn check_store(make: impl Fn() -> (TempDir, Box<dyn Store>)) {
     for (name, rule) in RULES {
         println!("{name}");
@@ -194,7 +194,7 @@ fn ranges_are_copied(store: &dyn Store) {
     assert_eq!(content(&*target)[5..], bytes[100..500_100]);
     assert_eq!(target.copy_from(&*source, 599_990, 0, 100).unwrap(), 10);
     assert_eq!(target.copy_from(&*source, 700_000, 0, 100).unwrap(), 0);
-    // Overlapping, both ways.
+    // Overlapping ranges, in both directions.
     assert_eq!(source.copy_from(&*source, 0, 1000, 590_000).unwrap(), 590_000);
     assert_eq!(content(&*source)[1000..591_000], bytes[..590_000]);
     let source = put(store, "s", &bytes);
@@ -224,7 +224,7 @@ fn folders_are_listed(store: &dyn Store) {
             .unwrap();
         assert_eq!(told.stat, *stat, "{name}");
     }
-    // Each listing has a position of its own.
+    // Each listing has its own position.
     let (mut one, mut other) = (folder.entries().unwrap(), folder.entries().unwrap());
     let first = one.next().unwrap().unwrap();
     assert_eq!(other.next().unwrap().unwrap(), first);
@@ -296,7 +296,7 @@ fn open_nodes_follow_their_names(store: &dyn Store) {
     let inner = put(store, "d/f", b"inner");
     let replaced = put(store, "g", b"replaced");
     store.rename(&path("d"), &path("new"), false).unwrap();
-    // Whatever descriptors there are, others use them now.
+    // Other nodes use all descriptors now.
     let others: Vec<_> = (0..20).map(|n| put(store, &format!("other {n}"), b"o")).collect();
     assert_eq!(content(&*inner), b"inner");
     assert_eq!(content(&*beside), b"beside");
@@ -363,7 +363,7 @@ fn symbolic_links_are_followed_inside(store: &dyn Store) {
         })
         .unwrap();
     assert_eq!(kind_of(open(store, "d", &READ).link_target()), ErrorKind::Misuse);
-    // Where links are followed at all.
+    // Only where links are followed.
     match store.open(&path("l/up"), &READ) {
         Ok(opened) => assert_eq!(content(&*opened.node), b"f"),
         Err(error) => assert_eq!(error.kind, ErrorKind::SymbolicLink),
@@ -427,7 +427,7 @@ fn volumes_tell_of_themselves(store: &dyn Store) {
     assert!(space.available <= space.total && space.total > 0);
 }
 
-/// Nodes may be used by many threads at once.
+/// Many threads may use a node at the same time.
 #[test]
 fn nodes_are_shared_among_threads() {
     fn shared<T: Send + Sync>() {}

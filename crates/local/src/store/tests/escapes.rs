@@ -1,4 +1,4 @@
-//! Nothing outside of the root is ever opened, made, changed or removed.
+//! The store never opens, creates, changes or removes anything outside its root.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use ropeway_vfs::store::NodeOpen;
 
 use super::*;
 
-/// A folder to share, and one beside it that nobody may reach.
+/// A shared folder, and a folder next to it that must stay unreachable.
 struct Scene {
     _folder: TempDir,
     root: std::path::PathBuf,
@@ -79,7 +79,7 @@ fn links_out_are_refused_by_every_call() {
                 assert!(store.link(&path("f"), &path("out/file"), true).is_err());
                 assert!(store.symlink(&path("out/new"), b"x").is_err());
                 assert!(store.resolve(&path("out/FILE")).is_err());
-                // The links themselves are names like any other.
+                // The links themselves are ordinary names.
                 store.rename(&path("out"), &path("moved"), false).unwrap();
                 store.link(&path("file"), &path("again"), false).unwrap();
                 for at in ["moved", "file", "again"] {

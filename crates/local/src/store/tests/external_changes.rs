@@ -1,4 +1,5 @@
-//! What other programs do to what is watched. This process's own doings are the store's, so others do it here: `sh`.
+//! Changes of watched nodes by other programs. Changes by this process count as the store's own, so
+//! `sh` makes them here.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,29 +13,29 @@ use ropeway_vfs::{ErrorKind, FileId, RelPath};
 use super::{CREATE, READ, folders, path, store};
 use crate::store::{LocalStore, StoreOptions};
 
-/// Keeps what it is told.
+/// An observer that keeps all changes.
 #[derive(Default)]
-struct Heard {
-    told: Mutex<Vec<ExternalChange>>,
+struct Recorder {
+    changes: Mutex<Vec<ExternalChange>>,
     came: Condvar,
 }
 
-impl Observer for Heard {
+impl Observer for Recorder {
     fn changed(&self, changes: &[ExternalChange]) {
-        self.told.lock().unwrap().extend_from_slice(changes);
+        self.changes.lock().unwrap().extend_from_slice(changes);
         self.came.notify_all();
     }
 }
 
-impl Heard {
-    /// All that is told until `last` is (which goes too).
+impl Recorder {
+    /// Waits for a change, and returns all changes so far.
     fn until(&self, last: impl Fn(&ExternalChange) -> bool) -> Vec<ExternalChange> {
-        let told = self.told.lock().unwrap();
+        let changes = self.changes.lock().unwrap();
         let all = Duration::from_secs(10);
-        let waits = |told: &mut Vec<ExternalChange>| !told.iter().any(&last);
-        let (mut told, timeout) = self.came.wait_timeout_while(told, all, waits).unwrap();
-        assert!(!timeout.timed_out(), "only {told:?}");
-        std::mem::take(&mut *told)
+        let waits = |changes: &mut Vec<ExternalChange>| !changes.iter().any(&last);
+        let (mut changes, timeout) = self.came.wait_timeout_while(changes, all, waits).unwrap();
+        assert!(!timeout.timed_out(), "only {changes:?}");
+        std::mem::take(&mut *changes)
     }
 
     fn node(&self, id: FileId) -> Vec<ExternalChange> {
@@ -51,10 +52,10 @@ fn others(folder: &Path, what: &str) {
     assert!(status.unwrap().success(), "{what}");
 }
 
-fn heard(store: &LocalStore) -> Arc<Heard> {
-    let heard = Arc::new(Heard::default());
-    store.observe(Arc::clone(&heard) as Arc<dyn Observer>);
-    heard
+fn recorder(store: &LocalStore) -> Arc<Recorder> {
+    let recorder = Arc::new(Recorder::default());
+    store.observe(Arc::clone(&recorder) as Arc<dyn Observer>);
+    recorder
 }
 
 fn watch(store: &LocalStore, at: &str, below: bool) -> (FileId, Watching) {
@@ -82,7 +83,7 @@ fn folder_entry(at: &str, what: EntryChange) -> ExternalChange {
 fn what_others_do_to_a_file_is_told() {
     for folder in folders() {
         let store = store(folder.path());
-        let heard = heard(&store);
+        let recorder = recorder(&store);
         let changes = [
             "echo more >> f",
             ": > f",
@@ -93,15 +94,18 @@ fn what_others_do_to_a_file_is_told() {
             "echo new > n; mv n f",
             "rm f",
         ];
-        // A new file may get the inode of an earlier one, whose mark is removed a moment after the watch ends.
+        // A new file may get the inode of an earlier one, whose mark is removed shortly after its watch ends.
         let mut watched = Vec::new();
         for what in changes {
             others(folder.path(), "rm -f f; echo old > f");
             let (id, _watching) = watch(&store, "f", false);
             watched.push(ExternalChange::Node(id));
             others(folder.path(), what);
-            let told = heard.node(id);
-            assert!(told.iter().all(|one| watched.contains(one)), "{what}: {told:?}");
+            let changes = recorder.node(id);
+            assert!(
+                changes.iter().all(|one| watched.contains(one)),
+                "{what}: {changes:?}"
+            );
         }
     }
 }
@@ -110,7 +114,7 @@ fn what_others_do_to_a_file_is_told() {
 fn what_the_store_does_itself_is_not_told() {
     for folder in folders() {
         let store = store(folder.path());
-        let heard = heard(&store);
+        let recorder = recorder(&store);
         let file = store.open(&path("f"), &CREATE).unwrap();
         let (_, _root) = watch(&store, "", true);
         let (id, _file) = watch(&store, "f", false);
@@ -120,13 +124,13 @@ fn what_the_store_does_itself_is_not_told() {
         store.open(&path("h"), &CREATE).unwrap();
         store.remove(&path("h"), false).unwrap();
         others(folder.path(), "echo >> g");
-        let told = heard.node(id);
+        let changes = recorder.node(id);
         let others = [
             ExternalChange::Node(id),
             ExternalChange::Node(watch(&store, "", false).0),
             entry("g", EntryChange::Content),
         ];
-        assert!(told.iter().all(|one| others.contains(one)), "{told:?}");
+        assert!(changes.iter().all(|one| others.contains(one)), "{changes:?}");
     }
 }
 
@@ -134,15 +138,15 @@ fn what_the_store_does_itself_is_not_told() {
 fn a_folder_is_told_of_its_entries() {
     for folder in folders() {
         let store = store(folder.path());
-        let heard = heard(&store);
+        let recorder = recorder(&store);
         others(folder.path(), "mkdir d d/sub; echo > d/old");
         let (id, _watching) = watch(&store, "d", false);
         others(
             folder.path(),
             "echo 1 > d/new; mv d/new d/newer; mv d/old .; mkdir d/made; echo > d/sub/deep; mv old d/back; rm d/back",
         );
-        let told = heard.until(|change| *change == entry("d/back", EntryChange::Removed));
-        let told: Vec<_> = told
+        let changes = recorder.until(|change| *change == entry("d/back", EntryChange::Removed));
+        let changes: Vec<_> = changes
             .into_iter()
             .filter(|one| *one != ExternalChange::Node(id))
             .collect();
@@ -159,7 +163,7 @@ fn a_folder_is_told_of_its_entries() {
             entry("d/back", EntryChange::Added),
             entry("d/back", EntryChange::Removed),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(changes, expected);
     }
 }
 
@@ -167,18 +171,18 @@ fn a_folder_is_told_of_its_entries() {
 fn all_beneath_a_folder_is_watched_as_it_grows() {
     for folder in folders() {
         let store = store(folder.path());
-        let heard = heard(&store);
+        let recorder = recorder(&store);
         others(folder.path(), "mkdir -p d/a/b; mkdir e");
         let (_, watching) = watch(&store, "d", true);
         let hears = |what: &str, at: &str| {
             others(folder.path(), what);
-            heard.until(|change| *change == entry(at, EntryChange::Added))
+            recorder.until(|change| *change == entry(at, EntryChange::Added))
         };
         hears("echo > d/a/b/1", "d/a/b/1");
         hears("mkdir -p d/x/y; echo > d/x/y/2", "d/x/y/2");
         hears("mv d/x d/z; sleep 0.1; echo > d/z/y/3", "d/z/y/3");
         hears("mkdir -p e/in; mv e/in d/in; sleep 0.1; echo > d/in/4", "d/in/4");
-        // What the store makes and renames itself, it knows of.
+        // The store does not report its own new names and renames.
         let made = super::NodeOpen {
             create: Some(super::NewNode {
                 directory: true,
@@ -190,13 +194,16 @@ fn all_beneath_a_folder_is_watched_as_it_grows() {
         store.rename(&path("d/own"), &path("d/owned"), false).unwrap();
         hears("sleep 0.1; echo > d/owned/5", "d/owned/5");
         store.rename(&path("d/z"), &path("e/z"), false).unwrap();
-        let told = hears("echo > e/z/y/6; echo > d/7", "d/7");
-        assert!(!told.contains(&entry("e/z/y/6", EntryChange::Added)), "{told:?}");
+        let changes = hears("echo > e/z/y/6; echo > d/7", "d/7");
+        assert!(
+            !changes.contains(&entry("e/z/y/6", EntryChange::Added)),
+            "{changes:?}"
+        );
         drop(watching);
         let (id, _watching) = watch(&store, "e", false);
         others(folder.path(), "echo > d/a/b/8; echo > e/9");
-        let told = heard.until(|change| *change == entry("e/9", EntryChange::Content));
-        let others: Vec<_> = told
+        let changes = recorder.until(|change| *change == entry("e/9", EntryChange::Content));
+        let others: Vec<_> = changes
             .iter()
             .filter(|one| **one != ExternalChange::Node(id) && **one != entry("e/9", EntryChange::Content))
             .collect();
@@ -219,7 +226,7 @@ fn watching_is_bounded_and_ends() {
             let _two = nodes[1].watch(false).unwrap();
             assert_eq!(nodes[2].watch(false).unwrap_err().kind, ErrorKind::NoSpace);
             drop(one);
-            assert!(nodes[2].watch(false).is_err(), "the first is watched still");
+            assert!(nodes[2].watch(false).is_err(), "the first node is still watched");
         }
         assert!(nodes[2].watch(false).is_ok());
     }
@@ -234,11 +241,11 @@ fn a_file_that_is_gone_frees_its_place() {
             ..StoreOptions::default()
         };
         let store = LocalStore::open(folder.path(), &options).unwrap();
-        let heard = heard(&store);
+        let recorder = recorder(&store);
         for _ in 0..3 {
             let file = store.open(&path("f"), &CREATE).unwrap();
             let watching = file.node.watch(false).unwrap();
-            // Takes the only descriptor.
+            // This takes the only descriptor.
             let other = store.open(
                 &path("other"),
                 &super::NodeOpen {
@@ -248,7 +255,7 @@ fn a_file_that_is_gone_frees_its_place() {
             );
             other.unwrap().node.write_at(b"x", 0).unwrap();
             others(folder.path(), "rm f");
-            heard.node(file.stat.id);
+            recorder.node(file.stat.id);
             std::thread::sleep(Duration::from_millis(30));
             drop(watching);
         }
@@ -261,22 +268,22 @@ fn a_file_that_is_gone_frees_its_place() {
 fn too_many_changes_are_told_as_such() {
     for folder in folders() {
         let store = store(folder.path());
-        let heard = heard(&store);
+        let recorder = recorder(&store);
         let file = store.open(&path("f"), &CREATE).unwrap();
         let _f = file.node.watch(false).unwrap();
         let _root = watch(&store, "", false);
-        // More than the kernel keeps (fs.fanotify.max_queued_events), all different.
+        // More events than the kernel queues (fs.fanotify.max_queued_events), all different.
         others(
             folder.path(),
             "seq 1 20000 | while read n; do : > n$n; done; seq 1 20000 | sed s/^/n/ | xargs rm",
         );
-        let told =
-            heard.until(|change| matches!(change, ExternalChange::Lost | ExternalChange::Entry { .. }));
-        drop(told);
+        let changes =
+            recorder.until(|change| matches!(change, ExternalChange::Lost | ExternalChange::Entry { .. }));
+        drop(changes);
     }
 }
 
-/// What a mark costs, for docs/serve.md: `cargo test --release -p ropeway-local --lib -- --ignored --nocapture marks_cost`.
+/// The memory of a mark, for docs/serve.md: `cargo test --release -p ropeway-local --lib -- --ignored --nocapture marks_cost`.
 #[test]
 #[ignore = "a measurement"]
 fn marks_cost() {

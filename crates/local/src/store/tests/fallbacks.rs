@@ -1,4 +1,4 @@
-//! What older kernels need gives the same answers.
+//! The code for older kernels gives the same results.
 
 use std::os::fd::AsFd;
 
@@ -36,7 +36,7 @@ fn attributes_are_found_by_every_way() {
                 assert_eq!(dos.unwrap().attributes, wanted);
             }
         }
-        // A link's own, which it cannot have.
+        // An attribute of a link, which cannot exist.
         for dos in [
             dos::at(root.as_fd(), c"link"),
             dos::at_by_path(root.as_fd(), c"link"),

@@ -1,4 +1,4 @@
-//! What every store keeps of Windows' view; part of the contract.
+//! Windows metadata that every store keeps; part of the contract.
 
 use ropeway_vfs::store::{Access, NodeChange, NodeOpen, Store, StreamOpen};
 use ropeway_vfs::{ErrorKind, Kind, Timestamp};

@@ -42,7 +42,7 @@ fn five_thousand_nodes_over_a_hundred_descriptors() {
                 });
             }
         });
-        // Twenty are pinned.
+        // Twenty nodes are pinned.
         assert!(store.core.descriptors.count() <= 120);
         assert!(store.core.descriptors.reopened.load(Ordering::Relaxed) >= 4000);
         drop(nodes);
@@ -121,7 +121,7 @@ fn descriptors_are_given_up_while_threads_use_them() {
             scope.spawn(move || {
                 for step in 0..3000usize {
                     let n = (step * 7 + thread * 11) % nodes.len();
-                    // What another thread appends is none of ours.
+                    // Another thread appends to this file.
                     assert_eq!(content(&*nodes[n])[..64], [n as u8; 64]);
                     if step % 64 == 0 {
                         let other = &nodes[(n + 1) % nodes.len()];

@@ -1,4 +1,4 @@
-//! Locks of ranges, as other programs see them: each open file description is one.
+//! Byte-range locks as other programs see them: each open file description has its own.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ impl Other {
         try_lock_range(self.0.as_fd(), LockRange { first, last }, what).unwrap()
     }
 
-    /// What it could not have: neither, writing, or nothing at all.
+    /// Returns the lock that blocks it: none, a shared or an exclusive one.
     fn sees(&self, byte: i64) -> ropeway_vfs::store::RangeLock {
         let range = LockRange {
             first: byte,
@@ -63,7 +63,7 @@ fn locks_are_seen_and_those_of_others_are_respected() {
         assert!(!locked(40, 40, false) && locked(40, 40, true));
         assert!(node.lock_range(0, LAST, None).unwrap());
         assert_eq!([10, 30].map(|byte| other.sees(byte)), [None, None]);
-        // Closing gives up all.
+        // Closing releases all locks.
         assert!(node.lock_range(0, 0, Exclusive).unwrap());
         drop(node);
         assert_eq!(other.sees(0), None);
@@ -122,7 +122,8 @@ fn folders_and_streams_have_no_such_locks() {
     assert!(!stream.is_range_locked(0, 9, true).unwrap());
 }
 
-/// A lock goes with its descriptor, so that a node with one keeps it, whatever else is opened and renamed.
+/// A lock ends with its descriptor. So a node with a lock keeps its descriptor, whatever is opened and
+/// renamed meanwhile.
 #[test]
 fn nodes_with_locks_keep_their_descriptors_as_far_as_there_are_enough() {
     let folder = tempfile::tempdir().unwrap();
@@ -139,13 +140,13 @@ fn nodes_with_locks_keep_their_descriptors_as_far_as_there_are_enough() {
         kind_of(nodes[10].lock_range(0, 0, Exclusive)),
         ErrorKind::Exhausted
     );
-    // Who was refused keeps none.
+    // A refused request leaves no lock.
     let other = Other::open(&folder, "9");
     assert!(other.lock(9, 9, LockType::Write));
     assert!(!nodes[9].lock_range(9, 9, Shared).unwrap());
     assert_eq!(other.sees(0), Exclusive);
     assert_eq!(store.core.descriptors.held.load(Ordering::Relaxed), 10);
-    // Those that have locks may have more.
+    // Nodes with locks may get more.
     assert!(nodes[9].lock_range(5, 5, Exclusive).unwrap());
     for _ in 0..3 {
         nodes.iter().skip(10).for_each(|node| _ = content(&**node));

@@ -1,4 +1,4 @@
-//! The store on a disk's file system and in memory.
+//! Tests of the store, on a disk and in memory.
 
 mod contract;
 mod escapes;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use super::{LocalStore, StoreOptions};
 
-/// Where tests run: the folder for temporary files, and one in memory where there is one.
+/// Returns the folders in which tests run: for temporary files, and in memory if there is one.
 fn folders() -> Vec<TempDir> {
     let mut folders = vec![tempfile::tempdir().unwrap()];
     folders.extend(tempfile::tempdir_in("/dev/shm").ok());

@@ -1,4 +1,4 @@
-//! Names without regard to case stay fast: folders are read once.
+//! Lookups that ignore case are fast, since each folder is read once.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ fn resolved(store: &LocalStore, at: &str) -> String {
 
 #[test]
 fn a_folder_of_a_hundred_thousand_names_is_read_once() {
-    // In memory where there is such a folder: making the names takes long enough.
+    // In memory if possible, since creating the names takes long.
     let folder = folders().pop().unwrap();
     let big = folder.path().join("Big");
     fs::create_dir(&big).unwrap();
@@ -35,28 +35,28 @@ fn a_folder_of_a_hundred_thousand_names_is_read_once() {
         put(&store, &format!("Big/New {n}"), b"");
         assert_eq!(resolved(&store, &format!("BIG/nEW {n}")), format!("Big/New {n}"));
     }
-    // The root, and the folder.
+    // The root and the folder.
     assert_eq!(scans(&store), 2);
-    // Others change it, too.
+    // Other programs change it too.
     fs::rename(big.join("Name 5"), big.join("Other 5")).unwrap();
     fs::remove_file(big.join("Name 6")).unwrap();
     assert_eq!(resolved(&store, "Big/NAME 5"), "Big/NAME 5");
     assert_eq!(resolved(&store, "Big/OTHER 5"), "Big/Other 5");
     assert_eq!(resolved(&store, "Big/NAME 6"), "Big/NAME 6");
     assert_eq!(scans(&store), 2);
-    // The index is the folder's, whatever its name.
+    // The index belongs to the folder, whatever its name.
     store.rename(&path("Big"), &path("Large"), false).unwrap();
     assert_eq!(resolved(&store, "LARGE/OTHER 5"), "Large/Other 5");
     assert_eq!(scans(&store), 2);
 }
 
-/// Earlier versions gave such a folder up, and read it at each call.
+/// Earlier versions read such a folder at each call.
 #[test]
 fn a_folder_of_more_than_a_million_names_is_read_once() {
     let folder = folders().pop().unwrap();
     let first = folder.path().join("Name 0");
     fs::write(&first, "").unwrap();
-    // Names cost less than files; the disk's file systems allow too few of one.
+    // Hard links cost less than files; file systems on disk allow too few of them.
     for n in 1..=1_000_001 {
         fs::hard_link(&first, folder.path().join(format!("Name {n}"))).unwrap();
     }
@@ -86,7 +86,7 @@ fn too_many_events_only_cost_another_scan() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path());
     assert_eq!(resolved(&store, "x"), "x");
-    // More than a folder's events that may wait, and than the kernel's queue holds by default.
+    // More events than may wait for a folder, and than the kernel queues by default.
     for n in 0..20_000 {
         let at = folder.path().join(format!("t{n}"));
         fs::File::create(&at).unwrap();
@@ -123,13 +123,13 @@ fn indexes_are_bounded() {
     for k in 0..100 {
         put(&store, &format!("d0/G{k}"), b"");
     }
-    // Too large to be kept: read each time.
+    // Too large for the index: read each time.
     let before = scans(&store);
     assert_eq!(resolved(&store, "d0/g77"), "d0/G77");
     assert_eq!(resolved(&store, "d0/g78"), "d0/G78");
     assert_eq!(resolved(&store, "d0/g100"), "d0/g100");
     assert!(scans(&store) >= before + 3);
-    // Not any more: kept again, as soon as somebody has noticed.
+    // Small again: kept from the next read on.
     for k in 0..100 {
         fs::remove_file(folder.path().join(format!("d0/G{k}"))).unwrap();
     }
@@ -152,7 +152,7 @@ fn events_of_folders_that_nobody_asks_for_are_bounded() {
         open(&store, &format!("d{n}"), &MAKE_DIR);
         assert_eq!(resolved(&store, &format!("d{n}/x")), format!("d{n}/x"));
     }
-    // Folder 3 is asked for again and again, so the others' events are read, and wait.
+    // Folder 3 is looked up repeatedly, so the events of the others are read and wait.
     let long = "n".repeat(200);
     for round in 0..1000 {
         let at = folder.path().join(format!("d{}/{long}{round}", round % 3));
@@ -166,7 +166,7 @@ fn events_of_folders_that_nobody_asks_for_are_bounded() {
     assert_eq!(resolved(&store, "d1/LAST"), "d1/Last");
 }
 
-/// What `resolve_soon` told, and how often a task was called that it took.
+/// Result of `resolve_soon`, and the number of calls of its task.
 fn soon(store: &LocalStore, at: &str, called: &Arc<AtomicUsize>) -> Resolved {
     let then = || -> Task {
         let called = Arc::clone(called);
@@ -179,7 +179,7 @@ fn soon(store: &LocalStore, at: &str, called: &Arc<AtomicUsize>) -> Resolved {
 
 #[test]
 fn a_large_folder_is_read_once_for_all_who_wait() {
-    // On the volume whose folders grow with their names.
+    // On the volume whose folders grow with the number of names.
     for folder in folders() {
         let big = folder.path().join("Big");
         fs::create_dir(&big).unwrap();
@@ -200,7 +200,7 @@ fn a_large_folder_is_read_once_for_all_who_wait() {
             panic!("the folder is large");
         };
         assert!(matches!(soon(&store, "Big/other", &called), Resolved::UnderWay));
-        // What is there needs no index.
+        // An exact name needs no index.
         let there = soon(&store, &format!("Big/{name} 7"), &called);
         assert!(matches!(there, Resolved::Path(_)));
         assert_eq!((scans(&store), calls()), (0, 0));
@@ -211,7 +211,7 @@ fn a_large_folder_is_read_once_for_all_who_wait() {
         };
         assert_eq!(found.to_string(), format!("Big/{name} 7"));
         assert_eq!((scans(&store), calls()), (1, 2));
-        // A task that nobody runs ends the waiting, too.
+        // Dropping the task ends the wait too.
         let again = LocalStore::open(folder.path(), &StoreOptions::default()).unwrap();
         drop(soon(&again, "Big/new", &called));
         assert_eq!(calls(), 3);
@@ -261,7 +261,7 @@ fn threads_see_what_was_done_before() {
     assert_eq!(scans(&store), 1);
 }
 
-/// What happens to a folder, by this store or by others.
+/// A change of a folder, by this store or by another program.
 #[derive(Clone, Debug)]
 enum Step {
     Make(usize),
@@ -270,7 +270,7 @@ enum Step {
     Ask(usize),
 }
 
-/// Names that differ in case only, some of them.
+/// Names, of which some differ only in case.
 const NAMES: [&str; 9] = ["a", "A", "bc", "Bc", "BC", "ä", "Ä", "straße", "STRAßE"];
 
 fn step() -> impl Strategy<Value = Step> {
@@ -283,7 +283,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The names in a folder that differ from `name` in case at most, in order.
+/// Returns the names in a folder that equal `name` except for case, in order.
 fn alike(folder: &Path, name: &str) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let mut there: Vec<String> = entries

@@ -1,4 +1,4 @@
-//! What acts on a name does so only as long as the name is its node's.
+//! Operations on a name take effect only while the name belongs to the opened node.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,8 @@ fn what_is_not_empty_any_more_stays() {
     }
 }
 
-/// A local program renames full files over the name while the one that was opened is removed: none of the full ones goes.
+/// A local program renames full files over the name while the opened file is removed. No full file may
+/// be removed.
 #[test]
 fn a_removal_in_a_race_takes_no_other_file() {
     const ROUNDS: usize = 500;
@@ -65,10 +66,10 @@ fn a_removal_in_a_race_takes_no_other_file() {
                 fs::rename(at(&full), at("name")).unwrap();
             });
             go.store(true, Ordering::Release);
-            // It may be the empty file that goes, or nothing.
+            // Either the empty file is removed, or nothing.
             _ = store.remove_node(opened.stat.id, &path("name"), Removal::EmptyFile);
         });
-        // Under its name, or beside it where the name was taken again meanwhile.
+        // Under its name, or under another one if the name was taken again meanwhile.
         let mut left = fs::read_dir(folder.path()).unwrap();
         let has = left.any(|entry| fs::read(entry.unwrap().path()).unwrap() == b"precious");
         assert!(has, "round {round}: the full file is gone");

@@ -1,11 +1,12 @@
-//! Times as a volume holds them.
+//! Times within the range of a volume.
 
 use ropeway_vfs::Timestamp;
 use ropeway_vfs::store::NodeChange;
 
 use super::*;
 
-/// 1601, 1700, 1900, 1969, 2038, 2400, 2500, 9999 and 30828: the kernel would clamp what the volume has no room for.
+/// 1601, 1700, 1900, 1969, 2038, 2400, 2500, 9999 and 30828. The kernel clamps times that the volume
+/// cannot store.
 #[test]
 fn times_are_kept_or_refused() {
     const YEARS: [i64; 9] = [

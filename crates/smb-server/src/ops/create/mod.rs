@@ -26,13 +26,13 @@ use ropeway_smb_wire::create::{
 use ropeway_smb_wire::create_context::{LeaseState, RequestContext};
 use ropeway_smb_wire::header::HEADER_LEN;
 use ropeway_smb_wire::{NtStatus, Reader};
+use ropeway_vfs::Kind;
 use ropeway_vfs::store::{NodeStat, Task};
-use ropeway_vfs::{Kind, Name};
 
 use self::contexts::CreateContexts;
 use self::find::{FindError, FoundFile, WakeRequest};
 use super::context::{Context, Execution, Outcome};
-use super::name::{self, Target};
+use super::name::{self, Target, key_of};
 use super::{close, notify, tree};
 use crate::files::{attributes, eas, status};
 use crate::share::Share;
@@ -345,15 +345,6 @@ fn prepare(
         }
     }
     Ok(())
-}
-
-/// Returns the hub's key of a file.
-pub(super) fn key_of(stat: &NodeStat, stream: Option<&Name>) -> FileKey {
-    FileKey {
-        share_volume: stat.id.volume,
-        index: stat.id.index,
-        stream: stream.map(name::fold_stream),
-    }
 }
 
 /// Replies. `stat` is given if the attributes cannot have changed since.

@@ -1,0 +1,138 @@
+//! The version that a backup keeps is the user's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ropeway_copy::{Backup, Durability, Options, Status, Verification};
+use ropeway_vfs::{Op, Tree};
+
+use super::kit::{Machine, content, hook, no_hook, path, write};
+use crate::simulate::snapshot::now;
+use crate::simulate::tree::When;
+
+fn options() -> Options {
+    Options {
+        backup: Some(Backup::Suffix(b".bak".to_vec())),
+        ..Options::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_overwritten_before_a_power_cut_replaces_no_backup_of_either_name() {
+    let machine = Machine::new(Options {
+        inplace: true,
+        ..options()
+    });
+    let [old_a, old_b, new] = [1, 2, 3].map(|number| content(number, 9_000));
+    write(&machine.source, "a", &new, 2_000);
+    now(machine.source.make_hard_link(&path("a"), &path("b"))).unwrap();
+    write(&machine.target, "copy/a", &old_a, 1_000);
+    write(&machine.target, "copy/b", &old_b, 1_000);
+    machine.begin();
+    let is_linked = |when, op, at: &ropeway_vfs::RelPath| {
+        when == When::After && op == Op::Rename && *at == path("copy/b")
+    };
+    for cut in machine.run_until(is_linked, Machine::cuts).await {
+        assert_eq!(cut.run().await.status, Status::Done);
+        for (name, old) in [("a", &old_a), ("b", &old_b)] {
+            assert_eq!(cut.content(&format!("copy/{name}")).as_ref(), Some(&new));
+            let kept = cut.content(&format!("copy/{name}.bak"));
+            assert!(
+                kept.as_ref() == Some(old),
+                "the backup of {name} is the user's version"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_verification_repairs_replaces_no_backup() {
+    let machine = Machine::new(Options {
+        verify: Verification {
+            read_back: true,
+            manifest: None,
+        },
+        ..options()
+    });
+    let [old, new, rotten] = [1, 2, 3].map(|number| content(number, 9_000));
+    write(&machine.source, "a", &new, 2_000);
+    write(&machine.target, "copy/a", &old, 1_000);
+    machine.begin();
+    let (target, is_rotten) = (machine.target.clone(), AtomicBool::new(false));
+    let rots = hook(move |when, op, at| {
+        // The verification reads it.
+        if when == When::Before
+            && op == Op::Open
+            && *at == path("copy/a")
+            && !is_rotten.swap(true, Ordering::Relaxed)
+        {
+            write(&target, "copy/a", &rotten, 2_000);
+        }
+        None
+    });
+    let outcome = machine.run_hooked(no_hook(), rots).await;
+    assert_eq!((outcome.status, outcome.summary.repaired), (Status::Done, 1));
+    assert_eq!(machine.content("copy/a"), Some(new));
+    assert!(
+        machine.content("copy/a.bak") == Some(old),
+        "the backup is the user's version"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_with_force_that_goes_on_replaces_no_backup() {
+    let machine = Machine::new(Options {
+        force: true,
+        ..options()
+    });
+    let [old, new] = [1, 2].map(|number| content(number, 9_000));
+    write(&machine.source, "a", &new, 2_000);
+    now(machine.source.make_symlink(&path("b"), b"some/where")).unwrap();
+    for name in ["copy/a", "copy/b"] {
+        write(&machine.target, name, &old, 1_000);
+    }
+    machine.begin();
+    let is_synced = |when, op, at: &ropeway_vfs::RelPath| {
+        when == When::After && op == Op::SetAttributes && *at == path("copy")
+    };
+    let killed = machine.run_until(is_synced, Machine::kill).await;
+    assert_eq!(killed.run().await.status, Status::Done);
+    assert_eq!(killed.content("copy/a"), Some(new));
+    for name in ["copy/a.bak", "copy/b.bak"] {
+        assert!(
+            killed.content(name).as_ref() == Some(&old),
+            "{name} is the user's version"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_may_lack_data_replaces_no_backup() {
+    let machine = Machine::new(Options {
+        durability: Durability::None,
+        ..options()
+    });
+    let [old, new] = [1, 2].map(|number| content(number, 5_000));
+    for name in ["a", "b"] {
+        write(&machine.source, name, &new, 2_000);
+        write(&machine.target, &format!("copy/{name}"), &old, 1_000);
+    }
+    machine.begin();
+    let is_named = |when, op, at: &ropeway_vfs::RelPath| {
+        when == When::After && op == Op::Rename && *at == path("copy/a")
+    };
+    let mut looked_equal = 0;
+    for cut in machine.run_until(is_named, Machine::cuts).await {
+        // Without its time nobody knows whose it is.
+        if !cut.has_time("a") {
+            continue;
+        }
+        looked_equal += u32::from(cut.content("copy/a").as_ref() != Some(&new));
+        assert_eq!(cut.run().await.status, Status::Done);
+        assert!(cut.content("copy/a").as_ref() == Some(&new), "it is copied again");
+        assert!(
+            cut.content("copy/a.bak").as_ref() == Some(&old),
+            "the backup is the user's version"
+        );
+    }
+    assert!(looked_equal > 0, "some cuts damage it");
+}

@@ -1,0 +1,153 @@
+//! Nothing that a job made for itself stays, nor does its removal show.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use ropeway_copy::{Options, Status};
+use ropeway_vfs::{ErrorKind, Op, Timestamp, Tree};
+
+use super::kit::{Machine, content, hook, is_claim_in, no_hook, path, write};
+use crate::simulate::snapshot::now;
+use crate::simulate::tree::When;
+use crate::simulate::world::FaultKind;
+
+fn machine(options: Options) -> Machine {
+    let machine = Machine::new(options);
+    write(&machine.source, "sub/a", &content(1, 3_000), 2_000);
+    write(&machine.target, "copy/sub/a", &content(2, 3_000), 1_000);
+    machine.begin();
+    machine
+}
+
+const REFUSED: Option<FaultKind> = Some(FaultKind::Error(ErrorKind::PermissionDenied));
+const UNKNOWN: Option<FaultKind> = Some(FaultKind::Error(ErrorKind::Other));
+const FAILED: Option<FaultKind> = Some(FaultKind::Error(ErrorKind::DeviceError));
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_whose_time_a_claim_changed_is_not_called_done() {
+    let machine = machine(Options::default());
+    let time = Timestamp(1_500_000_000_000_000_000);
+    let change = ropeway_vfs::MetadataChange::times_of(&ropeway_vfs::Metadata::bare(
+        ropeway_vfs::Kind::Directory,
+        0,
+        time,
+    ));
+    now(machine.source.set_metadata(&path("sub"), &change)).unwrap();
+    let (is_refused, is_removed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let on_target = hook(move |when, op, at| {
+        match (when, op) {
+            // The claim goes to the folder below.
+            (When::Before, Op::Create)
+                if is_claim_in(at, "copy") && !is_refused.swap(true, Ordering::Relaxed) =>
+            {
+                return REFUSED;
+            }
+            (When::After, Op::Remove) if is_claim_in(at, "copy/sub") => {
+                is_removed.store(true, Ordering::Relaxed);
+            }
+            (When::Before, Op::SetAttributes) if is_removed.load(Ordering::Relaxed) => return UNKNOWN,
+            _ => {}
+        }
+        None
+    });
+    let outcome = machine.run_hooked(no_hook(), on_target).await;
+    let modified = || now(machine.target.metadata(&path("copy/sub"))).unwrap().modified;
+    assert_ne!(modified(), time, "the claim changed it");
+    assert_ne!(outcome.status, Status::Done);
+    assert_eq!(machine.run().await.status, Status::Done);
+    assert_eq!(modified(), time);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_only_the_sweep_removed_does_not_come_back() {
+    let machine = machine(Options::default());
+    // One is made in each of both folders, and the job does not hear of it.
+    let tries = AtomicU32::new(0);
+    let unheard = hook(move |when, op, at| {
+        let is_claim = is_claim_in(at, "copy") || is_claim_in(at, "copy/sub");
+        let is_made = when == When::Before && op == Op::Create && is_claim;
+        let is_lost = is_made && tries.fetch_add(1, Ordering::Relaxed) < 2;
+        is_lost.then_some(FaultKind::LostAnswer(ErrorKind::PermissionDenied))
+    });
+    let outcome = machine.run_hooked(no_hook(), unheard).await;
+    assert_eq!(outcome.status, Status::Done);
+    assert!(!machine.has_journal());
+    for cut in machine.cuts() {
+        assert_eq!(cut.temporaries(), [""; 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_last_flush_failed_sweeps_again() {
+    let machine = machine(Options::default());
+    let is_removed = AtomicBool::new(false);
+    let last = hook(move |when, op, at| {
+        match (when, op) {
+            (When::After, Op::Remove) if is_claim_in(at, "copy") => is_removed.store(true, Ordering::Relaxed),
+            (When::Before, Op::Sync) if is_removed.load(Ordering::Relaxed) => return FAILED,
+            _ => {}
+        }
+        None
+    });
+    assert_eq!(machine.run_hooked(no_hook(), last).await.status, Status::Done);
+    assert!(machine.has_journal(), "the claim may come back");
+    for cut in machine.cuts() {
+        assert_eq!(cut.run().await.status, Status::Done);
+        assert!(!cut.has_journal());
+        assert_eq!(cut.temporaries(), [""; 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_for_a_file_that_is_overwritten_in_place_is_found_again() {
+    let machine = machine(Options {
+        inplace: true,
+        ..Options::default()
+    });
+    let (left, this) = (std::sync::Arc::new(std::sync::Mutex::new(None)), machine.clone());
+    let slot = left.clone();
+    let killed = hook(move |when, op, at| {
+        match (when, op) {
+            (When::Before, Op::Create) if is_claim_in(at, "copy") => return REFUSED,
+            (When::After, Op::Write) if *at == path("copy/sub/a") => {
+                slot.lock().unwrap().get_or_insert_with(|| this.kill());
+            }
+            _ => {}
+        }
+        None
+    });
+    machine.run_hooked(no_hook(), killed).await;
+    let killed = left.lock().unwrap().take().expect("it is written");
+    assert_eq!(killed.temporaries().len(), 1, "its claim");
+    assert_eq!(killed.run().await.status, Status::Done);
+    assert_eq!(killed.temporaries(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_power_cut_left_of_a_claim_is_swept_with_its_names_by_a_run_that_knows_nothing() {
+    let machine = machine(Options::default());
+    let is_written = |when, op, at: &ropeway_vfs::RelPath| {
+        when == When::After && op == Op::SetAttributes && at.parent() == Some(path("copy/sub"))
+    };
+    let mut left = 0;
+    for cut in machine.run_until(is_written, Machine::cuts).await {
+        cut.forget();
+        left += cut.temporaries().len();
+        assert_eq!(cut.run().await.status, Status::Done);
+        assert_eq!(cut.temporaries(), [""; 0]);
+    }
+    assert!(left > 0, "some cuts leave names");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_header_cannot_be_written_does_not_stay() {
+    let machine = machine(Options::default());
+    let unwritten = hook(|when, op, at| {
+        let is_claim = is_claim_in(at, "copy") || is_claim_in(at, "copy/sub");
+        FAILED.filter(|_| when == When::Before && op == Op::Write && is_claim)
+    });
+    assert_eq!(
+        machine.run_hooked(no_hook(), unwritten).await.status,
+        Status::Done
+    );
+    assert_eq!(machine.temporaries(), [""; 0]);
+}

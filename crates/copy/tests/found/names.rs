@@ -1,0 +1,82 @@
+//! Files with several names.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ropeway_copy::{Options, Status};
+use ropeway_vfs::{Op, Tree};
+
+use super::kit::{Machine, content, hook, no_hook, path, write};
+use crate::simulate::snapshot::now;
+use crate::simulate::tree::When;
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_became_another_file_is_not_linked_to_what_it_was() {
+    let machine = Machine::new(Options::default());
+    let [first, changed, other] = [1, 2, 3].map(|number| content(number, 3_000));
+    write(&machine.source, "a", &first, 1_000);
+    now(machine.source.make_hard_link(&path("a"), &path("b"))).unwrap();
+    machine.begin();
+    let (source, is_split) = (machine.source.clone(), AtomicBool::new(false));
+    let split = hook(move |when, op, at| {
+        if when == When::Before
+            && op == Op::Open
+            && *at == path("a")
+            && !is_split.swap(true, Ordering::Relaxed)
+        {
+            now(source.remove_file(&path("b"))).unwrap();
+            write(&source, "b", &other, 2_000);
+            write(&source, "a", &changed, 2_000);
+        }
+        None
+    });
+    let outcome = machine.run_hooked(split, no_hook()).await;
+    assert_eq!(outcome.status, Status::Done);
+    for (name, number) in [("copy/a", 2), ("copy/b", 3)] {
+        assert_eq!(machine.content(name), Some(content(number, 3_000)), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_in_a_folder_that_is_seen_is_linked_to_nothing_but_durable_data() {
+    let machine = Machine::new(Options::default());
+    let new = content(1, 9_000);
+    // The first of its names is in a folder that nobody sees before it is complete.
+    write(&machine.source, "a/first", &new, 1_000);
+    now(machine.source.make_dir(&path("b"), 0o755)).unwrap();
+    now(machine.source.make_hard_link(&path("a/first"), &path("b/second"))).unwrap();
+    now(machine.target.make_dir(&path("copy"), 0o755)).unwrap();
+    now(machine.target.make_dir(&path("copy/b"), 0o755)).unwrap();
+    machine.begin();
+    let is_linked = |when, op, at: &ropeway_vfs::RelPath| {
+        when == When::After && op == Op::Rename && *at == path("copy/b/second")
+    };
+    let mut linked = 0;
+    for cut in machine.run_until(is_linked, Machine::cuts).await {
+        if let Some(found) = cut.content("copy/b/second") {
+            assert!(found == new, "{} bytes of {}", found.len(), new.len());
+            linked += 1;
+        }
+    }
+    assert!(linked > 0, "some cuts leave the name");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_file_on_a_server_has_its_time_after_its_data() {
+    let machine = Machine::with(Options::default(), |can| {
+        (can.remote, can.page_cache, can.small_in_flight) = (true, false, 4);
+    });
+    let new = content(1, 3_000);
+    write(&machine.source, "a", &new, 1_000);
+    machine.begin();
+    let has_time = |when, op, at: &ropeway_vfs::RelPath| {
+        let is_file = at.file_name() == path("a").file_name();
+        when == When::After && op == Op::SetAttributes && is_file
+    };
+    for cut in machine.run_until(has_time, Machine::cuts).await {
+        assert_eq!(cut.run().await.status, Status::Done);
+        assert!(
+            cut.content("copy/a").as_ref() == Some(&new),
+            "the next run takes it for whole"
+        );
+    }
+}

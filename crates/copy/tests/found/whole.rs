@@ -1,0 +1,112 @@
+//! What looks whole is whole, and what counts as done is done.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use ropeway_copy::{Durability, Options, Status};
+use ropeway_vfs::{CacheMode, Create, ErrorKind, Op, OpenOptions, RelPath, Tree};
+
+use super::kit::{Machine, content, hook, no_hook, path, write};
+use crate::simulate::snapshot::now;
+use crate::simulate::tree::When;
+use crate::simulate::world::FaultKind;
+
+const REFUSED: Option<FaultKind> = Some(FaultKind::Error(ErrorKind::PermissionDenied));
+
+/// A machine with one older file on its target.
+fn machine(options: Options) -> Machine {
+    let machine = Machine::new(options);
+    write(&machine.source, "a", &content(1, 20_000), 2_000);
+    write(&machine.target, "copy/a", &content(2, 20_000), 1_000);
+    machine.begin();
+    machine
+}
+
+fn inplace() -> Options {
+    Options {
+        inplace: true,
+        ..Options::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_in_place_has_its_time_after_its_data() {
+    let machine = machine(Options {
+        durability: Durability::File,
+        ..inplace()
+    });
+    let has_time =
+        |when, op, at: &RelPath| when == When::After && op == Op::SetAttributes && *at == path("copy/a");
+    let mut looked_whole = 0;
+    for cut in machine.run_until(has_time, Machine::cuts).await {
+        if cut.has_time("a") {
+            looked_whole += 1;
+            assert!(cut.content("copy/a") == Some(content(1, 20_000)));
+        }
+    }
+    assert!(looked_whole > 0, "some cuts leave the time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn holes_that_the_source_got_since_it_was_listed_show_no_old_data() {
+    let machine = machine(inplace());
+    let (source, is_punched) = (machine.source.clone(), AtomicBool::new(false));
+    let punch = hook(move |when, op, at| {
+        if when == When::Before
+            && op == Op::Open
+            && *at == path("a")
+            && !is_punched.swap(true, Ordering::Relaxed)
+        {
+            let options = OpenOptions::write(Create::No, CacheMode::Keep);
+            let file = now(source.open(&path("a"), options)).unwrap();
+            now(file.punch_hole(4096, 8192)).unwrap();
+        }
+        None
+    });
+    assert_eq!(machine.run_hooked(punch, no_hook()).await.status, Status::Done);
+    let mut expected = content(1, 20_000);
+    expected[4096..4096 + 8192].fill(0);
+    assert!(machine.content("copy/a") == Some(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_stays_half_overwritten_keeps_the_journal() {
+    let machine = machine(inplace());
+    let writes = AtomicU32::new(0);
+    let refuses = hook(move |when, op, at| {
+        let is_write = when == When::Before && op == Op::Write && *at == path("copy/a");
+        let is_refused = is_write && writes.fetch_add(1, Ordering::Relaxed) > 0;
+        REFUSED.filter(|_| is_refused)
+    });
+    let outcome = machine.run_hooked(no_hook(), refuses).await;
+    assert_eq!(outcome.status, Status::SomeFailed);
+    assert!(machine.has_journal(), "the next run must know of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_got_no_name_does_not_count_as_durable() {
+    let machine = machine(Options::default());
+    let unnamed = hook(|when, op, at| {
+        let is_naming = when == When::Before && op == Op::Rename && *at == path("copy/a");
+        REFUSED.filter(|_| is_naming)
+    });
+    let outcome = machine.run_hooked(no_hook(), unnamed).await;
+    assert_eq!(outcome.status, Status::SomeFailed);
+    assert_eq!(outcome.summary.counters.bytes_durable, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_panics_ends_the_job_without_success() {
+    let machine = machine(Options::default());
+    let panics = hook(|when, op, at| {
+        let is_read = when == When::Before && op == Op::Open && *at == path("a");
+        assert!(!is_read, "this test panics here");
+        None
+    });
+    let outcome = machine.run_hooked(panics, no_hook()).await;
+    assert_eq!(outcome.status, Status::TargetUnwritable);
+    assert!(
+        outcome
+            .fatal
+            .is_some_and(|why| why.contains("fault of this program"))
+    );
+}
