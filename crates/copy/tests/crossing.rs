@@ -1,4 +1,4 @@
-//! Jobs whose target or source is far away: small files whole, many under way.
+//! Jobs with an end that is far away: small files in one call each, many under way.
 
 #![allow(clippy::unwrap_used)]
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).expect("a plain path")
 }
 
-/// A tree as a share is: without owners and modes, far away.
+/// A tree like a share: far away, without owners and modes.
 fn far() -> MemoryTree {
     let capabilities = Capabilities {
         time_granularity_ns: 100,
@@ -37,7 +37,7 @@ async fn run(source: Arc<dyn Tree>, target: Arc<dyn Tree>, options: Options) -> 
     JobSpec::whole(source, target, path("copy"), options).run().await
 }
 
-/// Sizes around every class of blocks, and one for the long way.
+/// Sizes around every class of blocks, and one that takes the long way.
 const SIZES: [usize; 10] = [
     0,
     1,
@@ -123,7 +123,7 @@ async fn both_directions_and_every_durability_give_the_same_tree() {
     }
 }
 
-/// Finished operations by their word, and the bytes they moved.
+/// The finished operations by name, and the bytes they moved.
 #[derive(Default)]
 struct Counted {
     operations: Mutex<HashMap<&'static str, (u64, u64)>>,
@@ -246,12 +246,12 @@ async fn many_are_under_way_where_each_call_takes_its_time() {
     let (outcome, _) = run(source, distant, Options::default()).await;
     assert_eq!(outcome.status, Status::Done);
     assert_eq!(outcome.summary.counters.files_done, 3_000);
-    // Taken apart into its steps by the faults, each file has five calls: 3,000 x 5 x 32 ms / 256 is 1.9 s.
+    // The faults split each file into five calls: 3,000 x 5 x 32 ms / 256 is 1.9 s.
     let took = start.elapsed();
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
-/// A connection that is lost when the server has done what it was asked, and before it says so.
+/// A connection that is lost after the server has carried out a request, and before it replies.
 #[tokio::test(start_paused = true)]
 async fn what_was_done_though_its_answer_was_lost_is_not_lost() {
     for op in [
@@ -277,7 +277,8 @@ async fn what_was_done_though_its_answer_was_lost_is_not_lost() {
     }
 }
 
-/// What a server had not flushed may be lost with it: the file goes on from its last flush, and the job to its end.
+/// What a server had not flushed may be lost with it. The file continues from its last flush, and
+/// the job ends well.
 #[tokio::test(start_paused = true)]
 async fn a_flush_that_fails_costs_what_was_written_since_the_last_one() {
     const SIZE: u64 = 256 << 20;

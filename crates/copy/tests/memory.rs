@@ -1,4 +1,4 @@
-//! Jobs between trees in memory: semantics without a disk, and virtual time.
+//! Jobs between trees in memory: semantics without a disk, in virtual time.
 
 #![allow(clippy::unwrap_used)]
 use std::sync::Arc;
@@ -171,7 +171,8 @@ async fn every_engine_and_durability_gives_the_same_tree() {
     }
 }
 
-/// Runs a job in virtual time and returns the estimate at a tenth of the work and the real remaining time then.
+/// Runs a job in virtual time. Returns the estimate at a tenth of the work, and the time that was
+/// really left then.
 async fn estimate_at_a_tenth(source: Arc<dyn Tree>, device: &str) -> (f64, f64) {
     let clock = Arc::new(RuntimeClock::new());
     let target = Arc::new(MemoryTree::new().with_discard());
@@ -285,7 +286,8 @@ async fn content_changed_behind_the_copy_is_found_by_verification() {
     assert_eq!(outcome.differences, 1);
 }
 
-/// A source that is replaced between two tries is copied from its beginning: not the new one's end to the old one's head.
+/// A source that is replaced between two tries is copied from its beginning. The end of the new one
+/// does not follow the head of the old one.
 #[tokio::test]
 async fn a_retry_of_a_replaced_source_begins_anew() {
     let source = Arc::new(MemoryTree::new());
@@ -299,7 +301,7 @@ async fn a_retry_of_a_replaced_source_begins_anew() {
         while watched.fired() == [0] {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // The try that failed ends well within the pause before the next.
+        // The failed try ends well within the pause before the next.
         tokio::time::sleep(Duration::from_millis(100)).await;
         behind.remove_file(&path("big")).await.unwrap();
         behind.insert_synthetic(&path("big"), 12 << 20, 2).unwrap();
@@ -311,8 +313,8 @@ async fn a_retry_of_a_replaced_source_begins_anew() {
     assert!(copy == source.content(&path("big")).unwrap(), "a mixture");
 }
 
-/// A mirror that only deletes makes no temporary names in its target: no folder of it was looked into for the one by which
-/// a job sees whether its target still takes anything, and that was left when it failed right then.
+/// A mirror that only deletes makes no temporary names on its target. The folder with which a job
+/// tests its target was once left there when its removal failed.
 #[tokio::test(start_paused = true)]
 async fn the_probe_of_a_failing_target_is_removed_by_the_next_run() {
     let state = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Power cuts and clocks that are set back, between trees in memory: what a later run trusts is really there.
+//! Power cuts, and clocks that are set back, between trees in memory: whatever a later run trusts
+//! must be there.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -19,14 +20,15 @@ use ropeway_vfs::{Clock, End, Pending, RelPath, Timestamp, Tree};
 /// Zero of a memory tree's clock.
 const ZERO: i128 = 1_700_000_000_000_000_000;
 const SECOND: i64 = 1_000_000_000;
-/// Files of each size.
+/// Number of files of each size.
 const FILES: u8 = 3;
 
 fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()
 }
 
-/// The wall clock of a simulated machine, in nanoseconds; it goes on by a microsecond at each look.
+/// The wall clock of a simulated machine, in nanoseconds. It advances by a microsecond at each
+/// look.
 #[derive(Clone)]
 struct Wall(Arc<AtomicI64>);
 
@@ -110,19 +112,20 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// What a run does before the power goes.
+/// What a run does before the power cut.
 #[derive(Clone)]
 struct Cut {
     options: Options,
-    /// Nothing is there before, so that the copy is filled unseen; else every name exists with other content.
+    /// Whether the target is empty before, so that the copy is filled in a hidden folder. Otherwise
+    /// every name exists with other content.
     is_new: bool,
-    /// Seconds that the clock is set back by after the first file, and set right by after the cut.
+    /// Seconds by which the clock is set back after the first file. It is set right after the cut.
     step: i64,
-    /// Files that are done when the power goes.
+    /// Number of files done at the power cut.
     after: usize,
 }
 
-/// Runs a copy, cuts the power while it runs, and runs it again after the boot; judges the outcome.
+/// Runs a copy, cuts the power while it runs, runs it again after the boot, and judges the outcome.
 async fn cut_and_again(cut: &Cut, seed: u64) {
     let (state, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let wall = Wall::at(100_000);
@@ -141,8 +144,8 @@ async fn cut_and_again(cut: &Cut, seed: u64) {
     assert!(damaged.is_empty(), "{damaged:?} are damaged or missing ({shown})");
 }
 
-/// Runs a copy and cuts the power while it runs; gives its source, and what the target's device had then. The state folder of
-/// that moment is copied.
+/// Runs a copy and cuts the power while it runs. Returns its source, and what the device of the
+/// target had then. Copies the state folder of that moment.
 async fn cut_off(
     cut: &Cut,
     seed: u64,
@@ -195,7 +198,8 @@ async fn cut_off(
     (source, Arc::new(left))
 }
 
-/// Files of the copy that are not what the source has; none of a copy that has not got its name yet is missed.
+/// Returns the files of the copy that differ from the source. A copy that has no name yet misses
+/// none.
 fn damaged(source: &MemoryTree, target: &MemoryTree) -> Vec<RelPath> {
     let mut damaged = Vec::new();
     for number in 0..FILES {
@@ -210,7 +214,7 @@ fn damaged(source: &MemoryTree, target: &MemoryTree) -> Vec<RelPath> {
     damaged
 }
 
-/// What a run that fails here and there left under final names, and what the next one makes of it.
+/// Checks what a run with failures left under final names, and what the next run makes of it.
 async fn cut_and_failing_and_again(rule: &str, seed: u64) {
     let (state, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let wall = Wall::at(100_000);

@@ -1,8 +1,8 @@
-//! Simulated jobs by seed: a share of them here, 20,000 in CI, and seeds that once broke a promise.
+//! Simulated jobs by seed: some of them here, 20,000 in CI, and seeds that once broke a promise.
 
 mod simulate;
 
-/// Seeds that this test runs, unless `ROPEWAY_SEEDS` says otherwise.
+/// Number of seeds of this test, unless `ROPEWAY_SEEDS` is set.
 const SEEDS: u64 = 150;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Jobs whose ends fall silent, in virtual time.
+//! Jobs with an end that stops answering, in virtual time.
 
 #![allow(clippy::unwrap_used)]
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()
 }
 
-/// A tree of 60 folders and no file, each in the one before, on which these rules work.
+/// A tree of 60 nested folders without files, with these fault rules.
 fn folders(is_far: bool, rules: &str) -> Arc<dyn Tree> {
     let mut tree = MemoryTree::new();
     if is_far {
@@ -46,7 +46,7 @@ async fn copy(source: Arc<dyn Tree>, count: bool) -> Outcome {
     spec.run().await.0
 }
 
-/// Four minutes of listings of 2 s and more, in which not a byte moves: that is progress.
+/// Four minutes of listings of 2 s and more, in which no byte moves, are progress.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_lists_folders_does_not_hang() {
     for is_far in [false, true] {
@@ -58,7 +58,7 @@ async fn a_job_that_lists_folders_does_not_hang() {
     }
 }
 
-/// A server that falls silent is a matter of the network; what hangs on this machine is not.
+/// A server that stops answering is a failure of the network. What hangs on this machine is not.
 #[tokio::test(start_paused = true)]
 async fn the_silence_of_a_server_is_one_of_the_network() {
     for (is_far, status) in [(true, Status::Network), (false, Status::TargetUnwritable)] {

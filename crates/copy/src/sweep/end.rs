@@ -24,6 +24,34 @@ pub(crate) async fn sweep_after(context: &Context) {
         // It ends by itself: each of its steps has its tries.
         let _ = looking.await;
     }
+    let (had_probe, mut has_removed) = sweep_own(context).await;
+    if !temporaries.keep_journal() {
+        has_removed |= had_probe || temporaries.own.holds().await;
+        let swept = temporaries.own.finish(temporaries.single.as_ref()).await;
+        temporaries.keep_if(&swept);
+        account_swept(context, swept).await;
+        let is_mutated = mutations::is(Mutation::NamesNotFlushed);
+        let is_far = context.config.target.capabilities().far;
+        // Otherwise a power cut would bring them back, and without the journal no run knows of
+        // them.
+        if has_removed
+            && context.config.durability.wants_durable()
+            && !is_far
+            && !is_mutated
+            && let Err(error) = context.config.target.sync().await
+        {
+            temporaries.must_stay();
+            let why = "a power cut may bring temporary names back, which the same command removes";
+            context.report.note(None, format!("{error}; {why}"));
+        }
+    }
+    say(context);
+}
+
+/// Removes the temporary names of this job, where it may have left any. Returns whether the target
+/// was tested with a probe, and whether something was removed.
+async fn sweep_own(context: &Context) -> (bool, bool) {
+    let temporaries = &context.temporaries;
     let retried = context.report.live.retries.load(Ordering::Relaxed) > 0;
     let mut had_probe = temporaries.has_probed.load(Ordering::Acquire);
     let was_refused = temporaries.own.was_refused().await;
@@ -65,27 +93,7 @@ pub(crate) async fn sweep_after(context: &Context) {
         temporaries.keep_if(&swept);
         account_swept(context, swept).await;
     }
-    if !temporaries.keep_journal() {
-        has_removed |= had_probe || temporaries.own.holds().await;
-        let swept = temporaries.own.finish(temporaries.single.as_ref()).await;
-        temporaries.keep_if(&swept);
-        account_swept(context, swept).await;
-        let is_mutated = mutations::is(Mutation::NamesNotFlushed);
-        let is_far = context.config.target.capabilities().far;
-        // Otherwise a power cut would bring them back, and without the journal no run knows of
-        // them.
-        if has_removed
-            && context.config.durability.wants_durable()
-            && !is_far
-            && !is_mutated
-            && let Err(error) = context.config.target.sync().await
-        {
-            temporaries.must_stay();
-            let why = "a power cut may bring temporary names back, which the same command removes";
-            context.report.note(None, format!("{error}; {why}"));
-        }
-    }
-    say(context);
+    (had_probe, has_removed)
 }
 
 fn say(context: &Context) {

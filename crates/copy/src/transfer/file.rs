@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_plan::{Engine, Naming, Start, Version};
+use ropeway_plan::{Engine, MadeNode, Naming, Start, Version};
 use ropeway_vfs::{
     CacheMode, Create, End, EndError, Error, ErrorKind, File, Metadata, Op, OpenOptions, Xattr,
 };
@@ -13,6 +13,7 @@ use crate::durable::control::WaitingName;
 use crate::durable::loss::note_loss;
 use crate::job::context::Context;
 use crate::job::counters::Landing;
+use crate::journal::token::Token;
 use crate::name::backup::{copy_to_backup, keep_backup};
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
@@ -153,6 +154,24 @@ fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Resul
     }
 }
 
+/// Tells journal and counters where the copy of a file begins.
+fn record_begin(
+    context: &Context,
+    (token, size): (Token, u64),
+    (written, durable): (u64, u64),
+    (version, made): (&Version, Option<MadeNode>),
+) {
+    let is_recorded = size >= context.config.environment.sizes.journal_min;
+    if let Some(journal) = context.journal.as_ref().filter(|_| is_recorded) {
+        context.journalled(Some(journal.file_begun(token, *version, durable, made)));
+        context.journalled(Some(journal.written(token, written)));
+    }
+    if written > 0 && context.durability.reached(token).is_none() {
+        let resumed = &context.report.live.bytes_resumed;
+        resumed.fetch_add(written, Ordering::Relaxed);
+    }
+}
+
 /// Moves the data in the cheapest possible way.
 #[tracing::instrument(name = "transfer", level = "debug", skip_all)]
 async fn move_data(
@@ -189,24 +208,8 @@ async fn move_data(
             hash: None,
         });
     }
-    if let Some(journal) = context
-        .journal
-        .as_ref()
-        .filter(|_| before.size >= context.config.environment.sizes.journal_min)
-    {
-        context.journalled(Some(journal.file_begun(token, *version, durable, made)));
-        context.journalled(Some(journal.written(token, written)));
-    }
-    if written > 0 {
-        if context.durability.reached(token).is_none() {
-            context
-                .report
-                .live
-                .bytes_resumed
-                .fetch_add(written, Ordering::Relaxed);
-        }
-        landing.add(written);
-    }
+    record_begin(context, (token, before.size), (written, durable), (version, made));
+    landing.add(written);
     let can = context.config.target.capabilities();
     if can.remote && can.sparse && before.is_sparse() {
         // Servers keep holes only in files that are marked as sparse.

@@ -1,5 +1,5 @@
-//! A machine with a source, a target and journals in memory. A test sees each operation of a job, changes what it likes
-//! meanwhile, and looks at what power cuts at one moment leave.
+//! A machine with a source, a target and journals in memory. A test sees each operation of a job,
+//! changes what it likes meanwhile, and looks at what power cuts at one moment leave.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -173,7 +173,8 @@ impl Machine {
         (0..CUTS).map(cut).collect()
     }
 
-    /// Runs until `is_moment` holds for an operation of the target, and returns what `left` makes of that moment.
+    /// Runs until `is_moment` holds for an operation of the target, and returns what `left` makes
+    /// of that moment.
     pub async fn run_until<T: Send + 'static>(
         &self,
         is_moment: impl Fn(When, Op, &RelPath) -> bool + Send + Sync + 'static,

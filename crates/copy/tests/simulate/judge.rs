@@ -40,8 +40,8 @@ pub struct Judge {
     source: Snapshot,
     /// The target at the beginning.
     before: Snapshot,
-    /// The target when the last job that was done had ended: the versions that a backup has to keep. The next job's replace
-    /// those, as with `rsync --backup`.
+    /// The target when the last job that was done had ended: the versions that a backup has to
+    /// keep. The next job's replace those, as with `rsync --backup`.
     to_keep: Snapshot,
     can_modes: bool,
     can_xattrs: bool,
@@ -258,8 +258,8 @@ impl Judge {
                 }
                 match found {
                     Some(found) if is_same(old, found) => {}
-                    // One file with a name that is copied to: it has one set of attributes. Only names that the source has, too,
-                    // are counted by the copy.
+                    // One file with a name that is copied to: it has one set of attributes. Only
+                    // names that the source has, too, are counted by the copy.
                     Some(found) if old.links > 1 && found.content == old.content => {}
                     _ if self.is_backup(at) => {}
                     found => faults.push(format!("{} is foreign and became {found:?}", shown())),
@@ -286,7 +286,8 @@ impl Judge {
             }
         }
         faults.extend(self.made_by_nobody(now, unsynced));
-        // The newest version replaces the one before: so does each version of a source that changes.
+        // The newest version replaces the one before: so does each version of a source that
+        // changes.
         if self.options.backup.is_some() && !unsynced && !self.source_changes {
             faults.extend(self.unkept(now));
         }
@@ -333,7 +334,8 @@ impl Judge {
         }
         let is_lost = |(at, old): &(&Vec<u8>, &Node)| {
             let is_data = old.kind == Kind::File && !Self::is_temporary(at) && !self.is_backup(at);
-            // What the source has, too, is no older version: it is copied again where it cannot be trusted.
+            // What the source has, too, is no older version: it is copied again where it cannot be
+            // trusted.
             let is_older = |source: Vec<u8>| {
                 self.source
                     .get(&source)
@@ -375,7 +377,8 @@ impl Judge {
     /// What counts as durable is on the device.
     fn durable_bytes_are(&mut self, device: &Snapshot, ended: &Ended) {
         let claimed = ended.counters.bytes_durable;
-        // A folder that got no name takes with it what was counted in it; a share keeps its names in its own way.
+        // A folder that got no name takes with it what was counted in it; a share keeps its names
+        // in its own way.
         if claimed == 0
             || self.source_changes
             || self.options.inplace
@@ -449,8 +452,9 @@ impl Judge {
                 faults.push(format!("{shown} has other attributes {wher}: {found:?} {was:?}"));
             }
         }
-        // Of a move that failed in part, the rest is not linked to what has gone. A rival replaces a name by its own copy after
-        // others were linked to ours: each name is whole, and the next run links them again.
+        // Of a move that failed in part, the rest is not linked to what has gone. A rival replaces
+        // a name by its own copy after others were linked to ours: each name is whole, and the next
+        // run links them again.
         if self.options.hard_links
             && self.can_hard_links
             && !self.source_changes

@@ -1,5 +1,5 @@
-//! A simulator of whole jobs: trees and journals in memory, virtual time, and everything that goes wrong follows from a
-//! seed.
+//! A simulator of whole jobs: trees and journals in memory, virtual time, and everything that goes
+//! wrong follows from a seed.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,8 +1,9 @@
 //! The world that jobs run in: virtual time, and a list of what goes wrong at which step.
 //!
-//! Each operation of a tree or a journal is two steps, one before and one after it takes effect. A step may pause for some
-//! virtual time, so that the tasks of a job interleave in another way with each seed. At a step the power may go, the
-//! process may die, or another program may change a file.
+//! Each operation of a tree or a journal is two steps, one before and one after it takes effect. A
+//! step may pause for some virtual time, so that the tasks of a job interleave in another way with
+//! each seed. At a step the power may go, the process may die, or another program may change a
+//! file.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, Ordering};
