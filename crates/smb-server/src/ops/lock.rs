@@ -30,14 +30,14 @@ pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
     let id = open.hub_id();
     let is_durable = context.shared.hub().is_durable(id);
     let verifies = verifies_sequence(context.protocol.dialect(), is_durable);
-    let wish = RangeLockRequest {
+    let locks = RangeLockRequest {
         now: context.shared.uptime(),
         open: id,
         elements: &request.locks,
         sequence: verifies.then_some(request.lock_sequence),
         waiter: context.waiter,
     };
-    match range_locks::lock(context.shared, &open, &wish) {
+    match range_locks::lock(context.shared, &open, &locks) {
         LockOutcome::Granted => context.reply(|w| LockResponse.encode(w)),
         LockOutcome::Refused(status) => Err(status),
         LockOutcome::Wait => Ok(Execution::Pending),

@@ -10,8 +10,8 @@
 //!
 //! * A lock is taken for local programs before any client learns of it. If a local lock prevents
 //!   it, no other client ever sees it.
-//! * Requests for one file are serialized, so the hub's third answer agrees with its first. Only a
-//!   close can come in between; then the POSIX locks are released again.
+//! * Requests for one file are serialized, so the hub answers the same in the third step as in the
+//!   first. Only a close can come in between; then the POSIX locks are released again.
 //! * POSIX locks are advisory for programs, and mandatory for clients like their own locks. READ
 //!   and WRITE check them unless the client may cache the data (smbd does the same with `strict
 //!   locking = auto`).
@@ -40,27 +40,27 @@ enum TakeOutcome {
 }
 
 /// Locks or unlocks ranges for clients and local programs.
-pub(crate) fn lock(shared: &SharedState, open: &Open, wish: &RangeLockRequest<'_>) -> LockOutcome {
+pub(crate) fn lock(shared: &SharedState, open: &Open, request: &RangeLockRequest<'_>) -> LockOutcome {
     // POSIX locks belong to files, not to streams.
     if !shared.posix_locks.enabled || open.stream.is_some() {
-        return shared.hub().lock(wish);
+        return shared.hub().lock(request);
     }
     let _guard = shared.posix_locks.serialize(&open.file);
     // A separate statement, because the hub would stay locked during a `match`.
-    let plan = shared.hub().posix_plan(wish);
+    let plan = shared.hub().posix_plan(request);
     let plan = match plan {
         Ok(plan) => plan,
         Err(status) => return LockOutcome::Refused(status),
     };
     if plan.unlocks {
-        let outcome = shared.hub().lock(wish);
+        let outcome = shared.hub().lock(request);
         restore(shared, open, &plan.steps, |step| step.after);
         return outcome;
     }
     let taking = take(shared, open, &plan.steps);
     let outcome = match taking {
-        TakeOutcome::Taken => shared.hub().lock(wish),
-        TakeOutcome::Held => shared.hub().lock_held_locally(wish),
+        TakeOutcome::Taken => shared.hub().lock(request),
+        TakeOutcome::Held => shared.hub().lock_held_locally(request),
         TakeOutcome::Failed(status) => return LockOutcome::Refused(status),
     };
     match (taking, outcome) {
@@ -264,14 +264,14 @@ mod tests {
                 length: 10,
                 flags,
             }];
-            let wish = RangeLockRequest {
+            let request = RangeLockRequest {
                 now: std::time::Duration::ZERO,
                 open: OpenId::new(open.id),
                 elements: &elements,
                 sequence: None,
                 waiter: WAITER,
             };
-            lock(&shared, open, &wish)
+            lock(&shared, open, &request)
         };
         let exclusive = LockFlags::EXCLUSIVE_LOCK | LockFlags::FAIL_IMMEDIATELY;
         let refused = LockOutcome::Refused(NtStatus::LOCK_NOT_GRANTED);

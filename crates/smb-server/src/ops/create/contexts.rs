@@ -55,10 +55,10 @@ impl<'a> CreateContexts<'a> {
                     contexts.durable.get_or_insert(DurableOpenRequest::V1);
                 }
                 RequestContext::DurableReconnect(reconnect) => contexts.reconnect = Some(*reconnect),
-                RequestContext::DurableRequestV2(wish) if dialect >= Dialect::Smb300 => {
+                RequestContext::DurableRequestV2(durable) if dialect >= Dialect::Smb300 => {
                     contexts.durable = Some(DurableOpenRequest::V2 {
-                        create_guid: wish.create_guid,
-                        timeout_ms: wish.timeout_ms,
+                        create_guid: durable.create_guid,
+                        timeout_ms: durable.timeout_ms,
                     });
                 }
                 RequestContext::DurableReconnectV2(reconnect) if dialect >= Dialect::Smb300 => {
