@@ -459,7 +459,7 @@ fn clone_file(from: &Path, to: &Path, by_reference: bool) -> Result<()> {
 
 /// A server of the round, which keeps its port when it is killed and started again.
 enum Server {
-    Serve(RopewayServe),
+    Serve(Box<RopewayServe>),
     Smbd(Box<Smbd>),
 }
 
@@ -469,7 +469,7 @@ impl Server {
             .user(USER, PASSWORD)
             .share("data", folder)
             .below(scratch);
-        Ok(Self::Serve(server.start()?))
+        Ok(Self::Serve(Box::new(server.start()?)))
     }
 
     fn smbd(folder: &Path) -> Result<Self> {
