@@ -1,4 +1,4 @@
-//! Loop devices that fail as devices do.
+//! Loop devices that fail like real devices.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 
 use crate::process::{capture, find_program};
 
-/// The loop driver takes a request of which its file took only a part for done: where the file runs full in the middle of
-/// one, the device would lie. Requests of a page are taken whole, or fail.
+/// Limits requests of the image's device to a page. The loop driver reports a request as done even if its
+/// file took only a part of it, because it became full. Requests of one page succeed or fail as a whole.
 ///
 /// # Errors
-/// If the device of the image cannot be found or set.
+/// The device cannot be found or changed.
 pub(super) fn write_pages_one_by_one(image: &Path) -> Result<()> {
     let losetup = find_program("losetup").context("losetup is missing")?;
     let device = capture(

@@ -1,4 +1,4 @@
-//! What must hold after a run, by a model of its own: it knows the flags, and nothing of how the program works.
+//! Checks the promises after a run. The model knows the flags, and nothing of the program's workings.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use super::tree::History;
 /// SMB keeps times in steps of 100 ns.
 const GRAIN_NS: u128 = 100;
 
-/// What a judgement is about.
+/// Input of a judgement.
 pub(crate) struct Case<'a> {
     pub(crate) command: &'a Command,
     pub(crate) history: &'a History,
-    /// Whether both ends are local: modes and kinds are kept.
+    /// Whether both ends are local, so that modes and kinds are kept.
     pub(crate) is_local: bool,
     /// The source before the last run.
     pub(crate) source: &'a Snapshot,
@@ -26,7 +26,7 @@ pub(crate) struct Case<'a> {
     pub(crate) after: &'a Snapshot,
 }
 
-/// Whether a path is one that `--exclude=*.tmp` leaves out.
+/// Whether `--exclude=*.tmp` leaves a path out.
 fn is_excluded(path: &Path) -> bool {
     path.components()
         .any(|part| part.as_os_str().to_string_lossy().ends_with(".tmp"))
@@ -42,13 +42,13 @@ fn is_backup(command: &Command, path: &Path) -> bool {
     }
 }
 
-/// Whether a path lies in something that still has a temporary name.
+/// Whether a part of the path is a temporary name.
 pub(crate) fn is_temporary(path: &Path) -> bool {
     path.components()
         .any(|part| part.as_os_str().to_string_lossy().starts_with(".ropeway-"))
 }
 
-/// Whatever carries a final name is one whole version of a file, at any moment: killed, cut off, or done.
+/// Checks that every file with a final name is one whole version of that file, at any moment.
 ///
 /// # Errors
 /// Names a file that is not.
@@ -61,7 +61,7 @@ pub(crate) fn versions_are_whole(command: &Command, history: &History, target: &
         if is_temporary(path) || is_backup(command, path) {
             continue;
         }
-        // A name is linked to a file that looks equal under another one.
+        // The name is a hard link to a file that looks equal.
         let is_another = || {
             let same = |(other, found): (&PathBuf, &Node)| {
                 found.inode == node.inode && history.is_version(other, &hash)
@@ -78,12 +78,12 @@ pub(crate) fn versions_are_whole(command: &Command, history: &History, target: &
     Ok(())
 }
 
-/// Contents of all files.
+/// Returns the contents of all files.
 pub(crate) fn contents(tree: &Snapshot) -> HashSet<Hash> {
     tree.values().filter_map(Node::hash).collect()
 }
 
-/// Contents that a backup must keep when they go: all but those of temporary names and of older backups.
+/// Returns the contents that backups must keep: all except those of temporary names and older backups.
 pub(crate) fn worth_keeping(command: &Command, tree: &Snapshot) -> HashSet<Hash> {
     tree.iter()
         .filter(|(path, _)| !is_backup(command, path) && !is_temporary(path))
@@ -91,10 +91,10 @@ pub(crate) fn worth_keeping(command: &Command, tree: &Snapshot) -> HashSet<Hash>
         .collect()
 }
 
-/// A tree that nobody may touch is as it was.
+/// Checks that a tree did not change.
 ///
 /// # Errors
-/// Names what changed.
+/// Names the change.
 pub(crate) fn untouched(what: &str, before: &Snapshot, after: &Snapshot) -> Result<()> {
     let gone = before.iter().find(|(path, node)| after.get(*path) != Some(node));
     if let Some((path, _)) = gone {
@@ -107,7 +107,8 @@ pub(crate) fn untouched(what: &str, before: &Snapshot, after: &Snapshot) -> Resu
 }
 
 impl Case<'_> {
-    /// Judges the last run, which should have finished the job. Whether something stood in the way, so that it could not.
+    /// Judges the last run, which should have finished the job. Returns whether an existing node of another
+    /// kind kept it from that.
     ///
     /// # Errors
     /// The first promise that is broken.
@@ -134,7 +135,7 @@ impl Case<'_> {
         Ok(is_blocked)
     }
 
-    /// Whether something of another kind stands there that a copy does not replace.
+    /// Whether a node of another kind exists that a copy does not replace.
     fn blocked(&self, path: &Path) -> bool {
         if self.command.mirror && !self.command.ignore_existing {
             return self.holds_excluded(path);
@@ -148,7 +149,7 @@ impl Case<'_> {
         })
     }
 
-    /// A folder that stands in a file's way and holds what is excluded stays.
+    /// Whether a folder is in the place of a file and holds excluded nodes, so that it stays.
     fn holds_excluded(&self, path: &Path) -> bool {
         self.command.exclude
             && path.ancestors().any(|path| {
@@ -171,7 +172,7 @@ impl Case<'_> {
         if self.may_stay(path, source) && stood.is_some_and(|stood| stood.kind == found.kind) {
             return Ok(());
         }
-        // A killed run left it unseen, and no clock tells that the source changed since.
+        // A killed run left it, and no clock shows that the source has changed since.
         let is_left = !self.is_local && !self.command.checksum && stood.is_none();
         if is_left && looks_equal(source, found) && self.history.stealthy.contains(path) {
             return Ok(());
@@ -189,7 +190,7 @@ impl Case<'_> {
         self.attributes(path, source, found)
     }
 
-    /// Whether it is linked, as on the source, to a file that looks equal and was rewritten with its size and time kept.
+    /// Whether it is a hard link, as on the source, to a file that was rewritten with the same size and time.
     fn is_linked_to_an_equal_one(&self, source: &Node, found: &Node) -> bool {
         let is_one = |other: &PathBuf| {
             let same =
@@ -203,7 +204,7 @@ impl Case<'_> {
     }
 
     fn attributes(&self, path: &Path, source: &Node, found: &Node) -> Result<()> {
-        // What was added to a folder by hand, by a backup or by another run changes its time.
+        // Additions by a user, a backup or another run change the time of a folder.
         let is_timed = !source.is_folder() && !self.command.ignore_existing;
         ensure!(
             !is_timed || source.modified.abs_diff(found.modified) < GRAIN_NS,
@@ -224,7 +225,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Whether the flags let what stood there stay, or it looks equal.
+    /// Whether the flags keep the existing node, or it looks equal.
     fn may_stay(&self, path: &Path, source: &Node) -> bool {
         let Some(stood) = self.before.get(path) else {
             return false;
@@ -238,7 +239,7 @@ impl Case<'_> {
         self.command.ignore_existing || newer || unseen
     }
 
-    /// Names of one file are names of one copy.
+    /// Checks that hard links of one file are hard links of one copy.
     fn hard_links(&self) -> Result<()> {
         let command = self.command;
         if !self.is_local
@@ -268,7 +269,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// A mirror leaves nothing that the source has not.
+    /// Checks that a mirror leaves no node that the source lacks.
     fn no_extras(&self) -> Result<()> {
         let command = self.command;
         for path in self.after.keys() {
@@ -289,11 +290,11 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// A copy leaves alone what the source has not; so does a mirror with what is excluded.
+    /// Checks that nodes that the source lacks, or that are excluded, are unchanged.
     fn others_stay(&self) -> Result<()> {
         for (path, node) in self.before {
             let is_ours = self.source.contains_key(path) && !(self.command.exclude && is_excluded(path));
-            // A folder's time follows what happens in it.
+            // The time of a folder changes with its content.
             if is_ours || is_backup(self.command, path) || is_temporary(path) || node.is_folder() {
                 continue;
             }
@@ -307,7 +308,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// What was replaced or deleted is kept.
+    /// Checks that replaced and deleted contents have backups.
     fn backups(&self) -> Result<()> {
         if self.command.backup == Backup::None {
             return Ok(());
@@ -315,7 +316,7 @@ impl Case<'_> {
         let kept = contents(self.after);
         let mut worth = worth_keeping(self.command, self.before);
         if self.command.inplace {
-            // What a run that was stopped left half written is no version.
+            // A file that a stopped run left partly written is no version.
             let is_whole = |(path, node): (&PathBuf, &Node)| {
                 node.hash().filter(|hash| self.history.is_version(path, hash))
             };

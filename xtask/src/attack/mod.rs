@@ -14,7 +14,6 @@
 //! `attack server` and `attack client` attack the two ends of SMB: see [`storm`].
 
 mod device;
-mod ground;
 mod judge;
 mod plan;
 mod rivals;
@@ -23,6 +22,7 @@ mod round;
 mod run;
 mod snapshot;
 mod storm;
+mod testbed;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -32,17 +32,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use self::ground::{Host, Kind};
 use self::plan::Plan;
 use self::round::{Seen, Usual};
+use self::testbed::{Host, Kind};
 use crate::process::{catch_interrupts, check_interrupt, find_program, is_root};
 use crate::step::Outcome;
 use crate::workspace::Workspace;
 
 /// Set in the process that has its own mount namespace.
 const INSIDE: &str = "ROPEWAY_ATTACK_INSIDE";
-/// Seeds that once found a fault (docs/testing.md). CI runs them each time, with all grounds, on which the
-/// meaning of a seed depends.
+/// Seeds that once found a fault (docs/testing.md). CI runs them each time, with all test beds, on which
+/// the meaning of a seed depends.
 const KEPT_SEEDS: &[u64] = &[
     120, 154, 188, 193, 259, 312, 327, 466, 576, 1002, 1007, 1036, 1198, 1259, 1344, 10011, 20137, 20189,
     20812, 21407, 20347, 20664, 21525, 21846, 21479, 30771, 31307, 31345, 31578, 31632,
@@ -66,7 +66,7 @@ pub(crate) struct Arguments {
     /// First seed; the others follow it
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Grounds, separated by commas [default: all]
+    /// Test beds, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     on: Vec<Kind>,
     /// Another binary than the release build, e.g. an older one
@@ -126,7 +126,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     inside()
 }
 
-/// The same command in a mount namespace of its own: whatever happens, nothing stays mounted.
+/// Runs the same command in its own mount namespace, so that nothing stays mounted.
 fn inside() -> Result<()> {
     let unshare = find_program("unshare").context("unshare is missing (util-linux)")?;
     let status = Command::new(unshare)
@@ -249,19 +249,19 @@ impl Session {
 
     fn round(&mut self, seed: u64) -> Result<()> {
         let plan = Plan::of(seed, &self.on);
-        let usual = self.usual.entry(plan.ground).or_default();
+        let usual = self.usual.entry(plan.testbed).or_default();
         let seen = round::play(&mut self.host, &plan, &self.program, usual);
         let words = plan.command.words().join(" ");
         let seen = seen.with_context(|| {
             let legs: Vec<String> = plan.legs.iter().map(plan::Leg::describe).collect();
-            format!("seed {seed} on {:?}: {words} [{}]", plan.ground, legs.join("; "))
+            format!("seed {seed} on {:?}: {words} [{}]", plan.testbed, legs.join("; "))
         })?;
-        self.report.add(plan.ground, &seen);
+        self.report.add(plan.testbed, &seen);
         Ok(())
     }
 }
 
-/// What all rounds saw.
+/// Figures of all rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     rounds: BTreeMap<Kind, u64>,

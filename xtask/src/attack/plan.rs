@@ -1,14 +1,14 @@
 //! The plan of a seed: a command line, and the events between its start and its end.
 
-use super::ground::Kind as GroundKind;
 use super::rng::Rng;
+use super::testbed::Kind as TestbedKind;
 use super::tree::Shape;
 
 /// A round, except the moments of timed kills.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    pub(crate) ground: GroundKind,
+    pub(crate) testbed: TestbedKind,
     pub(crate) shape: Shape,
     pub(crate) command: Command,
     /// Whether the target exists before the first run, with parts equal to the source.
@@ -107,22 +107,22 @@ pub(crate) enum Stop {
 
 impl Plan {
     /// Reads a seed.
-    pub(crate) fn of(seed: u64, grounds: &[GroundKind]) -> Self {
+    pub(crate) fn of(seed: u64, testbeds: &[TestbedKind]) -> Self {
         let mut rng = Rng::new(seed);
-        let ground = grounds[rng.below(grounds.len() as u64) as usize];
-        let command = command(&mut rng, ground);
+        let testbed = testbeds[rng.below(testbeds.len() as u64) as usize];
+        let command = command(&mut rng, testbed);
         let shape = Shape {
             files: 6 + rng.below(30),
             big: rng.below(3),
-            odd_kinds: ground.is_local(),
+            odd_kinds: testbed.is_local(),
         };
         let target_exists = rng.below(2) == 0;
         let legs = (0..1 + rng.below(5))
-            .map(|number| leg(&mut rng, ground, &command, number))
+            .map(|number| leg(&mut rng, testbed, &command, number))
             .collect();
         Self {
             seed,
-            ground,
+            testbed,
             shape,
             command,
             target_exists,
@@ -135,7 +135,7 @@ fn one_in(rng: &mut Rng, bound: u64) -> bool {
     rng.below(bound) == 0
 }
 
-fn command(rng: &mut Rng, ground: GroundKind) -> Command {
+fn command(rng: &mut Rng, testbed: TestbedKind) -> Command {
     let mirror = one_in(rng, 2);
     let mut command = Command {
         mirror,
@@ -172,7 +172,7 @@ fn command(rng: &mut Rng, ground: GroundKind) -> Command {
     add(8, &["--dirty-max", "4M"]);
     add(8, &["--preflight"]);
     add(10, &["-x"]);
-    if ground.is_local() {
+    if testbed.is_local() {
         add(8, &["--engine", "vista-sp1"]);
     }
     if command.careless {
@@ -187,16 +187,16 @@ fn command(rng: &mut Rng, ground: GroundKind) -> Command {
     command
 }
 
-fn leg(rng: &mut Rng, ground: GroundKind, command: &Command, number: u64) -> Leg {
+fn leg(rng: &mut Rng, testbed: TestbedKind, command: &Command, number: u64) -> Leg {
     let event = match rng.below(14) {
-        0 | 1 if ground.has_power() && !command.careless => Event::PowerCut,
-        2 if ground.has_power() => Event::Reboot,
+        0 | 1 if testbed.has_power() && !command.careless => Event::PowerCut,
+        2 if testbed.has_power() => Event::Reboot,
         3 => Event::OtherState,
         4 => Event::StateLost,
         5 | 6 => Event::Clock([-3_600, 3_600, -86_400 * 400, 120][rng.below(4) as usize]),
-        7 if ground.has_power() => Event::Full,
-        8 if ground.can_fail() && !command.careless => Event::FlushFails,
-        9 if !ground.is_local() => Event::ServerKilled,
+        7 if testbed.has_power() => Event::Full,
+        8 if testbed.can_fail() && !command.careless => Event::FlushFails,
+        9 if !testbed.is_local() => Event::ServerKilled,
         _ => Event::None,
     };
     let calls = [
@@ -215,12 +215,12 @@ fn leg(rng: &mut Rng, ground: GroundKind, command: &Command, number: u64) -> Leg
         "sendto",
         "sendmsg",
     ];
-    let call = calls[rng.below(if ground.is_local() { 12 } else { 14 }) as usize];
+    let call = calls[rng.below(if testbed.is_local() { 12 } else { 14 }) as usize];
     let nth = 1 + rng.log_uniform(1, 60);
     let stop = match rng.below(10) {
         0 => Stop::Interrupt(rng.fraction()),
         1..=3 => Stop::KillAt(call, nth),
-        4 if ground.is_local() => {
+        4 if testbed.is_local() => {
             let error = ["EIO", "ENOSPC", "EACCES"][rng.below(3) as usize];
             // What fails in write(2) is the program's own output and its runtime's wake-ups.
             let call = if call == "write" { "pwrite64" } else { call };
@@ -275,15 +275,17 @@ mod tests {
 
     #[test]
     fn a_seed_means_the_same_plan_each_time() {
-        let grounds = [GroundKind::Ext4, GroundKind::Serve];
-        let shown = |seed| format!("{:?}", Plan::of(seed, &grounds));
+        let testbeds = [TestbedKind::Ext4, TestbedKind::Serve];
+        let shown = |seed| format!("{:?}", Plan::of(seed, &testbeds));
         assert_eq!(shown(7), shown(7));
         assert_ne!(shown(7), shown(8));
     }
 
     #[test]
     fn plans_are_of_all_sorts() {
-        let plans: Vec<Plan> = (0..500).map(|seed| Plan::of(seed, &[GroundKind::Ext4])).collect();
+        let plans: Vec<Plan> = (0..500)
+            .map(|seed| Plan::of(seed, &[TestbedKind::Ext4]))
+            .collect();
         let any = |test: fn(&Plan) -> bool| plans.iter().any(test);
         assert!(any(|plan| plan.command.mirror) && any(|plan| plan.command.moves));
         assert!(any(|plan| plan

@@ -1,7 +1,7 @@
-//! The same cases for other people's tools, where they have the feature: what they lose, and what ropeway loses.
+//! The same cases for other tools that have the feature: the losses of each tool, and those of ropeway.
 //!
-//! Each case runs on fresh volumes and is judged by reading what is there afterwards. A tool is called with the flags that
-//! its manual recommends for the purpose.
+//! Each case runs on fresh volumes and is judged by the files afterwards. A tool gets the flags that its
+//! manual recommends for the purpose.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -14,16 +14,16 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::ground::{Ground, Host, Kind};
 use super::rng::Rng;
 use super::snapshot::{Snapshot, snapshot, temporaries};
+use super::testbed::{Host, Kind, Testbed};
 use crate::process::{capture, find_program, wait};
 
 const MIB: u64 = 1 << 20;
-/// What a copying program gets to end by itself.
+/// Time limit of a copying program.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program and how it is told to copy or to mirror.
+/// A program and its flags.
 #[derive(Clone, Debug)]
 struct Tool {
     name: &'static str,
@@ -64,10 +64,11 @@ const CASES: &[(&str, Case)] = &[
     ),
 ];
 
-/// Runs all cases and gives the table in Markdown. `rclone`: a newer one than the system's, if it is there.
+/// Runs all cases and returns the table in Markdown. `rclone`: path of a newer one than the system's, if it
+/// exists.
 ///
 /// # Errors
-/// If a case cannot be arranged.
+/// A case cannot be set up.
 pub(super) fn table(ropeway: &Path, rclone: &Path) -> Result<String> {
     let mut host = Host::new()?;
     let tools = tools(ropeway, rclone);
@@ -147,30 +148,30 @@ impl Tool {
         command
     }
 
-    /// Runs to its end; the exit code.
-    fn run(&self, flags: &[&str], ground: &Ground) -> Result<Option<i32>> {
-        self.run_with(flags, &ground.source(), ground)
+    /// Runs to the end and returns the exit code.
+    fn run(&self, flags: &[&str], testbed: &Testbed) -> Result<Option<i32>> {
+        self.run_with(flags, &testbed.source(), testbed)
     }
 
-    fn run_with(&self, flags: &[&str], source: &Path, ground: &Ground) -> Result<Option<i32>> {
-        let state = ground.folder().join("state");
+    fn run_with(&self, flags: &[&str], source: &Path, testbed: &Testbed) -> Result<Option<i32>> {
+        let state = testbed.folder().join("state");
         fs::create_dir_all(&state)?;
-        let mut child = self.command(flags, source, &ground.target(), &state).spawn()?;
+        let mut child = self.command(flags, source, &testbed.target(), &state).spawn()?;
         ended(&mut child)
     }
 
-    /// Starts, and kills it when it is in the middle, with all its processes (rsync has three).
-    fn kill(&self, ground: &Ground, state: &str, after: Duration) -> Result<()> {
-        let state = ground.folder().join(state);
+    /// Starts the program and kills it after some time, with all its processes (rsync has three).
+    fn kill(&self, testbed: &Testbed, state: &str, after: Duration) -> Result<()> {
+        let state = testbed.folder().join(state);
         fs::create_dir_all(&state)?;
         let flags = [self.copy, self.slow].concat();
         let mut child = self
-            .command(&flags, &ground.source(), &ground.target(), &state)
+            .command(&flags, &testbed.source(), &testbed.target(), &state)
             .spawn()?;
         thread::sleep(after);
         kill_process_group(Pid::from_child(&child), Signal::KILL)?;
         child.wait()?;
-        // The others are on their way out.
+        // The other processes are ending.
         thread::sleep(Duration::from_millis(100));
         Ok(())
     }
@@ -200,7 +201,7 @@ fn fill(path: &Path, size: u64, seed: u64) -> Result<()> {
     fs::write(path, bytes).with_context(|| path.display().to_string())
 }
 
-/// Files of the source that are missing or other on the target.
+/// Returns the number of files of the source that are missing or different on the target.
 fn damaged(source: &Snapshot, target: &Snapshot) -> usize {
     let is_wrong = |(path, node): &(&PathBuf, &super::snapshot::Node)| {
         node.is_file() && target.get(*path).map(|found| &found.kind) != Some(&node.kind)
@@ -215,35 +216,35 @@ fn said(damaged: usize, of: usize, exit: Option<i32>) -> Verdict {
     })
 }
 
-fn files(ground: &Ground, count: u64, size: u64) -> Result<Snapshot> {
-    fs::create_dir_all(ground.source())?;
+fn files(testbed: &Testbed, count: u64, size: u64) -> Result<Snapshot> {
+    fs::create_dir_all(testbed.source())?;
     for number in 0..count {
-        fill(&ground.source().join(format!("f{number}")), size, number + 1)?;
+        fill(&testbed.source().join(format!("f{number}")), size, number + 1)?;
     }
-    snapshot(&ground.source())
+    snapshot(&testbed.source())
 }
 
 fn failed_flush(host: &mut Host, tool: &Tool) -> Result<Verdict> {
-    let mut ground = Ground::new(host, Kind::Xfs, true, &tool.program)?;
-    let source = files(&ground, 12, 9 * MIB)?;
-    fs::create_dir(ground.target())?;
-    ground.fail_flushes(24 * MIB)?;
-    let first = tool.run(tool.copy, &ground)?;
-    // What the page cache still holds is written while the device fails, as it is soon after any copy.
-    let _ = ground.sync();
-    ground.grow()?;
-    let second = tool.run(tool.copy, &ground)?;
-    ground.reboot(host)?;
-    let damaged = damaged(&source, &snapshot(&ground.target())?);
+    let mut testbed = Testbed::new(host, Kind::Xfs, true, &tool.program)?;
+    let source = files(&testbed, 12, 9 * MIB)?;
+    fs::create_dir(testbed.target())?;
+    testbed.fail_flushes(24 * MIB)?;
+    let first = tool.run(tool.copy, &testbed)?;
+    // Dirty pages are written while the device fails, as soon after any copy.
+    let _ = testbed.sync();
+    testbed.grow()?;
+    let second = tool.run(tool.copy, &testbed)?;
+    testbed.reboot(host)?;
+    let damaged = damaged(&source, &snapshot(&testbed.target())?);
     let Verdict(text) = said(damaged, 12, second);
     Ok(Verdict(format!("first {}; then {text}", code(first))))
 }
 
 fn power_cut(host: &mut Host, tool: &Tool) -> Result<Verdict> {
-    let mut ground = Ground::new(host, Kind::Ext4, false, &tool.program)?;
-    let source = files(&ground, 200, MIB / 8)?;
-    let exit = tool.run(tool.copy, &ground)?;
-    let found = ground.after_a_cut(host, snapshot)?;
+    let mut testbed = Testbed::new(host, Kind::Ext4, false, &tool.program)?;
+    let source = files(&testbed, 200, MIB / 8)?;
+    let exit = tool.run(tool.copy, &testbed)?;
+    let found = testbed.after_a_cut(host, snapshot)?;
     Ok(said(damaged(&source, &found), 200, exit))
 }
 
@@ -251,31 +252,31 @@ fn twice(host: &mut Host, tool: &Tool) -> Result<Verdict> {
     let mut worst = 0;
     let mut exits = Vec::new();
     for _ in 0..3 {
-        let ground = Ground::new(host, Kind::Ext4, false, &tool.program)?;
-        let source = files(&ground, 8, 6 * MIB)?;
-        fs::create_dir(ground.target())?;
+        let testbed = Testbed::new(host, Kind::Ext4, false, &tool.program)?;
+        let source = files(&testbed, 8, 6 * MIB)?;
+        fs::create_dir(testbed.target())?;
         let start = |state: &str| -> Result<Child> {
-            let state = ground.folder().join(state);
+            let state = testbed.folder().join(state);
             fs::create_dir_all(&state)?;
-            let mut command = tool.command(tool.copy, &ground.source(), &ground.target(), &state);
+            let mut command = tool.command(tool.copy, &testbed.source(), &testbed.target(), &state);
             Ok(command.spawn()?)
         };
         let (mut one, mut other) = (start("one")?, start("other")?);
         exits.extend([ended(&mut one)?, ended(&mut other)?]);
-        worst = worst.max(damaged(&source, &snapshot(&ground.target())?));
+        worst = worst.max(damaged(&source, &snapshot(&testbed.target())?));
     }
     Ok(said(worst, 8, exits.into_iter().max().flatten()))
 }
 
 fn leftovers(host: &mut Host, tool: &Tool) -> Result<Verdict> {
-    let ground = Ground::new(host, Kind::Ext4, false, &tool.program)?;
-    let source = files(&ground, 30, MIB)?;
-    fs::create_dir(ground.target())?;
-    tool.kill(&ground, "lost state", Duration::from_millis(700))?;
-    let exit = tool.run(tool.copy, &ground)?;
-    let target = snapshot(&ground.target())?;
+    let testbed = Testbed::new(host, Kind::Ext4, false, &tool.program)?;
+    let source = files(&testbed, 30, MIB)?;
+    fs::create_dir(testbed.target())?;
+    tool.kill(&testbed, "lost state", Duration::from_millis(700))?;
+    let exit = tool.run(tool.copy, &testbed)?;
+    let target = snapshot(&testbed.target())?;
     let further = target.keys().filter(|path| !source.contains_key(*path)).count();
-    let further = further.max(temporaries(&ground.target())?.len());
+    let further = further.max(temporaries(&testbed.target())?.len());
     Ok(Verdict(match further {
         0 => format!("none ({})", code(exit)),
         further => format!("**{further}** ({})", code(exit)),
@@ -283,32 +284,32 @@ fn leftovers(host: &mut Host, tool: &Tool) -> Result<Verdict> {
 }
 
 fn replaced(host: &mut Host, tool: &Tool) -> Result<Verdict> {
-    let ground = Ground::new(host, Kind::Ext4, false, &tool.program)?;
-    files(&ground, 1, 40 * MIB)?;
-    fs::create_dir(ground.target())?;
-    let file = ground.source().join("f0");
+    let testbed = Testbed::new(host, Kind::Ext4, false, &tool.program)?;
+    files(&testbed, 1, 40 * MIB)?;
+    fs::create_dir(testbed.target())?;
+    let file = testbed.source().join("f0");
     let time = SystemTime::now() - Duration::from_secs(100_000);
     File::open(&file)?.set_modified(time)?;
-    tool.kill(&ground, "state", Duration::from_millis(1_200))?;
+    tool.kill(&testbed, "state", Duration::from_millis(1_200))?;
     fill(&file, 40 * MIB, 77)?;
     File::open(&file)?.set_modified(time)?;
-    let source = snapshot(&ground.source())?;
-    let exit = tool.run(tool.copy, &ground)?;
-    Ok(said(damaged(&source, &snapshot(&ground.target())?), 1, exit))
+    let source = snapshot(&testbed.source())?;
+    let exit = tool.run(tool.copy, &testbed)?;
+    Ok(said(damaged(&source, &snapshot(&testbed.target())?), 1, exit))
 }
 
 fn onto_fifo(host: &mut Host, tool: &Tool) -> Result<Verdict> {
-    let ground = Ground::new(host, Kind::Ext4, false, &tool.program)?;
-    files(&ground, 1, MIB)?;
-    capture(Command::new("mkfifo").arg(ground.target()))?;
+    let testbed = Testbed::new(host, Kind::Ext4, false, &tool.program)?;
+    files(&testbed, 1, MIB)?;
+    capture(Command::new("mkfifo").arg(testbed.target()))?;
     let words: &[&str] = if tool.name == "rclone" {
         &["copyto"]
     } else {
         tool.copy
     };
-    let exit = tool.run_with(words, &ground.source().join("f0"), &ground)?;
+    let exit = tool.run_with(words, &testbed.source().join("f0"), &testbed)?;
     let is_fifo =
-        fs::symlink_metadata(ground.target()).is_ok_and(|found| !found.is_file() && !found.is_dir());
+        fs::symlink_metadata(testbed.target()).is_ok_and(|found| !found.is_file() && !found.is_dir());
     Ok(Verdict(match is_fifo {
         true => format!("stays ({})", code(exit)),
         false => format!("**replaced by a file** ({})", code(exit)),
@@ -316,13 +317,13 @@ fn onto_fifo(host: &mut Host, tool: &Tool) -> Result<Verdict> {
 }
 
 fn empty_source(host: &mut Host, tool: &Tool) -> Result<Verdict> {
-    let ground = Ground::new(host, Kind::Ext4, false, &tool.program)?;
-    files(&ground, 5, MIB / 8)?;
-    tool.run(tool.copy, &ground)?;
-    fs::remove_dir_all(ground.source())?;
-    fs::create_dir_all(ground.source().join("lost+found"))?;
-    let exit = tool.run(tool.mirror, &ground)?;
-    let left = snapshot(&ground.target())?
+    let testbed = Testbed::new(host, Kind::Ext4, false, &tool.program)?;
+    files(&testbed, 5, MIB / 8)?;
+    tool.run(tool.copy, &testbed)?;
+    fs::remove_dir_all(testbed.source())?;
+    fs::create_dir_all(testbed.source().join("lost+found"))?;
+    let exit = tool.run(tool.mirror, &testbed)?;
+    let left = snapshot(&testbed.target())?
         .values()
         .filter(|node| node.is_file())
         .count();
@@ -332,19 +333,22 @@ fn empty_source(host: &mut Host, tool: &Tool) -> Result<Verdict> {
     }))
 }
 
-/// The renamed file cannot be read by the user who mirrors.
+/// The user who mirrors cannot read the renamed file.
 fn unreadable(host: &mut Host, tool: &Tool) -> Result<Verdict> {
-    let ground = Ground::new(host, Kind::Ext4, false, &tool.program)?;
-    files(&ground, 5, MIB / 8)?;
-    tool.run(tool.copy, &ground)?;
-    fs::rename(ground.source().join("f4"), ground.source().join("renamed"))?;
-    fs::set_permissions(ground.source().join("renamed"), fs::Permissions::from_mode(0o000))?;
-    let state = ground.folder().join("state of nobody");
+    let testbed = Testbed::new(host, Kind::Ext4, false, &tool.program)?;
+    files(&testbed, 5, MIB / 8)?;
+    tool.run(tool.copy, &testbed)?;
+    fs::rename(testbed.source().join("f4"), testbed.source().join("renamed"))?;
+    fs::set_permissions(
+        testbed.source().join("renamed"),
+        fs::Permissions::from_mode(0o000),
+    )?;
+    let state = testbed.folder().join("state of nobody");
     fs::create_dir(&state)?;
-    for path in [ground.target(), state.clone()] {
+    for path in [testbed.target(), state.clone()] {
         capture(Command::new("chown").args(["-R", "65534:65534"]).arg(path))?;
     }
-    let inner = tool.command(tool.mirror, &ground.source(), &ground.target(), &state);
+    let inner = tool.command(tool.mirror, &testbed.source(), &testbed.target(), &state);
     let mut command = Command::new("setpriv");
     command.args([
         "--reuid=65534",
@@ -358,7 +362,7 @@ fn unreadable(host: &mut Host, tool: &Tool) -> Result<Verdict> {
     let exit = ended(&mut command.spawn()?)?;
     let there = ["f4", "renamed"]
         .iter()
-        .any(|name| ground.target().join(name).exists());
+        .any(|name| testbed.target().join(name).exists());
     Ok(Verdict(match there {
         true => format!("kept under the old name ({})", code(exit)),
         false => format!("**gone under both names** ({})", code(exit)),
@@ -366,14 +370,14 @@ fn unreadable(host: &mut Host, tool: &Tool) -> Result<Verdict> {
 }
 
 fn mounted(host: &mut Host, tool: &Tool) -> Result<Verdict> {
-    let ground = Ground::new(host, Kind::Ext4, false, &tool.program)?;
-    files(&ground, 3, MIB / 8)?;
-    let volume = ground.target().join("volume");
+    let testbed = Testbed::new(host, Kind::Ext4, false, &tool.program)?;
+    files(&testbed, 3, MIB / 8)?;
+    let volume = testbed.target().join("volume");
     fs::create_dir_all(&volume)?;
     capture(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&volume))?;
     fill(&volume.join("data"), 1_000, 1)?;
     let words = [tool.mirror, &["-x"]].concat();
-    let exit = tool.run(&words, &ground)?;
+    let exit = tool.run(&words, &testbed)?;
     let there = volume.join("data").exists();
     capture(Command::new("umount").arg(&volume))?;
     Ok(Verdict(match there {
@@ -383,19 +387,19 @@ fn mounted(host: &mut Host, tool: &Tool) -> Result<Verdict> {
 }
 
 fn backup_of_folder(host: &mut Host, tool: &Tool) -> Result<Verdict> {
-    let ground = Ground::new(host, Kind::Ext4, false, &tool.program)?;
-    files(&ground, 2, MIB / 8)?;
-    fs::create_dir_all(ground.target().join("f0"))?;
-    fill(&ground.target().join("f0/inside"), 5_000, 9)?;
-    let wanted = snapshot(&ground.target())?;
-    let kept = ground.folder().join("volume/work/kept");
+    let testbed = Testbed::new(host, Kind::Ext4, false, &tool.program)?;
+    files(&testbed, 2, MIB / 8)?;
+    fs::create_dir_all(testbed.target().join("f0"))?;
+    fill(&testbed.target().join("f0/inside"), 5_000, 9)?;
+    let wanted = snapshot(&testbed.target())?;
+    let kept = testbed.folder().join("volume/work/kept");
     let target_flag = format!("--backup-dir={}", kept.display());
     let words: Vec<&str> = match tool.name {
         "rclone" => [tool.mirror, &[target_flag.as_str()]].concat(),
         _ => [tool.mirror, tool.backup].concat(),
     };
-    let exit = tool.run(&words, &ground)?;
-    let there = super::judge::contents(&snapshot(&ground.folder().join("volume/work"))?);
+    let exit = tool.run(&words, &testbed)?;
+    let there = super::judge::contents(&snapshot(&testbed.folder().join("volume/work"))?);
     let lost = super::judge::contents(&wanted)
         .iter()
         .filter(|hash| !there.contains(*hash))

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::ground::{Ground, Host};
 use super::judge::{self, Case};
 use super::plan::{Event, Leg, Plan, Stop};
 use super::rng::Rng;
 use super::run::{Ended, Setting};
 use super::snapshot::{Snapshot, snapshot, temporaries};
+use super::testbed::{Host, Testbed};
 use super::tree::{self, History};
 
-/// The slow device of some runs: most of what is written is in flight for a while.
+/// Model of the slow device of some runs: most written data is in flight for some time.
 const SLOW: &str = "write=60MB,op=50us";
 
-/// How long runs take on each kind of ground, learned as they come: kills are to strike in the middle.
+/// Usual time of a run on a kind of test bed, learned from earlier runs, so that kills strike in the middle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usual(pub(crate) Duration);
 
@@ -33,7 +33,7 @@ impl Usual {
     }
 }
 
-/// What a round saw.
+/// Figures of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) kills: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Seen {
 /// Plays a round.
 ///
 /// # Errors
-/// The promise that is broken, or what could not be arranged.
+/// The broken promise, or a failure of the test bed.
 pub(crate) fn play(host: &mut Host, plan: &Plan, program: &Path, usual: &mut Usual) -> Result<Seen> {
     let fails = plan.legs.iter().any(|leg| leg.event == Event::FlushFails);
     let mut round = Round::new(host, plan, program, fails)?;
@@ -60,7 +60,7 @@ pub(crate) fn play(host: &mut Host, plan: &Plan, program: &Path, usual: &mut Usu
 
 struct Round<'a> {
     plan: &'a Plan,
-    ground: Ground,
+    testbed: Testbed,
     history: History,
     rng: Rng,
     setting: Setting,
@@ -71,31 +71,31 @@ struct Round<'a> {
 
 impl<'a> Round<'a> {
     fn new(host: &Host, plan: &'a Plan, program: &Path, fails: bool) -> Result<Self> {
-        let ground = Ground::new(host, plan.ground, fails, program)?;
+        let testbed = Testbed::new(host, plan.testbed, fails, program)?;
         let mut rng = Rng::new(plan.seed ^ 0x5eed);
         let mut history = History::default();
-        tree::make(&ground.source(), plan.shape, &mut rng, &mut history)?;
-        history.learn(&snapshot(&ground.source())?);
-        fs::write(ground.outside().join("precious"), "not part of any copy")?;
+        tree::make(&testbed.source(), plan.shape, &mut rng, &mut history)?;
+        history.learn(&snapshot(&testbed.source())?);
+        fs::write(testbed.outside().join("precious"), "not part of any copy")?;
         if plan.target_exists {
-            older_target(&ground, plan, &mut rng, &mut history)?;
+            older_target(&testbed, plan, &mut rng, &mut history)?;
         }
-        ground.sync()?;
-        let scratch = ground.folder().join("scratch");
+        testbed.sync()?;
+        let scratch = testbed.folder().join("scratch");
         fs::create_dir(&scratch)?;
         let mut words = plan.command.words();
-        words.extend([ground.source_word(), ground.target_word()]);
+        words.extend([testbed.source_word(), testbed.target_word()]);
         let setting = Setting {
             program: program.to_owned(),
             words,
-            state: ground.folder().join("state0"),
+            state: testbed.folder().join("state0"),
             scratch,
             clock: 0,
         };
-        let outside = snapshot(&ground.outside())?;
+        let outside = snapshot(&testbed.outside())?;
         Ok(Self {
             plan,
-            ground,
+            testbed,
             history,
             rng,
             setting,
@@ -118,10 +118,10 @@ impl<'a> Round<'a> {
     }
 
     fn leg(&mut self, host: &mut Host, number: usize, leg: &Leg, usual: Usual) -> Result<()> {
-        self.change(&self.ground.source(), leg.source_changes)?;
+        self.change(&self.testbed.source(), leg.source_changes)?;
         if leg.target_changes > 0 && !self.plan.command.inplace {
-            self.change(&self.ground.target(), leg.target_changes)?;
-            self.ground.sync()?;
+            self.change(&self.testbed.target(), leg.target_changes)?;
+            self.testbed.sync()?;
         }
         self.event(host, leg.event)?;
         let (source, target) = self.both()?;
@@ -133,7 +133,7 @@ impl<'a> Round<'a> {
         }
         let ended = setting.stopped(&format!("run{number}"), &leg.stop, usual)?;
         self.setting.clock = 0;
-        self.ground.free(host)?;
+        self.testbed.free(host)?;
         self.count(leg, &ended);
         self.judge_any_moment(&source, &target)
             .with_context(|| format!("it said:\n{}", ended.said))
@@ -149,18 +149,18 @@ impl<'a> Round<'a> {
     fn event(&mut self, host: &mut Host, event: Event) -> Result<()> {
         let new_state = |round: &mut Self| {
             round.states += 1;
-            round.setting.state = round.ground.folder().join(format!("state{}", round.states));
+            round.setting.state = round.testbed.folder().join(format!("state{}", round.states));
         };
         match event {
             Event::None => {}
             Event::PowerCut => {
-                self.ground.power_cut(host)?;
+                self.testbed.power_cut(host)?;
                 self.seen.power_cuts += 1;
-                let target = snapshot(&self.ground.target())?;
+                let target = snapshot(&self.testbed.target())?;
                 judge::versions_are_whole(&self.plan.command, &self.history, &target)
                     .context("after a power cut")?;
             }
-            Event::Reboot => self.ground.reboot(host)?,
+            Event::Reboot => self.testbed.reboot(host)?,
             Event::OtherState => new_state(self),
             Event::StateLost => {
                 // There may be none yet.
@@ -168,27 +168,30 @@ impl<'a> Round<'a> {
                 new_state(self);
             }
             Event::Clock(seconds) => self.setting.clock = seconds,
-            Event::Full => self.ground.fill(self.rng.below(6 << 20))?,
-            Event::FlushFails => self.ground.fail_flushes(self.rng.below(8 << 20))?,
-            Event::ServerKilled => self.ground.restart_server()?,
+            Event::Full => self.testbed.fill(self.rng.below(6 << 20))?,
+            Event::FlushFails => self.testbed.fail_flushes(self.rng.below(8 << 20))?,
+            Event::ServerKilled => self.testbed.restart_server()?,
         }
         Ok(())
     }
 
     fn both(&self) -> Result<(Snapshot, Snapshot)> {
-        Ok((snapshot(&self.ground.source())?, snapshot(&self.ground.target())?))
+        Ok((
+            snapshot(&self.testbed.source())?,
+            snapshot(&self.testbed.target())?,
+        ))
     }
 
-    /// What must hold however a run ended.
+    /// Checks the promises that hold however a run ended.
     fn judge_any_moment(&self, source: &Snapshot, target: &Snapshot) -> Result<()> {
         let (source_now, target_now) = self.both()?;
-        judge::untouched("outside", &self.outside, &snapshot(&self.ground.outside())?)?;
+        judge::untouched("outside", &self.outside, &snapshot(&self.testbed.outside())?)?;
         judge::versions_are_whole(&self.plan.command, &self.history, &target_now)?;
         if self.plan.command.moves {
             return self.nothing_lost(source, &source_now, &target_now);
         }
         judge::untouched("the source", source, &source_now)?;
-        // Two runs at once into one target may take each other's new files for what is to be kept.
+        // Two runs into one target at the same time may back up each other's new files.
         let alone = !self
             .plan
             .legs
@@ -212,9 +215,9 @@ impl<'a> Round<'a> {
         let mut there = judge::contents(source);
         there.extend(judge::contents(&without_temporaries(target.clone())));
         for (path, node) in before {
-            // Between two machines size and time decide.
+            // Over a network, size and time decide.
             let looks_equal = self.history.stealthy.contains(path) && !self.plan.command.checksum;
-            if looks_equal && !self.plan.ground.is_local() {
+            if looks_equal && !self.plan.testbed.is_local() {
                 continue;
             }
             let lost = node.hash().is_some_and(|hash| !there.contains(&hash));
@@ -227,7 +230,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// The run that finishes, a power cut right after it, and one more run, which has nothing to do.
+    /// Makes the run that finishes the job, a power cut right after it, and one more run without work.
     fn last(&mut self, host: &mut Host, usual: &mut Usual) -> Result<()> {
         let (source, before) = self.both()?;
         let ended = self.setting.finish("last")?;
@@ -238,20 +241,20 @@ impl<'a> Round<'a> {
         let is_durable =
             !self.plan.command.careless && !self.plan.legs.iter().any(|leg| leg.event == Event::FlushFails);
         let after = if is_durable {
-            self.ground.after_a_cut(host, snapshot)?
+            self.testbed.after_a_cut(host, snapshot)?
         } else {
-            self.ground.reboot(host)?;
-            snapshot(&self.ground.target())?
+            self.testbed.reboot(host)?;
+            snapshot(&self.testbed.target())?
         };
-        // A power cut may bring back an empty claim, whose removal nobody flushes; the next run sweeps it.
+        // A power cut may restore an empty claim, since its removal is not flushed; the next run sweeps it.
         let after = without_temporaries(after);
         let before = without_temporaries(before);
-        // The empty file of a move that was killed.
+        // A killed move leaves an empty file.
         let source = without_temporaries(source);
         let case = Case {
             command: &self.plan.command,
             history: &self.history,
-            is_local: self.plan.ground.is_local(),
+            is_local: self.plan.testbed.is_local(),
             source: &source,
             before: &before,
             after: &after,
@@ -269,7 +272,7 @@ impl<'a> Round<'a> {
     }
 
     fn no_temporaries(&self) -> Result<()> {
-        for root in [self.ground.source(), self.ground.target()] {
+        for root in [self.testbed.source(), self.testbed.target()] {
             let above = root.parent().map(Path::to_path_buf).unwrap_or_default();
             let found: Vec<PathBuf> = temporaries(&above)?;
             let claims: Vec<String> = found
@@ -297,7 +300,7 @@ impl<'a> Round<'a> {
         judge::untouched(
             "the target, by a second run",
             after,
-            &snapshot(&self.ground.target())?,
+            &snapshot(&self.testbed.target())?,
         )
         .with_context(said)
     }
@@ -309,12 +312,12 @@ fn without_temporaries(tree: Snapshot) -> Snapshot {
         .collect()
 }
 
-/// A target that holds an older copy of a part of the source, and files of its own.
-fn older_target(ground: &Ground, plan: &Plan, rng: &mut Rng, history: &mut History) -> Result<()> {
-    let target = ground.target();
+/// Creates a target with an older copy of a part of the source, and with other files.
+fn older_target(testbed: &Testbed, plan: &Plan, rng: &mut Rng, history: &mut History) -> Result<()> {
+    let target = testbed.target();
     tree::make(&target, plan.shape, rng, history)?;
     let equal = crate::process::find_program("cp").context("cp is missing")?;
-    for entry in fs::read_dir(ground.source())? {
+    for entry in fs::read_dir(testbed.source())? {
         let entry = entry?;
         let there = target.join(entry.file_name());
         if rng.below(3) == 0 && fs::symlink_metadata(&there).is_err() {

@@ -1,4 +1,4 @@
-//! One run of the program, stopped as planned, with what it said.
+//! One run of the program, stopped as planned, and its output.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use serde_json::Value;
 use super::plan::Stop;
 use crate::process::{find_program, tail};
 
-/// A run that takes longer hangs. A server may keep the durable opens of a client that was killed for a minute, and who
-/// needs the files waits for that.
+/// Time after which a run hangs. A server may keep the durable opens of a killed client for a minute, and
+/// other clients wait for these files.
 const HANG: Duration = Duration::from_secs(180);
 
-/// What a run needs beside its command line.
+/// Command line and environment of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) program: PathBuf,
     pub(crate) words: Vec<String>,
     /// `XDG_STATE_HOME`.
     pub(crate) state: PathBuf,
-    /// Where its output goes.
+    /// Folder for its output.
     pub(crate) scratch: PathBuf,
-    /// Seconds that the program's clock is off.
+    /// Offset of the program's clock in seconds.
     pub(crate) clock: i64,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Setting {
 pub(crate) struct Ended {
     /// Its exit code; `None` after a signal.
     pub(crate) code: Option<i32>,
-    /// Bytes handed to the target, by its summary.
+    /// Bytes sent to the target, by its summary.
     pub(crate) sent: u64,
-    /// Bytes sent and not yet durable when it was killed, as it said itself a moment before.
+    /// Bytes sent and not yet durable when it was killed, as it reported just before.
     pub(crate) in_flight: Option<u64>,
     /// The end of its output.
     pub(crate) said: String,
@@ -62,7 +62,7 @@ impl Setting {
             .env("HOME", &self.scratch)
             .env("XDG_STATE_HOME", &self.state)
             .env("XDG_CONFIG_HOME", self.scratch.join("config"))
-            .env("ROPEWAY_PASSWORD", super::ground::PASSWORD);
+            .env("ROPEWAY_PASSWORD", super::testbed::PASSWORD);
         if self.clock != 0
             && let Some(library) = clock_library()
         {
@@ -78,17 +78,17 @@ impl Setting {
     /// Runs to the end.
     ///
     /// # Errors
-    /// If it hangs.
+    /// It hangs.
     pub(crate) fn finish(&self, name: &str) -> Result<Ended> {
         let mut running = Running::start(self.command(&[])?, &self.scratch, name)?;
         running.wait(HANG)?;
         running.ended()
     }
 
-    /// Runs and stops as planned; `usual` is how long such a run takes.
+    /// Runs and stops as planned. `usual` is the usual time of such a run.
     ///
     /// # Errors
-    /// If it hangs.
+    /// It hangs.
     pub(crate) fn stopped(&self, name: &str, stop: &Stop, usual: Duration) -> Result<Ended> {
         match stop {
             Stop::Kill(part) => self.signalled(name, usual.mul_f64(*part), Signal::KILL),
@@ -116,7 +116,7 @@ impl Setting {
     fn signalled(&self, name: &str, after: Duration, signal: Signal) -> Result<Ended> {
         let mut running = Running::start(self.command(&[])?, &self.scratch, name)?;
         if !running.has_ended_within(after)? {
-            // It says where it stands; the answer takes about a millisecond.
+            // The program prints its state, which takes about a millisecond.
             running.signal(Signal::USR1);
             if !running.has_ended_within(Duration::from_millis(3))? {
                 running.signal(signal);
@@ -146,7 +146,7 @@ impl Setting {
     }
 }
 
-/// The library that sets a program's clock off, where it is installed.
+/// Returns the library that changes a program's clock, if it is installed.
 fn clock_library() -> Option<PathBuf> {
     let folders = [
         "/usr/lib/x86_64-linux-gnu/faketime",
@@ -213,7 +213,7 @@ impl Running {
             return Ok(());
         }
         let group = Pid::from_child(&self.child);
-        // Ends what strace runs, too.
+        // Also ends the program that strace runs.
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.child.wait();
         bail!(
@@ -237,12 +237,12 @@ impl Running {
             .rev()
             .find_map(|line| serde_json::from_str(line).ok())
             .unwrap_or_default();
-        let told: Vec<&str> = output
+        let lines: Vec<&str> = output
             .lines()
             .filter(|line| line.contains("\"item_error\"") || line.contains("\"summary\""))
             .take(6)
             .collect();
-        let text = format!("{}\n{}", tail(&self.errors, 12), told.join("\n"));
+        let text = format!("{}\n{}", tail(&self.errors, 12), lines.join("\n"));
         Ok(Ended {
             code,
             sent: summary.get("bytes_sent").and_then(Value::as_u64).unwrap_or(0),

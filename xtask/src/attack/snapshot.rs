@@ -1,4 +1,4 @@
-//! What lies in a folder, read independently of the product.
+//! Reads the content of a folder, independently of the product.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use walkdir::{DirEntry, WalkDir};
 /// Hash of a whole content.
 pub(crate) type Hash = [u8; 32];
 
-/// What a node is, with what makes it up.
+/// Kind and content of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A regular file and its content.
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) kind: Kind,
-    /// Bytes, of files only.
+    /// Size of a file in bytes; 0 for other nodes.
     pub(crate) size: u64,
     /// Permission bits.
     pub(crate) mode: u32,
@@ -55,17 +55,17 @@ impl Node {
     }
 }
 
-/// All nodes below a folder by their relative paths, the folder itself not among them.
+/// All nodes below a folder, by relative path.
 pub(crate) type Snapshot = BTreeMap<PathBuf, Node>;
 
-/// Times that a folder is read again when something in it vanishes meanwhile: a server may still be at work on requests of
-/// a client that was killed.
+/// Attempts to read a folder whose nodes vanish meanwhile: a server may still process requests of a killed
+/// client.
 const TRIES: u32 = 20;
 
-/// Reads a folder; one that is not there is empty.
+/// Reads a folder. A missing folder is empty.
 ///
 /// # Errors
-/// If a node cannot be read.
+/// A node cannot be read.
 pub(crate) fn snapshot(root: &Path) -> Result<Snapshot> {
     let is_gone = |error: &anyhow::Error| {
         let error = error.root_cause().downcast_ref::<std::io::Error>();
@@ -92,10 +92,10 @@ fn try_snapshot(root: &Path) -> Result<Snapshot> {
     Ok(found)
 }
 
-/// Reads one node, without following it.
+/// Reads one node, without following links.
 ///
 /// # Errors
-/// If it cannot be read.
+/// It cannot be read.
 pub(crate) fn read_node(path: &Path) -> Result<Node> {
     let shown = || format!("cannot read {}", path.display());
     let metadata = fs::symlink_metadata(path).with_context(shown)?;
@@ -120,10 +120,10 @@ pub(crate) fn read_node(path: &Path) -> Result<Node> {
     })
 }
 
-/// Temporary names of jobs below a folder.
+/// Returns the temporary names of jobs below a folder.
 ///
 /// # Errors
-/// If a folder cannot be listed.
+/// A folder cannot be listed.
 pub(crate) fn temporaries(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in WalkDir::new(root).min_depth(1) {

@@ -1,9 +1,9 @@
-//! `cargo xtask attack server` and `attack client`: hostile requests and hostile answers.
+//! `cargo xtask attack server` and `attack client`: hostile requests and hostile replies.
 //!
 //! The *cases* are tests: `crates/smb-server/tests/hard` (a raw client against our server) and `crates/smb-client/tests/played` (a
-//! server that is played against our client). The *storm*, `crates/smb-server/tests/storm`, makes sessions by seed, holds their
-//! keys, and changes requests or answers before they are signed, compressed and sealed, so that they reach the code behind
-//! that. Its files are on a small volume in memory: a hostile client may ask for any size.
+//! scripted server against our client). The *storm*, `crates/smb-server/tests/storm`, makes sessions by seed, holds their
+//! keys, and changes requests or replies before they are signed, compressed and sealed, so that they reach the code behind
+//! signature and encryption. Its files are on a small volume in memory, since a hostile client may ask for any size.
 
 use std::collections::BTreeSet;
 use std::path::Path;

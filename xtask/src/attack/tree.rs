@@ -1,7 +1,7 @@
-//! Trees made by seed, and what others do to them between two runs.
+//! Trees by seed, and changes of other programs between two runs.
 //!
-//! Every content is the only one of its kind, so a hash tells which version of which file it is, and a mixture of two is
-//! recognised as unknown.
+//! Every content is unique. So a hash identifies the version of a file, and a mixture of two versions is
+//! unknown.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, FileTimes};
@@ -17,7 +17,7 @@ use super::rng::Rng;
 use super::snapshot::{Hash, Snapshot, is_temporary, read_node};
 use crate::process::capture;
 
-/// Every whole content that ever stood under a path, on either side.
+/// All whole contents that a path has ever had, on either side.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     known: HashMap<PathBuf, HashSet<Hash>>,
@@ -27,7 +27,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Remembers all that lies in a tree now.
+    /// Records all contents of a tree.
     pub(crate) fn learn(&mut self, tree: &Snapshot) {
         for (path, node) in tree {
             if let Some(hash) = node.hash() {
@@ -47,21 +47,21 @@ impl History {
     }
 }
 
-/// What a tree may hold.
+/// Size and kinds of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Files that are no bigger than a small one.
+    /// Number of small files.
     pub(crate) files: u64,
-    /// Files of some MiB, which are continued inside.
+    /// Number of files of some MiB, which an interrupted copy continues.
     pub(crate) big: u64,
     /// Whether there are links, FIFOs and hard links.
     pub(crate) odd_kinds: bool,
 }
 
-/// Makes a tree below `root`, which must not be there.
+/// Creates a tree at `root`, which must not exist.
 ///
 /// # Errors
-/// If it cannot be written.
+/// It cannot be written.
 pub(crate) fn make(root: &Path, shape: Shape, rng: &mut Rng, history: &mut History) -> Result<()> {
     fs::create_dir_all(root)?;
     let mut folders = vec![PathBuf::new()];
@@ -129,7 +129,7 @@ fn small_size(rng: &mut Rng) -> u64 {
     }
 }
 
-/// A file of a content that nobody has, with a time and mode of its own.
+/// Writes a file with a new content, a random time and a random mode.
 fn write_file(path: &Path, size: u64, rng: &mut Rng, history: &mut History) -> Result<()> {
     let shown = || format!("cannot write {}", path.display());
     let mut file = File::create(path).with_context(shown)?;
@@ -140,14 +140,14 @@ fn write_file(path: &Path, size: u64, rng: &mut Rng, history: &mut History) -> R
     set_time(path, random_time(rng))
 }
 
-/// Bytes of a version: nothing else has them.
+/// Returns the bytes of a version, which are unique.
 fn content(size: u64, version: u64) -> Vec<u8> {
     let mut bytes = vec![0; size as usize];
     Rng::new(version).fill(&mut bytes);
     bytes
 }
 
-/// Some time in the last years, in steps of 100 ns, as SMB keeps it.
+/// Returns a random time of the last years, in steps of 100 ns as in SMB.
 fn random_time(rng: &mut Rng) -> SystemTime {
     let seconds = 1_500_000_000 + rng.below(200_000_000);
     UNIX_EPOCH + Duration::new(seconds, rng.below(10_000_000) as u32 * 100)
@@ -160,14 +160,14 @@ fn set_time(path: &Path, time: SystemTime) -> Result<()> {
         .with_context(|| format!("cannot set the time of {}", path.display()))
 }
 
-/// Regular files below a folder, in order.
+/// Returns the regular files below a folder, in order.
 fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let nodes = nodes(root)?;
     let is_file = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file());
     Ok(nodes.into_iter().filter(is_file).collect())
 }
 
-/// All nodes below a folder but temporary ones, in order.
+/// Returns all nodes below a folder except temporary ones, in order.
 fn nodes(root: &Path) -> Result<Vec<PathBuf>> {
     let entries = WalkDir::new(root).min_depth(1).into_iter();
     let entries = entries.filter_entry(|entry| !is_temporary(entry));
@@ -183,11 +183,11 @@ fn any_file(root: &Path, rng: &mut Rng) -> Result<Option<PathBuf>> {
     Ok(files.get(rng.below(files.len() as u64) as usize).cloned())
 }
 
-/// Changes a tree as another program does. A tree never loses its last file, and special kinds come only where
-/// `odd_kinds` are.
+/// Changes a tree as another program does. A tree keeps at least one file, and special kinds are added only
+/// with `odd_kinds`.
 ///
 /// # Errors
-/// If it cannot be changed.
+/// It cannot be changed.
 pub(crate) fn change(root: &Path, odd_kinds: bool, rng: &mut Rng, history: &mut History) -> Result<()> {
     let all = nodes(root)?;
     let files = files(root)?;
@@ -218,7 +218,7 @@ pub(crate) fn change(root: &Path, odd_kinds: bool, rng: &mut Rng, history: &mut 
         8 => {
             let path = root.join(format!("new{}", rng.below(9)));
             match fs::symlink_metadata(&path) {
-                // It was turned into something else meanwhile.
+                // It has another kind by now.
                 Ok(found) if !found.is_file() => Ok(()),
                 _ => write_file(&path, small_size(rng), rng, history),
             }
@@ -245,13 +245,13 @@ fn turn_into_folder(file: &Path, rng: &mut Rng, history: &mut History) -> Result
     write_file(&file.join("inside"), small_size(rng), rng, history)
 }
 
-/// As `cp -p` over it does: other bytes, the same size and modification time.
+/// Rewrites a file like `cp -p` over it: other bytes, the same size and modification time.
 fn rewrite_stealthily(root: &Path, file: &Path, history: &mut History) -> Result<()> {
     let metadata = fs::metadata(file)?;
     let bytes = content(metadata.len(), history.next_version());
     File::options().write(true).open(file)?.write_all_at(&bytes, 0)?;
     set_time(file, metadata.modified()?)?;
-    // All names of the file have the new content.
+    // All hard links of the file have the new content.
     let inode = fs::metadata(file)?.ino();
     for name in files(root)? {
         if fs::metadata(&name)?.ino() == inode {

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ropeway_lab::local::volume::{drop_caches, read_all, settle};
 use ropeway_lab::report::Median;
 
-use super::local::{Ground, install, publish};
+use super::local::{LocalOptions, install, publish};
 use super::tables::{self, SPREAD_MAX};
 use crate::process::{check_interrupt, find_program};
 use crate::workspace::Workspace;
@@ -23,7 +23,7 @@ use crate::workspace::Workspace;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    ground: Ground,
+    options: LocalOptions,
 }
 
 /// Two trees to compare.
@@ -54,9 +54,9 @@ const TOOLS: [&str; 3] = ["ropeway check -c", "rsync -anc", "diff -rq"];
 /// # Errors
 /// A tool fails or finds a difference, the volumes cannot be prepared, or an interrupt came.
 pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
-    let ground = &arguments.ground;
-    let volumes = ground.volumes(folder)?;
-    let ropeway = install(workspace, "ropeway", ground.binary.as_deref())?.program;
+    let options = &arguments.options;
+    let volumes = options.volumes(folder)?;
+    let ropeway = install(workspace, "ropeway", options.binary.as_deref())?.program;
     let mut text = format!(
         "## Comparing by content, {}\n\n{}",
         volumes.describe(),
@@ -71,14 +71,14 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
     let mut notes = Vec::new();
     for trees in &TREES {
         let volume = volumes.create("trees")?;
-        let files = ((trees.files as f64 * ground.scale) as u64).max(FOLDERS);
+        let files = ((trees.files as f64 * options.scale) as u64).max(FOLDERS);
         println!("making 2 x {files} {}", trees.title);
         trees.make(volume.root(), files)?;
         for is_cold in [false, true] {
             if is_cold && !volumes.are_real() {
                 continue;
             }
-            let measured = measure(&ropeway, volume.root(), ground.runs, is_cold)?;
+            let measured = measure(&ropeway, volume.root(), options.runs, is_cold)?;
             let cache = if is_cold { "cold" } else { "warm" };
             let cells: Vec<String> = measured
                 .iter()
@@ -108,7 +108,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         let _ = writeln!(text, "\n> {note}");
     }
     println!("\n{text}");
-    publish(workspace, "bench check", &text, ground.published(ground.scale))
+    publish(workspace, "bench check", &text, options.published(options.scale))
 }
 
 impl Trees {

@@ -41,12 +41,12 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
-    ground: Ground,
+    options: LocalOptions,
 }
 
 /// Options of all local benchmarks.
 #[derive(Debug, clap::Args)]
-pub(super) struct Ground {
+pub(super) struct LocalOptions {
     /// Counted rounds; one more goes first and is not counted, unless this is 1
     #[arg(long, default_value_t = 5)]
     pub(super) runs: u32,
@@ -64,7 +64,7 @@ pub(super) struct Ground {
     pub(super) binary: Option<PathBuf>,
 }
 
-impl Ground {
+impl LocalOptions {
     /// Returns whether the results are published: of the whole work and of a release build.
     pub(super) fn published(&self, scale: f64) -> bool {
         scale >= 1.0 && self.binary.is_none()
@@ -142,11 +142,11 @@ fn install_crate(workspace: &Workspace, name: &str) -> Result<PathBuf> {
 /// # Errors
 /// ropeway fails or copies wrongly, the volumes cannot be created, or an interrupt came.
 pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
-    let ground = &arguments.ground;
-    let volumes = ground.volumes(folder)?;
+    let options = &arguments.options;
+    let volumes = options.volumes(folder)?;
     let (runs, scale) = match arguments.quick {
-        true => (1, ground.scale / 20.0),
-        false => (ground.runs, ground.scale),
+        true => (1, options.scale / 20.0),
+        false => (options.runs, options.scale),
     };
     let mut caches = vec![Cache::Warm, Cache::Cold];
     caches.retain(|cache| arguments.cold == arguments.warm || (*cache == Cache::Cold) == arguments.cold);
@@ -160,7 +160,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         if !arguments.clients.is_empty() && !arguments.clients.contains(&name) {
             continue;
         }
-        match install(workspace, name, ground.binary.as_deref()) {
+        match install(workspace, name, options.binary.as_deref()) {
             Ok(tool) => tools.push(tool),
             Err(error) if name == "ropeway" => return Err(error),
             Err(error) => notes.push(format!("{name} was left out: {error:#}")),
@@ -170,7 +170,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         if !arguments.work.is_empty() && !arguments.work.contains(&work) {
             continue;
         }
-        let options = copies::Options {
+        let lab = copies::Options {
             volumes: &volumes,
             work,
             scale,
@@ -180,11 +180,11 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
             reader: false,
             out: folder.join(format!("local-{name}-{}.json", volumes.name())),
         };
-        let document = copies::run(&options, interrupt_flag(), &|line| println!("{line}"))?;
+        let document = copies::run(&lab, interrupt_flag(), &|line| println!("{line}"))?;
         let text = section(name, &document, &volumes.describe(), &notes);
         println!("\n{text}");
         let section = format!("bench local {name} {}", volumes.name());
-        publish(workspace, &section, &text, ground.published(scale))?;
+        publish(workspace, &section, &text, options.published(scale))?;
         verdict(&document)?;
     }
     Ok(())
@@ -216,13 +216,13 @@ pub(super) fn verdict(document: &Document) -> Result<()> {
     Ok(())
 }
 
-fn section(name: &str, document: &Document, ground: &str, notes: &[String]) -> String {
+fn section(name: &str, document: &Document, volume: &str, notes: &[String]) -> String {
     let (files, bytes) = document
         .works
         .first()
         .map_or((0, 0), |work| (work.files, work.bytes));
     let mut text = format!(
-        "## Local copy: {name} ({files} files, {:.2} GiB), {ground}\n\n{}",
+        "## Local copy: {name} ({files} files, {:.2} GiB), {volume}\n\n{}",
         bytes as f64 / (1u64 << 30) as f64,
         provenance(document, "cargo xtask bench local")
     );

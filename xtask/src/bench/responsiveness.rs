@@ -11,7 +11,7 @@ use ropeway_lab::local::copies::{self, Cache, Tool};
 use ropeway_lab::report::Document;
 use ropeway_lab::work::Work;
 
-use super::local::{Ground, client_label, install, parse_tool, publish, verdict};
+use super::local::{LocalOptions, client_label, install, parse_tool, publish, verdict};
 use super::tables::{numbers, provenance};
 use crate::process::interrupt_flag;
 use crate::workspace::Workspace;
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', value_parser = parse_tool, default_value = "ropeway,cp")]
     clients: Vec<&'static str>,
     #[command(flatten)]
-    ground: Ground,
+    options: LocalOptions,
 }
 
 /// Measures and writes the section.
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 /// # Errors
 /// This is not root, ropeway fails, or an interrupt came.
 pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
-    let volumes = arguments.ground.volumes(folder)?;
+    let volumes = arguments.options.volumes(folder)?;
     ensure!(
         volumes.are_real(),
         "this benchmark needs root, to drop the page cache"
@@ -43,33 +43,33 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
     }];
     for name in &arguments.clients {
         tools.push(
-            install(workspace, name, arguments.ground.binary.as_deref())
+            install(workspace, name, arguments.options.binary.as_deref())
                 .with_context(|| (*name).to_owned())?,
         );
     }
-    let options = copies::Options {
+    let lab = copies::Options {
         volumes: &volumes,
         work: Work::File4gib,
-        scale: arguments.ground.scale,
+        scale: arguments.options.scale,
         tools,
         caches: vec![Cache::Cold],
-        runs: arguments.ground.runs,
+        runs: arguments.options.runs,
         reader: true,
         out: folder.join(format!("responsiveness-{}.json", volumes.name())),
     };
-    let document = copies::run(&options, interrupt_flag(), &|line| println!("{line}"))?;
+    let document = copies::run(&lab, interrupt_flag(), &|line| println!("{line}"))?;
     let text = section(&document, &volumes.describe());
     println!("\n{text}");
     let name = format!("bench responsiveness {}", volumes.name());
-    let ground = &arguments.ground;
-    publish(workspace, &name, &text, ground.published(ground.scale))?;
+    let options = &arguments.options;
+    publish(workspace, &name, &text, options.published(options.scale))?;
     verdict(&document)
 }
 
-fn section(document: &Document, ground: &str) -> String {
+fn section(document: &Document, volume: &str) -> String {
     let bytes = document.works.first().map_or(0, |work| work.bytes);
     let mut text = format!(
-        "## Another process's 4 KiB reads while {:.2} GiB are copied, {ground}\n\n{}",
+        "## Another process's 4 KiB reads while {:.2} GiB are copied, {volume}\n\n{}",
         bytes as f64 / (1u64 << 30) as f64,
         provenance(document, "cargo xtask bench responsiveness")
     );

@@ -28,7 +28,7 @@ use crate::workspace::Workspace;
 
 /// The suites, in the order in which they run.
 const SUITES: &str = include_str!("../../conformance/suites.txt");
-/// What `ci` runs: suites that take seconds and show what clients live on.
+/// Suites of `ci`: they take seconds and cover what clients use most.
 const QUICK: &[&str] = &[
     "connect",
     "read",
@@ -54,12 +54,12 @@ const QUICK: &[&str] = &[
 const CONFORMANCE_MIN: usize = 300;
 /// A suite of `ci` that takes longer is ended.
 const QUICK_LIMIT: Duration = Duration::from_secs(45);
-/// Most suites take seconds; `lease` and `oplock` wait for breaks that nobody acknowledges, 35 s each, and take two to four
-/// minutes.
+/// Most suites take seconds. `lease` and `oplock` wait for breaks that no client acknowledges, 35 s each,
+/// and take two to four minutes.
 const LIMIT_SECONDS: u64 = 300;
-/// How long the server may take to list a folder. A guess; it takes milliseconds.
+/// Time limit of the server for a listing. A guess; it takes milliseconds.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// Login and share; the server lives on loopback for as long as this runs.
+/// Login and share of the private server.
 const USER: &str = "torture";
 /// See [`USER`].
 const PASSWORD: &str = "T0rture-by-night";
@@ -83,10 +83,10 @@ pub(crate) struct Arguments {
     binary: Option<PathBuf>,
 }
 
-/// Runs the chosen suites and writes what came of them.
+/// Runs the chosen suites and writes the results.
 ///
 /// # Errors
-/// If smbtorture is not to be had, the server crashed or hung, or fewer tests pass than must.
+/// smbtorture is not available, the server crashed or hung, or too few tests pass.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     catch_interrupts()?;
     let all = suites();
@@ -102,15 +102,15 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     };
     let kept_path = kept_path(workspace);
     let kept = Results::read(&kept_path)?;
-    let mut stand = Stand::new(workspace, &binary, Duration::from_secs(arguments.limit))?;
+    let mut server = TestServer::new(workspace, &binary, Duration::from_secs(arguments.limit))?;
     let begun = Instant::now();
     let mut results = Results::default();
     for suite in &chosen {
-        let ran = stand.suite(suite)?;
+        let ran = server.suite(suite)?;
         results.rows.extend(ran.rows);
     }
-    let peak = stand.peak_kib;
-    let faults = stand.end();
+    let peak = server.peak_kib;
+    let faults = server.end();
     print!("{}", report::summary(&results, &kept));
     println!(
         "{} suites in {:.0} s; the server's memory reached {} MiB",
@@ -141,7 +141,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
 /// The step of `ci`: the quick suites; what is kept as passed must pass.
 ///
 /// # Errors
-/// If the server crashed or hung, or a test was lost.
+/// The server crashed or hung, or a kept test does not pass.
 pub(crate) fn step(workspace: &Workspace) -> Result<StepOutcome> {
     if let Err(missing) = tools::require("smbtorture") {
         return Ok(StepOutcome::skipped(format!("{missing:#}")));
@@ -152,20 +152,20 @@ pub(crate) fn step(workspace: &Workspace) -> Result<StepOutcome> {
 
 fn quick(workspace: &Workspace, binary: &Path) -> Result<StepOutcome> {
     let kept = Results::read(&kept_path(workspace))?;
-    let mut stand = Stand::new(workspace, binary, QUICK_LIMIT)?;
+    let mut server = TestServer::new(workspace, binary, QUICK_LIMIT)?;
     let mut results = Results::default();
     for suite in QUICK {
-        let ran = stand.suite(suite)?;
+        let ran = server.suite(suite)?;
         let mut first = Results { rows: ran.rows };
         if !first.lost(&kept).is_empty() {
             println!(
                 "  again, since what passed before did not: a busy machine misses some deadlines of the tests"
             );
-            first = better(first, stand.suite(suite)?.rows);
+            first = better(first, server.suite(suite)?.rows);
         }
         results.rows.extend(first.rows);
     }
-    let faults = stand.end();
+    let faults = server.end();
     ensure!(
         faults.is_empty(),
         "the server crashed or hung: {}",
@@ -190,7 +190,7 @@ fn quick(workspace: &Workspace, binary: &Path) -> Result<StepOutcome> {
     )))
 }
 
-/// Of two runs of a suite the better outcome of each test.
+/// Returns the better outcome of each test of two runs of a suite.
 fn better(mut first: Results, second: Vec<Row>) -> Results {
     for row in second {
         match first.rows.iter_mut().find(|old| old.test == row.test) {
@@ -236,7 +236,7 @@ fn logs(workspace: &Workspace) -> PathBuf {
 
 /// The server under test, and the program that tests it.
 #[derive(Debug)]
-struct Stand {
+struct TestServer {
     smbtorture: PathBuf,
     binary: PathBuf,
     logs: PathBuf,
@@ -252,7 +252,7 @@ struct Stand {
     folder: tempfile::TempDir,
 }
 
-impl Stand {
+impl TestServer {
     fn new(workspace: &Workspace, binary: &Path, limit: Duration) -> Result<Self> {
         let smbtorture = tools::require("smbtorture")?;
         let logs = logs(workspace);
@@ -269,7 +269,7 @@ impl Stand {
         for name in ["share", "scratch"] {
             fs::create_dir(folder.path().join(name))?;
         }
-        let mut stand = Self {
+        let mut server = Self {
             smbtorture,
             binary: binary.to_owned(),
             logs: logs.canonicalize()?,
@@ -280,8 +280,8 @@ impl Stand {
             peak_kib: 0,
             folder,
         };
-        stand.start()?;
-        Ok(stand)
+        server.start()?;
+        Ok(server)
     }
 
     fn start(&mut self) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Results for people: on the terminal, and in `docs/conformance.md`.
 //!
-//! The document is written anew each time, but for the reasons that stand beside failures: those are kept by hand.
+//! The document is rewritten each time, except for the reasons of failures, which are edited by hand.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use crate::process::capture;
 use crate::tools;
 use crate::workspace::Workspace;
 
-/// How many names of lost and won tests are printed.
+/// Largest number of lost and won tests that are printed.
 const SHOWN_MAX: usize = 60;
 
-/// What is printed at the end: failures, sums, and how they differ from what was kept.
+/// Returns the text for the terminal: failures, sums, and differences from the kept results.
 pub(super) fn summary(results: &Results, kept: &Results) -> String {
     let mut text = String::new();
     let failures: Vec<&Row> = results
@@ -79,7 +79,7 @@ fn named(passes: [usize; 3]) -> String {
 /// Writes the document.
 ///
 /// # Errors
-/// If it cannot be read or written.
+/// It cannot be read or written.
 pub(super) fn write(workspace: &Workspace, results: &Results) -> Result<()> {
     let path = workspace.root().join("docs/conformance.md");
     let old = match fs::read_to_string(&path) {
@@ -93,7 +93,7 @@ pub(super) fn write(workspace: &Workspace, results: &Results) -> Result<()> {
     Ok(())
 }
 
-/// When, with what and where.
+/// Returns date, version of smbtorture and machine.
 fn environment() -> String {
     let line = |command: &mut Command| {
         let text = capture(command).unwrap_or_default();
@@ -110,7 +110,7 @@ fn environment() -> String {
     )
 }
 
-/// The reasons of an older document by the test's name.
+/// Returns the reasons of an older document, by test.
 fn reasons(text: &str) -> BTreeMap<String, String> {
     let mut reasons = BTreeMap::new();
     for line in text.lines() {
@@ -180,7 +180,7 @@ fn document(results: &Results, reasons: &BTreeMap<String, String>, environment: 
 }
 
 fn failure(text: &mut String, row: &Row, peers: &Peers, reasons: &BTreeMap<String, String>) {
-    // `(none)`: the suite itself.
+    // A test without the prefix is the suite itself.
     let test = match row.test.starts_with("smb2.") {
         true => row.test.clone(),
         false => format!("{} {}", row.suite, row.test),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sums_of_others_are_told() {
+    fn the_sums_of_others_are_shown() {
         let text = document(&some(), &BTreeMap::new(), "today");
         for line in [
             "| **ropeway serve** | **1** | 1 | 1 | 1 |",

@@ -1,4 +1,4 @@
-//! One suite of smbtorture: run with a limit, its output understood.
+//! Runs one suite of smbtorture with a time limit and parses its output.
 //!
 //! smbtorture writes the subunit protocol as text: `test: NAME`, then `success:`, `failure:`, `error:`, `skip:` or `xfail:`
 //! with the name, and the reason between `[` and `]`.
@@ -15,34 +15,34 @@ use ropeway_peers::RopewayServe;
 use super::results::{Outcome, Row};
 use crate::process::{shown, wait};
 
-/// The test of a suite that told of none.
+/// Name of the test of a suite without results.
 pub(super) const NO_TEST: &str = "(none)";
 
-/// What a run of a suite gave.
+/// Result of a suite.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// Each test once, in their order.
+    /// Each test once, in order.
     pub(super) rows: Vec<Row>,
-    /// How long it took.
+    /// Time of the run.
     pub(super) took: Duration,
     /// Whether it was ended at the limit.
     pub(super) cut: bool,
 }
 
-/// How suites are run.
+/// Settings of all suites.
 #[derive(Debug)]
 pub(super) struct Torture<'a> {
-    /// smbtorture.
+    /// Path of smbtorture.
     pub(super) program: &'a Path,
-    /// Where the outputs go.
+    /// Folder for outputs.
     pub(super) logs: &'a Path,
-    /// The share's name.
+    /// Name of the share.
     pub(super) share: &'a str,
-    /// The share's folder, for tests that are a local program beside (samba3misc).
+    /// Folder of the share, for tests that also act as a local program (samba3misc).
     pub(super) folder: &'a Path,
-    /// `USER%PASSWORD`; both are of this run alone.
+    /// `USER%PASSWORD`; both are created for this run.
     pub(super) login: &'a str,
-    /// A suite that takes longer is ended.
+    /// Time limit of a suite.
     pub(super) limit: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Torture<'_> {
     /// Runs `smb2.SUITE`.
     ///
     /// # Errors
-    /// If smbtorture cannot start or its output not be kept, or on an interrupt.
+    /// smbtorture cannot start, its output cannot be written, or an interrupt came.
     pub(super) fn run(&self, suite: &str, server: &RopewayServe) -> Result<Run> {
         let name = format!("smb2.{suite}");
         let path = self.logs.join(format!("{suite}.log"));
@@ -90,11 +90,11 @@ pub(super) fn bounded(command: &mut Command, limit: Duration) -> Result<Option<E
     wait(&mut child, limit)
 }
 
-/// The tests of an output in their order. One that began and never ended is incomplete; what is told twice counts as told
-/// last.
+/// Returns the tests of an output in order. A test without an end is incomplete. The last result of a test
+/// counts.
 pub(super) fn parsed(suite: &str, text: &str) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
-    let mut tell = |test: &str, outcome: Outcome| {
+    let mut add = |test: &str, outcome: Outcome| {
         let test = test.trim();
         match rows.iter_mut().find(|row| row.test == test) {
             Some(row) if outcome != Outcome::Incomplete => row.outcome = outcome,
@@ -114,7 +114,7 @@ pub(super) fn parsed(suite: &str, text: &str) -> Vec<Row> {
             "skip" => Outcome::Skip,
             _ => continue,
         };
-        tell(rest.trim_end().trim_end_matches(" ["), outcome);
+        add(rest.trim_end().trim_end_matches(" ["), outcome);
     }
     if rows.is_empty() {
         rows.push(Row::new(suite, NO_TEST, Outcome::Incomplete));
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_is_understood() {
+    fn an_output_is_parsed() {
         let text = "smbtorture 4.17\nUsing seed 1\ntime: 2026\ntest: smb2.lock.valid\nsuccess: smb2.lock.valid\n\
                     test: smb2.lock.big\nwhat it does\nfailure: smb2.lock.big [\nstatus: no\n]\n\
                     test: smb2.lock.not\nskip: smb2.lock.not [\nno such thing\n]\n\
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_ended() {
+    fn a_command_is_ended_at_its_limit() {
         let limit = Duration::from_millis(50);
         assert!(bounded(Command::new("sleep").arg("60"), limit).unwrap().is_none());
         let ended = bounded(&mut Command::new("true"), Duration::from_secs(60)).unwrap();

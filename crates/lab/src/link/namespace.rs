@@ -83,7 +83,7 @@ fn on_thread<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
 pub(super) fn end_members(namespaces: &[&Namespace]) {
     for signal in [Signal::TERM, Signal::KILL] {
         let patience = Instant::now() + END_PATIENCE;
-        let mut told = Vec::new();
+        let mut signalled = Vec::new();
         loop {
             let members = members(namespaces);
             if members.is_empty() {
@@ -94,9 +94,9 @@ pub(super) fn end_members(namespaces: &[&Namespace]) {
             }
             for (pid, descriptor) in members {
                 // SIGTERM once each, SIGKILL until they are gone.
-                if signal == Signal::KILL || !told.contains(&pid) {
+                if signal == Signal::KILL || !signalled.contains(&pid) {
                     _ = pidfd_send_signal(descriptor, signal);
-                    told.push(pid);
+                    signalled.push(pid);
                 }
             }
             thread::sleep(Duration::from_millis(5));

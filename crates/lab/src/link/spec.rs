@@ -231,21 +231,22 @@ pub struct LinkSpec {
     pub up: Option<Rate>,
     /// Rate from far to near.
     pub down: Option<Rate>,
-    /// Bytes that may wait for the line, framing included; what does not fit is dropped (tail drop). `None`:
-    /// [`LinkSpec::queue_bytes`].
+    /// Bytes that may wait for the line, with framing; segments beyond are dropped (tail drop). `None` for
+    /// the default of [`LinkSpec::queue_bytes`].
     pub queue: Option<u64>,
-    /// Most bytes of an IP packet.
+    /// Largest size of an IP packet in bytes.
     pub mtu: u16,
-    /// Of losses and jitter.
+    /// Seed of losses and jitter.
     pub seed: u64,
-    /// When it is cut: one after the other.
+    /// Cuts, one after the other.
     pub cuts: Vec<Cut>,
-    /// TCP's settings.
+    /// Settings of TCP.
     pub tcp: TcpSpec,
 }
 
 impl LinkSpec {
-    /// What a TCP relay can have of it: rates and delays, and nothing that needs packets. Its TCP is the loopback's.
+    /// Returns the part that a TCP relay can emulate: rates and delays, nothing that needs packets. Its TCP
+    /// is that of the loopback.
     pub fn relayed(&self) -> Self {
         Self {
             loss: 0.0,
@@ -256,7 +257,7 @@ impl LinkSpec {
         }
     }
 
-    /// The same without cuts.
+    /// Returns the link without cuts.
     pub fn uncut(&self) -> Self {
         Self {
             cuts: Vec::new(),
@@ -264,7 +265,7 @@ impl LinkSpec {
         }
     }
 
-    /// A link with this round trip and rate both ways, and nothing odd.
+    /// Returns a link with a round trip and a rate in both directions, and defaults for the rest.
     pub fn new(rtt: Duration, rate: Option<Rate>) -> Self {
         Self {
             rtt,
@@ -281,7 +282,7 @@ impl LinkSpec {
         }
     }
 
-    /// What each way takes beside the time on the wire: from near to far, and back.
+    /// Returns the delay of each direction: from near to far, and back.
     pub fn delays(&self) -> [Duration; 2] {
         match self.up_delay {
             Some(up) => [up, self.rtt.saturating_sub(up)],
@@ -289,8 +290,8 @@ impl LinkSpec {
         }
     }
 
-    /// Queue of a direction in bytes: as asked for, else what the line carries in a round trip, at least 64 KiB. Without
-    /// a rate nothing waits, and this bounds what is on the way: 256 MiB.
+    /// Returns the queue of a direction in bytes: as specified, else the content of the line in a round trip,
+    /// at least 64 KiB. Without a rate it bounds the bytes in flight: 256 MiB.
     pub fn queue_bytes(&self, rate: Option<Rate>) -> u64 {
         self.queue.unwrap_or_else(|| match rate {
             Some(rate) => rate.bytes_in(self.rtt).max(QUEUE_MIN_BYTES),
@@ -298,15 +299,15 @@ impl LinkSpec {
         })
     }
 
-    /// Bytes of a full segment on the wire.
+    /// Returns the bytes of a full segment on the wire.
     pub fn wire_mtu(&self) -> u64 {
         u64::from(self.mtu) + u64::from(FRAMING_BYTES)
     }
 
-    /// Refuses what makes no sense.
+    /// Checks the specification.
     ///
     /// # Errors
-    /// One line that names it.
+    /// The first fault, in one line.
     pub fn check(&self) -> Result<(), LinkError> {
         let fault = |text: String| Err(LinkError::Spec(text));
         if self.rtt > Duration::from_secs(60) {
@@ -347,7 +348,7 @@ impl LinkSpec {
     }
 }
 
-/// Refuses cuts that are too many, or not one after the other.
+/// Checks that the cuts are not too many and do not overlap.
 fn check_cuts(cuts: &[Cut]) -> Result<(), String> {
     if cuts.len() > CUTS_MAX {
         return Err(format!("{} cuts are more than {CUTS_MAX}", cuts.len()));
@@ -365,7 +366,7 @@ fn check_cuts(cuts: &[Cut]) -> Result<(), String> {
     }
 }
 
-/// Bytes on the wire for a payload of TCP with time stamps: 1448 become 1538 at an MTU of 1500.
+/// Returns the bytes on the wire for a payload of TCP with time stamps: 1448 become 1538 at an MTU of 1500.
 pub fn payload_on_wire(payload: u64, mtu: u16) -> u64 {
     let segment = u64::from(mtu) - u64::from(TCP_HEADERS);
     payload + payload.div_ceil(segment) * u64::from(TCP_HEADERS + FRAMING_BYTES)
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_make_no_sense_are_refused() {
+    fn invalid_links_are_refused() {
         let good = || LinkSpec::new(Duration::from_millis(75), Some(Rate(622_000_000)));
         good().check().unwrap();
         let spoil: [fn(&mut LinkSpec); 8] = [

@@ -1,11 +1,11 @@
-//! Small TCP windows, kept on the line itself: no segment announces more, and none agrees on a scale.
+//! Small TCP windows, enforced on the line: no segment announces more, and none negotiates a scale.
 //!
-//! A window on the route (ip-route(8)) is only where Linux begins: since 6.9 it is forgotten as soon as the kernel has
-//! learnt how full its buffers get. What passes here is what the other end believes.
+//! A window on the route (ip-route(8)) is only the start: since 6.9 Linux ignores it as soon as it has
+//! measured the use of its buffers. The other end sees what passes here.
 
 use super::packet::{VIRTIO_BYTES, fold, words};
 
-/// virtio 1.2, 5.1.6: the checksum is still to be made, so changes need none.
+/// virtio 1.2, 5.1.6: the checksum is computed later, so changes need no update.
 const NEEDS_CHECKSUM: u8 = 1;
 const PROTOCOL_TCP: u8 = 6;
 const TCP_SYN: u8 = 0x02;
@@ -14,7 +14,8 @@ const OPTION_END: u8 = 0;
 const OPTION_NOTHING: u8 = 1;
 const OPTION_SCALE: u8 = 3;
 
-/// Lowers the window of a TCP segment over IPv4, and takes the window scale out of a SYN. Anything else stays as it is.
+/// Lowers the window of a TCP segment over IPv4, and removes the window scale from a SYN. Other packets stay
+/// unchanged.
 pub(super) fn clamp(packet: &mut [u8], most: u16) {
     let has_checksum = packet.first().is_some_and(|flags| flags & NEEDS_CHECKSUM == 0);
     let Some(header) = tcp_header(packet) else { return };
@@ -25,14 +26,14 @@ pub(super) fn clamp(packet: &mut [u8], most: u16) {
     let window = u16::from_be_bytes([header[14], header[15]]).min(most);
     header[14..16].copy_from_slice(&window.to_be_bytes());
     if has_checksum {
-        // [RFC 1624] 3: what went is taken out, what came is put in.
+        // [RFC 1624] 3: subtract the old header and add the new one.
         let old = u16::from_be_bytes([header[16], header[17]]);
         let new = !fold(u32::from(!old) + u32::from(!before) + u32::from(sum(header)));
         header[16..18].copy_from_slice(&new.to_be_bytes());
     }
 }
 
-/// The TCP header with its options, if this is one and all of it is here.
+/// Returns the TCP header with its options, if the packet has all of it.
 fn tcp_header(packet: &mut [u8]) -> Option<&mut [u8]> {
     let ip = packet.get_mut(VIRTIO_BYTES..)?;
     let (first, protocol) = (*ip.first()?, *ip.get(9)?);
@@ -133,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_stumble(mut bytes in prop::collection::vec(any::<u8>(), 0..120), tcp in any::<bool>()) {
+        fn any_bytes_are_accepted(mut bytes in prop::collection::vec(any::<u8>(), 0..120), tcp in any::<bool>()) {
             if tcp && bytes.len() > VIRTIO_BYTES + 10 {
                 bytes[VIRTIO_BYTES] = 0x45;
                 bytes[VIRTIO_BYTES + 6] = 0;

@@ -1,5 +1,5 @@
-//! A reader that a copy must not slow down: it reads 4 KiB at random places, past the page cache, with
-//! a pause after each read (a light reader, not a load).
+//! A reader that a copy should not slow down. It reads 4 KiB at random positions past the page cache, with
+//! a pause after each read, so that it is no load.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -62,10 +62,10 @@ impl Reader {
         };
         let seed = fs::metadata(path)?.len();
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new()
             .name("reader".to_owned())
-            .spawn(move || read(&file, cached, seed, &told))?;
+            .spawn(move || read(&file, cached, seed, &stopped))?;
         Ok(Self {
             stop,
             thread: Some(thread),
@@ -94,7 +94,7 @@ fn read(file: &File, cached: bool, seed: u64, stop: &AtomicBool) -> Vec<Duration
     while !stop.load(Ordering::Acquire) && times.len() < READS_MAX {
         let offset = random.up_to(BLOCKS - 1) * BLOCK as u64;
         if cached {
-            // Where this is refused, reads are too fast, for all tools alike.
+            // If this is refused, reads are too fast, but for all tools alike.
             _ = fadvise(
                 file,
                 offset,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_until_it_is_told_to_end() {
+    fn it_reads_until_it_is_finished() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("probe");
         make(&path).unwrap();

@@ -82,8 +82,8 @@ fn listed(text: &mut String, head: &str, lines: &[String]) {
 }
 
 fn picture(text: &mut String, plot: &plot::Plot<'_, '_>) {
-    let told = escape(&numbers::clean(&plot.told(), 400));
-    _ = writeln!(text, "\n![{told}]({}.png)", plot.name);
+    let description = escape(&numbers::clean(&plot.describe(), 400));
+    _ = writeln!(text, "\n![{description}]({}.png)", plot.name);
 }
 
 fn grid(text: &mut String, view: &View<'_>, section: &Section<'_>) {

@@ -1,4 +1,4 @@
-//! What is said about a document in every form of report: the summary, what was missed, what a cell's figures are.
+//! Texts of all reports: the summary, missed targets, warnings, and the figures of a cell.
 
 use std::collections::HashSet;
 
@@ -6,10 +6,10 @@ use super::model::{Cell, CellKey, Document, LinkSummary};
 use super::numbers;
 use super::view::{Miss, Row, Verdict, View, failure, floor_factor, spread_mark, verdict};
 
-/// Sentences of one kind that are shown.
+/// Largest number of sentences of one kind.
 pub(super) const LINES_MAX: usize = 200;
 
-/// `17.1 s~ 1.02× ✓`, or what became of it.
+/// Formats a cell as `17.1~ 1.02× ✓`, or names its failure.
 pub(super) fn cell(cell: Option<&Cell>) -> String {
     let Some(cell) = cell else {
         return "–".to_owned();
@@ -30,7 +30,7 @@ fn mark(cell: &Cell) -> &'static str {
     }
 }
 
-/// `5 – 95`: the best and the worst published seconds.
+/// Formats the best and the worst published seconds as `5 – 95`.
 pub(super) fn published(row: &Row<'_>) -> String {
     match (row.published.first(), row.published.last()) {
         (Some(best), Some(worst)) if row.published.len() > 1 => {
@@ -41,33 +41,33 @@ pub(super) fn published(row: &Row<'_>) -> String {
     }
 }
 
-/// Printed seconds have no more digits than were printed.
+/// Formats published seconds with as many digits as were printed.
 pub(super) fn exact(seconds: f64) -> String {
     if seconds.fract() == 0.0 && (0.0..1e9).contains(&seconds) {
-        // Whole, and within the bounds of the line above.
+        // An integer within the bounds of the line above.
         numbers::count(seconds as u64)
     } else {
         numbers::number(seconds)
     }
 }
 
-/// A figure, or a dash.
+/// Formats a figure, or a dash.
 pub(super) fn known(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "–".to_owned(), numbers::number)
 }
 
-/// What the marks mean.
-pub(super) const MARKS: &str = "Seconds are medians, of the transfer where it is known; × (beside the floor, bare TCP on \
-    this link) and targets are of the whole process. ✓ target reached, ✗ missed; ~ runs lie apart by 5 % or more, ≈ by \
+/// Meaning of the marks.
+pub(super) const MARKS: &str = "Seconds are medians, of the transfer where it is known; × (times the floor, bare TCP on \
+    this link) and targets are of the whole process. ✓ target reached, ✗ missed; ~ the runs differ by 5 % or more, ≈ by \
     20 % or more, ¹ one run.";
 
-/// The summary, a sentence each.
+/// Returns the summary in sentences.
 pub(super) fn summary(view: &View<'_>) -> Vec<String> {
     let doc = view.doc;
-    let mut said = vec![what(view)];
+    let mut sentences = vec![what(view)];
     let (reached, targets) = view.reached();
     if targets > 0 {
-        said.push(if reached == targets {
+        sentences.push(if reached == targets {
             format!(
                 "All {} were reached.",
                 numbers::counted(targets, "target", "targets")
@@ -80,23 +80,23 @@ pub(super) fn summary(view: &View<'_>) -> Vec<String> {
         });
     }
     if let Some(factor) = view.our_factor() {
-        said.push(format!(
-            "ropeway took {} what bare TCP takes (the median; from {} to {}).",
+        sentences.push(format!(
+            "ropeway took {} the time of bare TCP (the median; from {} to {}).",
             numbers::factor(factor.value),
             numbers::factor(factor.least),
             numbers::factor(factor.most)
         ));
     }
-    let (better, both) = view.beside_published();
+    let (better, both) = view.compared_with_published();
     if both > 0 {
-        said.push(format!(
+        sentences.push(format!(
             "ropeway was as fast as the best published figure or faster in {better} of {both}."
         ));
     }
     let failed = doc.cells.iter().filter(|cell| cell.seconds().is_none()).count();
     if failed > 0 {
         let cells = numbers::counted(failed, "cell has", "cells have");
-        said.push(format!("{cells} no run that counts."));
+        sentences.push(format!("{cells} no run that counts."));
     }
     let unproven = doc
         .links
@@ -104,15 +104,15 @@ pub(super) fn summary(view: &View<'_>) -> Vec<String> {
         .filter(|link| link.proof.as_ref().is_some_and(|proof| !proof.holds))
         .count();
     if unproven > 0 {
-        said.push(format!(
-            "{} not keep to what was set.",
+        sentences.push(format!(
+            "{} not match the settings.",
             numbers::counted(unproven, "link did", "links did")
         ));
     }
     if !doc.complete {
-        said.push("This is not all: the run goes on, or was broken off.".to_owned());
+        sentences.push("The lab is not complete: it still runs, or was stopped.".to_owned());
     }
-    said
+    sentences
 }
 
 fn what(view: &View<'_>) -> String {
@@ -135,19 +135,19 @@ fn what(view: &View<'_>) -> String {
     )
 }
 
-/// Each target that was not reached, with what is known about why.
+/// Returns all missed targets with their known causes.
 pub(super) fn missed(view: &View<'_>) -> Vec<String> {
     let missed = view.missed();
     let more = missed.len().saturating_sub(LINES_MAX);
-    let mut said: Vec<String> = missed
+    let mut sentences: Vec<String> = missed
         .iter()
         .take(LINES_MAX)
         .map(|miss| one_missed(view.doc, miss))
         .collect();
     if more > 0 {
-        said.push(format!("and {more} more"));
+        sentences.push(format!("and {more} more"));
     }
-    said
+    sentences
 }
 
 fn one_missed(doc: &Document, miss: &Miss<'_>) -> String {
@@ -188,45 +188,33 @@ fn one_missed(doc: &Document, miss: &Miss<'_>) -> String {
     )
 }
 
-/// `OC3, file100mb, read, ropeway → smbd`.
+/// Names a cell: `OC3, file100mb, read, ropeway → smbd`.
 pub(super) fn named(cell: &Cell) -> String {
-    let key = &cell.key;
-    let mut name = format!(
-        "{}, {}, {}, {} → {}",
-        key.link, key.work, key.direction, key.client, key.server
-    );
-    if !key.variant.is_empty() {
-        name.push_str(", ");
-        name.push_str(&key.variant);
-    }
-    numbers::clean(&name, 2 * numbers::NAME_MAX)
+    numbers::clean(&cell.key.to_string(), 2 * numbers::NAME_MAX)
 }
 
-/// Warnings, a sentence each; those that say why a target was missed are said there.
+/// Returns the warnings, without those that are causes of missed targets.
 pub(super) fn warnings(view: &View<'_>) -> Vec<String> {
     let missed: HashSet<&CellKey> = view.missed().iter().map(|miss| &miss.cell.key).collect();
     let others = view.doc.warnings.iter();
     let others = others.filter(|warning| !warning.cell.as_ref().is_some_and(|key| missed.contains(key)));
     let all = others.clone().count();
-    let said = others.take(LINES_MAX).map(|warning| {
-        let cell = warning.cell.as_ref().map_or(String::new(), |key| {
-            let (client, server) = (&key.client, &key.server);
-            format!(
-                "{}, {}, {}, {client} → {server}: ",
-                key.link, key.work, key.direction
-            )
-        });
+    let sentences = others.take(LINES_MAX).map(|warning| {
+        let cell = warning
+            .cell
+            .as_ref()
+            .map_or(String::new(), |key| format!("{key}: "));
         numbers::clean(&format!("{cell}{}", warning.text), numbers::TEXT_MAX)
     });
-    let mut said: Vec<String> = said.collect();
+    let mut sentences: Vec<String> = sentences.collect();
     let more = all.saturating_sub(LINES_MAX);
     if more > 0 {
-        said.push(format!("and {more} more"));
+        sentences.push(format!("and {more} more"));
     }
-    said
+    sentences
 }
 
-/// What was left out, each with the reason.
+/// Returns the clients and servers that were left out, with the reasons.
 pub(super) fn skipped(doc: &Document) -> Vec<String> {
     let skipped = doc.skipped.iter().take(LINES_MAX);
     skipped
@@ -243,7 +231,7 @@ pub(super) fn skipped(doc: &Document) -> Vec<String> {
 /// Heads of [`proof`].
 pub(super) const PROOF_HEADS: [&str; 6] = ["link", "set", "round trip", "up", "down", "loss"];
 
-/// A link with what its emulator was measured to be.
+/// Returns a link with the measurements of its emulator.
 pub(super) fn proof(link: &LinkSummary) -> [String; 6] {
     let rate = |set: Option<u64>, found: f64| {
         let error = set.map_or(String::new(), |set| {
@@ -273,7 +261,7 @@ pub(super) fn proof(link: &LinkSummary) -> [String; 6] {
     shown
 }
 
-/// Whether a link was proved, in a word.
+/// Returns whether a link was proved.
 pub(super) fn proved(link: &LinkSummary) -> &'static str {
     match &link.proof {
         Some(proof) if proof.holds => "✓ holds",
@@ -282,7 +270,7 @@ pub(super) fn proved(link: &LinkSummary) -> &'static str {
     }
 }
 
-/// The machine, a name and a figure each.
+/// Returns the facts about the machine with their names.
 pub(super) fn machine(doc: &Document) -> [(&'static str, String); 5] {
     let machine = &doc.machine;
     let or = |text: &str| {
@@ -313,7 +301,7 @@ pub(super) const COST_HEADS: [&str; 8] = [
     "runs",
 ];
 
-/// What a cell took besides: medians.
+/// Returns the costs of a cell: medians.
 pub(super) fn cost(cell: &Cell) -> [String; 8] {
     let seconds = |of: &dyn Fn(&super::Run) -> Option<f64>| known(cell.median(of).map(|median| median.value));
     let memory = |of: &dyn Fn(&super::Run) -> Option<u64>| {

@@ -1,18 +1,20 @@
-//! A document sorted for showing: sections by work and direction, rows by link, columns by client and server.
+//! A document sorted for display: sections by work and direction, rows by link, columns by client and
+//! server.
 
 use std::collections::HashMap;
 
 use super::model::{Cell, Document, LinkSummary, Median, Outcome, Published, WorkSummary};
 use super::numbers;
 
-/// Tables that are shown (a guess; the largest lab has 12).
+/// Largest number of sections (a guess; the largest lab has 12).
 const SECTIONS_MAX: usize = 64;
-/// Rows of one table.
+/// Largest number of rows in a section.
 const ROWS_MAX: usize = 128;
-/// Columns of all tables.
+/// Largest number of columns in all sections.
 const COLUMNS_MAX: usize = 48;
-/// From the least to the most, as a share of the median: what is worth a mark, and a second one.
+/// Spread (range divided by median) from which a cell is marked.
 const SPREAD_NOTED: f64 = 0.05;
+/// Spread of the second mark.
 const SPREAD_LARGE: f64 = 0.20;
 
 /// A client with a server.
@@ -24,7 +26,7 @@ pub(super) struct Column<'a> {
 }
 
 impl Column<'_> {
-    /// `ropeway → smbd, xp`.
+    /// Returns the label `ropeway → smbd, xp`.
     pub(super) fn label(&self) -> String {
         let label = format!("{} → {}", self.client, self.server);
         numbers::name(&if self.variant.is_empty() {
@@ -34,7 +36,7 @@ impl Column<'_> {
         })
     }
 
-    /// Whether it is this project's own.
+    /// Whether the client is ropeway.
     pub(super) fn is_ours(&self) -> bool {
         self.client.starts_with("ropeway")
     }
@@ -44,14 +46,14 @@ impl Column<'_> {
 #[derive(Debug)]
 pub(super) struct Row<'a> {
     pub(super) link: &'a str,
-    /// For each column of the section.
+    /// The cells, by column of the section.
     pub(super) cells: Vec<Option<&'a Cell>>,
-    /// What others printed for it, the fastest first.
+    /// Published figures, the fastest first.
     pub(super) published: Vec<&'a Published>,
 }
 
 impl<'a> Row<'a> {
-    /// The first figure that a cell of this row has.
+    /// Returns the first figure that a cell of this row has.
     pub(super) fn first(&self, of: impl Fn(&'a Cell) -> Option<f64>) -> Option<f64> {
         self.cells.iter().flatten().copied().find_map(of)
     }
@@ -62,21 +64,21 @@ impl<'a> Row<'a> {
 pub(super) struct Section<'a> {
     pub(super) work: &'a str,
     pub(super) direction: &'a str,
-    /// Numbers of columns of the [`View`].
+    /// Indices of columns of the [`View`].
     pub(super) columns: Vec<usize>,
     pub(super) rows: Vec<Row<'a>>,
 }
 
-/// A target that was not reached.
+/// A missed target.
 #[derive(Debug)]
 pub(super) struct Miss<'a> {
     pub(super) cell: &'a Cell,
     pub(super) target: f64,
-    /// `None` if no run counts.
+    /// Measured seconds; `None` if no run counts.
     pub(super) seconds: Option<f64>,
 }
 
-/// How a cell did.
+/// Whether a cell reached its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Reached,
@@ -84,7 +86,7 @@ pub(super) enum Verdict {
     NoTarget,
 }
 
-/// Of the cell's target.
+/// Returns the verdict of a cell.
 pub(super) fn verdict(cell: &Cell) -> Verdict {
     let all_done = cell.runs.iter().all(|run| run.outcome == Outcome::Done);
     match (cell.target_seconds, cell.judged()) {
@@ -94,7 +96,7 @@ pub(super) fn verdict(cell: &Cell) -> Verdict {
     }
 }
 
-/// How far the runs lie apart, in words; `None` if it is not worth saying.
+/// Returns the mark for the spread of the runs; `None` if it is small.
 pub(super) fn spread_mark(median: &Median) -> Option<&'static str> {
     if median.number == 1 {
         Some("¹")
@@ -105,7 +107,7 @@ pub(super) fn spread_mark(median: &Median) -> Option<&'static str> {
     }
 }
 
-/// What became of a cell without a median, and the reason if one is known.
+/// Returns the end of a cell without a median, and the reason if it is known.
 pub(super) fn failure(cell: &Cell) -> (&'static str, &str) {
     let last = cell.runs.iter().rev().find(|run| run.outcome != Outcome::Done);
     match last.map(|run| &run.outcome) {
@@ -115,19 +117,19 @@ pub(super) fn failure(cell: &Cell) -> (&'static str, &str) {
     }
 }
 
-/// How long the whole process took beside its floor, which connects and greets too.
+/// Returns the time of the whole process divided by its floor, which also has connections and set-up.
 pub(super) fn floor_factor(cell: &Cell) -> Option<f64> {
     let floor = cell.floor_seconds.filter(|floor| *floor > 0.0)?;
     Some(cell.judged()?.value / floor)
 }
 
-/// A document, sorted.
+/// A sorted document.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub(super) doc: &'a Document,
     pub(super) columns: Vec<Column<'a>>,
     pub(super) sections: Vec<Section<'a>>,
-    /// Cells that are not shown, since there are too many.
+    /// Number of cells beyond the limits, which are not shown.
     pub(super) omitted: usize,
 }
 
@@ -157,7 +159,7 @@ impl<'a> View<'a> {
                     row.published.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
                 }
             }
-            section.settle();
+            section.remove_empty_columns();
         }
         Self {
             doc,
@@ -167,17 +169,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The link of that name.
+    /// Returns the link of a name.
     pub(super) fn link(&self, name: &str) -> Option<&'a LinkSummary> {
         self.doc.links.iter().find(|link| link.name == name)
     }
 
-    /// The work of that name.
+    /// Returns the work of a name.
     pub(super) fn work(&self, name: &str) -> Option<&'a WorkSummary> {
         self.doc.works.iter().find(|work| work.name == name)
     }
 
-    /// `155 Mbit/s, 32 ms`, `…, 20 ms + 55 ms, cut`; empty if the link is not known.
+    /// Returns `155 Mbit/s, 32 ms` or `…, 20 ms + 55 ms, cut`; empty for an unknown link.
     pub(super) fn link_figures(&self, name: &str) -> String {
         let Some(link) = self.link(name) else {
             return String::new();
@@ -205,7 +207,7 @@ impl<'a> View<'a> {
         format!("{rate}{trip}{cut}")
     }
 
-    /// `One spreadsheet of 100 MB, read`.
+    /// Returns a title such as `One spreadsheet of 100 MB: read`.
     pub(super) fn section_title(&self, section: &Section<'_>) -> String {
         let work = self
             .work(section.work)
@@ -217,7 +219,7 @@ impl<'a> View<'a> {
         )
     }
 
-    /// All targets that were not reached.
+    /// Returns all missed targets.
     pub(super) fn missed(&self) -> Vec<Miss<'a>> {
         let missed = self
             .doc
@@ -233,7 +235,7 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// How many targets were reached, of how many.
+    /// Returns the numbers of reached targets and of all targets.
     pub(super) fn reached(&self) -> (usize, usize) {
         let of = |wanted| {
             self.doc
@@ -246,8 +248,9 @@ impl<'a> View<'a> {
         (reached, reached + of(Verdict::Missed))
     }
 
-    /// In how many rows our best median is at most the best published figure, of how many that have both.
-    pub(super) fn beside_published(&self) -> (usize, usize) {
+    /// Returns the number of rows in which our best median is at most the best published figure, and the
+    /// number of rows that have both.
+    pub(super) fn compared_with_published(&self) -> (usize, usize) {
         let rows = self.sections.iter().flat_map(|section| {
             section.rows.iter().filter_map(|row| {
                 let best = row.published.first()?.seconds;
@@ -267,7 +270,8 @@ impl<'a> View<'a> {
             .min_by(f64::total_cmp)
     }
 
-    /// Our factors to the floor, in the middle. A link that is cut has the floor of the whole link, which says nothing.
+    /// Returns the median of our factors to the floor. Links with cuts are left out, since their floor is
+    /// that of the uncut link.
     pub(super) fn our_factor(&self) -> Option<Median> {
         let is_cut = |name: &str| self.link(name).is_some_and(|link| !link.cuts.is_empty());
         let ours = self
@@ -280,8 +284,8 @@ impl<'a> View<'a> {
 }
 
 impl Section<'_> {
-    /// Leaves out columns without a cell.
-    fn settle(&mut self) {
+    /// Removes columns without a cell.
+    fn remove_empty_columns(&mut self) {
         let used: Vec<bool> = (0..self.columns.len())
             .map(|at| {
                 self.rows
@@ -312,7 +316,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Whether the cell found its place.
+    /// Adds a cell. Returns false if a limit is reached or the place is taken.
     fn take(&mut self, cell: &'a Cell) -> bool {
         let key = &cell.key;
         let column = Column {

@@ -1,4 +1,4 @@
-//! All reports of a document as files, each whole or not at all.
+//! Writes all reports of a document, each file atomically.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use super::error::ReportError;
 use super::model::Document;
-use super::{Look, html, markdown, plot};
+use super::{Medium, html, markdown, plot};
 
-/// What was written.
+/// The written files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The files, in the order in which they were written.
+    /// Paths, in the order of writing.
     pub files: Vec<PathBuf>,
-    /// Bytes in all of them.
+    /// Bytes of all files.
     pub bytes: u64,
 }
 
-/// Writes `report.md`, `report.html` and each plot as `.svg` and `.png`; the folder is made if it is missing.
+/// Writes `report.md`, `report.html` and each plot as `.svg` and `.png`. Creates the folder if missing.
 ///
 /// # Errors
-/// A file cannot be written, or a plot not be made into a picture.
+/// A file cannot be written, or a plot cannot be rendered.
 pub fn write_all(document: &Document, folder: &Path) -> Result<Written, ReportError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -35,10 +35,10 @@ pub fn write_all(document: &Document, folder: &Path) -> Result<Written, ReportEr
         written.files.push(path);
         Ok(())
     };
-    for (name, svg) in plot::svgs(document, Look::Picture) {
+    for (name, svg) in plot::svgs(document, Medium::Picture) {
         put(&format!("{name}.png"), &plot::png(&name, &svg)?)?;
     }
-    for (name, svg) in plot::svgs(document, Look::File) {
+    for (name, svg) in plot::svgs(document, Medium::File) {
         put(&format!("{name}.svg"), svg.as_bytes())?;
     }
     put("report.md", markdown(document).as_bytes())?;
@@ -46,7 +46,7 @@ pub fn write_all(document: &Document, folder: &Path) -> Result<Written, ReportEr
     Ok(written)
 }
 
-/// Whoever reads it meanwhile finds the old file or the new one.
+/// Writes a file atomically: a concurrent reader finds the old file or the new one.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
@@ -57,7 +57,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     };
     let done = write();
     if done.is_err() {
-        // Nothing half-written stays.
+        // Leaves no partial file.
         _ = fs::remove_file(&part);
     }
     done

@@ -28,7 +28,7 @@ pub(super) struct Ends<'a> {
     pub(super) trace: Option<&'a Path>,
     /// Flags of `ropeway copy`.
     pub(super) flags: &'a [String],
-    /// What the server demands, for clients that must be told.
+    /// Protection that the server demands, for clients that need a flag for it.
     pub(super) protection: Option<Protection>,
 }
 

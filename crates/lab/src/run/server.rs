@@ -108,7 +108,7 @@ pub(crate) struct Exports<'a> {
 /// A server's processes.
 #[derive(Debug)]
 enum Instance {
-    Serve(RopewayServe),
+    Serve(Box<RopewayServe>),
     Smbd(Box<Smbd>),
     Rsyncd(Rsyncd),
 }
@@ -136,11 +136,10 @@ impl Served {
         let failed = |error: PeerError| error.to_string();
         std::fs::create_dir_all(exports.scratch).map_err(|error| format!("does not start: {error}"))?;
         let instance = match server {
-            Server::Ropeway | Server::SmbServer => Instance::Serve(
-                serve(tools.path(server.name()), route, exports)
-                    .start()
-                    .map_err(failed)?,
-            ),
+            Server::Ropeway | Server::SmbServer => {
+                let served = serve(tools.path(server.name()), route, exports).start();
+                Instance::Serve(Box::new(served.map_err(failed)?))
+            }
             Server::Smbd => Instance::Smbd(Box::new(smbd(route, exports).map_err(failed)?)),
             Server::Rsyncd => {
                 let mut builder = Rsyncd::builder()

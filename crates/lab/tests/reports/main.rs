@@ -5,7 +5,7 @@ mod page;
 
 use proptest::prelude::*;
 use ropeway_lab::report::{
-    Cell, Change, Document, Look, Outcome, TableOptions, compare, html, load, markdown, png, save, svgs,
+    Cell, Change, Document, Medium, Outcome, TableOptions, compare, html, load, markdown, png, save, svgs,
     table, write_all,
 };
 
@@ -98,7 +98,7 @@ fn markdown_has_whole_tables_and_names_its_pictures() {
             columns = None;
         }
     }
-    for (name, _) in svgs(&common::sample(), Look::File) {
+    for (name, _) in svgs(&common::sample(), Medium::File) {
         assert!(text.contains(&format!("({name}.png)")), "{name}");
     }
     let (kernel, congestion) = (&document.machine.kernel, &document.links[0].congestion);
@@ -115,9 +115,9 @@ fn markdown_has_whole_tables_and_names_its_pictures() {
 }
 
 #[test]
-fn plots_are_well_formed_named_and_told() {
-    for look in [Look::Page, Look::File, Look::Picture] {
-        let plots = svgs(&common::sample(), look);
+fn plots_are_well_formed_and_described() {
+    for medium in [Medium::Page, Medium::File, Medium::Picture] {
+        let plots = svgs(&common::sample(), medium);
         assert_eq!(plots.len(), 8);
         for (name, svg) in plots {
             let tree = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -126,12 +126,11 @@ fn plots_are_well_formed_named_and_told() {
                 (root.tag_name().name(), root.attribute("role")),
                 ("svg", Some("img"))
             );
-            for told in ["title", "desc"] {
-                let element = root.children().find(|child| child.has_tag_name(told));
+            for tag in ["title", "desc"] {
+                let element = root.children().find(|child| child.has_tag_name(tag));
                 let element = element.or_else(|| {
                     let namespace = "http://www.w3.org/2000/svg";
-                    root.children()
-                        .find(|child| child.has_tag_name((namespace, told)))
+                    root.children().find(|child| child.has_tag_name((namespace, tag)))
                 });
                 assert!(
                     element
@@ -148,7 +147,7 @@ fn plots_are_well_formed_named_and_told() {
 /// Boxes of all texts of a plot, as wide as they may be; none may lie on another.
 #[test]
 fn labels_do_not_lie_on_one_another() {
-    for (name, svg) in svgs(&common::sample(), Look::Page) {
+    for (name, svg) in svgs(&common::sample(), Medium::Page) {
         let tree = roxmltree::Document::parse(&svg).unwrap();
         let number =
             |node: &roxmltree::Node<'_, '_>, what| -> f64 { node.attribute(what).unwrap().parse().unwrap() };
@@ -182,7 +181,7 @@ fn all_files_are_written_whole_and_the_same_each_time() {
     let mut document = common::sample();
     document.cells.truncate(10);
     let first = write_all(&document, &folder.path().join("new/reports")).unwrap();
-    assert_eq!(first.files.len(), 2 + 2 * svgs(&document, Look::File).len());
+    assert_eq!(first.files.len(), 2 + 2 * svgs(&document, Medium::File).len());
     let read = || -> Vec<Vec<u8>> {
         first
             .files
@@ -250,7 +249,7 @@ fn figures_that_are_none_are_shown_as_such() {
         document.links[at].rtt_ms = bad;
     }
     document.curves[2].series[0].points.push([0.0, 1.0]);
-    for (name, svg) in svgs(&document, Look::Picture) {
+    for (name, svg) in svgs(&document, Medium::Picture) {
         roxmltree::Document::parse(&svg).unwrap();
         assert!(!svg.contains("NaN") && svg.len() < 200_000, "{name}");
         if name.starts_with("nas") || name.ends_with("100mb-read") {
@@ -285,7 +284,7 @@ fn hostile_names_change_neither_pages_nor_terminals() {
         !text.chars().any(|letter| letter.is_control() && letter != '\n'),
         "{text}"
     );
-    let names: Vec<String> = svgs(&document, Look::File)
+    let names: Vec<String> = svgs(&document, Medium::File)
         .into_iter()
         .map(|(name, svg)| {
             roxmltree::Document::parse(&svg).unwrap();
@@ -315,7 +314,7 @@ fn a_document_of_any_size_gives_bounded_reports() {
         .map(|at| [f64::from(at), f64::from(at % 97)])
         .collect();
     document.curves[0].series[0].points = points;
-    let (_, svg) = &svgs(&document, Look::Page)[4];
+    let (_, svg) = &svgs(&document, Medium::Page)[4];
     assert!(svg.len() < 60_000, "{}", svg.len());
     let page = html(&document);
     let (shown, _) = page.split_once("<footer").unwrap();
@@ -419,6 +418,6 @@ proptest! {
         // And they are shown, whatever they say.
         let options = TableOptions { width: Some(60), brief: false };
         prop_assert!(!table(&read, options).is_empty());
-        prop_assert!(roxmltree::Document::parse(&svgs(&read, Look::File)[0].1).is_ok());
+        prop_assert!(roxmltree::Document::parse(&svgs(&read, Medium::File)[0].1).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! System calls that rustix lacks or calls unsafe: the only unsafe code of this crate. Everything here has a safe
+//! System calls that rustix lacks or marks as unsafe: the only unsafe code of this crate, behind a safe
 //! interface.
 
 mod tun;
@@ -11,13 +11,13 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 pub(super) use tun::Tun;
 pub(crate) use wait::wait_with_usage;
 
-/// Gives the calling thread a network namespace of its own.
+/// Moves the calling thread into a new network namespace.
 pub(super) fn new_network_namespace() -> io::Result<()> {
     // SAFETY: CLONE_NEWNET separates neither memory nor descriptors; only later sockets of this thread are concerned.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(Into::into)
 }
 
-/// Gives the process, which must have one thread, a user namespace of its own.
+/// Moves the process, which must have one thread, into a new user namespace.
 pub(super) fn new_user_namespace() -> io::Result<()> {
     // SAFETY: CLONE_NEWUSER separates neither memory nor descriptors; the kernel refuses it with several threads.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }.map_err(Into::into)

@@ -16,12 +16,12 @@ const TUN_F_TSO4: libc::c_ulong = 0x02;
 const TUN_F_TSO6: libc::c_ulong = 0x04;
 const TUN_F_TSO_ECN: libc::c_ulong = 0x08;
 
-/// A device in the network namespace of the thread that made it; it goes away with its descriptor.
+/// A device in the network namespace of the thread that created it; closing it removes the device.
 #[derive(Debug)]
 pub(in crate::link) struct Tun(File);
 
 impl Tun {
-    /// Makes a device with this name.
+    /// Creates a device.
     pub(in crate::link) fn make(name: &str) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -52,12 +52,12 @@ impl Tun {
         Ok(Self(file))
     }
 
-    /// Takes a packet that the kernel sends; `WouldBlock` if there is none.
+    /// Receives a packet from the kernel; `WouldBlock` if there is none.
     pub(in crate::link) fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
         (&self.0).read(room)
     }
 
-    /// Hands the kernel a packet.
+    /// Sends a packet to the kernel.
     pub(in crate::link) fn send(&self, packet: &[u8]) -> io::Result<()> {
         (&self.0).write(packet).map(|_| ())
     }

@@ -1,7 +1,7 @@
-//! A document as one page: style, script and plots are within, nothing is fetched.
+//! Formats a document as one page of HTML. Style, script and plots are inside; nothing is fetched.
 //!
-//! Foreign text reaches the page only through [`numbers::escape`], in elements and in quoted attributes, never in the
-//! script or the style; and the page's policy runs no script but ours, known by its hash.
+//! Foreign text enters the page only through [`numbers::escape`], in elements and in quoted attributes,
+//! never in the script or the style. The page's policy allows only our script, by its hash.
 
 mod parts;
 
@@ -12,26 +12,26 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::model::Document;
 use super::numbers::{self, escape};
-use super::plot::{self, Look, Plot, WIDE_PX};
+use super::plot::{self, Medium, Plot, WIDE_PX};
 use super::text;
 use super::view::{Section, View};
 
 const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// SHA-256 of [`SCRIPT`]: `openssl dgst -sha256 -binary page.js | base64`. A test opens the page in a browser, which
-/// would refuse the script and say so if it were another.
+/// SHA-256 of [`SCRIPT`]: `openssl dgst -sha256 -binary page.js | base64`. A test opens the page in a
+/// browser, which reports a script with another hash.
 const SCRIPT_HASH: &str = "NNEz2j87YoU1Ij1nxLwB0Rfi+6c/8Yeq2IjHIeO13lg=";
-/// Widths of curves on a wide page, and of all plots on a narrow one.
+/// Width of curves on a wide page.
 const HALF_PX: f64 = 530.0;
 const NARROW_PX: f64 = 356.0;
-/// Sentences of a list that are shown at once.
+/// Number of sentences of a list that are not folded.
 const LINES_SHOWN: usize = 8;
-/// Curves of one section that are shown at once.
+/// Number of curves of a section that are not folded.
 const OPEN_MAX: usize = 4;
-/// Bytes of the raw document that a page carries; browsers refuse longer links.
+/// Largest size of the raw document in the page; browsers refuse longer links.
 const RAW_MAX: usize = 16 << 20;
 
-/// A document as a page of HTML.
+/// Returns a document as a page of HTML.
 pub fn html(document: &Document) -> String {
     let view = View::of(document);
     let plots = plot::plots(&view);
@@ -80,7 +80,7 @@ fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
         escape(&text::summary(view).join(" "))
     );
     parts::tiles(page, view);
-    let places = [
+    let entries = [
         (!view.missed().is_empty(), "missed", "Missed targets"),
         (!text::warnings(view).is_empty(), "warnings", "Warnings"),
         (!view.sections.is_empty(), "seconds", "Seconds"),
@@ -91,13 +91,13 @@ fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
         (true, "raw", "Raw data"),
     ];
     page.push_str("<nav aria-label=\"On this page\"><ul>\n");
-    for (_, id, words) in places.iter().filter(|place| place.0) {
-        _ = writeln!(page, "<li><a href=\"#{id}\">{words}</a></li>");
+    for (_, id, title) in entries.iter().filter(|entry| entry.0) {
+        _ = writeln!(page, "<li><a href=\"#{id}\">{title}</a></li>");
     }
     page.push_str("</ul></nav>\n</header>\n");
 }
 
-/// What was missed, what may be wrong and what was left out.
+/// Writes missed targets, warnings, and clients and servers that were left out.
 fn findings(page: &mut String, view: &View<'_>) {
     list(page, "missed", "Missed targets", "miss", &text::missed(view));
     list(page, "warnings", "Warnings", "warn", &text::warnings(view));
@@ -135,9 +135,9 @@ fn sections(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     }
     page.push_str(
         "<h2 id=\"seconds\">Seconds</h2>\n<p class=\"note\">Medians, of the transfer where it is known; the fastest client of a row \
-         is bold. Line time is what the bytes alone take at the set rate, the floor what bare TCP takes over this link. × is the \
-         whole process beside the floor; <span class=\"good\">✓</span> it reached its target, <span class=\"bad\">✗</span> missed. \
-         ± is half of the way from the shortest run to the longest, beside the median.</p>\n",
+         is bold. Line time is the time of the bytes alone at the set rate, the floor that of bare TCP over this link. × is the \
+         whole process divided by the floor; <span class=\"good\">✓</span> it reached its target, <span class=\"bad\">✗</span> missed. \
+         ± is half of the range of the runs, relative to the median.</p>\n",
     );
     for section in &view.sections {
         _ = writeln!(page, "<h3>{}</h3>", escape(&view.section_title(section)));
@@ -153,7 +153,7 @@ fn sections(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     }
 }
 
-/// Curves of a section, folded where there are many.
+/// Writes the curves of a section, folded if there are many.
 fn over_time(page: &mut String, plots: &[Plot<'_, '_>], section: &Section<'_>) {
     let own: Vec<_> = plots.iter().filter(|plot| plot.belongs_to(section)).collect();
     if own.is_empty() {
@@ -175,7 +175,7 @@ fn is_lone(view: &View<'_>, plot: &Plot<'_, '_>) -> bool {
     plot.is_curve() && !view.sections.iter().any(|section| plot.belongs_to(section))
 }
 
-/// Curves that belong to no section.
+/// Writes the curves that belong to no section.
 fn curves(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     let mut curves = plots.iter().filter(|plot| is_lone(view, plot)).peekable();
     if curves.peek().is_none() {
@@ -188,15 +188,15 @@ fn curves(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     page.push_str("</div>\n");
 }
 
-/// A plot twice: each is shown where there is room for it.
+/// Writes a plot in two widths; the style shows the one that fits.
 fn figure(page: &mut String, plot: &Plot<'_, '_>, wide_px: f64, captioned: bool) {
     let caption = if captioned {
         format!("<figcaption>{}</figcaption>\n", escape(&plot.title))
     } else {
         String::new()
     };
-    let wide = plot.svg(Look::Page, wide_px, &format!("{}-w", plot.name));
-    let narrow = plot.svg(Look::Page, NARROW_PX, &format!("{}-n", plot.name));
+    let wide = plot.svg(Medium::Page, wide_px, &format!("{}-w", plot.name));
+    let narrow = plot.svg(Medium::Page, NARROW_PX, &format!("{}-n", plot.name));
     _ = write!(
         page,
         "<figure>\n{caption}<div class=\"wide\">{wide}</div><div class=\"narrow\">{narrow}</div></figure>\n"
@@ -207,12 +207,14 @@ fn footer(page: &mut String, doc: &Document) {
     page.push_str("<footer id=\"raw\"><p>");
     let raw = serde_json::to_vec(doc).unwrap_or_default();
     if raw.is_empty() || raw.len() > RAW_MAX {
-        page.push_str("The raw document is too large for this page: it is report.json beside it.");
+        page.push_str(
+            "The raw document is too large for this page; it is the file report.json in the same folder.",
+        );
     } else {
         _ = write!(
             page,
-            "<a download=\"report.json\" href=\"data:application/json;base64,{}\">Download report.json</a> ({}): all that \
-             this page shows, and each run.",
+            "<a download=\"report.json\" href=\"data:application/json;base64,{}\">Download report.json</a> ({}): everything on \
+             this page, and every run.",
             STANDARD.encode(&raw),
             numbers::bytes(raw.len() as u64)
         );

@@ -8,36 +8,37 @@ use super::super::numbers::{self, escape};
 use super::super::text;
 use super::super::view::{Row, Section, Verdict, View, failure, floor_factor, verdict};
 
-/// Cells whose CPU and memory are shown.
+/// Largest number of cells with CPU and memory.
 const COSTS_MAX: usize = 1_000;
-/// Published figures that are listed.
+/// Largest number of published figures.
 const PUBLISHED_MAX: usize = 1_000;
 
-/// A column is of text if one of its first cells is longer than figures are.
+/// Length from which a cell is text; figures are shorter.
 const TEXT_MIN: usize = 22;
-const TEXT_LOOKED_AT: usize = 100;
+/// Number of cells that decide whether a column is text.
+const TEXT_SAMPLE: usize = 100;
 
 fn text(text: &str) -> String {
     escape(&numbers::name(text))
 }
 
-/// When it was measured, on what.
+/// Returns time and machine of the measurement.
 pub(super) fn when(doc: &Document) -> String {
     let machine = &doc.machine;
-    let mut said = vec![
+    let mut parts = vec![
         format!("Begun {}", text(&moment(&doc.started))),
         format!("last written {}", text(&moment(&doc.updated))),
     ];
     if !machine.kernel.is_empty() {
-        said.push(format!("kernel {}", text(&machine.kernel)));
+        parts.push(format!("kernel {}", text(&machine.kernel)));
     }
     if machine.processors > 0 {
-        said.push(format!("{} × {}", machine.processors, text(&machine.processor)));
+        parts.push(format!("{} × {}", machine.processors, text(&machine.processor)));
     }
-    said.join(" · ")
+    parts.join(" · ")
 }
 
-/// `2026-11-21 22:14 UTC`; as it is if it is no moment of RFC 3339 in UTC.
+/// Formats a time as `2026-11-21 22:14 UTC`; other text than RFC 3339 in UTC stays as it is.
 fn moment(stamp: &str) -> String {
     match (
         stamp.get(..10),
@@ -50,12 +51,12 @@ fn moment(stamp: &str) -> String {
     }
 }
 
-/// Figures stay with their units.
+/// Keeps figures and units on one line.
 fn unbroken(text: &str) -> String {
     escape(text).replace(' ', "&nbsp;").replace(",&nbsp;", ", ")
 }
 
-/// The figures that count most, large.
+/// Writes the most important figures as tiles.
 pub(super) fn tiles(page: &mut String, view: &View<'_>) {
     let mut tiles: Vec<(String, &str)> = Vec::new();
     let of = |some: usize, all: usize| format!("{some}<small> of {all}</small>");
@@ -64,9 +65,9 @@ pub(super) fn tiles(page: &mut String, view: &View<'_>) {
         tiles.push((of(reached, targets), "targets reached"));
     }
     if let Some(factor) = view.our_factor() {
-        tiles.push((numbers::factor(factor.value), "ropeway beside the floor, median"));
+        tiles.push((numbers::factor(factor.value), "ropeway, times the floor (median)"));
     }
-    let (better, both) = view.beside_published();
+    let (better, both) = view.compared_with_published();
     if both > 0 {
         tiles.push((of(better, both), "at least as fast as the best published"));
     }
@@ -93,7 +94,7 @@ pub(super) fn tiles(page: &mut String, view: &View<'_>) {
     page.push_str("</dl>\n");
 }
 
-/// The table of one work in one direction.
+/// Writes the table of a section.
 pub(super) fn section(page: &mut String, view: &View<'_>, section: &Section<'_>) {
     open(page, &view.section_title(section));
     let published = section.rows.iter().any(|row| !row.published.is_empty());
@@ -199,7 +200,7 @@ fn figure(page: &mut String, cell: Option<&Cell>, best: f64) {
             tip.push_str(&format!("\ntarget {}, {beside}", numbers::seconds(target)));
         }
     }
-    // Line ends in a tip are kept: it is ours, and no foreign text is in it.
+    // The tip has line ends and no foreign text, so it is not escaped.
     _ = write!(
         page,
         "<td{class} title=\"{tip}\">{mark}{}<small>{}</small></td>",
@@ -238,7 +239,7 @@ fn close(page: &mut String) {
     page.push_str("</tbody></table></div>\n");
 }
 
-/// A plain table; the first column is its head.
+/// Writes a plain table; the first column is its head.
 fn table<R: AsRef<[String]>>(page: &mut String, label: &str, heads: &[&str], body: &[R]) {
     if body.is_empty() {
         return;
@@ -248,7 +249,7 @@ fn table<R: AsRef<[String]>>(page: &mut String, label: &str, heads: &[&str], bod
     let is_text = |at: usize| {
         let cells = body.iter().filter_map(|row| row.as_ref().get(at));
         cells
-            .take(TEXT_LOOKED_AT)
+            .take(TEXT_SAMPLE)
             .any(|cell| cell.chars().count() > TEXT_MIN)
     };
     let texts: Vec<bool> = (0..heads.len()).map(is_text).collect();
@@ -274,7 +275,7 @@ fn table<R: AsRef<[String]>>(page: &mut String, label: &str, heads: &[&str], bod
     close(page);
 }
 
-/// One figure by parts.
+/// Writes the score and its parts.
 pub(super) fn score(page: &mut String, doc: &Document) {
     let Some(score) = &doc.score else {
         return;
@@ -293,13 +294,13 @@ pub(super) fn score(page: &mut String, doc: &Document) {
     table(page, "Score by parts", &["Part", "Score"], &rows);
 }
 
-/// What it was measured with: links, works, machine, versions, settings; and each cell's cost.
+/// Writes the conditions (links, works, machine, versions, settings) and the costs of the cells.
 pub(super) fn conditions(page: &mut String, view: &View<'_>) {
     let doc = view.doc;
     if !doc.links.is_empty() {
         page.push_str(
             "<h2 id=\"links\">Links and their proofs</h2>\n\
-             <p class=\"note\">The emulator measured by itself, beside what was set.</p>\n",
+             <p class=\"note\">Measurements of the emulator alone, compared with the settings.</p>\n",
         );
         let mut heads = text::PROOF_HEADS.to_vec();
         heads.insert(1, "proof");

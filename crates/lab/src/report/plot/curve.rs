@@ -6,30 +6,30 @@ use super::super::view::View;
 use super::panel::{self, Entry, PAD_PX, Panel, SMALL_PX, Swatch, TEXT_PX};
 use super::scale::{Scale, is_drawn};
 use super::style::SERIES_MAX;
-use super::svg::{Anchor, Look, Named, Svg, fitted, text_width};
+use super::svg::{Anchor, Caption, Medium, Svg, fitted, text_width};
 
-/// Lines of one plot; as many as there are colours, twice.
+/// Largest number of lines in a plot: twice the number of colours.
 const LINES_MAX: usize = 2 * SERIES_MAX;
-/// Names along a plot of bars.
+/// Largest number of names in a plot of bars.
 const NAMES_MAX: usize = 40;
-/// Where no line has more points than these, each is marked.
+/// Largest number of points in a line for which points are marked.
 const MARKED_MAX: usize = 24;
 
 /// Draws a curve.
-pub(super) fn draw(view: &View<'_>, curve: &Curve, look: Look, width: f64, named: &Named) -> String {
+pub(super) fn draw(view: &View<'_>, curve: &Curve, medium: Medium, width: f64, caption: &Caption) -> String {
     let series = colored(view, curve);
     let mut svg = Svg::default();
     let height = match curve.drawing {
         Drawing::Lines => lines(&mut svg, curve, &series, width),
         Drawing::Bars => bars(&mut svg, curve, &series, width),
     };
-    svg.finish(look, (width, height), named)
+    svg.finish(medium, (width, height), caption)
 }
 
-/// The plot in words.
-pub(super) fn told(curve: &Curve) -> String {
+/// Returns the description of the plot.
+pub(super) fn describe(curve: &Curve) -> String {
     let (y, x) = (named_axis(&curve.y), named_axis(&curve.x));
-    let mut told = format!("{y} against {x}.");
+    let mut text = format!("{y} against {x}.");
     for series in curve.series.iter().take(LINES_MAX) {
         let values = series
             .points
@@ -39,10 +39,10 @@ pub(super) fn told(curve: &Curve) -> String {
         let most = values.fold(f64::NEG_INFINITY, f64::max);
         if most.is_finite() {
             let name = numbers::name(&series.name);
-            told.push_str(&format!(" {name}: up to {}.", with_unit(most, &curve.y.unit)));
+            text.push_str(&format!(" {name}: up to {}.", with_unit(most, &curve.y.unit)));
         }
     }
-    told
+    text
 }
 
 fn with_unit(value: f64, unit: &str) -> String {
@@ -57,7 +57,7 @@ fn named_axis(axis: &Axis) -> String {
     numbers::name(&axis.label)
 }
 
-/// Series with their colours: a client has the same one in all plots.
+/// Returns series with their colours. A client has the same colour in all plots.
 fn colored<'a>(view: &View<'_>, curve: &'a Curve) -> Vec<(usize, &'a Series)> {
     let mut used = [false; SERIES_MAX];
     let mut colored = Vec::new();
@@ -80,12 +80,12 @@ fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) 
     let entries: Vec<Entry> = series
         .iter()
         .map(|(color, series)| {
-            let words = if series.published {
+            let name = if series.published {
                 format!("{} (published)", numbers::name(&series.name))
             } else {
                 numbers::name(&series.name)
             };
-            (line_class(*color, series.published), Swatch::Line, words)
+            (line_class(*color, series.published), Swatch::Line, name)
         })
         .collect();
     let legend = panel::legend(svg, &entries, (PAD_PX, PAD_PX), inner);
@@ -150,7 +150,7 @@ fn line_class(color: usize, published: bool) -> String {
     format!("p-s p-k{color}{}", if published { " p-old" } else { "" })
 }
 
-/// The scale along whose ticks have room for their words.
+/// Returns the horizontal scale whose ticks have room for their labels.
 fn spaced(axis: &Axis, range: (f64, f64), ends: (f64, f64)) -> Scale {
     let mut apart = 56.0;
     loop {
@@ -183,7 +183,7 @@ fn axes(svg: &mut Svg, curve: &Curve, (along, up): (&Scale, &Scale), width: f64)
     for (value, text) in &along.ticks {
         let x = along.place(*value);
         svg.line("p-axis", (x, bottom), (x, bottom + 4.0));
-        // The last words end at the edge.
+        // The last label ends at the edge.
         let over = (x + text_width(text, SMALL_PX) / 2.0 - (width - 2.0)).max(0.0);
         svg.text("p-m", (x - over, bottom + 17.0), Anchor::Middle, text);
     }
@@ -208,9 +208,9 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// At most two points for each three pixels: the lowest and the highest of those that share them.
+/// Returns at most two points for three pixels: the lowest and the highest.
 fn thinned(points: Vec<[f64; 2]>, width: f64) -> Vec<[f64; 2]> {
-    // As many as there are pixels, some hundreds.
+    // The number of pixels: some hundreds.
     let most = (width as usize * 2 / 3).clamp(16, 2000);
     if points.len() <= most {
         return points;
@@ -272,7 +272,7 @@ fn bars(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) -
             });
         }
     }
-    // All panels have one scale.
+    // All panels have the same scale.
     let values = panels
         .iter()
         .flat_map(|panel| &panel.bars)

@@ -1,5 +1,4 @@
-//! Plots of a document as SVG, and of those as PNG. Nothing here depends on the machine: equal documents give equal
-//! bytes.
+//! Plots of a document as SVG and PNG. Nothing depends on the machine: equal documents give equal bytes.
 
 mod curve;
 mod panel;
@@ -15,30 +14,30 @@ use super::error::ReportError;
 use super::model::{Curve, Document};
 use super::numbers;
 use super::view::{Section, View};
-use svg::Named;
+use svg::Caption;
 
-pub use svg::Look;
+pub use svg::Medium;
 
-/// Plots of one document.
+/// Largest number of plots of a document.
 const PLOTS_MAX: usize = 96;
-/// Characters of a plot's name.
+/// Largest length of a plot's name in characters.
 const NAME_MAX: usize = 60;
 /// Width of a plot of seconds as a file, and on a wide page.
 pub(super) const WIDE_PX: f64 = 1040.0;
 /// Width of a curve as a file.
 const CURVE_PX: f64 = 760.0;
 
-/// What a plot shows.
+/// Content of a plot.
 #[derive(Clone, Copy, Debug)]
 enum Subject<'v, 'a> {
     Times(&'v Section<'a>),
     Curve(&'a Curve),
 }
 
-/// One plot, to be drawn in any width.
+/// A plot, to be drawn in any width.
 #[derive(Debug)]
 pub(super) struct Plot<'v, 'a> {
-    /// Unique, and fit for a file name.
+    /// Unique name, fit for a file.
     pub(super) name: String,
     pub(super) title: String,
     view: &'v View<'a>,
@@ -46,7 +45,7 @@ pub(super) struct Plot<'v, 'a> {
 }
 
 impl Plot<'_, '_> {
-    /// Whether it is a curve rather than a section's seconds.
+    /// Whether it is a curve, not the seconds of a section.
     pub(super) fn is_curve(&self) -> bool {
         matches!(self.subject, Subject::Curve(_))
     }
@@ -69,24 +68,24 @@ impl Plot<'_, '_> {
         rest.is_some_and(|id| id.ends_with('-'))
     }
 
-    /// In words.
-    pub(super) fn told(&self) -> String {
+    /// Returns a description for readers who cannot see the plot.
+    pub(super) fn describe(&self) -> String {
         match self.subject {
-            Subject::Times(section) => times::told(self.view, section),
-            Subject::Curve(curve) => curve::told(curve),
+            Subject::Times(section) => times::describe(self.view, section),
+            Subject::Curve(curve) => curve::describe(curve),
         }
     }
 
-    /// As SVG; `id` tells it apart within a page.
-    pub(super) fn svg(&self, look: Look, width: f64, id: &str) -> String {
-        let named = Named {
+    /// Returns the plot as SVG. `id` is unique within a page.
+    pub(super) fn svg(&self, medium: Medium, width: f64, id: &str) -> String {
+        let caption = Caption {
             id: id.to_owned(),
             title: self.title.clone(),
-            told: self.told(),
+            description: self.describe(),
         };
         match self.subject {
-            Subject::Times(section) => times::draw(self.view, section, look, width, &named),
-            Subject::Curve(curve) => curve::draw(self.view, curve, look, width, &named),
+            Subject::Times(section) => times::draw(self.view, section, medium, width, &caption),
+            Subject::Curve(curve) => curve::draw(self.view, curve, medium, width, &caption),
         }
     }
 
@@ -95,7 +94,7 @@ impl Plot<'_, '_> {
     }
 }
 
-/// All plots of a document.
+/// Returns all plots of a document.
 pub(super) fn plots<'v, 'a>(view: &'v View<'a>) -> Vec<Plot<'v, 'a>> {
     let mut taken = HashSet::new();
     let mut plots = Vec::new();
@@ -122,30 +121,30 @@ pub(super) fn plots<'v, 'a>(view: &'v View<'a>) -> Vec<Plot<'v, 'a>> {
     plots
 }
 
-/// Names of all plots of a document with their SVG, as [`super::write_all`] writes them.
-pub fn svgs(document: &Document, look: Look) -> Vec<(String, String)> {
+/// Returns name and SVG of each plot, as [`super::write_all`] writes them.
+pub fn svgs(document: &Document, medium: Medium) -> Vec<(String, String)> {
     let view = View::of(document);
     let drawn = plots(&view).into_iter().map(|plot| {
-        let svg = plot.svg(look, plot.file_px(), &plot.name);
+        let svg = plot.svg(medium, plot.file_px(), &plot.name);
         (plot.name, svg)
     });
     drawn.collect()
 }
 
-/// An SVG of [`Look::Picture`] as PNG, two pixels for one.
+/// Renders an SVG of [`Medium::Picture`] as PNG, with two pixels for one.
 ///
 /// # Errors
-/// It is no SVG, or has no size.
+/// The SVG is invalid or has no size.
 pub fn png(name: &str, svg: &str) -> Result<Vec<u8>, ReportError> {
     picture::png(name, svg)
 }
 
-/// Style of plots within a page.
+/// Returns the style of plots in a page.
 pub(super) fn css(dark: bool) -> String {
     style::css(dark)
 }
 
-/// A name of small letters, digits and dashes that is not taken yet.
+/// Returns an unused name of small letters, digits and dashes.
 fn unique(taken: &mut HashSet<String>, wanted: &str) -> String {
     let mut name = String::new();
     for letter in wanted.chars().take(NAME_MAX) {
@@ -157,7 +156,7 @@ fn unique(taken: &mut HashSet<String>, wanted: &str) -> String {
     }
     let name = name.trim_end_matches('-');
     let name = if name.is_empty() { "plot" } else { name };
-    // Ends: there are fewer plots than numbers.
+    // This ends, since there are fewer plots than numbers.
     let free = (1_u32..).find_map(|number| {
         let tried = if number == 1 {
             name.to_owned()

@@ -1,4 +1,4 @@
-//! Panels of bars: names at the left, bars with whiskers and marks, figures in a column at the right.
+//! Panels of bars: names on the left, bars with whiskers and marks, a column of figures on the right.
 //!
 //! ```text
 //!   OC3                              155 Mbit/s, 32 ms
@@ -17,21 +17,21 @@ const ROW_PX: f64 = 19.0;
 const BAR_PX: f64 = 11.0;
 const HEAD_PX: f64 = 26.0;
 const AXIS_PX: f64 = 24.0;
-/// Between panels, along and down.
+/// Gaps between panels, horizontal and vertical.
 const GAP_PX: (f64, f64) = (44.0, 18.0);
-/// Ticks stand at least so far apart.
+/// Least distance of ticks.
 const TICK_PX: f64 = 66.0;
-/// The column of figures is at least so wide.
+/// Least width of the column of figures.
 const FIGURES_PX: f64 = 40.0;
-/// What is shorter is no line to be read.
+/// Least length of a whisker that is drawn.
 const SPREAD_PX: f64 = 4.0;
-/// Room around all.
+/// Padding around all panels.
 pub(super) const PAD_PX: f64 = 12.0;
-/// Sizes of text, as the style has them.
+/// Sizes of text, as in the style.
 pub(super) const TEXT_PX: f64 = 12.0;
 pub(super) const SMALL_PX: f64 = 11.0;
 const TITLE_PX: f64 = 13.0;
-/// A figure that others printed, and that is longer than so many times all of ours, ends at the edge.
+/// A published figure larger than this multiple of all measured ones ends at the edge.
 const PUBLISHED_SHARE: f64 = 2.0;
 
 /// One bar.
@@ -39,28 +39,28 @@ const PUBLISHED_SHARE: f64 = 2.0;
 pub(super) struct Bar {
     pub(super) label: String,
     pub(super) class: String,
-    /// `None` if there is no figure.
+    /// The figure, if there is one.
     pub(super) value: Option<f64>,
-    /// Least and most.
+    /// Least and largest figure.
     pub(super) spread: Option<(f64, f64)>,
-    /// What is said at the right.
+    /// Text on the right.
     pub(super) text: String,
     pub(super) verdict: Verdict,
-    /// Whether others published it.
+    /// Whether it is a published figure.
     pub(super) published: bool,
     pub(super) tip: String,
 }
 
-/// Bars of one scale.
+/// Bars with one scale.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Panel {
     pub(super) title: String,
     pub(super) note: String,
     pub(super) unit: String,
     pub(super) bars: Vec<Bar>,
-    /// Lines across all bars: class, place.
+    /// Lines across all bars: class and value.
     pub(super) marks: Vec<(&'static str, f64)>,
-    /// The end of the scale; by default as far as it must reach.
+    /// End of the scale; by default the largest value.
     pub(super) most: Option<f64>,
 }
 
@@ -69,7 +69,7 @@ impl Panel {
         HEAD_PX + ROW_PX * self.bars.len() as f64 + AXIS_PX
     }
 
-    /// How far the scale reaches.
+    /// Returns the end of the scale.
     fn reach(&self) -> f64 {
         let drawn = |value: &f64| is_drawn(*value, false) && *value > 0.0;
         let own = self.bars.iter().filter(|bar| !bar.published);
@@ -90,10 +90,10 @@ impl Panel {
     }
 }
 
-/// What a legend explains: a class, whether it is a line, and the words.
+/// An entry of a legend: class, swatch and text.
 pub(super) type Entry = (String, Swatch, String);
 
-/// How a legend shows a class.
+/// Symbol of a class in a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Swatch {
     Upright,
@@ -101,13 +101,13 @@ pub(super) enum Swatch {
     Box,
 }
 
-/// Draws a legend from the place on, in as many rows as it needs; gives the height.
+/// Draws a legend at a position, in as many rows as needed. Returns the height.
 pub(super) fn legend(svg: &mut Svg, entries: &[Entry], place: (f64, f64), width: f64) -> f64 {
     const ROW: f64 = 19.0;
     let (mut x, mut y) = (0.0, 0.0);
-    for (class, swatch, words) in entries {
-        let words = fitted(words, SMALL_PX, width - 24.0);
-        let needed = 24.0 + text_width(&words, SMALL_PX) + 14.0;
+    for (class, swatch, text) in entries {
+        let text = fitted(text, SMALL_PX, width - 24.0);
+        let needed = 24.0 + text_width(&text, SMALL_PX) + 14.0;
         if x > 0.0 && x + needed - 14.0 > width {
             (x, y) = (0.0, y + ROW);
         }
@@ -117,13 +117,13 @@ pub(super) fn legend(svg: &mut Svg, entries: &[Entry], place: (f64, f64), width:
             Swatch::Line => svg.line(class, (left, middle), (left + 18.0, middle)),
             Swatch::Box => svg.rect(class, (left + 1.0, middle - 5.0), (16.0, 10.0), ""),
         }
-        svg.text("p-m", (left + 24.0, middle + 4.0), Anchor::Start, &words);
+        svg.text("p-m", (left + 24.0, middle + 4.0), Anchor::Start, &text);
         x += needed;
     }
     if entries.is_empty() { 0.0 } else { y + ROW }
 }
 
-/// Draws panels in columns from the place on, down the first column first; gives the height.
+/// Draws panels in columns at a position, the first column first. Returns the height.
 pub(super) fn panels(svg: &mut Svg, panels: &[Panel], place: (f64, f64), width: f64, columns: usize) -> f64 {
     let columns = columns.clamp(1, panels.len().max(1));
     let rows = panels.len().div_ceil(columns);
@@ -196,7 +196,7 @@ fn axis(svg: &mut Svg, scale: &Scale, (top, bottom): (f64, f64)) {
         let x = scale.place(*value);
         let is_last = at + 1 == scale.ticks.len();
         if is_last && !scale.unit.is_empty() {
-            // The unit hangs over at the right, below the figures, so that the number stays under its tick.
+            // The unit extends to the right, below the figures, so that the number stays under its tick.
             let left = x - text_width(text, SMALL_PX) / 2.0;
             let room = scale.ends.1 + FIGURES_PX - left;
             let text = fitted(&format!("{text} {}", scale.unit), SMALL_PX, room);
@@ -212,7 +212,7 @@ fn draw_bar(svg: &mut Svg, scale: &Scale, bar: &Bar, middle: f64) {
         return;
     };
     let (from, to) = (scale.ends.0, scale.place(value));
-    // What is there is seen, however short it is.
+    // Even the shortest bar is visible.
     let long = (to - from).max(1.5);
     svg.rect(
         &bar.class,
@@ -256,7 +256,7 @@ fn figure(svg: &mut Svg, bar: &Bar, (right, base): (f64, f64), room: f64) {
     }
 }
 
-/// A bar for a figure of a general plot.
+/// Returns the bar for a figure of a general plot.
 pub(super) fn plain(label: &str, color: usize, value: f64, unit: &str, published: bool) -> Bar {
     let text = match unit {
         "B" | "B/s" | "bit/s" => numbers::prefixed(value, unit),

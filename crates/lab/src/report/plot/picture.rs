@@ -1,4 +1,4 @@
-//! Plots as PNG, drawn with a font that the program carries, so that they are the same on every machine.
+//! Renders plots as PNG, with a font in the program, so that they are the same on every machine.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,15 +7,15 @@ use resvg::usvg::{Options, Tree, fontdb};
 
 use super::super::error::ReportError;
 
-/// Pixels of a picture for one of a drawing.
+/// Pixels of a picture for one pixel of a drawing.
 const SCALE: f32 = 2.0;
-/// Pixels of one side at most.
+/// Largest side of a picture in pixels.
 const SIDE_MAX: f32 = 12_000.0;
 
-/// Makes a picture of an SVG.
+/// Renders an SVG.
 ///
 /// # Errors
-/// It is no SVG, or too large.
+/// The SVG is invalid or too large.
 pub(super) fn png(name: &str, svg: &str) -> Result<Vec<u8>, ReportError> {
     let failed = |reason: String| ReportError::Picture {
         name: name.to_owned(),
@@ -37,7 +37,7 @@ pub(super) fn png(name: &str, svg: &str) -> Result<Vec<u8>, ReportError> {
     pixels.encode_png().map_err(|error| failed(error.to_string()))
 }
 
-/// Ubuntu Light (Ubuntu Font Licence 1.0).
+/// Returns the font Ubuntu Light (Ubuntu Font Licence 1.0).
 fn fonts() -> Arc<fontdb::Database> {
     static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
     let made = FONTS.get_or_init(|| {

@@ -1,9 +1,9 @@
-//! From figures to places along an axis, and where its ticks stand.
+//! Maps figures to positions on an axis, and places the ticks.
 
 use super::super::model::Axis;
 use super::super::numbers;
 
-/// What is larger is not drawn: no unit of a lab comes near it.
+/// Largest figure that is drawn: beyond all figures of a lab.
 const DRAWN_MAX: f64 = 1e18;
 
 /// Whether a figure can be drawn.
@@ -19,20 +19,20 @@ pub(super) struct Scale {
     logarithmic: bool,
     /// Pixels of both ends.
     pub(super) ends: (f64, f64),
-    /// Where ticks stand, and what they say.
+    /// Value and label of each tick.
     pub(super) ticks: Vec<(f64, String)>,
-    /// What its numbers count: `MB/s`.
+    /// Unit of the labels: `MB/s`.
     pub(super) unit: String,
-    /// Figures of one of them.
+    /// Number of base units in [`Self::unit`].
     divisor: f64,
 }
 
 impl Scale {
-    /// A linear scale from nought, for bars.
+    /// Returns a linear scale from 0, for bars.
     pub(super) fn bars(most: f64, unit: &str, ends: (f64, f64), tick_px: f64) -> Self {
         let axis = Axis::new("", unit);
         let mut scale = Self::new(&axis, (0.0, most), ends, tick_px);
-        // Bars need no round end.
+        // Bars need no rounded end.
         if most > 0.0 {
             scale.most = most;
             scale.ticks.retain(|(value, _)| *value <= most);
@@ -40,10 +40,10 @@ impl Scale {
         scale
     }
 
-    /// For figures within a range; ticks at least `tick_px` apart.
+    /// Returns the scale of a range, with ticks at least `tick_px` apart.
     pub(super) fn new(axis: &Axis, range: (f64, f64), ends: (f64, f64), tick_px: f64) -> Self {
         let room = ((ends.1 - ends.0).abs() / tick_px).floor().max(1.0);
-        // At most some hundred.
+        // At most a hundred.
         let ticks_max = (room as usize).min(100);
         if axis.logarithmic {
             Self::logarithmic(&axis.unit, range, ends, ticks_max)
@@ -54,7 +54,7 @@ impl Scale {
 
     fn linear(unit: &str, range: (f64, f64), ends: (f64, f64), ticks_max: usize) -> Self {
         let (mut least, mut most) = range;
-        // Differences are not to look larger than they are.
+        // The axis begins at 0, so that differences do not look larger than they are.
         least = least.min(0.0);
         if least >= most {
             (least, most) = (least.min(0.0), most.max(least + 1.0));
@@ -65,7 +65,7 @@ impl Scale {
         let last = (most / divisor / step).ceil();
         // `as` is bounded: a step is at least the range divided by a hundred.
         let count = (last - first).clamp(1.0, 400.0) as usize;
-        // One more for steps of 2.5; noughts at the end are left out.
+        // One more for steps of 2.5; zeros at the end are removed.
         let decimals = usize::try_from(1 - (step.log10() + 1e-9).floor() as i32)
             .unwrap_or(0)
             .min(12);
@@ -111,7 +111,7 @@ impl Scale {
             }
             at += every;
         }
-        // The axis ends at the last tick that is needed, so that no half of it is empty.
+        // The axis ends at the last needed tick, so that no half of it is empty.
         let first = ticks
             .iter()
             .rposition(|tick| tick.0 <= least * 1.000_001)
@@ -132,7 +132,7 @@ impl Scale {
         }
     }
 
-    /// The pixel of a figure; within the ends.
+    /// Returns the position of a figure in pixels, within the ends.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.ln() - self.least.ln()) / (self.most.ln() - self.least.ln())
@@ -147,17 +147,17 @@ impl Scale {
         self.ends.0 + share * (self.ends.1 - self.ends.0)
     }
 
-    /// Whether a figure lies beyond the end.
+    /// Whether a figure is beyond the end.
     pub(super) fn is_beyond(&self, value: f64) -> bool {
         value > self.most * 1.000_001
     }
 
-    /// Whether the ticks name the unit themselves.
+    /// Whether the labels of the ticks contain the unit.
     pub(super) fn ticks_have_unit(&self) -> bool {
         self.logarithmic && log_has_unit(&self.unit)
     }
 
-    /// For the page's script: pixel and figure of both ends, and whether it is logarithmic.
+    /// Returns data for the page's script: pixel and figure of both ends, and whether it is logarithmic.
     pub(super) fn data(&self) -> String {
         let (a, b) = self.ends;
         let (least, most) = (self.least / self.divisor, self.most / self.divisor);
@@ -166,7 +166,7 @@ impl Scale {
     }
 }
 
-/// Divisor and name of the unit that gives short numbers.
+/// Returns divisor and name of the unit that gives short numbers.
 fn shown_unit(unit: &str, most: f64) -> (f64, String) {
     match unit {
         "B" | "B/s" | "bit/s" => {
@@ -179,7 +179,7 @@ fn shown_unit(unit: &str, most: f64) -> (f64, String) {
     }
 }
 
-/// The next of 1, 2, 2.5 and 5 times a power of ten.
+/// Returns the next value of 1, 2, 2.5 and 5 times a power of ten.
 fn nice_step(least: f64) -> f64 {
     if !(least.is_finite() && least > 0.0) {
         return 1.0;

@@ -1,9 +1,10 @@
-//! Colours and strokes of plots. The colours of series are those of Okabe and Ito (2008), told apart by people who
-//! see few colours, made darker for a light ground and lighter for a dark one (4.5:1 where they are text).
+//! Colours and strokes of plots. The colours of series are those of Okabe and Ito (2008), which people
+//! with colour blindness can distinguish, darker on a light background and lighter on a dark one (4.5:1 for
+//! text).
 
 use std::fmt::Write;
 
-/// Colours of series, on light and on dark ground.
+/// Colours of series on light and on dark background.
 const SERIES: [(&str, &str); 8] = [
     ("#0b62a8", "#5cb3f5"),
     ("#c4500a", "#f2935c"),
@@ -14,9 +15,9 @@ const SERIES: [(&str, &str); 8] = [
     ("#5b57a6", "#b1aef0"),
     ("#5e6772", "#a4aeb9"),
 ];
-/// How many there are.
+/// Number of colours.
 pub(super) const SERIES_MAX: usize = SERIES.len();
-/// Dashes, so that lines differ without colour.
+/// Dashes, so that lines differ even without colour.
 const DASHES: [&str; SERIES_MAX] = [
     "none",
     "7 3",
@@ -28,14 +29,14 @@ const DASHES: [&str; SERIES_MAX] = [
     "6 2 1 2 1 2",
 ];
 
-/// Families that are there on most systems, before any other.
+/// Font families; most systems have one of them.
 pub(super) const FAMILY: &str =
     "system-ui,-apple-system,'Segoe UI',Roboto,Ubuntu,'Noto Sans','Helvetica Neue',Arial,sans-serif";
-/// In a picture the only font is light: it is made a little bolder, and is found under every name.
+/// Style of pictures: their only font is light, so it is drawn a little bolder.
 pub(super) const PICTURE_CSS: &str = ".rp{font-family:Ubuntu}.p-t,.p-m,.p-h,.p-v,.p-no{stroke-width:.3}.p-h{stroke-width:.7}\
      .p-t,.p-v{stroke:#1c2530}.p-h{stroke:#10161d}.p-m{stroke:#566270}.p-no{stroke:#b3261e}";
 
-/// Rules of all classes that plots use.
+/// Returns the rules of all classes of plots.
 pub(super) fn css(dark: bool) -> String {
     let of = |light: &'static str, other: &'static str| if dark { other } else { light };
     let (ink, strong, muted) = (
@@ -77,7 +78,7 @@ pub(super) fn css(dark: bool) -> String {
     css
 }
 
-/// The number of a colour for the series of that number.
+/// Returns the index of the colour of a series.
 pub(super) fn color(at: usize) -> usize {
     at % SERIES_MAX
 }

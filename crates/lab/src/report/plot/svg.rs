@@ -1,4 +1,5 @@
-//! SVG as text: a few shapes, all text escaped, all numbers finite and to a tenth, so that equal plots are equal bytes.
+//! SVG as text. All text is escaped; all numbers are finite and rounded to a tenth, so that equal plots
+//! give equal bytes.
 
 use std::fmt::Write;
 
@@ -8,18 +9,18 @@ use super::style;
 /// Height of the title of a file.
 const HEAD_PX: f64 = 30.0;
 
-/// For whom a plot is drawn.
+/// Medium for which a plot is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// Within a page, which has the style.
+pub enum Medium {
+    /// Part of a page, which has the style.
     Page,
-    /// A file of its own, light or dark as the reader likes it.
+    /// A separate file, light or dark by the reader's setting.
     File,
-    /// To be made into a picture: light, with a ground.
+    /// Source of a picture: light, with a background.
     Picture,
 }
 
-/// Where a text stands beside its point.
+/// Position of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -27,20 +28,20 @@ pub(super) enum Anchor {
     End,
 }
 
-/// A drawing that grows.
+/// A drawing.
 #[derive(Debug, Default)]
 pub(super) struct Svg {
     body: String,
 }
 
-/// A length or a place, to a tenth of a pixel.
+/// Formats a length or position, to a tenth of a pixel.
 pub(super) fn px(value: f64) -> String {
     let value = if value.is_finite() {
         (value * 10.0).round() / 10.0
     } else {
         0.0
     };
-    // No negative nought.
+    // Turns -0 into 0.
     format!("{}", value + 0.0)
 }
 
@@ -52,7 +53,7 @@ impl Svg {
         ));
     }
 
-    /// A rectangle from its upper left corner; a tip is shown where a pointer rests on it.
+    /// Draws a rectangle from its upper left corner, with an optional tip.
     pub(super) fn rect(&mut self, class: &str, corner: (f64, f64), size: (f64, f64), tip: &str) {
         let (x, y, width, height) = (
             px(corner.0),
@@ -77,7 +78,7 @@ impl Svg {
         ));
     }
 
-    /// A tick, or a cross, that ends at a point; drawn, since not every font has them.
+    /// Draws a tick or a cross that ends at a point. Not every font has these letters.
     pub(super) fn mark(&mut self, is_tick: bool, (right, base): (f64, f64)) {
         if is_tick {
             let (low, high) = ((right - 6.0, base), (right, base - 8.0));
@@ -121,7 +122,7 @@ impl Svg {
         ));
     }
 
-    /// Opens a group; foreign text in its attributes is escaped already.
+    /// Opens a group. Foreign text in its attributes must be escaped.
     pub(super) fn open(&mut self, attributes: &str) {
         self.add(format_args!("<g {attributes}>"));
     }
@@ -135,48 +136,48 @@ impl Svg {
         self.body.push('\n');
     }
 
-    /// The whole, with what those hear who cannot see it.
-    pub(super) fn finish(self, look: Look, size: (f64, f64), named: &Named) -> String {
-        // On a page the title stands above; a file has it within.
-        let head = if look == Look::Page { 0.0 } else { HEAD_PX };
+    /// Returns the whole SVG, with title and description for readers who cannot see it.
+    pub(super) fn finish(self, medium: Medium, size: (f64, f64), caption: &Caption) -> String {
+        // A page has its own titles; a file contains the title.
+        let head = if medium == Medium::Page { 0.0 } else { HEAD_PX };
         let (width, height) = (px(size.0), px(size.1 + head));
-        let (id, title) = (&named.id, numbers::escape(&named.title));
-        let told = numbers::escape(&named.told);
-        let style = match look {
-            Look::Page => String::new(),
-            Look::File => format!(
+        let (id, title) = (&caption.id, numbers::escape(&caption.title));
+        let description = numbers::escape(&caption.description);
+        let style = match medium {
+            Medium::Page => String::new(),
+            Medium::File => format!(
                 "<style>{}@media (prefers-color-scheme:dark){{{}}}</style>\n",
                 style::css(false),
                 style::css(true)
             ),
-            Look::Picture => format!("<style>{}{}</style>\n", style::css(false), style::PICTURE_CSS),
+            Medium::Picture => format!("<style>{}{}</style>\n", style::css(false), style::PICTURE_CSS),
         };
-        let ground = match look {
-            Look::Page => String::new(),
-            Look::File | Look::Picture => {
+        let ground = match medium {
+            Medium::Page => String::new(),
+            Medium::File | Medium::Picture => {
                 format!("<rect class=\"p-ground\" width=\"{width}\" height=\"{height}\"/>\n")
             }
         };
-        let body = match look {
-            Look::Page => self.body,
-            Look::File => headed(&self.body, &named.title, size.0),
-            Look::Picture => with_marks(&headed(&self.body, &named.title, size.0)),
+        let body = match medium {
+            Medium::Page => self.body,
+            Medium::File => headed(&self.body, &caption.title, size.0),
+            Medium::Picture => without_arrows(&headed(&self.body, &caption.title, size.0)),
         };
-        let space = if look == Look::Page {
+        let space = if medium == Medium::Page {
             ""
         } else {
             " xmlns=\"http://www.w3.org/2000/svg\""
         };
         format!(
             "<svg{space} class=\"rp\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
-             aria-labelledby=\"{id}-t {id}-d\">\n<title id=\"{id}-t\">{title}</title>\n<desc id=\"{id}-d\">{told}</desc>\n\
+             aria-labelledby=\"{id}-t {id}-d\">\n<title id=\"{id}-t\">{title}</title>\n<desc id=\"{id}-d\">{description}</desc>\n\
              {style}{ground}{}</svg>\n",
             body
         )
     }
 }
 
-/// With a title above.
+/// Adds the title above a drawing.
 fn headed(body: &str, title: &str, width: f64) -> String {
     let mut svg = Svg::default();
     let title = fitted(title, 15.0, width - 24.0);
@@ -187,22 +188,23 @@ fn headed(body: &str, title: &str, width: f64) -> String {
     svg.body
 }
 
-/// The font of pictures has no arrow; one missing letter would turn the whole text into another font.
-fn with_marks(body: &str) -> String {
+/// Replaces the arrow, which the font of pictures lacks. One missing letter would change the font of the
+/// whole text.
+fn without_arrows(body: &str) -> String {
     body.replace('→', "›")
 }
 
-/// What a drawing is called.
+/// Title and description of a drawing.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct Caption {
     /// Unique within a page; letters, digits and dashes.
     pub(super) id: String,
     pub(super) title: String,
-    /// In words.
-    pub(super) told: String,
+    /// Description for readers who cannot see the drawing.
+    pub(super) description: String,
 }
 
-/// Width of a text, at most: as DejaVu Sans has it, the widest of the fonts that systems come with.
+/// Returns the largest width of a text: that in DejaVu Sans, the widest of the usual system fonts.
 pub(super) fn text_width(text: &str, size_px: f64) -> f64 {
     let ems: f64 = text
         .chars()
@@ -220,7 +222,7 @@ pub(super) fn text_width(text: &str, size_px: f64) -> f64 {
     ems * size_px
 }
 
-/// As much of a text as fits.
+/// Returns as much of a text as fits.
 pub(super) fn fitted(text: &str, size_px: f64, width: f64) -> String {
     let text = numbers::name(text);
     if text_width(&text, size_px) <= width {

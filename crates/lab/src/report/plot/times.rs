@@ -1,4 +1,4 @@
-//! Seconds by client: for each work and direction one plot, in it a panel for each link.
+//! Seconds by client: a plot for each work and direction, with a panel for each link.
 
 use super::super::model::{Cell, Published};
 use super::super::numbers;
@@ -6,17 +6,23 @@ use super::super::text;
 use super::super::view::{Column, Row, Section, Verdict, View, failure, floor_factor, verdict};
 use super::panel::{self, Bar, Entry, PAD_PX, Panel, Swatch};
 use super::style;
-use super::svg::{Look, Named, Svg};
+use super::svg::{Caption, Medium, Svg};
 
-/// Panels in one plot.
+/// Largest number of panels in a plot.
 const PANELS_MAX: usize = 24;
-/// Published figures in one panel: the fastest and the slowest.
+/// Largest number of published figures in a panel: the fastest and the slowest.
 const PUBLISHED_MAX: usize = 6;
-/// A plot this wide has two columns.
+/// Least width of a plot with two columns.
 const TWO_COLUMNS_PX: f64 = 700.0;
 
 /// Draws a section.
-pub(super) fn draw(view: &View<'_>, section: &Section<'_>, look: Look, width: f64, named: &Named) -> String {
+pub(super) fn draw(
+    view: &View<'_>,
+    section: &Section<'_>,
+    medium: Medium,
+    width: f64,
+    caption: &Caption,
+) -> String {
     let mut rows: Vec<&Row<'_>> = section.rows.iter().collect();
     rows.sort_by(|a, b| {
         order(view, a)
@@ -34,19 +40,19 @@ pub(super) fn draw(view: &View<'_>, section: &Section<'_>, look: Look, width: f6
         1
     };
     let height = panel::panels(&mut svg, &panels, (PAD_PX, top), inner, columns);
-    svg.finish(look, (width, top + height + PAD_PX), named)
+    svg.finish(medium, (width, top + height + PAD_PX), caption)
 }
 
-/// Short lines first, then slow ones.
+/// Sort key: short round trips first, then low rates.
 fn order(view: &View<'_>, row: &Row<'_>) -> (f64, u64) {
     view.link(row.link).map_or((f64::MAX, 0), |link| {
         (link.rtt_ms, link.up_bps.or(link.down_bps).unwrap_or(u64::MAX))
     })
 }
 
-/// The plot in words.
-pub(super) fn told(view: &View<'_>, section: &Section<'_>) -> String {
-    let mut told = String::from("Bars of seconds by client and server for each link.");
+/// Returns the description of the plot.
+pub(super) fn describe(view: &View<'_>, section: &Section<'_>) -> String {
+    let mut text = String::from("Bars of seconds by client and server for each link.");
     for row in section.rows.iter().take(PANELS_MAX) {
         let best = section
             .columns
@@ -58,13 +64,13 @@ pub(super) fn told(view: &View<'_>, section: &Section<'_>) -> String {
             });
         if let Some((column, median)) = best.min_by(|a, b| a.1.total_cmp(&b.1)) {
             let (link, label) = (numbers::name(row.link), column.label());
-            told.push_str(&format!(
+            text.push_str(&format!(
                 " {link}: fastest {label}, {}.",
                 numbers::seconds(median)
             ));
         }
     }
-    told
+    text
 }
 
 fn panel(view: &View<'_>, section: &Section<'_>, row: &Row<'_>) -> Panel {
@@ -90,7 +96,7 @@ fn panel(view: &View<'_>, section: &Section<'_>, row: &Row<'_>) -> Panel {
     }
 }
 
-/// The fastest and the slowest.
+/// Returns the fastest and the slowest.
 fn few<'a>(published: &'a [&'a Published]) -> impl Iterator<Item = &'a Published> {
     let (half, all) = (PUBLISHED_MAX / 2, published.len());
     let kept = move |at: usize| all <= PUBLISHED_MAX || at < half || at >= all - half;
@@ -181,6 +187,6 @@ fn entries(panels: &[Panel]) -> Vec<Entry> {
     ];
     let shown = all.into_iter().filter(|entry| entry.0);
     shown
-        .map(|(_, class, swatch, words)| (class.to_owned(), swatch, words.to_owned()))
+        .map(|(_, class, swatch, text)| (class.to_owned(), swatch, text.to_owned()))
         .collect()
 }

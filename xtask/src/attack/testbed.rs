@@ -1,12 +1,12 @@
-//! Where the target of a round lies: small volumes on loop devices, in memory, or behind a server; with power cuts, failing
-//! write-back and full devices.
+//! Test beds, which hold the target of a round: small volumes on loop devices, in memory, or behind a
+//! server; with power cuts, failing write-back and full devices.
 //!
 //! ```text
 //!   memory -> host.img, an XFS volume that clones files -> one image a round -> loop device -> mounted volume -> target
 //! ```
 //!
-//! A power cut is a clone of the image at that moment: what the device has, without the page cache above it. A flush fails
-//! because the image lies in a small memory file system of its own, which is made smaller.
+//! A power cut is a clone of the image at that moment: the content of the device, without the page cache.
+//! A flush fails because the image lies in its own small memory file system, which is shrunk.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,10 +24,10 @@ use crate::process::{capture, find_program};
 /// User and password of the servers.
 const USER: &str = "attack";
 pub(crate) const PASSWORD: &str = "attack-7!";
-/// Size of the small memory file system of an image whose write-back is to fail, when it does not.
+/// Initial size of the memory file system of an image whose write-back is to fail.
 const ROOMY: &str = "size=800m";
 
-/// A kind of ground.
+/// A kind of test bed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub(crate) enum Kind {
     Ext4,
@@ -79,17 +79,17 @@ fn template(file_system: FileSystem) -> String {
     format!("{file_system}.img")
 }
 
-/// A folder in memory with everything of a session, unmounted and removed at its end.
+/// A folder in memory with all volumes of a session, unmounted and removed at its end.
 pub(crate) struct Host {
     folder: tempfile::TempDir,
     boots: u64,
 }
 
 impl Host {
-    /// Needs root and a mount namespace of its own.
+    /// Creates the folder. Needs root and a private mount namespace.
     ///
     /// # Errors
-    /// If something is missing or refused.
+    /// A program is missing, or the system refuses.
     pub(crate) fn new() -> Result<Self> {
         let memory = Path::new("/dev/shm");
         let folder = tempfile::Builder::new()
@@ -128,14 +128,14 @@ impl Host {
         self.place().join("boot_id")
     }
 
-    /// Another boot, as far as the boot id tells.
+    /// Changes the boot id, as another boot does.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// It cannot be written.
     pub(crate) fn boot(&mut self) -> Result<()> {
         self.boots += 1;
         let id = format!("00000000-0000-4000-8000-{:012x}\n", self.boots);
-        // In place: the file is mounted over the kernel's.
+        // In place, since the file is mounted over that of the kernel.
         fs::write(self.boot_file(), id).context("cannot write the boot id")
     }
 }
@@ -143,7 +143,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         let boot_id = Path::new("/proc/sys/kernel/random/boot_id");
-        // Best effort: the mount namespace ends with the process.
+        // A failure is harmless: the mount namespace ends with the process.
         let _ = run("umount", &["-l"], &[boot_id]);
         let _ = run("umount", &["-l"], &[&self.place()]);
     }
@@ -158,27 +158,27 @@ fn run(program: &str, flags: &[&str], paths: &[&Path]) -> Result<()> {
     capture(Command::new(found).args(flags).args(paths)).map(drop)
 }
 
-/// The ground of one round.
-pub(crate) struct Ground {
+/// The test bed of one round.
+pub(crate) struct Testbed {
     kind: Kind,
     folder: PathBuf,
-    /// The image, and whether it lies in a memory file system of its own.
+    /// The image, and whether it lies in its own memory file system.
     image: Option<(PathBuf, bool)>,
     server: Option<Server>,
 }
 
-impl Ground {
-    /// Makes it. `fails`: write-back is going to.
+impl Testbed {
+    /// Creates the test bed. `fails`: write-back will fail.
     ///
     /// # Errors
-    /// If a volume or a server cannot be had.
+    /// A volume or a server cannot be created.
     pub(crate) fn new(host: &Host, kind: Kind, fails: bool, program: &Path) -> Result<Self> {
         let folder = host.place().join("round");
         fs::create_dir(&folder)?;
         for name in ["volume", "outside", "share"] {
             fs::create_dir(folder.join(name))?;
         }
-        let mut ground = Self {
+        let mut testbed = Self {
             kind,
             folder,
             image: None,
@@ -188,35 +188,35 @@ impl Ground {
             run(
                 "mount",
                 &["-t", "tmpfs", "-o", ROOMY, "tmpfs"],
-                &[&ground.volume()],
+                &[&testbed.volume()],
             )?;
         } else {
             let template = host.place().join(template(kind.file_system()));
             let image = if fails {
-                let small = ground.folder.join("small");
+                let small = testbed.folder.join("small");
                 fs::create_dir(&small)?;
                 run("mount", &["-t", "tmpfs", "-o", ROOMY, "tmpfs"], &[&small])?;
                 small.join("image")
             } else {
-                ground.folder.join("image")
+                testbed.folder.join("image")
             };
             clone_file(&template, &image, !fails)?;
-            ground.image = Some((image, fails));
-            ground.mount()?;
+            testbed.image = Some((image, fails));
+            testbed.mount()?;
         }
-        fs::create_dir(ground.volume().join("work"))?;
-        ground.server = match kind {
+        fs::create_dir(testbed.volume().join("work"))?;
+        testbed.server = match kind {
             Kind::Serve => Some(Server::serve(
                 program,
-                &ground.volume().join("work"),
-                &ground.folder,
+                &testbed.volume().join("work"),
+                &testbed.folder,
             )?),
-            Kind::Smbd => Some(Server::smbd(&ground.volume().join("work"))?),
-            Kind::FromServe => Some(Server::serve(program, &ground.share(), &ground.folder)?),
-            Kind::FromSmbd => Some(Server::smbd(&ground.share())?),
+            Kind::Smbd => Some(Server::smbd(&testbed.volume().join("work"))?),
+            Kind::FromServe => Some(Server::serve(program, &testbed.share(), &testbed.folder)?),
+            Kind::FromSmbd => Some(Server::smbd(&testbed.share())?),
             _ => None,
         };
-        Ok(ground)
+        Ok(testbed)
     }
 
     fn volume(&self) -> PathBuf {
@@ -232,27 +232,27 @@ impl Ground {
         &self.folder
     }
 
-    /// What nobody may touch.
+    /// Folder that no run may touch.
     pub(crate) fn outside(&self) -> PathBuf {
         self.folder.join("outside")
     }
 
-    /// The source as the file system here has it.
+    /// Local path of the source.
     pub(crate) fn source(&self) -> PathBuf {
         self.share().join("source")
     }
 
-    /// The target as the file system here has it.
+    /// Local path of the target.
     pub(crate) fn target(&self) -> PathBuf {
         self.volume().join("work/target")
     }
 
-    /// How the source is named on the command line.
+    /// Returns the source for the command line.
     pub(crate) fn source_word(&self) -> String {
         self.word(&self.source(), self.kind.is_from_share(), "source")
     }
 
-    /// How the target is named on the command line.
+    /// Returns the target for the command line.
     pub(crate) fn target_word(&self) -> String {
         let is_share = !self.kind.is_local() && !self.kind.is_from_share();
         self.word(&self.target(), is_share, "target")
@@ -283,25 +283,25 @@ impl Ground {
         loop {
             match run("umount", &[], &[&self.volume()]) {
                 Ok(()) => return Ok(()),
-                // A process that was killed may still be on its way out.
+                // A killed process may still be ending.
                 Err(_) if Instant::now() < end => thread::sleep(Duration::from_millis(20)),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Makes what others wrote durable.
+    /// Makes all written data durable.
     ///
     /// # Errors
-    /// If the volume cannot be synced.
+    /// The volume cannot be synced.
     pub(crate) fn sync(&self) -> Result<()> {
         run("sync", &["-f"], &[&self.volume()])
     }
 
-    /// The device keeps what it has; everything in memory is gone.
+    /// Cuts the power: the device keeps its content, the page cache is lost.
     ///
     /// # Errors
-    /// If the volume does not come back.
+    /// The volume cannot be mounted again.
     pub(crate) fn power_cut(&mut self, host: &mut Host) -> Result<()> {
         let Some((image, fails)) = self.image.clone() else {
             return Ok(());
@@ -323,7 +323,7 @@ impl Ground {
     /// Unmounts and mounts again, in another boot.
     ///
     /// # Errors
-    /// If the volume does not come back.
+    /// The volume cannot be mounted again.
     pub(crate) fn reboot(&mut self, host: &mut Host) -> Result<()> {
         if self.image.is_none() {
             return Ok(());
@@ -338,7 +338,7 @@ impl Ground {
     /// Kills the server and starts it again.
     ///
     /// # Errors
-    /// If it does not start.
+    /// It does not start.
     pub(crate) fn restart_server(&mut self) -> Result<()> {
         self.server.as_mut().map_or(Ok(()), Server::restart)
     }
@@ -352,20 +352,20 @@ impl Ground {
     /// Fills the volume but for `left` bytes, until [`free`](Self::free).
     ///
     /// # Errors
-    /// If the volume cannot be asked.
+    /// The free space is unknown.
     pub(crate) fn fill(&self, left: u64) -> Result<()> {
         let space = rustix::fs::statvfs(self.volume())?;
         let bytes = (space.f_bavail * space.f_frsize).saturating_sub(left);
         let length = format!("{bytes}");
-        // Takes the room, or as much as there is.
+        // Takes the space, or as much as possible.
         let _ = run("fallocate", &["-l", &length], &[&self.volume().join("filler")]);
         Ok(())
     }
 
-    /// The device can take all again; the volume stays mounted.
+    /// Lets the device take everything again. The volume stays mounted.
     ///
     /// # Errors
-    /// If that cannot be arranged.
+    /// The memory file system cannot be changed.
     pub(crate) fn grow(&self) -> Result<()> {
         match &self.image {
             Some((_, true)) => {
@@ -379,13 +379,13 @@ impl Ground {
     /// Undoes [`fill`](Self::fill) and [`fail_flushes`](Self::fail_flushes).
     ///
     /// # Errors
-    /// If the volume does not come back.
+    /// The volume cannot be mounted again.
     pub(crate) fn free(&mut self, host: &mut Host) -> Result<()> {
         self.grow()?;
         let filler = self.volume().join("filler");
         match fs::remove_file(&filler) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                // A volume that met an error of its device may refuse everything until it is mounted again.
+                // After an error of its device a volume may refuse everything until it is mounted again.
                 self.reboot(host)?;
                 let _ = fs::remove_file(&filler);
             }
@@ -398,17 +398,17 @@ impl Ground {
         {
             self.reboot(host)?;
         }
-        // Btrfs gives room back with its next commit. What could not be written is told once more here.
+        // Btrfs frees space with its next commit. Earlier write errors are reported once more here.
         match self.sync() {
             Err(_) => self.reboot(host),
             synced => synced,
         }
     }
 
-    /// The device cannot take more than `left` further bytes, until [`free`](Self::free).
+    /// Limits the device to `left` further bytes, until [`free`](Self::free).
     ///
     /// # Errors
-    /// If that cannot be arranged.
+    /// The memory file system cannot be changed.
     pub(crate) fn fail_flushes(&self, left: u64) -> Result<()> {
         let Some((image, true)) = &self.image else {
             return Ok(());
@@ -421,10 +421,10 @@ impl Ground {
         run("mount", &["-o", &options], &[&small]).with_context(|| image.display().to_string())
     }
 
-    /// What a reader finds after the power was cut in this moment: looks at it by `look`.
+    /// Cuts the power and reads the target by `look`.
     ///
     /// # Errors
-    /// If the volume does not come back, or what `look` says.
+    /// The volume cannot be mounted again, or `look` fails.
     pub(crate) fn after_a_cut<T>(
         &mut self,
         host: &mut Host,
@@ -435,10 +435,10 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Testbed {
     fn drop(&mut self) {
         self.server = None;
-        // Best effort: what stays mounted goes with the mount namespace.
+        // A failure is harmless: the mount namespace ends with the process.
         if self.unmount().is_err() {
             let _ = run("umount", &["-l"], &[&self.volume()]);
         }
@@ -459,7 +459,7 @@ fn clone_file(from: &Path, to: &Path, by_reference: bool) -> Result<()> {
 
 /// A server of the round, which keeps its port when it is killed and started again.
 enum Server {
-    Serve(RopewayServe),
+    Serve(Box<RopewayServe>),
     Smbd(Box<Smbd>),
 }
 
@@ -469,7 +469,7 @@ impl Server {
             .user(USER, PASSWORD)
             .share("data", folder)
             .below(scratch);
-        Ok(Self::Serve(server.start()?))
+        Ok(Self::Serve(Box::new(server.start()?)))
     }
 
     fn smbd(folder: &Path) -> Result<Self> {
