@@ -136,7 +136,8 @@ impl Machine {
             }),
         };
         self.world.start_time();
-        let outcome = Job::new(spec).run(Arc::new(|_| {})).await;
+        let job = Job::new(spec).with_pool(ropeway_block::Pool::new(4096, 12));
+        let outcome = job.run(Arc::new(|_| {})).await;
         self.world.stop_time();
         self.world.time.pass(Duration::from_secs(1));
         outcome
