@@ -147,8 +147,10 @@ pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
         return;
     }
     let (block, got) = get(context, &task, block).await;
+    let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
+    let is_same = |got: &GotSmall| file::check_identity(&task, &got.metadata, stable_ids).is_ok();
     let got = match got {
-        Ok(got) if got.whole => got,
+        Ok(got) if got.whole && is_same(&got) => got,
         Ok(_) => {
             drop(block);
             return file::copy(context, task).await;

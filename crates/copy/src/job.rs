@@ -555,6 +555,8 @@ fn conclude(context: &Context, times: &Times) -> Outcome {
         && !context.temporaries.keep_journal()
         // What is half overwritten in place must not be taken for an old version by the next run.
         && context.copied_aside.is_empty()
+        // Nor what an earlier run left half written for a whole copy, where this one did not come to it.
+        && !(context.failures.items() > 0 && journal.memory().has_doubts())
     {
         // A leftover journal costs nothing but a look next time.
         let _ = journal.finish();

@@ -19,7 +19,7 @@ use crate::simulate::tree::{Hook, SimTree, When};
 use crate::simulate::world::{FaultKind, Side, World};
 
 /// Outcomes of a power cut that are looked at.
-const CUTS: u64 = 24;
+const CUTS: u64 = 64;
 
 pub fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()
