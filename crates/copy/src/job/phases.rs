@@ -210,6 +210,8 @@ pub(crate) fn conclude(context: &Context, times: &Times) -> Outcome {
         && !context.temporaries.keep_journal()
         // The next run must not take a half overwritten file for an old version.
         && context.kept_versions.is_empty()
+        // Nor, where this run failed before it came to a file, what an earlier one left half written.
+        && !(context.report.failures.items() > 0 && journal.memory().has_doubts())
     {
         // A journal that stays costs the next run only a look.
         let _ = journal.finish();

@@ -127,6 +127,11 @@ impl Memory {
         made.any(|made| made.has_number() && made.is(found, source))
     }
 
+    /// Whether names that users see may stand for data that an earlier run did not make durable.
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.has_lost() || self.epochs.iter().any(|epoch| !epoch.names_durable)
+    }
+
     /// Whether a flush failed in any run of this job.
     pub(crate) fn has_lost(&self) -> bool {
         self.is_lost_since() || self.epochs.iter().any(|epoch| epoch.lost_after.is_some())

@@ -142,7 +142,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
 
 /// Fails if the name of a file with several names belongs to another file by now. Those names must
 /// not be linked to its copy.
-fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Result<(), EndError> {
+pub(crate) fn check_identity(task: &FileTask, opened: &Metadata, stable_ids: bool) -> Result<(), EndError> {
     let is_other = task.link.is_some() && opened.id.is_some() && opened.id != task.link;
     match stable_ids && is_other {
         true => Err(EndError::on_source(Error::new(

@@ -29,6 +29,7 @@ use crate::place::give_up::give_up;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
+use crate::transfer::file::check_identity;
 use crate::transfer::links::fail_links;
 use crate::transfer::node::copy_file;
 use crate::transfer::small::{clear_targets, finish_small, with_leftover};
@@ -61,8 +62,10 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
         return;
     }
     let (block, got) = get(context, &task, block).await;
+    let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
+    let is_listed = |got: &GotSmall| check_identity(&task, &got.metadata, stable_ids).is_ok();
     let got = match got {
-        Ok(got) if got.whole => got,
+        Ok(got) if got.whole && is_listed(&got) => got,
         Ok(_) => {
             drop(block);
             return copy_file(context, task).await;

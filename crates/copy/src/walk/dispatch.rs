@@ -129,6 +129,9 @@ impl Walker<'_> {
         {
             // A move must not remove a file that only looks equal.
             decision = Decision::CompareContent;
+        } else if !looks_equal && self.has_same_time(task) && !self.is_trusted(task) {
+            // A power cut took a part of an earlier copy.
+            task.existing_is_own = true;
         }
         if decision == Decision::AttributesOnly && shares_more(context, task).await {
             decision = Decision::Replace;

@@ -19,7 +19,7 @@ use crate::simulate::tree::{Hook, SimTree, When};
 use crate::simulate::world::{FaultKind, Side, World};
 
 /// Outcomes of a power cut that are looked at.
-const CUTS: u64 = 24;
+const CUTS: u64 = 64;
 
 pub fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()
@@ -136,7 +136,8 @@ impl Machine {
             }),
         };
         self.world.start_time();
-        let outcome = Job::new(spec).run(Arc::new(|_| {})).await;
+        let job = Job::new(spec).with_pool(ropeway_block::Pool::new(4096, 12));
+        let outcome = job.run(Arc::new(|_| {})).await;
         self.world.stop_time();
         self.world.time.pass(Duration::from_secs(1));
         outcome

@@ -1,6 +1,7 @@
 //! Nothing that a job made for itself stays, nor does its removal show.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ropeway_copy::{Options, Status};
 use ropeway_vfs::{ErrorKind, Op, Timestamp, Tree};
@@ -103,12 +104,17 @@ async fn a_claim_for_a_file_that_is_overwritten_in_place_is_found_again() {
         inplace: true,
         ..Options::default()
     });
-    let (left, this) = (std::sync::Arc::new(std::sync::Mutex::new(None)), machine.clone());
-    let slot = left.clone();
+    let (left, this) = (Arc::new(Mutex::new(None)), machine.clone());
+    let (slot, is_refused) = (Arc::clone(&left), AtomicBool::new(false));
     let killed = hook(move |when, op, at| {
         match (when, op) {
-            (When::Before, Op::Create) if is_claim_in(at, "copy") => return REFUSED,
-            (When::After, Op::Write) if *at == path("copy/sub/a") => {
+            (When::Before, Op::Create)
+                if is_claim_in(at, "copy") && !is_refused.swap(true, Ordering::Relaxed) =>
+            {
+                return REFUSED;
+            }
+            // All is durable, and the job begins to clean up.
+            (When::Before, Op::Remove) => {
                 slot.lock().unwrap().get_or_insert_with(|| this.kill());
             }
             _ => {}
@@ -116,9 +122,14 @@ async fn a_claim_for_a_file_that_is_overwritten_in_place_is_found_again() {
         None
     });
     machine.run_hooked(no_hook(), killed).await;
-    let killed = left.lock().unwrap().take().expect("it is written");
+    let killed = left.lock().unwrap().take().expect("it cleans up");
     assert_eq!(killed.temporaries().len(), 1, "its claim");
-    assert_eq!(killed.run().await.status, Status::Done);
+    let outcome = killed.run().await;
+    assert_eq!(outcome.status, Status::Done);
+    assert_eq!(
+        outcome.summary.counters.files_skipped, 1,
+        "it does not come to that folder"
+    );
     assert_eq!(killed.temporaries(), [""; 0]);
 }
 

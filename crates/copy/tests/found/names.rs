@@ -80,3 +80,27 @@ async fn a_small_file_on_a_server_has_its_time_after_its_data() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_not_linked_to_a_small_file_that_took_the_place_of_another() {
+    let machine = Machine::with(Options::default(), |can| {
+        (can.remote, can.page_cache, can.small_in_flight) = (true, false, 4);
+    });
+    write(&machine.source, "a", &content(1, 3_000), 1_000);
+    now(machine.source.make_hard_link(&path("a"), &path("b"))).unwrap();
+    machine.begin();
+    let (source, is_split) = (machine.source.clone(), AtomicBool::new(false));
+    let split = hook(move |when, op, at| {
+        if when == When::Before
+            && op == Op::Open
+            && *at == path("a")
+            && !is_split.swap(true, Ordering::Relaxed)
+        {
+            now(source.remove_file(&path("a"))).unwrap();
+            write(&source, "a", &content(2, 1_000), 2_000);
+        }
+        None
+    });
+    machine.run_hooked(split, no_hook()).await;
+    assert!(machine.content("copy/b") == Some(content(1, 3_000)));
+}
