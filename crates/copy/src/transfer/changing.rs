@@ -17,6 +17,7 @@ use crate::job::environment::Sizes;
 use crate::job::options::Changing;
 use crate::job::outcome::{Fatal, Status};
 use crate::name::rename::rename;
+use crate::place::destination::Destination;
 use crate::place::task::FileTask;
 
 /// The modification time of torn copies: 2 January 1980, which FAT can hold in every time zone, and
@@ -99,6 +100,24 @@ pub(crate) struct Torn<'a> {
     pub(crate) direct: bool,
     pub(crate) size: u64,
     pub(crate) before: &'a Metadata,
+}
+
+impl<'a> Torn<'a> {
+    /// Describes a file of `size` bytes at its destination, whose source was `before`.
+    pub(crate) fn of(
+        target: &'a Arc<dyn File>,
+        destination: &'a Destination,
+        size: u64,
+        before: &'a Metadata,
+    ) -> Self {
+        Self {
+            target,
+            path: &destination.path,
+            direct: destination.has_final_name(),
+            size,
+            before,
+        }
+    }
 }
 
 /// Ends the copy of a file that did not rest, as `--changing` says. `Ok`: a torn copy is kept and

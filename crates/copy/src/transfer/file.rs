@@ -116,13 +116,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
             if maybe_equal && rereads.for_attributes(context, task) || rereads.next(context, task).await {
                 continue;
             }
-            let torn = Torn {
-                target: &target,
-                path: &destination.path,
-                direct: destination.has_final_name(),
-                size: streamed.size,
-                before: &before,
-            };
+            let torn = Torn::of(&target, &destination, streamed.size, &before);
             return settle_torn(context, task, torn).await.map(|()| false);
         }
         let exact = start == Start::Anew && !destination.is_in_place() && streamed.end == streamed.size;
