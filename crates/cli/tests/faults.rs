@@ -97,6 +97,16 @@ fn a_file_that_cannot_be_opened_fails_alone() {
     same_without(&place, "deep/65536.bin");
 }
 
+/// As when a server makes a file, restarts before it answers, and is asked again.
+#[test]
+fn names_of_our_own_in_the_way_are_removed_more_than_once() {
+    let place = with_tree();
+    let rule = "target:create:contains=3145745,times=4,errno=EEXIST";
+    let finished = place.copy("source", "target").args(["--fault", rule]).ok();
+    same(&place.join("source"), &place.join("target"));
+    assert_eq!(finished.number("errors"), 0);
+}
+
 #[test]
 fn transient_errors_are_retried() {
     let place = with_tree();

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use support::{Place, Served, content_same, is_root, mixed, program};
 
@@ -144,9 +145,13 @@ fn a_move_works_without_times() {
 fn inplace_does_not_write_through_a_hard_link() {
     let place = Place::new();
     twins(&place.join("source/f"), "one", &place.join("source/g"), "two");
-    text(&place.join("target/f"), "old");
-    fs::hard_link(place.join("target/f"), place.join("target/g")).unwrap();
-    fs::hard_link(place.join("target/f"), place.join("other")).unwrap();
+    let old = place.join("target/f");
+    text(&old, "old");
+    // Of equal size and time it would be taken for equal.
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::open(&old).unwrap().set_modified(then).unwrap();
+    fs::hard_link(&old, place.join("target/g")).unwrap();
+    fs::hard_link(&old, place.join("other")).unwrap();
     let arguments = ["--move", "--inplace", "-T", "source", "target"];
     place.ropeway("copy").args(arguments).ok();
     assert_eq!(reads(&place.join("target/f")), "one");

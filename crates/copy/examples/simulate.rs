@@ -1,8 +1,9 @@
 //! Runs simulated copy jobs by seed and prints those that break a promise.
 //!
 //! ```text
-//! cargo run --profile simulate -p ropeway-copy --example simulate -- --seeds 20000
-//! cargo run --profile simulate -p ropeway-copy --example simulate -- --replay 17 --trace
+//! cargo run --release -p ropeway-copy --example simulate -- --seeds 20000
+//! cargo run --release -p ropeway-copy --example simulate -- --replay 17 --trace
+//! cargo run --release -p ropeway-copy --features mutations --example simulate -- --mutation all
 //! ```
 
 #[path = "../tests/simulate/mod.rs"]
@@ -43,6 +44,27 @@ fn args() -> Result<Args, String> {
     Ok(parsed)
 }
 
+/// Breaks one rule after the other; each must be found within `seeds` seeds.
+#[cfg(feature = "mutations")]
+fn find_all(seeds: u64) -> ExitCode {
+    use ropeway_copy::mutations::{Mutation, choose};
+    let mut all = true;
+    for mutation in Mutation::ALL {
+        choose(Some(mutation));
+        let found = (0..seeds).find(|seed| {
+            let verdict = std::panic::catch_unwind(|| simulate::run(*seed, false).faults);
+            verdict.map_or(true, |faults| !faults.is_empty())
+        });
+        choose(None);
+        match found {
+            Some(seed) => println!("{}: found by seed {seed}", mutation.name()),
+            None => println!("{}: not found in {seeds} seeds", mutation.name()),
+        }
+        all &= found.is_some();
+    }
+    ExitCode::from(u8::from(!all))
+}
+
 /// Breaks the rule that was asked for, on this thread.
 fn choose(args: &Args) -> Result<(), String> {
     let Some(wanted) = &args.mutation else {
@@ -69,6 +91,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    #[cfg(feature = "mutations")]
+    if args.mutation.as_deref() == Some("all") {
+        return find_all(args.seeds);
+    }
     if let Err(error) = choose(&args) {
         eprintln!("{error}");
         return ExitCode::from(2);

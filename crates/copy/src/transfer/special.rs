@@ -16,6 +16,7 @@ use crate::place::give_up::give_up;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
+use crate::transfer::start::CLEAR_TRIES;
 use crate::verify::skipped::hash_skipped;
 
 /// Copies such a node. Returns whether that succeeded.
@@ -75,15 +76,15 @@ async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError>
         note_place(context, &task.folder).await;
     }
     let spot = destination.path;
-    match create(context, task, text.as_deref(), &spot).await {
-        Err(error) if error.kind == ErrorKind::AlreadyExists => {
-            clear(context, &spot).await.map_err(EndError::on_target)?;
-            create(context, task, text.as_deref(), &spot)
-                .await
-                .map_err(EndError::on_target)?;
+    let mut made = create(context, task, text.as_deref(), &spot).await;
+    for _ in 0..CLEAR_TRIES {
+        if !matches!(&made, Err(error) if error.kind == ErrorKind::AlreadyExists) {
+            break;
         }
-        result => result.map_err(EndError::on_target)?,
+        clear(context, &spot).await.map_err(EndError::on_target)?;
+        made = create(context, task, text.as_deref(), &spot).await;
     }
+    made.map_err(EndError::on_target)?;
     let named = give_name(context, task, &spot, (&to, is_equal)).await;
     if let Err(EndError { error, .. }) = &named
         && error.verdict() == Verdict::Skip

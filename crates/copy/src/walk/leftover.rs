@@ -87,7 +87,7 @@ pub(super) async fn remove_missed(context: &Context, folder: &Arc<Folder>, names
     {
         return;
     }
-    debug_assert_eq!(
+    assert_eq!(
         folder.visibility(),
         Visibility::Hidden,
         "anything else is the user's"
