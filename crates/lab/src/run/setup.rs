@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -31,10 +32,9 @@ pub(super) fn lab<'a>(
     stop: &'a AtomicBool,
     observer: &'a dyn Observer,
 ) -> Result<Lab<'a>, LabError> {
-    let scenario = if options.relay {
-        relayed(scenario)
-    } else {
-        scenario.clone()
+    let scenario = match options.relay {
+        true => relayed(scenario),
+        false => scenario.clone(),
     };
     let plans: Vec<Plan> = scenario
         .works
@@ -42,13 +42,8 @@ pub(super) fn lab<'a>(
         .map(|work| work.plan(scenario.seed, scenario.scale_of(*work)))
         .collect();
     let scratch = Scratch::new(&plans)?;
-    let smb_server = options.smb_server.as_deref();
-    let tools = Tools::find(
-        &scenario.pairs,
-        &options.program,
-        smb_server,
-        &scratch.at("tools"),
-    );
+    let (smb_server, at) = (options.smb_server.as_deref(), scratch.at("tools"));
+    let tools = Tools::find(&scenario.pairs, &options.program, smb_server, &at);
     let pairs = tools.available(&scenario.pairs);
     if pairs.is_empty() {
         return Err(no_pairs(&tools));
@@ -64,10 +59,7 @@ pub(super) fn lab<'a>(
         .as_ref()
         .is_some_and(|old| !old.complete && is_more(old, &scenario));
     let kept = match old {
-        Some(old) if options.resume == Resume::Strict => continued(old, new, &path)?,
-        Some(old) => resume::replaced(old, new, &scenario, options.resume, &|what| {
-            observer.observe(&Event::Dropped { what });
-        }),
+        Some(old) => continued_or_replaced(old, new, &scenario, (options.resume, &path), observer)?,
         None => new,
     };
     let groups = plan::groups(&scenario, &plans);
@@ -106,6 +98,22 @@ pub(super) fn lab<'a>(
         lab.warn(None, warning.text)?;
     }
     Ok(lab)
+}
+
+/// Continues the document of an earlier call, or keeps what still holds of it.
+fn continued_or_replaced(
+    old: Document,
+    new: Document,
+    scenario: &Scenario,
+    (how, path): (Resume, &Path),
+    observer: &dyn Observer,
+) -> Result<Document, LabError> {
+    match how {
+        Resume::Strict => continued(old, new, path),
+        how => Ok(resume::replaced(old, new, scenario, how, &|what| {
+            observer.observe(&Event::Dropped { what });
+        })),
+    }
 }
 
 fn no_pairs(tools: &Tools) -> LabError {
