@@ -15,7 +15,7 @@ use crate::journal::store::{FILE_NAME, LOST_NAME};
 /// A job that has a journal.
 #[derive(Clone, Debug)]
 pub struct UnfinishedJob {
-    /// [`JobKey::id`](super::JobKey::id).
+    /// [`JobKey::id`](crate::JobKey::id).
     pub id: String,
     /// Its sources as the user wrote them; empty if the journal cannot be read.
     pub sources: Vec<String>,
