@@ -79,6 +79,7 @@ fn killed_at_random_moments() {
             continue;
         }
         let durable = first.counter("bytes_durable");
+        assert!(durable <= total, "{durable} of {total} were durable: {first}");
         let again = place.copy(&source, &target).args(["-T"]).ok();
         same(&source, &target);
         clean(&place, &target);
