@@ -1,4 +1,6 @@
-//! Removes within a job what no user ever saw.
+//! Removes within a job what no user ever saw, and makes nodes where it may lie.
+
+use std::time::Duration;
 
 use ropeway_vfs::{DirEntry, Error, ErrorKind, Name, RelPath};
 
@@ -6,6 +8,11 @@ use crate::delete::above::Above;
 use crate::delete::nodes::CHUNK;
 use crate::delete::unseen::remove_unseen;
 use crate::job::context::Context;
+
+/// Times that a node in the way is removed. Each further one takes a server that restarts just then.
+const CLEAR_TRIES: u32 = 5;
+/// Pause while a server removes a node in the way. A guess.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Removes everything in a hidden folder except some names.
 ///
@@ -50,4 +57,34 @@ pub(crate) async fn clear(context: &Context, path: &RelPath) -> Result<(), Error
         Err(error) if error.kind != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Makes a node under a name that no user ever saw, and removes what is in the way: what an earlier
+/// try or run left, or what a server made before it restarted, so that its answer was lost.
+///
+/// # Errors
+/// The node cannot be made, or what is in the way cannot be removed.
+pub(crate) async fn make_anew<T, F>(
+    context: &Context,
+    path: &RelPath,
+    make: impl Fn() -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut made = make().await;
+    for _ in 0..CLEAR_TRIES {
+        let cleared = match made {
+            Err(error) if error.kind == ErrorKind::AlreadyExists => clear(context, path).await,
+            Err(error) if error.kind == ErrorKind::Busy => Err(error),
+            made => return made,
+        };
+        match cleared {
+            // A server is still removing it ([MS-ERREF] STATUS_DELETE_PENDING).
+            Err(error) if error.kind == ErrorKind::Busy => drop(context.sleep(REMOVAL_PAUSE).await),
+            cleared => cleared?,
+        }
+        made = make().await;
+    }
+    made
 }

@@ -1,6 +1,8 @@
-//! Removes what a copy that failed left on the target.
+//! Removes what a copy that failed left on the target, and reports the failure.
 
-use ropeway_vfs::{Error, Verdict};
+use std::sync::atomic::Ordering;
+
+use ropeway_vfs::{EndError, Error, Verdict};
 
 use crate::delete::clear::clear;
 use crate::job::context::Context;
@@ -29,4 +31,11 @@ pub(crate) async fn give_up(context: &Context, task: &FileTask, error: &Error) {
     } else if clear(context, &destination.path).await.is_err() {
         task.folder.doubt();
     }
+}
+
+/// Gives a file up, counts it as failed, and reports why.
+pub(crate) async fn fail_file(context: &Context, task: &FileTask, EndError { end, error }: EndError) {
+    give_up(context, task, &error).await;
+    context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+    context.fail(&task.shown(), error, end).await;
 }

@@ -2,7 +2,6 @@
 //! through blocks.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ropeway_plan::Naming;
 use ropeway_vfs::{Batch, BatchItem, CacheMode, Create, End, EndError, ErrorKind};
@@ -12,12 +11,10 @@ use crate::job::context::Context;
 use crate::job::counters::add_wait;
 use crate::place::destination::Destination;
 use crate::place::folder::Folder;
-use crate::place::give_up::give_up;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
-use crate::transfer::links::fail_links;
-use crate::transfer::node::copy_file;
+use crate::transfer::node::{copy_file, fail_node};
 use crate::transfer::small::{clear_targets, finish_small, with_leftover};
 
 /// Files of one batch: enough to make the call cheap, few enough to share a folder between threads.
@@ -110,11 +107,5 @@ async fn failed(context: &Arc<Context>, task: FileTask, error: ropeway_vfs::Erro
     if error.verdict() == Verdict::Retry || error.kind == ErrorKind::AlreadyExists {
         return copy_file(context, with_leftover(task)).await;
     }
-    give_up(context, &task, &error).await;
-    let link = task.link;
-    context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-    context.fail(&task.shown(), error, end).await;
-    if let Some(id) = link {
-        fail_links(context, id).await;
-    }
+    fail_node(context, task, EndError { end, error }).await;
 }

@@ -1,17 +1,14 @@
 //! `--checksum`: compares the content of both ends and copies what differs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ropeway_plan::attributes_differ;
-use ropeway_vfs::EndError;
 
 use crate::job::context::Context;
-use crate::place::give_up::give_up;
 use crate::place::shares::shares_more;
 use crate::place::task::FileTask;
-use crate::transfer::links::{complete_links, fail_links};
-use crate::transfer::node::copy_file;
+use crate::transfer::links::complete_links;
+use crate::transfer::node::{copy_file, fail_node};
 use crate::transfer::special::{count_skipped, update_attributes};
 use crate::verify::content::equal_content;
 
@@ -62,14 +59,6 @@ pub(crate) async fn compare_file(context: &Arc<Context>, task: FileTask) {
             context.report.item(&task.shown(), "update", task.metadata.size)
         }
         Ok(false) => copy_file(context, task).await,
-        Err(EndError { end, error }) => {
-            let link = task.link;
-            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            give_up(context, &task, &error).await;
-            context.fail(&task.shown(), error, end).await;
-            if let Some(id) = link {
-                fail_links(context, id).await;
-            }
-        }
+        Err(failed) => fail_node(context, task, failed).await,
     }
 }

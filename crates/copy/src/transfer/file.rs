@@ -17,7 +17,7 @@ use crate::journal::token::Token;
 use crate::name::backup::{copy_to_backup, keep_backup};
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
-use crate::place::give_up::give_up;
+use crate::place::give_up::fail_file;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
 use crate::transfer::changing::{Rereads, Torn, settle_torn};
@@ -53,11 +53,9 @@ pub(crate) async fn copy_file_alone(context: &Arc<Context>, task: FileTask) -> b
     match result {
         Ok(copied) => copied,
         Err(EndError { error, .. }) if error.kind == ErrorKind::Cancelled => false,
-        Err(EndError { end, error }) => {
+        Err(failed) => {
             context.copied_nodes.remove(token);
-            give_up(context, &task, &error).await;
-            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&task.shown(), error, end).await;
+            fail_file(context, &task, failed).await;
             false
         }
     }

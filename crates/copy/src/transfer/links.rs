@@ -11,7 +11,7 @@ use ropeway_vfs::{
     CacheMode, End, EndError, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, OpenOptions, RelPath,
 };
 
-use crate::delete::clear::clear;
+use crate::delete::clear::make_anew;
 use crate::delete::remove::make_way;
 use crate::durable::loss::note_loss;
 use crate::job::context::Context;
@@ -211,13 +211,7 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
     let temporary = destination.path;
     mark_folder(context, &task.folder);
     note_place(context, &task.folder).await;
-    if let Err(error) = tree.make_hard_link(&first, &temporary).await {
-        if error.kind != ErrorKind::AlreadyExists {
-            return Err(error);
-        }
-        clear(context, &temporary).await?;
-        tree.make_hard_link(&first, &temporary).await?;
-    }
+    make_anew(context, &temporary, || tree.make_hard_link(&first, &temporary)).await?;
     let named = async {
         let is_blocked = existing.as_ref().is_some_and(Metadata::is_dir);
         if is_blocked {

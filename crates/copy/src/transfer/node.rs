@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use ropeway_vfs::EndError;
+
 use crate::job::context::Context;
+use crate::place::give_up::fail_file;
 use crate::place::task::FileTask;
 use crate::transfer::file::copy_file_alone;
 use crate::transfer::links::{complete_links, fail_links};
@@ -28,5 +31,13 @@ pub(crate) async fn copy_special(context: &Arc<Context>, task: FileTask) {
         Some(id) if done => complete_links(context, id, &task.folder, &task.name).await,
         Some(id) => fail_links(context, id).await,
         None => {}
+    }
+}
+
+/// Fails a file, then copies the next of its other names.
+pub(crate) async fn fail_node(context: &Arc<Context>, task: FileTask, failed: EndError) {
+    fail_file(context, &task, failed).await;
+    if let Some(id) = task.link {
+        fail_links(context, id).await;
     }
 }

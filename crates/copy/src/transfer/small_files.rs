@@ -15,23 +15,22 @@
 //! through `copy_file`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ropeway_block::{Block, BlockMut};
 use ropeway_plan::Naming;
-use ropeway_vfs::{BatchDone, Create, End, Error, ErrorKind, GetSmall, GotSmall, PutSmall, Verdict};
+use ropeway_vfs::{
+    BatchDone, Create, End, EndError, Error, ErrorKind, GetSmall, GotSmall, PutSmall, Verdict,
+};
 use tokio::time::Instant;
 
 use crate::job::context::Context;
 use crate::job::counters::add_wait;
 use crate::place::destination::Destination;
-use crate::place::give_up::give_up;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
 use crate::transfer::file::check_identity;
-use crate::transfer::links::fail_links;
-use crate::transfer::node::copy_file;
+use crate::transfer::node::{copy_file, fail_node};
 use crate::transfer::small::{clear_targets, finish_small, with_leftover};
 
 /// Size from which a file with holes takes the long way. A smaller hole is not worth the round
@@ -156,11 +155,5 @@ async fn failed(context: &Arc<Context>, task: FileTask, error: Error, end: End) 
         };
         return copy_file(context, task).await;
     }
-    give_up(context, &task, &error).await;
-    let link = task.link;
-    context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-    context.fail(&task.shown(), error, end).await;
-    if let Some(id) = link {
-        fail_links(context, id).await;
-    }
+    fail_node(context, task, EndError { end, error }).await;
 }

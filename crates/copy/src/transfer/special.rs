@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::attributes_differ;
-use ropeway_vfs::{EndError, Error, ErrorKind, Kind, RelPath, Verdict};
+use ropeway_vfs::{EndError, Error, Kind, RelPath, Verdict};
 
-use crate::delete::clear::clear;
+use crate::delete::clear::make_anew;
 use crate::delete::remove::make_way;
 use crate::job::context::Context;
 use crate::name::backup::keep_backup;
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
-use crate::place::give_up::give_up;
+use crate::place::give_up::fail_file;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
-use crate::transfer::start::CLEAR_TRIES;
 use crate::verify::skipped::hash_skipped;
 
 /// Copies such a node. Returns whether that succeeded.
@@ -39,10 +38,8 @@ pub(crate) async fn copy_special_alone(context: &Arc<Context>, task: &FileTask) 
             }
             true
         }
-        Err(EndError { end, error }) => {
-            give_up(context, task, &error).await;
-            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&task.shown(), error, end).await;
+        Err(failed) => {
+            fail_file(context, task, failed).await;
             false
         }
     }
@@ -76,15 +73,10 @@ async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError>
         note_place(context, &task.folder).await;
     }
     let spot = destination.path;
-    let mut made = create(context, task, text.as_deref(), &spot).await;
-    for _ in 0..CLEAR_TRIES {
-        if !matches!(&made, Err(error) if error.kind == ErrorKind::AlreadyExists) {
-            break;
-        }
-        clear(context, &spot).await.map_err(EndError::on_target)?;
-        made = create(context, task, text.as_deref(), &spot).await;
-    }
-    made.map_err(EndError::on_target)?;
+    let make = || create(context, task, text.as_deref(), &spot);
+    make_anew(context, &spot, make)
+        .await
+        .map_err(EndError::on_target)?;
     let named = give_name(context, task, &spot, (&to, is_equal)).await;
     if let Err(EndError { error, .. }) = &named
         && error.verdict() == Verdict::Skip

@@ -6,24 +6,18 @@
 //! it open and no other name leads to it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ropeway_plan::resume::{JournalFacts, trust};
 use ropeway_plan::{MadeNode, Start, Version};
-use ropeway_vfs::{CacheMode, Create, EndError, Error, ErrorKind, File, Kind, Metadata, Op, OpenOptions};
+use ropeway_vfs::{CacheMode, Create, EndError, Error, ErrorKind, File, Kind, Metadata, OpenOptions};
 
-use crate::delete::clear::clear;
+use crate::delete::clear::make_anew;
 use crate::job::context::Context;
 use crate::journal::open::Journal;
 use crate::mutations::{self, Mutation};
 use crate::place::destination::Destination;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
-
-/// Times that a file in the way is removed. Each further one takes a server that restarts just then.
-pub(crate) const CLEAR_TRIES: u32 = 5;
-/// Pause while a server removes a file in the way. A guess.
-const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Opens the target of a file, and returns where to continue in it.
 pub(crate) async fn begin_file(
@@ -47,23 +41,7 @@ pub(crate) async fn begin_file(
         let options = OpenOptions::write(Create::New, cache);
         context.config.target.open(&destination.path, options)
     };
-    let mut made = make().await;
-    for _ in 0..CLEAR_TRIES {
-        let Err(error) = &made else { break };
-        // An earlier try or run left it: the name or the folder is a temporary one of this job. Or a
-        // server made it, and restarted before its answer arrived.
-        let cleared = match error.kind {
-            ErrorKind::AlreadyExists => clear(context, &destination.path).await,
-            ErrorKind::Busy => Err(Error::new(Op::Remove, &destination.path, ErrorKind::Busy)),
-            _ => break,
-        };
-        match cleared {
-            // A server is still removing it ([MS-ERREF] STATUS_DELETE_PENDING).
-            Err(error) if error.kind == ErrorKind::Busy => drop(context.sleep(REMOVAL_PAUSE).await),
-            cleared => cleared.map_err(EndError::on_target)?,
-        }
-        made = make().await;
-    }
+    let made = make_anew(context, &destination.path, make).await;
     // Flushing the file alone would not make its name durable.
     context.durability.touch();
     Ok((made.map_err(EndError::on_target)?, Start::Anew))

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ropeway_plan::decide::{Decision, KeepReason, decide};
 use ropeway_plan::{Rules, Visibility};
-use ropeway_vfs::{End, Error, ErrorKind, Kind, Metadata, Op};
+use ropeway_vfs::{End, EndError, Error, ErrorKind, Kind, Metadata, Op};
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
@@ -13,7 +13,7 @@ use crate::delete::remove::make_way;
 use crate::job::context::Context;
 use crate::job::outcome::{Fatal, Status};
 use crate::journal::open::Journal;
-use crate::place::give_up::give_up;
+use crate::place::give_up::{fail_file, give_up};
 use crate::place::shares::shares_more;
 use crate::place::task::FileTask;
 use crate::transfer::batch::{BATCH_BYTES, BATCH_FILES, copy_batch};
@@ -244,11 +244,6 @@ impl Walker<'_> {
     async fn keep(&self, task: &FileTask, reason: KeepReason) {
         match reason {
             KeepReason::Unsupported if task.metadata.kind != Kind::Socket => {
-                self.context
-                    .report
-                    .live
-                    .files_failed
-                    .fetch_add(1, Ordering::Relaxed);
                 let op = if task.metadata.kind == Kind::Symlink {
                     Op::Link
                 } else {
@@ -256,8 +251,7 @@ impl Walker<'_> {
                 };
                 let error = Error::new(op, &task.source_path, ErrorKind::Unsupported);
                 self.context.report.failures.not_held();
-                give_up(self.context, task, &error).await;
-                self.context.fail(&task.shown(), error, End::Target).await;
+                fail_file(self.context, task, EndError::on_target(error)).await;
             }
             KeepReason::Unsupported => self.pass_over(task, "a socket cannot be copied; skipped").await,
             KeepReason::Device => {
@@ -290,10 +284,7 @@ impl Walker<'_> {
     async fn conflict(&mut self, mut task: FileTask, batch: &mut Vec<FileTask>) {
         let context = self.context;
         if context.config.options.delete.is_none() {
-            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            let error = in_the_way(&task);
-            give_up(context, &task, &error).await;
-            return context.fail(&task.shown(), error, End::Target).await;
+            return fail_file(context, &task, EndError::on_target(in_the_way(&task))).await;
         }
         // In a dry run this only reports. In a hidden folder it removes what an earlier run left.
         let path = task.folder.path().join(&task.name);

@@ -139,27 +139,19 @@ impl Walker<'_> {
             return Ok(());
         };
         let holder = self.holder(spec.target_path.parent().unwrap_or_default());
-        if metadata.is_dir() {
-            self.folder_node(FileTask {
-                folder: holder,
-                source_path: spec.source_path.clone(),
-                name,
-                metadata,
-                existing,
-                existing_is_own: false,
-                link: None,
-            });
+        let task = FileTask {
+            folder: holder,
+            source_path: spec.source_path.clone(),
+            name,
+            metadata,
+            existing,
+            existing_is_own: false,
+            link: None,
+        };
+        if task.metadata.is_dir() {
+            self.folder_node(task);
             self.visit_all().await;
         } else {
-            let task = FileTask {
-                folder: holder,
-                source_path: spec.source_path.clone(),
-                name,
-                metadata,
-                existing,
-                existing_is_own: false,
-                link: None,
-            };
             self.count(&task.metadata);
             self.rules.granularity = self.root.rules.granularity.learned(
                 [task.metadata.modified].into_iter(),

@@ -1,11 +1,9 @@
 //! The version that a backup keeps is the user's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use ropeway_copy::{Backup, Durability, Options, Status, Verification};
 use ropeway_vfs::{Op, Tree};
 
-use super::kit::{Machine, content, hook, no_hook, path, write};
+use super::kit::{Machine, before_open, content, no_hook, path, write};
 use crate::simulate::snapshot::now;
 use crate::simulate::tree::When;
 
@@ -57,17 +55,10 @@ async fn what_verification_repairs_replaces_no_backup() {
     write(&machine.source, "a", &new, 2_000);
     write(&machine.target, "copy/a", &old, 1_000);
     machine.begin();
-    let (target, is_rotten) = (machine.target.clone(), AtomicBool::new(false));
-    let rots = hook(move |when, op, at| {
-        // The verification reads it.
-        if when == When::Before
-            && op == Op::Open
-            && *at == path("copy/a")
-            && !is_rotten.swap(true, Ordering::Relaxed)
-        {
-            write(&target, "copy/a", &rotten, 2_000);
-        }
-        None
+    let target = machine.target.clone();
+    // The verification reads it.
+    let rots = before_open("copy/a", move || {
+        write(&target, "copy/a", &rotten, 2_000);
     });
     let outcome = machine.run_hooked(no_hook(), rots).await;
     assert_eq!((outcome.status, outcome.summary.repaired), (Status::Done, 1));

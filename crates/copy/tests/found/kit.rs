@@ -1,6 +1,7 @@
 //! A machine with a source, a target and journals in memory. A test sees each operation of a job,
 //! changes what it likes meanwhile, and looks at what power cuts at one moment leave.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,6 +33,18 @@ pub fn no_hook() -> Hook {
 
 pub fn hook(see: impl Fn(When, Op, &RelPath) -> Option<FaultKind> + Send + Sync + 'static) -> Hook {
     Arc::new(see)
+}
+
+/// Calls `act` before the first open of a file.
+pub fn before_open(at: &str, act: impl Fn() + Send + Sync + 'static) -> Hook {
+    let (wanted, is_done) = (path(at), AtomicBool::new(false));
+    hook(move |when, op, at| {
+        let is_one = when == When::Before && op == Op::Open && *at == wanted;
+        if is_one && !is_done.swap(true, Ordering::Relaxed) {
+            act();
+        }
+        None
+    })
 }
 
 /// Makes a file, or gives it another content, and this modification time.

@@ -1,11 +1,9 @@
 //! Files with several names.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use ropeway_copy::{Options, Status};
 use ropeway_vfs::{Op, Tree};
 
-use super::kit::{Machine, content, hook, no_hook, path, write};
+use super::kit::{Machine, before_open, content, no_hook, path, write};
 use crate::simulate::snapshot::now;
 use crate::simulate::tree::When;
 
@@ -16,18 +14,11 @@ async fn a_name_that_became_another_file_is_not_linked_to_what_it_was() {
     write(&machine.source, "a", &first, 1_000);
     now(machine.source.make_hard_link(&path("a"), &path("b"))).unwrap();
     machine.begin();
-    let (source, is_split) = (machine.source.clone(), AtomicBool::new(false));
-    let split = hook(move |when, op, at| {
-        if when == When::Before
-            && op == Op::Open
-            && *at == path("a")
-            && !is_split.swap(true, Ordering::Relaxed)
-        {
-            now(source.remove_file(&path("b"))).unwrap();
-            write(&source, "b", &other, 2_000);
-            write(&source, "a", &changed, 2_000);
-        }
-        None
+    let source = machine.source.clone();
+    let split = before_open("a", move || {
+        now(source.remove_file(&path("b"))).unwrap();
+        write(&source, "b", &other, 2_000);
+        write(&source, "a", &changed, 2_000);
     });
     let outcome = machine.run_hooked(split, no_hook()).await;
     assert_eq!(outcome.status, Status::Done);
@@ -89,17 +80,10 @@ async fn a_name_is_not_linked_to_a_small_file_that_took_the_place_of_another() {
     write(&machine.source, "a", &content(1, 3_000), 1_000);
     now(machine.source.make_hard_link(&path("a"), &path("b"))).unwrap();
     machine.begin();
-    let (source, is_split) = (machine.source.clone(), AtomicBool::new(false));
-    let split = hook(move |when, op, at| {
-        if when == When::Before
-            && op == Op::Open
-            && *at == path("a")
-            && !is_split.swap(true, Ordering::Relaxed)
-        {
-            now(source.remove_file(&path("a"))).unwrap();
-            write(&source, "a", &content(2, 1_000), 2_000);
-        }
-        None
+    let source = machine.source.clone();
+    let split = before_open("a", move || {
+        now(source.remove_file(&path("a"))).unwrap();
+        write(&source, "a", &content(2, 1_000), 2_000);
     });
     machine.run_hooked(split, no_hook()).await;
     assert!(machine.content("copy/b") == Some(content(1, 3_000)));

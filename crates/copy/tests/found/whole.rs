@@ -1,11 +1,11 @@
 //! What looks whole is whole, and what counts as done is done.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ropeway_copy::{Durability, Options, Status};
 use ropeway_vfs::{CacheMode, Create, ErrorKind, Op, OpenOptions, RelPath, Tree};
 
-use super::kit::{Machine, content, hook, no_hook, path, write};
+use super::kit::{Machine, before_open, content, hook, no_hook, path, write};
 use crate::simulate::snapshot::now;
 use crate::simulate::tree::When;
 use crate::simulate::world::FaultKind;
@@ -49,18 +49,11 @@ async fn a_file_in_place_has_its_time_after_its_data() {
 #[tokio::test(start_paused = true)]
 async fn holes_that_the_source_got_since_it_was_listed_show_no_old_data() {
     let machine = machine(inplace());
-    let (source, is_punched) = (machine.source.clone(), AtomicBool::new(false));
-    let punch = hook(move |when, op, at| {
-        if when == When::Before
-            && op == Op::Open
-            && *at == path("a")
-            && !is_punched.swap(true, Ordering::Relaxed)
-        {
-            let options = OpenOptions::write(Create::No, CacheMode::Keep);
-            let file = now(source.open(&path("a"), options)).unwrap();
-            now(file.punch_hole(4096, 8192)).unwrap();
-        }
-        None
+    let source = machine.source.clone();
+    let punch = before_open("a", move || {
+        let options = OpenOptions::write(Create::No, CacheMode::Keep);
+        let file = now(source.open(&path("a"), options)).unwrap();
+        now(file.punch_hole(4096, 8192)).unwrap();
     });
     assert_eq!(machine.run_hooked(punch, no_hook()).await.status, Status::Done);
     let mut expected = content(1, 20_000);

@@ -43,31 +43,30 @@ struct Gate {
 
 impl SimTree {
     pub fn new(world: &Arc<World>, side: Side, tree: &MemoryTree, batches: bool) -> Arc<Self> {
-        let inner = Arc::new(tree.reopen());
-        Arc::new(Self {
-            gate: Gate {
-                world: Arc::clone(world),
-                side,
-                tree: Arc::clone(&inner),
-                hook: None,
-            },
-            inner,
-            batches,
-        })
+        Self::of(world, side, tree, (None, batches))
     }
 
     /// A tree in a quiet world, where only `hook` makes anything go wrong.
     pub fn hooked(world: &Arc<World>, side: Side, tree: &MemoryTree, hook: Hook) -> Arc<Self> {
+        Self::of(world, side, tree, (Some(hook), false))
+    }
+
+    fn of(
+        world: &Arc<World>,
+        side: Side,
+        tree: &MemoryTree,
+        (hook, batches): (Option<Hook>, bool),
+    ) -> Arc<Self> {
         let inner = Arc::new(tree.reopen());
         Arc::new(Self {
             gate: Gate {
                 world: Arc::clone(world),
                 side,
                 tree: Arc::clone(&inner),
-                hook: Some(hook),
+                hook,
             },
             inner,
-            batches: false,
+            batches,
         })
     }
 }
