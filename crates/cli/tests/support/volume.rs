@@ -128,6 +128,10 @@ impl Volume {
     /// Makes a volume on an image in another volume, which may have less space than the image
     /// claims.
     ///
+    /// Its device takes requests of one page. The loop driver reports a request as done even if
+    /// its file took only a part of it because it became full, and then data is lost of which the
+    /// kernel knows nothing. Requests of one page succeed or fail as a whole.
+    ///
     /// # Errors
     /// The reason why there cannot be one here.
     pub(crate) fn within(
@@ -138,7 +142,12 @@ impl Volume {
         options: &[&str],
     ) -> Result<Self, String> {
         needs(true, &[maker, "losetup", "mount", "umount"])?;
-        Self::empty_in(&outer.root(), kind)?.on_image(size_mib, maker, options)
+        let volume = Self::empty_in(&outer.root(), kind)?.on_image(size_mib, maker, options)?;
+        let device = volume.device.as_deref().unwrap_or_default();
+        let name = device.trim_start_matches("/dev/");
+        fs::write(format!("/sys/block/{name}/queue/max_sectors_kb"), "4")
+            .map_err(|error| format!("cannot limit the requests of {device}: {error}"))?;
+        Ok(volume)
     }
 
     /// Changes the size of a tmpfs.
