@@ -301,6 +301,15 @@ pub trait Store: Send + Sync {
         true
     }
 
+    /// Returns the security descriptor of the folder at a path as kept ([`Node::security`]), without
+    /// the cost of opening it for other uses.
+    ///
+    /// # Errors
+    /// As [`Self::open`] and [`Node::security`].
+    fn folder_security(&self, path: &RelPath) -> Result<Option<Vec<u8>>> {
+        self.open(path, &NodeOpen::default())?.node.security()
+    }
+
     /// Sets the observer of changes that other programs make to watched nodes ([`Node::watch`]). It
     /// replaces the previous one.
     fn observe(&self, observer: Arc<dyn Observer>) {

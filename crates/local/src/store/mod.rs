@@ -36,6 +36,7 @@ mod tests;
 mod volume;
 mod xattrs;
 
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,9 +51,10 @@ use self::descriptors::Descriptors;
 use self::external_changes::{WatchBounds, Watcher};
 use self::index::{Bounds, Indexes};
 use self::node::LocalNode;
-use self::root::{StoreRoot, failed};
+use self::root::{StoreRoot, failed, open_fault};
 use self::stream::OpenStreams;
 use crate::beneath::fault;
+use crate::xattr;
 
 /// Number of locks for changes of metadata; nodes share them (a guess: more than a server has threads).
 const CHANGE_LOCKS: usize = 64;
@@ -160,6 +162,13 @@ impl Store for LocalStore {
     fn may_hold_security(&self) -> bool {
         // smbd and copies store descriptors too: any node may have one.
         self.core.features.windows_metadata
+    }
+
+    fn folder_security(&self, path: &RelPath) -> Result<Option<Vec<u8>>> {
+        let place = self.core.root.place(path);
+        let place = place.map_err(|error| open_fault(Op::Open, path, error))?;
+        crate::winmeta::security::read(&xattr::Node::Path(place.as_fd()))
+            .map_err(|error| failed(Op::Xattr, path, error))
     }
 
     fn features(&self) -> &StoreFeatures {

@@ -16,7 +16,7 @@ use ropeway_smb_wire::info::{
     FileRenameInformationEx, FsInfoClass, FullEa, Information, ModeFlags, RenameFlags,
 };
 use ropeway_smb_wire::{FileTime, NtStatus, Text};
-use ropeway_vfs::store::NodeChange;
+use ropeway_vfs::store::{NodeChange, NodeStat};
 use ropeway_vfs::{ErrorKind, Timestamp};
 
 use crate::files::{attributes, eas, output_buffer, status};
@@ -225,15 +225,23 @@ const FROZEN_MODIFIED: u8 = 2;
 /// The change time is reported as set until the next change. Nothing else changes the creation
 /// time. So freezing these two has no effect.
 fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> {
-    let stat = stored(open.node.stat())?;
+    // Explicit times need no look at the file.
+    let needs_stat = !basic.attributes.is_empty()
+        || [basic.last_access_time, basic.last_write_time]
+            .into_iter()
+            .any(|time| time != FileTime::KEEP && set_time(time).is_none());
+    let stat = needs_stat.then(|| stored(open.node.stat())).transpose()?;
+    let attributes_of = |stat: &NodeStat| {
+        (!basic.attributes.is_empty())
+            .then(|| attributes::changed(stat, basic.attributes))
+            .filter(|kept| stat.dos_attributes != Some(*kept))
+    };
     let change = NodeChange {
         created: set_time(basic.creation_time),
         accessed: set_time(basic.last_access_time),
         modified: set_time(basic.last_write_time),
         changed: set_time(basic.change_time),
-        dos_attributes: (!basic.attributes.is_empty())
-            .then(|| attributes::changed(&stat, basic.attributes))
-            .filter(|kept| stat.dos_attributes != Some(*kept)),
+        dos_attributes: stat.as_ref().and_then(attributes_of),
     };
     if change != NodeChange::default() {
         stored(open.node.change(&change))?;
@@ -252,12 +260,13 @@ fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> 
             _ => frozen |= bit,
         }
     }
-    let current = |time: FileTime, now: Timestamp| match time {
+    // A time that is only frozen stays what it is.
+    let current = |time: FileTime, now: fn(&NodeStat) -> Timestamp| match time {
         FileTime::KEEP => None,
-        _ => Some(set_time(time).unwrap_or(now)),
+        _ => set_time(time).or(stat.as_ref().map(now)),
     };
-    times.accessed = current(basic.last_access_time, stat.accessed).or(times.accessed);
-    times.modified = current(basic.last_write_time, stat.modified).or(times.modified);
+    times.accessed = current(basic.last_access_time, |stat| stat.accessed).or(times.accessed);
+    times.modified = current(basic.last_write_time, |stat| stat.modified).or(times.modified);
     open.state.frozen.store(frozen, Ordering::Relaxed);
     Ok(())
 }

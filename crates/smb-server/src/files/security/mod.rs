@@ -105,6 +105,17 @@ fn parent_descriptor(share: &Share, path: &RelPath) -> Result<Option<SecurityDes
     let Some(parent) = path.parent().filter(|_| share.store.may_hold_security()) else {
         return Ok(None);
     };
+    match share.store.folder_security(&parent) {
+        Ok(None) => return Ok(None),
+        Ok(Some(bytes)) => {
+            if let Ok(descriptor) = SecurityDescriptor::decode(&bytes) {
+                return Ok(Some(descriptor));
+            }
+        }
+        Err(error) if error.kind == ErrorKind::Unsupported => return Ok(None),
+        Err(error) => return Err(status::of(&error)),
+    }
+    // What stands for an unreadable descriptor follows from the folder's owner and mode.
     let opened = share.store.open(&parent, &NodeOpen::default());
     let opened = opened.map_err(|error| status::of(&error))?;
     stored(&*opened.node, &opened.stat)

@@ -282,13 +282,17 @@ fn initialize(
 ) -> Result<FoundFile, NtStatus> {
     let directory = opened.stat.kind == Kind::Directory;
     let descriptor = security::for_new(parent, contexts.security()?, token, directory);
-    if let Some(descriptor) = &descriptor {
-        security::store(&*opened.node, descriptor)?;
-    }
+    let stat = match &descriptor {
+        Some(descriptor) => {
+            security::store(&*opened.node, descriptor)?;
+            opened.node.stat().map_err(|error| status::of(&error))?
+        }
+        None => opened.stat,
+    };
     let mut found = FoundFile {
         node: opened.node,
         base: None,
-        stat: opened.stat,
+        stat,
         stream: None,
         path,
         created: true,

@@ -304,7 +304,10 @@ fn finish(
         None,
         NtStatus::SUCCESS,
     );
-    let unchanged = !found.created && !overwrites && contexts.allocation.is_none() && !seen_before;
+    let is_new_stream = found.created && open.stream.is_some();
+    let is_prepared =
+        (found.created || overwrites) && (contexts.allocation.is_some() || !contexts.eas.is_empty());
+    let unchanged = !is_new_stream && !overwrites && !is_prepared && !seen_before;
     let stat = unchanged.then_some(found.stat);
     reply(context, &open, &granted, contexts, action, stat)
 }
