@@ -1,6 +1,7 @@
 //! Runs one seed: runs that go wrong, then runs in a healthy world, judged after each.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct Ended {
     pub outcome: Option<Outcome>,
     pub counters: Counters,
     pub stop: Option<Stop>,
+    /// A flush failed, and dirty pages are lost.
+    pub has_lost: bool,
     /// Paths that were reported as done, and not as failed after that.
     pub items: BTreeSet<String>,
     pub events: Vec<String>,
@@ -201,8 +204,17 @@ impl History {
             random: self.world.randomness(),
             boot_id,
             user: 0,
-            scratch: scratch(),
+            scratch: self.scratch(),
             sizes: sizes(),
+        }
+    }
+
+    /// Returns the folder for the hashes of a verification.
+    fn scratch(&self) -> PathBuf {
+        match self.scenario.options.verify.read_back {
+            true => self.world.scratch(),
+            // Nothing is written there.
+            false => PathBuf::new(),
         }
     }
 
@@ -256,6 +268,7 @@ impl History {
             outcome,
             counters,
             stop: self.world.stopped(),
+            has_lost: self.world.has_lost(),
             items: heard.items,
             events: heard.messages,
             failed: heard.failed,
@@ -288,18 +301,4 @@ fn heard(world: &World, sink: &Mutex<Heard>, event: &Event) {
         }
         _ => {}
     }
-}
-
-/// A folder in memory where there is one, for the spools of hashes.
-fn scratch() -> std::path::PathBuf {
-    let shm = std::path::Path::new("/dev/shm");
-    match shm.is_dir() {
-        true => shm.to_owned(),
-        false => std::env::temp_dir(),
-    }
-}
-
-/// Options as a history uses them, for reports.
-pub fn shown(options: &Options) -> String {
-    format!("{options:?}")
 }
