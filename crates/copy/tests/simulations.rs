@@ -23,3 +23,28 @@ fn a_seed_gives_the_same_trace_each_time() {
         assert!(one == other, "seed {seed}: {differs:?}");
     }
 }
+
+/// Threads that run one seed at once.
+const THREADS: usize = 6;
+
+#[test]
+fn a_seed_gives_the_same_trace_beside_others() {
+    for seed in 0..40 {
+        let trace = simulate::run(seed, true).trace;
+        std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        simulate::run(1_000 + seed + thread as u64, false);
+                        simulate::run(seed, true).trace
+                    })
+                })
+                .collect();
+            for run in runs {
+                let other = run.join().expect("it does not panic");
+                let differs = trace.lines().zip(other.lines()).find(|(one, other)| one != other);
+                assert!(trace == other, "seed {seed}: {differs:?}");
+            }
+        });
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use parking_lot::Mutex;
-use ropeway_vfs::Metadata;
+use ropeway_vfs::{Kind, Metadata, Timestamp};
 
 use crate::journal::token::Token;
 
@@ -43,6 +43,17 @@ impl CopiedNodes {
             sets.part(version).lock().add(version);
             sets.removed.lock().remove(&token);
         }
+    }
+
+    /// Adds a folder whose copy has its attributes. The folder itself changes while it is emptied, so
+    /// no version is kept.
+    pub(crate) fn add_folder(&self, token: Token) {
+        self.add(token, &any_folder());
+    }
+
+    /// Whether the copy of a folder has its attributes.
+    pub(crate) fn contains_folder(&self, token: Token) -> bool {
+        self.contains(token, &any_folder())
     }
 
     /// Removes a node that failed after all.
@@ -91,6 +102,11 @@ impl Versions {
     }
 }
 
+/// Returns what stands for the version of each folder.
+fn any_folder() -> Metadata {
+    Metadata::bare(Kind::Directory, 0, Timestamp(0))
+}
+
 /// Returns the hash of a node and of size and time of its last change.
 fn version(token: Token, source: &Metadata) -> u64 {
     let mut hasher = blake3::Hasher::new();
@@ -105,7 +121,6 @@ fn version(token: Token, source: &Metadata) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ropeway_vfs::{Kind, Timestamp};
 
     #[test]
     fn what_was_copied_is_known_by_its_version_until_it_is_removed() {

@@ -2,7 +2,7 @@
 //!
 //! Only what this run copied, linked or found to be equal is removed. Looking equal is not enough:
 //! what was kept (`--ignore-existing`, a colliding name, a failed rename) may look the same.
-//! Folders that are empty by then are removed as well if their copies exist.
+//! Folders that are empty by then are removed as well if their copies have their attributes.
 //!
 //! Before anything in a folder is removed, a *probe* is made in it: an empty file with a new name.
 //! If the probe appears in the folder of the copies, both are one folder seen in two ways (a share
@@ -130,13 +130,18 @@ async fn visit(
     }
 }
 
-/// Removes an empty folder if its copy exists and is another folder. The root of the tree stays.
+/// Removes an empty folder if its copy exists, has its attributes, and is another folder. The root of
+/// the tree stays.
 async fn remove_emptied(context: &Arc<Context>, root: &Arc<JobRoot>, below: &RelPath) {
     let spec = &root.root;
     let dir = spec.source_path.join_path(below);
     let Some(target) = root.target_of(below).filter(|_| !dir.is_root()) else {
         return;
     };
+    let token = token_of(root.index, &dir);
+    if !context.copied_nodes.contains_folder(token) {
+        return;
+    }
     let is_empty = async {
         let mut listing = spec.source.list(&dir).await?;
         Ok::<bool, Error>(listing.next(1).await?.is_empty())

@@ -44,7 +44,7 @@ const FINISHED_AT_ONCE: usize = 64;
 #[tracing::instrument(name = "folder", level = "debug", skip_all, fields(path = %folder.shown))]
 async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     if !context.stopped() && !context.config.options.dry_run {
-        let change = change_of(context, &mut folder).await;
+        let (change, has_all) = change_of(context, &mut folder).await;
         let was_staged = folder.staging.is_some();
         let staging = named_in(context, &mut folder);
         if was_staged && staging.is_none() {
@@ -53,19 +53,25 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
             error.source = Some(std::io::Error::other(why));
             context.fail(&folder.shown, error, End::Target).await;
         }
-        match (change, staging) {
+        let is_set = match (change, staging) {
             (Some(change), Some(((_, to), parent))) if !context.config.durability.names_wait() => {
-                finish_named(context, &folder, &change, (&parent, &to)).await;
+                finish_named(context, &folder, &change, (&parent, &to)).await
             }
             (change, staging) => {
+                let mut is_set = false;
                 if let Some(change) = change {
                     let set = set_attributes(context, &folder.path, &change).await;
-                    has_attributes(context, &folder.shown, set).await;
+                    is_set = has_attributes(context, &folder.shown, set).await;
                 }
                 if let Some(((from, to), parent)) = staging {
                     name(context, &parent, from, to).await;
                 }
+                is_set
             }
+        };
+        if is_set && has_all {
+            let token = token_of(folder.root.index, &folder.source_path);
+            context.copied_nodes.add_folder(token);
         }
     }
     context.report.live.directories.fetch_add(1, Ordering::Relaxed);
@@ -92,9 +98,12 @@ fn named_in(context: &Context, folder: &mut FolderInner) -> Option<((Name, Name)
     None
 }
 
-/// Returns the attributes that a folder gets from its source.
-async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<MetadataChange> {
-    let metadata = folder.metadata.take()?;
+/// Returns the attributes that a folder gets from its source, and whether all of them could be read.
+async fn change_of(context: &Context, folder: &mut FolderInner) -> (Option<MetadataChange>, bool) {
+    let Some(metadata) = folder.metadata.take() else {
+        return (None, false);
+    };
+    let mut has_all = true;
     let early = match folder.xattrs.take() {
         Some(early) => early.answer().await,
         None => None,
@@ -106,6 +115,7 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<Metada
             Ok(xattrs) => Some(xattrs),
             Err(error) => {
                 context.fail(&folder.shown, error, End::Source).await;
+                has_all = false;
                 None
             }
         }
@@ -119,7 +129,7 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<Metada
     if change.mode.is_none() && folder.existing.is_none() && context.config.target.capabilities().modes {
         change.mode = Some(0o755);
     }
-    Some(change)
+    (Some(change), has_all)
 }
 
 /// Sets the attributes of a folder. Tries again after an error that may pass.
@@ -136,22 +146,24 @@ async fn set_attributes(
     set.map_err(|failed| failed.error)
 }
 
-/// Counts the result of setting the attributes of a folder.
-async fn has_attributes(context: &Context, shown: &RelPath, set: Result<Vec<Loss>, Error>) {
+/// Counts the result of setting the attributes of a folder. Returns whether they are set.
+async fn has_attributes(context: &Context, shown: &RelPath, set: Result<Vec<Loss>, Error>) -> bool {
+    let is_set = set.is_ok();
     match set {
         Ok(losses) => context.report.lose(&losses),
         Err(error) => context.fail(shown, error, End::Target).await,
     }
     context.durability.touch();
+    is_set
 }
 
-/// Sets the attributes and the final name at once.
+/// Sets the attributes and the final name at once. Returns whether the attributes are set.
 async fn finish_named(
     context: &Arc<Context>,
     folder: &FolderInner,
     change: &MetadataChange,
     (parent, to): (&Folder, &Name),
-) {
+) -> bool {
     let path = parent.path().join(to);
     let (set, named) = context
         .config
@@ -169,12 +181,13 @@ async fn finish_named(
         Err(error) if may_pass(&error) && named.is_ok() => set_attributes(context, &path, change).await,
         set => set,
     };
-    has_attributes(context, &folder.shown, set).await;
+    let is_set = has_attributes(context, &folder.shown, set).await;
     match (named, folder.path.file_name()) {
         (Ok(()), Some(from)) => has_name(context, &from),
         (Ok(()), None) => {}
         (Err(error), _) => context.fail(&parent.shown(to), error, End::Target).await,
     }
+    is_set
 }
 
 /// Gives a full folder its final name, or lets the name wait for the next checkpoint.

@@ -61,6 +61,10 @@ async fn sweep_own(context: &Context) -> (bool, bool) {
             Ok(was_there) => had_probe |= was_there,
             Err(_) => temporaries.must_stay(),
         }
+        // The begin of this run may have failed to find or to take them.
+        if is_resumed(context) && !temporaries.own.take_left(temporaries.claim_folders()).await {
+            temporaries.must_stay();
+        }
         let mut places = known_places(context).await;
         let mut swept = removal::places(&*context.config.target, places.clone(), temporaries.nonce).await;
         if context

@@ -219,6 +219,23 @@ impl OwnClaims {
         Ok(())
     }
 
+    /// Takes the claims that earlier runs of this job left in these folders, except those that this
+    /// run holds already. Returns whether each folder could be looked at.
+    pub(crate) async fn take_left(&self, dirs: Vec<RelPath>) -> bool {
+        let (mut state, mut all) = (self.state.lock().await, true);
+        for dir in dirs {
+            if state.held.iter().any(|held| held.dir == dir) {
+                continue;
+            }
+            match self.target.claim(&dir.join(&self.nonce.claim()), false).await {
+                Ok(claim) => state.held.push(Held { dir, claim }),
+                // A tree without claims has none.
+                Err(error) => all &= error.kind == ErrorKind::Unsupported || error.kind.is_absence(),
+            }
+        }
+        all
+    }
+
     /// Returns the folders in which this job or an earlier run of it made temporary names, as far
     /// as its claims tell.
     pub(crate) async fn places(&self) -> Vec<RelPath> {

@@ -13,7 +13,7 @@ use crate::job::root::JobRoot;
 use crate::journal::open::Journal;
 use crate::journal::store::JournalStore;
 use crate::sweep::own_claims::OwnClaims;
-use crate::sweep::removal::Swept;
+use crate::sweep::removal::{self, Swept};
 
 /// What a job knows of temporary names.
 pub(crate) struct Temporaries {
@@ -72,6 +72,13 @@ impl Temporaries {
             has_probed: AtomicBool::new(false),
             stays: AtomicBool::new(false),
         }
+    }
+
+    /// Returns the topmost folders in which this job makes its claims. The journal names them only
+    /// if there are other temporary names in them.
+    pub(super) fn claim_folders(&self) -> Vec<RelPath> {
+        let parents = self.roots.iter().filter_map(RelPath::parent);
+        removal::each_once(parents.chain(self.single.clone()).collect())
     }
 
     pub(super) fn keep_if(&self, swept: &Swept) {

@@ -138,7 +138,7 @@ impl Machine {
                 random: self.world.randomness(),
                 boot_id: format!("boot {}", self.boot),
                 user: 0,
-                scratch: std::env::temp_dir(),
+                scratch: self.world.scratch(),
                 sizes: sizes(),
             },
             journal: Some(JournalSpec {

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ropeway_copy::{Options, Status};
-use ropeway_vfs::{ErrorKind, Op, Timestamp, Tree};
+use ropeway_vfs::{ErrorKind, Op, RelPath, Timestamp, Tree};
 
 use super::kit::{Machine, content, hook, is_claim_in, no_hook, path, write};
 use crate::simulate::snapshot::now;
-use crate::simulate::tree::When;
+use crate::simulate::tree::{Hook, When};
 use crate::simulate::world::FaultKind;
 
 fn machine(options: Options) -> Machine {
@@ -161,4 +161,42 @@ async fn a_claim_whose_header_cannot_be_written_does_not_stay() {
         Status::Done
     );
     assert_eq!(machine.temporaries(), [""; 0]);
+}
+
+/// A machine whose job was killed when all was durable, before it removed its claim in `copy`.
+async fn killed_before_its_claim_is_removed() -> Machine {
+    let is_cleaning =
+        |when, op, at: &RelPath| when == When::Before && op == Op::Remove && is_claim_in(at, "copy");
+    let killed = machine(Options::default())
+        .run_until(is_cleaning, Machine::kill)
+        .await;
+    assert_eq!(killed.temporaries().len(), 1, "its claim");
+    killed
+}
+
+/// Fails the first of these operations.
+fn fails_once(wanted: Op, fits: impl Fn(&RelPath) -> bool + Send + Sync + 'static) -> Hook {
+    let is_done = AtomicBool::new(false);
+    hook(move |when, op, at| {
+        let is_one = when == When::Before && op == wanted && fits(at);
+        UNKNOWN.filter(|_| is_one && !is_done.swap(true, Ordering::Relaxed))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_in_a_folder_that_could_not_be_listed_at_first_does_not_stay() {
+    let killed = killed_before_its_claim_is_removed().await;
+    let unlisted = fails_once(Op::List, |at| *at == path("copy"));
+    assert_eq!(killed.run_hooked(no_hook(), unlisted).await.status, Status::Done);
+    assert_eq!(killed.temporaries(), [""; 0]);
+    assert!(!killed.has_journal());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_could_not_be_taken_at_first_does_not_stay() {
+    let killed = killed_before_its_claim_is_removed().await;
+    let untaken = fails_once(Op::Create, |at| is_claim_in(at, "copy"));
+    assert_eq!(killed.run_hooked(no_hook(), untaken).await.status, Status::Done);
+    assert_eq!(killed.temporaries(), [""; 0]);
+    assert!(!killed.has_journal());
 }

@@ -1,6 +1,6 @@
 //! What looks whole is whole, and what counts as done is done.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ropeway_copy::{Durability, Options, Status};
 use ropeway_vfs::{CacheMode, Create, ErrorKind, Op, OpenOptions, RelPath, Tree};
@@ -111,4 +111,64 @@ async fn a_run_that_came_to_nothing_keeps_the_doubts_of_the_run_before() {
         assert!(cut.content("copy/a") == Some(content(1, 20_000)));
     }
     assert!(looked_whole > 0, "some cuts damage it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_counts_as_durable_after_a_flush_that_failed() {
+    let machine = machine(inplace());
+    let is_written = AtomicBool::new(false);
+    // Only the first flush after the data reports that pages were lost. The next one succeeds.
+    let loses = hook(move |when, op, at| {
+        match (when, op) {
+            (When::After, Op::SetAttributes) if *at == path("copy/a") => {
+                is_written.store(true, Ordering::Relaxed);
+            }
+            (When::Before, Op::Sync) if is_written.swap(false, Ordering::Relaxed) => {
+                return Some(FaultKind::FailedFlush);
+            }
+            _ => {}
+        }
+        None
+    });
+    let outcome = machine.run_hooked(no_hook(), loses).await;
+    assert_eq!(outcome.status, Status::TargetUnwritable);
+    assert_eq!(outcome.summary.counters.bytes_durable, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bytes_of_a_file_that_gets_no_name_do_not_count_as_durable() {
+    let machine = machine(Options::default());
+    write(&machine.source, "b", &content(3, 3_000), 2_000);
+    let refuses = hook(|when, op, at| {
+        REFUSED.filter(|_| when == When::Before && op == Op::Rename && *at == path("copy/a"))
+    });
+    let outcome = machine.run_hooked(no_hook(), refuses).await;
+    let counters = &outcome.summary.counters;
+    assert_eq!((counters.files_failed, counters.files_done), (1, 1));
+    assert_eq!(counters.bytes_durable, 3_000, "those of the other file");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_does_not_remove_a_folder_whose_attributes_were_not_copied() {
+    let machine = Machine::new(Options {
+        move_source: true,
+        ..Options::default()
+    });
+    now(machine.source.make_dir(&path("sub"), 0o700)).unwrap();
+    write(&machine.target, "copy/sub/other", &content(1, 10), 1_000);
+    machine.begin();
+    let refuses = hook(|when, op, at| {
+        REFUSED.filter(|_| when == When::Before && op == Op::SetAttributes && *at == path("copy/sub"))
+    });
+    assert_ne!(machine.run_hooked(no_hook(), refuses).await.status, Status::Done);
+    assert!(
+        now(machine.source.metadata(&path("sub"))).is_ok(),
+        "nothing else has its mode"
+    );
+    assert_eq!(machine.run().await.status, Status::Done);
+    assert_eq!(
+        now(machine.target.metadata(&path("copy/sub"))).unwrap().mode,
+        Some(0o700)
+    );
+    assert!(now(machine.source.metadata(&path("sub"))).is_err());
 }

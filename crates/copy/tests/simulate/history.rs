@@ -1,6 +1,7 @@
 //! Runs one seed: runs that go wrong, then runs in a healthy world, judged after each.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,11 +30,21 @@ pub struct Verdict {
     pub trace: String,
 }
 
+/// The jobs of one run. The rival copies the same source to the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Jobs {
+    Own,
+    Both,
+    Rival,
+}
+
 /// What came of one run.
 pub struct Ended {
     pub outcome: Option<Outcome>,
     pub counters: Counters,
     pub stop: Option<Stop>,
+    /// A flush failed, and dirty pages are lost.
+    pub has_lost: bool,
     /// Paths that were reported as done, and not as failed after that.
     pub items: BTreeSet<String>,
     pub events: Vec<String>,
@@ -103,7 +114,9 @@ impl History {
         judge.source_changes |= changes_source;
         judge.had_rival |= has_rival;
         judge.has_rival = has_rival;
-        let ended = self.once(happenings, faults, has_rival);
+        judge.before_run(&self.scenario.source);
+        let jobs = if has_rival { Jobs::Both } else { Jobs::Own };
+        let ended = self.once(happenings, faults, jobs);
         self.world.time.pass(Duration::from_secs(1));
         let moment = Moment {
             ended: &ended,
@@ -144,7 +157,8 @@ impl History {
         for round in 1..=HEALTHY_RUNS_MAX {
             self.world
                 .note(|| format!("healthy run {round}, boot {}", self.boot));
-            let ended = self.once(Vec::new(), Vec::new(), false);
+            judge.before_run(&self.scenario.source);
+            let ended = self.once(Vec::new(), Vec::new(), Jobs::Own);
             let moment = Moment {
                 ended: &ended,
                 target: &self.target,
@@ -162,8 +176,29 @@ impl History {
                         .faults
                         .push("the journal of a finished job stays".to_owned());
                 }
+                if is_done && judge.had_rival && judge.faults.is_empty() {
+                    self.healthy_rival(random, judge);
+                }
                 return;
             }
+        }
+    }
+
+    /// Runs the other job to its end, so that nothing of it may stay.
+    fn healthy_rival(&mut self, random: &mut Rng, judge: &mut Judge) {
+        self.world
+            .note(|| format!("healthy run of the rival, boot {}", self.boot));
+        let ended = self.once(Vec::new(), Vec::new(), Jobs::Rival);
+        let moment = Moment {
+            ended: &ended,
+            target: &self.target,
+            source: &self.scenario.source,
+            seed: random.u64(..),
+            has_journal: false,
+        };
+        judge.after_rival(&moment);
+        if !self.journals.is_empty() && judge.faults.is_empty() {
+            judge.faults.push("a journal stays after both jobs".to_owned());
         }
     }
 
@@ -201,8 +236,17 @@ impl History {
             random: self.world.randomness(),
             boot_id,
             user: 0,
-            scratch: scratch(),
+            scratch: self.scratch(),
             sizes: sizes(),
+        }
+    }
+
+    /// Returns the folder for the hashes of a verification.
+    fn scratch(&self) -> PathBuf {
+        match self.scenario.options.verify.read_back {
+            true => self.world.scratch(),
+            // Nothing is written there.
+            false => PathBuf::new(),
         }
     }
 
@@ -215,7 +259,7 @@ impl History {
     }
 
     /// One run, as one process.
-    fn once(&self, happenings: Vec<(u64, Happening)>, faults: Vec<Fault>, has_rival: bool) -> Ended {
+    fn once(&self, happenings: Vec<(u64, Happening)>, faults: Vec<Fault>, jobs: Jobs) -> Ended {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -223,12 +267,12 @@ impl History {
             .expect("a runtime can be made");
         let events = Arc::new(Mutex::new(Heard::default()));
         let (outcome, counters) = runtime.block_on(async {
-            let job = Job::new(self.spec(self.environment(), false)).with_pool(self.pool());
+            let job = Job::new(self.spec(self.environment(), jobs == Jobs::Rival)).with_pool(self.pool());
             let handle = job.handle();
             self.world.begin(happenings, faults, handle.clone());
             let (sink, world) = (Arc::clone(&events), Arc::clone(&self.world));
             let sink = Arc::new(move |event: Event| heard(&world, &sink, &event));
-            if has_rival {
+            if jobs == Jobs::Both {
                 let rival = Job::new(self.spec(self.environment(), true)).with_pool(self.pool());
                 tokio::spawn(rival.run(Arc::new(|_| {})));
             }
@@ -256,6 +300,7 @@ impl History {
             outcome,
             counters,
             stop: self.world.stopped(),
+            has_lost: self.world.has_lost(),
             items: heard.items,
             events: heard.messages,
             failed: heard.failed,
@@ -288,18 +333,4 @@ fn heard(world: &World, sink: &Mutex<Heard>, event: &Event) {
         }
         _ => {}
     }
-}
-
-/// A folder in memory where there is one, for the spools of hashes.
-fn scratch() -> std::path::PathBuf {
-    let shm = std::path::Path::new("/dev/shm");
-    match shm.is_dir() {
-        true => shm.to_owned(),
-        false => std::env::temp_dir(),
-    }
-}
-
-/// Options as a history uses them, for reports.
-pub fn shown(options: &Options) -> String {
-    format!("{options:?}")
 }

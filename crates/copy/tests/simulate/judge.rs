@@ -33,6 +33,10 @@ pub struct Judge {
     /// The run at hand has one.
     pub has_rival: bool,
     was_cut: bool,
+    /// The source when the run at hand began.
+    begun: Snapshot,
+    /// The folders of the source, as the last run found them that still had them.
+    folders: Snapshot,
     options: Options,
     to: RelPath,
     versions: Versions,
@@ -46,6 +50,7 @@ pub struct Judge {
     can_modes: bool,
     can_xattrs: bool,
     can_hard_links: bool,
+    journals_metadata: bool,
     grain_ns: u64,
     is_remote: bool,
 }
@@ -62,6 +67,8 @@ impl Judge {
             had_rival: false,
             has_rival: false,
             was_cut: false,
+            begun: Snapshot::new(),
+            folders: Snapshot::new(),
             options: scenario.options.clone(),
             to: scenario.to.clone(),
             versions: Arc::clone(&scenario.versions),
@@ -71,6 +78,7 @@ impl Judge {
             can_modes: can.modes,
             can_xattrs: can.xattrs,
             can_hard_links: can.hard_links,
+            journals_metadata: can.journals_metadata,
             grain_ns: grain,
             is_remote: scenario.is_remote,
         }
@@ -97,6 +105,29 @@ impl Judge {
             .is_some_and(|known| known.iter().any(|one| one == content))
     }
 
+    /// Whether each byte of a file that was overwritten in place is 0, or stands at the same offset in
+    /// a version of its source or in what was there before. Names that are one file in the source
+    /// may be linked to a file that is not durable yet.
+    fn is_mixture(&self, source: &[u8], found: &[u8]) -> bool {
+        let id = |at: &[u8]| self.source.get(at).and_then(|node| node.id);
+        let is_name = |at: &[u8]| at == source || (id(at).is_some() && id(at) == id(source));
+        let before = self
+            .before
+            .iter()
+            .filter(|(at, _)| self.source_of(at).is_some_and(|at| is_name(&at)));
+        let versions = self.versions.lock().unwrap();
+        let known: Vec<&Arc<Vec<u8>>> = versions
+            .get(source)
+            .into_iter()
+            .flatten()
+            .chain(before.map(|(_, node)| &node.content))
+            .collect();
+        let is_known = |(at, byte): (usize, &u8)| {
+            *byte == 0 || known.iter().any(|version| version.get(at) == Some(byte))
+        };
+        found.iter().enumerate().all(is_known)
+    }
+
     fn was_in_source(&self, source: &[u8]) -> bool {
         self.versions.lock().unwrap().contains_key(source)
     }
@@ -114,6 +145,14 @@ impl Judge {
             Some(Backup::Suffix(suffix)) => at.components().any(|name| name.as_bytes().ends_with(suffix)),
             Some(Backup::Directory { base, .. }) => at.strip_prefix(base).is_some(),
         }
+    }
+
+    /// A run begins.
+    pub fn before_run(&mut self, source: &MemoryTree) {
+        self.begun = snapshot(source);
+        let folders = self.begun.iter().filter(|(_, node)| node.kind == Kind::Directory);
+        self.folders
+            .extend(folders.map(|(at, node)| (at.clone(), node.clone())));
     }
 
     pub fn after_run(&mut self, moment: &Moment<'_>) {
@@ -140,8 +179,8 @@ impl Judge {
                 self.items_are_there(&now, ended, "in the cache");
             }
             let is_done = outcome.status == Status::Done;
-            if is_done && !self.source_changes && !self.options.move_source {
-                let source = snapshot(moment.source);
+            if is_done && !self.source_changes {
+                let source = self.copied(moment);
                 self.is_complete(&now, &source, "in the cache");
                 if is_durable {
                     self.is_complete(&device, &source, "on the device");
@@ -187,10 +226,7 @@ impl Judge {
             );
             return self.blame(format!("a healthy run is not done: {why}"));
         }
-        let source = match self.options.move_source {
-            true => self.source.clone(),
-            false => snapshot(moment.source),
-        };
+        let source = self.copied(moment);
         let now = snapshot(moment.target);
         self.is_complete(&now, &source, "at the end");
         self.no_temporary_name(moment);
@@ -219,6 +255,36 @@ impl Judge {
             }
         }
         self.counters_are_true(moment, &snapshot(moment.source));
+    }
+
+    /// The other job, which copied to the same place meanwhile, has ended too.
+    pub fn after_rival(&mut self, moment: &Moment<'_>) {
+        self.had_rival = false;
+        match &moment.ended.outcome {
+            Some(outcome) if outcome.status == Status::Done => {
+                self.is_complete(
+                    &snapshot(moment.target),
+                    &snapshot(moment.source),
+                    "after both jobs",
+                );
+                self.no_temporary_name(moment);
+            }
+            outcome => self.blame(format!(
+                "the other job is not done: {outcome:?} {:?}",
+                moment.ended.events
+            )),
+        }
+    }
+
+    /// What the runs of a job that is done have copied. A move has removed that from the source, and
+    /// the folders from which it removed files got other times: the next run copies those.
+    fn copied(&self, moment: &Moment<'_>) -> Snapshot {
+        if !self.options.move_source {
+            return snapshot(moment.source);
+        }
+        let mut all = self.source.clone();
+        all.extend(self.folders.clone());
+        all
     }
 
     fn counters_are_true(&mut self, moment: &Moment<'_>, source: &Snapshot) {
@@ -276,7 +342,7 @@ impl Judge {
                     let is_good = found.content == old.content
                         || self.is_version(&source, &found.content)
                         || found.modified == TORN
-                        || inplace
+                        || (inplace && self.is_mixture(&source, &found.content))
                         || unsynced;
                     if !is_good {
                         faults.push(format!("{} is neither the old nor a new version", shown()));
@@ -310,7 +376,7 @@ impl Judge {
                 None => faults.push(format!("{} was made by nobody", path(at))),
                 Some(source)
                     if found.kind == Kind::File
-                        && !self.options.inplace
+                        && !(self.options.inplace && self.is_mixture(&source, &found.content))
                         && found.modified != TORN
                         && !self.is_version(&source, &found.content) =>
                 {
@@ -379,9 +445,11 @@ impl Judge {
         let claimed = ended.counters.bytes_durable;
         // A folder that got no name takes with it what was counted in it; a share keeps its names
         // in its own way.
+        // Without a journal of metadata, a failed flush may take what was durable before. The job
+        // cannot know that before it hears of the failure.
         if claimed == 0
+            || (ended.has_lost && !self.journals_metadata)
             || self.source_changes
-            || self.options.inplace
             || self.is_remote
             || !ended.failed.is_empty()
         {
@@ -438,8 +506,6 @@ impl Judge {
                 faults.push(format!("{shown} is missing {wher}"));
                 continue;
             };
-            // A folder that was empty goes where its copy stands, whatever that one's attributes.
-            let is_moved = self.options.move_source && was.kind == Kind::Directory;
             if found.kind != was.kind {
                 faults.push(format!("{shown} is {:?} {wher}", found.kind));
             } else if found.content != was.content {
@@ -448,19 +514,17 @@ impl Judge {
                 faults.push(format!(
                     "{shown} has another content {wher}, from {at} on, {lengths:?}"
                 ));
-            } else if !is_moved && !self.has_attributes(was, found) {
+            } else if !self.has_attributes(was, found) {
                 faults.push(format!("{shown} has other attributes {wher}: {found:?} {was:?}"));
             }
         }
-        // Of a move that failed in part, the rest is not linked to what has gone. A rival replaces
-        // a name by its own copy after others were linked to ours: each name is whole, and the next
-        // run links them again.
-        if self.options.hard_links
-            && self.can_hard_links
-            && !self.source_changes
-            && !self.options.move_source
-            && !self.has_rival
-        {
+        // A rival replaces a name by its own copy after others were linked to ours: each name is
+        // whole, and the next run links them again. The names that an earlier run moved have gone.
+        if self.options.hard_links && self.can_hard_links && !self.source_changes && !self.has_rival {
+            let source = match self.options.move_source {
+                true => &self.begun,
+                false => source,
+            };
             faults.extend(self.links_differ(now, source, wher));
         }
         self.faults.extend(faults);

@@ -87,6 +87,9 @@ impl Gate {
             Some(FaultKind::FailedFlush) => {
                 let lost = self.tree.fail_writeback(world.draw());
                 world.note(|| format!("lost: {lost}"));
+                if lost {
+                    world.lose();
+                }
                 action.await
             }
             _ => action.await,

@@ -6,12 +6,14 @@
 //! file.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use ropeway_copy::{Handle, Randomness, WallClock};
 use ropeway_vfs::{Clock, ErrorKind, Op, Pending, RelPath, Timestamp};
+use tempfile::TempDir;
 use tokio::sync::Notify;
 
 /// Zero of a memory tree's clock.
@@ -73,6 +75,8 @@ struct State {
     faults: Vec<Fault>,
     stopped: Option<Stop>,
     handle: Option<Handle>,
+    /// A flush of this run failed, and what was dirty is lost.
+    has_lost: bool,
     trace: Option<String>,
     is_quiet: bool,
 }
@@ -82,6 +86,7 @@ pub struct World {
     state: Mutex<State>,
     over: Notify,
     pub time: Arc<Time>,
+    scratch: OnceLock<TempDir>,
 }
 
 /// The wall clock of the simulated machine; it follows the virtual time of the runtime.
@@ -132,6 +137,7 @@ impl World {
                 faults: Vec::new(),
                 stopped: None,
                 handle: None,
+                has_lost: false,
                 trace: traced.then(String::new),
                 is_quiet: true,
             }),
@@ -141,6 +147,7 @@ impl World {
                 start: Mutex::default(),
                 tick,
             }),
+            scratch: OnceLock::new(),
         })
     }
 
@@ -157,6 +164,7 @@ impl World {
         state.faults = faults;
         state.handle = Some(handle);
         state.stopped = None;
+        state.has_lost = false;
         state.is_quiet = false;
     }
 
@@ -186,6 +194,15 @@ impl World {
         self.lock().stopped
     }
 
+    /// Notes that a flush failed and that dirty pages are lost.
+    pub fn lose(&self) {
+        self.lock().has_lost = true;
+    }
+
+    pub fn has_lost(&self) -> bool {
+        self.lock().has_lost
+    }
+
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
@@ -209,6 +226,22 @@ impl World {
 
     pub fn take_trace(&self) -> String {
         self.lock().trace.take().unwrap_or_default()
+    }
+
+    /// Returns the folder for the scratch files of this world's jobs. No other world may use it: jobs
+    /// of the same seed give their files the same names.
+    pub fn scratch(&self) -> PathBuf {
+        let make = || {
+            let shm = Path::new("/dev/shm");
+            let mut builder = tempfile::Builder::new();
+            builder.prefix("ropeway-simulate-");
+            let made = match shm.is_dir() {
+                true => builder.tempdir_in(shm),
+                false => builder.tempdir(),
+            };
+            made.expect("a folder can be made")
+        };
+        self.scratch.get_or_init(make).path().to_owned()
     }
 
     pub fn randomness(self: &Arc<Self>) -> Randomness {
