@@ -59,8 +59,13 @@ async fn account(context: &Context, name: &WaitingName, result: Result<(), Error
     context.durability.touch();
     match result {
         Ok(()) => match (&context.journal, name.token) {
-            (Some(journal), Some(token)) => context.journalled(Some(journal.closed(token))),
-            (Some(_), None) => has_name(context, &name.from),
+            (Some(journal), Some(token)) => context.report.journalled(Some(journal.closed(token))),
+            (Some(_), None) => has_name(
+                &context.config,
+                &context.report,
+                context.journal.as_ref(),
+                &name.from,
+            ),
             (None, _) => {}
         },
         Err(error) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ropeway_vfs::event::{Event, Phase};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::durable::checkpoint::{checkpoint, run_checkpoints};
@@ -33,7 +34,7 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
         tokio::select! {
             biased;
             walked = walk(context, root, &finisher) => done.extend(walked),
-            () = given_up(context) => break,
+            () = given_up(&context.cancel) => break,
         }
     }
     drop(finisher);
@@ -42,7 +43,7 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
     tokio::select! {
         biased;
         () = context.resources.all_idle() => {}
-        () = given_up(context) => {}
+        () = given_up(&context.cancel) => {}
     }
     let landed = context.report.live.elapsed();
     drop(stop);
@@ -77,7 +78,7 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
 
 /// Completes some time after the job was stopped. Operations on a volume that is gone may never
 /// return.
-async fn given_up(context: &Context) {
-    context.cancel.cancelled().await;
+async fn given_up(cancel: &CancellationToken) {
+    cancel.cancelled().await;
     tokio::time::sleep(STOP_WAIT_MAX).await;
 }

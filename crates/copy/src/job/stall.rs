@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ropeway_vfs::Tree;
+
 use crate::job::context::Context;
 use crate::job::outcome::{Fatal, Status};
 use crate::job::pass::STOP_WAIT_MAX;
@@ -41,22 +43,22 @@ pub(crate) async fn watch_for_stall(context: Arc<Context>, roots: Vec<Arc<JobRoo
     };
     let (mut last, mut since) = (done(), live.elapsed());
     let timeout = timeout * TIMEOUTS + STOP_WAIT_MAX;
-    while context.sleep(timeout / LOOKS).await {
+    while context.report.sleep(timeout / LOOKS).await {
         let now = done();
         if now != last {
             (last, since) = (now, live.elapsed());
         } else if live.elapsed().saturating_sub(since) >= timeout {
             let message = format!("nothing moved for {} s", timeout.as_secs());
             let hint = "look whether the source and the target still answer; --timeout sets how long to wait";
-            return context.fatal(Fatal::new(status(&context, &roots), message).hint(hint));
+            return context.fatal(Fatal::new(status(&*context.config.target, &roots), message).hint(hint));
         }
     }
 }
 
 /// Returns the status of a job that hangs: that of the network, if an end is a server.
-fn status(context: &Context, roots: &[Arc<JobRoot>]) -> Status {
+fn status(target: &dyn Tree, roots: &[Arc<JobRoot>]) -> Status {
     let is_remote = |root: &Arc<JobRoot>| root.root.source.capabilities().remote;
-    match context.config.target.capabilities().remote || roots.iter().any(is_remote) {
+    match target.capabilities().remote || roots.iter().any(is_remote) {
         true => Status::Network,
         false => Status::TargetUnwritable,
     }

@@ -1,21 +1,21 @@
 //! Asks whether a file of the target has names that belong to other files of the source.
 
-use crate::job::context::Context;
+use crate::job::config::JobConfig;
 use crate::place::task::FileTask;
 
 /// Whether the file of the target has names that belong to other files of the source. New
 /// attributes would be theirs as well, and the next run would set them back.
-pub(crate) async fn shares_more(context: &Context, task: &FileTask) -> bool {
+pub(crate) async fn shares_more(config: &JobConfig, task: &FileTask) -> bool {
     let Some(existing) = task.existing.as_ref().filter(|existing| existing.links > 1) else {
         return false;
     };
-    let expected = match context.config.options.hard_links {
+    let expected = match config.options.hard_links {
         true => task.metadata.links,
         false => 1,
     };
     let path = task.folder.path().join(&task.name);
     // Read again: this run may have linked names to it since.
-    let links = match context.config.target.metadata(&path).await {
+    let links = match config.target.metadata(&path).await {
         Ok(now) => now.links,
         Err(_) => existing.links,
     };

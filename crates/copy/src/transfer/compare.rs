@@ -41,7 +41,10 @@ pub(crate) async fn compare_file(context: &Arc<Context>, task: FileTask) {
             });
             let link = task.link;
             let (folder, name) = (Arc::clone(&task.folder), task.name.clone());
-            if (aged || differ) && !context.config.options.dry_run && shares_more(context, &task).await {
+            if (aged || differ)
+                && !context.config.options.dry_run
+                && shares_more(&context.config, &task).await
+            {
                 return copy_file(context, task).await;
             }
             if (aged || differ) && !context.config.options.dry_run {

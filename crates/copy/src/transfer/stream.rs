@@ -21,8 +21,9 @@ use ropeway_plan::transfer::{Step, Transfer, TransferLimits};
 use ropeway_vfs::{EndError, Error, ErrorKind, File, Op, Pending};
 use tokio::time::Instant;
 
-use crate::job::context::{Context, cancelled};
+use crate::job::context::Context;
 use crate::job::counters::{Landing, add_wait};
+use crate::job::outcome::cancelled;
 use crate::journal::token::Token;
 use crate::transfer::digest::Digest;
 use crate::transfer::windows::Windows;
@@ -397,8 +398,8 @@ impl Stream<'_> {
         let due = contiguous >= state.journalled + self.context.config.environment.sizes.journal_every
             || (now && contiguous > state.journalled);
         if let (true, Some(journal)) = (due, &self.context.journal) {
-            self.context
-                .journalled(Some(journal.written(self.token, contiguous)));
+            let written = journal.written(self.token, contiguous);
+            self.context.report.journalled(Some(written));
             state.journalled = contiguous;
         }
     }
@@ -502,7 +503,8 @@ impl Stream<'_> {
         self.land(copied);
         self.context.durability.written(self.attempt, at);
         if let Some(journal) = &self.context.journal {
-            self.context.journalled(Some(journal.written(self.token, at)));
+            let written = journal.written(self.token, at);
+            self.context.report.journalled(Some(written));
         }
     }
 }

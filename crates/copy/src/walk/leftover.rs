@@ -4,14 +4,15 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::Arc;
 
 use ropeway_plan::Visibility;
 use ropeway_plan::names::{Collision, FolderNames};
 use ropeway_vfs::{Capabilities, Name};
 
 use crate::delete::clear::{clear, clear_all_but};
-use crate::job::context::Context;
+use crate::durable::control::DurabilityControl;
+use crate::job::config::JobConfig;
+use crate::job::report::Report;
 use crate::place::folder::Folder;
 
 /// The names of one folder. For a folder that an earlier run left, also which of them this run
@@ -71,20 +72,33 @@ impl Names {
 }
 
 /// Removes what an earlier run left of a folder that this run cannot enter.
-pub(super) async fn remove_unentered(context: &Context, parent: &Folder, name: &Name) {
-    if context.stopped() || context.config.options.dry_run || !parent.is_left_over() {
+pub(super) async fn remove_unentered(
+    config: &JobConfig,
+    durability: &DurabilityControl,
+    report: &Report,
+    (parent, name): (&Folder, &Name),
+) {
+    if report.stopped() || config.options.dry_run || !parent.is_left_over() {
         return;
     }
     // The caller reports the failure.
-    if clear(context, &parent.path().join(name)).await.is_err() {
+    if clear(config, durability, report, &parent.path().join(name))
+        .await
+        .is_err()
+    {
         parent.doubt();
     }
 }
 
 /// Removes what an earlier run left in a folder and this run does not replace.
-pub(super) async fn remove_missed(context: &Context, folder: &Arc<Folder>, names: &Names) {
-    if !names.is_missing_some || context.stopped() || context.config.options.dry_run || !folder.is_left_over()
-    {
+pub(super) async fn remove_missed(
+    config: &JobConfig,
+    durability: &DurabilityControl,
+    report: &Report,
+    folder: &Folder,
+    names: &Names,
+) {
+    if !names.is_missing_some || report.stopped() || config.options.dry_run || !folder.is_left_over() {
         return;
     }
     assert_eq!(
@@ -93,7 +107,8 @@ pub(super) async fn remove_missed(context: &Context, folder: &Arc<Folder>, names
         "anything else is the user's"
     );
     let stays = |name: &Name| names.has(name);
-    if clear_all_but(context, &folder.path(), stays).await.is_err() {
+    let cleared = clear_all_but(config, durability, report, &folder.path(), stays).await;
+    if cleared.is_err() {
         folder.doubt();
     }
 }
