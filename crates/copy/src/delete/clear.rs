@@ -1,4 +1,4 @@
-//! Removes within a job what no user ever saw, and makes nodes where it may lie.
+//! Removes what a job left where no user sees it, and makes nodes in its place.
 
 use std::time::Duration;
 

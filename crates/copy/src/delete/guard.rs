@@ -1,4 +1,4 @@
-//! Asks the guard of a mirror before each deletion.
+//! Checks each deletion of a mirror against its guard.
 
 use parking_lot::Mutex;
 use ropeway_plan::DeleteGuard;
@@ -7,7 +7,10 @@ use ropeway_vfs::{Error, ErrorKind, Op, RelPath};
 use crate::job::outcome::{Fatal, Status};
 use crate::job::report::Report;
 
-/// Asks the guard of the mirror for one deletion. A refusal stops the job.
+/// Checks one deletion against the guard of the mirror. A refusal stops the job.
+///
+/// # Errors
+/// The guard refuses.
 pub(crate) fn admit_deletion(
     guard: &Mutex<Option<DeleteGuard>>,
     report: &Report,

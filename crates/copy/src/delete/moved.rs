@@ -1,8 +1,8 @@
 //! Removes the sources of a move when their copies are durable.
 //!
-//! Only what this run copied, linked or found to be equal is removed. Looking equal is not enough:
-//! what was kept (`--ignore-existing`, a colliding name, a failed rename) may look the same.
-//! Folders that are empty by then are removed as well if their copies exist.
+//! Only nodes that this run copied, linked or found to be equal are removed. A target node that only
+//! looks equal proves nothing: it may have been kept (`--ignore-existing`, a colliding name, a failed
+//! rename). Folders that are empty by then are removed as well if their copies exist.
 //!
 //! Before anything in a folder is removed, a *probe* is made in it: an empty file with a new name.
 //! If the probe appears in the folder of the copies, both are one folder seen in two ways (a share
@@ -89,7 +89,7 @@ async fn visit(context: &Context, root: &JobRoot, (stop, backlog): (Stop, &Backl
         return;
     };
     // Whether this folder is known to be another one than its copy.
-    let mut is_apart = false;
+    let mut is_distinct = false;
     while let Ok(entries) = listing.next(CHUNK).await {
         if entries.is_empty() {
             return;
@@ -117,7 +117,7 @@ async fn visit(context: &Context, root: &JobRoot, (stop, backlog): (Stop, &Backl
                     _held: held,
                 });
             } else if !metadata.is_dir() && filter.node(&path, &metadata) {
-                move_one(context, root, &path, &metadata, &mut is_apart).await;
+                move_one(context, root, &path, &metadata, &mut is_distinct).await;
             }
             if context.stopped() {
                 return;
@@ -144,12 +144,12 @@ async fn remove_emptied(context: &Context, root: &JobRoot, below: &RelPath) {
     if !copy.is_ok_and(|copy| copy.is_dir()) {
         return;
     }
-    match are_two(&context.config, &context.temporaries, root, (&dir, &target)).await {
+    match are_distinct(&context.config, &context.temporaries, root, (&dir, &target)).await {
         Ok(true) => {
             // A folder that is in use, or not ours to remove, may stay.
             let _ = spec.source.remove_dir(&dir).await;
         }
-        Ok(false) => one_folder(&context.report, &dir),
+        Ok(false) => refuse_same_folder(&context.report, &dir),
         Err(error) => context.fail(&dir, error, End::Source).await,
     }
 }
@@ -159,7 +159,7 @@ async fn move_one(
     root: &JobRoot,
     below: &RelPath,
     metadata: &Metadata,
-    is_apart: &mut bool,
+    is_distinct: &mut bool,
 ) {
     let spec = &root.root;
     let source = spec.source_path.join_path(below);
@@ -188,12 +188,12 @@ async fn move_one(
         error.source = Some(std::io::Error::other(sentence));
         return context.fail(&target, error, End::Target).await;
     }
-    if !*is_apart {
+    if !*is_distinct {
         let (dir, copies) = (source.parent(), target.parent());
         let (dir, copies) = (dir.unwrap_or_default(), copies.unwrap_or_default());
-        match are_two(&context.config, &context.temporaries, root, (&dir, &copies)).await {
-            Ok(true) => *is_apart = true,
-            Ok(false) => return one_folder(&context.report, &source),
+        match are_distinct(&context.config, &context.temporaries, root, (&dir, &copies)).await {
+            Ok(true) => *is_distinct = true,
+            Ok(false) => return refuse_same_folder(&context.report, &source),
             Err(error) => return context.fail(&source, error, End::Source).await,
         }
     }
@@ -202,7 +202,7 @@ async fn move_one(
     }
 }
 
-fn one_folder(report: &Report, source: &RelPath) {
+fn refuse_same_folder(report: &Report, source: &RelPath) {
     let message = format!("the source {source} and its copy are one, seen in two ways");
     let hint = "nothing is removed: the target is the source";
     report.fatal(Fatal::new(Status::Refused, message).hint(hint));
@@ -210,15 +210,15 @@ fn one_folder(report: &Report, source: &RelPath) {
 
 /// Whether a folder and the folder of its copies are two: what is made in the one does not appear
 /// in the other.
-async fn are_two(
+async fn are_distinct(
     config: &JobConfig,
     temporaries: &Temporaries,
     root: &JobRoot,
     (dir, copies): (&RelPath, &RelPath),
 ) -> Result<bool, Error> {
     for _ in 0..PROBE_TRIES {
-        if let Some(are_two) = probe(config, temporaries, root, (dir, copies)).await? {
-            return Ok(are_two);
+        if let Some(are_distinct) = probe(config, temporaries, root, (dir, copies)).await? {
+            return Ok(are_distinct);
         }
     }
     let mut error = Error::new(Op::Create, dir, ErrorKind::Changed);

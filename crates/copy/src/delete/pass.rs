@@ -42,14 +42,14 @@ impl Found {
     }
 }
 
-/// A pass. It reports failures and continues. A pass that only counts leaves the reports to the one
-/// that deletes.
+/// One pass over the target. It reports failures and continues. A pass that only counts reports
+/// nothing, because the pass that deletes meets the same failures.
 pub(super) struct Pass<'a> {
     context: &'a Context,
     root: &'a JobRoot,
     count_only: bool,
-    /// Whether the copy failed and reported the folders that cannot be listed.
-    is_told: bool,
+    /// Whether the copy has reported the folders of the source that cannot be listed.
+    is_reported: bool,
     source_volume: Option<u64>,
     removal: Removal<'a>,
 }
@@ -66,10 +66,10 @@ struct Place {
     _held: Held,
 }
 
-/// A name that belongs in a target folder.
-struct Belongs {
+/// A name that a target folder gets from the source.
+struct ExpectedName {
     is_dir: bool,
-    /// Whether its folder in the source is on another volume and stays out (`-x`).
+    /// Whether it is a folder on another volume of the source, which is not copied (`-x`).
     is_outside: bool,
     /// Its name in the source, if the target needs another.
     original: Option<Name>,
@@ -90,7 +90,7 @@ impl<'a> Pass<'a> {
         context: &'a Context,
         root: &'a JobRoot,
         count_only: bool,
-        is_told: bool,
+        is_reported: bool,
     ) -> Self {
         let source_volume = match context.config.options.one_file_system {
             true => root.root.source.metadata(&root.whole.0).await.ok(),
@@ -100,7 +100,7 @@ impl<'a> Pass<'a> {
             context,
             root,
             count_only,
-            is_told,
+            is_reported,
             source_volume: source_volume.as_ref().and_then(volume_of),
             removal: Removal::new(context, root),
         }
@@ -323,7 +323,7 @@ impl<'a> Pass<'a> {
     async fn entry(
         &self,
         place: &Place,
-        sources: &HashMap<u64, Belongs>,
+        sources: &HashMap<u64, ExpectedName>,
         entry: DirEntry,
         found: &mut Found,
         (folders, extra): &mut (&mut Vec<Place>, &mut Vec<(RelPath, Metadata)>),
@@ -375,7 +375,7 @@ impl<'a> Pass<'a> {
             return false;
         }
         if is_mount_point && fate == Fate::Extra {
-            self.removal.tell_mounted(&path).await;
+            self.removal.report_mount_point(&path).await;
             return false;
         }
         // The copy has replaced what must be replaced, or has reported its failure.
@@ -446,7 +446,7 @@ impl<'a> Pass<'a> {
             .collect())
     }
 
-    async fn source_names(&self, dir: &RelPath) -> Result<HashMap<u64, Belongs>, Error> {
+    async fn source_names(&self, dir: &RelPath) -> Result<HashMap<u64, ExpectedName>, Error> {
         let mut names = HashMap::new();
         let mut listing = self.root.root.source.list(dir).await?;
         loop {
@@ -474,7 +474,7 @@ impl<'a> Pass<'a> {
                 let is_outside = is_dir
                     && self.context.config.options.one_file_system
                     && metadata.and_then(volume_of) != self.source_volume;
-                let belongs = Belongs {
+                let belongs = ExpectedName {
                     is_dir,
                     is_outside,
                     original: mapped.map(|_| entry.name),
@@ -498,7 +498,7 @@ impl<'a> Pass<'a> {
 
     /// Returns the fate of a node of the target whose folder in the source could be listed
     /// completely.
-    fn fate(&self, belongs: Option<&Belongs>, path: &RelPath, metadata: &Metadata) -> Fate {
+    fn fate(&self, belongs: Option<&ExpectedName>, path: &RelPath, metadata: &Metadata) -> Fate {
         let excluded = self
             .context
             .config
@@ -522,7 +522,7 @@ impl<'a> Pass<'a> {
     }
 
     async fn failed(&self, path: &RelPath, error: Error, end: End) {
-        if self.count_only || (end == End::Source && self.is_told) {
+        if self.count_only || (end == End::Source && self.is_reported) {
             return;
         }
         self.context.fail(path, error, end).await;

@@ -57,7 +57,7 @@ impl<'a> Removal<'a> {
             .backup
             .as_ref()
             .filter(|_| !self.context.config.options.dry_run)
-            && (!metadata.is_dir() || self.goes_whole(path, metadata, above).await?)
+            && (!metadata.is_dir() || self.may_move_whole(path, metadata, above).await?)
         {
             self.back_up(backup, path, metadata.is_dir().then_some(above))
                 .await?;
@@ -67,7 +67,7 @@ impl<'a> Removal<'a> {
     }
 
     /// Whether nothing below a folder must stay, so that one rename moves all of it to the backup.
-    async fn goes_whole(&self, path: &RelPath, metadata: &Metadata, above: Above) -> Result<bool, Error> {
+    async fn may_move_whole(&self, path: &RelPath, metadata: &Metadata, above: Above) -> Result<bool, Error> {
         if self.protection.holds_backups(path) {
             return Ok(false);
         }
@@ -145,7 +145,7 @@ impl<'a> Removal<'a> {
     /// Whether a node below the removed one must stay.
     async fn stays(&self, path: &RelPath, metadata: &Metadata, volume: Option<u64>) -> bool {
         if is_mount_point(metadata, volume) {
-            self.tell_mounted(path).await;
+            self.report_mount_point(path).await;
             return true;
         }
         self.protection.keeps(path, metadata) || may_be_alive(self.context, path).await
@@ -195,7 +195,7 @@ impl<'a> Removal<'a> {
         &self,
         (dir, metadata, above): (&RelPath, &Metadata, Above),
         holders: &mut HashSet<RelPath>,
-    ) -> Result<Vec<Taken>, Error> {
+    ) -> Result<Vec<StackedFolder>, Error> {
         let (target, volume) = (&*self.context.config.target, metadata.id.map(|id| id.volume));
         let mut listing = target.list(dir).await?;
         let (mut folders, mut twins) = (Vec::new(), DuplicateFolders::default());
@@ -234,7 +234,7 @@ impl<'a> Removal<'a> {
     }
     /// Reports that another volume is mounted where something should be deleted. Neither it nor its
     /// content is touched.
-    pub(super) async fn tell_mounted(&self, path: &RelPath) {
+    pub(super) async fn report_mount_point(&self, path: &RelPath) {
         if self.context.config.options.one_file_system {
             let message = "another file system is mounted here; kept (-x)";
             return self.context.report.note(Some(path), message);
@@ -315,7 +315,7 @@ pub(crate) async fn make_way(context: &Context, root: &JobRoot, path: &RelPath) 
 }
 
 /// A folder on the stack of a removal. Without [`Above`], its content is gone already.
-type Taken = (RelPath, Metadata, Option<Above>, Held);
+type StackedFolder = (RelPath, Metadata, Option<Above>, Held);
 
 /// Marks a folder and those above it as holding something that must stay.
 fn hold(holders: &mut HashSet<RelPath>, dir: &RelPath) {

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::durable::control::{DurabilityControl, TargetFile};
-use crate::durable::loss::note_loss;
+use crate::durable::lost_writes::record_lost_writes;
 use crate::durable::names::give_names;
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
@@ -55,7 +55,7 @@ pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Re
 fn note_clock(durability: &DurabilityControl, report: &Report, journal: Option<&Journal>) {
     let was_set_back = || durability.clock_was_set_back();
     if let Some(journal) = journal.filter(|_| was_set_back()) {
-        report.journalled(Some(journal.clock_stepped()));
+        report.journal_result(Some(journal.clock_stepped()));
     }
 }
 
@@ -138,7 +138,7 @@ async fn flush_written(context: &Arc<Context>) -> Option<Flushed> {
 
 /// Ends the job: what was written is not durable, and cannot be made durable.
 async fn end_job(config: &JobConfig, report: &Report, journal: Option<&Journal>, error: Error) {
-    note_loss(config, report, journal);
+    record_lost_writes(config, report, journal);
     let error = write_back_failed(error);
     let status = Status::of_error(&error, End::Target);
     let path = error.path.clone();
@@ -178,7 +178,7 @@ fn publish(context: &Context, flushed: &Flushed) {
 fn record(report: &Report, journal: Option<&Journal>, before: Option<Timestamp>, flush: &Flush<TargetFile>) {
     if let (Some(journal), Some(before)) = (journal, before) {
         let files = flush.files.iter().map(|file| (file.token, file.written));
-        report.journalled(Some(journal.durable(before, files.collect())));
+        report.journal_result(Some(journal.durable(before, files.collect())));
     }
 }
 

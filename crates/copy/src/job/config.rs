@@ -18,8 +18,8 @@ use crate::journal::token::Token;
 /// and are often read again at once. A guess.
 const CACHE_LEAVE_MIN: u64 = 32 << 20;
 
-/// Token of the folder that tests whether the target still takes anything. A node has it only by
-/// chance.
+/// Token of the folder that tests whether the target still accepts anything. Tokens are hashes, so
+/// that a node hardly ever has this one.
 const PROBE: Token = 0;
 
 /// The immutable part of a job.
@@ -40,7 +40,7 @@ impl JobConfig {
         self.nonce.node(token)
     }
 
-    /// Returns the name of the folder that tests whether the target still takes anything.
+    /// Returns the name of the folder that tests whether the target still accepts anything.
     pub(crate) fn probe_name(&self) -> Name {
         self.temporary_of(PROBE)
     }

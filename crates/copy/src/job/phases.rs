@@ -15,7 +15,7 @@ use ropeway_vfs::event::{Event, Phase};
 use crate::delete::mirror::{check_deletions, delete_extra};
 use crate::delete::moved::remove_moved;
 use crate::durable::checkpoint::checkpoint;
-use crate::durable::loss::hear_of_losses;
+use crate::durable::lost_writes::find_lost_writes;
 use crate::job::context::Context;
 use crate::job::options::Options;
 use crate::job::outcome::{Fatal, Outcome, Status};
@@ -31,7 +31,7 @@ use crate::verify::hashes::Hashes;
 use crate::verify::manifest::{ManifestError, publish_manifest};
 use crate::verify::read_back::read_back;
 use crate::verify::repair::repair;
-use crate::walk::count::{count_beside, preflight};
+use crate::walk::count::{count_during_copy, preflight};
 
 #[derive(Default)]
 pub(crate) struct Times {
@@ -65,7 +65,7 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
         .config
         .options
         .count
-        .then(|| tokio::spawn(count_beside(Arc::clone(context), roots.to_vec())));
+        .then(|| tokio::spawn(count_during_copy(Arc::clone(context), roots.to_vec())));
     let watching = context
         .config
         .options
@@ -111,7 +111,7 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
 /// Runs what must succeed before the first write.
 async fn before(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fatal> {
     if let Some(journal) = &context.journal {
-        hear_of_losses(&context.config, &context.report, journal).await;
+        find_lost_writes(&context.config, &context.report, journal).await;
     }
     if context.config.options.preflight || context.config.options.delete.is_some() {
         context.report.emit(Event::Phase {

@@ -77,7 +77,7 @@ impl Report {
         (self.sink)(event);
     }
 
-    /// Sends a message that is no error. `path` is what it is about.
+    /// Sends a message that is no error. `path` is the node that it concerns.
     pub(crate) fn note(&self, path: Option<&RelPath>, message: impl Into<String>) {
         self.emit(Event::Note {
             path: path.map(ToString::to_string),
@@ -111,8 +111,8 @@ impl Report {
         }
     }
 
-    /// Reports a failure to write the journal. The copy goes on without it.
-    pub(crate) fn journalled(&self, result: Option<io::Result<()>>) {
+    /// Reports a failed write of the journal. The copy goes on without it.
+    pub(crate) fn journal_result(&self, result: Option<io::Result<()>>) {
         if let Some(Err(error)) = result {
             self.note(
                 None,

@@ -1,8 +1,7 @@
 //! Stops a job that hangs.
 //!
-//! Each file has its own time-out. This one covers what hangs outside of files: a folder, or a
-//! whole volume. Progress is anything that is done, not only bytes: entries listed, folders
-//! finished, attributes set.
+//! Each file has its own time-out. This one is for everything else: a folder, or a whole volume.
+//! Any counter that moves is progress: bytes, entries listed, folders finished.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,8 +17,8 @@ use crate::job::root::JobRoot;
 /// Number of time-outs without progress after which the job counts as hanging. A request that ends
 /// by itself needs one. A guess.
 const TIMEOUTS: u32 = 4;
-/// Number of looks before the job is stopped.
-const LOOKS: u32 = 8;
+/// Number of checks in this time.
+const CHECKS: u32 = 8;
 
 /// Stops the job if it makes no progress for [`TIMEOUTS`] times `timeout`.
 pub(crate) async fn watch_for_stall(context: Arc<Context>, roots: Vec<Arc<JobRoot>>, timeout: Duration) {
@@ -43,7 +42,7 @@ pub(crate) async fn watch_for_stall(context: Arc<Context>, roots: Vec<Arc<JobRoo
     };
     let (mut last, mut since) = (done(), live.elapsed());
     let timeout = timeout * TIMEOUTS + STOP_WAIT_MAX;
-    while context.report.sleep(timeout / LOOKS).await {
+    while context.report.sleep(timeout / CHECKS).await {
         let now = done();
         if now != last {
             (last, since) = (now, live.elapsed());

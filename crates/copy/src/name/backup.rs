@@ -217,7 +217,7 @@ pub(crate) async fn copy_to_backup(
         if let Some(journal) = journal {
             let stable_ids = target.capabilities().stable_ids;
             let begun = record_overwriting(journal, token, version, MadeNode::of(existing, stable_ids));
-            report.journalled(Some(begun));
+            report.journal_result(Some(begun));
         }
         kept_versions.add(token);
     };

@@ -18,7 +18,7 @@ use crate::job::context::Context;
 use crate::job::report::Report;
 use crate::job::retry::with_retries;
 use crate::journal::token::token_of;
-use crate::name::folder::{has_name, name_folder};
+use crate::name::folder::{name_folder, record_named};
 use crate::place::folder::{Folder, FolderInner};
 use crate::sweep::temporaries::Temporaries;
 
@@ -50,7 +50,7 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     if !context.stopped() && !context.config.options.dry_run {
         let change = change_of(&context.config, &context.report, &mut folder).await;
         let was_staged = folder.staging.is_some();
-        let staging = named_in(&context.temporaries, &mut folder);
+        let staging = take_staging(&context.temporaries, &mut folder);
         if was_staged && staging.is_none() {
             let mut error = Error::new(Op::Rename, &folder.shown, ErrorKind::NotEmpty);
             let why = "it keeps its temporary name, since what a failure left in it cannot be removed; run the same command again";
@@ -64,7 +64,7 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
             (change, staging) => {
                 if let Some(change) = change {
                     let set = set_attributes(&context.config, &context.report, &folder.path, &change).await;
-                    has_attributes(&context.report, &context.durability, &folder.shown, set).await;
+                    report_attributes(&context.report, &context.durability, &folder.shown, set).await;
                 }
                 if let Some(((from, to), parent)) = staging {
                     name(context, &parent, from, to).await;
@@ -79,9 +79,9 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     }
 }
 
-/// Returns the temporary and the final name of a folder, and its parent. `None` for a doubtful
-/// folder, which waits for the next run, and for one that has its name.
-fn named_in(temporaries: &Temporaries, folder: &mut FolderInner) -> Option<((Name, Name), Arc<Folder>)> {
+/// Takes the temporary and the final name of a folder, and its parent. Returns `None` if the folder
+/// has its final name, or must keep the temporary one because it is doubtful.
+fn take_staging(temporaries: &Temporaries, folder: &mut FolderInner) -> Option<((Name, Name), Arc<Folder>)> {
     let staging = folder.staging.take().zip(folder.parent.clone());
     if !folder.is_doubtful.load(Ordering::Acquire) {
         return staging;
@@ -139,8 +139,8 @@ async fn set_attributes(
     set.map_err(|failed| failed.error)
 }
 
-/// Counts the result of setting the attributes of a folder.
-async fn has_attributes(
+/// Reports the result of setting the attributes of a folder.
+async fn report_attributes(
     report: &Report,
     durability: &DurabilityControl,
     shown: &RelPath,
@@ -176,9 +176,9 @@ async fn finish_named(
         }
         set => set,
     };
-    has_attributes(report, &context.durability, &folder.shown, set).await;
+    report_attributes(report, &context.durability, &folder.shown, set).await;
     match (named, folder.path.file_name()) {
-        (Ok(()), Some(from)) => has_name(config, report, journal, &from),
+        (Ok(()), Some(from)) => record_named(config, report, journal, &from),
         (Ok(()), None) => {}
         (Err(error), _) => report.fail(&parent.shown(to), error, End::Target).await,
     }
@@ -205,7 +205,7 @@ async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name
     match name_folder(context, parent.root(), &from, &to).await {
         Ok(()) => {
             let journal = context.journal.as_ref();
-            has_name(&context.config, &context.report, journal, &rename.from);
+            record_named(&context.config, &context.report, journal, &rename.from);
         }
         Err(error) => context.fail(&rename.shown, error, End::Target).await,
     }

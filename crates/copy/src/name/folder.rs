@@ -11,12 +11,12 @@ use crate::job::root::JobRoot;
 use crate::journal::open::Journal;
 use crate::name::rename::rename_retried;
 
-/// Tells the journal that a folder no longer has `from`, its temporary name.
-pub(crate) fn has_name(config: &JobConfig, report: &Report, journal: Option<&Journal>, from: &Name) {
+/// Records in the journal that a folder no longer has its temporary name `from`.
+pub(crate) fn record_named(config: &JobConfig, report: &Report, journal: Option<&Journal>, from: &Name) {
     if let (Some(journal), Some(Temporary::Node { token, .. })) = (journal, Temporary::parse(from))
         && config.own_user().is_some()
     {
-        report.journalled(Some(journal.closed(token)));
+        report.journal_result(Some(journal.closed(token)));
     }
 }
 

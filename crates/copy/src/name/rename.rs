@@ -1,4 +1,4 @@
-//! Renames on the target so that a lost reply costs nothing.
+//! Renames nodes of the target, also if the reply of the server is lost.
 
 use ropeway_vfs::{EndError, Error, ErrorKind, Metadata, RelPath, Tree, Verdict};
 
@@ -7,9 +7,9 @@ use crate::job::report::Report;
 use crate::job::retry::with_retries;
 use crate::journal::token::token_of;
 
-/// Renames a node. If the call fails and it is open whether the server carried it out (a connection
-/// is lost, now or before), what is there tells: `from` is a name of this job. `replaced` is what
-/// stood at `to` before; if it is still there, nothing was renamed.
+/// Renames a node. If the connection is lost, the call may have been carried out all the same: then
+/// nothing is left at `from`, which is a name of this job, and something new is at `to`. `replaced`
+/// is what stood at `to` before; if it is still there, nothing was renamed.
 #[tracing::instrument(name = "rename", level = "debug", skip_all, fields(to = %to))]
 pub(crate) async fn rename(
     target: &dyn Tree,

@@ -1,7 +1,7 @@
-//! Handles files that change while they are read: reads them again while that is promising, then
-//! does what `--changing` says.
+//! Handles files that change while they are read: reads them again a few times, then does what
+//! `--changing` says.
 //!
-//! What is kept of a file that never rests is *torn*: its beginning may be older than its end. It
+//! A copy of a file that changed in every try is *torn*: its beginning may be older than its end. It
 //! gets its name only if nothing stood there, or an earlier torn copy. Its modification time
 //! ([`TORN`]) is one that no later run takes for that of the source, not even with `--update`.
 
@@ -94,7 +94,7 @@ fn is_torn(existing: &Metadata) -> bool {
     existing.modified.equal_within(TORN, TORN_GRAIN_NS)
 }
 
-/// Returns the metadata of what a try left under the final name: nothing worth keeping.
+/// Returns metadata by which what a try left under the final name counts as a torn copy.
 pub(crate) fn as_torn(metadata: &Metadata) -> Metadata {
     Metadata {
         modified: TORN,
@@ -131,9 +131,9 @@ impl<'a> Torn<'a> {
     }
 }
 
-/// Ends the copy of a file that did not rest, as `--changing` says. `Ok`: a torn copy is kept and
+/// Ends the copy of a file that changed in every try, as `--changing` says. `Ok`: a torn copy is kept and
 /// the failure is reported.
-pub(crate) async fn settle_torn(
+pub(crate) async fn end_torn(
     context: &Arc<Context>,
     task: &FileTask,
     torn: Torn<'_>,
@@ -175,7 +175,7 @@ async fn keep(context: &Context, task: &FileTask, torn: &Torn<'_>) -> Result<(),
     report.lose(&losses);
     durability.close(task.token());
     if let Some(journal) = &context.journal {
-        report.journalled(Some(journal.closed(task.token())));
+        report.journal_result(Some(journal.closed(task.token())));
     }
     let (Some(from), false) = (torn.path.file_name(), torn.direct) else {
         durability.touch();

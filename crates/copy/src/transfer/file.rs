@@ -11,7 +11,7 @@ use ropeway_vfs::{
 
 use crate::delete::remove::make_way;
 use crate::durable::control::WaitingName;
-use crate::durable::loss::note_loss;
+use crate::durable::lost_writes::record_lost_writes;
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::counters::Landing;
@@ -21,12 +21,12 @@ use crate::journal::token::Token;
 use crate::name::backup::{copy_to_backup, keep_backup};
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
-use crate::place::give_up::fail_file;
+use crate::place::failure::fail_file;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
-use crate::transfer::changing::{Rereads, Torn, settle_torn};
+use crate::transfer::changing::{Rereads, Torn, end_torn};
 use crate::transfer::source::{open_source, source_xattrs, with_listed};
-use crate::transfer::start::{begin_file, made_of};
+use crate::transfer::start::{begin_file, identity_of};
 use crate::transfer::stream::{Stream, Streamed};
 use crate::transfer::unsized_file::copy_unsized;
 use crate::verify::skipped::{hash_skipped, record_hash};
@@ -44,7 +44,7 @@ pub(crate) async fn copy_file_alone(context: &Arc<Context>, task: FileTask) -> b
         {
             let is_flush = error.op == ropeway_vfs::Op::Sync;
             if is_flush {
-                note_loss(&context.config, &context.report, context.journal.as_ref());
+                record_lost_writes(&context.config, &context.report, context.journal.as_ref());
             }
             if is_flush || error.kind == ErrorKind::DeviceError {
                 context.durability.fail(token);
@@ -65,7 +65,7 @@ pub(crate) async fn copy_file_alone(context: &Arc<Context>, task: FileTask) -> b
     }
 }
 
-/// Copies a file once. Returns `false` if it did not rest: a torn copy is kept, and that is
+/// Copies a file. Returns `false` if the file changed in every try: then a torn copy is kept and
 /// reported.
 async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError> {
     let (config, report, durability) = (&context.config, &context.report, &context.durability);
@@ -114,7 +114,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
                 continue;
             }
             let torn = Torn::of(&target, &destination, streamed.size, &before);
-            return settle_torn(context, task, torn).await.map(|()| false);
+            return end_torn(context, task, torn).await.map(|()| false);
         }
         let exact = start == Start::Anew && !destination.is_in_place() && streamed.end == streamed.size;
         if !exact {
@@ -163,8 +163,10 @@ fn record_begin(
     if let Some(journal) = context.journal.as_ref().filter(|_| is_recorded) {
         context
             .report
-            .journalled(Some(journal.file_begun(token, *version, durable, made)));
-        context.report.journalled(Some(journal.written(token, written)));
+            .journal_result(Some(journal.file_begun(token, *version, durable, made)));
+        context
+            .report
+            .journal_result(Some(journal.written(token, written)));
     }
     if written > 0 && context.durability.reached(token).is_none() {
         let resumed = &context.report.live.bytes_resumed;
@@ -193,7 +195,7 @@ async fn move_data(
     };
     let plain = context.config.options.engine == Engine::Auto && !hash;
     let made = match before.size >= context.config.environment.sizes.journal_min {
-        true => Some(made_of(&*context.config.target, &**target).await?),
+        true => Some(identity_of(&*context.config.target, &**target).await?),
         false => None,
     };
     if plain
@@ -322,7 +324,7 @@ async fn finish(
     if naming != Naming::AtCheckpoint
         && let Some(journal) = context.journal.as_ref().filter(|_| is_recorded)
     {
-        context.report.journalled(Some(journal.closed(token)));
+        context.report.journal_result(Some(journal.closed(token)));
     }
     account(&context.report, task, size);
     match (&context.hashes, hash) {

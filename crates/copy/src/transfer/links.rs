@@ -13,7 +13,7 @@ use ropeway_vfs::{
 
 use crate::delete::clear::make_anew;
 use crate::delete::remove::make_way;
-use crate::durable::loss::note_loss;
+use crate::durable::lost_writes::record_lost_writes;
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::report::Report;
@@ -22,8 +22,8 @@ use crate::journal::open::Journal;
 use crate::name::backup::keep_backup;
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
+use crate::place::failure::discard;
 use crate::place::folder::Folder;
-use crate::place::give_up::give_up;
 use crate::place::mark::mark_folder;
 use crate::sweep::place::note_place;
 use crate::transfer::file::copy_file_alone;
@@ -46,8 +46,8 @@ pub(crate) async fn complete_links(context: &Arc<Context>, id: FileId, folder: &
 
 /// Copies the next waiting name of a file whose copy failed.
 pub(crate) async fn fail_links(context: &Arc<Context>, id: FileId) {
-    // Others are still linked to it. So it must have its name, and its data must be durable, before
-    // they are.
+    // Its other names are linked to it. So it must have its own name, and its data must be durable,
+    // before.
     while let Some(next) = context.link_table.next_first(id) {
         let (folder, name) = (Arc::clone(&next.folder), next.name.clone());
         let copied = if next.metadata.kind == Kind::File {
@@ -77,7 +77,7 @@ pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: Li
         Ok(true) => {}
         Ok(false) => return copy_by_itself(context, task).await,
         Err(error) => {
-            give_up(context, &task, &error).await;
+            discard(context, &task, &error).await;
             context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
             return context.fail(&shown, error, End::Source).await;
         }
@@ -112,7 +112,7 @@ pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: Li
             copy_by_itself(context, task).await;
         }
         Err(error) => {
-            give_up(context, &task, &error).await;
+            discard(context, &task, &error).await;
             context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&shown, error, End::Target).await;
         }
@@ -171,7 +171,7 @@ async fn make_durable(
     let file = config.target.open(copy, options).await?;
     let flushed = file.sync(false).await;
     if flushed.is_err() {
-        note_loss(config, report, journal);
+        record_lost_writes(config, report, journal);
     }
     flushed
 }

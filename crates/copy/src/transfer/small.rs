@@ -1,4 +1,5 @@
-//! What both ways of small files share: which files take one, and what happens when a file is done.
+//! What batches and the pipeline of small files share: which files they take, and what happens when a
+//! file is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -16,7 +16,7 @@ use crate::job::retry::with_retries;
 use crate::name::backup::keep_backup;
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
-use crate::place::give_up::fail_file;
+use crate::place::failure::fail_file;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;

@@ -1,9 +1,8 @@
-//! Opens the target of one file: where an earlier run or try stopped, or a new file.
+//! Opens the target of one file: what an earlier run or try left of it, or a new file.
 //!
-//! A file is continued only if it is the very one that this job made: the journal stores its
-//! identity, which is compared with that of the open file, not of its name. Anything else under a
-//! temporary name is removed. The new file is made exclusively and private, so that nobody else has
-//! it open and no other name leads to it.
+//! A file is continued only if this job made it. The journal stores its identity, which is compared
+//! with that of the open file. Anything else under a temporary name is removed. A new file is created
+//! exclusively and is private, so that nobody else has it open and no other name leads to it.
 
 use std::sync::Arc;
 
@@ -51,7 +50,7 @@ pub(crate) async fn begin_file(
 }
 
 /// Returns the identity of a file of the target that was just opened.
-pub(crate) async fn made_of(target: &dyn Tree, file: &dyn File) -> Result<MadeNode, EndError> {
+pub(crate) async fn identity_of(target: &dyn Tree, file: &dyn File) -> Result<MadeNode, EndError> {
     let metadata = match file.at_open() {
         Some(metadata) => metadata,
         None => file.metadata().await.map_err(EndError::on_target)?,
@@ -121,7 +120,7 @@ async fn left(
         record.durable,
         source.size,
     )?;
-    if hears_of_losses(config, Some(journal), &*file).await && start.relies_on_cache() {
+    if has_lost_writes(config, Some(journal), &*file).await && start.relies_on_cache() {
         return None;
     }
     Some((file, start))
@@ -130,7 +129,7 @@ async fn left(
 /// Flushes what an earlier run wrote to a file. Returns whether the kernel lost some of it. The
 /// kernel tells the first who asks after the open. Later it would look like a loss of what this run
 /// writes.
-async fn hears_of_losses(config: &JobConfig, journal: Option<&Journal>, file: &dyn File) -> bool {
+async fn has_lost_writes(config: &JobConfig, journal: Option<&Journal>, file: &dyn File) -> bool {
     let is_resumed = journal.is_some_and(|journal| journal.memory().resumed());
     is_resumed && config.target.capabilities().page_cache && file.sync(true).await.is_err()
 }
@@ -163,7 +162,7 @@ async fn open_in_place(
 ) -> Result<Arc<dyn File>, Error> {
     let options = OpenOptions::write(Create::IfMissing, cache);
     let file = config.target.open(&destination.path, options).await?;
-    let heard = hears_of_losses(config, journal, &*file).await;
+    let heard = has_lost_writes(config, journal, &*file).await;
     let has_lost = |journal: &Journal| journal.memory().has_lost();
     if (heard || journal.is_some_and(has_lost)) && !config.target.capabilities().journals_metadata {
         // This makes the file system write the map of its blocks anew.

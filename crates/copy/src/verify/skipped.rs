@@ -1,4 +1,4 @@
-//! Records the hashes of files, also of those that need no copy.
+//! Records the hashes of files, including those that need no copy.
 
 use ropeway_vfs::End;
 
@@ -20,8 +20,8 @@ pub(crate) fn record_hash(report: &Report, hashes: &Hashes, task: &FileTask, has
     }
 }
 
-/// Hashes a file from its source that was not copied in this run (skipped, linked, adopted), so
-/// that the whole job is verified.
+/// Hashes a file that was not copied in this run (skipped, linked, adopted) from its source, so that
+/// the whole job is verified.
 pub(crate) async fn hash_skipped(context: &Context, task: &FileTask) {
     let Some(hashes) = context
         .hashes

@@ -1,7 +1,6 @@
-//! The counting walk: totals for the estimate, and everything that can be known before the first
-//! write.
+//! The counting walk: totals for the estimate, and checks before the first write.
 //!
-//! Beside a copy it runs ahead and keeps its listings for the copying walk. Before a copy
+//! During a copy it runs ahead and keeps its listings for the copying walk. Before a copy
 //! (`--preflight`, mirror) it checks names and space.
 
 use std::sync::Arc;
@@ -19,10 +18,11 @@ use crate::job::report::Report;
 use crate::job::root::JobRoot;
 use crate::walk::listing_cache::ListingCache;
 
+/// Entries taken from a listing at once.
 const CHUNK: usize = 2048;
 
-/// Counts all roots while the copy runs.
-pub(crate) async fn count_beside(context: Arc<Context>, roots: Vec<Arc<JobRoot>>) {
+/// Counts all roots during the copy.
+pub(crate) async fn count_during_copy(context: Arc<Context>, roots: Vec<Arc<JobRoot>>) {
     for root in &roots {
         let cache = Some(&context.listing_cache);
         let count = Count::new(&context.config, &context.report, root, cache);

@@ -9,7 +9,7 @@ use crate::job::config::JobConfig;
 use crate::job::report::Report;
 use crate::job::root::JobRoot;
 use crate::journal::open::Journal;
-use crate::place::shares::shares_more;
+use crate::place::foreign_links::has_foreign_links;
 use crate::place::task::FileTask;
 
 /// Decides on the nodes of one root.
@@ -67,7 +67,7 @@ impl<'a> Decider<'a> {
     pub(super) async fn decide(&self, task: &mut FileTask) -> Decision {
         let has_links = |node: &Metadata| node.kind == Kind::File && node.links > 1;
         if has_links(&task.metadata) || task.existing.as_ref().is_some_and(has_links) {
-            self.report.journalled(self.journal.map(Journal::links));
+            self.report.journal_result(self.journal.map(Journal::links));
         }
         let mut decision = decide(
             &task.metadata,
@@ -80,7 +80,7 @@ impl<'a> Decider<'a> {
             decision,
             Decision::Skip | Decision::AttributesOnly | Decision::CompareContent
         );
-        // If a link replaces it all the same, it was no other version.
+        // A copy that looks equal is no other version, even if a hard link replaces it.
         task.existing_is_own = matches!(decision, Decision::Skip | Decision::AttributesOnly);
         // The same holds for what a repair replaces, and for what a run with --force replaces if it
         // continues an earlier one.
@@ -109,10 +109,10 @@ impl<'a> Decider<'a> {
             // A power cut took a part of an earlier copy.
             task.existing_is_own = true;
         }
-        if decision == Decision::AttributesOnly && shares_more(self.config, task).await {
+        if decision == Decision::AttributesOnly && has_foreign_links(self.config, task).await {
             decision = Decision::Replace;
         }
-        if decision == Decision::Skip && self.attributes_aged(task) {
+        if decision == Decision::Skip && self.attributes_outdated(task) {
             decision = Decision::AttributesOnly;
         }
         let is_staged = task.folder.visibility() == Visibility::Visible && !self.config.options.dry_run;
@@ -123,8 +123,8 @@ impl<'a> Decider<'a> {
         decision
     }
 
-    /// Whether a file that looks equal has all its data. A run that was interrupted before a power
-    /// cut may have left holes.
+    /// Whether a file that looks equal surely has all its data. A power cut may have left holes in it
+    /// if the run that wrote it was interrupted.
     fn is_trusted(&self, task: &FileTask) -> bool {
         let Some(journal) = self.journal else {
             return true;
@@ -146,6 +146,7 @@ impl<'a> Decider<'a> {
         }
     }
 
+    /// Whether the node of the target has the modification time of the source.
     fn has_same_time(&self, task: &FileTask) -> bool {
         let existing = task.existing.as_ref();
         existing.is_some_and(|existing| {
@@ -181,7 +182,7 @@ impl<'a> Decider<'a> {
     /// Whether the source's attributes changed after the copy was made. Extended attributes and
     /// ACLs show in no other field, and reading them for every equal file would cost a call on each
     /// side.
-    fn attributes_aged(&self, task: &FileTask) -> bool {
+    fn attributes_outdated(&self, task: &FileTask) -> bool {
         let target = self.config.target.capabilities();
         target.xattrs && self.config.options.preserve.xattrs && self.changed_since(task)
     }

@@ -13,7 +13,7 @@ use crate::delete::remove::make_way;
 use crate::job::context::Context;
 use crate::job::outcome::{Fatal, Status};
 use crate::job::root::JobRoot;
-use crate::place::give_up::{fail_file, give_up};
+use crate::place::failure::{discard, fail_file};
 use crate::place::task::FileTask;
 use crate::transfer::batch::{BATCH_BYTES, BATCH_FILES, copy_batch};
 use crate::transfer::compare::compare_file;
@@ -60,16 +60,16 @@ impl<'a> Dispatcher<'a> {
             return self.spawn_special(task).await;
         }
         match decision {
-            Decision::Create | Decision::Replace => self.hand_out(task, batch).await,
+            Decision::Create | Decision::Replace => self.start_copy(task, batch).await,
             Decision::CompareContent => self.spawn_compare(task).await,
             Decision::Skip => {
                 context.report.item(&task.shown(), "skip", task.metadata.size);
-                self.settled(&task).await;
+                self.count_equal(&task).await;
             }
             Decision::AttributesOnly => {
                 if context.config.options.dry_run {
                     context.report.item(&task.shown(), "attributes", 0);
-                    return self.settled(&task).await;
+                    return self.count_equal(&task).await;
                 }
                 let link = task.link;
                 let (folder, name) = (Arc::clone(&task.folder), task.name.clone());
@@ -83,7 +83,8 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    async fn settled(&self, task: &FileTask) {
+    /// Counts a node that needs no copy, and links its other names.
+    async fn count_equal(&self, task: &FileTask) {
         self.context.copied_nodes.add(task.token(), &task.metadata);
         count_skipped(self.context, task).await;
         if let Some(id) = task.link {
@@ -91,6 +92,7 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
+    /// Reports and counts a node that stays as it is, or that the target cannot hold.
     async fn keep(&self, task: &FileTask, reason: KeepReason) {
         match reason {
             KeepReason::Unsupported if task.metadata.kind != Kind::Socket => {
@@ -103,9 +105,12 @@ impl<'a> Dispatcher<'a> {
                 self.context.report.failures.not_held();
                 fail_file(self.context, task, EndError::on_target(error)).await;
             }
-            KeepReason::Unsupported => self.pass_over(task, "a socket cannot be copied; skipped").await,
+            KeepReason::Unsupported => {
+                self.skip_unsupported(task, "a socket cannot be copied; skipped")
+                    .await
+            }
             KeepReason::Device => {
-                self.pass_over(task, "a device; skipped (--devices copies it)")
+                self.skip_unsupported(task, "a device; skipped (--devices copies it)")
                     .await;
             }
             KeepReason::Exists | KeepReason::Newer => {
@@ -118,9 +123,9 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Skips a node of the source. This is reported and counted, but is no error.
-    async fn pass_over(&self, task: &FileTask, why: &'static str) {
+    async fn skip_unsupported(&self, task: &FileTask, why: &'static str) {
         let error = Error::new(Op::Create, &task.source_path, ErrorKind::Unsupported);
-        give_up(self.context, task, &error).await;
+        discard(self.context, task, &error).await;
         self.context.report.note(Some(&task.shown()), why);
         self.context.report.live.files_done.fetch_add(1, Ordering::AcqRel);
         self.context
@@ -130,7 +135,7 @@ impl<'a> Dispatcher<'a> {
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Handles a folder, FIFO, socket or device that stands where a file must go.
+    /// Handles a folder, FIFO, socket or device that stands where another node must go.
     async fn conflict(&self, mut task: FileTask, batch: &mut Vec<FileTask>) {
         let context = self.context;
         if context.config.options.delete.is_none() {
@@ -139,18 +144,19 @@ impl<'a> Dispatcher<'a> {
         // In a dry run this only reports. In a hidden folder it removes what an earlier run left.
         let path = task.folder.path().join(&task.name);
         if let Err(error) = make_way(context, self.root, &path).await {
-            give_up(context, &task, &error).await;
+            discard(context, &task, &error).await;
             return context.fail(&task.shown(), error, End::Target).await;
         }
         task.existing = None;
         if task.metadata.kind == Kind::File {
-            self.hand_out(task, batch).await;
+            self.start_copy(task, batch).await;
         } else {
             self.spawn_special(task).await;
         }
     }
 
-    async fn hand_out(&self, task: FileTask, batch: &mut Vec<FileTask>) {
+    /// Starts the copy of a file, or collects it in the batch.
+    async fn start_copy(&self, task: FileTask, batch: &mut Vec<FileTask>) {
         if self.context.config.options.dry_run {
             let action = if task.existing.is_some() { "update" } else { "copy" };
             self.context
@@ -185,6 +191,7 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
+    /// Starts the copy of the collected files.
     pub(super) async fn flush(&self, batch: &mut Vec<FileTask>) {
         let Some(folder) = batch.first().map(|task| Arc::clone(&task.folder)) else {
             return;

@@ -1,6 +1,6 @@
-//! Removes what an earlier run left in hidden folders if this run fails to replace it.
+//! Removes what an earlier run left in hidden folders and this run cannot replace.
 //!
-//! Such a node may be half written. It must be gone before the folder gets its name.
+//! Such a node may be half written. It must be removed before the folder gets its name.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -20,54 +20,54 @@ use crate::place::folder::Folder;
 pub(super) struct Names {
     seen: FolderNames,
     /// Hashes of the names that this run replaces: about 9 bytes for each name.
-    taken_on: Option<HashSet<u64>>,
+    replaced: Option<HashSet<u64>>,
     hasher: BuildHasherDefault<DefaultHasher>,
-    is_missing_some: bool,
+    is_incomplete: bool,
 }
 
 impl Names {
     pub(super) fn of(folder: &Folder, target: &Capabilities) -> Self {
         Self {
             seen: FolderNames::new(target),
-            taken_on: folder.is_left_over().then(HashSet::new),
+            replaced: folder.is_left_over().then(HashSet::new),
             hasher: BuildHasherDefault::default(),
-            is_missing_some: false,
+            is_incomplete: false,
         }
     }
 
     /// Adds a name, as [`FolderNames::insert`].
     pub(super) fn insert(&mut self, name: &Name) -> Option<Collision> {
         let collision = self.seen.insert(name);
-        if let Some(taken_on) = self
-            .taken_on
+        if let Some(replaced) = self
+            .replaced
             .as_mut()
             .filter(|_| collision != Some(Collision::Case))
         {
-            taken_on.insert(self.hasher.hash_one(name));
+            replaced.insert(self.hasher.hash_one(name));
         }
         collision
     }
 
     /// Notes that this run cannot replace something of the folder.
     pub(super) fn miss(&mut self) {
-        self.is_missing_some = true;
+        self.is_incomplete = true;
     }
 
     /// Notes that this run can replace none of `names`.
     pub(super) fn miss_all<'a>(&mut self, names: impl Iterator<Item = &'a Name>) {
         self.miss();
-        if let Some(taken_on) = &mut self.taken_on {
+        if let Some(replaced) = &mut self.replaced {
             for name in names {
-                taken_on.remove(&self.hasher.hash_one(name));
+                replaced.remove(&self.hasher.hash_one(name));
             }
         }
     }
 
     fn has(&self, name: &Name) -> bool {
         let hash = self.hasher.hash_one(name);
-        self.taken_on
+        self.replaced
             .as_ref()
-            .is_some_and(|taken_on| taken_on.contains(&hash))
+            .is_some_and(|replaced| replaced.contains(&hash))
     }
 }
 
@@ -91,14 +91,14 @@ pub(super) async fn remove_unentered(
 }
 
 /// Removes what an earlier run left in a folder and this run does not replace.
-pub(super) async fn remove_missed(
+pub(super) async fn remove_unreplaced(
     config: &JobConfig,
     durability: &DurabilityControl,
     report: &Report,
     folder: &Folder,
     names: &Names,
 ) {
-    if !names.is_missing_some || report.stopped() || config.options.dry_run || !folder.is_left_over() {
+    if !names.is_incomplete || report.stopped() || config.options.dry_run || !folder.is_left_over() {
         return;
     }
     assert_eq!(

@@ -47,7 +47,7 @@ pub(super) async fn make_folder(context: &Context, inner: &FolderInner) -> Resul
     {
         let found = config.target.metadata(path).await?;
         let made = MadeNode::of(&found, config.target.capabilities().stable_ids);
-        report.journalled(Some(journal.folder_made(token, made)));
+        report.journal_result(Some(journal.folder_made(token, made)));
     }
     Ok(true)
 }

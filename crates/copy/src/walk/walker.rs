@@ -25,7 +25,7 @@ use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
 use crate::walk::dispatch::Dispatcher;
 use crate::walk::entries::{EntryFilter, count_walked, look_up};
-use crate::walk::leftover::{Names, remove_missed, remove_unentered};
+use crate::walk::leftover::{Names, remove_unentered, remove_unreplaced};
 use crate::walk::make_folder::{make_folder, open_up};
 use crate::walk::xattrs::early_xattrs;
 
@@ -60,14 +60,15 @@ struct Entered {
     listing: Option<FirstEntries>,
 }
 
-/// An open listing and its first entries. (The mutex makes it shareable; nobody shares it.)
+/// An open listing and its first entries. (The mutex makes the type `Sync`, which futures that hold
+/// it need.)
 type FirstEntries = Result<(Mutex<Box<dyn Listing>>, Vec<DirEntry>), Error>;
 
-/// Number of folders made at once on a target that is far away: one round trip for each level, not
-/// for each folder.
+/// Number of folders made at once on a remote target: one round trip for each level, not for each
+/// folder.
 const ENTER_AHEAD: usize = 64;
-/// Number of folders listed at once from a source that is far away. Each may hold [`CHUNK`] entries
-/// in memory (300 bytes each, so 5 MiB).
+/// Number of folders listed at once from a remote source. Each may hold [`CHUNK`] entries in memory
+/// (300 bytes each, so 5 MiB).
 const LIST_AHEAD: usize = 16;
 
 /// One walk over one root.
@@ -165,7 +166,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Returns the folder that holds a root. It is not ours to change, so it gets no attributes.
+    /// Returns the folder that holds a root. It does not belong to the copy, so it gets no attributes.
     fn holder(&mut self, path: RelPath) -> Arc<Folder> {
         let (sender, receiver) = oneshot::channel();
         self.done.push(receiver);
@@ -216,6 +217,7 @@ impl Walker<'_> {
         self.visit_all().await;
     }
 
+    /// Visits folders until none is left.
     async fn visit_all(&mut self) {
         while let Some(stop) = self.visits.pop() {
             if self.context.stopped() {
@@ -300,6 +302,7 @@ impl Walker<'_> {
         Some(self.begin_listing(&dir).await)
     }
 
+    /// Opens a folder of the source, and returns its first entries.
     async fn begin_listing(&self, dir: &RelPath) -> FirstEntries {
         let mut listing = self.root.root.source.list(dir).await?;
         let entries = listing.next(CHUNK).await?;
@@ -407,7 +410,7 @@ impl Walker<'_> {
             names.miss();
         }
         self.fill_with(&folder, &dir, first_entries, &mut names).await;
-        remove_missed(config, durability, report, &folder, &names).await;
+        remove_unreplaced(config, durability, report, &folder, &names).await;
     }
 
     async fn fill_with(
@@ -425,10 +428,10 @@ impl Walker<'_> {
         }
         let (listing, mut entries) = match first_entries {
             Some(Ok(begun)) => begun,
-            Some(Err(error)) => return self.unlisted(folder, error, names).await,
+            Some(Err(error)) => return self.report_unlisted(folder, error, names).await,
             None => match self.begin_listing(dir).await {
                 Ok(begun) => begun,
-                Err(error) => return self.unlisted(folder, error, names).await,
+                Err(error) => return self.report_unlisted(folder, error, names).await,
             },
         };
         let mut listing = listing.into_inner();
@@ -438,20 +441,20 @@ impl Walker<'_> {
             }
             self.chunk(folder, dir, entries, names).await;
             if let Some(error) = self.overflow.take() {
-                self.unlisted(folder, error, names).await;
+                self.report_unlisted(folder, error, names).await;
                 break;
             }
             entries = match listing.next(CHUNK).await {
                 Ok(entries) => entries,
                 Err(error) => {
-                    self.unlisted(folder, error, names).await;
+                    self.report_unlisted(folder, error, names).await;
                     break;
                 }
             };
             let live = &self.context.report.live;
             live.listed.fetch_add(entries.len() as u64, Ordering::Relaxed);
         }
-        // They are visited in the order of the listing.
+        // The last folder on the stack is visited first: that of the listing's beginning.
         self.visits[first..].reverse();
     }
 
@@ -474,7 +477,7 @@ impl Walker<'_> {
             }
             self.chunk(folder, dir, chunk, names).await;
             if let Some(error) = self.overflow.take() {
-                return self.unlisted(folder, error, names).await;
+                return self.report_unlisted(folder, error, names).await;
             }
         }
     }
@@ -548,7 +551,7 @@ impl Walker<'_> {
     }
 
     /// Reports a folder that cannot be listed to its end.
-    async fn unlisted(&self, folder: &Folder, error: Error, names: &mut Names) {
+    async fn report_unlisted(&self, folder: &Folder, error: Error, names: &mut Names) {
         names.miss();
         self.context
             .report

@@ -1,23 +1,23 @@
-//! Losses: data that the target had taken and could not write to the device.
+//! Lost writes: data that the target had accepted and could not write to the device.
 //!
-//! The kernel drops the pages that it could not write, and reports that once, to the first who
-//! asks. So whoever hears of a loss records it in the journal. No later run would hear of it. A
-//! server reports what it lost to each file's own flush instead.
+//! The kernel drops the pages that it could not write, and reports this once, to the first flush
+//! that follows. No later run would learn of it, so it is recorded in the journal. A server instead
+//! fails the flush of each file that lost data.
 
 use crate::job::config::JobConfig;
 use crate::job::report::Report;
 use crate::journal::open::Journal;
 
-/// Asks the kernel, before anything of an earlier run is trusted, whether it failed to write back
-/// what that run left.
-pub(crate) async fn hear_of_losses(config: &JobConfig, report: &Report, journal: &Journal) {
+/// Flushes the target before anything of an earlier run is trusted, and records whether the kernel
+/// failed to write back what that run left.
+pub(crate) async fn find_lost_writes(config: &JobConfig, report: &Report, journal: &Journal) {
     if !journal.memory().resumed() || !config.target.capabilities().page_cache {
         return;
     }
     if let Err(error) = config.target.sync().await {
-        note_loss(config, report, Some(journal));
+        record_lost_writes(config, report, Some(journal));
         // What this run writes is not what was lost.
-        report.journalled(Some(journal.begin_again()));
+        report.journal_result(Some(journal.begin_again()));
         report.note(
             None,
             format!("{error}; what was not durable before is copied once more"),
@@ -25,8 +25,8 @@ pub(crate) async fn hear_of_losses(config: &JobConfig, report: &Report, journal:
     }
 }
 
-/// Records that a flush failed.
-pub(crate) fn note_loss(config: &JobConfig, report: &Report, journal: Option<&Journal>) {
+/// Records in the journal that a flush failed, so that no later run trusts what was written before.
+pub(crate) fn record_lost_writes(config: &JobConfig, report: &Report, journal: Option<&Journal>) {
     let Some(journal) = journal else {
         return;
     };
