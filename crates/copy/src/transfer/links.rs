@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use ropeway_plan::Visibility;
 use ropeway_vfs::{
-    CacheMode, End, EndError, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, OpenOptions, RelPath,
+    CacheMode, EndError, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, OpenOptions, RelPath,
 };
 
 use crate::delete::clear::make_anew;
@@ -22,7 +22,7 @@ use crate::journal::open::Journal;
 use crate::name::backup::keep_backup;
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
-use crate::place::failure::discard;
+use crate::place::failure::fail_file;
 use crate::place::folder::Folder;
 use crate::place::mark::mark_folder;
 use crate::sweep::place::note_place;
@@ -72,15 +72,11 @@ pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: Li
     } else {
         0
     };
-    let shown = task.folder.shown(&task.name);
+    let shown = task.shown();
     match is_still_one(&context.config, &context.report, &task).await {
         Ok(true) => {}
         Ok(false) => return copy_by_itself(context, task).await,
-        Err(error) => {
-            discard(context, &task, &error).await;
-            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            return context.fail(&shown, error, End::Source).await;
-        }
+        Err(error) => return fail_file(context, &task, EndError::on_source(error)).await,
     }
     match make(context, &task, &target.0).await {
         Ok(made) => {
@@ -111,11 +107,7 @@ pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: Li
             context.report.lose(&[Loss::HardLink]);
             copy_by_itself(context, task).await;
         }
-        Err(error) => {
-            discard(context, &task, &error).await;
-            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&shown, error, End::Target).await;
-        }
+        Err(error) => fail_file(context, &task, EndError::on_target(error)).await,
     }
 }
 

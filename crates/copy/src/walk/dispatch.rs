@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::decide::{Decision, KeepReason};
-use ropeway_vfs::{End, EndError, Error, ErrorKind, Kind, Op};
+use ropeway_vfs::{EndError, Error, ErrorKind, Kind, Op};
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
@@ -144,8 +144,7 @@ impl<'a> Dispatcher<'a> {
         // In a dry run this only reports. In a hidden folder it removes what an earlier run left.
         let path = task.folder.path().join(&task.name);
         if let Err(error) = make_way(context, self.root, &path).await {
-            discard(context, &task, &error).await;
-            return context.fail(&task.shown(), error, End::Target).await;
+            return fail_file(context, &task, EndError::on_target(error)).await;
         }
         task.existing = None;
         if task.metadata.kind == Kind::File {
