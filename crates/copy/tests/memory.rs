@@ -134,14 +134,7 @@ async fn a_read_error_costs_that_file_only() {
     let (outcome, events) = spec(source, target.clone(), "c", Options::default()).run().await;
     assert_eq!(outcome.status, Status::SomeFailed);
     assert_eq!(outcome.summary.errors, 1);
-    let failed: Vec<_> = events
-        .iter()
-        .filter_map(|event| match event {
-            Event::ItemError { path, on_source, .. } => Some((path.as_str(), *on_source)),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(failed, [("c/sub/b.bin", true)]);
+    assert_eq!(failed(&events), [("c/sub/b.bin", true)]);
     assert_eq!(names(&*target, "c/sub").await, ["deep"]);
     assert_eq!(target.content(&path("c/a.txt")).unwrap(), b"alpha");
 }
@@ -356,4 +349,57 @@ async fn the_probe_of_a_failing_target_is_removed_by_the_next_run() {
     let (outcome, events) = run(target.clone()).await;
     assert_eq!(outcome.status, Status::Done, "{events:?}");
     assert_eq!(names(&*target, "").await, ["c"]);
+}
+
+/// Returns the path of each failure that was reported, and whether it was at the source.
+fn failed(events: &[Event]) -> Vec<(&str, bool)> {
+    let failures = events.iter().filter_map(|event| match event {
+        Event::ItemError { path, on_source, .. } => Some((path.as_str(), *on_source)),
+        _ => None,
+    });
+    failures.collect()
+}
+
+/// A file was reported as failed and not counted as such when a folder in its way could not be
+/// removed.
+#[tokio::test]
+async fn a_file_whose_way_cannot_be_cleared_is_counted_as_failed() {
+    let (source, target) = (Arc::new(MemoryTree::new()), Arc::new(MemoryTree::new()));
+    source.insert_file(&path("node"), b"a file").unwrap();
+    target.insert_file(&path("c/node/kept"), b"excluded").unwrap();
+    let filter = ropeway_plan::FilterSpec {
+        exclude: vec!["kept".into()],
+        ..Default::default()
+    };
+    let options = Options {
+        delete: Some(Delete::default()),
+        filter: ropeway_plan::Filter::new(&filter).unwrap(),
+        dry_run: true,
+        ..Options::default()
+    };
+    let (outcome, events) = spec(source, target.clone(), "c", options).run().await;
+    assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
+    assert_eq!(failed(&events), [("c/node", false)]);
+    assert_eq!(outcome.summary.counters.files_failed, 1);
+    assert_eq!(outcome.summary.counters.files_done, 0);
+    assert_eq!(target.content(&path("c/node/kept")).unwrap(), b"excluded");
+}
+
+/// The failure of a hard link was reported under a name that the user does not know.
+#[tokio::test]
+async fn a_failed_hard_link_is_reported_under_the_name_of_its_source() {
+    let source = MemoryTree::new();
+    source.insert_file(&path("a:1"), b"one file").unwrap();
+    source.make_hard_link(&path("a:1"), &path("b:2")).await.unwrap();
+    let target = Arc::new(MemoryTree::new());
+    let rules = FaultRule::parse("link:errno=EACCES").unwrap();
+    let faulty = Faults::new(target.clone(), rules, Arc::new(RuntimeClock::new()));
+    let options = Options {
+        names: ropeway_plan::NamePolicy::Map,
+        ..Options::default()
+    };
+    let (outcome, events) = spec(Arc::new(source), faulty, "c", options).run().await;
+    assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
+    assert_eq!(failed(&events), [("c/b:2", false)]);
+    assert_eq!(outcome.summary.counters.files_failed, 1);
 }

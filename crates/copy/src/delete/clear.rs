@@ -1,4 +1,4 @@
-//! Removes within a job what no user ever saw, and makes nodes where it may lie.
+//! Removes what a job left where no user sees it, and makes nodes in its place.
 
 use std::time::Duration;
 
@@ -7,7 +7,9 @@ use ropeway_vfs::{DirEntry, Error, ErrorKind, Name, RelPath};
 use crate::delete::above::Above;
 use crate::delete::nodes::CHUNK;
 use crate::delete::unseen::remove_unseen;
-use crate::job::context::Context;
+use crate::durable::control::DurabilityControl;
+use crate::job::config::JobConfig;
+use crate::job::report::Report;
 
 /// Times that a node in the way is removed. Each further one takes a server that restarts just then.
 const CLEAR_TRIES: u32 = 5;
@@ -19,27 +21,31 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// It cannot be listed, or something cannot be removed.
 pub(crate) async fn clear_all_but(
-    context: &Context,
+    config: &JobConfig,
+    durability: &DurabilityControl,
+    report: &Report,
     dir: &RelPath,
     stays: impl Fn(&Name) -> bool,
 ) -> Result<(), Error> {
-    clear_unless(context, dir, |entry| stays(&entry.name)).await
+    clear_unless(config, durability, report, dir, |entry| stays(&entry.name)).await
 }
 
 pub(super) async fn clear_unless(
-    context: &Context,
+    config: &JobConfig,
+    durability: &DurabilityControl,
+    report: &Report,
     dir: &RelPath,
     stays: impl Fn(&DirEntry) -> bool,
 ) -> Result<(), Error> {
-    let mut listing = context.config.target.list(dir).await?;
+    let mut listing = config.target.list(dir).await?;
     loop {
         let entries = listing.next(CHUNK).await?;
         if entries.is_empty() {
             return Ok(());
         }
         for entry in entries {
-            if !context.config.is_own_temporary(&entry.name) && !stays(&entry) {
-                clear(context, &dir.join(&entry.name)).await?;
+            if !config.is_own_temporary(&entry.name) && !stays(&entry) {
+                clear(config, durability, report, &dir.join(&entry.name)).await?;
             }
         }
     }
@@ -50,10 +56,15 @@ pub(super) async fn clear_unless(
 ///
 /// # Errors
 /// It cannot be removed.
-pub(crate) async fn clear(context: &Context, path: &RelPath) -> Result<(), Error> {
-    context.durability.touch();
-    let goes_on = || !context.stopped();
-    match remove_unseen(&*context.config.target, path, Above::Named, true, goes_on).await {
+pub(crate) async fn clear(
+    config: &JobConfig,
+    durability: &DurabilityControl,
+    report: &Report,
+    path: &RelPath,
+) -> Result<(), Error> {
+    durability.touch();
+    let goes_on = || !report.stopped();
+    match remove_unseen(&*config.target, path, Above::Named, true, goes_on).await {
         Err(error) if error.kind != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -65,7 +76,9 @@ pub(crate) async fn clear(context: &Context, path: &RelPath) -> Result<(), Error
 /// # Errors
 /// The node cannot be made, or what is in the way cannot be removed.
 pub(crate) async fn make_anew<T, F>(
-    context: &Context,
+    config: &JobConfig,
+    durability: &DurabilityControl,
+    report: &Report,
     path: &RelPath,
     make: impl Fn() -> F,
 ) -> Result<T, Error>
@@ -75,13 +88,15 @@ where
     let mut made = make().await;
     for _ in 0..CLEAR_TRIES {
         let cleared = match made {
-            Err(error) if error.kind == ErrorKind::AlreadyExists => clear(context, path).await,
+            Err(error) if error.kind == ErrorKind::AlreadyExists => {
+                clear(config, durability, report, path).await
+            }
             Err(error) if error.kind == ErrorKind::Busy => Err(error),
             made => return made,
         };
         match cleared {
             // A server is still removing it ([MS-ERREF] STATUS_DELETE_PENDING).
-            Err(error) if error.kind == ErrorKind::Busy => drop(context.sleep(REMOVAL_PAUSE).await),
+            Err(error) if error.kind == ErrorKind::Busy => drop(report.sleep(REMOVAL_PAUSE).await),
             cleared => cleared?,
         }
         made = make().await;

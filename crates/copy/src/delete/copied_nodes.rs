@@ -9,7 +9,7 @@ use crate::journal::token::Token;
 
 /// Number of parts of the set. Each grows by itself, so that little is copied when one does.
 const PARTS: usize = 64;
-/// Nodes by which a part grows at least.
+/// Smallest number of nodes by which a part grows.
 const PART_GROWS: usize = 64;
 
 /// The nodes whose copies are on the target, for moves only. For each node and the version that was

@@ -12,6 +12,7 @@ use ropeway_vfs::{Ancestry, End, Error, RelPath};
 
 use crate::delete::nodes::CHUNK;
 use crate::delete::pass::{Found, Pass, Scope};
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::options::is_temporary;
 use crate::job::outcome::{Fatal, Status};
@@ -32,7 +33,7 @@ pub(crate) enum Ended {
 ///
 /// # Errors
 /// The guard refuses. Nothing was touched.
-pub(crate) async fn check_deletions(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fatal> {
+pub(crate) async fn check_deletions(context: &Context, roots: &[Arc<JobRoot>]) -> Result<(), Fatal> {
     let delete = context.config.options.delete.clone().unwrap_or_default();
     let (mut found, mut content) = (Found::default(), SourceContent::default());
     for root in roots {
@@ -41,7 +42,7 @@ pub(crate) async fn check_deletions(context: &Arc<Context>, roots: &[Arc<JobRoot
         found.target_nodes += counted.target_nodes;
         found.planned.nodes += counted.planned.nodes;
         found.planned.files += counted.planned.files;
-        let here = content_of(context, root).await;
+        let here = content_of(&context.config, root).await;
         let here = here.map_err(|error| Fatal::from_error(&error, End::Source))?;
         content.files |= here.files;
         content.nodes |= here.nodes;
@@ -63,7 +64,7 @@ pub(crate) async fn check_deletions(context: &Arc<Context>, roots: &[Arc<JobRoot
 }
 
 /// Deletes after the first pass what is on the target and not in the source.
-pub(crate) async fn delete_extra(context: &Arc<Context>, root: &Arc<JobRoot>) {
+pub(crate) async fn delete_extra(context: &Context, root: &JobRoot) {
     let whole = [Scope::Tree(RelPath::root())];
     match delete(context, root, &whole, None).await {
         Ok(_) => {}
@@ -77,8 +78,8 @@ pub(crate) async fn delete_extra(context: &Arc<Context>, root: &Arc<JobRoot>) {
 
 /// Deletes in a round of a watch. `failures_before` is the number of failures before the round.
 pub(crate) async fn delete_round(
-    context: &Arc<Context>,
-    root: &Arc<JobRoot>,
+    context: &Context,
+    root: &JobRoot,
     scopes: &[Scope],
     failures_before: u64,
 ) -> Ended {
@@ -109,8 +110,8 @@ enum Stopped {
 
 /// `failures_before` is that of a round of a watch, and `None` in the first pass.
 async fn delete(
-    context: &Arc<Context>,
-    root: &Arc<JobRoot>,
+    context: &Context,
+    root: &JobRoot,
     scopes: &[Scope],
     failures_before: Option<u64>,
 ) -> Result<Ended, Stopped> {
@@ -128,7 +129,7 @@ async fn delete(
         withhold(context, root, scopes).await;
         return Ok(Ended::Withheld);
     }
-    let content = content_of(context, root).await;
+    let content = content_of(&context.config, root).await;
     let content = content.map_err(|error| Stopped::Fatal(Fatal::from_error(&error, End::Source)))?;
     // The first pass was counted before the copy. Each deletion asks for what has appeared since.
     let is_bounded = context
@@ -160,7 +161,7 @@ async fn delete(
 }
 
 /// Counts what would be deleted.
-async fn count(context: &Arc<Context>, root: &Arc<JobRoot>, scopes: &[Scope]) -> Result<Found, Error> {
+async fn count(context: &Context, root: &JobRoot, scopes: &[Scope]) -> Result<Found, Error> {
     let pass = Pass::new(context, root, true, false).await;
     let mut found = Found::default();
     for scope in scopes {
@@ -170,7 +171,7 @@ async fn count(context: &Arc<Context>, root: &Arc<JobRoot>, scopes: &[Scope]) ->
 }
 
 /// Reports what is not deleted because something failed.
-async fn withhold(context: &Arc<Context>, root: &Arc<JobRoot>, scopes: &[Scope]) {
+async fn withhold(context: &Context, root: &JobRoot, scopes: &[Scope]) {
     let Ok(found) = count(context, root, scopes).await else {
         return;
     };
@@ -197,8 +198,8 @@ async fn withhold(context: &Arc<Context>, root: &Arc<JobRoot>, scopes: &[Scope])
 }
 
 /// Returns what takes part in the source. Looks until it finds the first file.
-async fn content_of(context: &Context, root: &JobRoot) -> Result<SourceContent, Error> {
-    let (source, filter) = (&root.root.source, &context.config.options.filter);
+async fn content_of(config: &JobConfig, root: &JobRoot) -> Result<SourceContent, Error> {
+    let (source, filter) = (&root.root.source, &config.options.filter);
     let top = &root.root.source_path;
     let mut content = SourceContent::default();
     let metadata = source.metadata(top).await?;
@@ -230,8 +231,7 @@ async fn content_of(context: &Context, root: &JobRoot) -> Result<SourceContent, 
                     content.files = true;
                     return Ok(content);
                 }
-                let other =
-                    context.config.options.one_file_system && metadata.id.map(|id| id.volume) != volume;
+                let other = config.options.one_file_system && metadata.id.map(|id| id.volume) != volume;
                 if !other && let Ok(inside) = ancestry.enter(&path, &metadata) {
                     folders.push((path, inside));
                 }

@@ -1,7 +1,7 @@
 //! Deletions: what a mirror removes from its target, and what a move removes from its source.
 //!
 //! [`mirror`] begins deletions, [`pass`] finds what the source does not have, [`remove`] removes it
-//! or moves it to the backup. [`clear`] and [`unseen`] remove what no user ever saw. [`moved`]
+//! or moves it to the backup, except what [`protection`] names. [`clear`] and [`unseen`] remove what no user ever saw. [`moved`]
 //! removes the sources of a move.
 //!
 //! Invariants:
@@ -18,6 +18,7 @@ pub(crate) mod mirror;
 pub(crate) mod moved;
 pub(crate) mod nodes;
 pub(crate) mod pass;
+pub(crate) mod protection;
 pub(crate) mod remove;
 pub(crate) mod times;
 pub(crate) mod unseen;

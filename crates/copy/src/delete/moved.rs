@@ -1,8 +1,8 @@
 //! Removes the sources of a move when their copies are durable.
 //!
-//! Only what this run copied, linked or found to be equal is removed. Looking equal is not enough:
-//! what was kept (`--ignore-existing`, a colliding name, a failed rename) may look the same.
-//! Folders that are empty by then are removed as well if their copies have their attributes.
+//! Only nodes that this run copied, linked or found to be equal are removed. A target node that only
+//! looks equal proves nothing: it may have been kept (`--ignore-existing`, a colliding name, a failed
+//! rename). Folders that are empty by then are removed as well if their copies have their attributes.
 //!
 //! Before anything in a folder is removed, a *probe* is made in it: an empty file with a new name.
 //! If the probe appears in the folder of the copies, both are one folder seen in two ways (a share
@@ -10,19 +10,20 @@
 //! the user is touched for that. If the run is killed meanwhile, the probe stays, and the next move
 //! of that folder removes it, whoever runs it.
 
-use std::sync::Arc;
-
 use ropeway_plan::Temporary;
 use ropeway_vfs::{
     Backlog, CacheMode, Create, End, Error, ErrorKind, Held, Kind, Metadata, Name, Op, OpenOptions, RelPath,
 };
 
 use crate::delete::above::Above;
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::options::is_temporary;
 use crate::job::outcome::{Fatal, Status};
+use crate::job::report::Report;
 use crate::job::root::JobRoot;
 use crate::journal::token::token_of;
+use crate::sweep::temporaries::Temporaries;
 
 /// Entries taken from a listing at once.
 const CHUNK: usize = 1024;
@@ -41,7 +42,7 @@ struct Stop {
 
 /// Removes the sources of a finished move: the copied nodes, then empty folders. What failed, was
 /// excluded or changed meanwhile stays.
-pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<JobRoot>) {
+pub(crate) async fn remove_moved(context: &Context, root: &JobRoot) {
     let spec = &root.root;
     let Ok(metadata) = spec.source.metadata(&spec.source_path).await else {
         return;
@@ -75,12 +76,7 @@ pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<JobRoot>) {
 }
 
 /// Removes the copied nodes of one folder, and puts its folders on the stack.
-async fn visit(
-    context: &Arc<Context>,
-    root: &Arc<JobRoot>,
-    (stop, backlog): (Stop, &Backlog),
-    stack: &mut Vec<Stop>,
-) {
+async fn visit(context: &Context, root: &JobRoot, (stop, backlog): (Stop, &Backlog), stack: &mut Vec<Stop>) {
     let (spec, filter) = (&root.root, &context.config.options.filter);
     let below = stop.below.clone();
     let dir = spec.source_path.join_path(&below);
@@ -93,7 +89,7 @@ async fn visit(
         return;
     };
     // Whether this folder is known to be another one than its copy.
-    let mut is_apart = false;
+    let mut is_distinct = false;
     while let Ok(entries) = listing.next(CHUNK).await {
         if entries.is_empty() {
             return;
@@ -105,7 +101,7 @@ async fn visit(
         for entry in entries {
             let Ok(metadata) = entry.metadata else { continue };
             let path = below.join(&entry.name);
-            if is_probe(context, &entry.name, &metadata) {
+            if is_probe(&context.config, &entry.name, &metadata) {
                 // Best effort. The next run finds it again.
                 let _ = spec.source.remove_file(&dir.join(&entry.name)).await;
             } else if metadata.is_dir() && filter.directory(&path) {
@@ -121,7 +117,7 @@ async fn visit(
                     _held: held,
                 });
             } else if !metadata.is_dir() && filter.node(&path, &metadata) {
-                move_one(context, root, &path, &metadata, &mut is_apart).await;
+                move_one(context, root, &path, &metadata, &mut is_distinct).await;
             }
             if context.stopped() {
                 return;
@@ -132,7 +128,7 @@ async fn visit(
 
 /// Removes an empty folder if its copy exists, has its attributes, and is another folder. The root of
 /// the tree stays.
-async fn remove_emptied(context: &Arc<Context>, root: &Arc<JobRoot>, below: &RelPath) {
+async fn remove_emptied(context: &Context, root: &JobRoot, below: &RelPath) {
     let spec = &root.root;
     let dir = spec.source_path.join_path(below);
     let Some(target) = root.target_of(below).filter(|_| !dir.is_root()) else {
@@ -153,12 +149,12 @@ async fn remove_emptied(context: &Arc<Context>, root: &Arc<JobRoot>, below: &Rel
     if !copy.is_ok_and(|copy| copy.is_dir()) {
         return;
     }
-    match are_two(context, root, &dir, &target).await {
+    match are_distinct(&context.config, &context.temporaries, root, (&dir, &target)).await {
         Ok(true) => {
             // A folder that is in use, or not ours to remove, may stay.
             let _ = spec.source.remove_dir(&dir).await;
         }
-        Ok(false) => one_folder(context, &dir),
+        Ok(false) => refuse_same_folder(&context.report, &dir),
         Err(error) => context.fail(&dir, error, End::Source).await,
     }
 }
@@ -168,7 +164,7 @@ async fn move_one(
     root: &JobRoot,
     below: &RelPath,
     metadata: &Metadata,
-    is_apart: &mut bool,
+    is_distinct: &mut bool,
 ) {
     let spec = &root.root;
     let source = spec.source_path.join_path(below);
@@ -197,18 +193,12 @@ async fn move_one(
         error.source = Some(std::io::Error::other(sentence));
         return context.fail(&target, error, End::Target).await;
     }
-    if !*is_apart {
+    if !*is_distinct {
         let (dir, copies) = (source.parent(), target.parent());
-        match are_two(
-            context,
-            root,
-            &dir.unwrap_or_default(),
-            &copies.unwrap_or_default(),
-        )
-        .await
-        {
-            Ok(true) => *is_apart = true,
-            Ok(false) => return one_folder(context, &source),
+        let (dir, copies) = (dir.unwrap_or_default(), copies.unwrap_or_default());
+        match are_distinct(&context.config, &context.temporaries, root, (&dir, &copies)).await {
+            Ok(true) => *is_distinct = true,
+            Ok(false) => return refuse_same_folder(&context.report, &source),
             Err(error) => return context.fail(&source, error, End::Source).await,
         }
     }
@@ -217,18 +207,23 @@ async fn move_one(
     }
 }
 
-fn one_folder(context: &Context, source: &RelPath) {
+fn refuse_same_folder(report: &Report, source: &RelPath) {
     let message = format!("the source {source} and its copy are one, seen in two ways");
     let hint = "nothing is removed: the target is the source";
-    context.fatal(Fatal::new(Status::Refused, message).hint(hint));
+    report.fatal(Fatal::new(Status::Refused, message).hint(hint));
 }
 
 /// Whether a folder and the folder of its copies are two: what is made in the one does not appear
 /// in the other.
-async fn are_two(context: &Context, root: &JobRoot, dir: &RelPath, copies: &RelPath) -> Result<bool, Error> {
+async fn are_distinct(
+    config: &JobConfig,
+    temporaries: &Temporaries,
+    root: &JobRoot,
+    (dir, copies): (&RelPath, &RelPath),
+) -> Result<bool, Error> {
     for _ in 0..PROBE_TRIES {
-        if let Some(are_two) = probe(context, root, dir, copies).await? {
-            return Ok(are_two);
+        if let Some(are_distinct) = probe(config, temporaries, root, (dir, copies)).await? {
+            return Ok(are_distinct);
         }
     }
     let mut error = Error::new(Op::Create, dir, ErrorKind::Changed);
@@ -240,13 +235,13 @@ async fn are_two(context: &Context, root: &JobRoot, dir: &RelPath, copies: &RelP
 
 /// Makes one probe. Returns `None` if somebody may have removed it before it was looked for.
 async fn probe(
-    context: &Context,
+    config: &JobConfig,
+    temporaries: &Temporaries,
     root: &JobRoot,
-    dir: &RelPath,
-    copies: &RelPath,
+    (dir, copies): (&RelPath, &RelPath),
 ) -> Result<Option<bool>, Error> {
     let tree = &root.root.source;
-    let name = context.config.nonce.probe();
+    let name = config.nonce.probe();
     let probe = dir.join(&name);
     let options = OpenOptions::write(Create::New, CacheMode::Keep);
     match tree.open(&probe, options).await {
@@ -257,18 +252,13 @@ async fn probe(
     }
     // The probe is opened, because network file systems may cache for a while what exists.
     let options = OpenOptions::read(CacheMode::Keep);
-    let shows = context
-        .config
-        .target
-        .open(&copies.join(&name), options)
-        .await
-        .map(drop);
+    let shows = config.target.open(&copies.join(&name), options).await.map(drop);
     match (tree.remove_file(&probe).await, shows) {
         // Another move of this folder took the probe for one of a dead run.
         (Err(gone), Err(_)) if gone.kind == ErrorKind::NotFound => Ok(None),
         (Err(error), _) if error.kind != ErrorKind::NotFound => {
             // The next run makes the same name and removes it.
-            context.temporaries.must_stay();
+            temporaries.must_stay();
             Err(error)
         }
         (_, Err(error)) if error.kind == ErrorKind::NotFound => Ok(Some(true)),
@@ -280,10 +270,10 @@ async fn probe(
 
 /// Whether a node of the source is a probe: that of this move, or of one that was killed. A running
 /// move makes another.
-pub(crate) fn is_probe(context: &Context, name: &Name, metadata: &Metadata) -> bool {
-    context.config.options.move_source
+pub(crate) fn is_probe(config: &JobConfig, name: &Name, metadata: &Metadata) -> bool {
+    config.options.move_source
         && metadata.kind == Kind::File
         && metadata.size == 0
         && Temporary::parse(name)
-            .is_some_and(|temporary| temporary.is_probe() || temporary.nonce() == context.config.nonce)
+            .is_some_and(|temporary| temporary.is_probe() || temporary.nonce() == config.nonce)
 }

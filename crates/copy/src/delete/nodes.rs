@@ -1,4 +1,4 @@
-//! Questions about single nodes.
+//! Volumes and mount points of single nodes.
 
 use ropeway_vfs::Metadata;
 

@@ -1,18 +1,16 @@
 //! One pass over the target: finds the nodes that the source does not have.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use ropeway_plan::guard::{DeleteGuard, Extra, Planned};
-use ropeway_vfs::{
-    Backlog, DirEntry, DuplicateFolders, End, Error, ErrorKind, FileId, Held, Metadata, Name, Op, RelPath,
-};
+use ropeway_vfs::{DirEntry, DuplicateFolders, End, Error, ErrorKind, FileId, Held, Metadata, Name, RelPath};
 
 use crate::delete::above::{Above, prove_path};
 use crate::delete::nodes::{CHUNK, is_mount_point, volume_of};
+use crate::delete::remove::Removal;
 use crate::delete::times::restore_times;
 use crate::job::context::Context;
-use crate::job::options::{Backup, is_temporary};
+use crate::job::options::is_temporary;
 use crate::job::root::JobRoot;
 use crate::sweep::others::passes_over;
 
@@ -44,17 +42,16 @@ impl Found {
     }
 }
 
-/// A pass. It reports failures and continues. A pass that only counts leaves the reports to the one
-/// that deletes.
+/// One pass over the target. It reports failures and continues. A pass that only counts reports
+/// nothing, because the pass that deletes meets the same failures.
 pub(super) struct Pass<'a> {
-    pub(super) context: &'a Arc<Context>,
-    pub(super) root: &'a Arc<JobRoot>,
+    context: &'a Context,
+    root: &'a JobRoot,
     count_only: bool,
-    /// Whether the copy failed and reported the folders that cannot be listed.
-    is_told: bool,
+    /// Whether the copy has reported the folders of the source that cannot be listed.
+    is_reported: bool,
     source_volume: Option<u64>,
-    /// Bounds the folders still to visit.
-    pub(super) backlog: Backlog,
+    removal: Removal<'a>,
 }
 
 /// A folder of both ends, relative to the root. The paths differ if names had to be mapped.
@@ -69,10 +66,10 @@ struct Place {
     _held: Held,
 }
 
-/// A name that belongs in a target folder.
-struct Belongs {
+/// A name that a target folder gets from the source.
+struct ExpectedName {
     is_dir: bool,
-    /// Whether its folder in the source is on another volume and stays out (`-x`).
+    /// Whether it is a folder on another volume of the source, which is not copied (`-x`).
     is_outside: bool,
     /// Its name in the source, if the target needs another.
     original: Option<Name>,
@@ -90,10 +87,10 @@ enum Fate {
 impl<'a> Pass<'a> {
     /// Begins a pass. `root` may be a part of a root: the paths of a pass are those of the whole.
     pub(super) async fn new(
-        context: &'a Arc<Context>,
-        root: &'a Arc<JobRoot>,
+        context: &'a Context,
+        root: &'a JobRoot,
         count_only: bool,
-        is_told: bool,
+        is_reported: bool,
     ) -> Self {
         let source_volume = match context.config.options.one_file_system {
             true => root.root.source.metadata(&root.whole.0).await.ok(),
@@ -103,12 +100,14 @@ impl<'a> Pass<'a> {
             context,
             root,
             count_only,
-            is_told,
-            backlog: Backlog::of(&*context.config.target),
+            is_reported,
             source_volume: source_volume.as_ref().and_then(volume_of),
+            removal: Removal::new(context, root),
         }
     }
 
+    /// Examines one scope: deletes what the source does not have, or counts it in `found`.
+    ///
     /// # Errors
     /// The target cannot be examined at all.
     pub(super) async fn run(&self, scope: &Scope, found: &mut Found) -> Result<(), Error> {
@@ -204,7 +203,7 @@ impl<'a> Pass<'a> {
         let mut next = (&mut folders, &mut extra);
         let mut changed = self.entry(&place, &sources, entry, found, &mut next).await;
         for (path, metadata) in extra {
-            changed |= self.delete(&path, &metadata, Above::In(id)).await;
+            changed |= self.removal.delete(&path, &metadata, Above::In(id)).await;
         }
         if changed {
             self.restore_times(&place.source).await;
@@ -310,7 +309,7 @@ impl<'a> Pass<'a> {
         let mut changed = false;
         for (path, metadata) in extra {
             match twins.check(&path, metadata.id) {
-                Ok(()) => changed |= self.delete(&path, &metadata, above).await,
+                Ok(()) => changed |= self.removal.delete(&path, &metadata, above).await,
                 Err(error) => self.failed(&path, error, End::Target).await,
             }
             if self.context.stopped() {
@@ -324,7 +323,7 @@ impl<'a> Pass<'a> {
     async fn entry(
         &self,
         place: &Place,
-        sources: &HashMap<u64, Belongs>,
+        sources: &HashMap<u64, ExpectedName>,
         entry: DirEntry,
         found: &mut Found,
         (folders, extra): &mut (&mut Vec<Place>, &mut Vec<(RelPath, Metadata)>),
@@ -332,7 +331,8 @@ impl<'a> Pass<'a> {
         let target = place.target.join(&entry.name);
         let path = self.root.whole.1.join_path(&target);
         let target_dir = self.root.whole.1.join_path(&place.target);
-        if passes_over(self.context, &target_dir, &entry.name, self.count_only).await || self.is_backup(&path)
+        if passes_over(self.context, &target_dir, &entry.name, self.count_only).await
+            || self.removal.protection.is_backup(&path)
         {
             return false;
         }
@@ -354,7 +354,7 @@ impl<'a> Pass<'a> {
             let is_outside = belongs.is_some_and(|belongs| belongs.is_outside)
                 || (is_mount_point && self.context.config.options.one_file_system);
             if metadata.is_dir() && belongs.is_some() && !is_outside {
-                match self.backlog.hold(&path) {
+                match self.removal.backlog.hold(&path) {
                     Ok(held) => folders.push(Place {
                         source: below,
                         target,
@@ -375,7 +375,7 @@ impl<'a> Pass<'a> {
             return false;
         }
         if is_mount_point && fate == Fate::Extra {
-            self.tell_mounted(&path).await;
+            self.removal.report_mount_point(&path).await;
             return false;
         }
         // The copy has replaced what must be replaced, or has reported its failure.
@@ -387,7 +387,7 @@ impl<'a> Pass<'a> {
             extra.push((path, metadata));
             return false;
         }
-        self.delete(&path, &metadata, Above::Named).await
+        self.removal.delete(&path, &metadata, Above::Named).await
     }
 
     /// Counts a node that would be deleted, with everything below it.
@@ -417,7 +417,7 @@ impl<'a> Pass<'a> {
                     let child = dir.join(&entry.name);
                     let metadata = entry.metadata.as_ref().ok();
                     let stays = metadata.is_some_and(|metadata| {
-                        self.keeps(&child, metadata) || is_mount_point(metadata, volume)
+                        self.removal.protection.keeps(&child, metadata) || is_mount_point(metadata, volume)
                     });
                     found.target_nodes += 1;
                     if stays {
@@ -425,7 +425,7 @@ impl<'a> Pass<'a> {
                     }
                     found.add(metadata);
                     if let Some(metadata) = metadata.filter(|metadata| metadata.is_dir())
-                        && let Ok(held) = self.backlog.hold(&child)
+                        && let Ok(held) = self.removal.backlog.hold(&child)
                     {
                         folders.push((child, volume_of(metadata), Above::of(&*listing), held));
                     }
@@ -446,7 +446,7 @@ impl<'a> Pass<'a> {
             .collect())
     }
 
-    async fn source_names(&self, dir: &RelPath) -> Result<HashMap<u64, Belongs>, Error> {
+    async fn source_names(&self, dir: &RelPath) -> Result<HashMap<u64, ExpectedName>, Error> {
         let mut names = HashMap::new();
         let mut listing = self.root.root.source.list(dir).await?;
         loop {
@@ -474,7 +474,7 @@ impl<'a> Pass<'a> {
                 let is_outside = is_dir
                     && self.context.config.options.one_file_system
                     && metadata.and_then(volume_of) != self.source_volume;
-                let belongs = Belongs {
+                let belongs = ExpectedName {
                     is_dir,
                     is_outside,
                     original: mapped.map(|_| entry.name),
@@ -496,45 +496,9 @@ impl<'a> Pass<'a> {
         u64::from_le_bytes(bytes)
     }
 
-    /// Whether a node of the target is a backup, or holds all of them.
-    fn is_backup(&self, path: &RelPath) -> bool {
-        match &self.context.config.options.backup {
-            Some(Backup::Directory { base, .. }) => path.strip_prefix(base).is_some(),
-            Some(Backup::Suffix(suffix)) => path.as_bytes().ends_with(suffix),
-            None => false,
-        }
-    }
-
-    /// Whether a node below a deleted one stays: excluded names, and backups.
-    pub(super) fn keeps(&self, path: &RelPath, metadata: &Metadata) -> bool {
-        if self.is_backup(path) {
-            return true;
-        }
-        self.protects(path, metadata)
-    }
-
-    /// Whether filters protect a node below a deleted one.
-    pub(super) fn protects(&self, path: &RelPath, metadata: &Metadata) -> bool {
-        let below = path.strip_prefix(&self.root.whole.1);
-        self.keeps_excluded()
-            && below.is_some_and(|below| {
-                self.context
-                    .config
-                    .options
-                    .filter
-                    .excluded(&below, metadata.is_dir())
-            })
-    }
-
-    /// Whether there may be names that filters protect.
-    pub(super) fn keeps_excluded(&self) -> bool {
-        let delete = self.context.config.options.delete.as_ref();
-        !self.context.config.options.filter.is_empty() && !delete.is_some_and(|delete| delete.excluded)
-    }
-
     /// Returns the fate of a node of the target whose folder in the source could be listed
     /// completely.
-    fn fate(&self, belongs: Option<&Belongs>, path: &RelPath, metadata: &Metadata) -> Fate {
+    fn fate(&self, belongs: Option<&ExpectedName>, path: &RelPath, metadata: &Metadata) -> Fate {
         let excluded = self
             .context
             .config
@@ -557,38 +521,24 @@ impl<'a> Pass<'a> {
         }
     }
 
-    pub(super) async fn failed(&self, path: &RelPath, error: Error, end: End) {
-        if self.count_only || (end == End::Source && self.is_told) {
+    async fn failed(&self, path: &RelPath, error: Error, end: End) {
+        if self.count_only || (end == End::Source && self.is_reported) {
             return;
         }
         self.context.fail(path, error, end).await;
-    }
-
-    /// Reports that another volume is mounted where something should be deleted. Neither it nor its
-    /// content is touched.
-    pub(super) async fn tell_mounted(&self, path: &RelPath) {
-        if self.context.config.options.one_file_system {
-            let message = "another file system is mounted here; kept (-x)";
-            return self.context.report.note(Some(path), message);
-        }
-        let mut error = Error::new(Op::Remove, path, ErrorKind::Busy);
-        error.source = Some(std::io::Error::other(
-            "another file system is mounted here, and is not emptied; unmount it, or exclude it",
-        ));
-        self.context.fail(path, error, End::Target).await;
     }
 
     /// Sets the times of a folder from the source again, after deletions changed them.
     async fn restore_times(&self, below: &RelPath) {
         if let Some(target) = self.mapped(below) {
             let source_dir = self.root.whole.0.join_path(below);
-            restore_times(
-                self.context,
-                self.root,
-                &source_dir,
-                &self.root.whole.1.join_path(&target),
-            )
-            .await;
+            let (config, durability, report) = (
+                &self.context.config,
+                &self.context.durability,
+                &self.context.report,
+            );
+            let target_dir = self.root.whole.1.join_path(&target);
+            restore_times(config, durability, report, (self.root, &source_dir), &target_dir).await;
         }
     }
 }

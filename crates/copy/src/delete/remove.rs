@@ -1,30 +1,47 @@
 //! Removes trees of the target, or moves them to the backup, except what must stay.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_vfs::{DuplicateFolders, End, Error, ErrorKind, Held, Metadata, Op, RelPath};
+use ropeway_vfs::{Backlog, DuplicateFolders, End, Error, ErrorKind, Held, Metadata, Op, RelPath};
 
 use crate::delete::above::{Above, is_link};
 use crate::delete::clear::clear_unless;
 use crate::delete::guard::admit_deletion;
 use crate::delete::nodes::{CHUNK, is_mount_point};
 use crate::delete::pass::Pass;
+use crate::delete::protection::Protection;
 use crate::job::context::Context;
 use crate::job::options::Backup;
 use crate::job::root::JobRoot;
 use crate::name::backup::move_to_backup;
 use crate::sweep::others::may_be_alive;
 
-impl Pass<'_> {
+/// Removes nodes of the target. It reports what must stay, and continues.
+pub(super) struct Removal<'a> {
+    context: &'a Context,
+    pub(super) protection: Protection<'a>,
+    /// Bounds the folders still to visit.
+    pub(super) backlog: Backlog,
+}
+
+impl<'a> Removal<'a> {
+    pub(super) fn new(context: &'a Context, root: &'a JobRoot) -> Self {
+        let config = &context.config;
+        Self {
+            context,
+            protection: Protection { config, root },
+            backlog: Backlog::of(&*config.target),
+        }
+    }
+
     /// Deletes one extra node. Returns whether the folder changed.
     pub(super) async fn delete(&self, path: &RelPath, metadata: &Metadata, above: Above) -> bool {
         match self.clear(path, metadata, above).await {
             Ok(_) => !self.context.config.options.dry_run,
             Err(error) if error.kind.is_absence() => true,
             Err(error) => {
-                self.failed(path, error, End::Target).await;
+                self.failed(path, error).await;
                 false
             }
         }
@@ -40,25 +57,18 @@ impl Pass<'_> {
             .backup
             .as_ref()
             .filter(|_| !self.context.config.options.dry_run)
-            && (!metadata.is_dir() || self.goes_whole(path, metadata, above).await?)
+            && (!metadata.is_dir() || self.may_move_whole(path, metadata, above).await?)
         {
-            back_up(self.context, backup, path, metadata.is_dir().then_some(above)).await?;
+            self.back_up(backup, path, metadata.is_dir().then_some(above))
+                .await?;
             return Ok(true);
         }
         self.remove_tree(path, above).await
     }
 
-    /// Whether the folder of backups is this folder or lies below it.
-    fn holds_backups(&self, path: &RelPath) -> bool {
-        match &self.context.config.options.backup {
-            Some(Backup::Directory { base, .. }) => base.strip_prefix(path).is_some(),
-            _ => false,
-        }
-    }
-
     /// Whether nothing below a folder must stay, so that one rename moves all of it to the backup.
-    async fn goes_whole(&self, path: &RelPath, metadata: &Metadata, above: Above) -> Result<bool, Error> {
-        if self.holds_backups(path) {
+    async fn may_move_whole(&self, path: &RelPath, metadata: &Metadata, above: Above) -> Result<bool, Error> {
+        if self.protection.holds_backups(path) {
             return Ok(false);
         }
         let volume = metadata.id.map(|id| id.volume);
@@ -76,7 +86,7 @@ impl Pass<'_> {
                     let metadata = entry.metadata?;
                     let child = dir.join(&entry.name);
                     let stays = is_mount_point(&metadata, volume)
-                        || self.protects(&child, &metadata)
+                        || self.protection.protects(&child, &metadata)
                         || may_be_alive(self.context, &child).await;
                     if stays {
                         return Ok(false);
@@ -90,125 +100,55 @@ impl Pass<'_> {
         }
         Ok(true)
     }
-}
-
-async fn back_up(
-    context: &Context,
-    backup: &Backup,
-    path: &RelPath,
-    above: Option<Above>,
-) -> Result<(), Error> {
-    admit_deletion(context, path)?;
-    move_to_backup(context, backup, path, above).await?;
-    context.durability.touch();
-    context.report.live.deleted.fetch_add(1, Ordering::Relaxed);
-    context.report.item(path, "delete", 0);
-    Ok(())
-}
-
-/// Removes from a folder that an earlier run of this job left half filled what the source no longer
-/// has, or has as another kind. Nobody ever saw it there, and it takes room that the rest needs.
-/// Nothing is removed if the source cannot be listed completely.
-///
-/// # Errors
-/// The target cannot be listed, or something cannot be removed.
-pub(crate) async fn prune(
-    context: &Arc<Context>,
-    root: &Arc<JobRoot>,
-    source_dir: &RelPath,
-    target_dir: &RelPath,
-) -> Result<(), Error> {
-    let pass = Pass::new(context, root, false, true).await;
-    let Ok(names) = pass.source_hashes(source_dir).await else {
-        return Ok(());
-    };
-    clear_unless(context, target_dir, |entry| {
-        let is_dir = names.get(&pass.name_hash(&entry.name));
-        // A node whose metadata cannot be read is removed as well: nobody can know what it is.
-        let found = entry.metadata.as_ref();
-        found.is_ok_and(|found| Some(&found.is_dir()) == is_dir)
-    })
-    .await
-}
-
-/// Removes what stands on the target in the way of a node of another kind, or moves it to the
-/// backup. What filters exclude and other volumes stay.
-///
-/// # Errors
-/// It cannot be removed, or holds something that must stay.
-pub(crate) async fn make_way(
-    context: &Arc<Context>,
-    root: &Arc<JobRoot>,
-    path: &RelPath,
-) -> Result<(), Error> {
-    let metadata = match context.config.target.metadata(path).await {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let kept = |why: &'static str| {
-        let mut error = Error::new(Op::Remove, path, ErrorKind::NotEmpty);
-        error.source = Some(std::io::Error::other(why));
-        error
-    };
-    let pass = Pass::new(context, root, false, false).await;
-    let mut above = Above::Named;
-    if metadata.is_dir() {
-        let parent = context
-            .config
-            .target
-            .metadata(&path.parent().unwrap_or_default())
-            .await?;
-        above = Above::In(parent.id);
-        if is_mount_point(&metadata, parent.id.map(|id| id.volume)) {
-            return Err(kept("another file system is mounted here, and is not emptied"));
-        }
-    }
-    match pass.clear(path, &metadata, above).await? {
-        true => Ok(()),
-        false => Err(kept(
-            "the folder holds what filters exclude or another file system",
-        )),
-    }
-}
-
-/// Removes one node. In a dry run, only reports it.
-async fn remove_one(context: &Context, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
-    admit_deletion(context, path)?;
-    if !context.config.options.dry_run {
-        if metadata.is_dir() {
-            context.config.target.remove_dir(path).await?;
-        } else {
-            context.config.target.remove_file(path).await?;
-        }
+    /// Moves a node to its backup if the guard allows it.
+    async fn back_up(&self, backup: &Backup, path: &RelPath, above: Option<Above>) -> Result<(), Error> {
+        let context = self.context;
+        admit_deletion(&context.delete_guard, &context.report, path)?;
+        let goes_on = || !context.stopped();
+        move_to_backup(&*context.config.target, backup, path, above, goes_on).await?;
         context.durability.touch();
+        context.report.live.deleted.fetch_add(1, Ordering::Relaxed);
+        context.report.item(path, "delete", 0);
+        Ok(())
     }
-    context.report.live.deleted.fetch_add(1, Ordering::Relaxed);
-    context.report.item(path, "delete", metadata.size);
-    Ok(())
-}
 
-impl Pass<'_> {
+    /// Removes one node if the guard allows it. In a dry run, only reports it.
+    async fn remove_one(&self, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
+        let context = self.context;
+        admit_deletion(&context.delete_guard, &context.report, path)?;
+        if !context.config.options.dry_run {
+            if metadata.is_dir() {
+                context.config.target.remove_dir(path).await?;
+            } else {
+                context.config.target.remove_file(path).await?;
+            }
+            context.durability.touch();
+        }
+        context.report.live.deleted.fetch_add(1, Ordering::Relaxed);
+        context.report.item(path, "delete", metadata.size);
+        Ok(())
+    }
+
     /// Removes one node if the guard allows it, with a backup. Returns whether its name is free
     /// again.
     async fn remove(&self, path: &RelPath, metadata: &Metadata) -> Result<bool, Error> {
         match &self.context.config.options.backup {
             Some(backup) if !metadata.is_dir() && !self.context.config.options.dry_run => {
-                back_up(self.context, backup, path, None).await?;
+                self.back_up(backup, path, None).await?;
                 // With a suffix the backup stays in this folder.
                 Ok(matches!(backup, Backup::Directory { .. }))
             }
-            _ => remove_one(self.context, path, metadata).await.map(|()| true),
+            _ => self.remove_one(path, metadata).await.map(|()| true),
         }
     }
 
     /// Whether a node below the removed one must stay.
     async fn stays(&self, path: &RelPath, metadata: &Metadata, volume: Option<u64>) -> bool {
         if is_mount_point(metadata, volume) {
-            self.tell_mounted(path).await;
+            self.report_mount_point(path).await;
             return true;
         }
-        self.keeps(path, metadata) || may_be_alive(self.context, path).await
+        self.protection.keeps(path, metadata) || may_be_alive(self.context, path).await
     }
 
     /// Removes a node and everything below it, except what must stay and the folders that hold such
@@ -231,7 +171,7 @@ impl Pass<'_> {
                 }
                 continue;
             };
-            if self.holds_backups(&dir) {
+            if self.protection.holds_backups(&dir) {
                 hold(&mut holders, &dir);
             }
             stack.push((dir.clone(), metadata.clone(), None, held));
@@ -241,7 +181,7 @@ impl Pass<'_> {
                 // The target of the link stays, and so does the link.
                 Err(error) if is_link(&error) && dir != *path => {
                     stack.truncate(first);
-                    self.failed(&dir, error, End::Target).await;
+                    self.failed(&dir, error).await;
                     hold(&mut holders, &dir);
                 }
                 Err(error) => return Err(error),
@@ -255,7 +195,7 @@ impl Pass<'_> {
         &self,
         (dir, metadata, above): (&RelPath, &Metadata, Above),
         holders: &mut HashSet<RelPath>,
-    ) -> Result<Vec<Taken>, Error> {
+    ) -> Result<Vec<StackedFolder>, Error> {
         let (target, volume) = (&*self.context.config.target, metadata.id.map(|id| id.volume));
         let mut listing = target.list(dir).await?;
         let (mut folders, mut twins) = (Vec::new(), DuplicateFolders::default());
@@ -285,17 +225,97 @@ impl Pass<'_> {
             match twins.check(&child, metadata.id) {
                 Ok(()) => single.push((child, metadata, above, held)),
                 Err(error) => {
-                    self.failed(&child, error, End::Target).await;
+                    self.failed(&child, error).await;
                     hold(holders, dir);
                 }
             }
         }
         Ok(single)
     }
+    /// Reports that another volume is mounted where something should be deleted. Neither it nor its
+    /// content is touched.
+    pub(super) async fn report_mount_point(&self, path: &RelPath) {
+        if self.context.config.options.one_file_system {
+            let message = "another file system is mounted here; kept (-x)";
+            return self.context.report.note(Some(path), message);
+        }
+        let mut error = Error::new(Op::Remove, path, ErrorKind::Busy);
+        error.source = Some(std::io::Error::other(
+            "another file system is mounted here, and is not emptied; unmount it, or exclude it",
+        ));
+        self.context.fail(path, error, End::Target).await;
+    }
+
+    async fn failed(&self, path: &RelPath, error: Error) {
+        self.context.fail(path, error, End::Target).await;
+    }
+}
+
+/// Removes from a folder that an earlier run of this job left half filled what the source no longer
+/// has, or has as another kind. Nobody ever saw it there, and it takes room that the rest needs.
+/// Nothing is removed if the source cannot be listed completely.
+///
+/// # Errors
+/// The target cannot be listed, or something cannot be removed.
+pub(crate) async fn prune(
+    context: &Context,
+    root: &JobRoot,
+    source_dir: &RelPath,
+    target_dir: &RelPath,
+) -> Result<(), Error> {
+    let pass = Pass::new(context, root, false, true).await;
+    let Ok(names) = pass.source_hashes(source_dir).await else {
+        return Ok(());
+    };
+    let (config, durability) = (&context.config, &context.durability);
+    clear_unless(config, durability, &context.report, target_dir, |entry| {
+        let is_dir = names.get(&pass.name_hash(&entry.name));
+        // A node whose metadata cannot be read is removed as well: nobody can know what it is.
+        let found = entry.metadata.as_ref();
+        found.is_ok_and(|found| Some(&found.is_dir()) == is_dir)
+    })
+    .await
+}
+
+/// Removes what stands on the target in the way of a node of another kind, or moves it to the
+/// backup. What filters exclude and other volumes stay.
+///
+/// # Errors
+/// It cannot be removed, or holds something that must stay.
+pub(crate) async fn make_way(context: &Context, root: &JobRoot, path: &RelPath) -> Result<(), Error> {
+    let metadata = match context.config.target.metadata(path).await {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let kept = |why: &'static str| {
+        let mut error = Error::new(Op::Remove, path, ErrorKind::NotEmpty);
+        error.source = Some(std::io::Error::other(why));
+        error
+    };
+    let removal = Removal::new(context, root);
+    let mut above = Above::Named;
+    if metadata.is_dir() {
+        let parent = context
+            .config
+            .target
+            .metadata(&path.parent().unwrap_or_default())
+            .await?;
+        above = Above::In(parent.id);
+        if is_mount_point(&metadata, parent.id.map(|id| id.volume)) {
+            return Err(kept("another file system is mounted here, and is not emptied"));
+        }
+    }
+    match removal.clear(path, &metadata, above).await? {
+        true => Ok(()),
+        false => Err(kept(
+            "the folder holds what filters exclude or another file system",
+        )),
+    }
 }
 
 /// A folder on the stack of a removal. Without [`Above`], its content is gone already.
-type Taken = (RelPath, Metadata, Option<Above>, Held);
+type StackedFolder = (RelPath, Metadata, Option<Above>, Held);
 
 /// Marks a folder and those above it as holding something that must stay.
 fn hold(holders: &mut HashSet<RelPath>, dir: &RelPath) {

@@ -11,15 +11,18 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use ropeway_plan::durability::Flush;
-use ropeway_vfs::{End, Error, ErrorKind, Timestamp, Verdict};
+use ropeway_vfs::{End, Error, ErrorKind, Timestamp, Tree, Verdict};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::durable::control::TargetFile;
-use crate::durable::loss::note_loss;
+use crate::durable::control::{DurabilityControl, TargetFile};
+use crate::durable::lost_writes::record_lost_writes;
 use crate::durable::names::give_names;
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::outcome::{Fatal, Status};
+use crate::job::report::Report;
+use crate::journal::open::Journal;
 use crate::mutations::{self, Mutation};
 
 /// Longest time between checkpoints. A guess.
@@ -40,7 +43,7 @@ pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Re
             () = context.durability.woken() => {}
             () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
         }
-        note_clock(&context);
+        note_clock(&context.durability, &context.report, context.journal.as_ref());
         if context.durability.has_work() {
             checkpoint(&context).await;
         }
@@ -49,10 +52,10 @@ pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Re
 
 /// Tells the journal when the wall clock was set back: change times on the target mean nothing
 /// then.
-fn note_clock(context: &Context) {
-    let was_set_back = || context.durability.clock_was_set_back();
-    if let Some(journal) = context.journal.as_ref().filter(|_| was_set_back()) {
-        context.journalled(Some(journal.clock_stepped()));
+fn note_clock(durability: &DurabilityControl, report: &Report, journal: Option<&Journal>) {
+    let was_set_back = || durability.clock_was_set_back();
+    if let Some(journal) = journal.filter(|_| was_set_back()) {
+        report.journal_result(Some(journal.clock_stepped()));
     }
 }
 
@@ -92,25 +95,26 @@ struct Flushed {
 /// Flushes what was written before this call, and names what waited for that. `None` after an
 /// error, which ends the job.
 async fn flush_written(context: &Arc<Context>) -> Option<Flushed> {
-    let durability = &context.durability;
-    let landed = context.report.live.bytes_landed.load(Ordering::Acquire);
-    let files = context.report.live.files_done.load(Ordering::Acquire);
-    note_clock(context);
+    let (config, report, durability) = (&context.config, &context.report, &context.durability);
+    let journal = context.journal.as_ref();
+    let landed = report.live.bytes_landed.load(Ordering::Acquire);
+    let files = report.live.files_done.load(Ordering::Acquire);
+    note_clock(durability, report, journal);
     let before = durability.watermark().await;
     let (flush, names) = durability.begin_flush();
     if mutations::is(Mutation::JournalBeforeFlush) {
-        record(context, before, &flush);
+        record(report, journal, before, &flush);
     }
     let doubted = AtomicBool::new(flush.in_doubt);
     let start = Instant::now();
-    let flushed = if !context.config.durability.wants_durable() {
+    let flushed = if !config.durability.wants_durable() {
         Ok(())
-    } else if !context.config.target.capabilities().page_cache {
+    } else if !config.target.capabilities().page_cache {
         durability
-            .hold_during(flush_on_server(context, &flush, &doubted))
+            .hold_during(flush_on_server(&*config.target, durability, &flush, &doubted))
             .await
     } else if flush.whole_tree {
-        durability.hold_during(context.config.target.sync()).await
+        durability.hold_during(config.target.sync()).await
     } else {
         durability.hold_during(flush_open(&flush)).await
     };
@@ -119,7 +123,7 @@ async fn flush_written(context: &Arc<Context>) -> Option<Flushed> {
         true => Ok(()),
         false => Err(error),
     }) {
-        end_job(context, error).await;
+        end_job(config, report, journal, error).await;
         return None;
     }
     let failed = give_names(context, names).await;
@@ -133,13 +137,13 @@ async fn flush_written(context: &Arc<Context>) -> Option<Flushed> {
 }
 
 /// Ends the job: what was written is not durable, and cannot be made durable.
-async fn end_job(context: &Context, error: Error) {
-    note_loss(context);
+async fn end_job(config: &JobConfig, report: &Report, journal: Option<&Journal>, error: Error) {
+    record_lost_writes(config, report, journal);
     let error = write_back_failed(error);
     let status = Status::of_error(&error, End::Target);
     let path = error.path.clone();
-    context.fail(&path, error, End::Target).await;
-    context.fatal(match status {
+    report.fail(&path, error, End::Target).await;
+    report.fatal(match status {
         Status::Network => Fatal::new(
             status,
             "the connection was lost before the server had flushed what was written",
@@ -158,7 +162,12 @@ fn publish(context: &Context, flushed: &Flushed) {
     if !context.config.durability.wants_durable() || flushed.in_doubt {
         return;
     }
-    record(context, flushed.before, &flushed.flush);
+    record(
+        &context.report,
+        context.journal.as_ref(),
+        flushed.before,
+        &flushed.flush,
+    );
     let live = &context.report.live;
     live.bytes_durable.fetch_max(flushed.landed, Ordering::AcqRel);
     live.files_durable.fetch_max(flushed.files, Ordering::AcqRel);
@@ -166,10 +175,10 @@ fn publish(context: &Context, flushed: &Flushed) {
 }
 
 /// Tells the journal what is durable.
-fn record(context: &Context, before: Option<Timestamp>, flush: &Flush<TargetFile>) {
-    if let (Some(journal), Some(before)) = (&context.journal, before) {
+fn record(report: &Report, journal: Option<&Journal>, before: Option<Timestamp>, flush: &Flush<TargetFile>) {
+    if let (Some(journal), Some(before)) = (journal, before) {
         let files = flush.files.iter().map(|file| (file.token, file.written));
-        context.journalled(Some(journal.durable(before, files.collect())));
+        report.journal_result(Some(journal.durable(before, files.collect())));
     }
 }
 
@@ -186,12 +195,13 @@ async fn flush_open(flush: &Flush<TargetFile>) -> Result<(), Error> {
 /// would flush by name, and learn nothing of what the server lost. Sets `doubted` if it lost
 /// something.
 async fn flush_on_server(
-    context: &Context,
+    target: &dyn Tree,
+    durability: &DurabilityControl,
     flush: &Flush<TargetFile>,
     doubted: &AtomicBool,
 ) -> Result<(), Error> {
     if flush.files.is_empty() {
-        return context.config.target.sync().await;
+        return target.sync().await;
     }
     let files: Vec<_> = flush
         .files
@@ -201,14 +211,14 @@ async fn flush_on_server(
     let flushes = files.into_iter().map(|(file, attempt)| async move {
         match file.0.sync(true).await {
             Err(error) if error.verdict() == Verdict::Retry && error.kind != ErrorKind::DeviceError => {
-                context.durability.doubt(attempt);
+                durability.doubt(attempt);
                 doubted.store(true, Ordering::Release);
                 Ok(())
             }
             flushed => flushed,
         }
     });
-    let at_once = context.config.target.capabilities().small_in_flight.max(1);
+    let at_once = target.capabilities().small_in_flight.max(1);
     let flushed: Vec<Result<(), Error>> = futures_util::stream::iter(flushes)
         .buffer_unordered(at_once)
         .collect()

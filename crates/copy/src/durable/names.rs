@@ -8,7 +8,7 @@ use ropeway_vfs::{End, Error, ErrorKind, Name, Verdict};
 
 use crate::durable::control::WaitingName;
 use crate::job::context::Context;
-use crate::name::folder::{has_name, name_folder};
+use crate::name::folder::{name_folder, record_named};
 use crate::place::folder::Folder;
 
 /// Gives the waiting nodes their names, folder by folder. Returns the bytes of those that got none.
@@ -59,8 +59,13 @@ async fn account(context: &Context, name: &WaitingName, result: Result<(), Error
     context.durability.touch();
     match result {
         Ok(()) => match (&context.journal, name.token) {
-            (Some(journal), Some(token)) => context.journalled(Some(journal.closed(token))),
-            (Some(_), None) => has_name(context, &name.from),
+            (Some(journal), Some(token)) => context.report.journal_result(Some(journal.closed(token))),
+            (Some(_), None) => record_named(
+                &context.config,
+                &context.report,
+                context.journal.as_ref(),
+                &name.from,
+            ),
             (None, _) => {}
         },
         Err(error) => {

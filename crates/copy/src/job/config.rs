@@ -7,18 +7,19 @@
 use std::sync::Arc;
 
 use ropeway_plan::{DurabilityPolicy, Engine, EngineCache, Nonce, Temporary};
-use ropeway_vfs::{CacheMode, Metadata, Name, Timestamp, Tree};
+use ropeway_vfs::{CacheMode, Loss, Metadata, MetadataChange, Name, SDDL_XATTR, Timestamp, Tree, Xattr};
 
 use crate::job::environment::Environment;
 use crate::job::options::Options;
+use crate::job::report::Report;
 use crate::journal::token::Token;
 
 /// From this size on, `--cache auto` leaves the page cache as it was. Smaller copies fit any cache
 /// and are often read again at once. A guess.
 const CACHE_LEAVE_MIN: u64 = 32 << 20;
 
-/// Token of the folder that tests whether the target still takes anything. A node has it only by
-/// chance.
+/// Token of the folder that tests whether the target still accepts anything. Tokens are hashes, so
+/// that a node hardly ever has this one.
 const PROBE: Token = 0;
 
 /// The immutable part of a job.
@@ -39,7 +40,7 @@ impl JobConfig {
         self.nonce.node(token)
     }
 
-    /// Returns the name of the folder that tests whether the target still takes anything.
+    /// Returns the name of the folder that tests whether the target still accepts anything.
     pub(crate) fn probe_name(&self) -> Name {
         self.temporary_of(PROBE)
     }
@@ -71,6 +72,45 @@ impl JobConfig {
         let may_have = can.takes_xattrs() || !can.remote;
         let of_use = self.target.capabilities().takes_xattrs() || can.remote;
         self.options.preserve.xattrs && may_have && of_use && metadata.has_xattrs != Some(false)
+    }
+
+    /// Returns the attributes that a node gets on the target. They include a creation time only if
+    /// the target can set one: otherwise each file of every local copy would be a loss.
+    pub(crate) fn change_of(
+        &self,
+        report: &Report,
+        metadata: &Metadata,
+        mut xattrs: Option<Vec<Xattr>>,
+    ) -> MetadataChange {
+        if let Some(xattrs) = &mut xattrs {
+            let before = xattrs.len();
+            xattrs.retain(|xattr| xattr.name != SDDL_XATTR || !xattr.value.is_empty());
+            if xattrs.len() < before {
+                // The source has a descriptor and does not let us read it.
+                report.lose(&[Loss::Acl]);
+            }
+        }
+        let mut change = MetadataChange::of(metadata, &self.options.preserve, xattrs);
+        if !self.target.capabilities().creation_times {
+            change.created = None;
+        }
+        change
+    }
+
+    /// Returns the attributes that a complete file gets. The modification time is always among
+    /// them, because later runs compare it and resuming depends on it.
+    pub(crate) fn change_of_file(
+        &self,
+        report: &Report,
+        metadata: &Metadata,
+        xattrs: Option<Vec<Xattr>>,
+    ) -> MetadataChange {
+        let mut change = self.change_of(report, metadata, xattrs);
+        if change.mode.is_none() && self.target.capabilities().modes {
+            change.mode = Some(0o644);
+        }
+        change.modified = metadata.modified.known();
+        change
     }
 
     /// Whether small files may be copied whole by one call.

@@ -1,7 +1,7 @@
 //! How a job ends: its status, the reason, and a hint for the user.
 
 use ropeway_vfs::event::Summary;
-use ropeway_vfs::{End, Error, ErrorKind};
+use ropeway_vfs::{End, Error, ErrorKind, Op, RelPath};
 
 /// How a job ended. Each status has one exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,11 @@ impl Fatal {
             None => fatal,
         }
     }
+}
+
+/// Returns the error of an operation that ended because the job stops.
+pub(crate) fn cancelled(op: Op, path: &RelPath) -> Error {
+    Error::new(op, path, ErrorKind::Cancelled)
 }
 
 /// Returns what the user can do about an error of this kind at this end.

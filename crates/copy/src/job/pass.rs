@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ropeway_vfs::event::{Event, Phase};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::durable::checkpoint::{checkpoint, run_checkpoints};
@@ -17,7 +18,7 @@ use crate::walk::walker::walk;
 /// How long a stopped job waits for operations in flight. A guess.
 pub(crate) const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Time in which folders of one level finish together, so that one flush serves them all. A guess.
+/// Time to wait for other folders of one level, so that one flush covers all of them. A guess.
 const SAME_LEVEL: Duration = Duration::from_millis(2);
 
 /// Copies roots, and waits until everything below them is finished and named. Returns when
@@ -29,11 +30,11 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
     let checkpoints = tokio::spawn(run_checkpoints(Arc::clone(context), stopped).in_current_span());
     let mut done = Vec::new();
     for root in roots {
-        // A listing may never return.
+        // A listing may hang.
         tokio::select! {
             biased;
             walked = walk(context, root, &finisher) => done.extend(walked),
-            () = given_up(context) => break,
+            () = stop_wait_over(&context.cancel) => break,
         }
     }
     drop(finisher);
@@ -42,7 +43,7 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
     tokio::select! {
         biased;
         () = context.resources.all_idle() => {}
-        () = given_up(context) => {}
+        () = stop_wait_over(&context.cancel) => {}
     }
     let landed = context.report.live.elapsed();
     drop(stop);
@@ -77,7 +78,7 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
 
 /// Completes some time after the job was stopped. Operations on a volume that is gone may never
 /// return.
-async fn given_up(context: &Context) {
-    context.cancel.cancelled().await;
+async fn stop_wait_over(cancel: &CancellationToken) {
+    cancel.cancelled().await;
     tokio::time::sleep(STOP_WAIT_MAX).await;
 }

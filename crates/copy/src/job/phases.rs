@@ -15,20 +15,23 @@ use ropeway_vfs::event::{Event, Phase};
 use crate::delete::mirror::{check_deletions, delete_extra};
 use crate::delete::moved::remove_moved;
 use crate::durable::checkpoint::checkpoint;
-use crate::durable::loss::hear_of_losses;
-use crate::job::context::{Context, summarize};
+use crate::durable::lost_writes::find_lost_writes;
+use crate::job::context::Context;
+use crate::job::options::Options;
 use crate::job::outcome::{Fatal, Outcome, Status};
 use crate::job::pass::copy_roots;
+use crate::job::report::Report;
 use crate::job::root::JobRoot;
 use crate::job::stall::watch_for_stall;
 use crate::job::watch::{begin_watch, follow};
 use crate::mutations::{self, Mutation};
 use crate::sweep::begin::sweep_before;
 use crate::sweep::end::sweep_after;
+use crate::verify::hashes::Hashes;
 use crate::verify::manifest::{ManifestError, publish_manifest};
 use crate::verify::read_back::read_back;
 use crate::verify::repair::repair;
-use crate::walk::count::{count_beside, preflight};
+use crate::walk::count::{count_during_copy, preflight};
 
 #[derive(Default)]
 pub(crate) struct Times {
@@ -62,7 +65,7 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
         .config
         .options
         .count
-        .then(|| tokio::spawn(count_beside(Arc::clone(context), roots.to_vec())));
+        .then(|| tokio::spawn(count_during_copy(Arc::clone(context), roots.to_vec())));
     let watching = context
         .config
         .options
@@ -92,7 +95,9 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
             }
         }
     }
-    write_manifest(context, roots);
+    if let Some(hashes) = &context.hashes {
+        write_manifest(&context.config.options, &context.report, hashes, roots);
+    }
     if let Some(watches) = watches
         && !context.stopped()
     {
@@ -105,12 +110,14 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
 
 /// Runs what must succeed before the first write.
 async fn before(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fatal> {
-    hear_of_losses(context).await;
+    if let Some(journal) = &context.journal {
+        find_lost_writes(&context.config, &context.report, journal).await;
+    }
     if context.config.options.preflight || context.config.options.delete.is_some() {
         context.report.emit(Event::Phase {
             phase: Phase::Preflight,
         });
-        preflight(context, roots).await?;
+        preflight(&context.config, &context.report, context.resumed(), roots).await?;
     }
     if context.config.options.delete.is_some() {
         check_deletions(context, roots).await?;
@@ -153,7 +160,7 @@ async fn verify_phase(context: &Arc<Context>, roots: &[Arc<JobRoot>], times: &mu
     let begin = context.report.live.elapsed();
     match hashes.flush() {
         Ok(spool) => {
-            let differing = read_back(context, spool).await;
+            let differing = read_back(&context.config, &context.resources.pool, &context.report, spool).await;
             repair(context, roots, hashes, differing).await;
         }
         Err(error) => {
@@ -166,11 +173,12 @@ async fn verify_phase(context: &Arc<Context>, roots: &[Arc<JobRoot>], times: &mu
     times.verified = Some(context.report.live.elapsed().saturating_sub(begin));
 }
 
-fn write_manifest(context: &Context, roots: &[Arc<JobRoot>]) {
-    let (Some(hashes), Some(manifest)) = (&context.hashes, &context.config.options.verify.manifest) else {
+/// Writes the manifest that the user asked for.
+fn write_manifest(options: &Options, report: &Report, hashes: &Hashes, roots: &[Arc<JobRoot>]) {
+    let Some(manifest) = &options.verify.manifest else {
         return;
     };
-    if context.stopped() {
+    if report.stopped() {
         return;
     }
     let prefix = match roots {
@@ -182,7 +190,7 @@ fn write_manifest(context: &Context, roots: &[Arc<JobRoot>]) {
         .map_err(ManifestError::from)
         .and_then(|spool| publish_manifest(spool, manifest, &prefix));
     if let Err(error) = published {
-        context.fatal(Fatal::new(
+        report.fatal(Fatal::new(
             Status::TargetUnwritable,
             format!("cannot write the manifest {}: {error}", manifest.display()),
         ));
@@ -191,7 +199,7 @@ fn write_manifest(context: &Context, roots: &[Arc<JobRoot>]) {
 
 /// Removes the journal of a finished job, and returns how the job ended.
 pub(crate) fn conclude(context: &Context, times: &Times) -> Outcome {
-    let mut summary = summarize(context);
+    let mut summary = context.report.summary(context.resumed());
     summary.perceived = times.perceived;
     summary.durable = times.durable;
     summary.verified = times.verified;

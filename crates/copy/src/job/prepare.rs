@@ -16,6 +16,7 @@ use crate::job::counters::Live;
 use crate::job::environment::Environment;
 use crate::job::options::{Options, Root};
 use crate::job::outcome::{Fatal, Status};
+use crate::job::probe::TargetProbe;
 use crate::job::report::{EventSink, Report};
 use crate::job::resources::Resources;
 use crate::job::root::JobRoot;
@@ -70,23 +71,27 @@ pub(crate) fn prepare(
         .collect();
     let hashes = hashes_of(&options, &environment, journal.as_ref(), nonce)?;
     let resources = resources_of(&*target, &roots, &options, pool);
+    let config = JobConfig {
+        target,
+        options,
+        environment,
+        durability,
+        nonce,
+    };
+    let (target, options, environment) = (&config.target, &config.options, &config.environment);
+    let probe = TargetProbe::new(target, &config.probe_name());
+    let reports_items = options.report_items || options.dry_run;
     let context = Context {
-        temporaries: Temporaries::new(&target, (nonce, &environment.boot_id), journal.as_ref(), &roots),
+        temporaries: Temporaries::new(target, (nonce, &environment.boot_id), journal.as_ref(), &roots),
         durability: DurabilityControl::new(options.dirty_max, environment.clock.clone(), tree_dirty),
-        report: Report::new(sink, live, options.report_items || options.dry_run),
+        report: Report::new(sink, live, reports_items, (probe, cancel.clone())),
         resources,
         copied_nodes: CopiedNodes::remembered(options.move_source),
         listing_cache: ListingCache::new(),
         link_table: LinkTable::default(),
         delete_guard: Mutex::default(),
         kept_versions: KeptVersions::default(),
-        config: JobConfig {
-            target,
-            options,
-            environment,
-            durability,
-            nonce,
-        },
+        config,
         cancel,
         journal,
         hashes,

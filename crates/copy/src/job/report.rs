@@ -1,14 +1,21 @@
-//! What a job tells the outside: events as they happen, and counts for the summary.
+//! What a job tells the outside: events as they happen, and counts for the summary. A fatal
+//! failure also stops the job here.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use ropeway_vfs::event::Event;
-use ropeway_vfs::{Loss, RelPath};
+use ropeway_vfs::event::{Event, Summary};
+use ropeway_vfs::{End, Error, Loss, RelPath, Verdict};
+use tokio_util::sync::CancellationToken;
 
 use crate::job::counters::Live;
 use crate::job::failures::Failures;
+use crate::job::outcome::{Fatal, hint_for};
+use crate::job::probe::TargetProbe;
 
 /// Receives events; called from many tasks.
 pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
@@ -20,17 +27,48 @@ pub(crate) struct Report {
     pub(crate) live: Arc<Live>,
     pub(crate) failures: Failures,
     losses: Mutex<BTreeMap<Loss, u64>>,
+    /// Tells whether an error at the target is the end of the target.
+    pub(crate) probe: TargetProbe,
+    /// Cancelled by the user, or by a fatal failure.
+    cancel: CancellationToken,
 }
 
 impl Report {
     /// Makes an empty report. `reports_items` is whether each item is an event.
-    pub(crate) fn new(sink: EventSink, live: Arc<Live>, reports_items: bool) -> Self {
+    pub(crate) fn new(
+        sink: EventSink,
+        live: Arc<Live>,
+        reports_items: bool,
+        (probe, cancel): (TargetProbe, CancellationToken),
+    ) -> Self {
         Self {
             sink,
             reports_items,
             live,
             failures: Failures::default(),
             losses: Mutex::default(),
+            probe,
+            cancel,
+        }
+    }
+
+    /// Whether the job should stop: cancelled, or something fatal happened.
+    pub(crate) fn stopped(&self) -> bool {
+        self.cancel.is_cancelled() || self.failures.is_fatal()
+    }
+
+    /// Stops the whole job.
+    pub(crate) fn fatal(&self, fatal: Fatal) {
+        self.failures.fatal(fatal);
+        self.cancel.cancel();
+    }
+
+    /// Waits. Returns `false` if the job stopped meanwhile.
+    pub(crate) async fn sleep(&self, span: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(span) => !self.stopped(),
+            () = self.cancel.cancelled() => false,
         }
     }
 
@@ -39,12 +77,48 @@ impl Report {
         (self.sink)(event);
     }
 
-    /// Sends a message that is no error. `path` is what it is about.
+    /// Sends a message that is no error. `path` is the node that it concerns.
     pub(crate) fn note(&self, path: Option<&RelPath>, message: impl Into<String>) {
         self.emit(Event::Note {
             path: path.map(ToString::to_string),
             message: message.into(),
         });
+    }
+
+    /// Reports the failure of one item. Stops the job if nothing more can succeed. `path` is where
+    /// the user looks for the item, even if it is elsewhere for the moment.
+    pub(crate) async fn fail(&self, path: &RelPath, mut error: Error, end: End) {
+        error.path = path.clone();
+        if self.stopped() && error.verdict() != Verdict::Skip {
+            return;
+        }
+        let fatal = error.verdict() == Verdict::Abort
+            || (end == End::Target && !self.probe.still_answers(&error).await);
+        let hint = hint_for(error.kind, end)
+            .map(|hint| format!(" (hint: {hint})"))
+            .unwrap_or_default();
+        self.emit(Event::ItemError {
+            path: path.to_string(),
+            op: error.op,
+            kind: error.kind,
+            message: format!("{error}{hint}"),
+            on_source: end == End::Source,
+            fatal,
+        });
+        self.failures.item(error.kind);
+        if fatal {
+            self.fatal(Fatal::from_error(&error, end));
+        }
+    }
+
+    /// Reports a failed write of the journal. The copy goes on without it.
+    pub(crate) fn journal_result(&self, result: Option<io::Result<()>>) {
+        if let Some(Err(error)) = result {
+            self.note(
+                None,
+                format!("the journal cannot be written ({error}); an interrupted copy starts over"),
+            );
+        }
     }
 
     /// Reports what was done to one node, if the user wants to know.
@@ -70,7 +144,24 @@ impl Report {
     }
 
     /// Returns the attributes that the target could not keep, with their counts.
-    pub(crate) fn losses(&self) -> BTreeMap<Loss, u64> {
+    fn losses(&self) -> BTreeMap<Loss, u64> {
         self.losses.lock().clone()
+    }
+
+    /// Returns a summary of everything counted so far. `resumed` is whether the job continues an
+    /// earlier run.
+    pub(crate) fn summary(&self, resumed: bool) -> Summary {
+        Summary {
+            counters: self.live.counters(),
+            differences: self.failures.differences(),
+            errors: self.failures.items(),
+            torn: self.failures.torn_copies(),
+            repaired: self.failures.repairs(),
+            losses: self.losses(),
+            resumed,
+            bytes_resumed: self.live.bytes_resumed.load(Ordering::Relaxed),
+            limit: self.live.limit_overall(),
+            ..Summary::default()
+        }
     }
 }

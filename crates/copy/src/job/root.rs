@@ -15,7 +15,7 @@ pub(crate) struct JobRoot {
     pub(crate) whole: (RelPath, RelPath),
     pub(crate) rules: Rules,
     pub(crate) names: NameMap,
-    /// Whether it is copied again because the device returned something else.
+    /// Whether it is copied again because the device returned other content.
     pub(crate) is_repair: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a job is given.
+//! The input of a job.
 
 use std::sync::Arc;
 

@@ -1,12 +1,13 @@
 //! Stops a job that hangs.
 //!
-//! Each file has its own time-out. This one covers what hangs outside of files: a folder, or a
-//! whole volume. Progress is anything that is done, not only bytes: entries listed, folders
-//! finished, attributes set.
+//! Each file has its own time-out. This one is for everything else: a folder, or a whole volume.
+//! Any counter that moves is progress: bytes, entries listed, folders finished.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use ropeway_vfs::Tree;
 
 use crate::job::context::Context;
 use crate::job::outcome::{Fatal, Status};
@@ -16,8 +17,8 @@ use crate::job::root::JobRoot;
 /// Number of time-outs without progress after which the job counts as hanging. A request that ends
 /// by itself needs one. A guess.
 const TIMEOUTS: u32 = 4;
-/// Number of looks before the job is stopped.
-const LOOKS: u32 = 8;
+/// Number of checks in this time.
+const CHECKS: u32 = 8;
 
 /// Stops the job if it makes no progress for [`TIMEOUTS`] times `timeout`.
 pub(crate) async fn watch_for_stall(context: Arc<Context>, roots: Vec<Arc<JobRoot>>, timeout: Duration) {
@@ -41,22 +42,22 @@ pub(crate) async fn watch_for_stall(context: Arc<Context>, roots: Vec<Arc<JobRoo
     };
     let (mut last, mut since) = (done(), live.elapsed());
     let timeout = timeout * TIMEOUTS + STOP_WAIT_MAX;
-    while context.sleep(timeout / LOOKS).await {
+    while context.report.sleep(timeout / CHECKS).await {
         let now = done();
         if now != last {
             (last, since) = (now, live.elapsed());
         } else if live.elapsed().saturating_sub(since) >= timeout {
             let message = format!("nothing moved for {} s", timeout.as_secs());
             let hint = "look whether the source and the target still answer; --timeout sets how long to wait";
-            return context.fatal(Fatal::new(status(&context, &roots), message).hint(hint));
+            return context.fatal(Fatal::new(status(&*context.config.target, &roots), message).hint(hint));
         }
     }
 }
 
 /// Returns the status of a job that hangs: that of the network, if an end is a server.
-fn status(context: &Context, roots: &[Arc<JobRoot>]) -> Status {
+fn status(target: &dyn Tree, roots: &[Arc<JobRoot>]) -> Status {
     let is_remote = |root: &Arc<JobRoot>| root.root.source.capabilities().remote;
-    match context.config.target.capabilities().remote || roots.iter().any(is_remote) {
+    match target.capabilities().remote || roots.iter().any(is_remote) {
         true => Status::Network,
         false => Status::TargetUnwritable,
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ropeway_vfs::event::{Event, Phase};
 use ropeway_vfs::tree::{Change, Watch};
-use ropeway_vfs::{End, RelPath};
+use ropeway_vfs::{End, RelPath, Tree};
 
 use crate::delete::mirror::{Ended, delete_round};
 use crate::delete::pass::Scope;
@@ -171,7 +171,14 @@ async fn apply(context: &Arc<Context>, root: &Arc<JobRoot>, changes: Changes) ->
     for below in &round.touched {
         if let Some(target) = root.target_of(below) {
             let source = root.root.source_path.join_path(below);
-            restore_times(context, root, &source, &target).await;
+            restore_times(
+                &context.config,
+                &context.durability,
+                &context.report,
+                (root, &source),
+                &target,
+            )
+            .await;
         }
     }
     if context.config.durability.wants_durable() && context.durability.is_touched() && !context.stopped() {
@@ -218,7 +225,7 @@ async fn round_of(context: &Arc<Context>, root: &Arc<JobRoot>, paths: BTreeSet<R
         if volume.is_some() && metadata.id.map(|id| id.volume) != volume {
             continue;
         }
-        let Some(at) = anchor(context, root, below.clone()).await else {
+        let Some(at) = anchor(&*context.config.target, root, below.clone()).await else {
             continue;
         };
         if let Some(part) = part_at(root, &at) {
@@ -239,14 +246,14 @@ async fn volume_of(root: &JobRoot) -> Option<u64> {
 }
 
 /// Returns the changed node, or the nearest folder above it whose parent exists on the target.
-async fn anchor(context: &Context, root: &JobRoot, below: RelPath) -> Option<RelPath> {
+async fn anchor(target: &dyn Tree, root: &JobRoot, below: RelPath) -> Option<RelPath> {
     let mut at = below;
     loop {
         if at.is_root() {
             return Some(at);
         }
         let parent = root.target_of(&at)?.parent().unwrap_or_default();
-        let found = context.config.target.metadata(&parent).await;
+        let found = target.metadata(&parent).await;
         if found.is_ok_and(|parent| parent.is_dir()) {
             return Some(at);
         }

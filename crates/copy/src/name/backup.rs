@@ -4,18 +4,21 @@
 //! that is deleted a second time is merged into its backup. If an older backup is of another kind
 //! (a file where a folder must be kept, or the reverse), it stays and gets a number (`name.~1~`).
 
-use std::sync::Arc;
+use std::io;
 
+use ropeway_block::Pool;
 use ropeway_plan::{MadeNode, Version, Visibility};
 use ropeway_vfs::{
-    CacheMode, Create, Error, ErrorKind, File, Metadata, MetadataChange, Name, Op, OpenOptions, Preserve,
-    RelPath,
+    CacheMode, Create, Error, ErrorKind, File, Loss, Metadata, MetadataChange, Name, Op, OpenOptions,
+    Preserve, RelPath, Tree,
 };
 
 use crate::delete::above::Above;
 use crate::delete::clear::clear;
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::options::Backup;
+use crate::journal::open::Journal;
 use crate::journal::token::Token;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
@@ -27,8 +30,13 @@ const CHUNK: usize = 1024;
 
 /// Keeps what is about to be replaced, if the user wants that. It gets one more link, so that its
 /// name is never free.
-pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<(), Error> {
-    let (Some(backup), Some(existing)) = (&context.config.options.backup, &task.existing) else {
+pub(crate) async fn keep_backup(
+    config: &JobConfig,
+    journal: Option<&Journal>,
+    task: &FileTask,
+) -> Result<(), Error> {
+    let target = &*config.target;
+    let (Some(backup), Some(existing)) = (&config.options.backup, &task.existing) else {
         return Ok(());
     };
     // Nothing in a hidden folder belongs to the user.
@@ -36,18 +44,18 @@ pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<()
         return Ok(());
     }
     let path = task.folder.path().join(&task.name);
-    let kept = place(context, backup, &path).await?;
-    if is_kept_already(context, task, &kept).await? {
+    let kept = place(target, backup, &path).await?;
+    if is_kept_already(config, journal, task, &kept).await? {
         return Ok(());
     }
-    free(context, backup, &kept, false).await?;
-    match context.config.target.remove_file(&kept).await {
+    free(target, backup, &kept, false).await?;
+    match target.remove_file(&kept).await {
         Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    match context.config.target.make_hard_link(&path, &kept).await {
+    match target.make_hard_link(&path, &kept).await {
         Err(error) if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {
-            context.config.target.rename(&path, &kept, true).await
+            target.rename(&path, &kept, true).await
         }
         result => result,
     }
@@ -55,11 +63,16 @@ pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<()
 
 /// Whether the backup holds the user's version already. Then an earlier run made the copy that
 /// stands in its place.
-async fn is_kept_already(context: &Context, task: &FileTask, kept: &RelPath) -> Result<bool, Error> {
-    if !task.existing_is_own && !was_overwritten(context, task) {
+async fn is_kept_already(
+    config: &JobConfig,
+    journal: Option<&Journal>,
+    task: &FileTask,
+    kept: &RelPath,
+) -> Result<bool, Error> {
+    if !task.existing_is_own && !was_overwritten(config, journal, task) {
         return Ok(false);
     }
-    match context.config.target.metadata(kept).await {
+    match config.target.metadata(kept).await {
         Ok(found) => Ok(!found.is_dir()),
         Err(error) if error.kind.is_absence() => Ok(false),
         Err(error) => Err(error),
@@ -67,37 +80,40 @@ async fn is_kept_already(context: &Context, task: &FileTask, kept: &RelPath) -> 
 }
 
 /// Moves what stands at `path` to the place of its backup. A folder is moved with everything in it;
-/// `above` is where it was found. A link that a server follows is moved as it is.
+/// `above` is where it was found. A link that a server follows is moved as it is. Calls `goes_on`
+/// before each step.
 ///
 /// # Errors
-/// The place cannot be made, or a rename failed. What was not moved is where it was.
+/// The place cannot be made, or a rename failed; or `goes_on` returned `false`
+/// ([`ErrorKind::Cancelled`]). What was not moved is where it was.
 pub(crate) async fn move_to_backup(
-    context: &Context,
+    target: &dyn Tree,
     backup: &Backup,
     path: &RelPath,
     above: Option<Above>,
+    goes_on: impl Fn() -> bool,
 ) -> Result<(), Error> {
-    let kept = place(context, backup, path).await?;
+    let kept = place(target, backup, path).await?;
     // A folder to merge is visited twice: first for its content, then for itself.
     let mut stack = vec![(path.clone(), kept, above, false)];
     while let Some((from, to, above, emptied)) = stack.pop() {
-        if context.stopped() {
+        if !goes_on() {
             return Err(Error::new(Op::Rename, path, ErrorKind::Cancelled));
         }
         if emptied {
-            context.config.target.remove_dir(&from).await?;
+            target.remove_dir(&from).await?;
             continue;
         }
-        let merges = free(context, backup, &to, above.is_some()).await?;
+        let merges = free(target, backup, &to, above.is_some()).await?;
         let Some(above) = above.filter(|_| merges) else {
-            context.config.target.rename(&from, &to, above.is_none()).await?;
+            target.rename(&from, &to, above.is_none()).await?;
             continue;
         };
-        let mut listing = context.config.target.list(&from).await?;
+        let mut listing = target.list(&from).await?;
         let mut entries = listing.next(CHUNK).await?;
-        if above.prove(&*context.config.target, &from, &*listing).is_err() {
-            free(context, backup, &to, false).await?;
-            context.config.target.rename(&from, &to, false).await?;
+        if above.prove(target, &from, &*listing).is_err() {
+            free(target, backup, &to, false).await?;
+            target.rename(&from, &to, false).await?;
             continue;
         }
         stack.push((from.clone(), to.clone(), None, true));
@@ -114,8 +130,8 @@ pub(crate) async fn move_to_backup(
 }
 
 /// Renames an older backup of another kind. Returns whether one of the same kind stands there.
-async fn free(context: &Context, backup: &Backup, kept: &RelPath, is_dir: bool) -> Result<bool, Error> {
-    let older = match context.config.target.metadata(kept).await {
+async fn free(target: &dyn Tree, backup: &Backup, kept: &RelPath, is_dir: bool) -> Result<bool, Error> {
+    let older = match target.metadata(kept).await {
         Ok(older) => older,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
@@ -136,7 +152,7 @@ async fn free(context: &Context, backup: &Backup, kept: &RelPath, is_dir: bool) 
         let numbered = [stem, format!(".~{number}~").as_bytes(), suffix].concat();
         let numbered = Name::new(&numbered).ok_or_else(refused)?;
         let numbered = kept.parent().unwrap_or_default().join(&numbered);
-        match context.config.target.rename(kept, &numbered, false).await {
+        match target.rename(kept, &numbered, false).await {
             Err(error) if matches!(error.kind, ErrorKind::AlreadyExists | ErrorKind::NotEmpty) => {}
             renamed => return renamed.map(|()| false),
         }
@@ -145,7 +161,7 @@ async fn free(context: &Context, backup: &Backup, kept: &RelPath, is_dir: bool) 
 }
 
 /// Returns the place of a backup, as `rsync --backup-dir` has it, and makes its folders.
-async fn place(context: &Context, backup: &Backup, path: &RelPath) -> Result<RelPath, Error> {
+async fn place(target: &dyn Tree, backup: &Backup, path: &RelPath) -> Result<RelPath, Error> {
     let misnamed = || Error::new(Op::Rename, path, ErrorKind::NameRefused);
     let (base, top) = match backup {
         Backup::Suffix(suffix) => {
@@ -160,14 +176,14 @@ async fn place(context: &Context, backup: &Backup, path: &RelPath) -> Result<Rel
     let parent = kept.parent().unwrap_or_default();
     for name in parent.components() {
         at = at.join(&name);
-        match context.config.target.make_dir(&at, 0o755).await {
+        match target.make_dir(&at, 0o755).await {
             Ok(()) => {}
             Err(error) if error.kind == ErrorKind::AlreadyExists => {
                 // An older backup may be a file where a folder is needed now. What lies above the
                 // backups may not.
                 let is_backup = at.strip_prefix(base).is_some_and(|below| !below.is_root());
-                if is_backup && !free(context, backup, &at, true).await? {
-                    context.config.target.make_dir(&at, 0o755).await?;
+                if is_backup && !free(target, backup, &at, true).await? {
+                    target.make_dir(&at, 0o755).await?;
                 }
             }
             Err(error) => return Err(error),
@@ -187,64 +203,76 @@ pub(crate) async fn copy_to_backup(
     task: &FileTask,
     (source, version): (&Metadata, &Version),
 ) -> Result<(), Error> {
-    let (Some(backup), Some(existing)) = (&context.config.options.backup, &task.existing) else {
+    let (config, report, durability, kept_versions) = (
+        &context.config,
+        &context.report,
+        &context.durability,
+        &context.kept_versions,
+    );
+    let (target, journal) = (&*config.target, context.journal.as_ref());
+    let (Some(backup), Some(existing)) = (&config.options.backup, &task.existing) else {
         return Ok(());
     };
+    let overwrites = |token| {
+        if let Some(journal) = journal {
+            let stable_ids = target.capabilities().stable_ids;
+            let begun = record_overwriting(journal, token, version, MadeNode::of(existing, stable_ids));
+            report.journal_result(Some(begun));
+        }
+        kept_versions.add(token);
+    };
     let token = task.token();
-    if context.kept_versions.contains(token) {
+    if kept_versions.contains(token) {
         return Ok(());
     }
-    if was_begun(context, token, existing, source) {
-        overwrites(context, token, existing, version);
+    if was_begun(journal, token, existing, source) {
+        overwrites(token);
         return Ok(());
     }
     let path = task.folder.path().join(&task.name);
-    let kept = place(context, backup, &path).await?;
-    if is_kept_already(context, task, &kept).await? {
-        overwrites(context, token, existing, version);
+    let kept = place(target, backup, &path).await?;
+    if is_kept_already(config, journal, task, &kept).await? {
+        overwrites(token);
         return Ok(());
     }
-    free(context, backup, &kept, false).await?;
-    mark_folder(context, &task.folder);
-    let temporary = task.folder.path().join(&context.config.temporary_of(token));
+    free(target, backup, &kept, false).await?;
+    mark_folder(report, journal, &task.folder);
+    let temporary = task.folder.path().join(&config.temporary_of(token));
     let copied = async {
-        copy_file(context, &path, &temporary, existing).await?;
-        context.config.target.rename(&temporary, &kept, true).await?;
-        context
-            .config
-            .target
-            .sync_dir(&kept.parent().unwrap_or_default())
-            .await
+        let old = target.open(&path, OpenOptions::read(CacheMode::Keep)).await?;
+        clear(config, durability, report, &temporary).await?;
+        let goes_on = || !report.stopped();
+        let pool = &context.resources.pool;
+        let losses = copy_file(target, pool, (&*old, existing), &temporary, goes_on).await?;
+        report.lose(&losses);
+        target.rename(&temporary, &kept, true).await?;
+        target.sync_dir(&kept.parent().unwrap_or_default()).await
     };
     if let Err(error) = copied.await {
         // Best effort. The caller reports the failure.
-        let _ = context.config.target.remove_file(&temporary).await;
+        let _ = target.remove_file(&temporary).await;
         return Err(error);
     }
-    context.durability.touch();
-    overwrites(context, token, existing, version);
+    durability.touch();
+    overwrites(token);
     Ok(())
 }
 
 /// Records that a file is about to be overwritten and that its old content is kept. If this run is
-/// killed, the next one takes what is left for no version.
-fn overwrites(context: &Context, token: Token, existing: &Metadata, version: &Version) {
-    if let Some(journal) = &context.journal {
-        let made = MadeNode::of(existing, context.config.target.capabilities().stable_ids);
-        let begun = journal
-            .file_begun(token, *version, 0, Some(made))
-            .and_then(|()| journal.sync());
-        context.journalled(Some(begun));
-    }
-    context.kept_versions.add(token);
+/// killed, the next one does not take what is left for a version.
+fn record_overwriting(
+    journal: &Journal,
+    token: Token,
+    version: &Version,
+    overwritten: MadeNode,
+) -> io::Result<()> {
+    journal.file_begun(token, *version, 0, Some(overwritten))?;
+    journal.sync()
 }
 
 /// Whether an earlier run overwrote this very file and did not make it durable.
-fn was_begun(context: &Context, token: Token, existing: &Metadata, source: &Metadata) -> bool {
-    let record = context
-        .journal
-        .as_ref()
-        .and_then(|journal| journal.memory().file(token));
+fn was_begun(journal: Option<&Journal>, token: Token, existing: &Metadata, source: &Metadata) -> bool {
+    let record = journal.and_then(|journal| journal.memory().file(token));
     // A finished file that the journal still knows may not be durable: a power cut can leave it
     // half written as well.
     record.is_some_and(|record| record.target.is_some_and(|made| made.is(existing, source)))
@@ -252,29 +280,31 @@ fn was_begun(context: &Context, token: Token, existing: &Metadata, source: &Meta
 
 /// Whether an earlier run overwrote the file that has this name now, perhaps under another name of
 /// it. A power cut may have left it the attributes of the version that is kept.
-fn was_overwritten(context: &Context, task: &FileTask) -> bool {
+fn was_overwritten(config: &JobConfig, journal: Option<&Journal>, task: &FileTask) -> bool {
     // Otherwise files get their names when they are complete: another version is somebody else's.
-    let is_overwriting = !context.config.durability.names_are_durable();
-    let (Some(journal), Some(existing)) = (&context.journal, &task.existing) else {
+    let is_overwriting = !config.durability.names_are_durable();
+    let (Some(journal), Some(existing)) = (journal, &task.existing) else {
         return false;
     };
     is_overwriting && journal.memory().has_made(existing, &task.metadata)
 }
 
-/// Copies a file of the target with its attributes, and makes the copy durable.
+/// Copies a file of the target with its attributes to a name that is free, and makes the copy
+/// durable. Returns the attributes that were lost. Calls `goes_on` before each block.
+///
+/// # Errors
+/// The file cannot be copied, or `goes_on` returned `false` ([`ErrorKind::Cancelled`]).
 async fn copy_file(
-    context: &Context,
-    from: &RelPath,
+    tree: &dyn Tree,
+    pool: &Pool,
+    (source, existing): (&dyn File, &Metadata),
     to: &RelPath,
-    existing: &Metadata,
-) -> Result<(), Error> {
-    let tree = &context.config.target;
-    let source = tree.open(from, OpenOptions::read(CacheMode::Keep)).await?;
-    clear(context, to).await?;
+    goes_on: impl Fn() -> bool,
+) -> Result<Vec<Loss>, Error> {
     let options = OpenOptions::write(Create::New, CacheMode::Keep);
     let target = tree.open(to, options).await?;
-    if !target.reflink_from(&*source).await? {
-        copy_data(context, &source, &target).await?;
+    if !target.reflink_from(source).await? {
+        copy_data(pool, source, &*target, goes_on).await?;
     }
     let xattrs = match tree.capabilities().takes_xattrs() {
         true => Some(source.xattrs().await?),
@@ -284,21 +314,25 @@ async fn copy_file(
     if !tree.capabilities().creation_times {
         change.created = None;
     }
-    context.report.lose(&target.finish(&change, true).await?);
-    Ok(())
+    target.finish(&change, true).await
 }
 
-async fn copy_data(context: &Context, source: &Arc<dyn File>, target: &Arc<dyn File>) -> Result<(), Error> {
+async fn copy_data(
+    pool: &Pool,
+    source: &dyn File,
+    target: &dyn File,
+    goes_on: impl Fn() -> bool,
+) -> Result<(), Error> {
     let size = source.metadata().await?.size;
     let mut at = 0;
     while let Some(extent) = source.next_extent(at).await? {
         let end = (extent.offset + extent.length).min(size);
         at = extent.offset;
         while at < end {
-            if context.stopped() {
+            if !goes_on() {
                 return Err(Error::new(Op::Read, source.path(), ErrorKind::Cancelled));
             }
-            let block = context.resources.pool.get().await;
+            let block = pool.get().await;
             let length = usize::try_from(end - at)
                 .unwrap_or(usize::MAX)
                 .min(block.capacity());

@@ -12,11 +12,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-use crate::durable::control::WaitingName;
+use crate::durable::control::{DurabilityControl, WaitingName};
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
+use crate::job::report::Report;
+use crate::job::retry::with_retries;
 use crate::journal::token::token_of;
-use crate::name::folder::{has_name, name_folder};
+use crate::name::folder::{name_folder, record_named};
 use crate::place::folder::{Folder, FolderInner};
+use crate::sweep::temporaries::Temporaries;
 
 /// Finishes folders as they are released, until every sender is gone. The channel is unbounded, but
 /// holds no more than the folders that are being filled.
@@ -44,9 +48,9 @@ const FINISHED_AT_ONCE: usize = 64;
 #[tracing::instrument(name = "folder", level = "debug", skip_all, fields(path = %folder.shown))]
 async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     if !context.stopped() && !context.config.options.dry_run {
-        let (change, has_all) = change_of(context, &mut folder).await;
+        let (change, has_all) = change_of(&context.config, &context.report, &mut folder).await;
         let was_staged = folder.staging.is_some();
-        let staging = named_in(context, &mut folder);
+        let staging = take_staging(&context.temporaries, &mut folder);
         if was_staged && staging.is_none() {
             let mut error = Error::new(Op::Rename, &folder.shown, ErrorKind::NotEmpty);
             let why = "it keeps its temporary name, since what a failure left in it cannot be removed; run the same command again";
@@ -60,8 +64,9 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
             (change, staging) => {
                 let mut is_set = false;
                 if let Some(change) = change {
-                    let set = set_attributes(context, &folder.path, &change).await;
-                    is_set = has_attributes(context, &folder.shown, set).await;
+                    let set = set_attributes(&context.config, &context.report, &folder.path, &change).await;
+                    is_set =
+                        report_attributes(&context.report, &context.durability, &folder.shown, set).await;
                 }
                 if let Some(((from, to), parent)) = staging {
                     name(context, &parent, from, to).await;
@@ -81,17 +86,15 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     }
 }
 
-/// Returns the temporary and the final name of a folder, and its parent. `None` for a doubtful
-/// folder, which waits for the next run, and for one that has its name.
-fn named_in(context: &Context, folder: &mut FolderInner) -> Option<((Name, Name), Arc<Folder>)> {
+/// Takes the temporary and the final name of a folder, and its parent. Returns `None` if the folder
+/// has its final name, or must keep the temporary one because it is doubtful.
+fn take_staging(temporaries: &Temporaries, folder: &mut FolderInner) -> Option<((Name, Name), Arc<Folder>)> {
     let staging = folder.staging.take().zip(folder.parent.clone());
     if !folder.is_doubtful.load(Ordering::Acquire) {
         return staging;
     }
     match (&staging, &folder.parent) {
-        (Some(_), _) => {
-            context.temporaries.must_stay();
-        }
+        (Some(_), _) => temporaries.must_stay(),
         (None, Some(parent)) => parent.doubt(),
         (None, None) => {}
     }
@@ -99,7 +102,11 @@ fn named_in(context: &Context, folder: &mut FolderInner) -> Option<((Name, Name)
 }
 
 /// Returns the attributes that a folder gets from its source, and whether all of them could be read.
-async fn change_of(context: &Context, folder: &mut FolderInner) -> (Option<MetadataChange>, bool) {
+async fn change_of(
+    config: &JobConfig,
+    report: &Report,
+    folder: &mut FolderInner,
+) -> (Option<MetadataChange>, bool) {
     let Some(metadata) = folder.metadata.take() else {
         return (None, false);
     };
@@ -110,11 +117,11 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> (Option<Metad
     };
     let xattrs = if early.is_some() {
         early
-    } else if context.config.wants_xattrs(&*folder.root.root.source, &metadata) {
+    } else if config.wants_xattrs(&*folder.root.root.source, &metadata) {
         match folder.root.root.source.xattrs(&folder.source_path).await {
             Ok(xattrs) => Some(xattrs),
             Err(error) => {
-                context.fail(&folder.shown, error, End::Source).await;
+                report.fail(&folder.shown, error, End::Source).await;
                 has_all = false;
                 None
             }
@@ -123,10 +130,10 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> (Option<Metad
         None
     };
     // Servers give a new folder no extended attributes. Asking for them would cost a round trip.
-    let is_new = folder.existing.is_none() && context.config.target.capabilities().remote;
+    let is_new = folder.existing.is_none() && config.target.capabilities().remote;
     let xattrs = xattrs.filter(|xattrs| !is_new || !xattrs.is_empty());
-    let mut change = context.change_of(&metadata, xattrs);
-    if change.mode.is_none() && folder.existing.is_none() && context.config.target.capabilities().modes {
+    let mut change = config.change_of(report, &metadata, xattrs);
+    if change.mode.is_none() && folder.existing.is_none() && config.target.capabilities().modes {
         change.mode = Some(0o755);
     }
     (Some(change), has_all)
@@ -134,26 +141,32 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> (Option<Metad
 
 /// Sets the attributes of a folder. Tries again after an error that may pass.
 async fn set_attributes(
-    context: &Context,
+    config: &JobConfig,
+    report: &Report,
     path: &RelPath,
     change: &MetadataChange,
 ) -> Result<Vec<Loss>, Error> {
     let attempt = || async {
-        let set = context.config.target.set_metadata(path, change).await;
+        let set = config.target.set_metadata(path, change).await;
         set.map_err(EndError::on_target)
     };
-    let set = context.with_retries(token_of(0, path), attempt).await;
+    let set = with_retries(&config.options, report, token_of(0, path), attempt).await;
     set.map_err(|failed| failed.error)
 }
 
-/// Counts the result of setting the attributes of a folder. Returns whether they are set.
-async fn has_attributes(context: &Context, shown: &RelPath, set: Result<Vec<Loss>, Error>) -> bool {
+/// Reports the result of setting the attributes of a folder. Returns whether they are set.
+async fn report_attributes(
+    report: &Report,
+    durability: &DurabilityControl,
+    shown: &RelPath,
+    set: Result<Vec<Loss>, Error>,
+) -> bool {
     let is_set = set.is_ok();
     match set {
-        Ok(losses) => context.report.lose(&losses),
-        Err(error) => context.fail(shown, error, End::Target).await,
+        Ok(losses) => report.lose(&losses),
+        Err(error) => report.fail(shown, error, End::Target).await,
     }
-    context.durability.touch();
+    durability.touch();
     is_set
 }
 
@@ -164,12 +177,9 @@ async fn finish_named(
     change: &MetadataChange,
     (parent, to): (&Folder, &Name),
 ) -> bool {
+    let (config, report, journal) = (&context.config, &context.report, context.journal.as_ref());
     let path = parent.path().join(to);
-    let (set, named) = context
-        .config
-        .target
-        .finish_dir(&folder.path, change, &path)
-        .await;
+    let (set, named) = config.target.finish_dir(&folder.path, change, &path).await;
     let may_pass = |error: &Error| error.verdict() == Verdict::Retry;
     let named = match named {
         Err(error) if may_pass(&error) || error.kind == ErrorKind::AlreadyExists => {
@@ -178,14 +188,16 @@ async fn finish_named(
         named => named,
     };
     let set = match set {
-        Err(error) if may_pass(&error) && named.is_ok() => set_attributes(context, &path, change).await,
+        Err(error) if may_pass(&error) && named.is_ok() => {
+            set_attributes(config, report, &path, change).await
+        }
         set => set,
     };
-    let is_set = has_attributes(context, &folder.shown, set).await;
+    let is_set = report_attributes(report, &context.durability, &folder.shown, set).await;
     match (named, folder.path.file_name()) {
-        (Ok(()), Some(from)) => has_name(context, &from),
+        (Ok(()), Some(from)) => record_named(config, report, journal, &from),
         (Ok(()), None) => {}
-        (Err(error), _) => context.fail(&parent.shown(to), error, End::Target).await,
+        (Err(error), _) => report.fail(&parent.shown(to), error, End::Target).await,
     }
     is_set
 }
@@ -209,7 +221,10 @@ async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name
     let dir = parent.path();
     let (from, to) = (dir.join(&rename.from), dir.join(&rename.to));
     match name_folder(context, parent.root(), &from, &to).await {
-        Ok(()) => has_name(context, &rename.from),
+        Ok(()) => {
+            let journal = context.journal.as_ref();
+            record_named(&context.config, &context.report, journal, &rename.from);
+        }
         Err(error) => context.fail(&rename.shown, error, End::Target).await,
     }
 }

@@ -1,21 +1,22 @@
 //! Gives a full folder its final name.
 
-use std::sync::Arc;
-
 use ropeway_plan::Temporary;
 use ropeway_vfs::{Error, ErrorKind, Name, RelPath};
 
 use crate::delete::remove::make_way;
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
+use crate::job::report::Report;
 use crate::job::root::JobRoot;
+use crate::journal::open::Journal;
 use crate::name::rename::rename_retried;
 
-/// Tells the journal that a folder no longer has `from`, its temporary name.
-pub(crate) fn has_name(context: &Context, from: &Name) {
-    if let (Some(journal), Some(Temporary::Node { token, .. })) = (&context.journal, Temporary::parse(from))
-        && context.config.own_user().is_some()
+/// Records in the journal that a folder no longer has its temporary name `from`.
+pub(crate) fn record_named(config: &JobConfig, report: &Report, journal: Option<&Journal>, from: &Name) {
+    if let (Some(journal), Some(Temporary::Node { token, .. })) = (journal, Temporary::parse(from))
+        && config.own_user().is_some()
     {
-        context.journalled(Some(journal.closed(token)));
+        report.journal_result(Some(journal.closed(token)));
     }
 }
 
@@ -25,24 +26,20 @@ pub(crate) fn has_name(context: &Context, from: &Name) {
 /// # Errors
 /// It could not be renamed: something else may stand there.
 pub(crate) async fn name_folder(
-    context: &Arc<Context>,
-    root: &Arc<JobRoot>,
+    context: &Context,
+    root: &JobRoot,
     from: &RelPath,
     to: &RelPath,
 ) -> Result<(), Error> {
-    match rename_retried(context, from, to, false).await {
-        Err(error) if error.kind == ErrorKind::AlreadyExists && context.config.options.delete.is_some() => {
-            if context
-                .config
-                .target
-                .metadata(to)
-                .await
-                .is_ok_and(|found| found.is_dir())
-            {
+    let (config, report) = (&context.config, &context.report);
+    match rename_retried(config, report, from, to).await {
+        Err(error) if error.kind == ErrorKind::AlreadyExists && config.options.delete.is_some() => {
+            let found = config.target.metadata(to).await;
+            if found.is_ok_and(|found| found.is_dir()) {
                 return Err(error);
             }
             make_way(context, root, to).await?;
-            rename_retried(context, from, to, false).await
+            rename_retried(config, report, from, to).await
         }
         named => named,
     }

@@ -11,7 +11,7 @@ use crate::journal::token::Token;
 pub(crate) struct KeptVersions(Mutex<HashSet<Token>>);
 
 impl KeptVersions {
-    /// The file is complete: it is no longer half overwritten.
+    /// Notes that a file is complete, and no longer half overwritten.
     pub(crate) fn forget(&self, token: Token) {
         self.0.lock().remove(&token);
     }

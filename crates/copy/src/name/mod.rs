@@ -1,6 +1,6 @@
 //! Gives complete nodes their final names, and keeps what they replace.
 //!
-//! [`rename`](mod@rename) renames so that a lost reply costs nothing. [`backup`] keeps what is
+//! [`rename`](mod@rename) renames, and finds out whether a call without a reply was carried out. [`backup`] keeps what is
 //! replaced. [`finish`] sets the attributes of a full folder and names it, from the leaves up.
 
 pub(crate) mod backup;

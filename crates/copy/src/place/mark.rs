@@ -1,13 +1,12 @@
-//! Tells the journal in which folders there are temporary names.
+//! Records in the journal which folders have temporary names.
 
-use crate::job::context::Context;
+use crate::job::report::Report;
+use crate::journal::open::Journal;
 use crate::place::folder::Folder;
 
-/// Tells the journal that there are temporary names in a folder. Call it before the first one is
-/// made.
-pub(crate) fn mark_folder(context: &Context, folder: &Folder) {
+/// Records in the journal that a folder has temporary names. Call it before the first one is made.
+pub(crate) fn mark_folder(report: &Report, journal: Option<&Journal>, folder: &Folder) {
     if folder.begins_to_have_temporaries() {
-        let journal = context.journal.as_ref();
-        context.journalled(journal.map(|journal| journal.place(&folder.inner().path)));
+        report.journal_result(journal.map(|journal| journal.place(&folder.inner().path)));
     }
 }

@@ -5,8 +5,8 @@
 
 pub(crate) mod destination;
 pub(crate) mod early_xattrs;
+pub(crate) mod failure;
 pub(crate) mod folder;
-pub(crate) mod give_up;
+pub(crate) mod foreign_links;
 pub(crate) mod mark;
-pub(crate) mod shares;
 pub(crate) mod task;

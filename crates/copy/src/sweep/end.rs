@@ -53,11 +53,11 @@ pub(crate) async fn sweep_after(context: &Context) {
 async fn sweep_own(context: &Context) -> (bool, bool) {
     let temporaries = &context.temporaries;
     let retried = context.report.live.retries.load(Ordering::Relaxed) > 0;
-    let mut had_probe = temporaries.has_probed.load(Ordering::Acquire);
+    let mut had_probe = context.report.probe.was_made();
     let was_refused = temporaries.own.was_refused().await;
     let mut has_removed = false;
     if is_resumed(context) || retried || was_refused || context.report.failures.items() > 0 {
-        match context.remove_probe().await {
+        match context.report.probe.remove().await {
             Ok(was_there) => had_probe |= was_there,
             Err(_) => temporaries.must_stay(),
         }

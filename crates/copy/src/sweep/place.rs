@@ -16,7 +16,7 @@ pub(crate) async fn note_place(context: &Context, folder: &Folder) {
         return;
     }
     // The next run looks for a claim there as well.
-    mark_folder(context, folder);
+    mark_folder(&context.report, context.journal.as_ref(), folder);
     let (place, target) = (folder.path(), &folder.root().root.target_path);
     let is_inside = context.temporaries.single.is_some() && place.strip_prefix(target).is_some();
     let top = match target.parent() {

@@ -33,8 +33,6 @@ pub(crate) struct Temporaries {
     pub(super) swept: AtomicU64,
     pub(super) unknown: AtomicU64,
     pub(super) in_source: AtomicU64,
-    /// Whether the target was tested with a folder that was made and removed.
-    pub(super) has_probed: AtomicBool,
     /// Whether something of this job could not be removed, so that its journal is still needed.
     pub(super) stays: AtomicBool,
 }
@@ -69,7 +67,6 @@ impl Temporaries {
             swept: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
             in_source: AtomicU64::new(0),
-            has_probed: AtomicBool::new(false),
             stays: AtomicBool::new(false),
         }
     }
@@ -83,11 +80,6 @@ impl Temporaries {
 
     pub(super) fn keep_if(&self, swept: &Swept) {
         self.stays.fetch_or(!swept.failed.is_empty(), Ordering::AcqRel);
-    }
-
-    /// Notes that a folder is about to be made to test the target.
-    pub(crate) fn probes(&self) {
-        self.has_probed.store(true, Ordering::Release);
     }
 
     /// Notes that a temporary name stays that only the next run of this job can remove.

@@ -7,6 +7,7 @@ use ropeway_plan::Naming;
 use ropeway_vfs::{Batch, BatchItem, CacheMode, Create, End, EndError, ErrorKind};
 use tokio::time::Instant;
 
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::counters::add_wait;
 use crate::place::destination::Destination;
@@ -32,15 +33,15 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
     if context.config.durability.wants_durable() {
         context.durability.wait_for_room(&context.cancel).await;
     }
-    let root = Arc::clone(folder.root());
-    mark_folder(context, folder);
+    let (config, root) = (&context.config, Arc::clone(folder.root()));
+    mark_folder(&context.report, context.journal.as_ref(), folder);
     note_place(context, folder).await;
-    clear_targets(context, &tasks).await;
-    let Some(batch) = batch_of(context, folder, &tasks) else {
+    clear_targets(&*config.target, &tasks).await;
+    let Some(batch) = batch_of(config, context.hashes.is_some(), folder, &tasks) else {
         return one_by_one(context, tasks).await;
     };
     let start = Instant::now();
-    let results = match context.config.target.copy_batch(&*root.root.source, batch) {
+    let results = match config.target.copy_batch(&*root.root.source, batch) {
         Ok(running) => running.await,
         Err(_) => return one_by_one(context, tasks).await,
     };
@@ -54,11 +55,12 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
     }
 }
 
-fn batch_of(context: &Context, folder: &Folder, tasks: &[FileTask]) -> Option<Batch> {
+/// Describes these files for one call. `hash` is whether their hashes are wanted.
+fn batch_of(config: &JobConfig, hash: bool, folder: &Folder, tasks: &[FileTask]) -> Option<Batch> {
     let mut items = Vec::with_capacity(tasks.len());
     for task in tasks {
-        let destination = Destination::of_file(&context.config, task);
-        let naming = context.config.durability.naming(destination.spot, false);
+        let destination = Destination::of_file(config, task);
+        let naming = config.durability.naming(destination.spot, false);
         items.push(BatchItem {
             name: task.source_path.file_name()?,
             target: destination.name,
@@ -72,13 +74,13 @@ fn batch_of(context: &Context, folder: &Folder, tasks: &[FileTask]) -> Option<Ba
         source_dir: tasks.first()?.source_path.parent()?,
         target_dir: folder.path(),
         items,
-        preserve: context.config.options.preserve,
-        cache: match context.config.options.cache {
+        preserve: config.options.preserve,
+        cache: match config.options.cache {
             CacheMode::Auto => CacheMode::Keep,
             cache => cache,
         },
-        hash: context.hashes.is_some(),
-        sync_each: context.config.durability.flushes_each(),
+        hash,
+        sync_each: config.durability.flushes_each(),
     })
 }
 

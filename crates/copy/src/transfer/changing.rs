@@ -1,7 +1,7 @@
-//! Handles files that change while they are read: reads them again while that is promising, then
-//! does what `--changing` says.
+//! Handles files that change while they are read: reads them again a few times, then does what
+//! `--changing` says.
 //!
-//! What is kept of a file that never rests is *torn*: its beginning may be older than its end. It
+//! A copy of a file that changed in every try is *torn*: its beginning may be older than its end. It
 //! gets its name only if nothing stood there, or an earlier torn copy. Its modification time
 //! ([`TORN`]) is one that no later run takes for that of the source, not even with `--update`.
 
@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use ropeway_vfs::{End, EndError, Error, ErrorKind, File, Metadata, Op, RelPath, Timestamp};
 
-use crate::durable::control::WaitingName;
+use crate::durable::control::{DurabilityControl, WaitingName};
 use crate::job::context::Context;
 use crate::job::environment::Sizes;
 use crate::job::options::Changing;
 use crate::job::outcome::{Fatal, Status};
+use crate::job::report::Report;
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
 use crate::place::task::FileTask;
@@ -51,31 +52,41 @@ impl Rereads {
 
     /// Whether to read the file again although perhaps only its attributes changed. `true` once,
     /// however large the file is.
-    pub(crate) fn for_attributes(&mut self, context: &Context, task: &FileTask) -> bool {
+    pub(crate) fn for_attributes(
+        &mut self,
+        report: &Report,
+        durability: &DurabilityControl,
+        task: &FileTask,
+    ) -> bool {
         let left = std::mem::take(&mut self.attributes);
         if left {
-            begin_again(context, task);
+            begin_again(report, durability, task);
         }
         left
     }
 
     /// Whether to read the file again. Waits before that.
-    pub(crate) async fn next(&mut self, context: &Context, task: &FileTask) -> bool {
+    pub(crate) async fn next(
+        &mut self,
+        report: &Report,
+        durability: &DurabilityControl,
+        task: &FileTask,
+    ) -> bool {
         let Some(pause_ms) = self.pauses_ms.next() else {
             return false;
         };
-        begin_again(context, task);
-        context.sleep(Duration::from_millis(*pause_ms)).await
+        begin_again(report, durability, task);
+        report.sleep(Duration::from_millis(*pause_ms)).await
     }
 }
 
 /// Reports that a file is read again, and forgets the progress of the last try.
-fn begin_again(context: &Context, task: &FileTask) {
-    context.report.note(
+fn begin_again(report: &Report, durability: &DurabilityControl, task: &FileTask) {
+    report.note(
         Some(&task.shown()),
         "changed while it was copied; copied once more",
     );
-    context.durability.close(task.token());
+    durability.close(task.token());
 }
 
 /// Whether a node of the target is a torn copy, so that nothing good is lost with it.
@@ -83,7 +94,7 @@ fn is_torn(existing: &Metadata) -> bool {
     existing.modified.equal_within(TORN, TORN_GRAIN_NS)
 }
 
-/// Returns the metadata of what a try left under the final name: nothing worth keeping.
+/// Returns metadata by which what a try left under the final name counts as a torn copy.
 pub(crate) fn as_torn(metadata: &Metadata) -> Metadata {
     Metadata {
         modified: TORN,
@@ -120,9 +131,9 @@ impl<'a> Torn<'a> {
     }
 }
 
-/// Ends the copy of a file that did not rest, as `--changing` says. `Ok`: a torn copy is kept and
+/// Ends the copy of a file that changed in every try, as `--changing` says. `Ok`: a torn copy is kept and
 /// the failure is reported.
-pub(crate) async fn settle_torn(
+pub(crate) async fn end_torn(
     context: &Arc<Context>,
     task: &FileTask,
     torn: Torn<'_>,
@@ -153,24 +164,25 @@ pub(crate) async fn settle_torn(
 
 /// Gives a torn copy its length, attributes and name.
 async fn keep(context: &Context, task: &FileTask, torn: &Torn<'_>) -> Result<(), Error> {
+    let (config, report, durability) = (&context.config, &context.report, &context.durability);
     torn.target.set_len(torn.size).await?;
-    let mut change = context.change_of_file(torn.before, None);
+    let mut change = config.change_of_file(report, torn.before, None);
     change.modified = Some(TORN);
     let losses = torn
         .target
-        .finish(&change, context.config.durability.flushes_each())
+        .finish(&change, config.durability.flushes_each())
         .await?;
-    context.report.lose(&losses);
-    context.durability.close(task.token());
+    report.lose(&losses);
+    durability.close(task.token());
     if let Some(journal) = &context.journal {
-        context.journalled(Some(journal.closed(task.token())));
+        report.journal_result(Some(journal.closed(task.token())));
     }
     let (Some(from), false) = (torn.path.file_name(), torn.direct) else {
-        context.durability.touch();
+        durability.touch();
         return Ok(());
     };
-    if context.config.durability.names_wait() {
-        context.durability.postpone(WaitingName {
+    if config.durability.names_wait() {
+        durability.postpone(WaitingName {
             folder: Arc::clone(&task.folder),
             from,
             to: task.name.clone(),
@@ -182,7 +194,7 @@ async fn keep(context: &Context, task: &FileTask, torn: &Torn<'_>) -> Result<(),
         return Ok(());
     }
     let to = task.folder.path().join(&task.name);
-    rename(context, torn.path, &to, true, task.existing.as_ref()).await
+    rename(&*config.target, torn.path, &to, true, task.existing.as_ref()).await
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ropeway_plan::attributes_differ;
 
 use crate::job::context::Context;
-use crate::place::shares::shares_more;
+use crate::place::foreign_links::has_foreign_links;
 use crate::place::task::FileTask;
 use crate::transfer::links::complete_links;
 use crate::transfer::node::{copy_file, fail_node};
@@ -41,7 +41,10 @@ pub(crate) async fn compare_file(context: &Arc<Context>, task: FileTask) {
             });
             let link = task.link;
             let (folder, name) = (Arc::clone(&task.folder), task.name.clone());
-            if (aged || differ) && !context.config.options.dry_run && shares_more(context, &task).await {
+            if (aged || differ)
+                && !context.config.options.dry_run
+                && has_foreign_links(&context.config, &task).await
+            {
                 return copy_file(context, task).await;
             }
             if (aged || differ) && !context.config.options.dry_run {

@@ -8,16 +8,19 @@ use ropeway_block::Block;
 #[derive(Default)]
 pub(crate) struct Digest {
     hasher: blake3::Hasher,
+    /// Number of bytes that are hashed.
     upto: u64,
+    /// Blocks beyond them, by offset.
     early: BTreeMap<u64, Block>,
 }
 
 impl Digest {
+    /// Adds a block of the file.
     pub(crate) fn add(&mut self, offset: u64, block: Block) {
         self.early.insert(offset, block);
     }
 
-    /// Hashes what was added at or below `known_upto`. What was not added below it is a hole.
+    /// Hashes the blocks that begin at or below `known_upto`. Gaps before them are holes.
     pub(crate) fn settle(&mut self, known_upto: u64) {
         while let Some(entry) = self.early.first_entry() {
             if *entry.key() > known_upto {
@@ -41,11 +44,13 @@ impl Digest {
         }
     }
 
+    /// Hashes all blocks, and the hole between the last one and the end of the file at `size`.
     pub(crate) fn zeroes_upto(&mut self, size: u64) {
         self.settle(u64::MAX);
         self.zeroes_to(size);
     }
 
+    /// Returns the hash.
     pub(crate) fn finish(self) -> [u8; 32] {
         *self.hasher.finalize().as_bytes()
     }

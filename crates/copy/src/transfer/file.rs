@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ropeway_block::Pool;
 use ropeway_plan::{Engine, MadeNode, Naming, Start, Version};
 use ropeway_vfs::{
     CacheMode, Create, End, EndError, Error, ErrorKind, File, Metadata, Op, OpenOptions, Xattr,
@@ -10,19 +11,22 @@ use ropeway_vfs::{
 
 use crate::delete::remove::make_way;
 use crate::durable::control::WaitingName;
-use crate::durable::loss::note_loss;
+use crate::durable::lost_writes::record_lost_writes;
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::counters::Landing;
+use crate::job::report::Report;
+use crate::job::retry::with_retries;
 use crate::journal::token::Token;
 use crate::name::backup::{copy_to_backup, keep_backup};
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
-use crate::place::give_up::fail_file;
+use crate::place::failure::fail_file;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
-use crate::transfer::changing::{Rereads, Torn, settle_torn};
+use crate::transfer::changing::{Rereads, Torn, end_torn};
 use crate::transfer::source::{open_source, source_xattrs, with_listed};
-use crate::transfer::start::{begin_file, made_of};
+use crate::transfer::start::{begin_file, identity_of};
 use crate::transfer::stream::{Stream, Streamed};
 use crate::transfer::unsized_file::copy_unsized;
 use crate::verify::skipped::{hash_skipped, record_hash};
@@ -40,7 +44,7 @@ pub(crate) async fn copy_file_alone(context: &Arc<Context>, task: FileTask) -> b
         {
             let is_flush = error.op == ropeway_vfs::Op::Sync;
             if is_flush {
-                note_loss(context);
+                record_lost_writes(&context.config, &context.report, context.journal.as_ref());
             }
             if is_flush || error.kind == ErrorKind::DeviceError {
                 context.durability.fail(token);
@@ -48,7 +52,7 @@ pub(crate) async fn copy_file_alone(context: &Arc<Context>, task: FileTask) -> b
         }
         tried
     };
-    let result = context.with_retries(token, attempt).await;
+    let result = with_retries(&context.config.options, &context.report, token, attempt).await;
     context.durability.close(token);
     match result {
         Ok(copied) => copied,
@@ -61,13 +65,14 @@ pub(crate) async fn copy_file_alone(context: &Arc<Context>, task: FileTask) -> b
     }
 }
 
-/// Copies a file once. Returns `false` if it did not rest: a torn copy is kept, and that is
+/// Copies a file. Returns `false` if the file changed in every try: then a torn copy is kept and
 /// reported.
 async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError> {
-    let destination = Destination::of_file(&context.config, task);
+    let (config, report, durability) = (&context.config, &context.report, &context.durability);
+    let destination = Destination::of_file(config, task);
     note_place(context, &task.folder).await;
-    let cache = context.config.cache_of(task.metadata.size);
-    let mut rereads = Rereads::of(&context.config.environment.sizes, task.metadata.size);
+    let cache = config.cache_of(task.metadata.size);
+    let mut rereads = Rereads::of(&config.environment.sizes, task.metadata.size);
     let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
     loop {
         let source = open_source(task, cache.source).await?;
@@ -83,10 +88,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
         }
         let (target, start) =
             begin_file(context, task, &destination, (&before, &version), cache.target).await?;
-        let landing = Landing::new(
-            &context.report.live,
-            before.size >= context.config.environment.sizes.journal_min,
-        );
+        let landing = Landing::new(&report.live, before.size >= config.environment.sizes.journal_min);
         if let Start::Complete = start {
             context.copied_nodes.add(task.token(), &before);
             finish(context, task, &destination, None, before.size).await?;
@@ -95,35 +97,39 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
             return Ok(true);
         }
         let ends = (&source, &target);
-        let begun = (&before, &version);
-        let has_size = source.reports_size();
-        let streamed = match has_size {
-            true => move_data(context, task, ends, &landing, begun, start).await?,
-            false => copy_unsized(context, &*source, &*target, &landing).await?,
-        };
+        let streamed = move_data(context, task, ends, &landing, (&before, &version), start).await?;
         // At once, because either may cost a round trip.
         let (after, xattrs) =
-            futures_util::future::join(source.metadata(), source_xattrs(context, task, &source, &before))
+            futures_util::future::join(source.metadata(), source_xattrs(config, task, &source, &before))
                 .await;
         let after = after.map_err(EndError::on_source)?;
         let now = Version::of(&after, stable_ids);
         let is_whole = streamed.size == before.size;
-        let changed = has_size && (!now.is_same(&version) || !is_whole);
+        let changed = source.reports_size() && (!now.is_same(&version) || !is_whole);
         let maybe_equal = is_whole && now.differs_at_most_in_change_time(&version);
         if changed {
-            if maybe_equal && rereads.for_attributes(context, task) || rereads.next(context, task).await {
+            if maybe_equal && rereads.for_attributes(report, durability, task)
+                || rereads.next(report, durability, task).await
+            {
                 continue;
             }
             let torn = Torn::of(&target, &destination, streamed.size, &before);
-            return settle_torn(context, task, torn).await.map(|()| false);
+            return end_torn(context, task, torn).await.map(|()| false);
         }
         let exact = start == Start::Anew && !destination.is_in_place() && streamed.end == streamed.size;
         if !exact {
-            set_length(context, &target, streamed.size)
+            set_length(report, &context.resources.pool, &*target, streamed.size)
                 .await
                 .map_err(EndError::on_target)?;
         }
-        complete(context, &target, &before, xattrs?, destination.is_in_place()).await?;
+        complete(
+            config,
+            report,
+            &*target,
+            (&before, xattrs?),
+            destination.is_in_place(),
+        )
+        .await?;
         // Before a checkpoint can find that it gets no name.
         context.copied_nodes.add(task.token(), &before);
         finish(context, task, &destination, streamed.hash, streamed.size).await?;
@@ -155,8 +161,12 @@ fn record_begin(
 ) {
     let is_recorded = size >= context.config.environment.sizes.journal_min;
     if let Some(journal) = context.journal.as_ref().filter(|_| is_recorded) {
-        context.journalled(Some(journal.file_begun(token, *version, durable, made)));
-        context.journalled(Some(journal.written(token, written)));
+        context
+            .report
+            .journal_result(Some(journal.file_begun(token, *version, durable, made)));
+        context
+            .report
+            .journal_result(Some(journal.written(token, written)));
     }
     if written > 0 && context.durability.reached(token).is_none() {
         let resumed = &context.report.live.bytes_resumed;
@@ -174,15 +184,18 @@ async fn move_data(
     (before, version): (&Metadata, &Version),
     start: Start,
 ) -> Result<Streamed, EndError> {
+    let (pool, hash) = (&context.resources.pool, context.hashes.is_some());
+    if !source.reports_size() {
+        return copy_unsized(pool, &context.report, (&**source, &**target), landing, hash).await;
+    }
     let token = task.token();
     let (written, durable) = match start {
         Start::At { written, durable } => (written, durable),
         Start::Anew | Start::Complete => (0, 0),
     };
-    let hash = context.hashes.is_some();
     let plain = context.config.options.engine == Engine::Auto && !hash;
     let made = match before.size >= context.config.environment.sizes.journal_min {
-        true => Some(made_of(context, target).await?),
+        true => Some(identity_of(&*context.config.target, &**target).await?),
         false => None,
     };
     if plain
@@ -236,27 +249,25 @@ async fn move_data(
 /// Sets the attributes when data and length are there. The times come last.
 #[tracing::instrument(name = "finish", level = "debug", skip_all)]
 async fn complete(
-    context: &Context,
-    target: &Arc<dyn File>,
-    before: &Metadata,
-    xattrs: Option<Vec<Xattr>>,
+    config: &JobConfig,
+    report: &Report,
+    target: &dyn File,
+    (before, xattrs): (&Metadata, Option<Vec<Xattr>>),
     inplace: bool,
 ) -> Result<(), EndError> {
-    if inplace && context.config.durability.flushes_each() {
+    if inplace && config.durability.flushes_each() {
         // With its time it looks complete. A power cut or a failed flush must not find it so before
         // its data is there.
         target.sync(true).await.map_err(EndError::on_target)?;
     }
-    let change = context.change_of_file(before, xattrs);
-    let finished = target
-        .finish(&change, context.config.durability.flushes_each())
-        .await;
-    context.report.lose(&finished.map_err(EndError::on_target)?);
+    let change = config.change_of_file(report, before, xattrs);
+    let finished = target.finish(&change, config.durability.flushes_each()).await;
+    report.lose(&finished.map_err(EndError::on_target)?);
     Ok(())
 }
 
 /// Sets the length of a file that ends with a hole, or that had old content beyond its end.
-async fn set_length(context: &Context, target: &Arc<dyn File>, size: u64) -> Result<(), Error> {
+async fn set_length(report: &Report, pool: &Pool, target: &dyn File, size: u64) -> Result<(), Error> {
     let now = target.metadata().await?.size;
     if now == size {
         return Ok(());
@@ -266,8 +277,8 @@ async fn set_length(context: &Context, target: &Arc<dyn File>, size: u64) -> Res
         Err(error)
             if now < size && matches!(error.kind, ErrorKind::PermissionDenied | ErrorKind::Unsupported) =>
         {
-            context.report.lose(&[ropeway_vfs::Loss::Sparse]);
-            let mut block = context.resources.pool.get().await;
+            report.lose(&[ropeway_vfs::Loss::Sparse]);
+            let mut block = pool.get().await;
             block.capacity_mut()[0] = 0;
             block.set_len(1);
             target.write_at(block.freeze(), size - 1).await
@@ -288,7 +299,8 @@ async fn finish(
     let needed_now = task.link.is_some() || task.is_blocked();
     let naming = context.config.durability.naming(destination.spot, needed_now);
     if naming != Naming::Present {
-        keep_backup(context, task).await.map_err(EndError::on_target)?;
+        let kept = keep_backup(&context.config, context.journal.as_ref(), task).await;
+        kept.map_err(EndError::on_target)?;
     }
     match naming {
         Naming::Present => {}
@@ -312,12 +324,12 @@ async fn finish(
     if naming != Naming::AtCheckpoint
         && let Some(journal) = context.journal.as_ref().filter(|_| is_recorded)
     {
-        context.journalled(Some(journal.closed(token)));
+        context.report.journal_result(Some(journal.closed(token)));
     }
-    account(context, task, size);
-    match hash {
-        Some(hash) => record_hash(context, task, &hash),
-        None => hash_skipped(context, task).await,
+    account(&context.report, task, size);
+    match (&context.hashes, hash) {
+        (Some(hashes), Some(hash)) => record_hash(&context.report, hashes, task, &hash),
+        _ => hash_skipped(context, task).await,
     }
     Ok(())
 }
@@ -339,12 +351,12 @@ async fn give_name(
     if task.is_blocked() {
         make_way(context, task.folder.root(), &to).await?;
     }
-    rename(context, &destination.path, &to, true, replaced).await
+    rename(&*context.config.target, &destination.path, &to, true, replaced).await
 }
 
-fn account(context: &Context, task: &FileTask, size: u64) {
-    context.report.live.files_done.fetch_add(1, Ordering::AcqRel);
-    context.report.live.bytes_done.fetch_add(size, Ordering::AcqRel);
+fn account(report: &Report, task: &FileTask, size: u64) {
+    report.live.files_done.fetch_add(1, Ordering::AcqRel);
+    report.live.bytes_done.fetch_add(size, Ordering::AcqRel);
     let action = if task.existing.is_some() { "update" } else { "copy" };
-    context.report.item(&task.shown(), action, size);
+    report.item(&task.shown(), action, size);
 }

@@ -8,18 +8,22 @@ use std::sync::atomic::Ordering;
 
 use ropeway_plan::Visibility;
 use ropeway_vfs::{
-    CacheMode, End, EndError, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, OpenOptions, RelPath,
+    CacheMode, EndError, Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, OpenOptions, RelPath,
 };
 
 use crate::delete::clear::make_anew;
 use crate::delete::remove::make_way;
-use crate::durable::loss::note_loss;
+use crate::durable::lost_writes::record_lost_writes;
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
+use crate::job::report::Report;
+use crate::job::retry::with_retries;
+use crate::journal::open::Journal;
 use crate::name::backup::keep_backup;
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
+use crate::place::failure::fail_file;
 use crate::place::folder::Folder;
-use crate::place::give_up::give_up;
 use crate::place::mark::mark_folder;
 use crate::sweep::place::note_place;
 use crate::transfer::file::copy_file_alone;
@@ -42,8 +46,8 @@ pub(crate) async fn complete_links(context: &Arc<Context>, id: FileId, folder: &
 
 /// Copies the next waiting name of a file whose copy failed.
 pub(crate) async fn fail_links(context: &Arc<Context>, id: FileId) {
-    // Others are still linked to it. So it must have its name, and its data must be durable, before
-    // they are.
+    // Its other names are linked to it. So it must have its own name, and its data must be durable,
+    // before.
     while let Some(next) = context.link_table.next_first(id) {
         let (folder, name) = (Arc::clone(&next.folder), next.name.clone());
         let copied = if next.metadata.kind == Kind::File {
@@ -68,15 +72,11 @@ pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: Li
     } else {
         0
     };
-    let shown = task.folder.shown(&task.name);
-    match is_still_one(context, &task).await {
+    let shown = task.shown();
+    match is_still_one(&context.config, &context.report, &task).await {
         Ok(true) => {}
         Ok(false) => return copy_by_itself(context, task).await,
-        Err(error) => {
-            give_up(context, &task, &error).await;
-            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            return context.fail(&shown, error, End::Source).await;
-        }
+        Err(error) => return fail_file(context, &task, EndError::on_source(error)).await,
     }
     match make(context, &task, &target.0).await {
         Ok(made) => {
@@ -107,11 +107,7 @@ pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: Li
             context.report.lose(&[Loss::HardLink]);
             copy_by_itself(context, task).await;
         }
-        Err(error) => {
-            give_up(context, &task, &error).await;
-            context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&shown, error, End::Target).await;
-        }
+        Err(error) => fail_file(context, &task, EndError::on_target(error)).await,
     }
 }
 
@@ -127,7 +123,7 @@ async fn copy_by_itself(context: &Arc<Context>, mut task: LinkTask) {
 
 /// Whether a name still belongs to the file to which it belonged when it was listed. If another
 /// program replaced it meanwhile, the copy of the others may be no version of it.
-async fn is_still_one(context: &Context, task: &LinkTask) -> Result<bool, Error> {
+async fn is_still_one(config: &JobConfig, report: &Report, task: &LinkTask) -> Result<bool, Error> {
     let source = &task.folder.root().root.source;
     if !source.capabilities().stable_ids {
         return Ok(true);
@@ -136,7 +132,7 @@ async fn is_still_one(context: &Context, task: &LinkTask) -> Result<bool, Error>
         let found = source.metadata(&task.source_path).await;
         found.map_err(EndError::on_source)
     };
-    match context.with_retries(task.token(), look).await {
+    match with_retries(&config.options, report, task.token(), look).await {
         Ok(now) => Ok(now.id.is_none() || now.id == task.link),
         Err(failed) => Err(failed.error),
     }
@@ -153,22 +149,28 @@ enum Linked {
 }
 
 /// Flushes a copy that is about to get a name that users see.
-async fn make_durable(context: &Context, copy: &RelPath) -> Result<(), Error> {
-    let durability = context.config.durability;
+async fn make_durable(
+    config: &JobConfig,
+    report: &Report,
+    journal: Option<&Journal>,
+    copy: &RelPath,
+) -> Result<(), Error> {
+    let durability = config.durability;
     if !durability.wants_durable() || durability.flushes_each() {
         return Ok(());
     }
     let options = OpenOptions::read(CacheMode::Keep);
-    let file = context.config.target.open(copy, options).await?;
+    let file = config.target.open(copy, options).await?;
     let flushed = file.sync(false).await;
     if flushed.is_err() {
-        note_loss(context);
+        record_lost_writes(config, report, journal);
     }
     flushed
 }
 
 async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Result<Linked, Error> {
-    let tree = &context.config.target;
+    let (config, report, durability) = (&context.config, &context.report, &context.durability);
+    let (tree, journal) = (&config.target, context.journal.as_ref());
     let dir = task.folder.path();
     let path = dir.join(&task.name);
     let mut first = place.folder_path.join(&place.name);
@@ -190,35 +192,36 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
         if existing.id.is_some() && existing.id == copied.id {
             return Ok(Linked::Before);
         }
-        if existing.is_dir() && context.config.options.delete.is_none() {
+        if existing.is_dir() && config.options.delete.is_none() {
             return Err(Error::new(ropeway_vfs::Op::Link, &path, ErrorKind::IsADirectory));
         }
-        if context.config.options.ignore_existing && task.folder.visibility() == Visibility::Visible {
+        if config.options.ignore_existing && task.folder.visibility() == Visibility::Visible {
             return Ok(Linked::Kept);
         }
     }
-    context.durability.touch();
-    let destination = Destination::of_node(&context.config, task, existing.is_some());
+    durability.touch();
+    let destination = Destination::of_node(config, task, existing.is_some());
     if destination.has_final_name() {
         tree.make_hard_link(&first, &path).await?;
         return Ok(Linked::Now);
     }
     let is_seen = task.folder.visibility() == Visibility::Visible;
     if place.is_hidden && is_seen && copied.kind == Kind::File {
-        make_durable(context, &first).await?;
+        make_durable(config, report, journal, &first).await?;
     }
-    keep_backup(context, task).await?;
+    keep_backup(config, journal, task).await?;
     let temporary = destination.path;
-    mark_folder(context, &task.folder);
+    mark_folder(report, journal, &task.folder);
     note_place(context, &task.folder).await;
-    make_anew(context, &temporary, || tree.make_hard_link(&first, &temporary)).await?;
+    let link = || tree.make_hard_link(&first, &temporary);
+    make_anew(config, durability, report, &temporary, link).await?;
     let named = async {
         let is_blocked = existing.as_ref().is_some_and(Metadata::is_dir);
         if is_blocked {
             make_way(context, task.folder.root(), &path).await?;
         }
         let replaced = existing.as_ref().filter(|_| !is_blocked);
-        rename(context, &temporary, &path, true, replaced).await
+        rename(&**tree, &temporary, &path, true, replaced).await
     };
     if let Err(error) = named.await {
         // Best effort. The caller reports the failure.
@@ -233,14 +236,14 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
 }
 
 /// Returns the identity of a file with several names, if hard links are kept.
-pub(crate) fn shared_file(context: &Context, metadata: &Metadata) -> Option<FileId> {
+pub(crate) fn shared_file(config: &JobConfig, report: &Report, metadata: &Metadata) -> Option<FileId> {
     // A dry run makes no first copy for which the others could wait.
-    let off = !context.config.options.hard_links || context.config.options.dry_run;
+    let off = !config.options.hard_links || config.options.dry_run;
     if metadata.kind == Kind::Directory || metadata.links < 2 || off {
         return None;
     }
-    if !context.config.target.capabilities().hard_links {
-        context.report.lose(&[Loss::HardLink]);
+    if !config.target.capabilities().hard_links {
+        report.lose(&[Loss::HardLink]);
         return None;
     }
     metadata.id

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ropeway_vfs::EndError;
 
 use crate::job::context::Context;
-use crate::place::give_up::fail_file;
+use crate::place::failure::fail_file;
 use crate::place::task::FileTask;
 use crate::transfer::file::copy_file_alone;
 use crate::transfer::links::{complete_links, fail_links};

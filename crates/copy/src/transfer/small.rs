@@ -1,14 +1,17 @@
-//! What both ways of small files share: which files take one, and what happens when a file is done.
+//! What batches and the pipeline of small files share: which files they take, and what happens when a
+//! file is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::placement::{Extras, is_plain};
 use ropeway_plan::{Naming, Visibility};
-use ropeway_vfs::BatchDone;
+use ropeway_vfs::{BatchDone, Tree};
 
 use crate::durable::control::WaitingName;
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
+use crate::job::resources::Resources;
 use crate::place::destination::Destination;
 use crate::place::task::FileTask;
 use crate::transfer::changing::as_torn;
@@ -64,14 +67,10 @@ pub(crate) fn with_leftover(mut task: FileTask) -> FileTask {
 /// Removes what an earlier run left where these files go, in a hidden folder. Each file is made
 /// anew, since what is there may be of another kind or have other names. If the removal fails,
 /// making the file reports it.
-pub(crate) async fn clear_targets(context: &Context, tasks: &[FileTask]) {
+pub(crate) async fn clear_targets(target: &dyn Tree, tasks: &[FileTask]) {
     let left = |task: &&FileTask| task.folder.visibility() == Visibility::Hidden && task.existing.is_some();
     for task in tasks.iter().filter(left) {
-        let _ = context
-            .config
-            .target
-            .remove_file(&task.folder.path().join(&task.name))
-            .await;
+        let _ = target.remove_file(&task.folder.path().join(&task.name)).await;
     }
 }
 
@@ -79,27 +78,27 @@ pub(crate) async fn clear_targets(context: &Context, tasks: &[FileTask]) {
 /// round trip to get it and one to put it cost less than the ten or so of a copy inside. A guess.
 const CROSSING_INSIDE_MAX: u64 = 64 << 10;
 
-/// Whether a file may go in a batch, or through the pipeline of small files.
-pub(crate) fn takes_short_path(context: &Context, task: &FileTask) -> bool {
+/// Whether a file may go in a batch, or through the pipeline of small files. `has_hashes` is whether
+/// the job keeps hashes.
+pub(crate) fn takes_short_path(
+    config: &JobConfig,
+    resources: &Resources,
+    has_hashes: bool,
+    task: &FileTask,
+) -> bool {
     let extras = Extras {
         linked: task.link.is_some(),
-        backup: context.config.options.backup.is_some(),
+        backup: config.options.backup.is_some(),
         taken: task.existing.is_some(),
     };
-    let size_max = context.resources.small_files.as_ref().map_or(
-        context.config.environment.sizes.small_max,
-        SmallFilePipeline::size_max,
-    );
-    let inside = || {
-        context.hashes.is_none()
-            && context
-                .config
-                .target
-                .copies_inside(&*task.folder.root().root.source)
-    };
-    let size_max = match &context.resources.small_files {
+    let size_max = resources
+        .small_files
+        .as_ref()
+        .map_or(config.environment.sizes.small_max, SmallFilePipeline::size_max);
+    let inside = || !has_hashes && config.target.copies_inside(&*task.folder.root().root.source);
+    let size_max = match &resources.small_files {
         Some(_) if task.metadata.size > CROSSING_INSIDE_MAX && inside() => CROSSING_INSIDE_MAX,
         _ => size_max,
     };
-    context.config.may_batch() && task.metadata.size <= size_max && is_plain(task.folder.visibility(), extras)
+    config.may_batch() && task.metadata.size <= size_max && is_plain(task.folder.visibility(), extras)
 }

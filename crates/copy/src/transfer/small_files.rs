@@ -9,7 +9,7 @@
 //! If a call costs a round trip, the number of files under way decides the speed. Memory is bounded
 //! by three pools of blocks (a page more than 64 KiB, 1 MiB, a page more than 4 MiB). A file takes
 //! one block of the smallest class that holds it. It waits if none is free, or if the blocks in use
-//! have the size of [`ROOM`](crate::transfer::pipeline). Blocks that one class does not need return
+//! reach the size of [`ROOM`](crate::transfer::pipeline). Blocks that one class does not need return
 //! their memory when another needs it. A file that is not plain (it outgrew its block, changed
 //! while it was read, met an error that may pass, or has holes worth keeping) takes the long way,
 //! through `copy_file`.
@@ -23,8 +23,10 @@ use ropeway_vfs::{
 };
 use tokio::time::Instant;
 
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::counters::add_wait;
+use crate::job::report::Report;
 use crate::place::destination::Destination;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
@@ -47,7 +49,7 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
         .resources
         .small_files
         .as_ref()
-        .filter(|_| !is_worth_holes(context, &task))
+        .filter(|_| !is_worth_holes(&context.config, &task))
     else {
         return copy_file(context, task).await;
     };
@@ -60,7 +62,7 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
     if context.stopped() {
         return;
     }
-    let (block, got) = get(context, &task, block).await;
+    let (block, got) = get(&context.config, &context.report, &task, block).await;
     let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
     let is_listed = |got: &GotSmall| check_identity(&task, &got.metadata, stable_ids).is_ok();
     let got = match got {
@@ -92,24 +94,25 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
 }
 
 /// Whether the holes of this file must be kept, which only the long way does.
-fn is_worth_holes(context: &Context, task: &FileTask) -> bool {
-    task.metadata.size >= SPARSE_MIN
-        && task.metadata.is_sparse()
-        && context.config.target.capabilities().sparse
+fn is_worth_holes(config: &JobConfig, task: &FileTask) -> bool {
+    task.metadata.size >= SPARSE_MIN && task.metadata.is_sparse() && config.target.capabilities().sparse
 }
 
-async fn get(context: &Context, task: &FileTask, block: BlockMut) -> (BlockMut, Result<GotSmall, Error>) {
+async fn get(
+    config: &JobConfig,
+    report: &Report,
+    task: &FileTask,
+    block: BlockMut,
+) -> (BlockMut, Result<GotSmall, Error>) {
     let get = GetSmall {
         path: task.source_path.clone(),
         size: task.metadata.size,
-        xattrs: context
-            .config
-            .wants_xattrs(&*task.folder.root().root.source, &task.metadata),
-        cache: context.config.cache_of(task.metadata.size).source,
+        xattrs: config.wants_xattrs(&*task.folder.root().root.source, &task.metadata),
+        cache: config.cache_of(task.metadata.size).source,
     };
     let start = Instant::now();
     let got = task.folder.root().root.source.get_small(get, block).await;
-    add_wait(&context.report.live.waits.source, start.elapsed());
+    add_wait(&report.live.waits.source, start.elapsed());
     got
 }
 
@@ -119,26 +122,27 @@ async fn put(
     content: Option<Block>,
     got: &GotSmall,
 ) -> Result<Vec<ropeway_vfs::Loss>, Error> {
-    let destination = Destination::of_file(&context.config, task);
-    mark_folder(context, &task.folder);
+    let (config, report) = (&context.config, &context.report);
+    let destination = Destination::of_file(config, task);
+    mark_folder(report, context.journal.as_ref(), &task.folder);
     if !destination.has_final_name() {
         note_place(context, &task.folder).await;
     }
-    clear_targets(context, std::slice::from_ref(task)).await;
-    let naming = context.config.durability.naming(destination.spot, false);
+    clear_targets(&*config.target, std::slice::from_ref(task)).await;
+    let naming = config.durability.naming(destination.spot, false);
     let put = PutSmall {
         path: destination.path,
         // The longer way looks at what is there already, and removes it.
         create: Create::New,
         content,
-        change: context.change_of_file(&got.metadata, got.xattrs.clone()),
-        sync: context.config.durability.flushes_each(),
+        change: config.change_of_file(report, &got.metadata, got.xattrs.clone()),
+        sync: config.durability.flushes_each(),
         rename_to: matches!(naming, Naming::Now { .. }).then(|| task.folder.path().join(&task.name)),
-        cache: context.config.cache_of(task.metadata.size).target,
+        cache: config.cache_of(task.metadata.size).target,
     };
     let start = Instant::now();
-    let result = context.config.target.put_small(put).await;
-    add_wait(&context.report.live.waits.target, start.elapsed());
+    let result = config.target.put_small(put).await;
+    add_wait(&report.live.waits.target, start.elapsed());
     result
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ropeway_vfs::{CacheMode, EndError, File, Metadata, OpenOptions, Xattr};
 
-use crate::job::context::Context;
+use crate::job::config::JobConfig;
 use crate::place::task::FileTask;
 
 /// Opens the source for reading.
@@ -30,15 +30,12 @@ pub(crate) fn with_listed(mut opened: Metadata, listed: &Metadata) -> Metadata {
 
 /// Returns the extended attributes to copy. `None`: leave them as they are.
 pub(crate) async fn source_xattrs(
-    context: &Context,
+    config: &JobConfig,
     task: &FileTask,
     source: &Arc<dyn File>,
     before: &Metadata,
 ) -> Result<Option<Vec<Xattr>>, EndError> {
-    if !context
-        .config
-        .wants_xattrs(&*task.folder.root().root.source, before)
-    {
+    if !config.wants_xattrs(&*task.folder.root().root.source, before) {
         return Ok(None);
     }
     source.xattrs().await.map(Some).map_err(EndError::on_source)

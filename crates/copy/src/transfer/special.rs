@@ -4,15 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::attributes_differ;
-use ropeway_vfs::{EndError, Error, Kind, RelPath, Verdict};
+use ropeway_vfs::{EndError, Error, Kind, RelPath, Tree, Verdict};
 
 use crate::delete::clear::make_anew;
 use crate::delete::remove::make_way;
+use crate::durable::control::DurabilityControl;
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
+use crate::job::report::Report;
+use crate::job::retry::with_retries;
 use crate::name::backup::keep_backup;
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
-use crate::place::give_up::fail_file;
+use crate::place::failure::fail_file;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
@@ -25,7 +29,8 @@ pub(crate) async fn copy_special_alone(context: &Arc<Context>, task: &FileTask) 
         return false;
     }
     let token = task.token();
-    match context.with_retries(token, || make(context, task)).await {
+    let report = &context.report;
+    match with_retries(&context.config.options, report, token, || make(context, task)).await {
         Ok(changed) => {
             context.report.live.files_done.fetch_add(1, Ordering::AcqRel);
             context.copied_nodes.add(token, &task.metadata);
@@ -46,6 +51,7 @@ pub(crate) async fn copy_special_alone(context: &Arc<Context>, task: &FileTask) 
 }
 
 async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError> {
+    let (config, report, durability) = (&context.config, &context.report, &context.durability);
     let source = &task.folder.root().root.source;
     let text = if task.metadata.kind == Kind::Symlink {
         Some(
@@ -58,23 +64,24 @@ async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError>
         None
     };
     let to = task.folder.path().join(&task.name);
-    let is_equal = is_equal(context, task, text.as_deref(), &to)
+    let is_equal = is_equal(config, task, text.as_deref(), &to)
         .await
         .map_err(EndError::on_target)?;
-    if is_equal && !context.config.options.force {
-        return set_attributes(context, task, &to, true).await.map(|()| false);
+    if is_equal && !config.options.force {
+        let set = set_attributes(config, durability, report, task, (&to, true)).await;
+        return set.map(|()| false);
     }
-    if context.config.options.dry_run {
+    if config.options.dry_run {
         return Ok(true);
     }
-    let destination = Destination::of_node(&context.config, task, task.existing.is_some());
+    let destination = Destination::of_node(config, task, task.existing.is_some());
     if !destination.has_final_name() {
-        mark_folder(context, &task.folder);
+        mark_folder(report, context.journal.as_ref(), &task.folder);
         note_place(context, &task.folder).await;
     }
     let spot = destination.path;
-    let make = || create(context, task, text.as_deref(), &spot);
-    make_anew(context, &spot, make)
+    let make = || create(&*config.target, task, text.as_deref(), &spot);
+    make_anew(config, durability, report, &spot, make)
         .await
         .map_err(EndError::on_target)?;
     let named = give_name(context, task, &spot, (&to, is_equal)).await;
@@ -82,7 +89,7 @@ async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndError>
         && error.verdict() == Verdict::Skip
     {
         // Best effort. The caller reports the failure.
-        let _ = context.config.target.remove_file(&spot).await;
+        let _ = config.target.remove_file(&spot).await;
     }
     named.map(|()| true)
 }
@@ -95,10 +102,12 @@ async fn give_name(
     spot: &RelPath,
     (to, is_equal): (&RelPath, bool),
 ) -> Result<(), EndError> {
-    set_attributes(context, task, spot, false).await?;
+    let (config, report, durability) = (&context.config, &context.report, &context.durability);
+    set_attributes(config, durability, report, task, (spot, false)).await?;
     if spot != to {
         if !is_equal {
-            keep_backup(context, task).await.map_err(EndError::on_target)?;
+            let kept = keep_backup(config, context.journal.as_ref(), task).await;
+            kept.map_err(EndError::on_target)?;
         }
         let mut replaced = task.existing.as_ref();
         if task.is_blocked() {
@@ -107,7 +116,7 @@ async fn give_name(
                 .map_err(EndError::on_target)?;
             replaced = None;
         }
-        rename(context, spot, to, true, replaced)
+        rename(&*config.target, spot, to, true, replaced)
             .await
             .map_err(EndError::on_target)?;
     }
@@ -115,20 +124,20 @@ async fn give_name(
 }
 
 async fn create(
-    context: &Context,
+    target: &dyn Tree,
     task: &FileTask,
     text: Option<&[u8]>,
     spot: &RelPath,
 ) -> Result<(), Error> {
     match text {
-        Some(text) => context.config.target.make_symlink(spot, text).await,
-        None => context.config.target.make_special(spot, &task.metadata).await,
+        Some(text) => target.make_symlink(spot, text).await,
+        None => target.make_special(spot, &task.metadata).await,
     }
 }
 
 /// Whether the target has such a node already, whatever its attributes.
 async fn is_equal(
-    context: &Context,
+    config: &JobConfig,
     task: &FileTask,
     text: Option<&[u8]>,
     to: &RelPath,
@@ -142,37 +151,38 @@ async fn is_equal(
     let Some(text) = text else {
         return Ok(existing.device == task.metadata.device);
     };
-    match context.config.target.read_link(to).await {
+    match config.target.read_link(to).await {
         Ok(found) => Ok(found == text),
         // It is replaced.
-        Err(_) if context.config.options.force => Ok(false),
+        Err(_) if config.options.force => Ok(false),
         Err(error) => Err(error),
     }
 }
 
 /// Sets the attributes of a node from its source. `compare`: only if they differ.
 async fn set_attributes(
-    context: &Context,
+    config: &JobConfig,
+    durability: &DurabilityControl,
+    report: &Report,
     task: &FileTask,
-    path: &RelPath,
-    compare: bool,
+    (path, compare): (&RelPath, bool),
 ) -> Result<(), EndError> {
-    if context.config.options.dry_run {
+    if config.options.dry_run {
         return Ok(());
     }
     if compare && let Some(existing) = &task.existing {
-        let capabilities = context.config.target.capabilities();
+        let capabilities = config.target.capabilities();
         let rules = &task.folder.root().rules;
         let same_time = !task.metadata.modified.is_known()
             || rules.granularity.equal(task.metadata.modified, existing.modified);
-        let preserve = &context.config.options.preserve;
+        let preserve = &config.options.preserve;
         let differ = attributes_differ(&task.metadata, existing, rules, preserve, capabilities);
-        if !differ && (same_time || !context.config.options.preserve.times) {
+        if !differ && (same_time || !config.options.preserve.times) {
             return Ok(());
         }
     }
     let source = &task.folder.root().root.source;
-    let wants_xattrs = context.config.wants_xattrs(&**source, &task.metadata);
+    let wants_xattrs = config.wants_xattrs(&**source, &task.metadata);
     let xattrs = if wants_xattrs {
         Some(
             source
@@ -183,22 +193,22 @@ async fn set_attributes(
     } else {
         None
     };
-    let change = context.change_of(&task.metadata, xattrs);
-    let losses = context
-        .config
+    let change = config.change_of(report, &task.metadata, xattrs);
+    let losses = config
         .target
         .set_metadata(path, &change)
         .await
         .map_err(EndError::on_target)?;
-    context.report.lose(&losses);
-    context.durability.touch();
+    report.lose(&losses);
+    durability.touch();
     Ok(())
 }
 
 /// Updates the attributes of an equal file.
 pub(crate) async fn update_attributes(context: &Arc<Context>, task: FileTask) {
     let to = task.folder.path().join(&task.name);
-    match set_attributes(context, &task, &to, false).await {
+    let (config, report, durability) = (&context.config, &context.report, &context.durability);
+    match set_attributes(config, durability, report, &task, (&to, false)).await {
         Ok(()) => {
             context.copied_nodes.add(task.token(), &task.metadata);
             context.report.item(&task.shown(), "attributes", 0);

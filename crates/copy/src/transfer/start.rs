@@ -1,17 +1,17 @@
-//! Opens the target of one file: where an earlier run or try stopped, or a new file.
+//! Opens the target of one file: what an earlier run or try left of it, or a new file.
 //!
-//! A file is continued only if it is the very one that this job made: the journal stores its
-//! identity, which is compared with that of the open file, not of its name. Anything else under a
-//! temporary name is removed. The new file is made exclusively and private, so that nobody else has
-//! it open and no other name leads to it.
+//! A file is continued only if this job made it. The journal stores its identity, which is compared
+//! with that of the open file. Anything else under a temporary name is removed. A new file is created
+//! exclusively and is private, so that nobody else has it open and no other name leads to it.
 
 use std::sync::Arc;
 
 use ropeway_plan::resume::{JournalFacts, trust};
 use ropeway_plan::{MadeNode, Start, Version};
-use ropeway_vfs::{CacheMode, Create, EndError, Error, ErrorKind, File, Kind, Metadata, OpenOptions};
+use ropeway_vfs::{CacheMode, Create, EndError, Error, ErrorKind, File, Kind, Metadata, OpenOptions, Tree};
 
 use crate::delete::clear::make_anew;
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::journal::open::Journal;
 use crate::mutations::{self, Mutation};
@@ -27,36 +27,35 @@ pub(crate) async fn begin_file(
     (source, version): (&Metadata, &Version),
     cache: CacheMode,
 ) -> Result<(Arc<dyn File>, Start), EndError> {
+    let (config, report, durability) = (&context.config, &context.report, &context.durability);
+    let journal = context.journal.as_ref();
     if let Some(left) = left(context, task, destination, (source, version), cache).await {
         return Ok(left);
     }
     if destination.is_in_place() {
-        let file = open_in_place(context, task, destination, (source, cache)).await;
+        let file = open_in_place(config, journal, (task, destination), (source, cache)).await;
         return Ok((file.map_err(EndError::on_target)?, Start::Anew));
     }
     if !destination.has_final_name() {
-        mark_folder(context, &task.folder);
+        mark_folder(report, journal, &task.folder);
     }
     let make = || {
         let options = OpenOptions::write(Create::New, cache);
-        context.config.target.open(&destination.path, options)
+        config.target.open(&destination.path, options)
     };
-    let made = make_anew(context, &destination.path, make).await;
+    let made = make_anew(config, durability, report, &destination.path, make).await;
     // Flushing the file alone would not make its name durable.
-    context.durability.touch();
+    durability.touch();
     Ok((made.map_err(EndError::on_target)?, Start::Anew))
 }
 
 /// Returns the identity of a file of the target that was just opened.
-pub(crate) async fn made_of(context: &Context, file: &Arc<dyn File>) -> Result<MadeNode, EndError> {
+pub(crate) async fn identity_of(target: &dyn Tree, file: &dyn File) -> Result<MadeNode, EndError> {
     let metadata = match file.at_open() {
         Some(metadata) => metadata,
         None => file.metadata().await.map_err(EndError::on_target)?,
     };
-    Ok(MadeNode::of(
-        &metadata,
-        context.config.target.capabilities().stable_ids,
-    ))
+    Ok(MadeNode::of(&metadata, target.capabilities().stable_ids))
 }
 
 /// Returns what an earlier try or run left of this file, if it may be used.
@@ -67,16 +66,17 @@ async fn left(
     (source, version): (&Metadata, &Version),
     cache: CacheMode,
 ) -> Option<(Arc<dyn File>, Start)> {
+    let (config, durability) = (&context.config, &context.durability);
     let token = task.token();
-    let is_server = context.config.target.capabilities().remote;
-    if let Some(reached) = context.durability.reached(token) {
-        let may_forget = is_server && context.config.durability.wants_durable();
+    let is_server = config.target.capabilities().remote;
+    if let Some(reached) = durability.reached(token) {
+        let may_forget = is_server && config.durability.wants_durable();
         let start = Start::after_try(reached.written, reached.durable, may_forget)?;
         // The source may have been replaced between the tries.
         if !reached.version.is_same(version) {
             return None;
         }
-        let (file, found) = open_made(context, destination, reached.made?, source, cache).await?;
+        let (file, found) = open_made(&*config.target, destination, reached.made?, source, cache).await?;
         let is_whole = matches!(start, Start::At { written, .. } if found.size >= written);
         return is_whole.then_some((file, start));
     }
@@ -84,14 +84,14 @@ async fn left(
     let record = journal.memory().file(token)?;
     // The file system may have lost the map that leads to the durable blocks. It writes the map
     // again only with a new file.
-    if record.lost && !context.config.target.capabilities().journals_metadata {
+    if record.lost && !config.target.capabilities().journals_metadata {
         return None;
     }
-    let (file, found) = open_made(context, destination, record.target?, source, cache).await?;
+    let (file, found) = open_made(&*config.target, destination, record.target?, source, cache).await?;
     // The run that was killed may have heard of a loss, which the kernel reports once, and not have
     // recorded it.
-    let is_cached = record.same_boot && !context.config.durability.wants_durable();
-    let changed = context.config.change_time(&found);
+    let is_cached = record.same_boot && !config.durability.wants_durable();
+    let changed = config.change_time(&found);
     let granularity_ns = task.folder.root().rules.granularity.granularity_ns;
     let facts = JournalFacts {
         same_boot: is_cached,
@@ -120,7 +120,7 @@ async fn left(
         record.durable,
         source.size,
     )?;
-    if hears_of_losses(context, &file).await && start.relies_on_cache() {
+    if has_lost_writes(config, Some(journal), &*file).await && start.relies_on_cache() {
         return None;
     }
     Some((file, start))
@@ -129,23 +129,20 @@ async fn left(
 /// Flushes what an earlier run wrote to a file. Returns whether the kernel lost some of it. The
 /// kernel tells the first who asks after the open. Later it would look like a loss of what this run
 /// writes.
-async fn hears_of_losses(context: &Context, file: &Arc<dyn File>) -> bool {
-    let is_resumed = context
-        .journal
-        .as_ref()
-        .is_some_and(|journal| journal.memory().resumed());
-    is_resumed && context.config.target.capabilities().page_cache && file.sync(true).await.is_err()
+async fn has_lost_writes(config: &JobConfig, journal: Option<&Journal>, file: &dyn File) -> bool {
+    let is_resumed = journal.is_some_and(|journal| journal.memory().resumed());
+    is_resumed && config.target.capabilities().page_cache && file.sync(true).await.is_err()
 }
 
 /// Opens a file if it is still the one that was made.
 async fn open_made(
-    context: &Context,
+    target: &dyn Tree,
     destination: &Destination,
     made: MadeNode,
     source: &Metadata,
     cache: CacheMode,
 ) -> Option<(Arc<dyn File>, Metadata)> {
-    let open = |options| context.config.target.open(&destination.path, options);
+    let open = |options| target.open(&destination.path, options);
     let opened = match open(OpenOptions::write(Create::No, cache)).await {
         // It is complete and has its final mode.
         Err(error) if error.kind == ErrorKind::PermissionDenied => open(OpenOptions::read(cache)).await,
@@ -158,18 +155,16 @@ async fn open_made(
 }
 
 async fn open_in_place(
-    context: &Context,
-    task: &FileTask,
-    destination: &Destination,
+    config: &JobConfig,
+    journal: Option<&Journal>,
+    (task, destination): (&FileTask, &Destination),
     (source, cache): (&Metadata, CacheMode),
 ) -> Result<Arc<dyn File>, Error> {
     let options = OpenOptions::write(Create::IfMissing, cache);
-    let file = context.config.target.open(&destination.path, options).await?;
-    let heard = hears_of_losses(context, &file).await;
+    let file = config.target.open(&destination.path, options).await?;
+    let heard = has_lost_writes(config, journal, &*file).await;
     let has_lost = |journal: &Journal| journal.memory().has_lost();
-    if (heard || context.journal.as_ref().is_some_and(has_lost))
-        && !context.config.target.capabilities().journals_metadata
-    {
+    if (heard || journal.is_some_and(has_lost)) && !config.target.capabilities().journals_metadata {
         // This makes the file system write the map of its blocks anew.
         file.set_len(0).await?;
     }

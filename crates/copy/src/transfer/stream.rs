@@ -21,8 +21,9 @@ use ropeway_plan::transfer::{Step, Transfer, TransferLimits};
 use ropeway_vfs::{EndError, Error, ErrorKind, File, Op, Pending};
 use tokio::time::Instant;
 
-use crate::job::context::{Context, cancelled};
+use crate::job::context::Context;
 use crate::job::counters::{Landing, add_wait};
+use crate::job::outcome::cancelled;
 use crate::journal::token::Token;
 use crate::transfer::digest::Digest;
 use crate::transfer::windows::Windows;
@@ -267,7 +268,7 @@ impl Stream<'_> {
 
     async fn write(&self, block: Block, offset: u64) -> Result<Io, EndError> {
         let (start, length) = (Instant::now(), block.len());
-        self.make_way().await;
+        self.wait_for_flush().await;
         self.target
             .write_at(block, offset)
             .await
@@ -279,8 +280,8 @@ impl Stream<'_> {
         })
     }
 
-    /// Waits while a long flush runs.
-    async fn make_way(&self) {
+    /// Waits while a long flush keeps writes away.
+    async fn wait_for_flush(&self) {
         if self.size >= self.context.config.environment.sizes.long_min {
             self.context
                 .durability
@@ -397,8 +398,8 @@ impl Stream<'_> {
         let due = contiguous >= state.journalled + self.context.config.environment.sizes.journal_every
             || (now && contiguous > state.journalled);
         if let (true, Some(journal)) = (due, &self.context.journal) {
-            self.context
-                .journalled(Some(journal.written(self.token, contiguous)));
+            let written = journal.written(self.token, contiguous);
+            self.context.report.journal_result(Some(written));
             state.journalled = contiguous;
         }
     }
@@ -465,7 +466,7 @@ impl Stream<'_> {
                 }
                 let length = RANGE_CHUNK.min(end - at);
                 let start = Instant::now();
-                self.make_way().await;
+                self.wait_for_flush().await;
                 let copied = self.target.copy_range_from(&*self.source, at, length).await;
                 add_wait(&self.context.report.live.waits.target, start.elapsed());
                 let Some(copied) = copied.map_err(EndError::on_target)? else {
@@ -502,7 +503,8 @@ impl Stream<'_> {
         self.land(copied);
         self.context.durability.written(self.attempt, at);
         if let Some(journal) = &self.context.journal {
-            self.context.journalled(Some(journal.written(self.token, at)));
+            let written = journal.written(self.token, at);
+            self.context.report.journal_result(Some(written));
         }
     }
 }

@@ -1,30 +1,33 @@
 //! Copies files that the kernel generates as they are read (/proc, /sys). Their size is 0 or a
 //! page, whatever they contain.
 
+use ropeway_block::Pool;
 use ropeway_vfs::{EndError, File, Op};
 
-use crate::job::context::{Context, cancelled};
 use crate::job::counters::Landing;
+use crate::job::outcome::cancelled;
+use crate::job::report::Report;
 use crate::transfer::stream::Streamed;
 
-/// Copies what can be read, block by block.
+/// Copies what can be read, block by block. `hash` is whether the hash is wanted.
 ///
 /// # Errors
 /// The first failure, with the end that failed.
 pub(crate) async fn copy_unsized(
-    context: &Context,
-    source: &dyn File,
-    target: &dyn File,
+    pool: &Pool,
+    report: &Report,
+    (source, target): (&dyn File, &dyn File),
     landing: &Landing<'_>,
+    hash: bool,
 ) -> Result<Streamed, EndError> {
     use std::sync::atomic::Ordering::Relaxed;
-    let mut hasher = context.hashes.is_some().then(blake3::Hasher::new);
+    let mut hasher = hash.then(blake3::Hasher::new);
     let mut size = 0;
     loop {
-        if context.stopped() {
+        if report.stopped() {
             return Err(EndError::on_source(cancelled(Op::Read, source.path())));
         }
-        let block = context.resources.pool.get().await;
+        let block = pool.get().await;
         let length = block.capacity();
         let (block, result) = source.read_at(block, size, length).await;
         result.map_err(EndError::on_source)?;
@@ -40,8 +43,8 @@ pub(crate) async fn copy_unsized(
         }
         size += count as u64;
         landing.add(count as u64);
-        context.report.live.bytes_read.fetch_add(count as u64, Relaxed);
-        context.report.live.bytes_sent.fetch_add(count as u64, Relaxed);
+        report.live.bytes_read.fetch_add(count as u64, Relaxed);
+        report.live.bytes_sent.fetch_add(count as u64, Relaxed);
         if count < length {
             let hash = hasher.map(|hasher| *hasher.finalize().as_bytes());
             return Ok(Streamed {

@@ -1,5 +1,5 @@
-//! The windows of a file's write-back: started early and awaited in order, so that dirty data stays
-//! bounded and the last flush is short.
+//! The windows in which a file is written back: started early and awaited in order, so that dirty
+//! data stays bounded and the last flush is short.
 
 use std::collections::VecDeque;
 

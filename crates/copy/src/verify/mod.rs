@@ -1,4 +1,4 @@
-//! Content: hashes taken in the one pass, read back from the device, manifests.
+//! Verification: hashes taken while files are copied, files read back from the device, manifests.
 //!
 //! [`hashes`] spools what is hashed, [`read_back`](mod@read_back) compares the device with it,
 //! [`repair`](mod@repair) copies again what differs. [`manifest`] is the format for people and

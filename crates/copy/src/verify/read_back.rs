@@ -6,8 +6,9 @@ use std::path::Path;
 use ropeway_block::Pool;
 use ropeway_vfs::{CacheMode, End, Error, ErrorKind, Op, OpenOptions, RelPath, Tree};
 
-use crate::job::context::Context;
+use crate::job::config::JobConfig;
 use crate::job::outcome::{Fatal, Status};
+use crate::job::report::Report;
 use crate::verify::content::hash_file;
 use crate::verify::manifest::{ManifestEntry, ManifestError, ManifestReader};
 
@@ -22,33 +23,38 @@ async fn hash_from_device(pool: &Pool, tree: &dyn Tree, path: &RelPath) -> Resul
 
 /// Reads every copied file back from the device and compares it. Returns what differs, up to
 /// [`REPAIRS_MAX`] files, and reports the rest.
-pub(crate) async fn read_back(context: &Context, spool: &Path) -> Vec<ManifestEntry> {
+pub(crate) async fn read_back(
+    config: &JobConfig,
+    pool: &Pool,
+    report: &Report,
+    spool: &Path,
+) -> Vec<ManifestEntry> {
     use futures_util::StreamExt;
     let mut differing = Vec::new();
     let entries = match ManifestReader::open(spool) {
         Ok(entries) => entries,
         Err(error) => {
-            unverifiable(context, &error);
+            unverifiable(report, &error);
             return differing;
         }
     };
     let mut running = futures_util::stream::FuturesUnordered::new();
     let mut verified = |(entry, equal): (ManifestEntry, Option<bool>)| match equal {
         Some(false) if differing.len() < REPAIRS_MAX => differing.push(entry),
-        Some(false) => report_difference(context, &entry),
+        Some(false) => report_difference(report, &entry),
         _ => {}
     };
     for entry in entries {
-        if context.stopped() {
+        if report.stopped() {
             break;
         }
         match entry {
             Ok(entry) => running.push(async move {
-                let equal = verify_one(context, &entry).await;
+                let equal = verify_one(config, pool, report, &entry).await;
                 (entry, equal)
             }),
             Err(error) => {
-                unverifiable(context, &error);
+                unverifiable(report, &error);
                 break;
             }
         }
@@ -70,8 +76,8 @@ const READ_BACK_MAX: usize = 4;
 /// not rot. A guess.
 const REPAIRS_MAX: usize = 10_000;
 
-fn unverifiable(context: &Context, error: &ManifestError) {
-    context.fatal(Fatal::new(
+fn unverifiable(report: &Report, error: &ManifestError) {
+    report.fatal(Fatal::new(
         Status::Differs,
         format!("nothing was verified: {error}"),
     ));
@@ -79,24 +85,29 @@ fn unverifiable(context: &Context, error: &ManifestError) {
 
 /// Whether a file of the target has this content on the device. `None`: it could not be read, which
 /// is reported.
-pub(crate) async fn verify_one(context: &Context, entry: &ManifestEntry) -> Option<bool> {
-    match hash_from_device(&context.resources.pool, &*context.config.target, &entry.path).await {
+pub(crate) async fn verify_one(
+    config: &JobConfig,
+    pool: &Pool,
+    report: &Report,
+    entry: &ManifestEntry,
+) -> Option<bool> {
+    match hash_from_device(pool, &*config.target, &entry.path).await {
         Ok(hash) => Some(hash == entry.hash),
         Err(error) => {
-            context.fail(&entry.path, error, End::Target).await;
+            report.fail(&entry.path, error, End::Target).await;
             None
         }
     }
 }
 
 /// Reports that a file differs.
-pub(crate) fn report_difference(context: &Context, entry: &ManifestEntry) {
-    context.report.failures.difference();
+pub(crate) fn report_difference(report: &Report, entry: &ManifestEntry) {
+    report.failures.difference();
     let mut error = Error::new(Op::Read, &entry.path, ErrorKind::DeviceError);
     error.source = Some(io::Error::other(
         "what the device returns differs from the source (hint: --checksum copies what differs; see dmesg if it comes back)",
     ));
-    context.report.emit(ropeway_vfs::event::Event::ItemError {
+    report.emit(ropeway_vfs::event::Event::ItemError {
         path: entry.path.to_string(),
         op: error.op,
         kind: error.kind,

@@ -10,12 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_plan::Rules;
-use ropeway_vfs::{End, Kind, Metadata, MetadataChange, RelPath};
+use ropeway_vfs::{End, Kind, Metadata, MetadataChange, RelPath, Tree};
 
 use crate::durable::checkpoint::checkpoint;
+use crate::durable::control::DurabilityControl;
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
+use crate::job::counters::Live;
 use crate::job::options::Root;
 use crate::job::pass::copy_roots;
+use crate::job::report::Report;
 use crate::job::root::JobRoot;
 use crate::verify::hashes::Hashes;
 use crate::verify::manifest::ManifestEntry;
@@ -28,52 +32,58 @@ pub(crate) async fn repair(
     hashes: &Hashes,
     differing: Vec<ManifestEntry>,
 ) {
+    let (config, report, durability, resources) = (
+        &context.config,
+        &context.report,
+        &context.durability,
+        &context.resources,
+    );
     let mut parts = Vec::new();
     for entry in differing {
-        match part_of(context, roots, &entry.path).await {
+        match part_of(report, roots, &entry.path).await {
             Some(part) => parts.push((entry, part)),
-            None => report_difference(context, &entry),
+            None => report_difference(report, &entry),
         }
     }
     if parts.is_empty() {
         return;
     }
-    let counted = Counted::of(context);
-    let folders = folders_of(context, parts.iter().map(|(entry, _)| &entry.path)).await;
+    let counted = Counted::of(&report.live);
+    let folders = folders_of(&*config.target, parts.iter().map(|(entry, _)| &entry.path)).await;
     hashes.hold_back(true);
     let again: Vec<_> = parts.iter().map(|(_, part)| Arc::clone(part)).collect();
     copy_roots(context, &again).await;
     checkpoint(context).await;
-    restore_times(context, folders).await;
-    if context.durability.is_touched() {
+    restore_times(config, durability, report, folders).await;
+    if durability.is_touched() {
         checkpoint(context).await;
     }
     hashes.hold_back(false);
-    counted.restore(context);
+    counted.restore(&report.live);
     for (entry, _) in parts {
-        if context.stopped() {
+        if report.stopped() {
             return;
         }
-        match verify_one(context, &entry).await {
+        match verify_one(config, &resources.pool, report, &entry).await {
             Some(true) => {
-                context.report.failures.repaired();
-                context.report.note(
+                report.failures.repaired();
+                report.note(
                     Some(&entry.path),
                     "what the device returned differed from the source; copied again, and verified",
                 );
             }
-            Some(false) => report_difference(context, &entry),
+            Some(false) => report_difference(report, &entry),
             None => {}
         }
     }
 }
 
 /// Returns the folders that hold these files, with their present metadata.
-async fn folders_of(context: &Context, paths: impl Iterator<Item = &RelPath>) -> Vec<(RelPath, Metadata)> {
+async fn folders_of(target: &dyn Tree, paths: impl Iterator<Item = &RelPath>) -> Vec<(RelPath, Metadata)> {
     let folders: BTreeSet<RelPath> = paths.filter_map(RelPath::parent).collect();
     let mut found = Vec::with_capacity(folders.len());
     for folder in folders {
-        if let Ok(metadata) = context.config.target.metadata(&folder).await {
+        if let Ok(metadata) = target.metadata(&folder).await {
             found.push((folder, metadata));
         }
     }
@@ -81,19 +91,24 @@ async fn folders_of(context: &Context, paths: impl Iterator<Item = &RelPath>) ->
 }
 
 /// Restores the times that folders had before files in them were replaced.
-async fn restore_times(context: &Context, folders: Vec<(RelPath, Metadata)>) {
+async fn restore_times(
+    config: &JobConfig,
+    durability: &DurabilityControl,
+    report: &Report,
+    folders: Vec<(RelPath, Metadata)>,
+) {
     for (folder, before) in folders {
         let change = MetadataChange::times_of(&before);
-        match context.config.target.set_metadata(&folder, &change).await {
-            Ok(losses) => context.report.lose(&losses),
-            Err(error) => context.fail(&folder, error, End::Target).await,
+        match config.target.set_metadata(&folder, &change).await {
+            Ok(losses) => report.lose(&losses),
+            Err(error) => report.fail(&folder, error, End::Target).await,
         }
-        context.durability.touch();
+        durability.touch();
     }
 }
 
 /// Returns a root for the single file at this path of the target.
-async fn part_of(context: &Context, roots: &[Arc<JobRoot>], path: &RelPath) -> Option<Arc<JobRoot>> {
+async fn part_of(report: &Report, roots: &[Arc<JobRoot>], path: &RelPath) -> Option<Arc<JobRoot>> {
     for root in roots {
         let Some(below) = path.strip_prefix(&root.root.target_path) else {
             continue;
@@ -111,9 +126,7 @@ async fn part_of(context: &Context, roots: &[Arc<JobRoot>], path: &RelPath) -> O
             source_path,
             target_path: path.clone(),
         };
-        context
-            .report
-            .note(Some(path), "differs from its source on the device; copied again");
+        report.note(Some(path), "differs from its source on the device; copied again");
         return Some(Arc::new(JobRoot {
             index: root.index,
             whole: root.whole.clone(),
@@ -134,8 +147,7 @@ async fn part_of(context: &Context, roots: &[Arc<JobRoot>], path: &RelPath) -> O
 struct Counted([u64; 7]);
 
 impl Counted {
-    fn counters(context: &Context) -> [&AtomicU64; 7] {
-        let live = &context.report.live;
+    fn counters(live: &Live) -> [&AtomicU64; 7] {
         [
             &live.files_done,
             &live.bytes_done,
@@ -147,13 +159,13 @@ impl Counted {
         ]
     }
 
-    fn of(context: &Context) -> Self {
-        Self(Self::counters(context).map(|counter| counter.load(Ordering::Acquire)))
+    fn of(live: &Live) -> Self {
+        Self(Self::counters(live).map(|counter| counter.load(Ordering::Acquire)))
     }
 
     /// Call this when nothing is copied any more.
-    fn restore(self, context: &Context) {
-        for (counter, value) in Self::counters(context).into_iter().zip(self.0) {
+    fn restore(self, live: &Live) {
+        for (counter, value) in Self::counters(live).into_iter().zip(self.0) {
             counter.store(value, Ordering::Release);
         }
     }

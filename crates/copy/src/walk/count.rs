@@ -1,7 +1,6 @@
-//! The counting walk: totals for the estimate, and everything that can be known before the first
-//! write.
+//! The counting walk: totals for the estimate, and checks before the first write.
 //!
-//! Beside a copy it runs ahead and keeps its listings for the copying walk. Before a copy
+//! During a copy it runs ahead and keeps its listings for the copying walk. Before a copy
 //! (`--preflight`, mirror) it checks names and space.
 
 use std::sync::Arc;
@@ -11,26 +10,26 @@ use ropeway_plan::names::{Collision, FolderNames};
 use ropeway_vfs::{Ancestry, DirEntry, End, Error, ErrorKind, Kind, Metadata, Name, RelPath};
 use tokio::time::Instant;
 
+use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::options::is_temporary;
 use crate::job::outcome::{Fatal, Status};
+use crate::job::report::Report;
 use crate::job::root::JobRoot;
+use crate::walk::listing_cache::ListingCache;
 
+/// Entries taken from a listing at once.
 const CHUNK: usize = 2048;
 
-/// Counts all roots while the copy runs.
-pub(crate) async fn count_beside(context: Arc<Context>, roots: Vec<Arc<JobRoot>>) {
+/// Counts all roots during the copy.
+pub(crate) async fn count_during_copy(context: Arc<Context>, roots: Vec<Arc<JobRoot>>) {
     for root in &roots {
-        let count = Count {
-            context: &context,
-            root,
-            ahead: false,
-            found: Found::default(),
-        };
+        let cache = Some(&context.listing_cache);
+        let count = Count::new(&context.config, &context.report, root, cache);
         if count.run().await.is_err() {
             return;
         }
-        warn_of_space(&context).await;
+        warn_of_space(&context.config, &context.report).await;
     }
     context.report.live.count_final.store(true, Ordering::Release);
 }
@@ -39,23 +38,22 @@ pub(crate) async fn count_beside(context: Arc<Context>, roots: Vec<Arc<JobRoot>>
 ///
 /// # Errors
 /// The copy is impossible; nothing was touched.
-pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fatal> {
+pub(crate) async fn preflight(
+    config: &JobConfig,
+    report: &Report,
+    resumed: bool,
+    roots: &[Arc<JobRoot>],
+) -> Result<(), Fatal> {
     let (mut faults, mut needed) = (0, 0);
     for root in roots {
-        let count = Count {
-            context,
-            root,
-            ahead: true,
-            found: Found::default(),
-        };
-        let found = count
+        let found = Count::new(config, report, root, None)
             .run()
             .await
             .map_err(|error| Fatal::from_error(&error, End::Source))?;
         faults += found.faults;
         needed += found.needed;
     }
-    context.report.live.count_final.store(true, Ordering::Release);
+    report.live.count_final.store(true, Ordering::Release);
     if faults > 0 {
         return Err(Fatal::new(
             Status::Refused,
@@ -63,8 +61,7 @@ pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<JobRoot>]) ->
         )
         .hint("rename or exclude them, or let them be mapped with --names map"));
     }
-    let space = context
-        .config
+    let space = config
         .target
         .space()
         .await
@@ -72,11 +69,7 @@ pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<JobRoot>]) ->
     // A volume without a size (some FUSE file systems) does not report its room either. What an
     // earlier run of this job left under temporary names needs no further room, and is not counted
     // here.
-    let resumed = context
-        .journal
-        .as_ref()
-        .is_some_and(|journal| journal.memory().resumed());
-    if context.config.options.preflight && !resumed && space.total > 0 && needed > space.available {
+    if config.options.preflight && !resumed && space.total > 0 && needed > space.available {
         let message = format!(
             "{needed} bytes are to be copied and the target has room for {}; nothing was copied",
             space.available
@@ -88,13 +81,13 @@ pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<JobRoot>]) ->
 }
 
 /// Warns when the totals outgrow the room, and goes on: skipped, sparse or cloned files need none.
-async fn warn_of_space(context: &Context) {
-    let live = &context.report.live;
+async fn warn_of_space(config: &JobConfig, report: &Report) {
+    let live = &report.live;
     let left = live
         .counted_bytes
         .load(Ordering::Relaxed)
         .saturating_sub(live.bytes_landed.load(Ordering::Relaxed));
-    if let Ok(space) = context.config.target.space().await
+    if let Ok(space) = config.target.space().await
         && space.total > 0
         && left > space.available
     {
@@ -102,7 +95,7 @@ async fn warn_of_space(context: &Context) {
             "{left} bytes are left to copy and the target has room for {}",
             space.available
         );
-        context.report.note(None, message);
+        report.note(None, message);
     }
 }
 
@@ -116,14 +109,31 @@ struct Found {
 }
 
 struct Count<'a> {
-    context: &'a Context,
+    config: &'a JobConfig,
+    report: &'a Report,
     root: &'a JobRoot,
-    /// Whether this runs before the copy: then names are checked, and what exists needs no room.
-    ahead: bool,
+    /// Where the copying walk beside this one finds the listings. `None` before the copy: then names
+    /// are checked, and what exists needs no room.
+    cache: Option<&'a ListingCache>,
     found: Found,
 }
 
-impl Count<'_> {
+impl<'a> Count<'a> {
+    fn new(
+        config: &'a JobConfig,
+        report: &'a Report,
+        root: &'a JobRoot,
+        cache: Option<&'a ListingCache>,
+    ) -> Self {
+        Self {
+            config,
+            report,
+            root,
+            cache,
+            found: Found::default(),
+        }
+    }
+
     /// Counts one root.
     async fn run(mut self) -> Result<Found, Error> {
         let spec = &self.root.root;
@@ -137,11 +147,11 @@ impl Count<'_> {
         let top = Ancestry::begin(&*spec.source, &metadata);
         let mut folders = vec![(spec.source_path.clone(), top)];
         while let Some((dir, ancestry)) = folders.pop() {
-            if self.context.stopped() || self.context.report.live.walk_final.load(Ordering::Acquire) {
+            if self.report.stopped() || self.report.live.walk_final.load(Ordering::Acquire) {
                 break;
             }
-            if !self.ahead {
-                self.context.listing_cache.wait_for_room().await;
+            if let Some(cache) = self.cache {
+                cache.wait_for_room().await;
             }
             let first = folders.len();
             self.folder((&dir, &ancestry), volume, &mut folders).await?;
@@ -162,10 +172,10 @@ impl Count<'_> {
         let Ok(mut listing) = spec.source.list(dir).await else {
             return Ok(());
         };
-        let mut names = FolderNames::new(self.context.config.target.capabilities());
+        let mut names = FolderNames::new(self.config.target.capabilities());
         // Kept for the copying walk. A walk before the copy keeps nothing: it would be too old.
         let began = Instant::now();
-        let mut kept = (!self.ahead).then(Vec::new);
+        let mut kept = self.cache.map(|cache| (cache, Vec::new()));
         loop {
             let entries = match listing.next(CHUNK).await {
                 Ok(entries) if entries.is_empty() => break,
@@ -173,7 +183,7 @@ impl Count<'_> {
                 Err(error) if error.kind == ErrorKind::Gone => return Err(error),
                 Err(_) => return Ok(()),
             };
-            let live = &self.context.report.live;
+            let live = &self.report.live;
             live.listed.fetch_add(entries.len() as u64, Ordering::Relaxed);
             let mut files = Vec::new();
             for entry in &entries {
@@ -181,18 +191,16 @@ impl Count<'_> {
                     files.push(file);
                 }
             }
-            if self.ahead {
+            if self.cache.is_none() {
                 self.need(dir, files).await;
             }
-            kept = kept.filter(|kept| self.context.listing_cache.has_room(kept.len() + entries.len()));
-            if let Some(kept) = &mut kept {
+            kept = kept.filter(|(cache, kept)| cache.has_room(kept.len() + entries.len()));
+            if let Some((_, kept)) = &mut kept {
                 kept.extend(entries);
             }
         }
-        if let Some(kept) = kept {
-            self.context
-                .listing_cache
-                .put(self.root.index, dir.clone(), began, kept);
+        if let Some((cache, kept)) = kept {
+            cache.put(self.root.index, dir.clone(), began, kept);
         }
         Ok(())
     }
@@ -210,14 +218,14 @@ impl Count<'_> {
         let metadata = entry.metadata.as_ref().ok()?;
         let path = dir.join(&entry.name);
         let below = path.strip_prefix(&self.root.root.source_path)?;
-        if !self.context.config.options.filter.node(&below, metadata) || is_temporary(&entry.name) {
+        if !self.config.options.filter.node(&below, metadata) || is_temporary(&entry.name) {
             return None;
         }
-        if self.ahead {
+        if self.cache.is_none() {
             self.check_name(&below, &entry.name, names);
         }
         if metadata.is_dir() {
-            if !self.context.config.options.one_file_system || metadata.id.map(|id| id.volume) == volume {
+            if !self.config.options.one_file_system || metadata.id.map(|id| id.volume) == volume {
                 // The copy reports a folder that contains itself.
                 let inside = ancestry.enter(&path, metadata).ok();
                 folders.extend(inside.map(|inside| (path, inside)));
@@ -225,7 +233,9 @@ impl Count<'_> {
             return None;
         }
         self.count(metadata);
-        self.ahead.then(|| (entry.name.clone(), metadata.clone()))
+        self.cache
+            .is_none()
+            .then(|| (entry.name.clone(), metadata.clone()))
     }
 
     /// Adds the room that these files of one folder need.
@@ -243,13 +253,7 @@ impl Count<'_> {
             })
             .collect();
         let there = match &target_dir {
-            Some(dir) => self
-                .context
-                .config
-                .target
-                .lookup(dir, &names)
-                .await
-                .unwrap_or_default(),
+            Some(dir) => self.config.target.lookup(dir, &names).await.unwrap_or_default(),
             None => Vec::new(),
         };
         let mut there: Vec<_> = there.into_iter().map(|found| found.ok().flatten()).collect();
@@ -279,12 +283,12 @@ impl Count<'_> {
         };
         if let Some(fault) = fault {
             self.found.faults += 1;
-            self.context.report.note(Some(below), fault);
+            self.report.note(Some(below), fault);
         }
     }
 
     fn count(&self, metadata: &Metadata) {
-        let live = &self.context.report.live;
+        let live = &self.report.live;
         live.counted_files.fetch_add(1, Ordering::Relaxed);
         if metadata.kind == Kind::File {
             live.counted_bytes.fetch_add(metadata.size, Ordering::Relaxed);

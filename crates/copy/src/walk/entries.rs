@@ -1,69 +1,52 @@
-//! The entries of one folder: filtered, counted, mapped and looked up on the target.
+//! The entries of one listing: which of them take part in the copy, under which names, and what
+//! stands under these names on the target.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::names::Collision;
-use ropeway_vfs::{DirEntry, End, Error, ErrorKind, Kind, Loss, Metadata, Name, Op, RelPath};
+use ropeway_vfs::{DirEntry, End, Error, ErrorKind, Kind, Loss, Metadata, Name, Op, RelPath, Tree};
 
 use crate::delete::moved::is_probe;
+use crate::job::context::Context;
+use crate::job::counters::Live;
+use crate::job::root::JobRoot;
 use crate::place::folder::Folder;
-use crate::place::task::FileTask;
 use crate::sweep::others::skips_in_source;
 use crate::walk::leftover::Names;
-use crate::walk::walker::Walker;
 
-impl Walker<'_> {
-    /// Decides on a part of a folder's entries and starts their work.
-    pub(super) async fn chunk(
-        &mut self,
-        folder: &Arc<Folder>,
-        dir: &RelPath,
-        entries: Vec<DirEntry>,
-        names: &mut Names,
-    ) {
-        let mut nodes = Vec::with_capacity(entries.len());
-        for entry in entries {
-            if let Some(node) = self.admit(folder, dir, entry, names).await {
-                nodes.push(node);
-            }
+/// An entry that takes part in the copy.
+pub(super) struct Admitted {
+    /// Its name on the target.
+    pub(super) name: Name,
+    pub(super) source_path: RelPath,
+    pub(super) metadata: Metadata,
+}
+
+/// Chooses the entries of one root that take part in the copy.
+pub(super) struct EntryFilter<'a> {
+    context: &'a Context,
+    root: &'a JobRoot,
+    /// The volume of the root in the source.
+    pub(super) volume: Option<u64>,
+}
+
+impl<'a> EntryFilter<'a> {
+    pub(super) fn new(context: &'a Context, root: &'a JobRoot) -> Self {
+        Self {
+            context,
+            root,
+            volume: None,
         }
-        let existing = match self.existing(folder, &nodes).await {
-            Ok(existing) => existing,
-            Err(error) => {
-                names.miss_all(nodes.iter().map(|(name, ..)| name));
-                return self.context.fail(&folder.inner().shown, error, End::Target).await;
-            }
-        };
-        self.rules.granularity = self.root.rules.granularity.learned(
-            nodes.iter().map(|(.., metadata)| metadata.modified),
-            existing.iter().flatten().map(|existing| existing.modified),
-        );
-        let mut batch = Vec::new();
-        for ((name, source_path, metadata), existing) in nodes.into_iter().zip(existing) {
-            let task = FileTask {
-                folder: Arc::clone(folder),
-                source_path,
-                name,
-                metadata,
-                existing,
-                existing_is_own: false,
-                link: None,
-            };
-            self.node(task, &mut batch).await;
-        }
-        self.flush(&mut batch).await;
     }
 
-    /// Filters, counts and maps one entry. Returns its name on the target, its source path and its
-    /// metadata.
-    async fn admit(
+    /// Filters and counts one entry, and maps its name. Reports an entry that cannot be copied.
+    pub(super) async fn admit(
         &self,
         folder: &Folder,
         dir: &RelPath,
         entry: DirEntry,
         names: &mut Names,
-    ) -> Option<(Name, RelPath, Metadata)> {
+    ) -> Option<Admitted> {
         let report = &self.context.report;
         let source_path = dir.join(&entry.name);
         let below = source_path.strip_prefix(&self.root.whole.0)?;
@@ -83,8 +66,8 @@ impl Walker<'_> {
                 return None;
             }
         };
-        let is_ours =
-            is_probe(self.context, &entry.name, &metadata) || skips_in_source(self.context, &entry.name);
+        let is_ours = is_probe(&self.context.config, &entry.name, &metadata)
+            || skips_in_source(self.context, &entry.name);
         if is_ours || !self.context.config.options.filter.node(&below, &metadata) {
             return None;
         }
@@ -92,7 +75,7 @@ impl Walker<'_> {
             report.note(Some(&below), "another file system; not entered (-x)");
         }
         if !metadata.is_dir() {
-            self.count(&metadata);
+            count_walked(&report.live, &metadata);
         }
         if self.context.config.options.preserve.times && !metadata.modified.is_known() {
             report.lose(&[Loss::Times]);
@@ -102,11 +85,17 @@ impl Walker<'_> {
                 if mapped.changed {
                     report.lose(&[Loss::Name]);
                 }
-                match names.insert(&mapped.name) {
-                    None => return Some((mapped.name, source_path, metadata)),
-                    Some(Collision::Normalization) => {
-                        report.note(Some(&below), Collision::Normalization.to_string());
-                        return Some((mapped.name, source_path, metadata));
+                let collision = names.insert(&mapped.name);
+                if collision == Some(Collision::Normalization) {
+                    report.note(Some(&below), Collision::Normalization.to_string());
+                }
+                match collision {
+                    None | Some(Collision::Normalization) => {
+                        return Some(Admitted {
+                            name: mapped.name,
+                            source_path,
+                            metadata,
+                        });
                     }
                     Some(collision) => collision.to_string(),
                 }
@@ -122,32 +111,30 @@ impl Walker<'_> {
         None
     }
 
-    pub(super) fn count(&self, metadata: &Metadata) {
-        self.context
-            .report
-            .live
-            .walked_files
-            .fetch_add(1, Ordering::Relaxed);
-        if metadata.kind == Kind::File {
-            self.context
-                .report
-                .live
-                .walked_bytes
-                .fetch_add(metadata.size, Ordering::Relaxed);
-        }
+    /// Whether a node lies on another volume than the root, and stays out (`-x`).
+    pub(super) fn is_other_volume(&self, metadata: &Metadata) -> bool {
+        self.context.config.options.one_file_system && metadata.id.map(|id| id.volume) != self.volume
     }
+}
 
-    /// Returns what stands on the target under these names.
-    async fn existing(
-        &self,
-        folder: &Folder,
-        nodes: &[(Name, RelPath, Metadata)],
-    ) -> Result<Vec<Option<Metadata>>, Error> {
-        if folder.inner().fresh {
-            return Ok(vec![None; nodes.len()]);
-        }
-        let names: Vec<Name> = nodes.iter().map(|(name, ..)| name.clone()).collect();
-        let found = self.context.config.target.lookup(&folder.path(), &names).await?;
-        found.into_iter().collect()
+/// Counts a node that the walk found.
+pub(super) fn count_walked(live: &Live, metadata: &Metadata) {
+    live.walked_files.fetch_add(1, Ordering::Relaxed);
+    if metadata.kind == Kind::File {
+        live.walked_bytes.fetch_add(metadata.size, Ordering::Relaxed);
     }
+}
+
+/// Returns what stands on the target under the names of these nodes.
+pub(super) async fn look_up(
+    target: &dyn Tree,
+    folder: &Folder,
+    nodes: &[Admitted],
+) -> Result<Vec<Option<Metadata>>, Error> {
+    if folder.inner().fresh {
+        return Ok(vec![None; nodes.len()]);
+    }
+    let names: Vec<Name> = nodes.iter().map(|node| node.name.clone()).collect();
+    let found = target.lookup(&folder.path(), &names).await?;
+    found.into_iter().collect()
 }

@@ -1,17 +1,18 @@
-//! Removes what an earlier run left in hidden folders if this run fails to replace it.
+//! Removes what an earlier run left in hidden folders and this run cannot replace.
 //!
-//! Such a node may be half written. It must be gone before the folder gets its name.
+//! Such a node may be half written. It must be removed before the folder gets its name.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::Arc;
 
 use ropeway_plan::Visibility;
 use ropeway_plan::names::{Collision, FolderNames};
 use ropeway_vfs::{Capabilities, Name};
 
 use crate::delete::clear::{clear, clear_all_but};
-use crate::job::context::Context;
+use crate::durable::control::DurabilityControl;
+use crate::job::config::JobConfig;
+use crate::job::report::Report;
 use crate::place::folder::Folder;
 
 /// The names of one folder. For a folder that an earlier run left, also which of them this run
@@ -19,72 +20,85 @@ use crate::place::folder::Folder;
 pub(super) struct Names {
     seen: FolderNames,
     /// Hashes of the names that this run replaces: about 9 bytes for each name.
-    taken_on: Option<HashSet<u64>>,
+    replaced: Option<HashSet<u64>>,
     hasher: BuildHasherDefault<DefaultHasher>,
-    is_missing_some: bool,
+    is_incomplete: bool,
 }
 
 impl Names {
     pub(super) fn of(folder: &Folder, target: &Capabilities) -> Self {
         Self {
             seen: FolderNames::new(target),
-            taken_on: folder.is_left_over().then(HashSet::new),
+            replaced: folder.is_left_over().then(HashSet::new),
             hasher: BuildHasherDefault::default(),
-            is_missing_some: false,
+            is_incomplete: false,
         }
     }
 
     /// Adds a name, as [`FolderNames::insert`].
     pub(super) fn insert(&mut self, name: &Name) -> Option<Collision> {
         let collision = self.seen.insert(name);
-        if let Some(taken_on) = self
-            .taken_on
+        if let Some(replaced) = self
+            .replaced
             .as_mut()
             .filter(|_| collision != Some(Collision::Case))
         {
-            taken_on.insert(self.hasher.hash_one(name));
+            replaced.insert(self.hasher.hash_one(name));
         }
         collision
     }
 
     /// Notes that this run cannot replace something of the folder.
     pub(super) fn miss(&mut self) {
-        self.is_missing_some = true;
+        self.is_incomplete = true;
     }
 
     /// Notes that this run can replace none of `names`.
     pub(super) fn miss_all<'a>(&mut self, names: impl Iterator<Item = &'a Name>) {
         self.miss();
-        if let Some(taken_on) = &mut self.taken_on {
+        if let Some(replaced) = &mut self.replaced {
             for name in names {
-                taken_on.remove(&self.hasher.hash_one(name));
+                replaced.remove(&self.hasher.hash_one(name));
             }
         }
     }
 
     fn has(&self, name: &Name) -> bool {
         let hash = self.hasher.hash_one(name);
-        self.taken_on
+        self.replaced
             .as_ref()
-            .is_some_and(|taken_on| taken_on.contains(&hash))
+            .is_some_and(|replaced| replaced.contains(&hash))
     }
 }
 
 /// Removes what an earlier run left of a folder that this run cannot enter.
-pub(super) async fn remove_unentered(context: &Context, parent: &Folder, name: &Name) {
-    if context.stopped() || context.config.options.dry_run || !parent.is_left_over() {
+pub(super) async fn remove_unentered(
+    config: &JobConfig,
+    durability: &DurabilityControl,
+    report: &Report,
+    (parent, name): (&Folder, &Name),
+) {
+    if report.stopped() || config.options.dry_run || !parent.is_left_over() {
         return;
     }
     // The caller reports the failure.
-    if clear(context, &parent.path().join(name)).await.is_err() {
+    if clear(config, durability, report, &parent.path().join(name))
+        .await
+        .is_err()
+    {
         parent.doubt();
     }
 }
 
 /// Removes what an earlier run left in a folder and this run does not replace.
-pub(super) async fn remove_missed(context: &Context, folder: &Arc<Folder>, names: &Names) {
-    if !names.is_missing_some || context.stopped() || context.config.options.dry_run || !folder.is_left_over()
-    {
+pub(super) async fn remove_unreplaced(
+    config: &JobConfig,
+    durability: &DurabilityControl,
+    report: &Report,
+    folder: &Folder,
+    names: &Names,
+) {
+    if !names.is_incomplete || report.stopped() || config.options.dry_run || !folder.is_left_over() {
         return;
     }
     assert_eq!(
@@ -93,7 +107,8 @@ pub(super) async fn remove_missed(context: &Context, folder: &Arc<Folder>, names
         "anything else is the user's"
     );
     let stays = |name: &Name| names.has(name);
-    if clear_all_but(context, &folder.path(), stays).await.is_err() {
+    let cleared = clear_all_but(config, durability, report, &folder.path(), stays).await;
+    if cleared.is_err() {
         folder.doubt();
     }
 }

@@ -1,5 +1,5 @@
-//! The listings that the counting walk made and the copying walk uses, so that each file is looked
-//! at once.
+//! The listings that the counting walk makes for the copying walk, so that each folder is listed
+//! once.
 //!
 //! The counting walk runs ahead in the same order. At first it waits while the cache is full, so a
 //! short job never lists anything twice. Later it goes on without storing, because the totals
@@ -31,8 +31,8 @@ pub(crate) struct ListingCache {
     began: Instant,
 }
 
-/// Number of folders to remember that the copying walk listed itself: a listing of one that is made
-/// at the same time is not kept.
+/// Largest number of folders to remember that the copying walk has listed itself. A listing that the
+/// counting walk makes of such a folder is not kept.
 const MISSED_MAX: usize = 64;
 
 #[derive(Default)]

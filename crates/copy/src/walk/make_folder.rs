@@ -4,112 +4,101 @@ use ropeway_plan::{MadeNode, Visibility};
 use ropeway_vfs::{EndError, Error, ErrorKind, Metadata, Op, RelPath};
 
 use crate::delete::clear::clear;
-use crate::delete::remove::make_way;
+use crate::job::config::JobConfig;
+use crate::job::context::Context;
+use crate::job::retry::with_retries;
+use crate::journal::open::Journal;
 use crate::journal::token::{Token, token_of};
 use crate::place::folder::FolderInner;
 use crate::place::mark::mark_folder;
-use crate::walk::walker::Walker;
 
-impl Walker<'_> {
-    /// Makes a folder under its present path. Returns whether it is new. A folder that an earlier
-    /// run left there is adopted if it surely belongs to this job, and removed otherwise.
-    pub(super) async fn make_folder(&self, inner: &FolderInner) -> Result<bool, Error> {
-        let context = self.context;
-        let (path, token) = (&inner.path, token_of(self.root.index, &inner.source_path));
-        let make = || async move {
-            let made = context.config.target.make_dir(path, 0o700).await;
-            made.map_err(EndError::on_target)
-        };
-        let unseen = inner.visibility == Visibility::Hidden;
-        if let Some(parent) = inner.parent.as_ref().filter(|_| inner.staging.is_some()) {
-            mark_folder(context, parent);
-        }
-        let made = context.with_retries(token, make).await;
-        let made = match made.map_err(|failed| failed.error) {
-            Err(error) if error.kind == ErrorKind::AlreadyExists => {
-                if self.may_adopt(inner, token).await? {
-                    return Ok(false);
-                }
-                if !unseen {
-                    return Err(Error::new(Op::MakeDir, path, ErrorKind::NotADirectory));
-                }
-                clear(context, path).await?;
-                let made = context.with_retries(token, make).await;
-                made.map_err(|failed| failed.error)
+/// Makes a folder under its present path. Returns whether it is new. A folder that an earlier
+/// run left there is adopted if it surely belongs to this job, and removed otherwise.
+pub(super) async fn make_folder(context: &Context, inner: &FolderInner) -> Result<bool, Error> {
+    let (config, report, durability) = (&context.config, &context.report, &context.durability);
+    let (path, token) = (&inner.path, token_of(inner.root.index, &inner.source_path));
+    let make = || async move {
+        let made = config.target.make_dir(path, 0o700).await;
+        made.map_err(EndError::on_target)
+    };
+    let unseen = inner.visibility == Visibility::Hidden;
+    if let Some(parent) = inner.parent.as_ref().filter(|_| inner.staging.is_some()) {
+        mark_folder(report, context.journal.as_ref(), parent);
+    }
+    let made = with_retries(&config.options, report, token, make).await;
+    let made = match made.map_err(|failed| failed.error) {
+        Err(error) if error.kind == ErrorKind::AlreadyExists => {
+            if may_adopt(config, context.journal.as_ref(), inner, token).await? {
+                return Ok(false);
             }
-            made => made,
-        };
-        made?;
-        if inner.staging.is_some()
-            && context.config.own_user().is_some()
-            && let Some(journal) = &context.journal
-        {
-            let found = context.config.target.metadata(path).await?;
-            let made = MadeNode::of(&found, context.config.target.capabilities().stable_ids);
-            context.journalled(Some(journal.folder_made(token, made)));
+            if !unseen {
+                return Err(Error::new(Op::MakeDir, path, ErrorKind::NotADirectory));
+            }
+            clear(config, durability, report, path).await?;
+            let made = with_retries(&config.options, report, token, make).await;
+            made.map_err(|failed| failed.error)
         }
-        Ok(true)
+        made => made,
+    };
+    made?;
+    if inner.staging.is_some()
+        && config.own_user().is_some()
+        && let Some(journal) = &context.journal
+    {
+        let found = config.target.metadata(path).await?;
+        let made = MadeNode::of(&found, config.target.capabilities().stable_ids);
+        report.journal_result(Some(journal.folder_made(token, made)));
     }
+    Ok(true)
+}
 
-    /// Whether this job may adopt what stands where it must make a folder.
-    async fn may_adopt(&self, inner: &FolderInner, token: Token) -> Result<bool, Error> {
-        let context = self.context;
-        let found = context.config.target.metadata(&inner.path).await?;
-        if !found.is_dir() {
-            return Ok(false);
-        }
-        let (Some(own), true) = (context.config.own_user(), inner.staging.is_some()) else {
-            return Ok(true);
-        };
-        let journal = context.journal.as_ref();
-        let made = journal.and_then(|journal| journal.memory().folder(token));
-        let is_made = match (made, &inner.metadata) {
-            (Some(made), Some(source)) => made.is(&found, source),
-            _ => false,
-        };
-        // A folder that the journal lost is still private, since nothing in it was finished.
-        let is_private = found.owner.is_some_and(|owner| owner.user == own)
-            && found.mode.is_some_and(|mode| mode & 0o077 == 0);
-        if !is_made && !is_private {
-            return Ok(false);
-        }
-        // It may have its attributes already. Until it has its name, it belongs to this job alone.
-        let change = ropeway_vfs::MetadataChange {
-            mode: Some(0o700),
-            ..Default::default()
-        };
-        // If this is refused, the first write reports it.
-        let _ = context.config.target.set_metadata(&inner.path, &change).await;
-        Ok(true)
+/// Whether this job may adopt what stands where it must make a folder.
+async fn may_adopt(
+    config: &JobConfig,
+    journal: Option<&Journal>,
+    inner: &FolderInner,
+    token: Token,
+) -> Result<bool, Error> {
+    let found = config.target.metadata(&inner.path).await?;
+    if !found.is_dir() {
+        return Ok(false);
     }
+    let (Some(own), true) = (config.own_user(), inner.staging.is_some()) else {
+        return Ok(true);
+    };
+    let made = journal.and_then(|journal| journal.memory().folder(token));
+    let is_made = match (made, &inner.metadata) {
+        (Some(made), Some(source)) => made.is(&found, source),
+        _ => false,
+    };
+    // A folder that the journal lost is still private, since nothing in it was finished.
+    let is_private = found.owner.is_some_and(|owner| owner.user == own)
+        && found.mode.is_some_and(|mode| mode & 0o077 == 0);
+    if !is_made && !is_private {
+        return Ok(false);
+    }
+    // It may have its attributes already. Until it has its name, it belongs to this job alone.
+    let change = ropeway_vfs::MetadataChange {
+        mode: Some(0o700),
+        ..Default::default()
+    };
+    // If this is refused, the first write reports it.
+    let _ = config.target.set_metadata(&inner.path, &change).await;
+    Ok(true)
+}
 
-    /// Checks that a mirror may replace what stands where a folder must go. That is removed when
-    /// the folder is full, or now if the folder gets no temporary name. The source must be readable
-    /// before.
-    pub(super) async fn may_replace(&self, inner: &FolderInner, is_staged: bool) -> Result<(), Error> {
-        if self.context.config.options.delete.is_none() {
-            return Err(Error::new(Op::MakeDir, &inner.path, ErrorKind::NotADirectory));
-        }
-        self.begin_listing(&inner.source_path).await?;
-        match is_staged {
-            true => Ok(()),
-            false => make_way(self.context, &self.root, &inner.path).await,
-        }
+/// Makes a folder writable for its owner. Its mode is set again at the end.
+pub(super) async fn open_up(config: &JobConfig, path: &RelPath, existing: &Metadata) {
+    let Some(mode) = existing.mode.filter(|mode| mode & 0o700 != 0o700) else {
+        return;
+    };
+    if config.options.dry_run || !config.target.capabilities().modes {
+        return;
     }
-
-    /// Makes a folder writable for its owner. Its mode is set again at the end.
-    pub(super) async fn open_up(&self, path: &RelPath, existing: &Metadata) {
-        let Some(mode) = existing.mode.filter(|mode| mode & 0o700 != 0o700) else {
-            return;
-        };
-        if self.context.config.options.dry_run || !self.context.config.target.capabilities().modes {
-            return;
-        }
-        let change = ropeway_vfs::MetadataChange {
-            mode: Some(mode | 0o700),
-            ..Default::default()
-        };
-        // If this is refused, the first write reports it.
-        let _ = self.context.config.target.set_metadata(path, &change).await;
-    }
+    let change = ropeway_vfs::MetadataChange {
+        mode: Some(mode | 0o700),
+        ..Default::default()
+    };
+    // If this is refused, the first write reports it.
+    let _ = config.target.set_metadata(path, &change).await;
 }

@@ -1,11 +1,13 @@
 //! Walks the source and hands out its nodes.
 //!
-//! [`walker`] lists folder by folder, [`entries`] filters and maps what it lists, [`dispatch`]
-//! decides on each node and hands it out, [`make_folder`] makes the folders of the target.
+//! [`walker`] lists folder by folder, [`entries`] chooses and maps what takes part,
+//! [`decision`] decides on each node, [`dispatch`] hands it out, [`make_folder`] makes the folders of
+//! the target.
 //! [`count`] is the walk for the totals; it lists ahead of the copying walk into the
 //! [`listing_cache`].
 
 pub(crate) mod count;
+pub(crate) mod decision;
 pub(crate) mod dispatch;
 pub(crate) mod entries;
 pub(crate) mod leftover;

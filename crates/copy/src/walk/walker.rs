@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use ropeway_plan::{Rules, Visibility};
+use ropeway_plan::Visibility;
 use ropeway_vfs::{
-    Backlog, DirEntry, End, EndError, Error, ErrorKind, Held, Listing, Metadata, Name, RelPath,
+    Backlog, DirEntry, End, EndError, Error, ErrorKind, Held, Listing, Metadata, Name, Op, RelPath,
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::delete::remove::prune;
+use crate::delete::remove::{make_way, prune};
 use crate::job::context::Context;
 use crate::job::outcome::Fatal;
 use crate::job::root::JobRoot;
@@ -23,24 +23,27 @@ use crate::journal::token::token_of;
 use crate::place::folder::{Folder, FolderInner};
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
-use crate::walk::leftover::{Names, remove_missed, remove_unentered};
+use crate::walk::dispatch::Dispatcher;
+use crate::walk::entries::{EntryFilter, count_walked, look_up};
+use crate::walk::leftover::{Names, remove_unentered, remove_unreplaced};
+use crate::walk::make_folder::{make_folder, open_up};
 use crate::walk::xattrs::early_xattrs;
 
 /// Entries taken from a listing at once.
 const CHUNK: usize = 1024;
 
 /// A folder still to visit.
-pub(super) struct Visit {
-    pub(super) parent: Arc<Folder>,
-    pub(super) source_path: RelPath,
-    pub(super) name: Name,
-    pub(super) metadata: Metadata,
-    pub(super) existing: Option<Metadata>,
-    pub(super) _held: Held,
+struct Visit {
+    parent: Arc<Folder>,
+    source_path: RelPath,
+    name: Name,
+    metadata: Metadata,
+    existing: Option<Metadata>,
+    _held: Held,
 }
 
 /// The next stop of the walk.
-pub(super) enum Stop {
+enum Stop {
     /// A folder to make or find on the target, and then to fill.
     Enter(Box<Visit>),
     /// A folder that was entered early.
@@ -48,7 +51,7 @@ pub(super) enum Stop {
 }
 
 /// A folder of the target, or the reason why there is none.
-pub(super) struct Entered {
+struct Entered {
     parent: Arc<Folder>,
     /// Its final name.
     name: Name,
@@ -57,30 +60,30 @@ pub(super) struct Entered {
     listing: Option<FirstEntries>,
 }
 
-/// An open listing and its first entries. (The mutex makes it shareable; nobody shares it.)
-pub(super) type FirstEntries = Result<(Mutex<Box<dyn Listing>>, Vec<DirEntry>), Error>;
+/// An open listing and its first entries. (The mutex makes the type `Sync`, which futures that hold
+/// it need.)
+type FirstEntries = Result<(Mutex<Box<dyn Listing>>, Vec<DirEntry>), Error>;
 
-/// Number of folders made at once on a target that is far away: one round trip for each level, not
-/// for each folder.
+/// Number of folders made at once on a remote target: one round trip for each level, not for each
+/// folder.
 const ENTER_AHEAD: usize = 64;
-/// Number of folders listed at once from a source that is far away. Each may hold [`CHUNK`] entries
-/// in memory (300 bytes each, so 5 MiB).
+/// Number of folders listed at once from a remote source. Each may hold [`CHUNK`] entries in memory
+/// (300 bytes each, so 5 MiB).
 const LIST_AHEAD: usize = 16;
 
 /// One walk over one root.
-pub(crate) struct Walker<'a> {
-    pub(super) context: &'a Arc<Context>,
-    pub(super) root: Arc<JobRoot>,
-    pub(super) finisher: &'a mpsc::UnboundedSender<FolderInner>,
-    pub(super) visits: Vec<Stop>,
+struct Walker<'a> {
+    context: &'a Arc<Context>,
+    root: &'a Arc<JobRoot>,
+    finisher: &'a mpsc::UnboundedSender<FolderInner>,
+    entries: EntryFilter<'a>,
+    dispatcher: Dispatcher<'a>,
+    visits: Vec<Stop>,
     /// Bounds the folders still to visit.
-    pub(super) backlog: Backlog,
+    backlog: Backlog,
     /// The reason for skipping the rest of the current folder.
-    pub(super) overflow: Option<Error>,
-    pub(super) done: Vec<oneshot::Receiver<()>>,
-    pub(super) volume: Option<u64>,
-    /// The rules of the root, with what was learned from the current nodes.
-    pub(super) rules: Rules,
+    overflow: Option<Error>,
+    done: Vec<oneshot::Receiver<()>>,
 }
 
 /// Walks one root and starts all its work. The receivers tell when all of it is finished, including
@@ -92,14 +95,14 @@ pub(crate) async fn walk(
 ) -> Vec<oneshot::Receiver<()>> {
     let mut walker = Walker {
         context,
-        root: Arc::clone(root),
+        root,
         finisher,
+        entries: EntryFilter::new(context, root),
+        dispatcher: Dispatcher::new(context, root),
         visits: Vec::new(),
         backlog: Backlog::of(&*root.root.source),
         overflow: None,
         done: Vec::new(),
-        volume: None,
-        rules: root.rules,
     };
     if let Err(EndError { end, error }) = walker.run().await {
         let shown = root.root.target_path.clone();
@@ -119,8 +122,7 @@ pub(crate) async fn walk(
 
 impl Walker<'_> {
     async fn run(&mut self) -> Result<(), EndError> {
-        let root = Arc::clone(&self.root);
-        let spec = &root.root;
+        let spec = &self.root.root;
         // At once, because either may cost a round trip.
         let (metadata, existing) = futures_util::future::join(
             spec.source.metadata(&spec.source_path),
@@ -128,7 +130,7 @@ impl Walker<'_> {
         )
         .await;
         let metadata = metadata.map_err(EndError::on_source)?;
-        self.volume = metadata.id.map(|id| id.volume);
+        self.entries.volume = metadata.id.map(|id| id.volume);
         let existing = match existing {
             Ok(existing) => Some(existing),
             Err(error) if error.kind == ErrorKind::NotFound => None,
@@ -149,27 +151,27 @@ impl Walker<'_> {
             link: None,
         };
         if task.metadata.is_dir() {
-            self.folder_node(task);
+            self.add_visit(task);
             self.visit_all().await;
         } else {
-            self.count(&task.metadata);
-            self.rules.granularity = self.root.rules.granularity.learned(
+            count_walked(&self.context.report.live, &task.metadata);
+            self.dispatcher.decider.learn_times(
                 [task.metadata.modified].into_iter(),
                 task.existing.iter().map(|existing| existing.modified),
             );
             let mut batch = Vec::new();
-            self.node(task, &mut batch).await;
-            self.flush(&mut batch).await;
+            self.dispatcher.node(task, &mut batch).await;
+            self.dispatcher.flush(&mut batch).await;
         }
         Ok(())
     }
 
-    /// Returns the folder that holds a root. It is not ours to change, so it gets no attributes.
+    /// Returns the folder that holds a root. It does not belong to the copy, so it gets no attributes.
     fn holder(&mut self, path: RelPath) -> Arc<Folder> {
         let (sender, receiver) = oneshot::channel();
         self.done.push(receiver);
         let inner = FolderInner {
-            root: Arc::clone(&self.root),
+            root: Arc::clone(self.root),
             source_path: RelPath::root(),
             shown: path.clone(),
             path,
@@ -191,14 +193,19 @@ impl Walker<'_> {
         let (sender, receiver) = oneshot::channel();
         self.done.push(receiver);
         let inner = FolderInner {
-            root: Arc::clone(&self.root),
+            root: Arc::clone(self.root),
             source_path: self.root.root.source_path.clone(),
             path: RelPath::root(),
             shown: RelPath::root(),
             staging: None,
             visibility: Visibility::Visible,
             fresh: false,
-            xattrs: early_xattrs(self.context, &self.root, &self.root.root.source_path, &metadata),
+            xattrs: early_xattrs(
+                &self.context.config,
+                self.root,
+                &self.root.root.source_path,
+                &metadata,
+            ),
             metadata: Some(metadata),
             existing,
             is_doubtful: false.into(),
@@ -210,6 +217,7 @@ impl Walker<'_> {
         self.visit_all().await;
     }
 
+    /// Visits folders until none is left.
     async fn visit_all(&mut self) {
         while let Some(stop) = self.visits.pop() {
             if self.context.stopped() {
@@ -232,16 +240,17 @@ impl Walker<'_> {
                         .inner()
                         .metadata
                         .as_ref()
-                        .is_some_and(|found| self.is_other_volume(found)) => {}
+                        .is_some_and(|found| self.entries.is_other_volume(found)) => {}
                 Ok(folder) => self.fill(folder, listing).await,
                 Err(error) => {
-                    self.context
-                        .report
-                        .live
-                        .files_failed
-                        .fetch_add(1, Ordering::Relaxed);
-                    self.context.fail(&shown, error, End::Target).await;
-                    remove_unentered(self.context, &parent, &name).await;
+                    let (config, report, durability) = (
+                        &self.context.config,
+                        &self.context.report,
+                        &self.context.durability,
+                    );
+                    report.live.files_failed.fetch_add(1, Ordering::Relaxed);
+                    report.fail(&shown, error, End::Target).await;
+                    remove_unentered(config, durability, report, (&parent, &name)).await;
                 }
             }
         }
@@ -293,7 +302,8 @@ impl Walker<'_> {
         Some(self.begin_listing(&dir).await)
     }
 
-    pub(super) async fn begin_listing(&self, dir: &RelPath) -> FirstEntries {
+    /// Opens a folder of the source, and returns its first entries.
+    async fn begin_listing(&self, dir: &RelPath) -> FirstEntries {
         let mut listing = self.root.root.source.list(dir).await?;
         let entries = listing.next(CHUNK).await?;
         // An empty folder counts as well.
@@ -319,8 +329,8 @@ impl Walker<'_> {
         }
         let direct = parent.visibility() == Visibility::Hidden;
         let mut inner = FolderInner {
-            root: Arc::clone(&self.root),
-            xattrs: early_xattrs(context, &self.root, &source_path, &metadata),
+            root: Arc::clone(self.root),
+            xattrs: early_xattrs(&context.config, self.root, &source_path, &metadata),
             source_path,
             path: parent_path.join(&name),
             shown,
@@ -335,7 +345,7 @@ impl Walker<'_> {
         };
         match existing {
             Some(existing) if existing.is_dir() => {
-                self.open_up(&inner.path, &existing).await;
+                open_up(&context.config, &inner.path, &existing).await;
                 inner.existing = Some(existing);
             }
             existing if context.config.options.dry_run => {
@@ -361,7 +371,7 @@ impl Walker<'_> {
                     inner.staging = Some((temporary, name));
                     inner.visibility = Visibility::Hidden;
                 }
-                inner.fresh = self.make_folder(&inner).await?;
+                inner.fresh = make_folder(context, &inner).await?;
                 context.durability.touch();
                 context.report.item(&inner.shown, "mkdir", 0);
             }
@@ -369,19 +379,38 @@ impl Walker<'_> {
         Ok(Folder::new(inner, self.finisher))
     }
 
+    /// Checks that a mirror may replace what stands where a folder must go. That is removed when
+    /// the folder is full, or now if the folder gets no temporary name. The source must be readable
+    /// before.
+    async fn may_replace(&self, inner: &FolderInner, is_staged: bool) -> Result<(), Error> {
+        if self.context.config.options.delete.is_none() {
+            return Err(Error::new(Op::MakeDir, &inner.path, ErrorKind::NotADirectory));
+        }
+        self.begin_listing(&inner.source_path).await?;
+        match is_staged {
+            true => Ok(()),
+            false => make_way(self.context, self.root, &inner.path).await,
+        }
+    }
+
     /// Lists one folder and starts the work on its entries.
     async fn fill(&mut self, folder: Arc<Folder>, first_entries: Option<FirstEntries>) {
+        let (config, report, durability) = (
+            &self.context.config,
+            &self.context.report,
+            &self.context.durability,
+        );
         let dir = folder.inner().source_path.clone();
-        let mut names = Names::of(&folder, self.context.config.target.capabilities());
+        let mut names = Names::of(&folder, config.target.capabilities());
         if folder.is_left_over()
-            && !self.context.config.options.dry_run
-            && let Err(error) = prune(self.context, &self.root, &dir, &folder.path()).await
+            && !config.options.dry_run
+            && let Err(error) = prune(self.context, self.root, &dir, &folder.path()).await
         {
-            self.context.fail(&folder.inner().shown, error, End::Target).await;
+            report.fail(&folder.inner().shown, error, End::Target).await;
             names.miss();
         }
         self.fill_with(&folder, &dir, first_entries, &mut names).await;
-        remove_missed(self.context, &folder, &names).await;
+        remove_unreplaced(config, durability, report, &folder, &names).await;
     }
 
     async fn fill_with(
@@ -399,10 +428,10 @@ impl Walker<'_> {
         }
         let (listing, mut entries) = match first_entries {
             Some(Ok(begun)) => begun,
-            Some(Err(error)) => return self.unlisted(folder, error, names).await,
+            Some(Err(error)) => return self.report_unlisted(folder, error, names).await,
             None => match self.begin_listing(dir).await {
                 Ok(begun) => begun,
-                Err(error) => return self.unlisted(folder, error, names).await,
+                Err(error) => return self.report_unlisted(folder, error, names).await,
             },
         };
         let mut listing = listing.into_inner();
@@ -412,20 +441,20 @@ impl Walker<'_> {
             }
             self.chunk(folder, dir, entries, names).await;
             if let Some(error) = self.overflow.take() {
-                self.unlisted(folder, error, names).await;
+                self.report_unlisted(folder, error, names).await;
                 break;
             }
             entries = match listing.next(CHUNK).await {
                 Ok(entries) => entries,
                 Err(error) => {
-                    self.unlisted(folder, error, names).await;
+                    self.report_unlisted(folder, error, names).await;
                     break;
                 }
             };
             let live = &self.context.report.live;
             live.listed.fetch_add(entries.len() as u64, Ordering::Relaxed);
         }
-        // They are visited in the order of the listing.
+        // The last folder on the stack is visited first: that of the listing's beginning.
         self.visits[first..].reverse();
     }
 
@@ -448,12 +477,81 @@ impl Walker<'_> {
             }
             self.chunk(folder, dir, chunk, names).await;
             if let Some(error) = self.overflow.take() {
-                return self.unlisted(folder, error, names).await;
+                return self.report_unlisted(folder, error, names).await;
             }
         }
     }
 
-    pub(super) async fn unlisted(&self, folder: &Folder, error: Error, names: &mut Names) {
+    /// Decides on a part of a folder's entries and starts their work.
+    async fn chunk(
+        &mut self,
+        folder: &Arc<Folder>,
+        dir: &RelPath,
+        entries: Vec<DirEntry>,
+        names: &mut Names,
+    ) {
+        let mut nodes = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if let Some(node) = self.entries.admit(folder, dir, entry, names).await {
+                nodes.push(node);
+            }
+        }
+        let existing = match look_up(&*self.context.config.target, folder, &nodes).await {
+            Ok(existing) => existing,
+            Err(error) => {
+                names.miss_all(nodes.iter().map(|node| &node.name));
+                return self.context.fail(&folder.inner().shown, error, End::Target).await;
+            }
+        };
+        self.dispatcher.decider.learn_times(
+            nodes.iter().map(|node| node.metadata.modified),
+            existing.iter().flatten().map(|existing| existing.modified),
+        );
+        let mut batch = Vec::new();
+        for (node, existing) in nodes.into_iter().zip(existing) {
+            let task = FileTask {
+                folder: Arc::clone(folder),
+                source_path: node.source_path,
+                name: node.name,
+                metadata: node.metadata,
+                existing,
+                existing_is_own: false,
+                link: None,
+            };
+            if task.metadata.is_dir() {
+                self.add_visit(task);
+            } else {
+                self.dispatcher.node(task, &mut batch).await;
+            }
+        }
+        self.dispatcher.flush(&mut batch).await;
+    }
+
+    /// Adds a folder to those still to visit.
+    fn add_visit(&mut self, task: FileTask) {
+        let FileTask {
+            folder,
+            source_path,
+            name,
+            metadata,
+            existing,
+            ..
+        } = task;
+        match self.backlog.hold(&source_path) {
+            Ok(held) => self.visits.push(Stop::Enter(Box::new(Visit {
+                parent: folder,
+                source_path,
+                name,
+                metadata,
+                existing,
+                _held: held,
+            }))),
+            Err(error) => self.overflow = Some(error),
+        }
+    }
+
+    /// Reports a folder that cannot be listed to its end.
+    async fn report_unlisted(&self, folder: &Folder, error: Error, names: &mut Names) {
         names.miss();
         self.context
             .report
@@ -461,9 +559,5 @@ impl Walker<'_> {
             .files_failed
             .fetch_add(1, Ordering::Relaxed);
         self.context.fail(&folder.inner().shown, error, End::Source).await;
-    }
-
-    pub(super) fn is_other_volume(&self, metadata: &Metadata) -> bool {
-        self.context.config.options.one_file_system && metadata.id.map(|id| id.volume) != self.volume
     }
 }

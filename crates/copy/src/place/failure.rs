@@ -1,4 +1,4 @@
-//! Removes what a copy that failed left on the target, and reports the failure.
+//! Removes what a failed copy left on the target, and reports the failure.
 
 use std::sync::atomic::Ordering;
 
@@ -9,33 +9,37 @@ use crate::job::context::Context;
 use crate::place::destination::Destination;
 use crate::place::task::FileTask;
 
-/// Removes what a failed copy left, or what an earlier run left under its name in a hidden folder.
-/// On a full volume it stays for the next run.
-pub(crate) async fn give_up(context: &Context, task: &FileTask, error: &Error) {
-    let destination = Destination::of_file(&context.config, task);
+/// Removes what a failed copy left. In a hidden folder, also removes what an earlier run left under
+/// the name of the node. On a full volume it stays for the next run.
+pub(crate) async fn discard(context: &Context, task: &FileTask, error: &Error) {
+    let (config, report, durability) = (&context.config, &context.report, &context.durability);
+    let destination = Destination::of_file(config, task);
     if destination.is_in_place() {
         // It may be half overwritten. The next run must know that it is no old version.
         context.temporaries.must_stay();
     }
     if error.verdict() == Verdict::Abort
-        || context.stopped()
+        || report.stopped()
         || destination.is_in_place()
-        || context.config.options.dry_run
+        || config.options.dry_run
     {
         return;
     }
     // The caller reports the failure.
     if !destination.has_final_name() {
         // If it cannot be removed, the journal still knows its name.
-        let _ = context.config.target.remove_file(&destination.path).await;
-    } else if clear(context, &destination.path).await.is_err() {
+        let _ = config.target.remove_file(&destination.path).await;
+    } else if clear(config, durability, report, &destination.path)
+        .await
+        .is_err()
+    {
         task.folder.doubt();
     }
 }
 
-/// Gives a file up, counts it as failed, and reports why.
+/// Removes what a failed copy left, counts the node as failed, and reports why.
 pub(crate) async fn fail_file(context: &Context, task: &FileTask, EndError { end, error }: EndError) {
-    give_up(context, task, &error).await;
+    discard(context, task, &error).await;
     context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
     context.fail(&task.shown(), error, end).await;
 }
