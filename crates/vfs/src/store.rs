@@ -220,9 +220,9 @@ pub trait Store: Send + Sync {
     /// it is not a folder.
     fn resolve(&self, path: &RelPath) -> Result<RelPath>;
 
-    /// Works like [`Self::resolve`], except that reading a folder with very many names is left to
-    /// the caller, which may have other clients to serve meanwhile. `then` makes the task to call
-    /// once the folder has been read.
+    /// Works like [`Self::resolve`] for a path that an open did not find a moment ago, except that
+    /// reading a folder with very many names is left to the caller, which may have other clients to
+    /// serve meanwhile. `then` makes the task to call once the folder has been read.
     ///
     /// # Errors
     /// As [`Self::resolve`].

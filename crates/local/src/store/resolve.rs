@@ -40,15 +40,21 @@ pub(super) fn resolve(core: &Core, path: &RelPath) -> Result<RelPath> {
     Ok(dir.join(real.as_ref().unwrap_or(last)))
 }
 
-/// As [`resolve`], but leaves a long reading to the caller; see [`ropeway_vfs::store::Store::resolve_soon`].
+/// As [`resolve`], for a path that was not found a moment ago; leaves a long reading to the caller. See
+/// [`ropeway_vfs::store::Store::resolve_soon`].
 pub(super) fn resolve_soon(core: &Arc<Core>, path: &RelPath, then: &dyn Fn() -> Task) -> Result<Resolved> {
-    let (question, place) = ask(core, path)?;
+    let (question, place) = ask_last(core, path)?;
     let (Question::Last(dir, last), Some(place)) = (&question, &place) else {
         return Ok(Resolved::Path(question.path()));
     };
     let failed = |error| failed(Op::Open, path, error);
+    // An exact match wins, should there be one by now.
+    let is_exact = || statat(place, last.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
     let stat = stat::raw(place, StatxFlags::INO | StatxFlags::SIZE).map_err(failed)?;
     if stat.stx_size >= LARGE_BYTES {
+        if is_exact() {
+            return Ok(Resolved::Path(dir.join(last)));
+        }
         let id = id_of(&stat);
         match core.indexes.begin(place.as_fd(), id, then) {
             Begun::Needless => {}
@@ -64,7 +70,8 @@ pub(super) fn resolve_soon(core: &Arc<Core>, path: &RelPath, then: &dyn Fn() -> 
             }
         }
     }
-    let real = find(core, place, id_of(&stat), last).map_err(failed)?;
+    let other = find(core, place, id_of(&stat), last).map_err(failed)?;
+    let real = other.filter(|other| other != last && !is_exact());
     Ok(Resolved::Path(dir.join(real.as_ref().unwrap_or(last))))
 }
 
@@ -79,13 +86,16 @@ impl Question {
 
 /// Returns the lookup that is needed, and the folder for it.
 fn ask<'a>(core: &'a Core, path: &RelPath) -> Result<(Question, Option<Place<'a>>)> {
-    let fault = |error| open_fault(Op::Open, path, error);
     // A link counts wherever it leads.
     match core.root.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0) {
-        Ok(_) => return Ok((Question::None(path.clone()), None)),
-        Err(Errno::NOENT) => {}
-        Err(error) => return Err(fault(error)),
+        Ok(_) => Ok((Question::None(path.clone()), None)),
+        Err(Errno::NOENT) => ask_last(core, path),
+        Err(error) => Err(open_fault(Op::Open, path, error)),
     }
+}
+
+/// Returns the folder of a missing path as spelled on disk, and its last name.
+fn ask_last<'a>(core: &'a Core, path: &RelPath) -> Result<(Question, Option<Place<'a>>)> {
     let (Some(parent), Some(last)) = (path.parent(), path.file_name()) else {
         // The root is open, whatever is under its name now.
         return Ok((Question::None(path.clone()), None));
@@ -93,7 +103,7 @@ fn ask<'a>(core: &'a Core, path: &RelPath) -> Result<(Question, Option<Place<'a>
     let (dir, place) = match core.root.place(&parent) {
         Ok(place) => (parent, place),
         Err(Errno::NOENT) => walk(core, &parent, path)?,
-        Err(error) => return Err(fault(error)),
+        Err(error) => return Err(open_fault(Op::Open, path, error)),
     };
     Ok((Question::Last(dir, last), Some(place)))
 }
