@@ -130,8 +130,8 @@ async fn visit(
     }
 }
 
-/// Removes an empty folder if its copy exists, has its attributes, and is another folder. The root of
-/// the tree stays.
+/// Removes an empty folder if its copy exists, has its attributes, and is another folder. The root
+/// of the tree stays.
 async fn remove_emptied(context: &Arc<Context>, root: &Arc<JobRoot>, below: &RelPath) {
     let spec = &root.root;
     let dir = spec.source_path.join_path(below);

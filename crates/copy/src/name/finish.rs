@@ -98,7 +98,8 @@ fn named_in(context: &Context, folder: &mut FolderInner) -> Option<((Name, Name)
     None
 }
 
-/// Returns the attributes that a folder gets from its source, and whether all of them could be read.
+/// Returns the attributes that a folder gets from its source, and whether all of them could be
+/// read.
 async fn change_of(context: &Context, folder: &mut FolderInner) -> (Option<MetadataChange>, bool) {
     let Some(metadata) = folder.metadata.take() else {
         return (None, false);
