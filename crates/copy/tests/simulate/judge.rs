@@ -520,7 +520,7 @@ impl Judge {
         // Another job may replace a name by its own copy after further names were linked to the
         // copy of this job. The next run links them again. Names that an earlier run moved are no
         // longer in the source.
-        if self.options.hard_links && self.can_hard_links && !self.source_changes && !self.has_rival {
+        if self.options.hard_links && self.can_hard_links && !self.has_rival {
             let source = match self.options.move_source {
                 true => &self.begun,
                 false => source,
