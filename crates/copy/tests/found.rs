@@ -1,4 +1,4 @@
-//! Faults that the simulator found, each by the shortest way to it.
+//! Faults that the simulator found, each reproduced in the shortest scenario.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ mod whole;
 
 use std::sync::Arc;
 
-use ropeway_copy::{JobSpec, Options, Status};
+use ropeway_copy::{JobSpec, Options, RuntimeClock, Status};
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::memory::MemoryTree;
 use ropeway_vfs::{MetadataChange, RelPath, Timestamp, Tree, VirtualClock};
@@ -42,7 +42,7 @@ async fn a_name_is_not_linked_to_the_old_version_of_another() {
             .insert_file(&path("copy").join_path(&path(name)), old.as_bytes())
             .unwrap();
     }
-    // The first name cannot be read, so the next one takes its place.
+    // The first name cannot be read, so the job copies the next one and links the others to that.
     let rules = FaultRule::parse("source.open:path=a,errno=EACCES").unwrap();
     let failing = Faults::new(source, rules, Arc::new(VirtualClock::new()));
     let spec = JobSpec::whole(failing, target.clone(), path("copy"), Options::default());
@@ -80,4 +80,26 @@ async fn a_comparison_by_content_gives_attributes_to_no_other_name() {
     assert_eq!(target.metadata(&path("other")).await.unwrap().modified, before);
     let copied = target.metadata(&path("copy/a")).await.unwrap().modified;
     assert_eq!(copied, Timestamp(5_000_000_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bytes_of_a_file_that_gets_no_name_do_not_count_as_durable() {
+    let source = Arc::new(MemoryTree::new());
+    source.insert_file(&path("a"), &[1; 20_000]).unwrap();
+    source.insert_file(&path("b"), &[2; 3_000]).unwrap();
+    let mut can = source.capabilities().clone();
+    can.page_cache = true;
+    let target = Arc::new(MemoryTree::new().with_capabilities(can));
+    target.make_dir(&path("copy"), 0o755).await.unwrap();
+    let clock = Arc::new(RuntimeClock::new());
+    // The checkpoint at the beginning has ended when the data arrives.
+    let late = FaultRule::parse("source.read:delay=100ms").unwrap();
+    let late = Faults::new(source, late, clock.clone());
+    let refuses = FaultRule::parse("target.rename:contains=copy/b,errno=EACCES").unwrap();
+    let refuses = Faults::new(target, refuses, clock);
+    let spec = JobSpec::whole(late, refuses, path("copy"), Options::default());
+    let (outcome, events) = spec.run().await;
+    let counters = &outcome.summary.counters;
+    assert_eq!((counters.files_failed, counters.files_done), (1, 1), "{events:?}");
+    assert_eq!(counters.bytes_durable, 20_000, "those of the other file");
 }

@@ -45,8 +45,8 @@ impl CopiedNodes {
         }
     }
 
-    /// Adds a folder whose copy has its attributes. The folder itself changes while it is emptied, so
-    /// no version is kept.
+    /// Adds a folder whose copy has its attributes. The folder itself changes while it is emptied,
+    /// so no version is kept.
     pub(crate) fn add_folder(&self, token: Token) {
         self.add(token, &any_folder());
     }

@@ -1,4 +1,4 @@
-//! The version that a backup keeps is the user's.
+//! Backups keep the user's version, not one that an earlier run of the job wrote.
 
 use ropeway_copy::{Backup, Durability, Options, Status, Verification};
 use ropeway_vfs::{Op, Tree};
@@ -15,7 +15,7 @@ fn options() -> Options {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_overwritten_before_a_power_cut_replaces_no_backup_of_either_name() {
+async fn a_file_overwritten_before_a_power_cut_replaces_the_backup_of_neither_name() {
     let machine = Machine::new(Options {
         inplace: true,
         ..options()
@@ -56,7 +56,7 @@ async fn what_verification_repairs_replaces_no_backup() {
     write(&machine.target, "copy/a", &old, 1_000);
     machine.begin();
     let target = machine.target.clone();
-    // The verification reads it.
+    // Only the verification opens the copy for reading.
     let rots = before_open("copy/a", move || {
         write(&target, "copy/a", &rotten, 2_000);
     });
@@ -113,7 +113,7 @@ async fn a_copy_that_may_lack_data_replaces_no_backup() {
     };
     let mut damaged = 0;
     for cut in machine.run_until(is_named, Machine::cuts).await {
-        // Without its time nobody knows whose it is.
+        // Without its time, the file cannot be recognized as one that the job wrote.
         if !cut.has_time("a") {
             continue;
         }

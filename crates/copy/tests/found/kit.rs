@@ -1,5 +1,5 @@
-//! A machine with a source, a target and journals in memory. A test sees each operation of a job,
-//! changes what it likes meanwhile, and looks at what power cuts at one moment leave.
+//! A machine with a source, a target and journals in memory. A test can see each operation of a
+//! job, change the trees meanwhile, and examine what power cuts at one moment leave.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,14 +19,14 @@ use crate::simulate::snapshot::{now, snapshot};
 use crate::simulate::tree::{Hook, SimTree, When};
 use crate::simulate::world::{FaultKind, Side, World};
 
-/// Outcomes of a power cut that are looked at.
+/// Number of outcomes of a power cut that are examined.
 const CUTS: u64 = 64;
 
 pub fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()
 }
 
-/// Sees nothing.
+/// Returns a hook that does nothing.
 pub fn no_hook() -> Hook {
     Arc::new(|_, _, _| None)
 }
@@ -65,7 +65,7 @@ pub fn write(tree: &MemoryTree, at: &str, content: &[u8], seconds: i128) {
     now(tree.set_metadata(&at, &change)).unwrap();
 }
 
-/// Bytes that no page of another number has.
+/// Returns content that differs from that of every other number in each page.
 pub fn content(number: u64, size: usize) -> Vec<u8> {
     let mut bytes = vec![0; size];
     ropeway_vfs::memory::synthetic(number, 0, &mut bytes);
@@ -87,7 +87,7 @@ impl Machine {
         Self::with(options, |_| {})
     }
 
-    /// One whose target can less.
+    /// Makes a machine whose target has other capabilities.
     pub fn with(options: Options, change: impl FnOnce(&mut Capabilities)) -> Self {
         let world = World::new(1, false, 1);
         let mut can = MemoryTree::new().capabilities().clone();
@@ -108,7 +108,7 @@ impl Machine {
         }
     }
 
-    /// What is there is durable, and older than all that follows.
+    /// Ends the set-up: what is there becomes durable, and a minute passes.
     pub fn begin(&self) {
         now(self.target.sync()).unwrap();
         self.world.time.pass(Duration::from_secs(60));
@@ -156,7 +156,7 @@ impl Machine {
         outcome
     }
 
-    /// What is left if the process is killed now.
+    /// Returns what is left if the process is killed now.
     pub fn kill(&self) -> Self {
         now(self.target.sync()).unwrap();
         Self {
@@ -166,12 +166,12 @@ impl Machine {
         }
     }
 
-    /// The journals of this machine are lost.
+    /// Removes the journals of this machine.
     pub fn forget(&self) {
         self.journals.clear();
     }
 
-    /// What power cuts at this moment can leave, after the boot.
+    /// Returns what power cuts at this moment can leave, after the next boot.
     pub fn cuts(&self) -> Vec<Self> {
         self.world.time.pass(Duration::from_secs(30));
         let cut = |seed| {
@@ -220,7 +220,7 @@ impl Machine {
         self.target.content(&path(at)).ok()
     }
 
-    /// Temporary names on the target.
+    /// Returns the temporary names on the target.
     pub fn temporaries(&self) -> Vec<String> {
         let all = snapshot(&self.target).into_keys();
         let all = all.map(|at| RelPath::parse(&at).unwrap());

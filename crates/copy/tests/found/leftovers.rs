@@ -1,4 +1,4 @@
-//! Nothing that a job made for itself stays, nor does its removal show.
+//! Nothing that a job made for itself stays, and its removal changes no times of folders.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ async fn a_folder_whose_time_a_claim_changed_is_not_called_done() {
     let (is_refused, is_removed) = (AtomicBool::new(false), AtomicBool::new(false));
     let on_target = hook(move |when, op, at| {
         match (when, op) {
-            // The claim goes to the folder below.
+            // So the job makes its claim in the folder below.
             (When::Before, Op::Create)
                 if is_claim_in(at, "copy") && !is_refused.swap(true, Ordering::Relaxed) =>
             {
@@ -61,7 +61,7 @@ async fn a_folder_whose_time_a_claim_changed_is_not_called_done() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_only_the_sweep_removed_does_not_come_back() {
     let machine = machine(Options::default());
-    // One is made in each of both folders, and the job does not hear of it.
+    // A claim is made in each of the two folders, but the job gets errors.
     let tries = AtomicU32::new(0);
     let unheard = hook(move |when, op, at| {
         let is_claim = is_claim_in(at, "copy") || is_claim_in(at, "copy/sub");
@@ -113,7 +113,7 @@ async fn a_claim_for_a_file_that_is_overwritten_in_place_is_found_again() {
             {
                 return REFUSED;
             }
-            // All is durable, and the job begins to clean up.
+            // Everything is durable, and the job begins to clean up.
             (When::Before, Op::Remove) => {
                 slot.lock().unwrap().get_or_insert_with(|| this.kill());
             }
@@ -134,7 +134,7 @@ async fn a_claim_for_a_file_that_is_overwritten_in_place_is_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_power_cut_left_of_a_claim_is_swept_with_its_names_by_a_run_that_knows_nothing() {
+async fn a_claim_torn_by_a_power_cut_is_swept_with_its_names_without_a_journal() {
     let machine = machine(Options::default());
     let is_written = |when, op, at: &ropeway_vfs::RelPath| {
         when == When::After && op == Op::SetAttributes && at.parent() == Some(path("copy/sub"))

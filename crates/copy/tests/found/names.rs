@@ -8,7 +8,7 @@ use crate::simulate::snapshot::now;
 use crate::simulate::tree::When;
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_became_another_file_is_not_linked_to_what_it_was() {
+async fn a_name_that_became_another_file_is_not_linked_to_the_old_one() {
     let machine = Machine::new(Options::default());
     let [first, changed, other] = [1, 2, 3].map(|number| content(number, 3_000));
     write(&machine.source, "a", &first, 1_000);
@@ -28,10 +28,10 @@ async fn a_name_that_became_another_file_is_not_linked_to_what_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_in_a_folder_that_is_seen_is_linked_to_nothing_but_durable_data() {
+async fn a_name_in_a_visible_folder_is_linked_to_durable_data_only() {
     let machine = Machine::new(Options::default());
     let new = content(1, 9_000);
-    // The first of its names is in a folder that nobody sees before it is complete.
+    // The first of its names is in a new folder, which has a temporary name until it is complete.
     write(&machine.source, "a/first", &new, 1_000);
     now(machine.source.make_dir(&path("b"), 0o755)).unwrap();
     now(machine.source.make_hard_link(&path("a/first"), &path("b/second"))).unwrap();

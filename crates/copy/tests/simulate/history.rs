@@ -1,4 +1,5 @@
-//! Runs one seed: runs that go wrong, then runs in a healthy world, judged after each.
+//! Runs one seed: first the job with faults, one to three times, then once in a healthy world. The
+//! judge examines the trees after each run.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,10 +22,10 @@ use super::scenario::{RunPlan, Scenario, sizes};
 use super::tree::{BLOCK, SimTree};
 use super::world::{Fault, Happening, Side, Stop, World};
 
-/// Healthy runs that a history may take to its end.
+/// Number of healthy runs within which the job must be done.
 const HEALTHY_RUNS_MAX: u32 = 1;
 
-/// What came of a seed.
+/// The result of a seed.
 pub struct Verdict {
     pub faults: Vec<String>,
     pub trace: String,
@@ -38,7 +39,7 @@ enum Jobs {
     Rival,
 }
 
-/// What came of one run.
+/// The result of one run.
 pub struct Ended {
     pub outcome: Option<Outcome>,
     pub counters: Counters,
@@ -58,9 +59,9 @@ struct History {
     target: MemoryTree,
     journals: MemoryJournals,
     boot: u32,
-    /// A run without durability was done: nobody made durable what it wrote.
+    /// A run with `Durability::None` has ended: what it wrote was not flushed.
     is_unsynced: bool,
-    /// The power went after that.
+    /// The power was cut after that, so that no later run can repair the target.
     is_beyond_help: bool,
 }
 
@@ -102,7 +103,7 @@ pub fn run(seed: u64, traced: bool) -> Verdict {
 }
 
 impl History {
-    /// A run that may go wrong; whether the history ends with it.
+    /// Runs the job with faults. Returns whether the history ends here.
     fn faulty(&mut self, random: &mut Rng, plan: RunPlan, judge: &mut Judge) -> bool {
         let RunPlan {
             happenings,
@@ -131,7 +132,7 @@ impl History {
         self.is_unsynced |= is_none && is_done && !self.has_journal();
         let cut = ended.stop == Some(Stop::PowerCut) || (is_done && cut_after);
         if cut {
-            // What nobody made durable, no later run can know of: its journal went with the run.
+            // The journal was removed when the job was done, so no later run knows what to doubt.
             if self.is_unsynced {
                 self.is_beyond_help = true;
                 return true;
@@ -151,7 +152,7 @@ impl History {
         ropeway_copy::JournalStore::has_journal(&self.journals, &key.id())
     }
 
-    /// Runs the job to its end, with nothing going wrong.
+    /// Runs the job to its end without faults.
     fn healthy(&mut self, random: &mut Rng, judge: &mut Judge) {
         judge.has_rival = false;
         for round in 1..=HEALTHY_RUNS_MAX {
@@ -250,7 +251,8 @@ impl History {
         }
     }
 
-    /// Small blocks, so that small files take many; the historic engines have sizes of their own.
+    /// Returns a pool of small blocks, so that small files take many. The historic engines have
+    /// their own block sizes.
     fn pool(&self) -> Pool {
         match self.scenario.options.engine {
             Engine::Auto => Pool::new(BLOCK, 12),
@@ -258,7 +260,7 @@ impl History {
         }
     }
 
-    /// One run, as one process.
+    /// Runs once, as one process.
     fn once(&self, happenings: Vec<(u64, Happening)>, faults: Vec<Fault>, jobs: Jobs) -> Ended {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -289,7 +291,7 @@ impl History {
             (outcome, handle.counters())
         });
         drop(runtime);
-        // A process that died while it began says nothing.
+        // A process that is dead reports nothing, even if its job had returned already.
         let is_dead = matches!(self.world.stopped(), Some(Stop::Kill | Stop::PowerCut));
         let outcome = outcome.filter(|_| !is_dead);
         self.world.end();
@@ -311,7 +313,7 @@ impl History {
 /// Virtual time after which a run counts as hanging.
 const HANG: Duration = Duration::from_secs(24 * 3600);
 
-/// What a run said.
+/// What a run reported.
 #[derive(Default)]
 struct Heard {
     items: BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! Journals in memory, with power cuts: what was not synced is lost, or torn, or there.
+//! Journals in memory. After a power cut, what was not synced is lost, torn or complete.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -40,7 +40,7 @@ impl MemoryJournals {
         }
     }
 
-    /// The same journals at this moment, none of them open.
+    /// Returns a copy of the journals at this moment. None of them is open.
     pub fn snapshot(&self) -> Self {
         let state = State {
             journals: self.state.lock().unwrap().journals.clone(),
@@ -52,7 +52,7 @@ impl MemoryJournals {
         }
     }
 
-    /// What a power cut leaves.
+    /// Cuts the power: keeps what a power cut at this moment could leave.
     pub fn cut(&self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut state = self.state.lock().unwrap();
@@ -76,7 +76,7 @@ impl MemoryJournals {
         });
     }
 
-    /// The user forgets all journals.
+    /// Removes all journals, as a user might.
     pub fn clear(&self) {
         self.state.lock().unwrap().journals.clear();
     }
@@ -137,7 +137,7 @@ impl Opened {
         kept.map(change).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// One operation: before and after it the process may die.
+    /// Carries out one operation. The process may die before and after it.
     fn operation(&self, op: Op, bytes: &[u8], change: impl FnOnce(&mut Kept, &[u8])) -> io::Result<()> {
         let dead = || Err(io::Error::other("the process is dead"));
         if !self.of.world.step_now() {

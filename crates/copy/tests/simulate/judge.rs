@@ -1,4 +1,4 @@
-//! A model of what a copy promises, and what it holds against what is there.
+//! Judges runs: compares what a copy promises with what the trees hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::world::Stop;
 /// The modification time of torn copies: 2 January 1980.
 const TORN: Timestamp = Timestamp(315_619_200_000_000_000);
 
-/// The trees when a run has ended, in whatever way.
+/// The trees at the end of a run, however it ended.
 pub struct Moment<'a> {
     pub ended: &'a Ended,
     pub target: &'a MemoryTree,
     pub source: &'a MemoryTree,
-    /// Decides what a power cut at this moment would leave.
+    /// Seed of what a power cut at this moment would leave.
     pub seed: u64,
-    /// The job has a journal still.
+    /// Whether the job still has a journal.
     pub has_journal: bool,
 }
 
@@ -30,12 +30,12 @@ pub struct Judge {
     pub faults: Vec<String>,
     pub source_changes: bool,
     pub had_rival: bool,
-    /// The run at hand has one.
+    /// Whether another job runs beside the present run.
     pub has_rival: bool,
     was_cut: bool,
-    /// The source when the run at hand began.
+    /// The source when the present run began.
     begun: Snapshot,
-    /// The folders of the source, as the last run found them that still had them.
+    /// The folders of the source, each as it was when the last run began in which it still existed.
     folders: Snapshot,
     options: Options,
     to: RelPath,
@@ -44,8 +44,8 @@ pub struct Judge {
     source: Snapshot,
     /// The target at the beginning.
     before: Snapshot,
-    /// The target when the last job that was done had ended: the versions that a backup has to
-    /// keep. The next job's replace those, as with `rsync --backup`.
+    /// The target when a job was last done. A backup keeps these versions until the next job
+    /// replaces them, as with `rsync --backup`.
     to_keep: Snapshot,
     can_modes: bool,
     can_xattrs: bool,
@@ -105,9 +105,9 @@ impl Judge {
             .is_some_and(|known| known.iter().any(|one| one == content))
     }
 
-    /// Whether each byte of a file that was overwritten in place is 0, or stands at the same offset in
-    /// a version of its source or in what was there before. Names that are one file in the source
-    /// may be linked to a file that is not durable yet.
+    /// Whether each byte of a file that was overwritten in place is 0, or stands at the same offset
+    /// in a version of its source or in what was there before. Names that are one file in the
+    /// source may be linked to a file that is not durable yet.
     fn is_mixture(&self, source: &[u8], found: &[u8]) -> bool {
         let id = |at: &[u8]| self.source.get(at).and_then(|node| node.id);
         let is_name = |at: &[u8]| at == source || (id(at).is_some() && id(at) == id(source));
@@ -137,7 +137,7 @@ impl Judge {
         path(at).components().any(|name| is_temporary(&name))
     }
 
-    /// Whether a path is where backups are kept.
+    /// Whether a path is that of a backup.
     fn is_backup(&self, at: &[u8]) -> bool {
         let at = path(at);
         match &self.options.backup {
@@ -162,7 +162,7 @@ impl Judge {
         }
         let now = snapshot(moment.target);
         self.nothing_else_changed(&now, false);
-        // As a power cut could leave it at this very moment.
+        // What a power cut at this moment could leave.
         let crashed = moment.target.crash(moment.seed);
         let device = snapshot(&crashed);
         let is_over = matches!(ended.stop, None | Some(Stop::Cancel));
@@ -174,7 +174,7 @@ impl Judge {
             if is_durable && ended.stop.is_none() && !self.source_changes {
                 self.items_are_there(&device, ended, "on the device");
             }
-            // After a fatal error nothing more is said of what waits for its name.
+            // After a fatal error, the job reports nothing about files that wait for their names.
             if outcome.fatal.is_none() && ended.stop.is_none() && !self.source_changes {
                 self.items_are_there(&now, ended, "in the cache");
             }
@@ -192,7 +192,7 @@ impl Judge {
                     ended.events
                 ));
             }
-            // Names that could not be removed stay for the next run, and the journal with them.
+            // While temporary names are left for the next run, the journal stays.
             if !moment.has_journal {
                 self.to_keep = now;
             }
@@ -216,7 +216,7 @@ impl Judge {
         let source = snapshot(moment.source);
         let is_empty = source.values().all(|node| node.kind == Kind::Directory);
         if outcome.status == Status::Refused && is_empty && self.options.delete.is_some() {
-            // A mirror of nothing is refused.
+            // The mirror of an empty source is refused.
             return;
         }
         if outcome.status != Status::Done {
@@ -276,8 +276,8 @@ impl Judge {
         }
     }
 
-    /// What the runs of a job that is done have copied. A move has removed that from the source, and
-    /// the folders from which it removed files got other times: the next run copies those.
+    /// What the runs of a job that is done have copied. A move has removed that from the source,
+    /// and the folders from which it removed files got other times: the next run copies those.
     fn copied(&self, moment: &Moment<'_>) -> Snapshot {
         if !self.options.move_source {
             return snapshot(moment.source);
@@ -293,7 +293,7 @@ impl Judge {
         };
         let counters = &outcome.summary.counters;
         let files = match self.options.move_source {
-            // What was there when the run began is gone.
+            // The source is empty now, so there is nothing to compare with.
             true => return,
             false => source
                 .values()
@@ -305,7 +305,8 @@ impl Judge {
         }
     }
 
-    /// What was not asked to change is as it was; what was has an old or a new version.
+    /// Checks that foreign nodes are unchanged, and that each file of the copy has an old or a new
+    /// version.
     fn nothing_else_changed(&mut self, now: &Snapshot, is_cut: bool) {
         let unsynced = (is_cut || self.was_cut) && self.options.durability == Durability::None;
         let mut faults = Vec::new();
@@ -324,8 +325,8 @@ impl Judge {
                 }
                 match found {
                     Some(found) if is_same(old, found) => {}
-                    // One file with a name that is copied to: it has one set of attributes. Only
-                    // names that the source has, too, are counted by the copy.
+                    // It is another name of a file that is copied to, and has that file's
+                    // attributes.
                     Some(found) if old.links > 1 && found.content == old.content => {}
                     _ if self.is_backup(at) => {}
                     found => faults.push(format!("{} is foreign and became {found:?}", shown())),
@@ -335,7 +336,6 @@ impl Judge {
             let source = source.unwrap_or_default();
             match found {
                 None if self.options.delete.is_some() || self.options.backup.is_some() => {}
-                // Another kind may stand there now; it has got its name meanwhile.
                 None => faults.push(format!("{} was there and is gone", shown())),
                 Some(found) if found.kind == Kind::File => {
                     let inplace = self.options.inplace;
@@ -352,8 +352,8 @@ impl Judge {
             }
         }
         faults.extend(self.made_by_nobody(now, unsynced));
-        // The newest version replaces the one before: so does each version of a source that
-        // changes.
+        // A backup keeps one version. While the source changes, each of its versions becomes the
+        // backup when the next one replaces it.
         if self.options.backup.is_some() && !unsynced && !self.source_changes {
             faults.extend(self.unkept(now));
         }
@@ -363,7 +363,7 @@ impl Judge {
         }
     }
 
-    /// What is new and no copy of anything.
+    /// Returns a fault for each node that is new and is no copy of a node of the source.
     fn made_by_nobody(&self, now: &Snapshot, unsynced: bool) -> Vec<String> {
         let mut faults = Vec::new();
         for (at, found) in now {
@@ -392,7 +392,7 @@ impl Judge {
         faults
     }
 
-    /// Files whose old content is neither in its place nor in a backup.
+    /// Returns a fault for each file whose old content is neither in its place nor in a backup.
     fn unkept(&self, now: &Snapshot) -> Vec<String> {
         let mut kept: BTreeSet<&Vec<u8>> = BTreeSet::new();
         for node in now.values().filter(|node| node.kind == Kind::File) {
@@ -400,8 +400,8 @@ impl Judge {
         }
         let is_lost = |(at, old): &(&Vec<u8>, &Node)| {
             let is_data = old.kind == Kind::File && !Self::is_temporary(at) && !self.is_backup(at);
-            // What the source has, too, is no older version: it is copied again where it cannot be
-            // trusted.
+            // Content that the source has, too, needs no backup: the job copies it again if it
+            // cannot trust the target.
             let is_older = |source: Vec<u8>| {
                 self.source
                     .get(&source)
@@ -414,7 +414,7 @@ impl Judge {
             .collect()
     }
 
-    /// What a move removed stands on the target, durable.
+    /// Checks that everything that a move removed has a durable copy.
     fn moved_only_what_is_durable(&mut self, device: &Snapshot, source: &Snapshot) {
         if !self.options.move_source {
             return;
@@ -440,13 +440,12 @@ impl Judge {
         }
     }
 
-    /// What counts as durable is on the device.
+    /// Checks that the bytes that count as durable are on the device.
     fn durable_bytes_are(&mut self, device: &Snapshot, ended: &Ended) {
         let claimed = ended.counters.bytes_durable;
-        // A folder that got no name takes with it what was counted in it; a share keeps its names
-        // in its own way.
-        // Without a journal of metadata, a failed flush may take what was durable before. The job
-        // cannot know that before it hears of the failure.
+        // The counter is too high for failed items and on shares (docs/testing.md). Without a
+        // journal of metadata, a failed flush may take what was durable before. The job cannot know
+        // that before it hears of the failure.
         if claimed == 0
             || (ended.has_lost && !self.journals_metadata)
             || self.source_changes
@@ -473,8 +472,8 @@ impl Judge {
         }
     }
 
-    /// What was reported as done is there.
-    fn items_are_there(&mut self, now: &Snapshot, ended: &Ended, wher: &str) {
+    /// Checks that every file that was reported as done is there.
+    fn items_are_there(&mut self, now: &Snapshot, ended: &Ended, stage: &str) {
         let mut faults = Vec::new();
         for (at, was) in &self.source {
             let target = self.target_of(at);
@@ -488,7 +487,7 @@ impl Judge {
             if found.is_none_or(|found| found.kind != Kind::File || found.content != was.content) {
                 let what = found.map(|found| found.content.len());
                 faults.push(format!(
-                    "{} is reported as done and is {what:?} {wher}",
+                    "{} is reported as done and is {what:?} {stage}",
                     path(&target)
                 ));
             }
@@ -496,36 +495,37 @@ impl Judge {
         self.faults.extend(faults);
     }
 
-    /// The target has all that the source has.
-    fn is_complete(&mut self, now: &Snapshot, source: &Snapshot, wher: &str) {
+    /// Checks that the target has everything that the source has.
+    fn is_complete(&mut self, now: &Snapshot, source: &Snapshot, stage: &str) {
         let mut faults = Vec::new();
         for (at, was) in source {
             let target = self.target_of(at);
             let shown = path(&target).to_string();
             let Some(found) = now.get(&target) else {
-                faults.push(format!("{shown} is missing {wher}"));
+                faults.push(format!("{shown} is missing {stage}"));
                 continue;
             };
             if found.kind != was.kind {
-                faults.push(format!("{shown} is {:?} {wher}", found.kind));
+                faults.push(format!("{shown} is {:?} {stage}", found.kind));
             } else if found.content != was.content {
                 let at = common(&found.content, &was.content);
                 let lengths = (found.content.len(), was.content.len());
                 faults.push(format!(
-                    "{shown} has another content {wher}, from {at} on, {lengths:?}"
+                    "{shown} has another content {stage}, from {at} on, {lengths:?}"
                 ));
             } else if !self.has_attributes(was, found) {
-                faults.push(format!("{shown} has other attributes {wher}: {found:?} {was:?}"));
+                faults.push(format!("{shown} has other attributes {stage}: {found:?} {was:?}"));
             }
         }
-        // A rival replaces a name by its own copy after others were linked to ours: each name is
-        // whole, and the next run links them again. The names that an earlier run moved have gone.
-        if self.options.hard_links && self.can_hard_links && !self.source_changes && !self.has_rival {
+        // Another job may replace a name by its own copy after further names were linked to the
+        // copy of this job. The next run links them again. Names that an earlier run moved are no
+        // longer in the source.
+        if self.options.hard_links && self.can_hard_links && !self.has_rival {
             let source = match self.options.move_source {
                 true => &self.begun,
                 false => source,
             };
-            faults.extend(self.links_differ(now, source, wher));
+            faults.extend(self.links_differ(now, source, stage));
         }
         self.faults.extend(faults);
     }
@@ -539,8 +539,9 @@ impl Judge {
         mode && time && xattrs
     }
 
-    /// Names that are one file on the source, and not on the target.
-    fn links_differ(&self, now: &Snapshot, source: &Snapshot, wher: &str) -> Vec<String> {
+    /// Returns a fault for each name that is one file with another name in the source, but not on
+    /// the target.
+    fn links_differ(&self, now: &Snapshot, source: &Snapshot, stage: &str) -> Vec<String> {
         let mut faults = Vec::new();
         let mut firsts = BTreeMap::new();
         for (at, was) in source
@@ -552,7 +553,7 @@ impl Judge {
             };
             let first = *firsts.entry(id.index).or_insert(found.id);
             if first.is_some() && first != found.id {
-                faults.push(format!("{} is no hard link {wher}", path(at)));
+                faults.push(format!("{} is no hard link {stage}", path(at)));
             }
         }
         faults
@@ -581,7 +582,7 @@ fn is_same(one: &Node, other: &Node) -> bool {
         && one.xattrs == other.xattrs
 }
 
-/// Bytes that both begin with.
+/// Returns the length of the common beginning.
 fn common(one: &[u8], other: &[u8]) -> u64 {
     let same = one.iter().zip(other).take_while(|(one, other)| one == other);
     same.count() as u64

@@ -1,5 +1,5 @@
-//! A simulator of whole jobs: trees and journals in memory, virtual time, and everything that goes
-//! wrong follows from a seed.
+//! Simulates whole jobs. Trees and journals are in memory, time is virtual, and a seed decides
+//! everything that goes wrong.
 
 #![allow(
     clippy::unwrap_used,

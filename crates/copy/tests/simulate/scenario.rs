@@ -1,4 +1,4 @@
-//! What one seed stands for: two trees, options, and what goes wrong in which run.
+//! Makes a scenario from a seed: two trees, options, and what goes wrong in which run.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,13 +16,13 @@ use super::world::{Fault, FaultKind, Happening, Side, Stop, World};
 /// Every content that a path of the source ever had.
 pub type Versions = Arc<Mutex<BTreeMap<Vec<u8>, Vec<Arc<Vec<u8>>>>>>;
 
-/// One run that something may go wrong in.
+/// One run in which something may go wrong.
 pub struct RunPlan {
     pub happenings: Vec<(u64, Happening)>,
     pub faults: Vec<Fault>,
     /// Another job copies the same source to the same place meanwhile.
     pub has_rival: bool,
-    /// The power goes after the run, if it came to its end.
+    /// The power is cut after the run, unless the run was interrupted.
     pub cut_after: bool,
     pub changes_source: bool,
 }
@@ -41,7 +41,7 @@ pub struct Scenario {
     pub tick: i64,
 }
 
-/// Sizes that make small files take every path.
+/// Returns sizes with which small files take every path through the program.
 pub fn sizes() -> Sizes {
     Sizes {
         journal_min: 9_000,
@@ -78,7 +78,7 @@ fn size(random: &mut Rng) -> usize {
     }
 }
 
-/// Bytes that differ at every place, with holes now and then.
+/// Returns random bytes, some of them with a page of zeroes for a hole.
 pub fn content(random: &mut Rng, size: usize) -> Vec<u8> {
     let mut bytes = vec![0; size];
     ropeway_vfs::memory::synthetic(random.u64(..), 0, &mut bytes);
@@ -128,7 +128,7 @@ fn attributes_from(random: &mut Rng, tree: &MemoryTree, at: &RelPath, is_dir: bo
     let _ = now(tree.set_metadata(at, &change));
 }
 
-/// Fills a folder; the paths of its nodes, folders before what is in them.
+/// Fills a folder with random nodes. `prefix` begins their names.
 fn grow(random: &mut Rng, tree: &MemoryTree, top: &RelPath, nodes: usize, prefix: &str) {
     let mut folders = vec![top.clone()];
     let mut files: Vec<RelPath> = Vec::new();
@@ -323,7 +323,7 @@ fn fault(random: &mut Rng, is_remote: bool) -> Fault {
     }
 }
 
-/// A step that is often early and sometimes late.
+/// Returns a random step. Early ones are more frequent.
 fn step(random: &mut Rng) -> u64 {
     let bound = 1 << random.u32(3..12);
     random.u64(1..bound)
@@ -402,7 +402,7 @@ impl Scenario {
                 let (seed, world) = (random.u64(..), Arc::downgrade(world));
                 let change = move || {
                     if let Some(world) = world.upgrade() {
-                        // No end can tell two changes apart that are closer than it keeps times.
+                        // Changes within the time granularity of a tree look like one.
                         world.time.pass(Duration::from_secs(5));
                         change_source(&mut Rng::with_seed(seed), &tree, &versions);
                         world.time.pass(Duration::from_secs(5));
@@ -481,7 +481,7 @@ fn change_source(random: &mut Rng, tree: &MemoryTree, versions: &Versions) {
     remember(tree, versions);
 }
 
-/// Most that a change of the source writes at once.
+/// Most bytes that a change of the source writes.
 const BLOCK_MAX: usize = 64 << 10;
 
 /// Puts older copies of the source's nodes where the copy goes.

@@ -1,4 +1,4 @@
-//! What a tree holds at one moment.
+//! Snapshots of trees, for the judge.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use futures_util::FutureExt as _;
 use ropeway_vfs::memory::MemoryTree;
 use ropeway_vfs::{FileId, Kind, RelPath, Timestamp, Tree, Xattr};
 
-/// One node, as far as the judge looks at it.
+/// The parts of a node that the judge compares.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub kind: Kind,
-    /// Of a file its bytes, of a link its text.
+    /// The bytes of a file, or the text of a link.
     pub content: Arc<Vec<u8>>,
     pub mode: Option<u32>,
     pub modified: Timestamp,
@@ -20,10 +20,10 @@ pub struct Node {
     pub links: u64,
 }
 
-/// All nodes of a tree, by path in bytes; the root is not among them.
+/// All nodes of a tree except its root, by path.
 pub type Snapshot = BTreeMap<Vec<u8>, Node>;
 
-/// A future of a tree in memory, which is ready at once.
+/// Returns the result of a future of a tree in memory, which is ready at once.
 pub fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("trees in memory do not wait")
 }

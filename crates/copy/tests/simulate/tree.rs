@@ -29,10 +29,11 @@ pub enum When {
     After,
 }
 
-/// Sees each operation, may change what it likes, and before it says how it fails.
+/// Is called before and after each operation, and may change the trees. Before an operation it may
+/// return how the operation fails.
 pub type Hook = Arc<dyn Fn(When, Op, &RelPath) -> Option<FaultKind> + Send + Sync>;
 
-/// Lets operations of one side pass.
+/// Passes the operations of one side on, with their steps and faults.
 #[derive(Clone)]
 struct Gate {
     world: Arc<World>,
@@ -504,7 +505,7 @@ impl File for SimFile {
     fn finish<'a>(&'a self, change: &'a MetadataChange, sync: bool) -> Pending<'a, Result<Vec<Loss>>> {
         Box::pin(async move {
             if sync && self.gate.tree.capabilities().remote {
-                // As the SMB client does: what has its time is there.
+                // The SMB client flushes a file before it sets the time, too.
                 self.sync(false).await?;
             }
             let losses = self.set_metadata(change).await?;

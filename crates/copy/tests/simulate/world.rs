@@ -1,9 +1,9 @@
 //! The world that jobs run in: virtual time, and a list of what goes wrong at which step.
 //!
 //! Each operation of a tree or a journal is two steps, one before and one after it takes effect. A
-//! step may pause for some virtual time, so that the tasks of a job interleave in another way with
-//! each seed. At a step the power may go, the process may die, or another program may change a
-//! file.
+//! step may pause for some virtual time, so that the tasks of a job interleave differently with
+//! each seed. At a step the power may be cut, the process may be killed, or another program may
+//! change a file.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use ropeway_vfs::{Clock, ErrorKind, Op, Pending, RelPath, Timestamp};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-/// Zero of a memory tree's clock.
+/// Zero of a memory tree's clock, in nanoseconds since 1970.
 const ZERO: i128 = 1_700_000_000_000_000_000;
 
 /// Which end of a copy an operation belongs to.
@@ -31,30 +31,30 @@ pub enum Side {
 #[derive(Clone, Debug)]
 pub struct Fault {
     pub side: Side,
-    /// Any where `None`.
+    /// `None`: every operation of that side.
     pub op: Option<Op>,
-    /// In 1,000 operations that fit.
+    /// Probability that an operation fails, in thousandths.
     pub per_mille: u32,
-    /// Failures left.
+    /// Number of failures that are still to come.
     pub times: u32,
     pub kind: FaultKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Nothing happens but the error.
+    /// The operation fails and has no effect.
     Error(ErrorKind),
-    /// The operation is done, and its answer is lost.
+    /// The operation has its effect, but its caller gets an error.
     LostAnswer(ErrorKind),
     /// A read returns less than was asked for.
     ShortRead,
-    /// A flush fails, and some of what was dirty never reaches the device.
+    /// Write-back fails: some dirty pages never reach the device. The next flush reports it.
     FailedFlush,
     /// Half of an append to the journal is written.
     TornAppend,
 }
 
-/// How a run ends before its time.
+/// How a run is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     Kill,
@@ -91,10 +91,10 @@ pub struct World {
 
 /// The wall clock of the simulated machine; it follows the virtual time of the runtime.
 pub struct Time {
-    /// Nanoseconds of the runs before this one, and of the looks at the clock.
+    /// Nanoseconds that the earlier runs took, and a microsecond for each reading of the clock.
     passed: AtomicI64,
     start: Mutex<Option<tokio::time::Instant>>,
-    /// File systems take change times from the last tick of this many nanoseconds.
+    /// Nanoseconds between two ticks. Every time is that of the last tick, as in a file system.
     tick: i64,
 }
 
@@ -106,7 +106,7 @@ impl Time {
         now - now % self.tick
     }
 
-    /// Lets time pass outside of any run.
+    /// Advances the clock.
     pub fn pass(&self, span: Duration) {
         self.passed.fetch_add(span.as_nanos() as i64, Ordering::Relaxed);
     }
@@ -155,7 +155,7 @@ impl World {
         self.state.lock().unwrap()
     }
 
-    /// Begins a run, in the runtime of which this is called.
+    /// Begins a run. The caller is in the runtime of the run.
     pub fn begin(&self, happenings: Vec<(u64, Happening)>, faults: Vec<Fault>, handle: Handle) {
         *self.time.start.lock().unwrap() = Some(tokio::time::Instant::now());
         let mut state = self.lock();
@@ -168,12 +168,13 @@ impl World {
         state.is_quiet = false;
     }
 
-    /// Starts the clock of a run in which nothing goes wrong, in its runtime.
+    /// Starts the clock of a run in which nothing goes wrong. The caller is in its runtime.
     pub fn start_time(&self) {
         *self.time.start.lock().unwrap() = Some(tokio::time::Instant::now());
     }
 
-    /// Stops the clock of a run, in its runtime: elsewhere real time would be read.
+    /// Stops the clock of a run. The caller is in its runtime: elsewhere, tokio's clock is the real
+    /// one.
     pub fn stop_time(&self) {
         let start = self.time.start.lock().unwrap().take();
         if let Some(start) = start {
@@ -181,7 +182,7 @@ impl World {
         }
     }
 
-    /// Ends a run: nothing goes wrong any more.
+    /// Ends a run. Nothing goes wrong until the next one begins.
     pub fn end(&self) {
         let mut state = self.lock();
         state.happenings.clear();
@@ -207,7 +208,7 @@ impl World {
         self.lock().steps
     }
 
-    /// Completes when the process is to die.
+    /// Completes when the process is killed or the power is cut.
     pub async fn over(&self) {
         while !self.is_dead() {
             self.over.notified().await;
@@ -228,8 +229,8 @@ impl World {
         self.lock().trace.take().unwrap_or_default()
     }
 
-    /// Returns the folder for the scratch files of this world's jobs. No other world may use it: jobs
-    /// of the same seed give their files the same names.
+    /// Returns the folder for the scratch files of this world's jobs. No other world may use it:
+    /// jobs of the same seed give their files the same names.
     pub fn scratch(&self) -> PathBuf {
         let make = || {
             let shm = Path::new("/dev/shm");
@@ -253,7 +254,7 @@ impl World {
         self.lock().random.u64(..)
     }
 
-    /// Takes one step; `false` once the process is dead.
+    /// Takes one step. Returns `false` once the process is dead.
     fn advance(&self) -> bool {
         let mut due = Vec::new();
         {
@@ -293,7 +294,7 @@ impl World {
         true
     }
 
-    /// One step of an operation that may wait.
+    /// Takes one step of an operation that may wait. Never returns once the process is dead.
     pub async fn step(&self) {
         if self.lock().is_quiet {
             return;
@@ -319,12 +320,13 @@ impl World {
         }
     }
 
-    /// One step of an operation that cannot wait (the journal's); `false` once the process is dead.
+    /// Takes one step of an operation that cannot wait, such as one of a journal. Returns `false`
+    /// once the process is dead.
     pub fn step_now(&self) -> bool {
         self.lock().is_quiet || self.advance()
     }
 
-    /// Whether an operation fails.
+    /// Decides whether an operation fails, and how.
     pub fn fault(&self, side: Side, op: Op, path: Option<&RelPath>) -> Option<FaultKind> {
         let mut state = self.lock();
         let State { random, faults, .. } = &mut *state;
