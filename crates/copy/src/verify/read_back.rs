@@ -72,10 +72,11 @@ pub(crate) async fn read_back(
 
 /// Number of files read back at once. A guess.
 const READ_BACK_MAX: usize = 4;
-/// Largest number of files repaired in one run: some MiB of paths. If more differ, the reason is
-/// not rot. A guess.
+/// Largest number of files repaired in one run: some MiB of paths. If more differ, the cause is
+/// not bit rot. A guess.
 const REPAIRS_MAX: usize = 10_000;
 
+/// Stops the job, because the hashes cannot be read.
 fn unverifiable(report: &Report, error: &ManifestError) {
     report.fatal(Fatal::new(
         Status::Differs,
