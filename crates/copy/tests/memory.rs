@@ -403,3 +403,37 @@ async fn a_failed_hard_link_is_reported_under_the_name_of_its_source() {
     assert_eq!(failed(&events), [("c/b:2", false)]);
     assert_eq!(outcome.summary.counters.files_failed, 1);
 }
+
+/// A server that was not there for a moment while files were read back made each of them a failure.
+#[tokio::test(start_paused = true)]
+async fn a_connection_lost_while_files_are_read_back_is_no_failure() {
+    let target = Arc::new(MemoryTree::new());
+    let rules = FaultRule::parse("read:contains=a.txt,times=2,kind=network").unwrap();
+    let faulty = Faults::new(target.clone(), rules, Arc::new(RuntimeClock::new()));
+    let options = Options {
+        verify: ropeway_copy::Verification {
+            read_back: true,
+            manifest: None,
+        },
+        ..Options::default()
+    };
+    let (outcome, events) = spec(Arc::new(sample()), faulty.clone(), "c", options).run().await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    assert_eq!(faulty.fired(), [2]);
+}
+
+/// A folder kept its temporary name because one removal failed that would have succeeded a moment
+/// later: the rest of what a failed copy had left.
+#[tokio::test(start_paused = true)]
+async fn what_a_failed_copy_left_is_removed_when_the_server_is_back() {
+    let rules = FaultRule::parse("read:contains=b.bin,offset=1000000..,errno=EACCES").unwrap();
+    let source = Faults::new(Arc::new(sample()), rules, Arc::new(RuntimeClock::new()));
+    let target = Arc::new(MemoryTree::new());
+    let rules = FaultRule::parse("remove:contains=b.bin,times=2,kind=network").unwrap();
+    let faulty = Faults::new(target.clone(), rules, Arc::new(RuntimeClock::new()));
+    let (outcome, events) = spec(source, faulty.clone(), "c", Options::default()).run().await;
+    assert_eq!(outcome.status, Status::SomeFailed);
+    assert_eq!(failed(&events), [("c/sub/b.bin", true)]);
+    assert_eq!(faulty.fired(), [2]);
+    assert_eq!(names(&*target, "c/sub").await, ["deep"]);
+}

@@ -11,7 +11,8 @@ use crate::durable::control::DurabilityControl;
 use crate::job::config::JobConfig;
 use crate::job::report::Report;
 
-/// Times that a node in the way is removed. Each further one takes a server that restarts just then.
+/// Largest number of times that a node in the way is removed. More than one are needed only if a
+/// server restarts meanwhile and its reply is lost.
 const CLEAR_TRIES: u32 = 5;
 /// Pause while a server removes a node in the way. A guess.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
@@ -30,6 +31,11 @@ pub(crate) async fn clear_all_but(
     clear_unless(config, durability, report, dir, |entry| stays(&entry.name)).await
 }
 
+/// Removes everything in a hidden folder except the entries for which `stays` returns `true`, and
+/// the temporary names of this job.
+///
+/// # Errors
+/// It cannot be listed, or something cannot be removed.
 pub(super) async fn clear_unless(
     config: &JobConfig,
     durability: &DurabilityControl,

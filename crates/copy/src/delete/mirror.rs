@@ -108,7 +108,8 @@ enum Stopped {
     Fatal(Fatal),
 }
 
-/// `failures_before` is that of a round of a watch, and `None` in the first pass.
+/// Deletes what the source does not have, unless something failed. `failures_before` is the number of
+/// failures before this round of a watch, and `None` in the first pass.
 async fn delete(
     context: &Context,
     root: &JobRoot,
@@ -197,7 +198,7 @@ async fn withhold(context: &Context, root: &JobRoot, scopes: &[Scope]) {
     );
 }
 
-/// Returns what takes part in the source. Looks until it finds the first file.
+/// Returns whether the source has any nodes and files that take part. Ends at the first file.
 async fn content_of(config: &JobConfig, root: &JobRoot) -> Result<SourceContent, Error> {
     let (source, filter) = (&root.root.source, &config.options.filter);
     let top = &root.root.source_path;

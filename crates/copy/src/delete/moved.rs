@@ -31,8 +31,8 @@ const CHUNK: usize = 1024;
 /// Largest number of probes made in one folder. A guess.
 const PROBE_TRIES: u32 = 10;
 
-/// A folder of the source, on the way down or up.
-struct Stop {
+/// A folder of the source to visit: first for its content, then (`emptied`) to be removed itself.
+struct FolderVisit {
     below: RelPath,
     metadata: Metadata,
     above: Above,
@@ -52,38 +52,43 @@ pub(crate) async fn remove_moved(context: &Context, root: &JobRoot) {
     }
     let volume = metadata.id.map(|id| id.volume);
     let backlog = Backlog::of(&*spec.source);
-    let mut stack = vec![Stop {
+    let mut stack = vec![FolderVisit {
         below: RelPath::root(),
         metadata,
         above: Above::Named,
         emptied: false,
         _held: Held::default(),
     }];
-    while let Some(stop) = stack.pop() {
+    while let Some(folder_visit) = stack.pop() {
         if context.stopped() {
             return;
         }
-        if stop.emptied {
-            remove_emptied(context, root, &stop.below).await;
+        if folder_visit.emptied {
+            remove_emptied(context, root, &folder_visit.below).await;
             continue;
         }
         let is_outside =
-            context.config.options.one_file_system && stop.metadata.id.map(|id| id.volume) != volume;
+            context.config.options.one_file_system && folder_visit.metadata.id.map(|id| id.volume) != volume;
         if !is_outside {
-            visit(context, root, (stop, &backlog), &mut stack).await;
+            visit(context, root, (folder_visit, &backlog), &mut stack).await;
         }
     }
 }
 
 /// Removes the copied nodes of one folder, and puts its folders on the stack.
-async fn visit(context: &Context, root: &JobRoot, (stop, backlog): (Stop, &Backlog), stack: &mut Vec<Stop>) {
+async fn visit(
+    context: &Context,
+    root: &JobRoot,
+    (folder_visit, backlog): (FolderVisit, &Backlog),
+    stack: &mut Vec<FolderVisit>,
+) {
     let (spec, filter) = (&root.root, &context.config.options.filter);
-    let below = stop.below.clone();
+    let below = folder_visit.below.clone();
     let dir = spec.source_path.join_path(&below);
-    let above = stop.above;
-    stack.push(Stop {
+    let above = folder_visit.above;
+    stack.push(FolderVisit {
         emptied: true,
-        ..stop
+        ..folder_visit
     });
     let Ok(mut listing) = spec.source.list(&dir).await else {
         return;
@@ -109,7 +114,7 @@ async fn visit(context: &Context, root: &JobRoot, (stop, backlog): (Stop, &Backl
                     Ok(held) => held,
                     Err(error) => return context.fail(&dir, error, End::Source).await,
                 };
-                stack.push(Stop {
+                stack.push(FolderVisit {
                     below: path,
                     metadata,
                     above: Above::of(&*listing),
@@ -159,6 +164,8 @@ async fn remove_emptied(context: &Context, root: &JobRoot, below: &RelPath) {
     }
 }
 
+/// Removes one copied node from the source. `is_distinct` is whether its folder is known to be
+/// another one than that of the copies.
 async fn move_one(
     context: &Context,
     root: &JobRoot,
@@ -207,14 +214,15 @@ async fn move_one(
     }
 }
 
+/// Stops the job, because a folder of the source is the folder of its copies.
 fn refuse_same_folder(report: &Report, source: &RelPath) {
     let message = format!("the source {source} and its copy are one, seen in two ways");
     let hint = "nothing is removed: the target is the source";
     report.fatal(Fatal::new(Status::Refused, message).hint(hint));
 }
 
-/// Whether a folder and the folder of its copies are two: what is made in the one does not appear
-/// in the other.
+/// Whether a folder and the folder of its copies are distinct: what is made in the one does not
+/// appear in the other.
 async fn are_distinct(
     config: &JobConfig,
     temporaries: &Temporaries,
@@ -268,8 +276,8 @@ async fn probe(
     }
 }
 
-/// Whether a node of the source is a probe: that of this move, or of one that was killed. A running
-/// move makes another.
+/// Whether a node of the source is a probe of a move, so that it may be removed. If the move still
+/// runs, it makes another one.
 pub(crate) fn is_probe(config: &JobConfig, name: &Name, metadata: &Metadata) -> bool {
     config.options.move_source
         && metadata.kind == Kind::File

@@ -117,6 +117,7 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Examines a folder and everything below it.
     async fn tree(&self, below: &RelPath, found: &mut Found) -> Result<(), Error> {
         let Some(target) = self.mapped(below) else {
             return Ok(());
@@ -235,6 +236,7 @@ impl<'a> Pass<'a> {
         Ok(false)
     }
 
+    /// Examines one folder, and adds its folders to those still to visit.
     async fn folder(&self, place: &Place, found: &mut Found, folders: &mut Vec<Place>) {
         let source_dir = self.root.whole.0.join_path(&place.source);
         let target_dir = self.root.whole.1.join_path(&place.target);
@@ -281,15 +283,15 @@ impl<'a> Pass<'a> {
         }
         let inner = folders.split_off(first);
         let above = Above::of(&*listing);
-        changed |= self.settle(above, &twins, (inner, extra), folders).await;
+        changed |= self.after_listing(above, &twins, (inner, extra), folders).await;
         if changed {
             self.restore_times(&place.source).await;
         }
     }
 
-    /// Continues after a complete listing: adds the folders of both ends to enter, and deletes
-    /// extra folders. Returns whether the folder changed.
-    async fn settle(
+    /// Handles the folders that a complete listing showed: adds those of both ends to the ones to
+    /// visit, and deletes extra ones. Returns whether the listed folder changed.
+    async fn after_listing(
         &self,
         above: Above,
         twins: &DuplicateFolders,
@@ -521,6 +523,7 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Reports a failure that nothing else reports.
     async fn failed(&self, path: &RelPath, error: Error, end: End) {
         if self.count_only || (end == End::Source && self.is_reported) {
             return;

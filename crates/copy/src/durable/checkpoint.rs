@@ -50,7 +50,7 @@ pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Re
     }
 }
 
-/// Tells the journal when the wall clock was set back: change times on the target mean nothing
+/// Records in the journal that the wall clock was set back: change times on the target prove nothing
 /// then.
 fn note_clock(durability: &DurabilityControl, report: &Report, journal: Option<&Journal>) {
     let was_set_back = || durability.clock_was_set_back();
@@ -156,7 +156,7 @@ async fn end_job(config: &JobConfig, report: &Report, journal: Option<&Journal>,
     });
 }
 
-/// Tells the journal and the counters what is durable.
+/// Records in the journal and the counters what is durable.
 fn publish(context: &Context, flushed: &Flushed) {
     // What is in doubt was counted as landed. The try that follows counts it anew.
     if !context.config.durability.wants_durable() || flushed.in_doubt {
@@ -174,7 +174,7 @@ fn publish(context: &Context, flushed: &Flushed) {
     context.durability.confirm(&flushed.flush, live);
 }
 
-/// Tells the journal what is durable.
+/// Records in the journal what is durable.
 fn record(report: &Report, journal: Option<&Journal>, before: Option<Timestamp>, flush: &Flush<TargetFile>) {
     if let (Some(journal), Some(before)) = (journal, before) {
         let files = flush.files.iter().map(|file| (file.token, file.written));
@@ -190,10 +190,9 @@ async fn flush_open(flush: &Flush<TargetFile>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes durable what a server has, file by file. Finished files were flushed as they were
-/// finished. Those that are not are looked for when nothing is open any more, because the tree
-/// would flush by name, and learn nothing of what the server lost. Sets `doubted` if it lost
-/// something.
+/// Flushes what a server has not made durable. Finished files were flushed as they were finished, so
+/// the open files are left. Only if there are none, the tree is flushed: it opens files by their
+/// names, and so cannot learn what the server lost. Sets `doubted` if the server lost something.
 async fn flush_on_server(
     target: &dyn Tree,
     durability: &DurabilityControl,

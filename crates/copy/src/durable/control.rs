@@ -55,7 +55,7 @@ struct State {
     names: Vec<WaitingName>,
 }
 
-/// The state of durability; all methods are called from many tasks.
+/// The state of durability of a job. All methods are called from many tasks.
 pub(crate) struct DurabilityControl {
     state: Mutex<State>,
     /// Writes to long files wait for a flush to end.
@@ -242,12 +242,12 @@ impl DurabilityControl {
         self.state.lock().tracker.written(attempt, upto);
     }
 
-    /// The device has taken the first `sent` bytes that a try wrote.
+    /// Notes that the first `sent` bytes that a try wrote are on the device.
     pub(crate) fn clean(&self, attempt: FileTry, sent: u64) {
         self.state.lock().tracker.clean(attempt, sent);
     }
 
-    /// All of a file below `upto` is on the device.
+    /// Notes that all of a file below `upto` is on the device.
     pub(crate) fn settled(&self, attempt: FileTry, upto: u64, live: &Live) {
         let mut state = self.state.lock();
         state.tracker.settled(attempt, upto);
@@ -255,17 +255,17 @@ impl DurabilityControl {
             .store(state.tracker.settled_ahead(), Ordering::Release);
     }
 
-    /// The target's device failed on a file.
+    /// Notes that the device of the target failed on a file.
     pub(crate) fn fail(&self, token: Token) {
         self.state.lock().tracker.fail(token);
     }
 
-    /// The server may have lost what a try wrote before.
+    /// Notes that the server may have lost what a try wrote before.
     pub(crate) fn doubt(&self, attempt: FileTry) {
         self.state.lock().tracker.doubt(attempt);
     }
 
-    /// Whether the server may have lost what a try wrote before: the try is worth nothing.
+    /// Whether the server may have lost what a try wrote before, so that the try must be repeated.
     pub(crate) fn is_in_doubt(&self, attempt: FileTry) -> bool {
         self.state.lock().tracker.is_in_doubt(attempt)
     }
@@ -298,13 +298,13 @@ impl DurabilityControl {
         (flush, names)
     }
 
-    /// The flush has ended, after `span`.
+    /// Notes that a flush has ended, after `span`.
     pub(crate) fn end_flush(&self, flush: &Flush<TargetFile>, span: Duration) {
         self.state.lock().tracker.end_flush(flush, span);
         self.room.notify_waiters();
     }
 
-    /// What a flush covered is durable, and recorded as such.
+    /// Notes that what a flush covered is durable, and recorded as such.
     pub(crate) fn confirm(&self, flush: &Flush<TargetFile>, live: &Live) {
         let mut state = self.state.lock();
         state.tracker.confirm(flush);

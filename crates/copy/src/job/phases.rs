@@ -33,6 +33,7 @@ use crate::verify::read_back::read_back;
 use crate::verify::repair::repair;
 use crate::walk::count::{count_during_copy, preflight};
 
+/// When a job reached its states, as times since its start.
 #[derive(Default)]
 pub(crate) struct Times {
     perceived: Duration,
@@ -86,7 +87,7 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
     }
     times.perceived = landed;
     if !context.config.options.dry_run {
-        settle(context, &mut times).await;
+        make_durable(context, &mut times).await;
         verify_phase(context, roots, &mut times).await;
         let is_safe = times.durable.is_some() && context.report.failures.differences() == 0;
         if context.config.options.move_source && is_safe && !context.stopped() {
@@ -127,7 +128,7 @@ async fn before(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fa
 }
 
 /// Makes everything durable.
-async fn settle(context: &Arc<Context>, times: &mut Times) {
+async fn make_durable(context: &Arc<Context>, times: &mut Times) {
     if !context.config.durability.wants_durable() {
         return;
     }
@@ -147,6 +148,7 @@ async fn settle(context: &Arc<Context>, times: &mut Times) {
     }
 }
 
+/// Reads back what was copied, and repairs what differs.
 async fn verify_phase(context: &Arc<Context>, roots: &[Arc<JobRoot>], times: &mut Times) {
     let (Some(hashes), true) = (&context.hashes, context.config.options.verify.read_back) else {
         return;
@@ -216,7 +218,7 @@ pub(crate) fn conclude(context: &Context, times: &Times) -> Outcome {
         && fatal.is_none()
         && !interrupted
         && !context.temporaries.keep_journal()
-        // The next run must not take a half overwritten file for an old version.
+        // Without it, the next run would take a half overwritten file for an old version.
         && context.kept_versions.is_empty()
         // Nor, where this run failed before it came to a file, what an earlier one left half written.
         && !(context.report.failures.items() > 0 && journal.memory().has_doubts())

@@ -1,4 +1,4 @@
-//! What tasks of a job share and wait for: blocks, and permits to be under way.
+//! The bounded resources that the tasks of a job share: blocks, and permits for what is in progress.
 
 use std::sync::Arc;
 

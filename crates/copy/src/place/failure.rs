@@ -6,6 +6,7 @@ use ropeway_vfs::{EndError, Error, Verdict};
 
 use crate::delete::clear::clear;
 use crate::job::context::Context;
+use crate::job::retry::with_retries;
 use crate::place::destination::Destination;
 use crate::place::task::FileTask;
 
@@ -29,11 +30,15 @@ pub(crate) async fn discard(context: &Context, task: &FileTask, error: &Error) {
     if !destination.has_final_name() {
         // If it cannot be removed, the journal still knows its name.
         let _ = config.target.remove_file(&destination.path).await;
-    } else if clear(config, durability, report, &destination.path)
-        .await
-        .is_err()
-    {
-        task.folder.doubt();
+    } else {
+        let remove = || async {
+            let removed = clear(config, durability, report, &destination.path).await;
+            removed.map_err(EndError::on_target)
+        };
+        let removed = with_retries(&config.options, report, task.token(), remove).await;
+        if removed.is_err() {
+            task.folder.doubt();
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! A folder of the target while a job fills it.
 //!
-//! Everything that still has to happen inside a folder holds an `Arc<Folder>`. The last holder to
-//! let go sends the folder to the finisher (`name::finish`). It holds its parent in turn. So
-//! folders finish from the leaves up, and only those being filled are in memory.
+//! Each task that still works inside a folder holds an `Arc<Folder>`. When the last one is dropped,
+//! the folder is sent to the finisher (`name::finish`). A folder holds its parent. So folders finish
+//! from the leaves up, and only those being filled are in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,8 +35,8 @@ pub(crate) struct FolderInner {
     pub(crate) visibility: Visibility,
     /// Whether it surely is empty, so that no lookups are needed.
     pub(crate) fresh: bool,
-    /// Attributes of the source, to be set at the end. `None` for a folder that is not ours to
-    /// change.
+    /// Attributes of the source, to be set at the end. `None` for a folder that does not belong to
+    /// the copy.
     pub(crate) metadata: Option<Metadata>,
     /// Extended attributes of the source, requested when the folder was begun.
     pub(crate) xattrs: Option<EarlyXattrs>,

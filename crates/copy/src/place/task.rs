@@ -35,7 +35,7 @@ impl FileTask {
     }
 
     /// Returns its final path on the target.
-    pub(crate) fn landed(&self) -> RelPath {
+    pub(crate) fn final_path(&self) -> RelPath {
         self.folder.shown(&self.name)
     }
 

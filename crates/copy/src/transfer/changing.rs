@@ -194,7 +194,7 @@ async fn keep(context: &Context, task: &FileTask, torn: &Torn<'_>) -> Result<(),
         return Ok(());
     }
     let to = task.folder.path().join(&task.name);
-    rename(&*config.target, torn.path, &to, true, task.existing.as_ref()).await
+    rename(config, report, torn.path, &to, task.existing.as_ref()).await
 }
 
 #[cfg(test)]

@@ -351,7 +351,7 @@ async fn give_name(
     if task.is_blocked() {
         make_way(context, task.folder.root(), &to).await?;
     }
-    rename(&*context.config.target, &destination.path, &to, true, replaced).await
+    rename(&context.config, &context.report, &destination.path, &to, replaced).await
 }
 
 fn account(report: &Report, task: &FileTask, size: u64) {

@@ -221,7 +221,7 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
             make_way(context, task.folder.root(), &path).await?;
         }
         let replaced = existing.as_ref().filter(|_| !is_blocked);
-        rename(&**tree, &temporary, &path, true, replaced).await
+        rename(config, report, &temporary, &path, replaced).await
     };
     if let Err(error) = named.await {
         // Best effort. The caller reports the failure.

@@ -47,7 +47,7 @@ pub(crate) async fn finish_small(context: &Arc<Context>, task: FileTask, done: &
         context.report.item(&task.shown(), action, done.size);
     }
     if let (Some(hashes), Some(hash)) = (&context.hashes, &done.hash)
-        && let Err(error) = hashes.add(&task.landed(), hash)
+        && let Err(error) = hashes.add(&task.final_path(), hash)
     {
         context.report.note(None, format!("cannot keep a hash: {error}"));
     }

@@ -116,7 +116,7 @@ async fn give_name(
                 .map_err(EndError::on_target)?;
             replaced = None;
         }
-        rename(&*config.target, spot, to, true, replaced)
+        rename(config, report, spot, to, replaced)
             .await
             .map_err(EndError::on_target)?;
     }

@@ -29,7 +29,7 @@ pub(crate) async fn begin_file(
 ) -> Result<(Arc<dyn File>, Start), EndError> {
     let (config, report, durability) = (&context.config, &context.report, &context.durability);
     let journal = context.journal.as_ref();
-    if let Some(left) = left(context, task, destination, (source, version), cache).await {
+    if let Some(left) = find_left(context, task, destination, (source, version), cache).await {
         return Ok(left);
     }
     if destination.is_in_place() {
@@ -59,7 +59,7 @@ pub(crate) async fn identity_of(target: &dyn Tree, file: &dyn File) -> Result<Ma
 }
 
 /// Returns what an earlier try or run left of this file, if it may be used.
-async fn left(
+async fn find_left(
     context: &Context,
     task: &FileTask,
     destination: &Destination,
@@ -88,7 +88,7 @@ async fn left(
         return None;
     }
     let (file, found) = open_made(&*config.target, destination, record.target?, source, cache).await?;
-    // The run that was killed may have heard of a loss, which the kernel reports once, and not have
+    // The kernel reports a loss once. The run that was killed may have had that report, and not have
     // recorded it.
     let is_cached = record.same_boot && !config.durability.wants_durable();
     let changed = config.change_time(&found);
@@ -127,8 +127,8 @@ async fn left(
 }
 
 /// Flushes what an earlier run wrote to a file. Returns whether the kernel lost some of it. The
-/// kernel tells the first who asks after the open. Later it would look like a loss of what this run
-/// writes.
+/// kernel reports a loss once, to the first flush after the open. Without this flush, it would look
+/// like a loss of what this run writes.
 async fn has_lost_writes(config: &JobConfig, journal: Option<&Journal>, file: &dyn File) -> bool {
     let is_resumed = journal.is_some_and(|journal| journal.memory().resumed());
     is_resumed && config.target.capabilities().page_cache && file.sync(true).await.is_err()
@@ -154,6 +154,7 @@ async fn open_made(
     is_it.then_some((file, found))
 }
 
+/// Opens a file to overwrite it in place, and cuts off what must not stay of its old content.
 async fn open_in_place(
     config: &JobConfig,
     journal: Option<&Journal>,

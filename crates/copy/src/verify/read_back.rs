@@ -4,11 +4,13 @@ use std::io;
 use std::path::Path;
 
 use ropeway_block::Pool;
-use ropeway_vfs::{CacheMode, End, Error, ErrorKind, Op, OpenOptions, RelPath, Tree};
+use ropeway_vfs::{CacheMode, End, EndError, Error, ErrorKind, Op, OpenOptions, RelPath, Tree};
 
 use crate::job::config::JobConfig;
 use crate::job::outcome::{Fatal, Status};
 use crate::job::report::Report;
+use crate::job::retry::with_retries;
+use crate::journal::token::token_of;
 use crate::verify::content::hash_file;
 use crate::verify::manifest::{ManifestEntry, ManifestError, ManifestReader};
 
@@ -72,10 +74,11 @@ pub(crate) async fn read_back(
 
 /// Number of files read back at once. A guess.
 const READ_BACK_MAX: usize = 4;
-/// Largest number of files repaired in one run: some MiB of paths. If more differ, the reason is
-/// not rot. A guess.
+/// Largest number of files repaired in one run: some MiB of paths. If more differ, the cause is
+/// not bit rot. A guess.
 const REPAIRS_MAX: usize = 10_000;
 
+/// Stops the job, because the hashes cannot be read.
 fn unverifiable(report: &Report, error: &ManifestError) {
     report.fatal(Fatal::new(
         Status::Differs,
@@ -83,17 +86,21 @@ fn unverifiable(report: &Report, error: &ManifestError) {
     ));
 }
 
-/// Whether a file of the target has this content on the device. `None`: it could not be read, which
-/// is reported.
+/// Whether a file of the target has this content on the device. Tries again after an error that may
+/// pass. `None`: it could not be read, which is reported.
 pub(crate) async fn verify_one(
     config: &JobConfig,
     pool: &Pool,
     report: &Report,
     entry: &ManifestEntry,
 ) -> Option<bool> {
-    match hash_from_device(pool, &*config.target, &entry.path).await {
+    let read = || async {
+        let hash = hash_from_device(pool, &*config.target, &entry.path).await;
+        hash.map_err(EndError::on_target)
+    };
+    match with_retries(&config.options, report, token_of(0, &entry.path), read).await {
         Ok(hash) => Some(hash == entry.hash),
-        Err(error) => {
+        Err(EndError { error, .. }) => {
             report.fail(&entry.path, error, End::Target).await;
             None
         }

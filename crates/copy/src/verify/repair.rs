@@ -1,8 +1,8 @@
 //! Repairs files whose content on the device is not that of the source: copies them again and reads
 //! them back once more.
 //!
-//! A file that rotted, or that another program changed without changing its time, looks equal by
-//! size and time. So no later run would copy it. A file that cannot be traced back to its source (a
+//! A file that was damaged on the device, or that another program changed without changing its time,
+//! looks equal by size and time. So no later run would copy it. A file that cannot be traced back to its source (a
 //! mapped name), or that differs again, counts as a difference.
 
 use std::collections::BTreeSet;
@@ -163,7 +163,7 @@ impl Counted {
         Self(Self::counters(live).map(|counter| counter.load(Ordering::Acquire)))
     }
 
-    /// Call this when nothing is copied any more.
+    /// Sets the counters back. Call it when no copy is in progress.
     fn restore(self, live: &Live) {
         for (counter, value) in Self::counters(live).into_iter().zip(self.0) {
             counter.store(value, Ordering::Release);

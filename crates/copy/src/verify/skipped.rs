@@ -12,7 +12,7 @@ use crate::verify::hashes::Hashes;
 
 /// Adds the hash of a file to those of the job.
 pub(crate) fn record_hash(report: &Report, hashes: &Hashes, task: &FileTask, hash: &[u8; 32]) {
-    if let Err(error) = hashes.add(&task.landed(), hash) {
+    if let Err(error) = hashes.add(&task.final_path(), hash) {
         report.fatal(Fatal::new(
             Status::TargetUnwritable,
             format!("cannot keep the hashes: {error}"),

@@ -6,6 +6,7 @@ use ropeway_vfs::{EndError, Error, ErrorKind, Metadata, Op, RelPath};
 use crate::delete::clear::clear;
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
+use crate::job::report::Report;
 use crate::job::retry::with_retries;
 use crate::journal::open::Journal;
 use crate::journal::token::{Token, token_of};
@@ -28,7 +29,7 @@ pub(super) async fn make_folder(context: &Context, inner: &FolderInner) -> Resul
     let made = with_retries(&config.options, report, token, make).await;
     let made = match made.map_err(|failed| failed.error) {
         Err(error) if error.kind == ErrorKind::AlreadyExists => {
-            if may_adopt(config, context.journal.as_ref(), inner, token).await? {
+            if may_adopt(config, report, context.journal.as_ref(), (inner, token)).await? {
                 return Ok(false);
             }
             if !unseen {
@@ -55,11 +56,16 @@ pub(super) async fn make_folder(context: &Context, inner: &FolderInner) -> Resul
 /// Whether this job may adopt what stands where it must make a folder.
 async fn may_adopt(
     config: &JobConfig,
+    report: &Report,
     journal: Option<&Journal>,
-    inner: &FolderInner,
-    token: Token,
+    (inner, token): (&FolderInner, Token),
 ) -> Result<bool, Error> {
-    let found = config.target.metadata(&inner.path).await?;
+    let look = || async {
+        let found = config.target.metadata(&inner.path).await;
+        found.map_err(EndError::on_target)
+    };
+    let found = with_retries(&config.options, report, token, look).await;
+    let found = found.map_err(|failed| failed.error)?;
     if !found.is_dir() {
         return Ok(false);
     }

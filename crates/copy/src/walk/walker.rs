@@ -42,8 +42,8 @@ struct Visit {
     _held: Held,
 }
 
-/// The next stop of the walk.
-enum Stop {
+/// A step of the walk.
+enum WalkStep {
     /// A folder to make or find on the target, and then to fill.
     Enter(Box<Visit>),
     /// A folder that was entered early.
@@ -78,7 +78,7 @@ struct Walker<'a> {
     finisher: &'a mpsc::UnboundedSender<FolderInner>,
     entries: EntryFilter<'a>,
     dispatcher: Dispatcher<'a>,
-    visits: Vec<Stop>,
+    visits: Vec<WalkStep>,
     /// Bounds the folders still to visit.
     backlog: Backlog,
     /// The reason for skipping the rest of the current folder.
@@ -229,8 +229,8 @@ impl Walker<'_> {
                 folder,
                 listing,
             } = match stop {
-                Stop::Fill(entered) => entered,
-                Stop::Enter(visit) => self.enter_with_next(*visit).await,
+                WalkStep::Fill(entered) => entered,
+                WalkStep::Enter(visit) => self.enter_with_next(*visit).await,
             };
             let shown = parent.shown(&name);
             match folder {
@@ -268,7 +268,7 @@ impl Walker<'_> {
         let mut visits = vec![visit];
         while visits.len() < at_once {
             match self.visits.pop() {
-                Some(Stop::Enter(visit)) => visits.push(*visit),
+                Some(WalkStep::Enter(visit)) => visits.push(*visit),
                 Some(entered) => {
                     self.visits.push(entered);
                     break;
@@ -290,7 +290,7 @@ impl Walker<'_> {
         });
         let mut entered = futures_util::future::join_all(entering).await.into_iter();
         let first = entered.next().expect("one visit was given");
-        self.visits.extend(entered.rev().map(Stop::Fill));
+        self.visits.extend(entered.rev().map(WalkStep::Fill));
         first
     }
 
@@ -538,7 +538,7 @@ impl Walker<'_> {
             ..
         } = task;
         match self.backlog.hold(&source_path) {
-            Ok(held) => self.visits.push(Stop::Enter(Box::new(Visit {
+            Ok(held) => self.visits.push(WalkStep::Enter(Box::new(Visit {
                 parent: folder,
                 source_path,
                 name,
