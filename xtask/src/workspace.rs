@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use walkdir::{DirEntry, WalkDir};
 
 /// The workspace that the current folder is in.
 #[derive(Clone, Debug)]
@@ -62,6 +63,20 @@ impl Workspace {
         self.target().join("release/ropeway")
     }
 
+    /// Returns the program to test: `chosen`, or else a new release build.
+    ///
+    /// # Errors
+    /// There is no such file, or the build fails.
+    pub(crate) fn ropeway_or(&self, chosen: Option<&Path>) -> Result<PathBuf> {
+        if let Some(binary) = chosen {
+            return binary
+                .canonicalize()
+                .with_context(|| format!("there is no {}", binary.display()));
+        }
+        crate::step::build(self)?;
+        Ok(self.ropeway())
+    }
+
     /// Returns a cargo command that runs in the top folder.
     pub(crate) fn cargo<I>(&self, arguments: I) -> Command
     where
@@ -104,21 +119,15 @@ impl Workspace {
 /// # Errors
 /// A folder cannot be listed.
 pub(crate) fn rust_sources(folder: &Path) -> Result<Vec<PathBuf>> {
+    let is_source = |entry: &DirEntry| {
+        let name = entry.file_name().to_string_lossy();
+        entry.depth() == 0 || !entry.file_type().is_dir() || name != "target" && !name.starts_with('.')
+    };
     let mut found = Vec::new();
-    let mut waiting = vec![folder.to_path_buf()];
-    while let Some(folder) = waiting.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
-            let entry = entry?;
-            let path = entry.path();
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if entry.file_type()?.is_dir() {
-                if name != "target" && !name.starts_with('.') {
-                    waiting.push(path);
-                }
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
-            }
+    for entry in WalkDir::new(folder).into_iter().filter_entry(is_source) {
+        let path = entry?.into_path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
         }
     }
     found.sort();

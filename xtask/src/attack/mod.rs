@@ -17,7 +17,6 @@ mod device;
 mod judge;
 mod plan;
 mod rivals;
-mod rng;
 mod round;
 mod run;
 mod snapshot;
@@ -26,6 +25,7 @@ mod testbed;
 mod tree;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -100,42 +100,41 @@ const ALL: [Kind; 8] = [
 /// The first broken promise, with its seed.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     ensure!(is_root(), "needs root: volumes and mounts");
-    if let Some(side) = &arguments.side {
-        return match std::env::var_os(INSIDE) {
-            Some(_) => storm::run(workspace, side),
-            None => inside(),
-        };
+    let is_inside = std::env::var_os(INSIDE).is_some();
+    match &arguments.side {
+        Some(side) if is_inside => return storm::run(workspace, side),
+        None if is_inside && arguments.rivals => {
+            let ropeway = program(workspace, arguments).canonicalize()?;
+            let table = rivals::table(&ropeway, &workspace.target().join("interop/bin/rclone"))?;
+            println!("\n{table}");
+            return Ok(());
+        }
+        None if is_inside => {
+            return fuzz(workspace, arguments).map(|report| println!("{}", report.describe()));
+        }
+        Some(_) => {}
+        None => {
+            if arguments.program.is_none() {
+                crate::step::build(workspace)?;
+            }
+            if !arguments.no_cases && !arguments.rivals {
+                cases(workspace, arguments)?;
+            }
+        }
     }
-    if std::env::var_os(INSIDE).is_some() && arguments.rivals {
-        let table = rivals::table(
-            &program(workspace, arguments).canonicalize()?,
-            &workspace.target().join("interop/bin/rclone"),
-        )?;
-        println!("\n{table}");
-        return Ok(());
-    }
-    if std::env::var_os(INSIDE).is_some() {
-        return fuzz(workspace, arguments).map(|report| println!("{}", report.describe()));
-    }
-    if arguments.program.is_none() {
-        crate::step::build(workspace)?;
-    }
-    if !arguments.no_cases && !arguments.rivals {
-        cases(workspace, arguments)?;
-    }
-    inside()
+    inside(std::env::args_os().skip(1))
 }
 
-/// Runs the same command in its own mount namespace, so that nothing stays mounted.
-fn inside() -> Result<()> {
+/// Runs this program with these arguments in its own mount namespace, so that nothing stays mounted.
+fn inside(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     let unshare = find_program("unshare").context("unshare is missing (util-linux)")?;
     let status = Command::new(unshare)
         .args(["--mount", "--propagation", "private"])
         .arg(std::env::current_exe()?)
-        .args(std::env::args_os().skip(1))
+        .args(arguments)
         .env(INSIDE, "1")
         .status()?;
-    ensure!(status.success(), "the fuzzer failed");
+    ensure!(status.success(), "the attack failed; the reason is above");
     Ok(())
 }
 
@@ -148,15 +147,7 @@ pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
         return Ok(Outcome::skipped("needs root"));
     }
     crate::step::build(workspace)?;
-    let unshare = find_program("unshare").context("unshare is missing (util-linux)")?;
-    let status = Command::new(unshare)
-        .args(["--mount", "--propagation", "private"])
-        .arg(std::env::current_exe()?)
-        .args(["attack-quick"])
-        .env(INSIDE, "1")
-        .current_dir(workspace.root())
-        .status()?;
-    ensure!(status.success(), "a promise was broken; the seed is above");
+    inside(["attack-quick".into()])?;
     Ok(Outcome::passed("figures above"))
 }
 

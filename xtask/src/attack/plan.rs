@@ -1,6 +1,7 @@
 //! The plan of a seed: a command line, and the events between its start and its end.
 
-use super::rng::Rng;
+use ropeway_lab::random::SplitMix64 as Rng;
+
 use super::testbed::Kind as TestbedKind;
 use super::tree::Shape;
 

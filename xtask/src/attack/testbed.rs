@@ -9,7 +9,6 @@
 //! A flush fails because the image lies in its own small memory file system, which is shrunk.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ropeway_lab::local::volume::FileSystem;
-use ropeway_peers::{RopewayServe, Share, Smbd};
+use ropeway_peers::{Instance, RopewayServe, Share, Smbd};
 
 use crate::process::{capture, find_program};
 
@@ -164,7 +163,8 @@ pub(crate) struct Testbed {
     folder: PathBuf,
     /// The image, and whether it lies in its own memory file system.
     image: Option<(PathBuf, bool)>,
-    server: Option<Server>,
+    /// Keeps its port when it is killed and started again.
+    server: Option<Instance>,
 }
 
 impl Testbed {
@@ -205,15 +205,12 @@ impl Testbed {
             testbed.mount()?;
         }
         fs::create_dir(testbed.volume().join("work"))?;
+        let (work, share) = (testbed.volume().join("work"), testbed.share());
         testbed.server = match kind {
-            Kind::Serve => Some(Server::serve(
-                program,
-                &testbed.volume().join("work"),
-                &testbed.folder,
-            )?),
-            Kind::Smbd => Some(Server::smbd(&testbed.volume().join("work"))?),
-            Kind::FromServe => Some(Server::serve(program, &testbed.share(), &testbed.folder)?),
-            Kind::FromSmbd => Some(Server::smbd(&testbed.share())?),
+            Kind::Serve => Some(serve(program, &work, &testbed.folder)?),
+            Kind::Smbd => Some(smbd(&work)?),
+            Kind::FromServe => Some(serve(program, &share, &testbed.folder)?),
+            Kind::FromSmbd => Some(smbd(&share)?),
             _ => None,
         };
         Ok(testbed)
@@ -340,7 +337,10 @@ impl Testbed {
     /// # Errors
     /// It does not start.
     pub(crate) fn restart_server(&mut self) -> Result<()> {
-        self.server.as_mut().map_or(Ok(()), Server::restart)
+        match &mut self.server {
+            Some(server) => Ok(server.restart()?),
+            None => Ok(()),
+        }
     }
 
     fn stop_server(&mut self) {
@@ -457,47 +457,17 @@ fn clone_file(from: &Path, to: &Path, by_reference: bool) -> Result<()> {
     run("cp", flags, &[from, to])
 }
 
-/// A server of the round, which keeps its port when it is killed and started again.
-enum Server {
-    Serve(Box<RopewayServe>),
-    Smbd(Box<Smbd>),
+fn serve(program: &Path, folder: &Path, scratch: &Path) -> Result<Instance> {
+    let server = RopewayServe::new(program)
+        .user(USER, PASSWORD)
+        .share("data", folder)
+        .below(scratch);
+    Ok(server.start()?)
 }
 
-impl Server {
-    fn serve(program: &Path, folder: &Path, scratch: &Path) -> Result<Self> {
-        let server = RopewayServe::builder(program)
-            .user(USER, PASSWORD)
-            .share("data", folder)
-            .below(scratch);
-        Ok(Self::Serve(Box::new(server.start()?)))
-    }
-
-    fn smbd(folder: &Path) -> Result<Self> {
-        let smbd = Smbd::builder()
-            .user(USER, PASSWORD)
-            .share(Share::new("data", folder))
-            .start()?;
-        Ok(Self::Smbd(Box::new(smbd)))
-    }
-
-    fn address(&self) -> SocketAddr {
-        match self {
-            Self::Serve(serve) => serve.address(),
-            Self::Smbd(smbd) => smbd.address(),
-        }
-    }
-
-    fn kill(&mut self) {
-        match self {
-            Self::Serve(serve) => serve.kill(),
-            Self::Smbd(smbd) => smbd.kill(),
-        }
-    }
-
-    fn restart(&mut self) -> Result<()> {
-        match self {
-            Self::Serve(serve) => Ok(serve.restart()?),
-            Self::Smbd(smbd) => Ok(smbd.restart()?),
-        }
-    }
+fn smbd(folder: &Path) -> Result<Instance> {
+    let smbd = Smbd::builder()
+        .user(USER, PASSWORD)
+        .share(Share::new("data", folder));
+    Ok(smbd.start()?.into())
 }

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use ropeway_lab::random::SplitMix64 as Rng;
 use walkdir::WalkDir;
 
-use super::rng::Rng;
 use super::snapshot::{Hash, Snapshot, is_temporary, read_node};
 use crate::process::capture;
 

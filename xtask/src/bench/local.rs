@@ -9,7 +9,8 @@ use ropeway_lab::local::volume::{FileSystem, Volumes};
 use ropeway_lab::report::{Cell, Document, Outcome, Run};
 use ropeway_lab::work::Work;
 
-use super::tables::{self, client_mib, client_name, middle, numbers, provenance, times, whole};
+use super::network;
+use super::tables::{self, client_mib, client_name, factor, numbers, provenance, ratio, whole};
 use crate::process::{find_program, interrupt_flag, run as run_command};
 use crate::workspace::Workspace;
 
@@ -92,15 +93,12 @@ impl LocalOptions {
     }
 }
 
-/// Reads the name of a work.
+/// Parses the name of a work.
 pub(super) fn parse_work(text: &str) -> Result<Work, String> {
-    let found = WORKS.iter().find(|(name, _)| *name == text);
-    found
-        .map(|(_, work)| *work)
-        .ok_or_else(|| "there are small, big, mixed".to_owned())
+    network::parse_work(&WORKS, text)
 }
 
-/// Reads the name of a tool.
+/// Parses the name of a tool.
 pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
     let found = TOOLS.into_iter().find(|name| *name == text);
     found.ok_or_else(|| format!("there are {}", TOOLS.join(", ")))
@@ -111,14 +109,10 @@ pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
 /// # Errors
 /// The tool is not available.
 pub(super) fn install(workspace: &Workspace, name: &'static str, binary: Option<&Path>) -> Result<Tool> {
-    let program = match (name, binary) {
-        ("ropeway", Some(binary)) => binary.canonicalize().context("--binary")?,
-        ("ropeway", None) => {
-            crate::step::build(workspace)?;
-            workspace.ropeway()
-        }
-        ("xcp" | "cpz", _) => install_crate(workspace, name)?,
-        (name, _) => find_program(name).with_context(|| format!("{name} is not installed"))?,
+    let program = match name {
+        "ropeway" => workspace.ropeway_or(binary)?,
+        "xcp" | "cpz" => install_crate(workspace, name)?,
+        name => find_program(name).with_context(|| format!("{name} is not installed"))?,
     };
     Ok(Tool {
         name,
@@ -137,7 +131,7 @@ fn install_crate(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Measures what is asked for and writes a section for each work.
+/// Measures the chosen works and writes a section for each.
 ///
 /// # Errors
 /// ropeway fails or copies wrongly, the volumes cannot be created, or an interrupt came.
@@ -190,7 +184,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
     Ok(())
 }
 
-/// Puts a section into `docs/benchmarks.md` if the results are published.
+/// Writes a section of `docs/benchmarks.md` if the results are published.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -202,7 +196,7 @@ pub(super) fn publish(workspace: &Workspace, section: &str, text: &str, publishe
     tables::write(workspace, section, text)
 }
 
-/// An error if a run of ropeway failed.
+/// Checks that ropeway succeeded.
 ///
 /// # Errors
 /// A run of ropeway failed.
@@ -264,12 +258,7 @@ fn table(text: &mut String, cache: &str, cells: &[&Cell]) {
             let _ = writeln!(text, "| {name} | left out: {why} | | | | |");
             continue;
         }
-        let factor = times(middle(cp, durable), middle(Some(cell), durable));
-        let factor = if factor == "-" {
-            factor
-        } else {
-            format!("{factor} x")
-        };
+        let factor = factor(ratio(cp, Some(cell), durable), |_| false);
         let _ = writeln!(
             text,
             "| {name} | {} | {} | {factor} | {} | {} |",
@@ -297,7 +286,7 @@ fn table(text: &mut String, cache: &str, cells: &[&Cell]) {
     }
 }
 
-/// Name of a local tool in the tables.
+/// Returns the name of a local tool in the tables.
 pub(super) fn client_label(client: &str) -> &str {
     match client {
         "rsync" => "rsync -a",

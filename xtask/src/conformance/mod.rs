@@ -17,7 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ropeway_peers::RopewayServe;
+use ropeway_peers::{Instance, RopewayServe};
 
 use self::results::{Results, Row, Sum};
 use self::torture::{Run, Torture, bounded};
@@ -91,15 +91,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     catch_interrupts()?;
     let all = suites();
     let chosen = chosen(&all, &arguments.suites)?;
-    let binary = match &arguments.binary {
-        Some(binary) => binary
-            .canonicalize()
-            .with_context(|| format!("there is no {}", binary.display()))?,
-        None => {
-            step::build(workspace)?;
-            workspace.ropeway()
-        }
-    };
+    let binary = workspace.ropeway_or(arguments.binary.as_deref())?;
     let kept_path = kept_path(workspace);
     let kept = Results::read(&kept_path)?;
     let mut server = TestServer::new(workspace, &binary, Duration::from_secs(arguments.limit))?;
@@ -241,7 +233,7 @@ struct TestServer {
     binary: PathBuf,
     logs: PathBuf,
     limit: Duration,
-    server: Option<RopewayServe>,
+    server: Option<Instance>,
     /// Bytes of the server's log that were checked.
     log_seen: usize,
     /// Faults of the server's process.
@@ -286,7 +278,7 @@ impl TestServer {
 
     fn start(&mut self) -> Result<()> {
         let scratch = self.folder.path().join("scratch");
-        let server = RopewayServe::builder(&self.binary)
+        let server = RopewayServe::new(&self.binary)
             .share(SHARE, &self.folder.path().join("share"))
             .user(USER, PASSWORD)
             // As Samba is measured: suites sign where they want to.

@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ropeway_peers::RopewayServe;
+use ropeway_peers::Instance;
 
 use super::results::{Outcome, Row};
 use crate::process::{shown, wait};
@@ -51,7 +51,7 @@ impl Torture<'_> {
     ///
     /// # Errors
     /// smbtorture cannot start, its output cannot be written, or an interrupt came.
-    pub(super) fn run(&self, suite: &str, server: &RopewayServe) -> Result<Run> {
+    pub(super) fn run(&self, suite: &str, server: &Instance) -> Result<Run> {
         let name = format!("smb2.{suite}");
         let path = self.logs.join(format!("{suite}.log"));
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;

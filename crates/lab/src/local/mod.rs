@@ -143,7 +143,7 @@ impl Record<'_> {
 
     /// Adds a run to its cell, which is created if missing.
     fn add_run(&mut self, cell: Cell, run: Run) {
-        self.document.cell_or_add(cell).runs.push(run);
+        self.document.cell_or_add(cell, &[]).runs.push(run);
     }
 
     fn save(&mut self) -> Result<(), LocalError> {

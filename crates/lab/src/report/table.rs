@@ -33,7 +33,7 @@ pub fn table(document: &Document, options: TableOptions) -> String {
         numbers::name(&doc.lab)
     );
     if !options.brief {
-        let machine = text::machine(doc).map(|(name, value)| format!("{} {value}", name.to_lowercase()));
+        let machine = text::machine(doc).map(|[name, value]| format!("{} {value}", name.to_lowercase()));
         _ = writeln!(text, "{}, {}", numbers::name(&doc.started), machine.join(", "));
     }
     for section in &view.sections {

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::machine::now;
 use super::plan::mark_discarded;
-use crate::report::{Cell, CellKey, Document, FileError, FloorTime, Outcome, Run, Setting, Warning, save};
+use crate::report::{CellKey, Document, FileError, FloorTime, Outcome, Run, Setting, Warning, save};
 
 /// Processors kept busy by unrelated processes above which a figure is doubted.
 const OTHERS_MAX: f64 = 0.25;
@@ -55,22 +55,6 @@ impl Recorder {
     pub(super) fn into_document(self) -> Document {
         self.document.into_inner()
     }
-}
-
-/// Returns a cell; inserts it at its place in `order` if it is missing.
-pub(super) fn cell<'a>(document: &'a mut Document, order: &[CellKey], new: Cell) -> &'a mut Cell {
-    let place = |key: &CellKey| order.iter().position(|known| known == key).unwrap_or(usize::MAX);
-    let wanted = place(&new.key);
-    let at = match document.cells.iter().position(|cell| cell.key == new.key) {
-        Some(at) => at,
-        None => {
-            let at = document.cells.iter().position(|cell| place(&cell.key) > wanted);
-            let at = at.unwrap_or(document.cells.len());
-            document.cells.insert(at, new);
-            at
-        }
-    };
-    &mut document.cells[at]
 }
 
 /// Adds a run to an existing cell, and warnings if the run is doubtful.
@@ -174,7 +158,7 @@ fn settings_differ<'a>(old: &'a [Setting], new: &'a [Setting]) -> Option<(&'a Se
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::WorkSummary;
+    use crate::report::{Cell, WorkSummary};
 
     fn key(client: &str) -> CellKey {
         CellKey::new(["l", "w", "read", client, "smbd"])
@@ -192,7 +176,7 @@ mod tests {
         let order = ["a", "b", "c"].map(key);
         let mut document = Document::default();
         for client in ["c", "a", "b", "a"] {
-            cell(&mut document, &order, empty(client)).payload_bytes += 1;
+            document.cell_or_add(empty(client), &order).payload_bytes += 1;
         }
         let found: Vec<_> = document
             .cells

@@ -3,7 +3,7 @@
 use super::super::model::{Cell, Published};
 use super::super::numbers;
 use super::super::text;
-use super::super::view::{Column, Row, Section, Verdict, View, failure, floor_factor, verdict};
+use super::super::view::{Column, Row, Section, View, failure, floor_factor, verdict};
 use super::panel::{self, Bar, Entry, PAD_PX, Panel, Swatch};
 use super::style;
 use super::svg::{Caption, Medium, Svg};
@@ -116,11 +116,9 @@ fn bar(at: usize, column: &Column<'_>, cell: &Cell) -> Bar {
             tip: format!("{label}: {text} {reason}"),
             label,
             class,
-            value: None,
-            spread: None,
             text: text.to_owned(),
             verdict: verdict(cell),
-            published: false,
+            ..Bar::default()
         };
     };
     let mut tip = format!("{label}: {}", numbers::seconds(median.value));
@@ -141,8 +139,8 @@ fn bar(at: usize, column: &Column<'_>, cell: &Cell) -> Bar {
         spread: Some((median.least, median.most)),
         text: numbers::seconds(median.value),
         verdict: verdict(cell),
-        published: false,
         tip,
+        ..Bar::default()
     }
 }
 
@@ -154,10 +152,9 @@ fn published(figure: &Published) -> Bar {
         label,
         class: "p-pub".to_owned(),
         value: Some(figure.seconds),
-        spread: None,
         text,
-        verdict: Verdict::NoTarget,
         published: true,
+        ..Bar::default()
     }
 }
 
