@@ -114,6 +114,13 @@ impl Workspace {
     }
 }
 
+/// Returns a text with the part between two markers replaced; `None` if it does not have both.
+pub(crate) fn replaced_between(text: &str, begin: &str, end: &str, new: &str) -> Option<String> {
+    let (head, rest) = text.split_once(begin)?;
+    let (_, tail) = rest.split_once(end)?;
+    Some(format!("{head}{begin}{new}{end}{tail}"))
+}
+
 /// Returns all Rust sources below a folder, sorted, without `target` and hidden folders.
 ///
 /// # Errors

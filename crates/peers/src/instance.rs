@@ -73,10 +73,13 @@ impl Place {
 /// Defines the methods that set the [`Place`] of a builder with the field `place`.
 macro_rules! place_methods {
     () => {
-        /// Runs in another network namespace and listens at an address there (needs root).
-        pub fn in_namespace(mut self, namespace: &Path, address: std::net::IpAddr) -> Self {
-            self.place.namespace = Some(namespace.to_owned());
-            self.place.addresses = vec![address];
+        /// Runs in another network namespace and listens at an address there (needs root); `None` changes
+        /// nothing.
+        pub fn in_namespace(mut self, far: Option<(PathBuf, std::net::IpAddr)>) -> Self {
+            if let Some((namespace, address)) = far {
+                self.place.namespace = Some(namespace);
+                self.place.addresses = vec![address];
+            }
             self
         }
 

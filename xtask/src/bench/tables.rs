@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use ropeway_lab::report::{Cell, CellKey, Document, Median, Outcome, Run};
 
 use crate::process::capture;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, replaced_between};
 
 /// Spread (maximum - minimum, over the median) above which a result is called noisy.
 pub(super) const SPREAD_MAX: f64 = 0.20;
@@ -254,15 +254,9 @@ fn replaced(old: &str, name: &str, body: &str) -> String {
         format!("<!-- {name} begin -->\n"),
         format!("<!-- {name} end -->\n"),
     );
-    let section = format!("{begin}{}\n{end}", body.trim_end());
-    let found = old.find(&begin).and_then(|from| {
-        let length = old[from..].find(&end)?;
-        Some((from, from + length + end.len()))
-    });
-    match found {
-        Some((from, to)) => format!("{}{section}{}", &old[..from], &old[to..]),
-        None => format!("{}\n\n{section}", old.trim_end()),
-    }
+    let body = format!("{}\n", body.trim_end());
+    replaced_between(old, &begin, &end, &body)
+        .unwrap_or_else(|| format!("{}\n\n{begin}{body}{end}", old.trim_end()))
 }
 
 /// Returns the first line of a program's `--version`.

@@ -149,12 +149,18 @@ impl Warning {
 
 impl Curve {
     /// Returns a plot of lines.
-    pub(crate) fn lines(id: impl Into<String>, title: impl Into<String>, [x, y]: [Axis; 2]) -> Self {
+    pub(crate) fn lines(
+        id: impl Into<String>,
+        title: impl Into<String>,
+        [x, y]: [Axis; 2],
+        series: Vec<Series>,
+    ) -> Self {
         Self {
             id: id.into(),
             title: title.into(),
             x,
             y,
+            series,
             ..Self::default()
         }
     }

@@ -260,14 +260,20 @@ impl<'a> View<'a> {
         rows.fold((0, 0), |(better, all), is| (better + usize::from(is), all + 1))
     }
 
+    /// Returns the median seconds of a row with their columns.
+    pub(super) fn medians(
+        &self,
+        section: &Section<'_>,
+        row: &Row<'_>,
+    ) -> impl Iterator<Item = (&Column<'a>, f64)> {
+        let cells = section.columns.iter().zip(&row.cells);
+        cells.filter_map(|(column, cell)| Some((&self.columns[*column], (*cell)?.seconds()?.value)))
+    }
+
     fn our_best(&self, section: &Section<'_>, row: &Row<'_>) -> Option<f64> {
-        let ours = section
-            .columns
-            .iter()
-            .zip(&row.cells)
-            .filter(|(column, _)| self.columns[**column].is_ours());
-        ours.filter_map(|(_, cell)| Some((*cell)?.seconds()?.value))
-            .min_by(f64::total_cmp)
+        let all = self.medians(section, row);
+        let ours = all.filter(|(column, _)| column.is_ours());
+        ours.map(|(_, median)| median).min_by(f64::total_cmp)
     }
 
     /// Returns the median of our factors to the floor. Links with cuts are left out, since their floor is

@@ -172,7 +172,7 @@ pub(super) fn add(document: &mut Document, kind: Kind, key: &CellKey, points: Ve
     let at = at.unwrap_or_else(|| {
         let title = format!("{} {} over {}: {title}", key.work, key.direction, key.link);
         let axes = [Axis::new("time", "s"), Axis::new(label, unit)];
-        document.curves.push(Curve::lines(id, title, axes));
+        document.curves.push(Curve::lines(id, title, axes, Vec::new()));
         document.curves.len() - 1
     });
     let series = &mut document.curves[at].series;

@@ -297,7 +297,7 @@ impl<'a> Testbed<'a> {
         server: &Served,
         limit: Duration,
     ) -> std::io::Result<Observed> {
-        let mut monitor = RunMonitor::begin(server);
+        let mut monitor = RunMonitor::begin(Some(server));
         let wire = || self.route.wire_bytes(self.group.direction);
         let mut sampler = wire().map(|bytes| Sampler::new(curves::INTERVAL, Duration::ZERO, bytes));
         self.route.begin_run();

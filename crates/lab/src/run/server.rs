@@ -179,10 +179,7 @@ fn serve(program: PathBuf, route: &Route, exports: Exports<'_>) -> Result<Instan
         Some(Protection::Signed) => builder.flags(&["--sign", "required", "--encrypt", "off"]),
         Some(Protection::Sealed) => builder.flags(&["--encrypt", "required"]),
     };
-    match route.far() {
-        Some((namespace, address)) => builder.in_namespace(&namespace, address).start(),
-        None => builder.start(),
-    }
+    builder.in_namespace(route.far()).start()
 }
 
 fn smbd(route: &Route, exports: Exports<'_>) -> Result<Instance, PeerError> {
@@ -198,11 +195,7 @@ fn smbd(route: &Route, exports: Exports<'_>) -> Result<Instance, PeerError> {
         Some(Protection::Signed) => builder.signing(Signing::Mandatory).encryption(Encryption::Off),
         Some(Protection::Sealed) => builder.encryption(Encryption::Required),
     };
-    let builder = match route.far() {
-        Some((namespace, address)) => builder.in_namespace(&namespace, address),
-        None => builder,
-    };
-    Ok(builder.start()?.into())
+    Ok(builder.in_namespace(route.far()).start()?.into())
 }
 
 fn rsyncd(route: &Route, exports: Exports<'_>) -> Result<Instance, PeerError> {
@@ -210,8 +203,5 @@ fn rsyncd(route: &Route, exports: Exports<'_>) -> Result<Instance, PeerError> {
         .read_only_module(SOURCE, exports.source)
         .module(TARGET, exports.target)
         .below(exports.scratch);
-    match route.far() {
-        Some((namespace, address)) => builder.in_namespace(&namespace, address).start(),
-        None => builder.start(),
-    }
+    builder.in_namespace(route.far()).start()
 }

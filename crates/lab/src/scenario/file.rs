@@ -258,16 +258,21 @@ fn distinct<T: PartialEq>(words: Vec<Word<T>>) -> Result<Vec<T>, String> {
 }
 
 fn named_link(link: Link, tcp: &Tcp, all: &[Work]) -> Result<NamedLink, String> {
+    let name = link.name.0.0.clone();
+    link_of(link, tcp.clone(), all).map_err(|message| format!("link {name}: {message}"))
+}
+
+fn link_of(link: Link, tcp: Tcp, all: &[Work]) -> Result<NamedLink, String> {
     let name = link.name.0.0;
     let protection = link.protection.map(|word| word.0);
     let works = link.works.map(distinct).transpose();
-    let works = works.map_err(|message| format!("link {name}: works: {message}"))?;
+    let works = works.map_err(|message| format!("works: {message}"))?;
     if let Some(odd) = works.iter().flatten().find(|work| !all.contains(work)) {
-        return Err(format!("link {name}: {} is not among the works", odd.name()));
+        return Err(format!("{} is not among the works", odd.name()));
     }
     if link.loopback {
         if link.rate.is_some() || link.rtt.is_some() {
-            return Err(format!("link {name}: the loopback has no rtt and no rate"));
+            return Err("the loopback has no rtt and no rate".to_owned());
         }
         return Ok(NamedLink {
             name,
@@ -278,12 +283,10 @@ fn named_link(link: Link, tcp: &Tcp, all: &[Work]) -> Result<NamedLink, String> 
         });
     }
     let Some(Word(rate)) = link.rate else {
-        return Err(format!("link {name}: missing field `rate`"));
+        return Err("missing field `rate`".to_owned());
     };
-    let tcp = tcp.clone();
     let time = |word: Option<Word<Time>>| word.map(|time| time.0.0);
-    let (rtt, up_delay) = round_trip(time(link.rtt), time(link.up_delay), time(link.down_delay))
-        .map_err(|message| format!("link {name}: {message}"))?;
+    let (rtt, up_delay) = round_trip(time(link.rtt), time(link.up_delay), time(link.down_delay))?;
     let cuts = link.cuts.into_iter().map(|cut| Cut {
         at: cut.at.0.0,
         length: time(cut.r#for).unwrap_or(Cut::FOR_EVER),
@@ -306,8 +309,8 @@ fn named_link(link: Link, tcp: &Tcp, all: &[Work]) -> Result<NamedLink, String> 
         },
         ..LinkSpec::new(rtt, Some(rate))
     };
-    spec.check().map_err(|error| format!("link {name}: {error}"))?;
-    bounds(&spec.tcp).map_err(|message| format!("link {name}: {message}"))?;
+    spec.check().map_err(|error| error.to_string())?;
+    bounds(&spec.tcp)?;
     Ok(NamedLink {
         name,
         spec,

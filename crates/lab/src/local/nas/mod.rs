@@ -19,18 +19,18 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use ropeway_peers::procfs::clean;
 
 use super::dirty::kernel::device_moved;
-use super::{LocalError, Record, folder_with_room};
+use super::{LocalError, Record, folder_with_room, measured};
 use crate::link::{LinkSpec, Rate, Side};
 use crate::report::{Document, FILE, Outcome, Run};
 use crate::run::curves::Sampler;
 use crate::run::machine::now;
-use crate::run::measure::{Bounds, End, json_line, measure};
+use crate::run::measure::json_line;
 use crate::run::monitor::RunMonitor;
 use crate::run::plan::turn;
 use crate::run::process;
@@ -238,28 +238,16 @@ impl Lab<'_> {
         fs::create_dir_all(&home).map_err(LocalError::io("make a folder"))?;
         let output = home.join("out");
         let command = self.command(step, operation, testbed, &home, swept);
-        let (stop, limit) = (self.record.stop, step.limit(self.options.rate));
-        let bounds = Bounds {
-            limit,
-            stop: &|| stop.load(Ordering::Acquire),
-        };
+        let limit = step.limit(self.options.rate);
         let started = now();
-        let mut monitor = RunMonitor::begin(&testbed.served);
+        let mut monitor = RunMonitor::begin(Some(&testbed.served));
         let (begun, disk) = (self.begun, &mut self.disk);
-        let measured = measure(
-            command,
-            &output,
-            bounds,
-            |command| testbed.route.spawn(Side::Near, command),
-            &mut |at| {
-                disk.sample(begun.elapsed());
-                monitor.look(at);
-            },
-        )
-        .map_err(LocalError::io("run the worker"))?;
-        if measured.end == End::Stopped {
-            return Err(LocalError::Interrupted);
-        }
+        let spawn = |command: &mut Command| testbed.route.spawn(Side::Near, command);
+        let tick = &mut |at| {
+            disk.sample(begun.elapsed());
+            monitor.look(at);
+        };
+        let measured = measured(self.record.stop, command, &output, limit, spawn, tick)?;
         let seconds = json_line(&output, "pass").and_then(|line| line["seconds"].as_f64());
         let outcome = measured.outcome(&output, limit, seconds.is_some());
         let is_done = outcome == Outcome::Done;

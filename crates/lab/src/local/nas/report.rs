@@ -117,30 +117,19 @@ pub(super) fn curves(document: &mut Document, options: &Options, disk: Option<&[
                     Axis::logarithmic("record size", "B"),
                     Axis::new("throughput", "B/s"),
                 ];
-                curves.push(Curve {
-                    series: all.into_iter().chain(published(operation)).collect(),
-                    ..Curve::lines(
-                        format!("{operation}-{}-{word}", server.name()),
-                        format!("{operation}, {} as server, {mode}", server.name()),
-                        axes,
-                    )
-                });
+                let id = format!("{operation}-{}-{word}", server.name());
+                let title = format!("{operation}, {} as server, {mode}", server.name());
+                let all = all.into_iter().chain(published(operation)).collect();
+                curves.push(Curve::lines(id, title, axes, all));
             }
         }
     }
     if let Some([read, written]) = disk.filter(|[read, _]| !read.points().is_empty()) {
         let axes = [Axis::new("time", "s"), Axis::new("disk", "B/s")];
-        curves.push(Curve {
-            series: vec![
-                Series::measured("read", read.points().to_vec()),
-                Series::measured("written", written.points().to_vec()),
-            ],
-            ..Curve::lines(
-                "disk",
-                "Reads and writes of the server's disk over the whole lab",
-                axes,
-            )
-        });
+        let all = [("read", read), ("written", written)]
+            .map(|(name, sampler)| Series::measured(name, sampler.points().to_vec()));
+        let title = "Reads and writes of the server's disk over the whole lab";
+        curves.push(Curve::lines("disk", title, axes, all.to_vec()));
     }
     document.curves = curves;
 }

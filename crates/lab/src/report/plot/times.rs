@@ -54,15 +54,8 @@ fn order(view: &View<'_>, row: &Row<'_>) -> (f64, u64) {
 pub(super) fn describe(view: &View<'_>, section: &Section<'_>) -> String {
     let mut text = String::from("Bars of seconds by client and server for each link.");
     for row in section.rows.iter().take(PANELS_MAX) {
-        let best = section
-            .columns
-            .iter()
-            .zip(&row.cells)
-            .filter_map(|(column, cell)| {
-                let median = (*cell)?.seconds()?.value;
-                Some((view.columns[*column], median))
-            });
-        if let Some((column, median)) = best.min_by(|a, b| a.1.total_cmp(&b.1)) {
+        let medians = view.medians(section, row);
+        if let Some((column, median)) = medians.min_by(|a, b| a.1.total_cmp(&b.1)) {
             let (link, label) = (numbers::name(row.link), column.label());
             text.push_str(&format!(
                 " {link}: fastest {label}, {}.",
