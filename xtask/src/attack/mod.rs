@@ -31,6 +31,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum as _;
 
 use self::plan::Plan;
 use self::round::{Seen, Usual};
@@ -82,17 +83,6 @@ pub(crate) struct Arguments {
     #[arg(long)]
     rivals: bool,
 }
-
-const ALL: [Kind; 8] = [
-    Kind::Ext4,
-    Kind::Xfs,
-    Kind::Btrfs,
-    Kind::Tmpfs,
-    Kind::Serve,
-    Kind::Smbd,
-    Kind::FromServe,
-    Kind::FromSmbd,
-];
 
 /// Runs cases and fuzzer.
 ///
@@ -160,7 +150,7 @@ pub(crate) fn quick(workspace: &Workspace) -> Result<()> {
         std::env::var_os(INSIDE).is_some(),
         "run `cargo xtask attack` instead"
     );
-    let mut session = Session::new(workspace.ropeway(), ALL.to_vec())?;
+    let mut session = Session::new(workspace.ropeway(), &[])?;
     let end = Instant::now() + QUICK_LIMIT;
     let seeds = KEPT_SEEDS.iter().copied().chain(1..=QUICK_ROUNDS);
     for seed in seeds.take_while(|_| Instant::now() < end) {
@@ -187,12 +177,7 @@ fn program(workspace: &Workspace, arguments: &Arguments) -> PathBuf {
 
 fn fuzz(workspace: &Workspace, arguments: &Arguments) -> Result<Report> {
     catch_interrupts()?;
-    let on = if arguments.on.is_empty() {
-        ALL.to_vec()
-    } else {
-        arguments.on.clone()
-    };
-    let mut session = Session::new(program(workspace, arguments), on)?;
+    let mut session = Session::new(program(workspace, arguments), &arguments.on)?;
     let mut failed = Vec::new();
     for seed in arguments.seed..arguments.seed + arguments.rounds {
         check_interrupt()?;
@@ -227,12 +212,13 @@ struct Session {
 }
 
 impl Session {
-    fn new(program: PathBuf, on: Vec<Kind>) -> Result<Self> {
+    /// Prepares rounds on some kinds of test beds, or on all if none is given.
+    fn new(program: PathBuf, on: &[Kind]) -> Result<Self> {
         ensure!(program.is_file(), "{} is missing", program.display());
         Ok(Self {
             host: Host::new()?,
             program: program.canonicalize()?,
-            on,
+            on: if on.is_empty() { Kind::value_variants() } else { on }.to_vec(),
             usual: BTreeMap::new(),
             report: Report::default(),
         })

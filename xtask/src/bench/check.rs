@@ -165,18 +165,16 @@ fn measure(ropeway: &Path, root: &Path, runs: u32, is_cold: bool) -> Result<[Vec
 fn command(ropeway: &Path, tool: usize, root: &Path) -> Result<Command> {
     let (one, two) = (root.join("one"), root.join("two"));
     let found = |name: &str| find_program(name).with_context(|| format!("{name} is missing"));
-    let mut command = match tool {
-        0 => Command::new(ropeway),
-        1 => Command::new(found("rsync")?),
-        _ => Command::new(found("diff")?),
+    let (program, flags, ends) = match tool {
+        0 => (ropeway.to_owned(), &["check", "-c"][..], [one, two]),
+        1 => (
+            found("rsync")?,
+            &["-anc", "--out-format=%n"][..],
+            [one.join(""), two.join("")],
+        ),
+        _ => (found("diff")?, &["-rq"][..], [one, two]),
     };
-    match tool {
-        0 => command.args(["check", "-c"]).arg(one).arg(two),
-        1 => command
-            .args(["-anc", "--out-format=%n"])
-            .arg(one.join(""))
-            .arg(two.join("")),
-        _ => command.arg("-rq").arg(one).arg(two),
-    };
+    let mut command = Command::new(program);
+    command.args(flags).args(ends);
     Ok(command)
 }

@@ -22,7 +22,7 @@ use rules::{Manifest, Tier};
 use scan::ModulePath;
 
 /// Options of `layers`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Arguments {
     /// Write the table of tiers in CONTRIBUTING.md
     #[arg(long)]
@@ -70,11 +70,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
 /// # Errors
 /// As [`run`].
 pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
-    let arguments = Arguments {
-        write: false,
-        circles: false,
-    };
-    run(workspace, &arguments)?;
+    run(workspace, &Arguments::default())?;
     Ok(Outcome::passed("every rule is kept"))
 }
 
@@ -159,16 +155,11 @@ fn look_into(manifest: &Manifest, source: &Path, inside: &Path) -> Result<Findin
     }
     if manifest.tier() == Some(Tier::Pure) && inside.starts_with("src") {
         for (line, module) in &words.std_modules {
-            broken.push((
-                *line,
-                format!("`std::{module}` in a pure crate: no I/O and no threads there"),
-            ));
+            let rule = format!("`std::{module}` in a pure crate: no I/O and no threads there");
+            broken.push((*line, rule));
         }
-        for (line, clock) in words
-            .clocks
-            .iter()
-            .filter(|_| !rules::may_read_clock(&manifest.name, inside))
-        {
+        let may_read_clock = rules::may_read_clock(&manifest.name, inside);
+        for (line, clock) in words.clocks.iter().filter(|_| !may_read_clock) {
             broken.push((
                 *line,
                 format!("`{clock}` in a pure crate: time is an argument there"),

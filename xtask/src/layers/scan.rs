@@ -165,13 +165,8 @@ fn is_cfg_test(group: &Group) -> bool {
         return false;
     };
     let text = condition.stream().to_string();
-    let negated = text
-        .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .any(|word| word == "not");
-    let test = text
-        .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .any(|word| word == "test");
-    cfg && test && !negated
+    let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    cfg && words.contains(&"test") && !words.contains(&"not")
 }
 
 /// Notes the modules of [`MODULES`] in the paths after `std`, each once.

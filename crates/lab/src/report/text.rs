@@ -67,16 +67,10 @@ pub(super) fn summary(view: &View<'_>) -> Vec<String> {
     let mut sentences = vec![what(view)];
     let (reached, targets) = view.reached();
     if targets > 0 {
-        sentences.push(if reached == targets {
-            format!(
-                "All {} were reached.",
-                numbers::counted(targets, "target", "targets")
-            )
-        } else {
-            format!(
-                "{reached} of {} were reached.",
-                numbers::counted(targets, "target", "targets")
-            )
+        let all = numbers::counted(targets, "target", "targets");
+        sentences.push(match reached == targets {
+            true => format!("All {all} were reached."),
+            false => format!("{reached} of {all} were reached."),
         });
     }
     if let Some(factor) = view.our_factor() {
@@ -158,13 +152,11 @@ fn one_missed(doc: &Document, miss: &Miss<'_>) -> String {
         ),
         None => {
             let (word, reason) = failure(miss.cell);
-            let reason = if reason.is_empty() {
-                String::new()
-            } else {
-                format!(" ({reason})")
-            };
             let word = if word == "–" { "no run counts" } else { word };
-            format!("{word}{reason}, target {target}")
+            match reason {
+                "" => format!("{word}, target {target}"),
+                reason => format!("{word} ({reason}), target {target}"),
+            }
         }
     };
     let causes = doc

@@ -54,8 +54,17 @@ pub(super) struct Row<'a> {
 
 impl<'a> Row<'a> {
     /// Returns the first figure that a cell of this row has.
-    pub(super) fn first(&self, of: impl Fn(&'a Cell) -> Option<f64>) -> Option<f64> {
+    fn first(&self, of: impl Fn(&'a Cell) -> Option<f64>) -> Option<f64> {
         self.cells.iter().flatten().copied().find_map(of)
+    }
+
+    /// Returns line time, floor and target.
+    pub(super) fn limits(&self) -> [Option<f64>; 3] {
+        [
+            self.first(|cell| cell.line_seconds),
+            self.first(|cell| cell.floor_seconds),
+            self.first(|cell| cell.target_seconds),
+        ]
     }
 }
 

@@ -105,21 +105,10 @@ fn continued_or_replaced(
     (how, path): (Resume, &Path),
     observer: &dyn Observer,
 ) -> Result<Document, LabError> {
-    match how {
-        Resume::Strict => continued(old, new, path),
-        how => Ok(resume::replaced(old, new, scenario, how, &|what| {
-            observer.observe(&Event::Dropped { what });
-        })),
+    if how != Resume::Strict {
+        let dropped = |what: &str| observer.observe(&Event::Dropped { what });
+        return Ok(resume::replaced(old, new, scenario, how, &dropped));
     }
-}
-
-fn no_pairs(tools: &Tools) -> LabError {
-    let reasons = tools.missing.iter().map(|(who, why)| format!("{who}: {why}"));
-    LabError::NoPairs(reasons.collect::<Vec<_>>().join("; "))
-}
-
-/// Returns the old document with the settings of this call, if both are of the same lab.
-fn continued(old: Document, new: Document, path: &std::path::Path) -> Result<Document, LabError> {
     match record::difference(&old, &new) {
         Some(what) => Err(LabError::Differs {
             path: path.to_owned(),
@@ -127,6 +116,11 @@ fn continued(old: Document, new: Document, path: &std::path::Path) -> Result<Doc
         }),
         None => Ok(merged(old, new)),
     }
+}
+
+fn no_pairs(tools: &Tools) -> LabError {
+    let reasons = tools.missing.iter().map(|(who, why)| format!("{who}: {why}"));
+    LabError::NoPairs(reasons.collect::<Vec<_>>().join("; "))
 }
 
 /// Returns the old document with the settings, versions and gaps of the new one.

@@ -322,24 +322,29 @@ fn link_of(link: Link, tcp: Tcp, all: &[Work]) -> Result<NamedLink, String> {
 
 /// Checks values that the kernel would accept without obeying them.
 fn bounds(tcp: &TcpSpec) -> Result<(), String> {
-    if tcp
-        .buffer_max_bytes
-        .is_some_and(|bytes| !(4096..=1 << 30).contains(&bytes))
-    {
-        return Err("a buffer is between 4K and 1G".to_owned());
-    }
-    // Least: one segment. Most: [RFC 7323] 2.3, 30 bits.
-    if tcp
-        .window_max_bytes
-        .is_some_and(|bytes| !(1460..=1 << 30).contains(&bytes))
-    {
-        return Err("a window is between 1460 bytes and 1G".to_owned());
-    }
-    if tcp
-        .initial_window
-        .is_some_and(|segments| !(1..=1000).contains(&segments))
-    {
-        return Err("initcwnd is between 1 and 1000 segments".to_owned());
+    let (window, initial) = (tcp.window_max_bytes, tcp.initial_window);
+    let checks = [
+        (
+            tcp.buffer_max_bytes,
+            4096..=1 << 30,
+            "a buffer is between 4K and 1G",
+        ),
+        // Least: one segment. Most: [RFC 7323] 2.3, 30 bits.
+        (
+            window.map(u64::from),
+            1460..=1 << 30,
+            "a window is between 1460 bytes and 1G",
+        ),
+        (
+            initial.map(u64::from),
+            1..=1000,
+            "initcwnd is between 1 and 1000 segments",
+        ),
+    ];
+    for (value, allowed, message) in checks {
+        if value.is_some_and(|value| !allowed.contains(&value)) {
+            return Err(message.to_owned());
+        }
     }
     Ok(())
 }

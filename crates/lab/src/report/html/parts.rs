@@ -104,18 +104,10 @@ pub(super) fn section(page: &mut String, view: &View<'_>, section: &Section<'_>)
             text(row.link),
             unbroken(&view.link_figures(row.link))
         );
-        let limits = [
-            row.first(|cell| cell.line_seconds),
-            row.first(|cell| cell.floor_seconds),
-            row.first(|cell| cell.target_seconds),
-        ];
-        for figure in limits {
+        for figure in row.limits() {
             _ = write!(page, "<td>{}</td>", text::known(figure));
         }
-        let medians = row
-            .cells
-            .iter()
-            .filter_map(|cell| Some((*cell)?.seconds()?.value));
+        let medians = view.medians(section, row).map(|(_, median)| median);
         let best = medians.fold(f64::INFINITY, f64::min);
         for cell in &row.cells {
             figure(page, *cell, best);

@@ -71,20 +71,13 @@ fn panel(view: &View<'_>, section: &Section<'_>, row: &Row<'_>) -> Panel {
     let measured = measured.filter_map(|(column, cell)| Some(bar(*column, &view.columns[*column], (*cell)?)));
     let mut bars: Vec<Bar> = measured.collect();
     bars.extend(few(&row.published).map(published));
-    let marks = [
-        ("p-line", row.first(|cell| cell.line_seconds)),
-        ("p-floor", row.first(|cell| cell.floor_seconds)),
-        ("p-target", row.first(|cell| cell.target_seconds)),
-    ];
+    let marks = ["p-line", "p-floor", "p-target"].into_iter().zip(row.limits());
     Panel {
         title: numbers::name(row.link),
         note: view.link_figures(row.link),
         unit: "s".to_owned(),
         bars,
-        marks: marks
-            .into_iter()
-            .filter_map(|(class, at)| Some((class, at?)))
-            .collect(),
+        marks: marks.filter_map(|(class, at)| Some((class, at?))).collect(),
         most: None,
     }
 }
