@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: runs every check in order and times it. The first failure ends the command.
 //!
-//! Tools are installed during checks that need none, and release builds start while tests run.
+//! Tools are installed while checks run that need none, and release builds start while tests run.
 
 use std::process::Command;
 use std::thread;
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// Leave these steps out
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     skip: Vec<String>,
-    /// List the steps and stop
+    /// List the steps
     #[arg(long)]
     list: bool,
 }
@@ -114,7 +114,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "simulate",
-        about: "20,000 simulated copy jobs by seed, and six broken rules that they have to find",
+        about: "20,000 simulated copy jobs by seed, and six broken rules that the simulator must find",
         order: Order::Next,
         run: |run| {
             run.ahead.wait("simulate");
@@ -288,7 +288,7 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
     let lints = ["-D", "warnings", "-D", "clippy::too_many_lines"];
     let mut command = workspace.cargo(["clippy", "--workspace", "--all-targets", "--"]);
     run_command(command.args(lints))?;
-    // Features that are off by default are linted too, which needs no library.
+    // Lints the features that are off by default too; that needs no library.
     let kerberos = [
         "clippy",
         "-p",
@@ -316,7 +316,7 @@ fn docs(workspace: &Workspace) -> Result<Outcome> {
 fn build_step(run: &Run<'_>) -> Result<Outcome> {
     run.ahead.wait("build");
     let outcome = build(run.workspace)?;
-    // The tests have the feature. The product is built without it, and must say so before it does anything.
+    // The tests have the feature. The product is built without it, and must say so at once.
     let place = tempfile::tempdir()?;
     let said = Command::new(run.workspace.ropeway())
         .args(["ls", "--auth", "kerberos", "smb://ann@localhost:9/data"])
@@ -331,7 +331,8 @@ fn build_step(run: &Run<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs simulated copy jobs: none may break a promise, and each rule that is broken on purpose has to be noticed.
+/// Runs simulated copy jobs. No job may break a promise, and the simulator must find each rule that is
+/// broken on purpose.
 fn simulate(workspace: &Workspace) -> Result<Outcome> {
     run_command(&mut simulator(workspace))?;
     let program = workspace.target().join("release/examples/simulate");
@@ -353,7 +354,7 @@ fn simulator(workspace: &Workspace) -> Command {
     ])
 }
 
-/// Runs the demo as a new user does: in an empty folder, without a configuration or a state of its own.
+/// Runs the demo as a new user does: in an empty folder, without configuration and state.
 fn demo(workspace: &Workspace) -> Result<Outcome> {
     build(workspace)?;
     let folder = tempfile::Builder::new().prefix("ropeway-ci-demo-").tempdir()?;

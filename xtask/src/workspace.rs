@@ -63,20 +63,6 @@ impl Workspace {
         self.target().join("release/ropeway")
     }
 
-    /// Returns the program to test: `chosen`, or else a new release build.
-    ///
-    /// # Errors
-    /// There is no such file, or the build fails.
-    pub(crate) fn ropeway_or(&self, chosen: Option<&Path>) -> Result<PathBuf> {
-        if let Some(binary) = chosen {
-            return binary
-                .canonicalize()
-                .with_context(|| format!("there is no {}", binary.display()));
-        }
-        crate::step::build(self)?;
-        Ok(self.ropeway())
-    }
-
     /// Returns a cargo command that runs in the top folder.
     pub(crate) fn cargo<I>(&self, arguments: I) -> Command
     where

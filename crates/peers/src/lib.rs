@@ -41,6 +41,7 @@ pub use port::{ClosedPort, SilentPort};
 pub use procfs::program;
 pub use rsyncd::Rsyncd;
 pub use serve::{RopewayServe, write_secret};
+pub use session::feed;
 pub use smbd::{Account, Dialect, Encryption, Login, Share, Signing, Smbd, SmbdBuilder};
 
 /// Unwraps a peer, or returns from the test with a line that begins with `skipped:` when the

@@ -42,8 +42,8 @@ use crate::workspace::Workspace;
 
 /// Set in the process that has its own mount namespace.
 const INSIDE: &str = "ROPEWAY_ATTACK_INSIDE";
-/// Seeds that once found a fault (docs/testing.md). CI runs them each time, with all test beds, on which
-/// the meaning of a seed depends.
+/// Seeds that once found a fault (docs/testing.md). CI always runs them, with all test beds, since the
+/// meaning of a seed depends on them.
 const KEPT_SEEDS: &[u64] = &[
     120, 154, 188, 193, 259, 312, 327, 466, 576, 1002, 1007, 1036, 1198, 1259, 1344, 10011, 20137, 20189,
     20812, 21407, 20347, 20664, 21525, 21846, 21479, 30771, 31307, 31345, 31578, 31632,
@@ -73,13 +73,13 @@ pub(crate) struct Arguments {
     /// Another binary than the release build, e.g. an older one
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Go on after a failure, and list the seeds that failed
+    /// Continue after a failure, and list the seeds that failed
     #[arg(long)]
     keep_going: bool,
-    /// Leave out the cases
+    /// Skip the cases
     #[arg(long)]
     no_cases: bool,
-    /// Instead, give some cases to rsync and rclone too, and print the table
+    /// Only run some cases with ropeway, rsync and rclone, and print the table
     #[arg(long)]
     rivals: bool,
 }
@@ -128,7 +128,7 @@ fn inside(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     Ok(())
 }
 
-/// A short run as a step of `ci`; the cases are part of its tests.
+/// Makes a short run as a step of `ci`; the cases are part of its tests.
 ///
 /// # Errors
 /// As [`run()`].
@@ -141,7 +141,7 @@ pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::passed("figures above"))
 }
 
-/// The kept seeds and some more, in a mount namespace that [`step`] made.
+/// Runs the kept seeds and some more, in the mount namespace that [`step`] created.
 ///
 /// # Errors
 /// The first broken promise, with its seed.

@@ -1,4 +1,4 @@
-//! The same cases for other tools that have the feature: the losses of each tool, and those of ropeway.
+//! Runs cases of data loss with ropeway and with other tools that have the feature, for a table.
 //!
 //! Each case runs on fresh volumes and is judged by the files afterwards. A tool gets the flags that its
 //! manual recommends for the purpose.
@@ -34,7 +34,7 @@ struct Tool {
     slow: &'static [&'static str],
 }
 
-/// How one case ended for one tool.
+/// Result of one case for one tool.
 struct Verdict(String);
 
 type Case = fn(&mut Host, &Tool) -> Result<Verdict>;
@@ -171,7 +171,7 @@ impl Tool {
         thread::sleep(after);
         kill_process_group(Pid::from_child(&child), Signal::KILL)?;
         child.wait()?;
-        // The other processes are ending.
+        // The other processes need a moment to end.
         thread::sleep(Duration::from_millis(100));
         Ok(())
     }
@@ -238,7 +238,7 @@ fn failed_flush(host: &mut Host, tool: &Tool) -> Result<Verdict> {
     fs::create_dir(testbed.target())?;
     testbed.fail_flushes(24 * MIB)?;
     let first = tool.run(tool.copy, &testbed)?;
-    // Dirty pages are written while the device fails, as soon after any copy.
+    // Writes the dirty pages back while the device fails, as happens soon after any copy.
     let _ = testbed.sync();
     testbed.grow()?;
     let second = tool.run(tool.copy, &testbed)?;

@@ -148,6 +148,10 @@ impl Drop for Host {
     }
 }
 
+fn mount_memory(folder: &Path) -> Result<()> {
+    run("mount", &["-t", "tmpfs", "-o", ROOMY, "tmpfs"], &[folder])
+}
+
 fn make_image(path: &Path, size: &str) -> Result<()> {
     run("truncate", &["-s", size], &[path])
 }
@@ -185,17 +189,13 @@ impl Testbed {
             server: None,
         };
         if kind == Kind::Tmpfs {
-            run(
-                "mount",
-                &["-t", "tmpfs", "-o", ROOMY, "tmpfs"],
-                &[&testbed.volume()],
-            )?;
+            mount_memory(&testbed.volume())?;
         } else {
             let template = host.place().join(template(kind.file_system()));
             let image = if fails {
                 let small = testbed.folder.join("small");
                 fs::create_dir(&small)?;
-                run("mount", &["-t", "tmpfs", "-o", ROOMY, "tmpfs"], &[&small])?;
+                mount_memory(&small)?;
                 small.join("image")
             } else {
                 testbed.folder.join("image")

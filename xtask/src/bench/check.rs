@@ -1,7 +1,8 @@
-//! `cargo xtask bench check`: two equal trees of small files compared by content, beside `rsync -n` and `diff -r`.
+//! `cargo xtask bench check`: times the comparison of two equal trees of small files by content, also
+//! with `rsync -n` and `diff -r`.
 //!
-//! Rounds are interleaved and their order rotates; the first one warms up and is not counted. Every tool must say that the
-//! trees are equal.
+//! Rounds are interleaved, and each begins with another tool. The first round warms up and is not
+//! counted. Every tool must find the trees equal.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,14 +27,14 @@ pub(crate) struct Arguments {
     options: LocalOptions,
 }
 
-/// Two trees to compare.
+/// A pair of equal trees.
 struct Trees {
     title: &'static str,
     files: u64,
     bytes_each: usize,
 }
 
-/// The trees of the table.
+/// The pairs of trees of the table.
 const TREES: [Trees; 2] = [
     Trees {
         title: "files of 2 KiB",
@@ -133,7 +134,7 @@ impl Trees {
     }
 }
 
-/// Seconds of each run of each tool.
+/// Returns the seconds of each run of each tool.
 fn measure(ropeway: &Path, root: &Path, runs: u32, is_cold: bool) -> Result<[Vec<f64>; 3]> {
     let mut measured: [Vec<f64>; 3] = Default::default();
     for round in 0..=runs {

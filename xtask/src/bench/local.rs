@@ -1,4 +1,4 @@
-//! `cargo xtask bench local`: the lab's local copies, and their sections.
+//! `cargo xtask bench local`: runs the lab's local copies and writes their sections.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(super) const WORKS: [(&str, Work); 3] = [
     ("big", Work::File4gib),
     ("mixed", Work::Mixed3000),
 ];
-/// Tools of the tables.
+/// The tools, in the order of the tables.
 const TOOLS: [&str; 5] = ["ropeway", "cp", "rsync", "xcp", "cpz"];
 
 /// Options of `bench local`.
@@ -51,7 +51,7 @@ pub(super) struct LocalOptions {
     /// Counted rounds; one more goes first and is not counted, unless this is 1
     #[arg(long, default_value_t = 5)]
     pub(super) runs: u32,
-    /// Multiplies the work
+    /// Multiplies the size of the work
     #[arg(long, default_value_t = 1.0)]
     pub(super) scale: f64,
     /// File system of source and target: ext4, xfs, btrfs
@@ -66,7 +66,7 @@ pub(super) struct LocalOptions {
 }
 
 impl LocalOptions {
-    /// Returns whether the results are published: of the whole work and of a release build.
+    /// Whether the results are published: only those of the whole work by a release build are.
     pub(super) fn published(&self, scale: f64) -> bool {
         scale >= 1.0 && self.binary.is_none()
     }
@@ -74,19 +74,16 @@ impl LocalOptions {
     /// Prepares the volumes.
     ///
     /// # Errors
-    /// An option makes no sense, or leftovers cannot be removed.
+    /// An option is out of bounds, or leftovers cannot be removed.
     pub(super) fn volumes(&self, folder: &Path) -> Result<Volumes> {
         ensure!(self.runs > 0, "--runs must be at least 1");
-        ensure!(
-            self.scale > 0.0 && self.scale <= 10.0,
-            "--scale must be above 0 and at most 10"
-        );
+        tables::check_scale(self.scale)?;
         let volumes = Volumes::new(folder, self.fs, self.loop_direct, self.scale);
         let volumes = volumes.context("cannot prepare file systems")?;
         if !volumes.are_real() {
             println!(
-                "warning: not root, so runs share one plain folder and slow each other down, and caches cannot be \
-                 dropped. Figures made so must not be published."
+                "warning: without root all runs share one plain folder and slow each other down, and caches cannot \
+                 be dropped. Such figures must not be published."
             );
         }
         Ok(volumes)
@@ -110,7 +107,7 @@ pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
 /// The tool is not available.
 pub(super) fn install(workspace: &Workspace, name: &'static str, binary: Option<&Path>) -> Result<Tool> {
     let program = match name {
-        "ropeway" => workspace.ropeway_or(binary)?,
+        "ropeway" => crate::step::ropeway(workspace, binary)?,
         "xcp" | "cpz" => install_crate(workspace, name)?,
         name => find_program(name).with_context(|| format!("{name} is not installed"))?,
     };
@@ -190,7 +187,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
 /// The file cannot be written.
 pub(super) fn publish(workspace: &Workspace, section: &str, text: &str, published: bool) -> Result<()> {
     if !published {
-        println!("not the whole work, or another build: docs/benchmarks.md stays as it is");
+        println!("docs/benchmarks.md is not changed: the work was scaled down, or --binary was given");
         return Ok(());
     }
     tables::write(workspace, section, text)

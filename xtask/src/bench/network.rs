@@ -1,8 +1,9 @@
 //! The common part of `bench wan`, `bench smb` and `bench server`: options, one call of the laboratory,
 //! and its results in `target/bench/NAME/report.json`.
 //!
-//! A call that was interrupted can be repeated and continues: the lab keeps every run. `--rows`, `--work` and `--clients` divide
-//! one table among several calls, and the tables are always written from everything kept.
+//! The lab keeps every run, so an interrupted call continues when it is repeated. `--rows`, `--work`
+//! and `--clients` divide one table among several calls. The tables are always written from all kept
+//! results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub(super) struct Options {
     /// once [default: 3 over links, 5 on this machine]
     #[arg(long)]
     runs: Option<u32>,
-    /// Multiplies the work
+    /// Multiplies the size of the work
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// A run that takes longer is ended and shown as "> 300": seconds, or 90s, 2m
@@ -33,7 +34,7 @@ pub(super) struct Options {
     /// Measure these rows and tools again, even if results are kept
     #[arg(long)]
     fresh: bool,
-    /// Print what there is to do and how long it takes, and measure nothing
+    /// Print the missing measurements and the time that they take, and measure nothing
     #[arg(long)]
     estimate: bool,
     /// Write the tables from the results that are kept, and measure nothing
@@ -108,7 +109,7 @@ pub(super) struct Call<'a> {
     pub(super) options: &'a Options,
     /// Options of the benchmark that make its results differ from the plain command's.
     pub(super) variant: Vec<String>,
-    /// Program of the server `smb-server`.
+    /// Program of the server `smb-server`, where it was built.
     pub(super) smb_server: Option<PathBuf>,
 }
 
@@ -126,7 +127,7 @@ impl Call<'_> {
     /// document, and whether the work has its full size, so that targets apply.
     ///
     /// # Errors
-    /// An option makes no sense, the lab cannot go on, ropeway failed, or an interrupt came.
+    /// An option is out of bounds, the lab cannot go on, ropeway failed, or an interrupt came.
     pub(super) fn run(
         &self,
         scenario: Scenario,
@@ -153,14 +154,11 @@ impl Call<'_> {
                 report::load(&path).context("there are no results to report")?,
             ));
         }
-        ensure!(
-            options.scale > 0.0 && options.scale <= 10.0,
-            "--scale must be above 0 and at most 10"
-        );
+        tables::check_scale(options.scale)?;
         ensure!(options.runs != Some(0), "--runs must be at least 1");
         let scenario = self.with_options(scenario);
         let lab = LabOptions {
-            program: self.workspace.ropeway_or(options.binary.as_deref())?,
+            program: crate::step::ropeway(self.workspace, options.binary.as_deref())?,
             out: out.clone(),
             relay: false,
             smb_server: self.smb_server.clone(),
@@ -203,7 +201,7 @@ impl Call<'_> {
         println!("\n{text}");
         let variant = self.options.variant(&self.variant);
         if !variant.is_empty() {
-            println!("({variant}: docs/benchmarks.md stays as it is)");
+            println!("({variant}: docs/benchmarks.md is not changed)");
             return Ok(());
         }
         match self.options.no_write {
@@ -286,7 +284,7 @@ impl Observer for Terminal {
             } => {
                 let text = match *seconds > 0.0 {
                     true => format!("about {}", span(*seconds)),
-                    false => "measured already".to_owned(),
+                    false => "already measured".to_owned(),
                 };
                 println!("  {:36} {text}", format!("{work} over {link}, {direction}"));
             }
@@ -339,7 +337,7 @@ impl Observer for Terminal {
     }
 }
 
-/// Formats a span for people.
+/// Formats a span of time.
 fn span(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -349,7 +347,7 @@ fn span(seconds: f64) -> String {
     }
 }
 
-/// Returns a folder name of harmless characters.
+/// Returns a folder name of letters, digits, dots and underscores.
 fn file_name(variant: &str) -> String {
     let harmless = |c: char| {
         if c.is_ascii_alphanumeric() || c == '.' {

@@ -1,5 +1,5 @@
-//! `cargo xtask bench server`: the lab's scenario `server`, and its section: `ropeway serve` next to
-//! smbd and the crate smb-server.
+//! `cargo xtask bench server`: runs the lab's scenario `server` and writes its section, which compares
+//! `ropeway serve` with smbd and the crate smb-server.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,11 +15,11 @@ use super::tables::{doubts, factor, find, middle, numbers, provenance, ratio, se
 use crate::process::run as run_command;
 use crate::workspace::Workspace;
 
-/// The crate's program, built outside the workspace: manifest and source.
+/// Manifest of the program that serves with the crate smb-server; it is built outside the workspace.
 const CRATE_MANIFEST: &str = include_str!("../../peers/smb_server.toml");
-/// See [`CRATE_MANIFEST`].
+/// Source of that program.
 const CRATE_SOURCE: &str = include_str!("../../peers/smb_server.rs");
-/// Target: our server's processor time as part of smbd's.
+/// Target for our server's processor time, as a part of smbd's.
 const CPU_GOAL: f64 = 1.0;
 /// Names of works on the command line and in the table.
 const WORKS: [(&str, Work); 3] = [
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     /// Clients: ropeway, smbclient [default: both]
     #[arg(long, value_delimiter = ',', value_parser = parse_client)]
     clients: Vec<Client>,
-    /// Most connections of ropeway's client [default: 2]
+    /// Largest number of connections of ropeway's client [default: 2]
     #[arg(long)]
     channels: Option<u16>,
     #[command(flatten)]

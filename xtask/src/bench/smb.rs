@@ -1,5 +1,5 @@
-//! `cargo xtask bench smb`: the lab's scenario `smb`, and its sections. With a server on this machine
-//! the client itself is measured.
+//! `cargo xtask bench smb`: runs the lab's scenario `smb` and writes its sections. The server is on this
+//! machine, so that the client itself is measured.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// Tools to compare: ropeway, smbclient, rclone4, rclone32 [default: ropeway, smbclient]
     #[arg(long, value_delimiter = ',', value_parser = parse_client)]
     clients: Vec<Client>,
-    /// Most connections of ropeway [default: 2]
+    /// Largest number of connections of ropeway [default: 2]
     #[arg(long)]
     channels: Option<u16>,
     #[command(flatten)]

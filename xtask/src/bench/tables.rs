@@ -1,19 +1,19 @@
-//! Tables of `docs/benchmarks.md` from documents of the laboratory.
+//! Figures of the tables of `docs/benchmarks.md`, from documents of the laboratory.
 //!
-//! Each benchmark owns a section between two marker comments and replaces only that.
+//! Each benchmark has a section between two marker comments and replaces only that.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ropeway_lab::report::{Cell, CellKey, Document, Median, Outcome, Run};
 
 use crate::process::capture;
 use crate::workspace::{Workspace, replaced_between};
 
-/// Spread (maximum - minimum, over the median) above which a result is called noisy.
+/// Spread above which a result is called noisy: the range of the runs as a part of their median.
 pub(super) const SPREAD_MAX: f64 = 0.20;
 /// Processors that other processes used on average, above which a result gets a note. A guess: the
 /// emulated link and both ends share the rest.
@@ -143,6 +143,18 @@ pub(super) fn factor(ratio: Option<f64>, meets: impl Fn(f64) -> bool) -> String 
         Some(ratio) if meets((ratio * 100.0).round() / 100.0) => format!("**{ratio:.2} x**"),
         Some(ratio) => format!("{ratio:.2} x"),
     }
+}
+
+/// Checks `--scale`.
+///
+/// # Errors
+/// It is out of bounds.
+pub(super) fn check_scale(scale: f64) -> Result<()> {
+    ensure!(
+        scale > 0.0 && scale <= 10.0,
+        "--scale must be above 0 and at most 10"
+    );
+    Ok(())
 }
 
 /// Formats a quotient with two decimals.

@@ -1,4 +1,4 @@
-//! `cargo xtask bench wan`: the lab's scenario `wan`, and its section.
+//! `cargo xtask bench wan`: runs the lab's scenario `wan` and writes its section.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Results for people: on the terminal, and in `docs/conformance.md`.
+//! Formats results for the terminal and for `docs/conformance.md`.
 //!
 //! The document is rewritten each time, except for the reasons of failures, which are edited by hand.
 

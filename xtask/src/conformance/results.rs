@@ -101,7 +101,7 @@ impl Sum {
     }
 }
 
-/// Returns the lines of a file of results that are no comments.
+/// Returns the lines of a file of results, without comments.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with('#'))
 }

@@ -21,11 +21,11 @@ pub(super) const NO_TEST: &str = "(none)";
 /// Result of a suite.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// Each test once, in order.
+    /// One row for each test, in order.
     pub(super) rows: Vec<Row>,
     /// Time of the run.
     pub(super) took: Duration,
-    /// Whether it was ended at the limit.
+    /// Whether it was ended at the time limit.
     pub(super) cut: bool,
 }
 

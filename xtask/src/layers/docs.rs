@@ -13,7 +13,7 @@ const BEGIN: &str = "<!-- tiers begin: written by `cargo xtask layers --write` -
 /// Last line of the generated part.
 const END: &str = "<!-- tiers end -->\n";
 
-/// Writes the table, or checks it. Returns what is wrong with it.
+/// Writes the table, or checks it. Returns its fault, if there is one.
 ///
 /// # Errors
 /// The file cannot be read or written.

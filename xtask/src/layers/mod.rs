@@ -65,7 +65,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The same as a step of `ci`.
+/// Checks the rules as a step of `ci`.
 ///
 /// # Errors
 /// As [`run`].
@@ -89,7 +89,7 @@ struct Line {
     circles: Vec<Vec<String>>,
 }
 
-/// A circle that is bigger than allowed, and whether that is an error.
+/// Returns the message about a circle that is bigger than allowed, and whether that is an error.
 fn too_big(line: &Line) -> Option<(String, bool)> {
     let name = &line.manifest.name;
     let (max, is_error) = rules::circles(name)?;

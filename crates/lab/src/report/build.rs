@@ -95,6 +95,11 @@ impl Run {
 }
 
 impl LinkSummary {
+    /// Whether both describe the same link, so that results of one count for the other.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.described == other.described && self.kind == other.kind
+    }
+
     /// The loopback or disk of this machine, with no delay, rate or loss added.
     pub(crate) fn of_this_machine(name: &str, congestion: &str, described: String) -> Self {
         Self {

@@ -52,6 +52,7 @@ use pack::Packer;
 use plan::{Calibration, Group, Pace};
 use record::Recorder;
 use scratch::Scratch;
+pub use scratch::empty;
 use tools::Tools;
 
 /// Options of a run.

@@ -1,13 +1,16 @@
 //! The document while it grows: changed under one lock and written after each change, so that it is
 //! complete however the lab ends.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::machine::now;
 use super::plan::mark_discarded;
-use crate::report::{CellKey, Document, FileError, FloorTime, Outcome, Run, Setting, Warning, save};
+use crate::report::{
+    CellKey, Document, FileError, FloorTime, Outcome, Run, Setting, Warning, WorkSummary, save,
+};
 
 /// Processors kept busy by unrelated processes above which a figure is doubted.
 const OTHERS_MAX: f64 = 0.25;
@@ -98,49 +101,42 @@ pub(super) fn warn(document: &mut Document, cell: Option<&CellKey>, text: String
 
 /// Returns the difference that keeps an existing document from being continued; `None` if it can be.
 pub(super) fn difference(old: &Document, new: &Document) -> Option<String> {
-    let differ = |what: &str, old: &str, new: &str| Some(format!("{what} is {old:?} there and {new:?} here"));
+    let differ = |what: &str, old: &dyn Debug, new: &dyn Debug| {
+        Some(format!("{what} is {old:?} there and {new:?} here"))
+    };
+    let missing = |what: &str, name: &str| Some(format!("the {what} {name} is not there"));
     if old.lab != new.lab {
         return differ("the lab", &old.lab, &new.lab);
     }
     if old.machine != new.machine {
-        return differ(
-            "the machine",
-            &format!("{:?}", old.machine),
-            &format!("{:?}", new.machine),
-        );
+        return differ("the machine", &old.machine, &new.machine);
     }
     for work in &new.works {
-        match old.works.iter().find(|known| known.name == work.name) {
-            Some(known) if known == work => {}
-            Some(known) => {
-                let shown = |work: &crate::report::WorkSummary| {
-                    format!("{} bytes, scale {}, seed {}", work.bytes, work.scale, work.seed)
-                };
-                return differ(&format!("the work {}", work.name), &shown(known), &shown(work));
-            }
-            None => return Some(format!("the work {} is not there", work.name)),
+        let Some(known) = old.works.iter().find(|known| known.name == work.name) else {
+            return missing("work", &work.name);
+        };
+        if known != work {
+            let shown = |work: &WorkSummary| {
+                format!("{} bytes, scale {}, seed {}", work.bytes, work.scale, work.seed)
+            };
+            return differ(&format!("the work {}", work.name), &shown(known), &shown(work));
         }
     }
     for link in &new.links {
-        match old.links.iter().find(|known| known.name == link.name) {
-            Some(known) if known.described == link.described && known.kind == link.kind => {}
-            Some(known) => {
-                return differ(
-                    &format!("the link {}", link.name),
-                    &known.described,
-                    &link.described,
-                );
-            }
-            None => return Some(format!("the link {} is not there", link.name)),
+        let Some(known) = old.links.iter().find(|known| known.name == link.name) else {
+            return missing("link", &link.name);
+        };
+        if !known.is_same(link) {
+            let what = format!("the link {}", link.name);
+            return differ(&what, &known.described, &link.described);
         }
     }
     if let Some((old, new)) = settings_differ(&old.settings, &new.settings) {
         return differ(&new.name, &old.value, &new.value);
     }
     for (name, version) in &new.versions {
-        match old.versions.get(name) {
-            Some(known) if known != version => return differ(name, known, version),
-            _ => {}
+        if let Some(known) = old.versions.get(name).filter(|known| *known != version) {
+            return differ(name, known, version);
         }
     }
     None
@@ -158,7 +154,7 @@ fn settings_differ<'a>(old: &'a [Setting], new: &'a [Setting]) -> Option<(&'a Se
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Cell, WorkSummary};
+    use crate::report::Cell;
 
     fn key(client: &str) -> CellKey {
         CellKey::new(["l", "w", "read", client, "smbd"])
