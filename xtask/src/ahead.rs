@@ -1,4 +1,5 @@
-//! Runs builds before their steps, at the lowest priority, since tests leave a third of the machine idle.
+//! Runs builds before their steps, at the lowest priority, since tests leave a third of the machine
+//! idle.
 
 use std::collections::BTreeSet;
 use std::fs::File;

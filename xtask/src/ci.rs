@@ -331,8 +331,8 @@ fn build_step(run: &Run<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs simulated copy jobs. No job may break a promise, and the simulator must find each rule that is
-/// broken on purpose.
+/// Runs simulated copy jobs. No job may break a promise, and the simulator must find each rule that
+/// is broken on purpose.
 fn simulate(workspace: &Workspace) -> Result<Outcome> {
     run_command(&mut simulator(workspace))?;
     let program = workspace.target().join("release/examples/simulate");

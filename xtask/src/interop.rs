@@ -1,7 +1,8 @@
-//! Installs SMB clients in versions that the system does not package: rclone, and two Python packages.
-//! `crates/cli/tests/serve_interop.rs` finds them below `target/interop`.
+//! Installs SMB clients in versions that the system does not package: rclone, and two Python
+//! packages. `crates/cli/tests/serve_interop.rs` finds them below `target/interop`.
 //!
-//! Debian's rclone 1.60 does not sign, so a newer rclone is built from source once, which takes minutes.
+//! Debian's rclone 1.60 does not sign, so a newer rclone is built from source once, which takes
+//! minutes.
 
 use std::fs;
 use std::path::Path;

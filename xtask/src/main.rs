@@ -50,7 +50,8 @@ enum Task {
     Bench(bench::Task),
     /// Run smbtorture's suites against `ropeway serve`, and keep the results
     Conformance(conformance::Arguments),
-    /// Attack the promises of a copy: known cases, then kills and changes by seed, judged by a model
+    /// Attack the promises of a copy: known cases, then kills and changes by seed, judged by a
+    /// model
     Attack(attack::Arguments),
     /// The quick part of `attack`, in the mount namespace that `ci` made for it
     #[command(hide = true)]

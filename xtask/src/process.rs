@@ -117,8 +117,8 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStat
     interrupt
 }
 
-/// Processes the items in order on `at_once` threads. Returns the results in the order in which they
-/// ended.
+/// Processes the items in order on `at_once` threads. Returns the results in the order in which
+/// they ended.
 ///
 /// # Errors
 /// The first error of a worker; the others finish the remaining items.

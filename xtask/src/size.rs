@@ -1,4 +1,5 @@
-//! Checks the length of source files. Clippy checks that of functions (`too_many_lines` in `clippy.toml`).
+//! Checks the length of source files. Clippy checks that of functions (`too_many_lines` in
+//! `clippy.toml`).
 
 use std::fs;
 

@@ -108,7 +108,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     })
 }
 
-/// Returns the path of one of the programs; as root on a system with apt a missing one is installed.
+/// Returns the path of one of the programs; as root on a system with apt a missing one is
+/// installed.
 ///
 /// # Errors
 /// The program is missing; the message names its package.
@@ -131,8 +132,8 @@ fn missing() -> Vec<&'static Tool> {
         .collect()
 }
 
-/// Whether Samba's VFS modules are installed, which Debian has in a package of their own; `None` without
-/// smbd.
+/// Whether Samba's VFS modules are installed, which Debian has in a package of their own; `None`
+/// without smbd.
 fn samba_modules_there() -> Option<bool> {
     let build = capture(Command::new(find_program("smbd")?).arg("-b")).ok()?;
     let folder = build

@@ -38,7 +38,8 @@ impl SplitMix64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns a number in `0..bound` (0 for a bound of 0). The bias is below 2^-30 for bounds up to 2^34.
+    /// Returns a number in `0..bound` (0 for a bound of 0). The bias is below 2^-30 for bounds up
+    /// to 2^34.
     pub fn below(&mut self, bound: u64) -> u64 {
         match bound {
             0 => 0,

@@ -73,8 +73,8 @@ impl Place {
 /// Defines the methods that set the [`Place`] of a builder with the field `place`.
 macro_rules! place_methods {
     () => {
-        /// Runs in another network namespace and listens at an address there (needs root); `None` changes
-        /// nothing.
+        /// Runs in another network namespace and listens at an address there (needs root); `None`
+        /// changes nothing.
         pub fn in_namespace(mut self, far: Option<(PathBuf, std::net::IpAddr)>) -> Self {
             if let Some((namespace, address)) = far {
                 self.place.namespace = Some(namespace);
@@ -181,7 +181,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Sends SIGKILL to all processes, as if the machine crashed. The port then refuses connections.
+    /// Sends SIGKILL to all processes, as if the machine crashed. The port then refuses
+    /// connections.
     pub fn kill(&mut self) {
         self.session = None;
     }

@@ -4,9 +4,9 @@
 //! [`RopewayServe`] a `ropeway serve`. [`ClosedPort`] and [`SilentPort`] behave like peers that are
 //! down or hang. [`Remote`] calls clients: smbclient, rclone, rsync.
 //!
-//! Every [`Instance`] has its own port (reserved among all processes that use this crate) and its own
-//! folder for everything it keeps. It is ended by the ids of its processes, never by name: on drop,
-//! and also when the process that started it dies without dropping it.
+//! Every [`Instance`] has its own port (reserved among all processes that use this crate) and its
+//! own folder for everything it keeps. It is ended by the ids of its processes, never by name: on
+//! drop, and also when the process that started it dies without dropping it.
 //!
 //! ```no_run
 //! # fn test() {

@@ -122,7 +122,8 @@ fn parse_stat(id: u32, text: &str) -> Option<Process> {
     })
 }
 
-/// Returns the number of a line of a file in `/proc`, such as `VmHWM:     1234 kB` or `nr_dirty 17`.
+/// Returns the number of a line of a file in `/proc`, such as `VmHWM:     1234 kB` or `nr_dirty
+/// 17`.
 pub fn number(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().map(str::split_whitespace);
     let mut words =

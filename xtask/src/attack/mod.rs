@@ -13,7 +13,6 @@
 //!
 //! `attack server` and `attack client` attack the two ends of SMB: see [`storm`].
 
-mod device;
 mod judge;
 mod plan;
 mod rivals;
@@ -42,8 +41,8 @@ use crate::workspace::Workspace;
 
 /// Set in the process that has its own mount namespace.
 const INSIDE: &str = "ROPEWAY_ATTACK_INSIDE";
-/// Seeds that once found a fault (docs/testing.md). CI always runs them, with all test beds, since the
-/// meaning of a seed depends on them.
+/// Seeds that once found a fault (docs/testing.md). CI always runs them, with all test beds, since
+/// the meaning of a seed depends on them.
 const KEPT_SEEDS: &[u64] = &[
     120, 154, 188, 193, 259, 312, 327, 466, 576, 1002, 1007, 1036, 1198, 1259, 1344, 10011, 20137, 20189,
     20812, 21407, 20347, 20664, 21525, 21846, 21479, 30771, 31307, 31345, 31578, 31632,
@@ -115,7 +114,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     inside(std::env::args_os().skip(1))
 }
 
-/// Runs this program with these arguments in its own mount namespace, so that nothing stays mounted.
+/// Runs this program with these arguments in its own mount namespace, so that nothing stays
+/// mounted.
 fn inside(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     let unshare = find_program("unshare").context("unshare is missing (util-linux)")?;
     let status = Command::new(unshare)

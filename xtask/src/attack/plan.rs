@@ -73,8 +73,8 @@ impl Leg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     None,
-    /// The device of the target keeps its content of that moment, the page cache is lost, and a new boot
-    /// follows.
+    /// The device of the target keeps its content of that moment, the page cache is lost, and a new
+    /// boot follows.
     PowerCut,
     /// The target is unmounted and mounted again, in another boot.
     Reboot,

@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::plan::Stop;
 use crate::process::{find_program, tail};
 
-/// Time after which a run counts as hanging. A server may keep the durable opens of a killed client for a
-/// minute, in which other clients wait for these files.
+/// Time after which a run counts as hanging. A server may keep the durable opens of a killed client
+/// for a minute, in which other clients wait for these files.
 const HANG: Duration = Duration::from_secs(180);
 
 /// Command line and environment of a run.

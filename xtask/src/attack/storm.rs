@@ -2,10 +2,10 @@
 //!
 //! The *cases* are tests: `crates/smb-server/tests/hard` (a raw client against our server) and
 //! `crates/smb-client/tests/played` (a scripted server against our client). The *storm*
-//! (`crates/smb-server/tests/storm`) creates sessions by seed and knows their keys. It changes requests
-//! or replies before they are signed, compressed and sealed, so that they reach the code behind
-//! signature and encryption. Its files are on a small volume in memory, since a hostile client may ask
-//! for any size.
+//! (`crates/smb-server/tests/storm`) creates sessions by seed and knows their keys. It changes
+//! requests or replies before they are signed, compressed and sealed, so that they reach the code
+//! behind signature and encryption. Its files are on a small volume in memory, since a hostile
+//! client may ask for any size.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -270,7 +270,7 @@ impl Testbed {
         };
         run("mount", &["-o", options], &[image, &self.volume()])?;
         match fails {
-            true => super::device::write_pages_one_by_one(image),
+            true => write_pages_one_by_one(image),
             false => Ok(()),
         }
     }
@@ -447,6 +447,20 @@ impl Drop for Testbed {
         }
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Limits requests of the image's device to a page. The loop driver reports a request as done even
+/// if its file took only a part of it, because it became full. Requests of one page succeed or fail
+/// as a whole.
+fn write_pages_one_by_one(image: &Path) -> Result<()> {
+    let losetup = find_program("losetup").context("losetup is missing")?;
+    let mut list = Command::new(losetup);
+    list.args(["--noheadings", "--output", "NAME", "--associated"])
+        .arg(image);
+    let device = capture(&mut list)?;
+    let name = device.trim().trim_start_matches("/dev/");
+    let setting = format!("/sys/block/{name}/queue/max_sectors_kb");
+    fs::write(&setting, "4").with_context(|| format!("cannot set {setting}"))
 }
 
 fn clone_file(from: &Path, to: &Path, by_reference: bool) -> Result<()> {

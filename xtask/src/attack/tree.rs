@@ -45,6 +45,22 @@ impl History {
         self.versions += 1;
         self.versions
     }
+
+    fn renamed(&mut self, root: &Path, from: &Path, to: &Path) -> Result<()> {
+        if self.stealthy.contains(from.strip_prefix(root)?) {
+            self.stealthy.insert(to.strip_prefix(root)?.to_path_buf());
+        }
+        Ok(())
+    }
+
+    fn learn_one(&mut self, root: &Path, file: &Path) -> Result<()> {
+        let below = file.strip_prefix(root)?.to_path_buf();
+        if let Some(hash) = read_node(file)?.hash() {
+            self.known.entry(below.clone()).or_default().insert(hash);
+        }
+        self.stealthy.insert(below);
+        Ok(())
+    }
 }
 
 /// Size and kinds of a tree.
@@ -259,22 +275,4 @@ fn rewrite_stealthily(root: &Path, file: &Path, history: &mut History) -> Result
         }
     }
     Ok(())
-}
-
-impl History {
-    fn renamed(&mut self, root: &Path, from: &Path, to: &Path) -> Result<()> {
-        if self.stealthy.contains(from.strip_prefix(root)?) {
-            self.stealthy.insert(to.strip_prefix(root)?.to_path_buf());
-        }
-        Ok(())
-    }
-
-    fn learn_one(&mut self, root: &Path, file: &Path) -> Result<()> {
-        let below = file.strip_prefix(root)?.to_path_buf();
-        if let Some(hash) = read_node(file)?.hash() {
-            self.known.entry(below.clone()).or_default().insert(hash);
-        }
-        self.stealthy.insert(below);
-        Ok(())
-    }
 }

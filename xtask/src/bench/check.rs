@@ -1,5 +1,5 @@
-//! `cargo xtask bench check`: times the comparison of two equal trees of small files by content, also
-//! with `rsync -n` and `diff -r`.
+//! `cargo xtask bench check`: times the comparison of two equal trees of small files by content,
+//! also with `rsync -n` and `diff -r`.
 //!
 //! Rounds are interleaved, and each begins with another tool. The first round warms up and is not
 //! counted. Every tool must find the trees equal.

@@ -1,8 +1,8 @@
 //! `cargo xtask bench eta`: the estimated end of copies to a slow device, compared with the true end.
 //!
 //! The block layer throttles all writes to the target's loop device (cgroup v1, `blkio.throttle`),
-//! including write-back. Each progress line of `ropeway copy --json` holds an estimate. The benchmark
-//! judges the first one after a tenth of the bytes are durable.
+//! including write-back. Each progress line of `ropeway copy --json` holds an estimate. The
+//! benchmark judges the first one after a tenth of the bytes are durable.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};

@@ -1,7 +1,8 @@
 //! `cargo xtask bench`: measures the figures of `docs/benchmarks.md`.
 //!
-//! The laboratory (`ropeway_lab`) does the measurements: its scenarios `wan`, `smb` and `server`, and
-//! its local copies. These commands choose what it measures, and write tables from its documents.
+//! The laboratory (`ropeway_lab`) does the measurements: its scenarios `wan`, `smb` and `server`,
+//! and its local copies. These commands choose what it measures, and write tables from its
+//! documents.
 
 mod check;
 mod eta;

@@ -1,9 +1,9 @@
-//! The common part of `bench wan`, `bench smb` and `bench server`: options, one call of the laboratory,
-//! and its results in `target/bench/NAME/report.json`.
+//! The common part of `bench wan`, `bench smb` and `bench server`: options, one call of the
+//! laboratory, and its results in `target/bench/NAME/report.json`.
 //!
-//! The lab keeps every run, so an interrupted call continues when it is repeated. `--rows`, `--work`
-//! and `--clients` divide one table among several calls. The tables are always written from all kept
-//! results.
+//! The lab keeps every run, so an interrupted call continues when it is repeated. `--rows`,
+//! `--work` and `--clients` divide one table among several calls. The tables are always written
+//! from all kept results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -72,8 +72,8 @@ impl Options {
         self.report || self.estimate
     }
 
-    /// Returns the options that make the results differ from those of the plain command, which alone are
-    /// published. Empty for the plain command.
+    /// Returns the options that make the results differ from those of the plain command, which
+    /// alone are published. Empty for the plain command.
     fn variant(&self, more: &[String]) -> String {
         let mut words = Vec::new();
         if !self.is_whole() {
@@ -123,8 +123,8 @@ impl Call<'_> {
         self.folder.join(name)
     }
 
-    /// Measures, publishes the sections with their names, and fails if ropeway failed. `sections` gets the
-    /// document, and whether the work has its full size, so that targets apply.
+    /// Measures, publishes the sections with their names, and fails if ropeway failed. `sections`
+    /// gets the document, and whether the work has its full size, so that targets apply.
     ///
     /// # Errors
     /// An option is out of bounds, the lab cannot go on, ropeway failed, or an interrupt came.
@@ -303,14 +303,8 @@ impl Observer for Terminal {
             Event::Skipped { what, why } => println!("left out: {what}: {why}"),
             Event::Phase { phase } => println!("{phase} …"),
             Event::Proved { link, holds } => {
-                println!(
-                    "  {link}: {}",
-                    if *holds {
-                        "within its bounds"
-                    } else {
-                        "OUT OF BOUNDS"
-                    }
-                );
+                let how = ["OUT OF BOUNDS", "within its bounds"][usize::from(*holds)];
+                println!("  {link}: {how}");
             }
             Event::Floor {
                 link,

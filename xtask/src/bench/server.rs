@@ -1,5 +1,5 @@
-//! `cargo xtask bench server`: runs the lab's scenario `server` and writes its section, which compares
-//! `ropeway serve` with smbd and the crate smb-server.
+//! `cargo xtask bench server`: runs the lab's scenario `server` and writes its section, which
+//! compares `ropeway serve` with smbd and the crate smb-server.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,8 @@ use super::tables::{doubts, factor, find, middle, numbers, provenance, ratio, se
 use crate::process::run as run_command;
 use crate::workspace::Workspace;
 
-/// Manifest of the program that serves with the crate smb-server; it is built outside the workspace.
+/// Manifest of the program that serves with the crate smb-server; it is built outside the
+/// workspace.
 const CRATE_MANIFEST: &str = include_str!("../../peers/smb_server.toml");
 /// Source of that program.
 const CRATE_SOURCE: &str = include_str!("../../peers/smb_server.rs");

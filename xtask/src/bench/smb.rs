@@ -1,5 +1,5 @@
-//! `cargo xtask bench smb`: runs the lab's scenario `smb` and writes its sections. The server is on this
-//! machine, so that the client itself is measured.
+//! `cargo xtask bench smb`: runs the lab's scenario `smb` and writes its sections. The server is on
+//! this machine, so that the client itself is measured.
 
 use std::fmt::Write as _;
 use std::path::Path;

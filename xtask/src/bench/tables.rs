@@ -18,7 +18,8 @@ pub(super) const SPREAD_MAX: f64 = 0.20;
 /// Processors that other processes used on average, above which a result gets a note. A guess: the
 /// emulated link and both ends share the rest.
 const OTHERS_MAX: f64 = 0.25;
-/// Seconds above which a tool runs only once, which the table marks (`once_above` of the scenarios).
+/// Seconds above which a tool runs only once, which the table marks (`once_above` of the
+/// scenarios).
 const ONCE_ABOVE_SECONDS: f64 = 60.0;
 
 /// Returns the cell of a key.
@@ -109,7 +110,8 @@ pub(super) fn seconds(cell: Option<&Cell>) -> String {
     }
 }
 
-/// Formats the median of the seconds, with a mark if a slow tool ran only once, or why there are none.
+/// Formats the median of the seconds, with a mark if a slow tool ran only once, or why there are
+/// none.
 pub(super) fn median(cell: Option<&Cell>) -> String {
     if let Some(value) = middle(cell, whole) {
         let mark = if value > ONCE_ABOVE_SECONDS { "\\*" } else { "" };

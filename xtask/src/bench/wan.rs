@@ -219,8 +219,8 @@ fn title(work: Work) -> &'static str {
     }
 }
 
-/// Returns the target in seconds: a factor of the floor and two round trips, or a fixed time for the
-/// small files.
+/// Returns the target in seconds: a factor of the floor and two round trips, or a fixed time for
+/// the small files.
 fn goal(work: Work, link: &str, direction: Direction, floor: f64, rtt: f64) -> Option<f64> {
     match (work, link, direction) {
         (Work::File100mb, ..) => Some(1.05 * floor + 2.0 * rtt),

@@ -1,8 +1,9 @@
 //! `cargo xtask conformance`: smbtorture's suites for SMB 2 and 3 against `ropeway serve`.
 //!
-//! A private server on the loopback interface serves one folder in memory. After each suite the server
-//! must still run, must not have panicked, and must answer our client. Otherwise the fault is reported,
-//! the server is started again, and the command fails at its end. The folder is emptied between suites.
+//! A private server on the loopback interface serves one folder in memory. After each suite the
+//! server must still run, must not have panicked, and must answer our client. Otherwise the fault
+//! is reported, the server is started again, and the command fails at its end. The folder is
+//! emptied between suites.
 //!
 //! `xtask/conformance/results.tsv` keeps the passed tests. The step `conformance` of `ci` runs the quick
 //! suites and fails if a test that is kept as passed does not pass.
@@ -55,8 +56,8 @@ const QUICK: &[&str] = &[
 const CONFORMANCE_MIN: usize = 300;
 /// Time limit of a suite in `ci`.
 const QUICK_LIMIT: Duration = Duration::from_secs(45);
-/// Default time limit of a suite. Most take seconds; `lease` and `oplock` take two to four minutes, since
-/// they wait 35 s for each break that no client acknowledges.
+/// Default time limit of a suite. Most take seconds; `lease` and `oplock` take two to four minutes,
+/// since they wait 35 s for each break that no client acknowledges.
 const LIMIT_SECONDS: u64 = 300;
 /// Time limit of the server for a listing. A guess; it takes milliseconds.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
@@ -299,9 +300,7 @@ impl TestServer {
         let torture = Torture {
             program: &self.smbtorture,
             logs: &self.logs,
-            share: SHARE,
             folder: &self.folder.path().join("share"),
-            login: &format!("{USER}%{PASSWORD}"),
             limit: self.limit,
         };
         let run = torture.run(suite, server)?;

@@ -1,5 +1,5 @@
-//! Results of test suites: read and written, summed up, and compared with kept results and with other
-//! servers.
+//! Results of test suites: read and written, summed up, and compared with kept results and with
+//! other servers.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,8 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Results of other servers: measured by `smbtorture` of the same package on the same machine. Each line
-/// has a suite, a test, and the outcomes of [`Peers::NAMES`].
+/// Results of other servers: measured by `smbtorture` of the same package on the same machine. Each
+/// line has a suite, a test, and the outcomes of [`Peers::NAMES`].
 const PEERS: &str = include_str!("../../conformance/peers.tsv");
 
 ropeway_lab::named! {
@@ -151,7 +151,8 @@ impl Results {
         suites
     }
 
-    /// Returns these results, with the older ones of suites that have none here, in this order of suites.
+    /// Returns these results, with the older ones of suites that have none here, in this order of
+    /// suites.
     pub(super) fn over(&self, older: &Self, order: &[String]) -> Self {
         let mut rows = Vec::new();
         for suite in order {

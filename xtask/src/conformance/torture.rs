@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use ropeway_peers::Instance;
 
 use super::results::{Outcome, Row};
+use super::{PASSWORD, SHARE, USER};
 use crate::process::{shown, wait};
 
 /// Name of the test of a suite without results.
@@ -36,12 +37,8 @@ pub(super) struct Torture<'a> {
     pub(super) program: &'a Path,
     /// Folder for outputs.
     pub(super) logs: &'a Path,
-    /// Name of the share.
-    pub(super) share: &'a str,
     /// Folder of the share, for tests that also act as a local program (samba3misc).
     pub(super) folder: &'a Path,
-    /// `USER%PASSWORD`; both are created for this run.
-    pub(super) login: &'a str,
     /// Time limit of a suite.
     pub(super) limit: Duration,
 }
@@ -58,8 +55,13 @@ impl Torture<'_> {
         let address = server.address();
         let mut command = Command::new(self.program);
         command
-            .arg(format!("//{}/{}", address.ip(), self.share))
-            .args(["-p", &address.port().to_string(), "-U", self.login])
+            .arg(format!("//{}/{}", address.ip(), SHARE))
+            .args([
+                "-p",
+                &address.port().to_string(),
+                "-U",
+                &format!("{USER}%{PASSWORD}"),
+            ])
             .arg(format!("--option=torture:localdir={}", self.folder.display()))
             .args(["--fullname", &name])
             .env("LC_ALL", "C.UTF-8")

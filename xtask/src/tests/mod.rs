@@ -1,13 +1,13 @@
-//! The `test` step: builds all test programs with one call of cargo, runs several at a time, and sums up
-//! their results.
+//! The `test` step: builds all test programs with one call of cargo, runs several at a time, and
+//! sums up their results.
 //!
 //! The whole output of each program is kept in `target/ci/tests`. The step prints a line for each program,
 //! and the output of failures. A test that lacks something (root, a file system, a program) prints a line
 //! that begins with `skipped:` and returns; the step lists those lines at the end.
 //!
-//! A failed test runs again alone. If it passes [`REPEATS`] times it is *unsteady*: the summary names it,
-//! and more than [`UNSTEADY_MAX`] unsteady tests fail the step. A busy machine may be the cause, or a rare
-//! fault, so the output of the failure is printed.
+//! A failed test runs again alone. If it passes [`REPEATS`] times it is *unsteady*: the summary
+//! names it, and more than [`UNSTEADY_MAX`] unsteady tests fail the step. A busy machine may be the
+//! cause, or a rare fault, so the output of the failure is printed.
 
 mod program;
 mod report;

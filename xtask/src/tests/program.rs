@@ -13,7 +13,8 @@ use crate::workspace::Workspace;
 /// One test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    /// Folder of the package and target: `cli attack`. The tests of a library have the name of the folder.
+    /// Folder of the package and target: `cli attack`. The tests of a library have the name of the
+    /// folder.
     pub(super) name: String,
     /// The program.
     pub(super) path: PathBuf,

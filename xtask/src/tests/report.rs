@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Part of libtest's output. The output of a test may contain any line, since tests run other tests. Each
-/// list of outputs is followed by a list of names with the same heading.
+/// Part of libtest's output. The output of a test may contain any line, since tests run other
+/// tests. Each list of outputs is followed by a list of names with the same heading.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Part {
     #[default]

@@ -18,8 +18,8 @@ impl Document {
         self.cell(key).map_or(&[], |cell| &cell.runs)
     }
 
-    /// Returns the cell with the key of `new`, which is added if there is none: at its place in `order`, or
-    /// at the end.
+    /// Returns the cell with the key of `new`, which is added if there is none: at its place in
+    /// `order`, or at the end.
     pub(crate) fn cell_or_add(&mut self, new: Cell, order: &[CellKey]) -> &mut Cell {
         let place = |key: &CellKey| order.iter().position(|known| known == key).unwrap_or(usize::MAX);
         let found = self.cells.iter().position(|cell| cell.key == new.key);

@@ -212,8 +212,8 @@ pub(super) fn skipped(doc: &Document) -> Vec<String> {
 /// Heads and rows of a table; the first column names the rows.
 pub(super) type Table = (Vec<&'static str>, Vec<Vec<String>>);
 
-/// Returns the table of the links with the measurements of their emulator. `at` is the column that says
-/// whether a link was proved.
+/// Returns the table of the links with the measurements of their emulator. `at` is the column that
+/// says whether a link was proved.
 pub(super) fn links(doc: &Document, at: usize) -> Table {
     let mut heads = vec!["link", "set", "round trip", "up", "down", "loss"];
     heads.insert(at, "proof");

@@ -321,8 +321,8 @@ impl Section<'_> {
     }
 }
 
-/// Returns the index of the item that `is_it` finds; `new` is added if there is none. `None` if it has to
-/// be added and `most` are there.
+/// Returns the index of the item that `is_it` finds; `new` is added if there is none. `None` if it
+/// has to be added and `most` are there.
 fn place<T>(
     all: &mut Vec<T>,
     most: usize,

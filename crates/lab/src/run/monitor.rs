@@ -1,5 +1,5 @@
-//! Resources of a run other than the client's: the processor time and memory of its server, if it has
-//! one, and the processors that unrelated processes kept busy.
+//! Resources of a run other than the client's: the processor time and memory of its server, if it
+//! has one, and the processors that unrelated processes kept busy.
 
 use std::thread;
 use std::time::Duration;

@@ -153,7 +153,8 @@ impl Scenario {
         self.places().count() * self.pairs.len()
     }
 
-    /// Returns link and work, by their indices, and direction of all cells, in the order of the report.
+    /// Returns link and work, by their indices, and direction of all cells, in the order of the
+    /// report.
     pub(crate) fn places(&self) -> impl Iterator<Item = (usize, usize, Direction)> {
         (0..self.links.len()).flat_map(move |link| {
             let works = self.works.iter().enumerate();

@@ -94,13 +94,6 @@ impl SmbdBuilder {
         self.option("case sensitive", yes(sensitive))
     }
 
-    /// Sets the largest READ, WRITE and other payload, in bytes.
-    pub fn sizes_max(self, read: u32, write: u32, transact: u32) -> Self {
-        self.option("smb2 max read", &read.to_string())
-            .option("smb2 max write", &write.to_string())
-            .option("smb2 max trans", &transact.to_string())
-    }
-
     /// Sets the credit limit of a connection.
     pub fn credits_max(self, credits: u16) -> Self {
         self.option("smb2 max credits", &credits.to_string())
