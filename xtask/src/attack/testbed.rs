@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A power cut is a clone of the image at that moment: the content of the device, without the page cache.
-//! A flush fails because the image lies in its own small memory file system, which is shrunk.
+//! A flush fails because the image is in its own small memory file system, which is shrunk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,9 +37,9 @@ pub(crate) enum Kind {
     Serve,
     /// Samba's smbd over ext4.
     Smbd,
-    /// The source lies on `ropeway serve`, the target on ext4.
+    /// The source is on `ropeway serve`, the target on ext4.
     FromServe,
-    /// The source lies on smbd, the target on ext4.
+    /// The source is on smbd, the target on ext4.
     FromSmbd,
 }
 
@@ -54,7 +54,7 @@ impl Kind {
         matches!(self, Self::FromServe | Self::FromSmbd)
     }
 
-    /// Whether the target lies on a device.
+    /// Whether the target is on a device.
     pub(crate) fn has_power(self) -> bool {
         self != Self::Tmpfs
     }
@@ -165,7 +165,7 @@ fn run(program: &str, flags: &[&str], paths: &[&Path]) -> Result<()> {
 pub(crate) struct Testbed {
     kind: Kind,
     folder: PathBuf,
-    /// The image, and whether it lies in its own memory file system.
+    /// The image, and whether it is in its own memory file system.
     image: Option<(PathBuf, bool)>,
     /// Keeps its port when it is killed and started again.
     server: Option<Instance>,

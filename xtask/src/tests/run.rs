@@ -106,7 +106,7 @@ fn run(program: Program, logs: &Path) -> Result<Ran> {
     })
 }
 
-/// Whether one test passes when nothing runs beside it.
+/// Whether a test passes when nothing else runs.
 pub(super) fn one_test(program: &Program, test: &str) -> bool {
     let mut command = command(program);
     command
