@@ -1,4 +1,5 @@
-//! Builds that start before their step, at the lowest priority: tests leave a third of the machine idle.
+//! Runs builds before their steps, at the lowest priority, since tests leave a third of the machine
+//! idle.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -81,7 +82,7 @@ impl Ahead {
                 gentle.stdin(Stdio::null());
                 gentle.stdout(output().map_or_else(Stdio::null, Stdio::from));
                 gentle.stderr(output().map_or_else(Stdio::null, Stdio::from));
-                println!("beside the tests: {}", shown(&command));
+                println!("in the background: {}", shown(&command));
                 if !shared.run(name, gentle) {
                     return;
                 }
@@ -104,13 +105,13 @@ impl Drop for Ahead {
         state.stopped = true;
         state.waiting.clear();
         if let Some(child) = &mut state.child {
-            // `nice` becomes cargo; its compilers end when their pipes do.
+            // `nice` has become cargo. The compilers end when their pipes are closed.
             let _ = child.kill();
         }
     }
 }
 
-/// The same command at the lowest priority.
+/// Returns the same command at the lowest priority.
 fn gentle(command: &Command) -> Command {
     let mut nice = Command::new("nice");
     nice.args(["-n", "19"]);

@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: runs every check in order and times it. The first failure ends the command.
 //!
-//! Tools are installed during checks that need none, and release builds start while tests run.
+//! Tools are installed while checks run that need none, and release builds start while tests run.
 
 use std::process::Command;
 use std::thread;
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// Leave these steps out
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     skip: Vec<String>,
-    /// List the steps and stop
+    /// List the steps
     #[arg(long)]
     list: bool,
 }
@@ -31,14 +31,22 @@ pub(crate) struct Arguments {
 struct Step {
     name: &'static str,
     about: &'static str,
-    /// Whether it waits for the network or a disk: it runs beside the steps that need no tools.
-    beside: bool,
-    /// Whether it uses what the step `tools` installs.
-    needs_tools: bool,
+    order: Order,
     run: fn(&Run<'_>) -> Result<Outcome>,
 }
 
-/// What steps share.
+/// When a step runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// At the same time as the steps that follow, since it waits for the network or a disk.
+    Parallel,
+    /// As soon as the step before it has ended.
+    Next,
+    /// After the steps in parallel, since it uses the programs that `tools` installs.
+    AfterParallel,
+}
+
+/// State that the steps share.
 struct Run<'a> {
     workspace: &'a Workspace,
     chosen: &'a [&'static Step],
@@ -66,55 +74,48 @@ impl Run<'_> {
     }
 }
 
-/// All steps in order: what is quick to fail comes first.
+/// All steps in order: those that fail quickly come first.
 const STEPS: &[Step] = &[
     Step {
         name: "tools",
         about: "programs that the checks use, installed where allowed",
-        beside: true,
-        needs_tools: false,
+        order: Order::Parallel,
         run: |run| tools::run(run.workspace),
     },
     Step {
         name: "fmt",
         about: "cargo fmt --check",
-        beside: false,
-        needs_tools: false,
+        order: Order::Next,
         run: |run| format(run.workspace),
     },
     Step {
         name: "layers",
         about: "which crate uses what",
-        beside: false,
-        needs_tools: false,
+        order: Order::Next,
         run: |run| layers::step(run.workspace),
     },
     Step {
         name: "size",
         about: "length of files",
-        beside: false,
-        needs_tools: false,
+        order: Order::Next,
         run: |run| size::run(run.workspace),
     },
     Step {
         name: "clippy",
         about: "lints, warnings and functions above 70 lines denied",
-        beside: false,
-        needs_tools: false,
+        order: Order::Next,
         run: |run| clippy(run.workspace),
     },
     Step {
         name: "test",
         about: "all tests, with the feature kerberos, several programs at once",
-        beside: false,
-        needs_tools: true,
+        order: Order::AfterParallel,
         run: |run| tests::run(run.workspace, &|| run.build_ahead()),
     },
     Step {
         name: "simulate",
-        about: "20,000 simulated copy jobs by seed, and six broken rules that they have to find",
-        beside: false,
-        needs_tools: false,
+        about: "20,000 simulated copy jobs by seed, and six broken rules that the simulator must find",
+        order: Order::Next,
         run: |run| {
             run.ahead.wait("simulate");
             simulate(run.workspace)
@@ -123,43 +124,37 @@ const STEPS: &[Step] = &[
     Step {
         name: "docs",
         about: "cargo doc, warnings denied",
-        beside: false,
-        needs_tools: true,
+        order: Order::AfterParallel,
         run: |run| docs(run.workspace),
     },
     Step {
         name: "build",
         about: "release build of the binary",
-        beside: false,
-        needs_tools: true,
+        order: Order::AfterParallel,
         run: build_step,
     },
     Step {
         name: "attack",
         about: "the release binary: kills, changes and power cuts by seed; storms of SMB frames on both ends",
-        beside: false,
-        needs_tools: true,
+        order: Order::AfterParallel,
         run: |run| attack::step(run.workspace),
     },
     Step {
         name: "conformance",
         about: "the release binary: quick suites of smbtorture against `ropeway serve`",
-        beside: false,
-        needs_tools: true,
+        order: Order::AfterParallel,
         run: |run| conformance::step(run.workspace),
     },
     Step {
         name: "demo",
         about: "the release binary: `ropeway demo` in an empty folder",
-        beside: false,
-        needs_tools: true,
+        order: Order::AfterParallel,
         run: |run| demo(run.workspace),
     },
     Step {
         name: "fuzz",
         about: "builds the fuzz targets and runs each for a few seconds",
-        beside: false,
-        needs_tools: true,
+        order: Order::AfterParallel,
         run: |run| {
             run.ahead.wait("fuzz");
             fuzz::run(run.workspace)
@@ -170,7 +165,7 @@ const STEPS: &[Step] = &[
 /// Runs the chosen steps.
 ///
 /// # Errors
-/// If a step is unknown, or the first failure.
+/// A step is unknown, or the first step that fails.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let steps = choose(&arguments.only, &arguments.skip)?;
     if arguments.list {
@@ -195,10 +190,10 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// A step's result and how long it took.
+/// Result and time of a step.
 type Done = (&'static Step, Result<Outcome>, Duration);
 
-/// Runs the steps; gives the name of the one that failed.
+/// Runs the steps. Returns the name of the step that failed.
 fn in_order(run: &Run<'_>, done: &mut Vec<Done>) -> Option<&'static str> {
     let one = |step: &'static Step| -> Done {
         let begun = Instant::now();
@@ -206,23 +201,23 @@ fn in_order(run: &Run<'_>, done: &mut Vec<Done>) -> Option<&'static str> {
         (step, outcome, begun.elapsed())
     };
     thread::scope(|scope| {
-        let mut beside = Vec::new();
+        let mut parallel = Vec::new();
         let count = run.chosen.len();
         for (index, step) in run.chosen.iter().enumerate() {
-            if step.needs_tools {
-                for handle in beside.drain(..) {
+            if step.order == Order::AfterParallel {
+                for handle in parallel.drain(..) {
                     let handle: thread::ScopedJoinHandle<'_, Done> = handle;
                     take(handle.join().ok()?, done)?;
                 }
             }
             println!("\n══ {}/{count} {}: {}", index + 1, step.name, step.about);
-            if step.beside {
-                beside.push(scope.spawn(move || one(step)));
+            if step.order == Order::Parallel {
+                parallel.push(scope.spawn(move || one(step)));
             } else {
                 take(one(step), done)?;
             }
         }
-        for handle in beside {
+        for handle in parallel {
             take(handle.join().ok()?, done)?;
         }
         Some(())
@@ -233,7 +228,7 @@ fn in_order(run: &Run<'_>, done: &mut Vec<Done>) -> Option<&'static str> {
     )
 }
 
-/// Says how a step ended and keeps it; `None` if it failed.
+/// Prints and keeps the result of a step; `None` if it failed.
 fn take(one: Done, done: &mut Vec<Done>) -> Option<()> {
     let verdict = match &one.1 {
         Ok(outcome) => {
@@ -293,7 +288,7 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
     let lints = ["-D", "warnings", "-D", "clippy::too_many_lines"];
     let mut command = workspace.cargo(["clippy", "--workspace", "--all-targets", "--"]);
     run_command(command.args(lints))?;
-    // What is off by default is linted too; that takes no library.
+    // Lints the features that are off by default too; that needs no library.
     let kerberos = [
         "clippy",
         "-p",
@@ -321,7 +316,7 @@ fn docs(workspace: &Workspace) -> Result<Outcome> {
 fn build_step(run: &Run<'_>) -> Result<Outcome> {
     run.ahead.wait("build");
     let outcome = build(run.workspace)?;
-    // The tests run with the feature; the product is built without it and must say so before it tries anything.
+    // The tests have the feature. The product is built without it, and must say so at once.
     let place = tempfile::tempdir()?;
     let said = Command::new(run.workspace.ropeway())
         .args(["ls", "--auth", "kerberos", "smb://ann@localhost:9/data"])
@@ -336,7 +331,8 @@ fn build_step(run: &Run<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs simulated copy jobs: none may break a promise, and each rule that is broken on purpose has to be noticed.
+/// Runs simulated copy jobs. No job may break a promise, and the simulator must find each rule that
+/// is broken on purpose.
 fn simulate(workspace: &Workspace) -> Result<Outcome> {
     run_command(&mut simulator(workspace))?;
     let program = workspace.target().join("release/examples/simulate");
@@ -358,7 +354,7 @@ fn simulator(workspace: &Workspace) -> Command {
     ])
 }
 
-/// Runs the demo as a new user does: in an empty folder, without a configuration or a state of its own.
+/// Runs the demo as a new user does: in an empty folder, without configuration and state.
 fn demo(workspace: &Workspace) -> Result<Outcome> {
     build(workspace)?;
     let folder = tempfile::Builder::new().prefix("ropeway-ci-demo-").tempdir()?;

@@ -15,10 +15,10 @@ use crate::workspace::Workspace;
 
 /// Seconds for each target: a smoke test, not a campaign.
 const SECONDS_EACH: u32 = 5;
-/// Targets that run at once.
+/// Number of targets that run at a time.
 const AT_ONCE: usize = 2;
 
-/// Coverage of libFuzzer, as `cargo fuzz` asks for it.
+/// Coverage flags for libFuzzer, as `cargo fuzz` passes them.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cdebug-assertions";
@@ -26,7 +26,7 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-saniti
 /// Runs all targets.
 ///
 /// # Errors
-/// If the crate does not build or a target finds something.
+/// The crate does not build, or a target finds a fault.
 pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     let Some(mut build) = build_command(workspace)? else {
         return Ok(Outcome::skipped(
@@ -53,10 +53,10 @@ fn folder(workspace: &Workspace) -> PathBuf {
     workspace.root().join("fuzz/target")
 }
 
-/// What builds all targets; `None` without a C++ compiler.
+/// Returns the command that builds all targets; `None` without a C++ compiler.
 ///
 /// # Errors
-/// If the compiler does not say for which machine it builds.
+/// The compiler does not name its host.
 pub(crate) fn build_command(workspace: &Workspace) -> Result<Option<Command>> {
     if ["c++", "g++", "clang++"]
         .iter()
@@ -65,7 +65,7 @@ pub(crate) fn build_command(workspace: &Workspace) -> Result<Option<Command>> {
         return Ok(None);
     }
     let mut build = workspace.cargo(["build", "--release", "--manifest-path"]);
-    // With an explicit target the flags leave build scripts alone.
+    // With an explicit target the flags do not apply to build scripts.
     build
         .arg(workspace.root().join("fuzz/Cargo.toml"))
         .args(["--target", &host_triple()?, "--target-dir"])

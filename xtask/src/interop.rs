@@ -1,7 +1,8 @@
-//! SMB clients that the system does not package in the versions of the tests: rclone, and two in Python.
-//! They are installed below `target/interop`, where `crates/cli/tests/serve_interop.rs` finds them.
+//! Installs SMB clients in versions that the system does not package: rclone, and two Python
+//! packages. `crates/cli/tests/serve_interop.rs` finds them below `target/interop`.
 //!
-//! Debian's rclone 1.60 does not sign, so rclone is built from the Go proxy; that takes minutes, once.
+//! Debian's rclone 1.60 does not sign, so a newer rclone is built from source once, which takes
+//! minutes.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +66,7 @@ fn rclone(folder: &Path) -> Result<()> {
     }
     let go = find_program("go").context("there is no Go to build it with")?;
     let folder = fs::create_dir_all(folder).and_then(|()| folder.canonicalize())?;
-    // Its sources and intermediate files are big and not needed afterwards.
+    // The sources and intermediate files are large and not needed afterwards.
     let build = folder.join("go");
     let mut install = Command::new(go);
     install

@@ -1,12 +1,12 @@
 //! Project tasks, run as `cargo xtask TASK`.
 //!
-//! * `ci`: every check of the project, in order, with a table at the end;
-//! * `layers`: which crate may use what, checked;
-//! * `bench`: ropeway beside other tools;
-//! * `conformance`: smbtorture against `ropeway serve`;
-//! * `attack`: what the README promises, attacked by known cases and by seed.
+//! * `ci`: runs every check of the project, and prints a table at the end;
+//! * `layers`: checks which crate uses which;
+//! * `bench`: compares ropeway with other tools;
+//! * `conformance`: runs smbtorture against `ropeway serve`;
+//! * `attack`: attacks the promises of the README, by known cases and by seed.
 //!
-//! Nothing here is part of the product. Checks run the binary as a user does; the laboratory
+//! Nothing here is part of the product. Checks run the binary as a user does, and the laboratory
 //! (`ropeway_lab`) measures it.
 
 mod ahead;
@@ -43,14 +43,15 @@ struct Arguments {
 enum Task {
     /// Run every check, in order; stops at the first that fails
     Ci(ci::Arguments),
-    /// Check which crate uses what, and print the table
+    /// Check which crate uses which, and print the table
     Layers(layers::Arguments),
-    /// Measure ropeway beside other tools
+    /// Compare ropeway with other tools
     #[command(subcommand)]
     Bench(bench::Task),
-    /// Run smbtorture's suites against `ropeway serve`, and keep what passes
+    /// Run smbtorture's suites against `ropeway serve`, and keep the results
     Conformance(conformance::Arguments),
-    /// Attack what a copy promises: known cases, then kills and changes by seed, judged by a model
+    /// Attack the promises of a copy: known cases, then kills and changes by seed, judged by a
+    /// model
     Attack(attack::Arguments),
     /// The quick part of `attack`, in the mount namespace that `ci` made for it
     #[command(hide = true)]

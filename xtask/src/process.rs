@@ -1,11 +1,11 @@
-//! Other programs: found, run, and shown to people. Interrupts, as a flag.
+//! Runs other programs and formats their command lines; turns interrupts into a flag.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::flag;
 
-/// Set by the first SIGINT or SIGTERM after [`catch_interrupts`].
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Set by SIGINT and SIGTERM after [`catch_interrupts`].
+static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// Makes SIGINT and SIGTERM set a flag, so that this process ends in order and guards undo what they
 /// did (mounts, loop devices).
@@ -24,27 +24,13 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// The handlers cannot be set.
 pub(crate) fn catch_interrupts() -> Result<()> {
-    static ONCE: Once = Once::new();
-    let mut signals = None;
-    let mut failure = None;
-    ONCE.call_once(|| match Signals::new([SIGINT, SIGTERM]) {
-        Ok(made) => signals = Some(made),
-        Err(error) => failure = Some(error),
-    });
-    if let Some(error) = failure {
-        return Err(error).context("cannot catch signals");
-    }
-    if let Some(mut signals) = signals {
-        thread::spawn(move || {
-            for _ in signals.forever() {
-                INTERRUPTED.store(true, Ordering::SeqCst);
-            }
-        });
+    for signal in [SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(&INTERRUPTED)).context("cannot catch signals")?;
     }
     Ok(())
 }
 
-/// The flag that the first SIGINT or SIGTERM sets.
+/// The flag that SIGINT and SIGTERM set.
 pub(crate) fn interrupt_flag() -> &'static AtomicBool {
     &INTERRUPTED
 }
@@ -88,7 +74,7 @@ fn quoted(word: &OsStr) -> String {
     }
 }
 
-/// Runs a command; its output goes to that of this process.
+/// Runs a command, with the output of this process.
 ///
 /// # Errors
 /// The command cannot start or fails.
@@ -103,7 +89,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Interval at which [`wait`] looks whether a process has ended. A guess.
+/// Interval at which [`wait`] checks whether a process has ended. A guess.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Waits for a process that leads its own group. Returns how it ended; `None` after the limit. Then, and
@@ -131,8 +117,8 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStat
     interrupt
 }
 
-/// Works on each item in order, so many at a time. Returns the results in the order in which they
-/// ended.
+/// Processes the items in order on `at_once` threads. Returns the results in the order in which
+/// they ended.
 ///
 /// # Errors
 /// The first error of a worker; the others finish the remaining items.

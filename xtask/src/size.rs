@@ -1,4 +1,5 @@
-//! The length of source files. (The length of functions is clippy's: `too_many_lines` in `clippy.toml`.)
+//! Checks the length of source files. Clippy checks that of functions (`too_many_lines` in
+//! `clippy.toml`).
 
 use std::fs;
 

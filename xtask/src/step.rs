@@ -1,8 +1,9 @@
 //! The result of a step of `ci`, and the build that several commands share.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::process::run as run_command;
 use crate::workspace::Workspace;
@@ -54,4 +55,18 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Outcome> {
         workspace.short(&workspace.ropeway()).display()
     );
     Ok(Outcome::passed("target/release/ropeway"))
+}
+
+/// Returns the program to test: `chosen`, or else a new release build.
+///
+/// # Errors
+/// There is no such file, or the build fails.
+pub(crate) fn ropeway(workspace: &Workspace, chosen: Option<&Path>) -> Result<PathBuf> {
+    if let Some(binary) = chosen {
+        return binary
+            .canonicalize()
+            .with_context(|| format!("there is no {}", binary.display()));
+    }
+    build(workspace)?;
+    Ok(workspace.ropeway())
 }

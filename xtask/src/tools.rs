@@ -13,69 +13,58 @@ use crate::process::{capture, find_program, is_root, run as run_command};
 use crate::step::Outcome;
 use crate::workspace::Workspace;
 
-struct Tool {
-    program: &'static str,
-    package: &'static str,
-    used_for: &'static str,
-}
-
-const fn tool(program: &'static str, package: &'static str, used_for: &'static str) -> Tool {
-    Tool {
-        program,
-        package,
-        used_for,
-    }
-}
+/// A program, its package, and what it is used for.
+type Tool = (&'static str, &'static str, &'static str);
 
 /// Package names are those of Debian 12 and Ubuntu 24.04.
 const TOOLS: &[Tool] = &[
-    tool("rsync", "rsync", "independent comparison, benchmark"),
-    tool("diff", "diffutils", "independent comparison"),
-    tool("getfattr", "attr", "comparison of extended attributes"),
-    tool("setfacl", "acl", "tests of POSIX ACLs"),
-    tool("mkfs.ext4", "e2fsprogs", "loop file systems"),
-    tool("mkfs.xfs", "xfsprogs", "loop file systems, reflinks"),
-    tool("mkfs.btrfs", "btrfs-progs", "loop file systems, reflinks"),
-    tool("mkfs.vfat", "dosfstools", "FAT images"),
-    tool("fusefat", "fusefat", "FAT semantics without a kernel driver"),
-    tool(
+    ("rsync", "rsync", "independent comparison, benchmark"),
+    ("diff", "diffutils", "independent comparison"),
+    ("getfattr", "attr", "comparison of extended attributes"),
+    ("setfacl", "acl", "tests of POSIX ACLs"),
+    ("mkfs.ext4", "e2fsprogs", "loop file systems"),
+    ("mkfs.xfs", "xfsprogs", "loop file systems, reflinks"),
+    ("mkfs.btrfs", "btrfs-progs", "loop file systems, reflinks"),
+    ("mkfs.vfat", "dosfstools", "FAT images"),
+    ("fusefat", "fusefat", "FAT semantics without a kernel driver"),
+    (
         "mount.exfat-fuse",
         "exfat-fuse",
         "exFAT semantics without a kernel driver",
     ),
-    tool("mkfs.exfat", "exfatprogs", "exFAT images"),
-    tool("fusermount3", "fuse3", "FUSE mounts"),
-    tool("losetup", "mount", "loop devices"),
-    tool("unshare", "util-linux", "namespaces"),
-    tool("ip", "iproute2", "the emulated link"),
-    tool("smbd", "samba", "private SMB servers of the tests"),
-    tool("pdbedit", "samba-common-bin", "their users"),
-    tool(
+    ("mkfs.exfat", "exfatprogs", "exFAT images"),
+    ("fusermount3", "fuse3", "FUSE mounts"),
+    ("losetup", "mount", "loop devices"),
+    ("unshare", "util-linux", "namespaces"),
+    ("ip", "iproute2", "the emulated link"),
+    ("smbd", "samba", "private SMB servers of the tests"),
+    ("pdbedit", "samba-common-bin", "their users"),
+    (
         "smbclient",
         "smbclient",
         "independent SMB client: tests, benchmark",
     ),
-    tool("smbtorture", "samba-testsuite", "conformance of the server"),
+    ("smbtorture", "samba-testsuite", "conformance of the server"),
     // Debian's samba-testsuite does not install without it.
-    tool("winbindd", "winbind", "conformance of the server"),
-    tool("krb5kdc", "krb5-kdc", "private Kerberos servers of the tests"),
-    tool("kadmin.local", "krb5-admin-server", "their users and services"),
-    tool("kinit", "krb5-user", "tickets"),
-    tool("keyctl", "keyutils", "whether there are keyrings to test with"),
-    tool("rclone", "rclone", "benchmark over the emulated link"),
-    tool("chromium", "chromium", "the page of a lab's report"),
-    tool("strace", "strace", "kills and failures at a system call"),
-    tool("faketime", "faketime", "runs with another clock"),
+    ("winbindd", "winbind", "conformance of the server"),
+    ("krb5kdc", "krb5-kdc", "private Kerberos servers of the tests"),
+    ("kadmin.local", "krb5-admin-server", "their users and services"),
+    ("kinit", "krb5-user", "tickets"),
+    ("keyctl", "keyutils", "whether there are keyrings to test with"),
+    ("rclone", "rclone", "benchmark over the emulated link"),
+    ("chromium", "chromium", "the page of a lab's report"),
+    ("strace", "strace", "kills and failures at a system call"),
+    ("faketime", "faketime", "runs with another clock"),
 ];
 
-/// A VFS module that tests load, and Debian's folders for it.
+/// A VFS module that tests load, and Debian's package for it.
 const SAMBA_MODULE: &str = "shadow_copy2.so";
 const SAMBA_MODULES: &str = "samba-vfs-modules";
 
 /// Debian's package with the library of the feature `kerberos`.
 const KERBEROS_PACKAGE: &str = "libkrb5-dev";
 
-/// Whether a program can be linked with MIT's GSS-API, as the feature `kerberos` wants.
+/// Whether a program can be linked with MIT's GSS-API, which the feature `kerberos` needs.
 pub(crate) fn kerberos_links() -> bool {
     let Ok(folder) = tempfile::tempdir() else {
         return false;
@@ -86,17 +75,17 @@ pub(crate) fn kerberos_links() -> bool {
     capture(&mut link).is_ok()
 }
 
-/// What is said where it cannot.
+/// Returns the note about the missing library, if it is missing.
 pub(crate) fn missing_kerberos() -> Option<String> {
     (!kerberos_links()).then(|| {
         format!("libgssapi_krb5.so (package {KERBEROS_PACKAGE}): the feature `kerberos` and its tests")
     })
 }
 
-/// Looks for everything, installs what may be installed.
+/// Looks for all programs, and installs missing ones where that is allowed.
 ///
 /// # Errors
-/// If a C compiler, rustfmt or clippy is missing and cannot be had.
+/// A C compiler, rustfmt or clippy is missing and cannot be installed.
 pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     require_compilers(workspace)?;
     let missing = missing();
@@ -105,7 +94,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     }
     let left_out: Vec<String> = self::missing()
         .iter()
-        .map(|tool| format!("{} (package {}): {}", tool.program, tool.package, tool.used_for))
+        .map(|(program, package, used_for)| format!("{program} (package {package}): {used_for}"))
         .collect();
     let there = TOOLS.len() - left_out.len();
     let mut left_out = left_out;
@@ -119,16 +108,17 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     })
 }
 
-/// Where one of the tools is; as root on a system with apt it is installed first if it is missing.
+/// Returns the path of one of the programs; as root on a system with apt a missing one is
+/// installed.
 ///
 /// # Errors
-/// Names the package if it is not there.
+/// The program is missing; the message names its package.
 pub(crate) fn require(program: &str) -> Result<PathBuf> {
     if let Some(path) = find_program(program) {
         return Ok(path);
     }
-    let tool = TOOLS.iter().find(|tool| tool.program == program);
-    let package = tool.map_or(program, |tool| tool.package);
+    let tool = TOOLS.iter().find(|(known, ..)| *known == program);
+    let package = tool.map_or(program, |(_, package, _)| package);
     if let Some(tool) = tool {
         install(&[tool]);
     }
@@ -138,11 +128,12 @@ pub(crate) fn require(program: &str) -> Result<PathBuf> {
 fn missing() -> Vec<&'static Tool> {
     TOOLS
         .iter()
-        .filter(|tool| find_program(tool.program).is_none())
+        .filter(|(program, ..)| find_program(program).is_none())
         .collect()
 }
 
-/// Samba's VFS modules are no programs; Debian has most of them in a package of their own.
+/// Whether Samba's VFS modules are installed, which Debian has in a package of their own; `None`
+/// without smbd.
 fn samba_modules_there() -> Option<bool> {
     let build = capture(Command::new(find_program("smbd")?).arg("-b")).ok()?;
     let folder = build
@@ -160,7 +151,7 @@ fn missing_samba_modules() -> Option<String> {
 }
 
 fn install(missing: &[&Tool]) {
-    let mut packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package, _)| *package).collect();
     if packages.contains(&"samba") || samba_modules_there() == Some(false) {
         packages.push(SAMBA_MODULES);
     }
@@ -172,25 +163,25 @@ fn install(missing: &[&Tool]) {
     let by_hand = format!("apt-get install {}", packages.join(" "));
     if find_program("apt-get").is_none() {
         println!(
-            "missing here, and there is no apt-get; packages as Debian names them: {}",
+            "programs are missing, and there is no apt-get; their packages in Debian: {}",
             packages.join(" ")
         );
         return;
     }
     if !is_root() {
-        println!("missing; not root, so install them by hand:\n  sudo {by_hand}");
+        println!("programs are missing, and this is not root; install them by hand:\n  sudo {by_hand}");
         return;
     }
     if let Err(error) = apt(&["update", "-q"]) {
-        println!("the package lists are old: {error:#}");
+        println!("cannot update the package lists: {error:#}");
     }
     if apt_install(&packages).is_ok() {
         return;
     }
-    // One package that is not to be had must not keep the others away.
+    // The other packages are installed even if one cannot be.
     for package in packages {
         if let Err(error) = apt_install(&[package]) {
-            println!("{package} is not to be had: {error:#}");
+            println!("cannot install {package}: {error:#}");
         }
     }
 }
@@ -207,7 +198,7 @@ fn apt(arguments: &[&str]) -> Result<()> {
     run_command(&mut command)
 }
 
-/// Cargo names its lack of these in words that do not help.
+/// Checks the compilers, since cargo's own messages about missing ones do not help.
 fn require_compilers(workspace: &Workspace) -> Result<()> {
     if ["cc", "gcc", "clang"]
         .iter()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use walkdir::{DirEntry, WalkDir};
 
 /// The workspace that the current folder is in.
 #[derive(Clone, Debug)]
@@ -99,26 +100,27 @@ impl Workspace {
     }
 }
 
+/// Returns a text with the part between two markers replaced; `None` if it does not have both.
+pub(crate) fn replaced_between(text: &str, begin: &str, end: &str, new: &str) -> Option<String> {
+    let (head, rest) = text.split_once(begin)?;
+    let (_, tail) = rest.split_once(end)?;
+    Some(format!("{head}{begin}{new}{end}{tail}"))
+}
+
 /// Returns all Rust sources below a folder, sorted, without `target` and hidden folders.
 ///
 /// # Errors
 /// A folder cannot be listed.
 pub(crate) fn rust_sources(folder: &Path) -> Result<Vec<PathBuf>> {
+    let is_source = |entry: &DirEntry| {
+        let name = entry.file_name().to_string_lossy();
+        entry.depth() == 0 || !entry.file_type().is_dir() || name != "target" && !name.starts_with('.')
+    };
     let mut found = Vec::new();
-    let mut waiting = vec![folder.to_path_buf()];
-    while let Some(folder) = waiting.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
-            let entry = entry?;
-            let path = entry.path();
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if entry.file_type()?.is_dir() {
-                if name != "target" && !name.starts_with('.') {
-                    waiting.push(path);
-                }
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
-            }
+    for entry in WalkDir::new(folder).into_iter().filter_entry(is_source) {
+        let path = entry?.into_path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
         }
     }
     found.sort();

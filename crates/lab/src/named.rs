@@ -1,16 +1,17 @@
 //! Enums whose values have names, in scenarios, documents and command lines.
 
 /// Defines an enum with `ALL`, `name`, `Display` and `FromStr`. The error of `FromStr` lists all names.
+#[macro_export]
 macro_rules! named {
     (
         $(#[$meta:meta])*
-        pub enum $type:ident: $what:literal {
+        $visibility:vis enum $type:ident: $what:literal {
             $($(#[$value_meta:meta])* $value:ident = $name:literal,)+
         }
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $type {
+        $visibility enum $type {
             $($(#[$value_meta])* $value,)+
         }
 

@@ -1,5 +1,5 @@
-//! Seeded random numbers: the same seed gives the same losses and works. Published results and their
-//! seeds depend on this stream.
+//! Seeded random numbers: the same seed gives the same losses and works. Published results, and the
+//! seeds that once found a fault, depend on this stream.
 
 /// The generator SplitMix64 (Steele, Lea, Flood 2014): one word of state, passes BigCrush.
 #[derive(Clone, Debug)]
@@ -38,6 +38,21 @@ impl SplitMix64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
+    /// Returns a number in `0..bound` (0 for a bound of 0). The bias is below 2^-30 for bounds up
+    /// to 2^34.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        match bound {
+            0 => 0,
+            _ => self.next() % bound,
+        }
+    }
+
+    /// Returns a number in `low..=high`; its logarithm is evenly spread.
+    pub fn log_uniform(&mut self, low: u64, high: u64) -> u64 {
+        let (from, to) = ((low.max(1) as f64).ln(), (high.max(1) as f64).ln());
+        ((from + (to - from) * self.fraction()).exp() as u64).clamp(low, high)
+    }
+
     /// Fills a buffer with bytes that do not compress.
     pub fn fill(&mut self, buffer: &mut [u8]) {
         for chunk in buffer.chunks_mut(8) {
@@ -57,5 +72,16 @@ mod tests {
         let mut random = SplitMix64::new(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn numbers_stay_in_bounds() {
+        let mut random = SplitMix64::new(1);
+        for _ in 0..1000 {
+            assert!(random.below(7) < 7);
+            assert!((0.0..1.0).contains(&random.fraction()));
+            assert!((1024..=4096).contains(&random.log_uniform(1024, 4096)));
+        }
+        assert_eq!(random.below(0), 0);
     }
 }

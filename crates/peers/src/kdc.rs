@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use crate::PeerError;
 use crate::error::write;
-use crate::port::PortLock;
+use crate::instance::{Instance, Launch, Place};
 use crate::procfs::clean;
-use crate::session::{self, EndsWith, Session, require};
+use crate::session::{self, EndsWith, require};
 
 /// The realm; `.test` is reserved (RFC 6761, 6.2).
 const REALM: &str = "ROPEWAY.TEST";
@@ -33,9 +33,7 @@ pub struct KdcBuilder {
 /// A running KDC; killed, and its folder removed, on drop.
 #[derive(Debug)]
 pub struct Kdc {
-    _session: Session,
-    folder: tempfile::TempDir,
-    _port: PortLock,
+    instance: Instance,
 }
 
 impl KdcBuilder {
@@ -72,9 +70,8 @@ impl KdcBuilder {
         let server = require("krb5kdc", "krb5-kdc")?;
         require("kadmin.local", "krb5-admin-server")?;
         require("kinit", "krb5-user")?;
-        let port = PortLock::take(false)?;
-        let folder = tempfile::Builder::new().prefix("ropeway-kdc-").tempdir();
-        let folder = folder.map_err(|error| PeerError::failed("cannot make a folder for the KDC", error))?;
+        let place = Place::default();
+        let (folder, port) = (place.folder("kdc")?, place.port()?);
         let path = folder.path();
         // smbd reads the keytab as the user it runs as; clients of other users read krb5.conf.
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))
@@ -103,22 +100,18 @@ impl KdcBuilder {
             &environment,
             &commands,
         )?;
-        let log = path.join("out");
         let mut command = clean(server, path);
-        command.args(["-n", "-r", REALM]);
-        command.envs(environment.iter().map(|(name, value)| (*name, value)));
-        let mut session = Session::start(&command, EndsWith::Guard, OsString::new(), None, &log)?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.port()));
-        session.wait_until(
-            "krb5kdc",
-            || TcpStream::connect(address).map(|_| ()),
-            || fs::read_to_string(&log).unwrap_or_default(),
-        )?;
-        Ok(Kdc {
-            _session: session,
-            folder,
-            _port: port,
-        })
+        command.args(["-n", "-r", REALM]).envs(environment);
+        let launch = Launch {
+            name: "krb5kdc",
+            command,
+            ends_with: EndsWith::Guard,
+            marker: OsString::new(),
+            out: path.join("out"),
+            answers: |address| TcpStream::connect(address).map(drop),
+        };
+        let instance = Instance::start(launch, place, port.port(), Some(port), folder)?;
+        Ok(Kdc { instance })
     }
 
     /// Returns `krb5.conf`: without DNS, and with the host names that the user gives.
@@ -169,12 +162,12 @@ impl Kdc {
 
     /// Path of the keytab with the keys of all services.
     pub fn keytab(&self) -> PathBuf {
-        self.folder.path().join("keytab")
+        self.instance.folder().join("keytab")
     }
 
     /// Environment of programs in the realm. A client also needs `KRB5CCNAME`.
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
-        environment(self.folder.path())
+        environment(self.instance.folder())
     }
 
     /// Writes a user's ticket-granting ticket of that lifetime to a new cache file (`kinit`).
@@ -202,7 +195,7 @@ impl Kdc {
 
     /// Everything it has logged so far: each ticket that it granted, and its user.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        self.instance.log()
     }
 }
 

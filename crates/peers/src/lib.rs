@@ -4,9 +4,9 @@
 //! [`RopewayServe`] a `ropeway serve`. [`ClosedPort`] and [`SilentPort`] behave like peers that are
 //! down or hang. [`Remote`] calls clients: smbclient, rclone, rsync.
 //!
-//! Every instance has its own port (reserved among all processes that use this crate) and its own
-//! folder for everything it keeps. It is ended by the ids of its processes, never by name: on drop,
-//! and also when the process that started it dies without dropping it.
+//! Every [`Instance`] has its own port (reserved among all processes that use this crate) and its
+//! own folder for everything it keeps. It is ended by the ids of its processes, never by name: on
+//! drop, and also when the process that started it dies without dropping it.
 //!
 //! ```no_run
 //! # fn test() {
@@ -23,6 +23,7 @@
 mod again;
 mod client;
 mod error;
+mod instance;
 mod kdc;
 mod port;
 pub mod procfs;
@@ -34,11 +35,13 @@ mod smbd;
 pub use again::run_again;
 pub use client::{Remote, smbclient_get, smbclient_put};
 pub use error::PeerError;
+pub use instance::Instance;
 pub use kdc::{Kdc, KdcBuilder};
 pub use port::{ClosedPort, SilentPort};
 pub use procfs::program;
-pub use rsyncd::{Rsyncd, RsyncdBuilder};
-pub use serve::{RopewayServe, RopewayServeBuilder, write_secret};
+pub use rsyncd::Rsyncd;
+pub use serve::{RopewayServe, write_secret};
+pub use session::feed;
 pub use smbd::{Account, Dialect, Encryption, Login, Share, Signing, Smbd, SmbdBuilder};
 
 /// Unwraps a peer, or returns from the test with a line that begins with `skipped:` when the

@@ -74,14 +74,14 @@ pub fn ticks(count: u64) -> Duration {
 /// (proc_pid_smaps(5), Pss). 0 if the process is gone.
 pub fn memory_bytes(id: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup")).unwrap_or_default();
-    kib(&text, "Pss:").unwrap_or(0) * 1024
+    number(&text, "Pss").unwrap_or(0) * 1024
 }
 
 /// Returns the peak resident memory of a process in bytes (proc_pid_status(5), VmHWM). 0 if the
 /// process is gone.
 pub fn peak_bytes(id: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-    kib(&text, "VmHWM:").unwrap_or(0) * 1024
+    number(&text, "VmHWM").unwrap_or(0) * 1024
 }
 
 /// Whether this process is root only inside a user namespace, where other users are unknown.
@@ -122,10 +122,13 @@ fn parse_stat(id: u32, text: &str) -> Option<Process> {
     })
 }
 
-/// Returns the number of a line such as `VmHWM:     1234 kB`.
-fn kib(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-    line.trim().trim_end_matches("kB").trim().parse().ok()
+/// Returns the number of a line of a file in `/proc`, such as `VmHWM:     1234 kB` or `nr_dirty
+/// 17`.
+pub fn number(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().map(str::split_whitespace);
+    let mut words =
+        lines.find_map(|mut words| (words.next()?.trim_end_matches(':') == name).then_some(words))?;
+    words.next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -141,8 +144,8 @@ mod tests {
         assert!(!parse_stat(7, &text.replace(" S ", " Z ")).unwrap().alive);
         assert!(parse_stat(7, "7 (cut").is_none());
         let smaps = "Rss: 2000 kB\nPss:     1234 kB\nPss_Dirty: 7 kB\n";
-        assert_eq!(kib(smaps, "Pss:"), Some(1234));
-        assert_eq!(kib("", "Pss:"), None);
+        assert_eq!(number(smaps, "Pss"), Some(1234));
+        assert_eq!(number("", "Pss"), None);
         assert!(memory_bytes(std::process::id()) > 0 && peak_bytes(std::process::id()) > 0);
     }
 }

@@ -32,7 +32,10 @@ pub(crate) fn require(name: &str, package: &str) -> Result<PathBuf, PeerError> {
 
 /// Runs a program with this standard input and returns its output. Passwords go there, since arguments
 /// are public.
-pub(crate) fn feed(command: &mut Command, input: &str) -> io::Result<Output> {
+///
+/// # Errors
+/// The program cannot be started.
+pub fn feed(command: &mut Command, input: &str) -> io::Result<Output> {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

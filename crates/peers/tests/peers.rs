@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ropeway_peers::{Account, Dialect, Encryption, Kdc, Rsyncd, Share, Signing, Smbd, or_skip, program};
+use ropeway_peers::{
+    Account, Dialect, Encryption, Kdc, PeerError, Rsyncd, Share, Signing, Smbd, or_skip, program,
+};
 
 /// What smbclient said to some commands, and whether it was content.
 fn smbclient(smbd: &Smbd, share: &str, commands: &str) -> (bool, String) {
@@ -24,6 +26,20 @@ fn run(command: &mut Command) -> (bool, String) {
     )
 }
 
+/// Starts an smbd with the user alice, and a folder as the share `data`.
+fn smbd_of_alice(folder: &Path, password: &str) -> Result<Smbd, PeerError> {
+    let builder = Smbd::builder().user("alice", password);
+    builder.share(Share::new("data", folder)).start()
+}
+
+/// An smbclient on the share `data`, without a login.
+fn plain_smbclient(smbd: &Smbd) -> Command {
+    let mut command = Command::new(program("smbclient").unwrap());
+    command.args(["--configfile", "/dev/null", "-p", &smbd.port().to_string()]);
+    command.args(["//127.0.0.1/data", "-c", "ls"]);
+    command
+}
+
 fn has_smbclient() -> bool {
     let there = program("smbclient").is_some();
     if !there {
@@ -35,12 +51,7 @@ fn has_smbclient() -> bool {
 #[test]
 fn a_share_is_written_and_read_killed_and_restarted_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let mut smbd = or_skip!(
-        Smbd::builder()
-            .user("alice", "secret %$ word")
-            .share(Share::new("data", folder.path()))
-            .start()
-    );
+    let mut smbd = or_skip!(smbd_of_alice(folder.path(), "secret %$ word"));
     if !has_smbclient() {
         return;
     }
@@ -144,31 +155,20 @@ fn accounts_have_their_states() {
     }
     for (user, _, status) in states {
         let login = format!("{user}%secret of {user}");
-        let mut command = Command::new(program("smbclient").unwrap());
-        command.args(["--configfile", "/dev/null", "-p"]);
-        command.arg(smbd.port().to_string()).arg("//127.0.0.1/data");
-        let (ok, said) = run(command.args(["-U", &login, "-c", "ls"]));
+        let (ok, said) = run(plain_smbclient(&smbd).args(["-U", &login]));
         match status {
             None => assert!(ok, "{user}: {said}"),
             Some(status) => assert!(!ok && said.contains(status), "{user}: {said}"),
         }
     }
-    let mut command = Command::new(program("smbclient").unwrap());
-    command.args(["--configfile", "/dev/null", "-N", "-p"]);
-    command.arg(smbd.port().to_string()).arg("//127.0.0.1/data");
-    let (ok, said) = run(command.args(["-c", "ls"]));
+    let (ok, said) = run(plain_smbclient(&smbd).arg("-N"));
     assert!(ok, "a guest is refused: {said}");
 }
 
 #[test]
 fn the_server_outlives_its_connections() {
     let folder = tempfile::tempdir().unwrap();
-    let smbd = or_skip!(
-        Smbd::builder()
-            .user("alice", "secret")
-            .share(Share::new("data", folder.path()))
-            .start()
-    );
+    let smbd = or_skip!(smbd_of_alice(folder.path(), "secret"));
     if !has_smbclient() {
         return;
     }
@@ -194,13 +194,13 @@ fn the_server_outlives_its_connections() {
 #[test]
 fn an_rsync_daemon_serves_its_module() {
     let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let rsyncd = or_skip!(Rsyncd::builder().module("data", target.path()).start());
+    let rsyncd = or_skip!(Rsyncd::new().module("data", target.path()).start());
     fs::write(source.path().join("file"), "content").unwrap();
     let mut command = Command::new(program("rsync").unwrap());
     let (ok, said) = run(command
         .arg("-a")
         .arg(slashed(source.path()))
-        .arg(rsyncd.url("data/")));
+        .arg(format!("rsync://{}/data/", rsyncd.address())));
     assert!(ok, "{said}\n{}", rsyncd.log());
     assert_eq!(fs::read(target.path().join("file")).unwrap(), b"content");
 }

@@ -28,24 +28,26 @@ pub(crate) struct Case<'a> {
 
 /// Whether `--exclude=*.tmp` leaves a path out.
 fn is_excluded(path: &Path) -> bool {
+    has_part(path, |name| name.ends_with(".tmp"))
+}
+
+/// Whether a name in a path is of some kind.
+fn has_part(path: &Path, is_it: impl Fn(&str) -> bool) -> bool {
     path.components()
-        .any(|part| part.as_os_str().to_string_lossy().ends_with(".tmp"))
+        .any(|part| is_it(&part.as_os_str().to_string_lossy()))
 }
 
 fn is_backup(command: &Command, path: &Path) -> bool {
     match command.backup {
         Backup::None => false,
-        Backup::Suffix => path
-            .components()
-            .any(|part| part.as_os_str().to_string_lossy().ends_with('~')),
+        Backup::Suffix => has_part(path, |name| name.ends_with('~')),
         Backup::Folder => path.starts_with(BACKUP_FOLDER),
     }
 }
 
 /// Whether a part of the path is a temporary name.
 pub(crate) fn is_temporary(path: &Path) -> bool {
-    path.components()
-        .any(|part| part.as_os_str().to_string_lossy().starts_with(".ropeway-"))
+    has_part(path, |name| name.starts_with(".ropeway-"))
 }
 
 /// Checks that every file with a final name is one whole version of that file, at any moment.

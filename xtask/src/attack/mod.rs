@@ -13,11 +13,9 @@
 //!
 //! `attack server` and `attack client` attack the two ends of SMB: see [`storm`].
 
-mod device;
 mod judge;
 mod plan;
 mod rivals;
-mod rng;
 mod round;
 mod run;
 mod snapshot;
@@ -26,11 +24,13 @@ mod testbed;
 mod tree;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum as _;
 
 use self::plan::Plan;
 use self::round::{Seen, Usual};
@@ -41,8 +41,8 @@ use crate::workspace::Workspace;
 
 /// Set in the process that has its own mount namespace.
 const INSIDE: &str = "ROPEWAY_ATTACK_INSIDE";
-/// Seeds that once found a fault (docs/testing.md). CI runs them each time, with all test beds, on which
-/// the meaning of a seed depends.
+/// Seeds that once found a fault (docs/testing.md). CI always runs them, with all test beds, since
+/// the meaning of a seed depends on them.
 const KEPT_SEEDS: &[u64] = &[
     120, 154, 188, 193, 259, 312, 327, 466, 576, 1002, 1007, 1036, 1198, 1259, 1344, 10011, 20137, 20189,
     20812, 21407, 20347, 20664, 21525, 21846, 21479, 30771, 31307, 31345, 31578, 31632,
@@ -72,27 +72,16 @@ pub(crate) struct Arguments {
     /// Another binary than the release build, e.g. an older one
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Go on after a failure, and list the seeds that failed
+    /// Continue after a failure, and list the seeds that failed
     #[arg(long)]
     keep_going: bool,
-    /// Leave out the cases
+    /// Skip the cases
     #[arg(long)]
     no_cases: bool,
-    /// Instead, give some cases to rsync and rclone too, and print the table
+    /// Only run some cases with ropeway, rsync and rclone, and print the table
     #[arg(long)]
     rivals: bool,
 }
-
-const ALL: [Kind; 8] = [
-    Kind::Ext4,
-    Kind::Xfs,
-    Kind::Btrfs,
-    Kind::Tmpfs,
-    Kind::Serve,
-    Kind::Smbd,
-    Kind::FromServe,
-    Kind::FromSmbd,
-];
 
 /// Runs cases and fuzzer.
 ///
@@ -100,46 +89,46 @@ const ALL: [Kind; 8] = [
 /// The first broken promise, with its seed.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     ensure!(is_root(), "needs root: volumes and mounts");
-    if let Some(side) = &arguments.side {
-        return match std::env::var_os(INSIDE) {
-            Some(_) => storm::run(workspace, side),
-            None => inside(),
-        };
+    let is_inside = std::env::var_os(INSIDE).is_some();
+    match &arguments.side {
+        Some(side) if is_inside => return storm::run(workspace, side),
+        None if is_inside && arguments.rivals => {
+            let ropeway = program(workspace, arguments).canonicalize()?;
+            let table = rivals::table(&ropeway, &workspace.target().join("interop/bin/rclone"))?;
+            println!("\n{table}");
+            return Ok(());
+        }
+        None if is_inside => {
+            return fuzz(workspace, arguments).map(|report| println!("{}", report.describe()));
+        }
+        Some(_) => {}
+        None => {
+            if arguments.program.is_none() {
+                crate::step::build(workspace)?;
+            }
+            if !arguments.no_cases && !arguments.rivals {
+                cases(workspace, arguments)?;
+            }
+        }
     }
-    if std::env::var_os(INSIDE).is_some() && arguments.rivals {
-        let table = rivals::table(
-            &program(workspace, arguments).canonicalize()?,
-            &workspace.target().join("interop/bin/rclone"),
-        )?;
-        println!("\n{table}");
-        return Ok(());
-    }
-    if std::env::var_os(INSIDE).is_some() {
-        return fuzz(workspace, arguments).map(|report| println!("{}", report.describe()));
-    }
-    if arguments.program.is_none() {
-        crate::step::build(workspace)?;
-    }
-    if !arguments.no_cases && !arguments.rivals {
-        cases(workspace, arguments)?;
-    }
-    inside()
+    inside(std::env::args_os().skip(1))
 }
 
-/// Runs the same command in its own mount namespace, so that nothing stays mounted.
-fn inside() -> Result<()> {
+/// Runs this program with these arguments in its own mount namespace, so that nothing stays
+/// mounted.
+fn inside(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     let unshare = find_program("unshare").context("unshare is missing (util-linux)")?;
     let status = Command::new(unshare)
         .args(["--mount", "--propagation", "private"])
         .arg(std::env::current_exe()?)
-        .args(std::env::args_os().skip(1))
+        .args(arguments)
         .env(INSIDE, "1")
         .status()?;
-    ensure!(status.success(), "the fuzzer failed");
+    ensure!(status.success(), "the attack failed; the reason is above");
     Ok(())
 }
 
-/// A short run as a step of `ci`; the cases are part of its tests.
+/// Makes a short run as a step of `ci`; the cases are part of its tests.
 ///
 /// # Errors
 /// As [`run()`].
@@ -148,19 +137,11 @@ pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
         return Ok(Outcome::skipped("needs root"));
     }
     crate::step::build(workspace)?;
-    let unshare = find_program("unshare").context("unshare is missing (util-linux)")?;
-    let status = Command::new(unshare)
-        .args(["--mount", "--propagation", "private"])
-        .arg(std::env::current_exe()?)
-        .args(["attack-quick"])
-        .env(INSIDE, "1")
-        .current_dir(workspace.root())
-        .status()?;
-    ensure!(status.success(), "a promise was broken; the seed is above");
+    inside(["attack-quick".into()])?;
     Ok(Outcome::passed("figures above"))
 }
 
-/// The kept seeds and some more, in a mount namespace that [`step`] made.
+/// Runs the kept seeds and some more, in the mount namespace that [`step`] created.
 ///
 /// # Errors
 /// The first broken promise, with its seed.
@@ -169,7 +150,7 @@ pub(crate) fn quick(workspace: &Workspace) -> Result<()> {
         std::env::var_os(INSIDE).is_some(),
         "run `cargo xtask attack` instead"
     );
-    let mut session = Session::new(workspace.ropeway(), ALL.to_vec())?;
+    let mut session = Session::new(workspace.ropeway(), &[])?;
     let end = Instant::now() + QUICK_LIMIT;
     let seeds = KEPT_SEEDS.iter().copied().chain(1..=QUICK_ROUNDS);
     for seed in seeds.take_while(|_| Instant::now() < end) {
@@ -196,12 +177,7 @@ fn program(workspace: &Workspace, arguments: &Arguments) -> PathBuf {
 
 fn fuzz(workspace: &Workspace, arguments: &Arguments) -> Result<Report> {
     catch_interrupts()?;
-    let on = if arguments.on.is_empty() {
-        ALL.to_vec()
-    } else {
-        arguments.on.clone()
-    };
-    let mut session = Session::new(program(workspace, arguments), on)?;
+    let mut session = Session::new(program(workspace, arguments), &arguments.on)?;
     let mut failed = Vec::new();
     for seed in arguments.seed..arguments.seed + arguments.rounds {
         check_interrupt()?;
@@ -236,12 +212,13 @@ struct Session {
 }
 
 impl Session {
-    fn new(program: PathBuf, on: Vec<Kind>) -> Result<Self> {
+    /// Prepares rounds on some kinds of test beds, or on all if none is given.
+    fn new(program: PathBuf, on: &[Kind]) -> Result<Self> {
         ensure!(program.is_file(), "{} is missing", program.display());
         Ok(Self {
             host: Host::new()?,
             program: program.canonicalize()?,
-            on,
+            on: if on.is_empty() { Kind::value_variants() } else { on }.to_vec(),
             usual: BTreeMap::new(),
             report: Report::default(),
         })

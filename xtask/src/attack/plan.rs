@@ -1,6 +1,7 @@
 //! The plan of a seed: a command line, and the events between its start and its end.
 
-use super::rng::Rng;
+use ropeway_lab::random::SplitMix64 as Rng;
+
 use super::testbed::Kind as TestbedKind;
 use super::tree::Shape;
 
@@ -72,15 +73,16 @@ impl Leg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     None,
-    /// The target's device keeps what it had at that moment, the page cache is gone, and it is another boot.
+    /// The device of the target keeps its content of that moment, the page cache is lost, and a new
+    /// boot follows.
     PowerCut,
     /// The target is unmounted and mounted again, in another boot.
     Reboot,
-    /// The run keeps its state elsewhere; what the other folder holds stays.
+    /// The run keeps its state in a new folder; the old folder stays.
     OtherState,
-    /// As before, and the old folder is removed.
+    /// As [`Self::OtherState`], and the old folder is removed.
     StateLost,
-    /// The program's clock is so many seconds off.
+    /// The program's clock is off by this number of seconds.
     Clock(i64),
     /// The target's volume is full until the run has ended.
     Full,
@@ -106,7 +108,7 @@ pub(crate) enum Stop {
 }
 
 impl Plan {
-    /// Reads a seed.
+    /// Returns the plan of a seed.
     pub(crate) fn of(seed: u64, testbeds: &[TestbedKind]) -> Self {
         let mut rng = Rng::new(seed);
         let testbed = testbeds[rng.below(testbeds.len() as u64) as usize];
@@ -154,11 +156,11 @@ fn command(rng: &mut Rng, testbed: TestbedKind) -> Command {
         no_hard_links: one_in(rng, 8),
         further: Vec::new(),
     };
-    // A move of what is kept or not durable moves nothing; that is tested elsewhere.
+    // A move without durability moves nothing; other tests check that.
     if command.moves {
         command.careless = false;
     }
-    // Contradictions, which are refused.
+    // Ropeway refuses this contradiction.
     command.ignore_existing &= !command.update;
     let keeps = command.update || command.ignore_existing;
     let mut add = |chance: u64, words: &[&str]| {
@@ -181,7 +183,7 @@ fn command(rng: &mut Rng, testbed: TestbedKind) -> Command {
             .retain(|word| !matches!(word.as_str(), "--durability" | "file" | "--verify"));
     }
     if keeps {
-        // What is kept differs from its source, and verification says so.
+        // A kept file differs from its source, which verification would report.
         command.further.retain(|word| word != "--verify");
     }
     command
@@ -222,7 +224,7 @@ fn leg(rng: &mut Rng, testbed: TestbedKind, command: &Command, number: u64) -> L
         1..=3 => Stop::KillAt(call, nth),
         4 if testbed.is_local() => {
             let error = ["EIO", "ENOSPC", "EACCES"][rng.below(3) as usize];
-            // What fails in write(2) is the program's own output and its runtime's wake-ups.
+            // A failing write(2) would be that of the program's output or of its runtime.
             let call = if call == "write" { "pwrite64" } else { call };
             Stop::Fails(call, error, nth)
         }
@@ -240,7 +242,7 @@ fn leg(rng: &mut Rng, testbed: TestbedKind, command: &Command, number: u64) -> L
 }
 
 impl Command {
-    /// The words behind `ropeway`, without source and target.
+    /// Returns the arguments of `ropeway`, without source and target.
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = match self.mirror {
             true => vec!["mirror".into(), "--yes".into()],

@@ -1,4 +1,4 @@
-//! The same cases for other tools that have the feature: the losses of each tool, and those of ropeway.
+//! Runs cases of data loss with ropeway and with other tools that have the feature, for a table.
 //!
 //! Each case runs on fresh volumes and is judged by the files afterwards. A tool gets the flags that its
 //! manual recommends for the purpose.
@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
+use ropeway_lab::random::SplitMix64 as Rng;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::rng::Rng;
 use super::snapshot::{Snapshot, snapshot, temporaries};
 use super::testbed::{Host, Kind, Testbed};
 use crate::process::{capture, find_program, wait};
@@ -34,7 +34,7 @@ struct Tool {
     slow: &'static [&'static str],
 }
 
-/// How one case ended for one tool.
+/// Result of one case for one tool.
 struct Verdict(String);
 
 type Case = fn(&mut Host, &Tool) -> Result<Verdict>;
@@ -171,7 +171,7 @@ impl Tool {
         thread::sleep(after);
         kill_process_group(Pid::from_child(&child), Signal::KILL)?;
         child.wait()?;
-        // The other processes are ending.
+        // The other processes need a moment to end.
         thread::sleep(Duration::from_millis(100));
         Ok(())
     }
@@ -195,6 +195,16 @@ fn code(code: Option<i32>) -> String {
     code.map_or_else(|| "hangs".to_owned(), |code| format!("exit {code}"))
 }
 
+/// Returns the verdict of a case that has one good result.
+fn verdict(is_good: bool, good: &str, bad: &str, exit: Option<i32>) -> Verdict {
+    let text = if is_good {
+        good.to_owned()
+    } else {
+        format!("**{bad}**")
+    };
+    Verdict(format!("{text} ({})", code(exit)))
+}
+
 fn fill(path: &Path, size: u64, seed: u64) -> Result<()> {
     let mut bytes = vec![0; usize::try_from(size)?];
     Rng::new(seed).fill(&mut bytes);
@@ -210,10 +220,8 @@ fn damaged(source: &Snapshot, target: &Snapshot) -> usize {
 }
 
 fn said(damaged: usize, of: usize, exit: Option<i32>) -> Verdict {
-    Verdict(match damaged {
-        0 => format!("whole ({})", code(exit)),
-        damaged => format!("**{damaged} of {of} damaged or missing** ({})", code(exit)),
-    })
+    let bad = format!("{damaged} of {of} damaged or missing");
+    verdict(damaged == 0, "whole", &bad, exit)
 }
 
 fn files(testbed: &Testbed, count: u64, size: u64) -> Result<Snapshot> {
@@ -230,7 +238,7 @@ fn failed_flush(host: &mut Host, tool: &Tool) -> Result<Verdict> {
     fs::create_dir(testbed.target())?;
     testbed.fail_flushes(24 * MIB)?;
     let first = tool.run(tool.copy, &testbed)?;
-    // Dirty pages are written while the device fails, as soon after any copy.
+    // Writes the dirty pages back while the device fails, as happens soon after any copy.
     let _ = testbed.sync();
     testbed.grow()?;
     let second = tool.run(tool.copy, &testbed)?;
@@ -277,10 +285,7 @@ fn leftovers(host: &mut Host, tool: &Tool) -> Result<Verdict> {
     let target = snapshot(&testbed.target())?;
     let further = target.keys().filter(|path| !source.contains_key(*path)).count();
     let further = further.max(temporaries(&testbed.target())?.len());
-    Ok(Verdict(match further {
-        0 => format!("none ({})", code(exit)),
-        further => format!("**{further}** ({})", code(exit)),
-    }))
+    Ok(verdict(further == 0, "none", &further.to_string(), exit))
 }
 
 fn replaced(host: &mut Host, tool: &Tool) -> Result<Verdict> {
@@ -310,10 +315,7 @@ fn onto_fifo(host: &mut Host, tool: &Tool) -> Result<Verdict> {
     let exit = tool.run_with(words, &testbed.source().join("f0"), &testbed)?;
     let is_fifo =
         fs::symlink_metadata(testbed.target()).is_ok_and(|found| !found.is_file() && !found.is_dir());
-    Ok(Verdict(match is_fifo {
-        true => format!("stays ({})", code(exit)),
-        false => format!("**replaced by a file** ({})", code(exit)),
-    }))
+    Ok(verdict(is_fifo, "stays", "replaced by a file", exit))
 }
 
 fn empty_source(host: &mut Host, tool: &Tool) -> Result<Verdict> {
@@ -327,10 +329,8 @@ fn empty_source(host: &mut Host, tool: &Tool) -> Result<Verdict> {
         .values()
         .filter(|node| node.is_file())
         .count();
-    Ok(Verdict(match left {
-        5 => format!("refused ({})", code(exit)),
-        left => format!("**{} of 5 deleted** ({})", 5 - left, code(exit)),
-    }))
+    let bad = format!("{} of 5 deleted", 5 - left.min(5));
+    Ok(verdict(left == 5, "refused", &bad, exit))
 }
 
 /// The user who mirrors cannot read the renamed file.
@@ -363,10 +363,12 @@ fn unreadable(host: &mut Host, tool: &Tool) -> Result<Verdict> {
     let there = ["f4", "renamed"]
         .iter()
         .any(|name| testbed.target().join(name).exists());
-    Ok(Verdict(match there {
-        true => format!("kept under the old name ({})", code(exit)),
-        false => format!("**gone under both names** ({})", code(exit)),
-    }))
+    Ok(verdict(
+        there,
+        "kept under the old name",
+        "gone under both names",
+        exit,
+    ))
 }
 
 fn mounted(host: &mut Host, tool: &Tool) -> Result<Verdict> {
@@ -380,10 +382,7 @@ fn mounted(host: &mut Host, tool: &Tool) -> Result<Verdict> {
     let exit = tool.run(&words, &testbed)?;
     let there = volume.join("data").exists();
     capture(Command::new("umount").arg(&volume))?;
-    Ok(Verdict(match there {
-        true => format!("kept ({})", code(exit)),
-        false => format!("**deleted** ({})", code(exit)),
-    }))
+    Ok(verdict(there, "kept", "deleted", exit))
 }
 
 fn backup_of_folder(host: &mut Host, tool: &Tool) -> Result<Verdict> {
@@ -404,10 +403,7 @@ fn backup_of_folder(host: &mut Host, tool: &Tool) -> Result<Verdict> {
         .iter()
         .filter(|hash| !there.contains(*hash))
         .count();
-    Ok(Verdict(match lost {
-        0 => format!("kept ({})", code(exit)),
-        _ => format!("**deleted without a backup** ({})", code(exit)),
-    }))
+    Ok(verdict(lost == 0, "kept", "deleted without a backup", exit))
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ropeway_lab::random::SplitMix64 as Rng;
 
 use super::judge::{self, Case};
 use super::plan::{Event, Leg, Plan, Stop};
-use super::rng::Rng;
 use super::run::{Ended, Setting};
 use super::snapshot::{Snapshot, snapshot, temporaries};
 use super::testbed::{Host, Testbed};

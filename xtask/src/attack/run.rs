@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::plan::Stop;
 use crate::process::{find_program, tail};
 
-/// Time after which a run hangs. A server may keep the durable opens of a killed client for a minute, and
-/// other clients wait for these files.
+/// Time after which a run counts as hanging. A server may keep the durable opens of a killed client
+/// for a minute, in which other clients wait for these files.
 const HANG: Duration = Duration::from_secs(180);
 
 /// Command line and environment of a run.
@@ -80,9 +80,11 @@ impl Setting {
     /// # Errors
     /// It hangs.
     pub(crate) fn finish(&self, name: &str) -> Result<Ended> {
-        let mut running = Running::start(self.command(&[])?, &self.scratch, name)?;
-        running.wait(HANG)?;
-        running.ended()
+        self.start(&[], name)?.end()
+    }
+
+    fn start(&self, before: &[&str], name: &str) -> Result<Running> {
+        Running::start(self.command(before)?, &self.scratch, name)
     }
 
     /// Runs and stops as planned. `usual` is the usual time of such a run.
@@ -102,19 +104,18 @@ impl Setting {
                 other.state = self.scratch.join("state of another");
                 other.scratch = self.scratch.join("another");
                 fs::create_dir_all(&other.scratch)?;
-                let mut beside = Running::start(other.command(&[])?, &other.scratch, name)?;
-                let mut running = Running::start(self.command(&[])?, &self.scratch, name)?;
+                let beside = other.start(&[], name)?;
+                let running = self.start(&[], name)?;
                 thread::sleep(usual.mul_f64(*part));
                 beside.signal(Signal::KILL);
-                beside.wait(HANG)?;
-                running.wait(HANG)?;
-                running.ended()
+                beside.end()?;
+                running.end()
             }
         }
     }
 
     fn signalled(&self, name: &str, after: Duration, signal: Signal) -> Result<Ended> {
-        let mut running = Running::start(self.command(&[])?, &self.scratch, name)?;
+        let mut running = self.start(&[], name)?;
         if !running.has_ended_within(after)? {
             // The program prints its state, which takes about a millisecond.
             running.signal(Signal::USR1);
@@ -122,27 +123,14 @@ impl Setting {
                 running.signal(signal);
             }
         }
-        running.wait(HANG)?;
-        running.ended()
+        running.end()
     }
 
     fn injected(&self, name: &str, call: &str, what: &str) -> Result<Ended> {
         let (trace, inject) = (format!("trace={call}"), format!("inject={call}:{what}"));
-        let flags = [
-            "strace",
-            "-f",
-            "--seccomp-bpf",
-            "-qq",
-            "-o",
-            "/dev/null",
-            "-e",
-            &trace,
-            "-e",
-            &inject,
-        ];
-        let mut running = Running::start(self.command(&flags)?, &self.scratch, name)?;
-        running.wait(HANG)?;
-        running.ended()
+        let strace = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null"];
+        let flags = [&strace[..], &["-e", &trace, "-e", &inject]].concat();
+        self.start(&flags, name)?.end()
     }
 }
 
@@ -163,7 +151,6 @@ struct Running {
     output: PathBuf,
     errors: PathBuf,
     begun: Instant,
-    code: Option<Option<i32>>,
 }
 
 impl Running {
@@ -181,46 +168,19 @@ impl Running {
             output,
             errors,
             begun: Instant::now(),
-            code: None,
         })
-    }
-
-    fn poll(&mut self) -> Result<bool> {
-        if self.code.is_none()
-            && let Some(status) = self.child.try_wait()?
-        {
-            self.code = Some(status.code());
-        }
-        Ok(self.code.is_some())
     }
 
     fn has_ended_within(&mut self, span: Duration) -> Result<bool> {
         let end = Instant::now() + span;
-        loop {
-            if self.poll()? {
-                return Ok(true);
-            }
-            let now = Instant::now();
-            if now >= end {
+        while self.child.try_wait()?.is_none() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return Ok(false);
             }
-            thread::sleep((end - now).min(Duration::from_micros(500)));
+            thread::sleep(left.min(Duration::from_micros(500)));
         }
-    }
-
-    fn wait(&mut self, span: Duration) -> Result<()> {
-        if self.has_ended_within(span)? {
-            return Ok(());
-        }
-        let group = Pid::from_child(&self.child);
-        // Also ends the program that strace runs.
-        let _ = kill_process_group(group, Signal::KILL);
-        let _ = self.child.wait();
-        bail!(
-            "the run hangs: {} s and not done\n{}",
-            span.as_secs(),
-            tail(&self.errors, 5)
-        );
+        Ok(true)
     }
 
     fn signal(&self, signal: Signal) {
@@ -228,10 +188,19 @@ impl Running {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    fn ended(self) -> Result<Ended> {
+    /// Waits for the end and reads the output.
+    fn end(mut self) -> Result<Ended> {
+        if !self.has_ended_within(HANG)? {
+            // Also ends the program that strace runs.
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = self.child.wait();
+            let (limit, said) = (HANG.as_secs(), tail(&self.errors, 5));
+            bail!("the run hangs: {limit} s and not done\n{said}");
+        }
+        let took = self.begun.elapsed();
+        let code = self.child.wait()?.code();
         let output = fs::read_to_string(&self.output).unwrap_or_default();
         let errors = fs::read_to_string(&self.errors).unwrap_or_default();
-        let code = self.code.flatten();
         let summary: Value = output
             .lines()
             .rev()
@@ -248,7 +217,7 @@ impl Running {
             sent: summary.get("bytes_sent").and_then(Value::as_u64).unwrap_or(0),
             in_flight: code.is_none().then(|| in_flight(&errors)).flatten(),
             said: text,
-            took: self.begun.elapsed(),
+            took,
         })
     }
 }

@@ -1,9 +1,11 @@
 //! `cargo xtask attack server` and `attack client`: hostile requests and hostile replies.
 //!
-//! The *cases* are tests: `crates/smb-server/tests/hard` (a raw client against our server) and `crates/smb-client/tests/played` (a
-//! scripted server against our client). The *storm*, `crates/smb-server/tests/storm`, makes sessions by seed, holds their
-//! keys, and changes requests or replies before they are signed, compressed and sealed, so that they reach the code behind
-//! signature and encryption. Its files are on a small volume in memory, since a hostile client may ask for any size.
+//! The *cases* are tests: `crates/smb-server/tests/hard` (a raw client against our server) and
+//! `crates/smb-client/tests/played` (a scripted server against our client). The *storm*
+//! (`crates/smb-server/tests/storm`) creates sessions by seed and knows their keys. It changes
+//! requests or replies before they are signed, compressed and sealed, so that they reach the code
+//! behind signature and encryption. Its files are on a small volume in memory, since a hostile
+//! client may ask for any size.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,11 +23,11 @@ use crate::workspace::Workspace;
 pub(crate) enum Side {
     /// Attack `ropeway serve`'s server with hostile requests: the cases, then a storm of frames by seed
     Server(Arguments),
-    /// Attack the SMB client with hostile answers: the cases, then a storm of frames by seed
+    /// Attack the SMB client with hostile replies: the cases, then a storm of frames by seed
     Client(Arguments),
 }
 
-/// Options of both.
+/// Options of both attacks.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Seed of all sessions
@@ -40,7 +42,7 @@ pub(crate) struct Arguments {
     /// Sessions at the same time, at most 8
     #[arg(long, default_value_t = 2)]
     threads: u64,
-    /// Begin no further session after so many seconds
+    /// Begin no further session after this number of seconds
     #[arg(long)]
     seconds: Option<u64>,
     /// Leave out the cases
@@ -53,10 +55,10 @@ const VOLUME: &str = "size=256m";
 /// Frames of each storm in the CI step, from seed 1 on, and the seconds it may take on a slow machine.
 const QUICK: (u64, u64) = (100_000, 50);
 
-/// Tests of one program (no two have its name), by the modules they are in.
+/// Tests of one test program, by their modules. No other program has its name.
 struct Cases {
     test: &'static str,
-    /// The modules that count; none: all.
+    /// The modules to run; empty for all.
     only: &'static [&'static str],
 }
 
@@ -77,7 +79,7 @@ const CLIENT_CASES: &[Cases] = &[
 ];
 
 impl Cases {
-    /// The test program, built, with these arguments.
+    /// Returns the command that builds and runs the test program with these arguments.
     fn command(&self, workspace: &Workspace, arguments: &[&str]) -> Command {
         let mut command = workspace.cargo(["test"]);
         command.args(tests::selection());
@@ -85,7 +87,7 @@ impl Cases {
         command
     }
 
-    /// The modules to run: of all, those in which a test is not ignored.
+    /// Returns the modules to run: by default those with a test that is not ignored.
     fn groups(&self, workspace: &Workspace) -> Result<BTreeSet<String>> {
         if !self.only.is_empty() {
             return Ok(self.only.iter().map(ToString::to_string).collect());
@@ -116,10 +118,10 @@ impl Side {
     }
 }
 
-/// Runs cases and storm of one end, in a mount namespace of its own.
+/// Runs cases and storm of one end, inside its own mount namespace.
 ///
 /// # Errors
-/// The first case that fails, or what the storm found, with its seed.
+/// The first failed case, or the fault that the storm found, with its seed.
 pub(super) fn run(workspace: &Workspace, side: &Side) -> Result<()> {
     let mut table = Vec::new();
     if !side.arguments().no_cases {
@@ -144,10 +146,10 @@ pub(super) fn run(workspace: &Workspace, side: &Side) -> Result<()> {
     Ok(())
 }
 
-/// Both storms, short; their cases are part of the tests.
+/// Runs both storms for a short time; their cases are part of the tests.
 ///
 /// # Errors
-/// What a storm found, with its seed.
+/// The fault that a storm found, with its seed.
 pub(super) fn quick(workspace: &Workspace) -> Result<()> {
     let arguments = Arguments {
         seed: 1,
@@ -210,5 +212,5 @@ fn play(workspace: &Workspace, side: &Side, folder: &Path) -> Result<()> {
     ] {
         command.args([option, &value.to_string()]);
     }
-    run_command(&mut command).context("the storm found something; seed and session are above")
+    run_command(&mut command).context("the storm found a fault; its seed and session are above")
 }

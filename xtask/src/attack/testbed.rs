@@ -6,10 +6,9 @@
 //! ```
 //!
 //! A power cut is a clone of the image at that moment: the content of the device, without the page cache.
-//! A flush fails because the image lies in its own small memory file system, which is shrunk.
+//! A flush fails because the image is in its own small memory file system, which is shrunk.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ropeway_lab::local::volume::FileSystem;
-use ropeway_peers::{RopewayServe, Share, Smbd};
+use ropeway_peers::{Instance, RopewayServe, Share, Smbd};
 
 use crate::process::{capture, find_program};
 
@@ -38,9 +37,9 @@ pub(crate) enum Kind {
     Serve,
     /// Samba's smbd over ext4.
     Smbd,
-    /// The source lies on `ropeway serve`, the target on ext4.
+    /// The source is on `ropeway serve`, the target on ext4.
     FromServe,
-    /// The source lies on smbd, the target on ext4.
+    /// The source is on smbd, the target on ext4.
     FromSmbd,
 }
 
@@ -55,7 +54,7 @@ impl Kind {
         matches!(self, Self::FromServe | Self::FromSmbd)
     }
 
-    /// Whether the target lies on a device.
+    /// Whether the target is on a device.
     pub(crate) fn has_power(self) -> bool {
         self != Self::Tmpfs
     }
@@ -149,6 +148,10 @@ impl Drop for Host {
     }
 }
 
+fn mount_memory(folder: &Path) -> Result<()> {
+    run("mount", &["-t", "tmpfs", "-o", ROOMY, "tmpfs"], &[folder])
+}
+
 fn make_image(path: &Path, size: &str) -> Result<()> {
     run("truncate", &["-s", size], &[path])
 }
@@ -162,9 +165,10 @@ fn run(program: &str, flags: &[&str], paths: &[&Path]) -> Result<()> {
 pub(crate) struct Testbed {
     kind: Kind,
     folder: PathBuf,
-    /// The image, and whether it lies in its own memory file system.
+    /// The image, and whether it is in its own memory file system.
     image: Option<(PathBuf, bool)>,
-    server: Option<Server>,
+    /// Keeps its port when it is killed and started again.
+    server: Option<Instance>,
 }
 
 impl Testbed {
@@ -185,17 +189,13 @@ impl Testbed {
             server: None,
         };
         if kind == Kind::Tmpfs {
-            run(
-                "mount",
-                &["-t", "tmpfs", "-o", ROOMY, "tmpfs"],
-                &[&testbed.volume()],
-            )?;
+            mount_memory(&testbed.volume())?;
         } else {
             let template = host.place().join(template(kind.file_system()));
             let image = if fails {
                 let small = testbed.folder.join("small");
                 fs::create_dir(&small)?;
-                run("mount", &["-t", "tmpfs", "-o", ROOMY, "tmpfs"], &[&small])?;
+                mount_memory(&small)?;
                 small.join("image")
             } else {
                 testbed.folder.join("image")
@@ -205,15 +205,12 @@ impl Testbed {
             testbed.mount()?;
         }
         fs::create_dir(testbed.volume().join("work"))?;
+        let (work, share) = (testbed.volume().join("work"), testbed.share());
         testbed.server = match kind {
-            Kind::Serve => Some(Server::serve(
-                program,
-                &testbed.volume().join("work"),
-                &testbed.folder,
-            )?),
-            Kind::Smbd => Some(Server::smbd(&testbed.volume().join("work"))?),
-            Kind::FromServe => Some(Server::serve(program, &testbed.share(), &testbed.folder)?),
-            Kind::FromSmbd => Some(Server::smbd(&testbed.share())?),
+            Kind::Serve => Some(serve(program, &work, &testbed.folder)?),
+            Kind::Smbd => Some(smbd(&work)?),
+            Kind::FromServe => Some(serve(program, &share, &testbed.folder)?),
+            Kind::FromSmbd => Some(smbd(&share)?),
             _ => None,
         };
         Ok(testbed)
@@ -273,7 +270,7 @@ impl Testbed {
         };
         run("mount", &["-o", options], &[image, &self.volume()])?;
         match fails {
-            true => super::device::write_pages_one_by_one(image),
+            true => write_pages_one_by_one(image),
             false => Ok(()),
         }
     }
@@ -340,7 +337,10 @@ impl Testbed {
     /// # Errors
     /// It does not start.
     pub(crate) fn restart_server(&mut self) -> Result<()> {
-        self.server.as_mut().map_or(Ok(()), Server::restart)
+        match &mut self.server {
+            Some(server) => Ok(server.restart()?),
+            None => Ok(()),
+        }
     }
 
     fn stop_server(&mut self) {
@@ -449,6 +449,20 @@ impl Drop for Testbed {
     }
 }
 
+/// Limits requests of the image's device to a page. The loop driver reports a request as done even
+/// if its file took only a part of it, because it became full. Requests of one page succeed or fail
+/// as a whole.
+fn write_pages_one_by_one(image: &Path) -> Result<()> {
+    let losetup = find_program("losetup").context("losetup is missing")?;
+    let mut list = Command::new(losetup);
+    list.args(["--noheadings", "--output", "NAME", "--associated"])
+        .arg(image);
+    let device = capture(&mut list)?;
+    let name = device.trim().trim_start_matches("/dev/");
+    let setting = format!("/sys/block/{name}/queue/max_sectors_kb");
+    fs::write(&setting, "4").with_context(|| format!("cannot set {setting}"))
+}
+
 fn clone_file(from: &Path, to: &Path, by_reference: bool) -> Result<()> {
     let flags: &[&str] = match by_reference {
         true => &["--reflink=always"],
@@ -457,47 +471,17 @@ fn clone_file(from: &Path, to: &Path, by_reference: bool) -> Result<()> {
     run("cp", flags, &[from, to])
 }
 
-/// A server of the round, which keeps its port when it is killed and started again.
-enum Server {
-    Serve(Box<RopewayServe>),
-    Smbd(Box<Smbd>),
+fn serve(program: &Path, folder: &Path, scratch: &Path) -> Result<Instance> {
+    let server = RopewayServe::new(program)
+        .user(USER, PASSWORD)
+        .share("data", folder)
+        .below(scratch);
+    Ok(server.start()?)
 }
 
-impl Server {
-    fn serve(program: &Path, folder: &Path, scratch: &Path) -> Result<Self> {
-        let server = RopewayServe::builder(program)
-            .user(USER, PASSWORD)
-            .share("data", folder)
-            .below(scratch);
-        Ok(Self::Serve(Box::new(server.start()?)))
-    }
-
-    fn smbd(folder: &Path) -> Result<Self> {
-        let smbd = Smbd::builder()
-            .user(USER, PASSWORD)
-            .share(Share::new("data", folder))
-            .start()?;
-        Ok(Self::Smbd(Box::new(smbd)))
-    }
-
-    fn address(&self) -> SocketAddr {
-        match self {
-            Self::Serve(serve) => serve.address(),
-            Self::Smbd(smbd) => smbd.address(),
-        }
-    }
-
-    fn kill(&mut self) {
-        match self {
-            Self::Serve(serve) => serve.kill(),
-            Self::Smbd(smbd) => smbd.kill(),
-        }
-    }
-
-    fn restart(&mut self) -> Result<()> {
-        match self {
-            Self::Serve(serve) => Ok(serve.restart()?),
-            Self::Smbd(smbd) => Ok(smbd.restart()?),
-        }
-    }
+fn smbd(folder: &Path) -> Result<Instance> {
+    let smbd = Smbd::builder()
+        .user(USER, PASSWORD)
+        .share(Share::new("data", folder));
+    Ok(smbd.start()?.into())
 }

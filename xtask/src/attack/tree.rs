@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use ropeway_lab::random::SplitMix64 as Rng;
 use walkdir::WalkDir;
 
-use super::rng::Rng;
 use super::snapshot::{Hash, Snapshot, is_temporary, read_node};
 use crate::process::capture;
 
@@ -44,6 +44,22 @@ impl History {
     fn next_version(&mut self) -> u64 {
         self.versions += 1;
         self.versions
+    }
+
+    fn renamed(&mut self, root: &Path, from: &Path, to: &Path) -> Result<()> {
+        if self.stealthy.contains(from.strip_prefix(root)?) {
+            self.stealthy.insert(to.strip_prefix(root)?.to_path_buf());
+        }
+        Ok(())
+    }
+
+    fn learn_one(&mut self, root: &Path, file: &Path) -> Result<()> {
+        let below = file.strip_prefix(root)?.to_path_buf();
+        if let Some(hash) = read_node(file)?.hash() {
+            self.known.entry(below.clone()).or_default().insert(hash);
+        }
+        self.stealthy.insert(below);
+        Ok(())
     }
 }
 
@@ -259,22 +275,4 @@ fn rewrite_stealthily(root: &Path, file: &Path, history: &mut History) -> Result
         }
     }
     Ok(())
-}
-
-impl History {
-    fn renamed(&mut self, root: &Path, from: &Path, to: &Path) -> Result<()> {
-        if self.stealthy.contains(from.strip_prefix(root)?) {
-            self.stealthy.insert(to.strip_prefix(root)?.to_path_buf());
-        }
-        Ok(())
-    }
-
-    fn learn_one(&mut self, root: &Path, file: &Path) -> Result<()> {
-        let below = file.strip_prefix(root)?.to_path_buf();
-        if let Some(hash) = read_node(file)?.hash() {
-            self.known.entry(below.clone()).or_default().insert(hash);
-        }
-        self.stealthy.insert(below);
-        Ok(())
-    }
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask bench check`: two equal trees of small files compared by content, beside `rsync -n` and `diff -r`.
+//! `cargo xtask bench check`: times the comparison of two equal trees of small files by content,
+//! also with `rsync -n` and `diff -r`.
 //!
-//! Rounds are interleaved and their order rotates; the first one warms up and is not counted. Every tool must say that the
-//! trees are equal.
+//! Rounds are interleaved, and each begins with another tool. The first round warms up and is not
+//! counted. Every tool must find the trees equal.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,14 +27,14 @@ pub(crate) struct Arguments {
     options: LocalOptions,
 }
 
-/// Two trees to compare.
+/// A pair of equal trees.
 struct Trees {
     title: &'static str,
     files: u64,
     bytes_each: usize,
 }
 
-/// The trees of the table.
+/// The pairs of trees of the table.
 const TREES: [Trees; 2] = [
     Trees {
         title: "files of 2 KiB",
@@ -133,7 +134,7 @@ impl Trees {
     }
 }
 
-/// Seconds of each run of each tool.
+/// Returns the seconds of each run of each tool.
 fn measure(ropeway: &Path, root: &Path, runs: u32, is_cold: bool) -> Result<[Vec<f64>; 3]> {
     let mut measured: [Vec<f64>; 3] = Default::default();
     for round in 0..=runs {
@@ -165,18 +166,16 @@ fn measure(ropeway: &Path, root: &Path, runs: u32, is_cold: bool) -> Result<[Vec
 fn command(ropeway: &Path, tool: usize, root: &Path) -> Result<Command> {
     let (one, two) = (root.join("one"), root.join("two"));
     let found = |name: &str| find_program(name).with_context(|| format!("{name} is missing"));
-    let mut command = match tool {
-        0 => Command::new(ropeway),
-        1 => Command::new(found("rsync")?),
-        _ => Command::new(found("diff")?),
+    let (program, flags, ends) = match tool {
+        0 => (ropeway.to_owned(), &["check", "-c"][..], [one, two]),
+        1 => (
+            found("rsync")?,
+            &["-anc", "--out-format=%n"][..],
+            [one.join(""), two.join("")],
+        ),
+        _ => (found("diff")?, &["-rq"][..], [one, two]),
     };
-    match tool {
-        0 => command.args(["check", "-c"]).arg(one).arg(two),
-        1 => command
-            .args(["-anc", "--out-format=%n"])
-            .arg(one.join(""))
-            .arg(two.join("")),
-        _ => command.arg("-rq").arg(one).arg(two),
-    };
+    let mut command = Command::new(program);
+    command.args(flags).args(ends);
     Ok(command)
 }

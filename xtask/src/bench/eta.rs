@@ -1,8 +1,8 @@
 //! `cargo xtask bench eta`: the estimated end of copies to a slow device, compared with the true end.
 //!
-//! The block layer throttles the writes of the target's loop device (cgroup v1, `blkio.throttle`),
-//! also those of write-back. Each progress line of `ropeway copy --json` is an estimate; the first
-//! after a tenth of the bytes are durable is judged.
+//! The block layer throttles all writes to the target's loop device (cgroup v1, `blkio.throttle`),
+//! including write-back. Each progress line of `ropeway copy --json` holds an estimate. The
+//! benchmark judges the first one after a tenth of the bytes are durable.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
@@ -21,10 +21,10 @@ use super::tables;
 use crate::process::{check_interrupt, interrupt_flag};
 use crate::workspace::Workspace;
 
-/// Part of the work from which estimates are judged.
+/// Durable part of the work from which estimates are judged.
 const FROM: f64 = 0.1;
 
-/// Largest error of the estimate, as part of the whole time.
+/// Error of the estimate above which a work is listed, as a part of the whole time.
 const ERROR_MAX: f64 = 0.1;
 
 /// Options of `bench eta`.
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// Speed of the device, in MB/s
     #[arg(long, default_value_t = 40)]
     rate: u32,
-    /// Multiplies the work
+    /// Multiplies the size of the work
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Measure this build of ropeway instead of a release build, and do not touch docs/benchmarks.md
@@ -50,7 +50,7 @@ struct Progress {
     seconds: f64,
     /// Part of all bytes that is durable.
     done: f64,
-    /// Seconds to go: the estimate and its range.
+    /// Remaining seconds: the estimate and its range.
     eta: Option<(f64, f64, f64)>,
 }
 
@@ -63,7 +63,7 @@ struct Judged {
     error: f64,
     /// Worst error from there on.
     worst: f64,
-    /// Part of the ranges from there on that held the true end.
+    /// Part of the ranges from there on that contained the true end.
     held: f64,
 }
 
@@ -72,10 +72,7 @@ struct Judged {
 /// # Errors
 /// This is not root, a copy fails, or an interrupt came.
 pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
-    ensure!(
-        arguments.scale > 0.0 && arguments.scale <= 10.0,
-        "--scale must be above 0 and at most 10"
-    );
+    tables::check_scale(arguments.scale)?;
     ensure!(arguments.rate > 0, "--rate must be at least 1");
     let volumes = Volumes::new(folder, FileSystem::Ext4, false, arguments.scale)?;
     ensure!(volumes.are_real(), "this benchmark needs root, for loop devices");
@@ -178,7 +175,7 @@ fn progress(line: &str, bytes: u64) -> Option<Progress> {
     }
 }
 
-/// Compares the estimates with the end, which is in the last line.
+/// Compares the estimates with the true end, which the last line holds.
 fn judge(said: &[Progress]) -> Option<Judged> {
     let total_s = said.last()?.seconds;
     let mut later = said

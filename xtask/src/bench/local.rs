@@ -1,4 +1,4 @@
-//! `cargo xtask bench local`: the lab's local copies, and their sections.
+//! `cargo xtask bench local`: runs the lab's local copies and writes their sections.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use ropeway_lab::local::volume::{FileSystem, Volumes};
 use ropeway_lab::report::{Cell, Document, Outcome, Run};
 use ropeway_lab::work::Work;
 
-use super::tables::{self, client_mib, client_name, middle, numbers, provenance, times, whole};
+use super::network;
+use super::tables::{self, client_mib, client_name, factor, numbers, provenance, ratio, whole};
 use crate::process::{find_program, interrupt_flag, run as run_command};
 use crate::workspace::Workspace;
 
@@ -19,7 +20,7 @@ pub(super) const WORKS: [(&str, Work); 3] = [
     ("big", Work::File4gib),
     ("mixed", Work::Mixed3000),
 ];
-/// Tools of the tables.
+/// The tools, in the order of the tables.
 const TOOLS: [&str; 5] = ["ropeway", "cp", "rsync", "xcp", "cpz"];
 
 /// Options of `bench local`.
@@ -50,7 +51,7 @@ pub(super) struct LocalOptions {
     /// Counted rounds; one more goes first and is not counted, unless this is 1
     #[arg(long, default_value_t = 5)]
     pub(super) runs: u32,
-    /// Multiplies the work
+    /// Multiplies the size of the work
     #[arg(long, default_value_t = 1.0)]
     pub(super) scale: f64,
     /// File system of source and target: ext4, xfs, btrfs
@@ -65,7 +66,7 @@ pub(super) struct LocalOptions {
 }
 
 impl LocalOptions {
-    /// Returns whether the results are published: of the whole work and of a release build.
+    /// Whether the results are published: only those of the whole work by a release build are.
     pub(super) fn published(&self, scale: f64) -> bool {
         scale >= 1.0 && self.binary.is_none()
     }
@@ -73,34 +74,28 @@ impl LocalOptions {
     /// Prepares the volumes.
     ///
     /// # Errors
-    /// An option makes no sense, or leftovers cannot be removed.
+    /// An option is out of bounds, or leftovers cannot be removed.
     pub(super) fn volumes(&self, folder: &Path) -> Result<Volumes> {
         ensure!(self.runs > 0, "--runs must be at least 1");
-        ensure!(
-            self.scale > 0.0 && self.scale <= 10.0,
-            "--scale must be above 0 and at most 10"
-        );
+        tables::check_scale(self.scale)?;
         let volumes = Volumes::new(folder, self.fs, self.loop_direct, self.scale);
         let volumes = volumes.context("cannot prepare file systems")?;
         if !volumes.are_real() {
             println!(
-                "warning: not root, so runs share one plain folder and slow each other down, and caches cannot be \
-                 dropped. Figures made so must not be published."
+                "warning: without root all runs share one plain folder and slow each other down, and caches cannot \
+                 be dropped. Such figures must not be published."
             );
         }
         Ok(volumes)
     }
 }
 
-/// Reads the name of a work.
+/// Parses the name of a work.
 pub(super) fn parse_work(text: &str) -> Result<Work, String> {
-    let found = WORKS.iter().find(|(name, _)| *name == text);
-    found
-        .map(|(_, work)| *work)
-        .ok_or_else(|| "there are small, big, mixed".to_owned())
+    network::parse_work(&WORKS, text)
 }
 
-/// Reads the name of a tool.
+/// Parses the name of a tool.
 pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
     let found = TOOLS.into_iter().find(|name| *name == text);
     found.ok_or_else(|| format!("there are {}", TOOLS.join(", ")))
@@ -111,14 +106,10 @@ pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
 /// # Errors
 /// The tool is not available.
 pub(super) fn install(workspace: &Workspace, name: &'static str, binary: Option<&Path>) -> Result<Tool> {
-    let program = match (name, binary) {
-        ("ropeway", Some(binary)) => binary.canonicalize().context("--binary")?,
-        ("ropeway", None) => {
-            crate::step::build(workspace)?;
-            workspace.ropeway()
-        }
-        ("xcp" | "cpz", _) => install_crate(workspace, name)?,
-        (name, _) => find_program(name).with_context(|| format!("{name} is not installed"))?,
+    let program = match name {
+        "ropeway" => crate::step::ropeway(workspace, binary)?,
+        "xcp" | "cpz" => install_crate(workspace, name)?,
+        name => find_program(name).with_context(|| format!("{name} is not installed"))?,
     };
     Ok(Tool {
         name,
@@ -137,7 +128,7 @@ fn install_crate(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Measures what is asked for and writes a section for each work.
+/// Measures the chosen works and writes a section for each.
 ///
 /// # Errors
 /// ropeway fails or copies wrongly, the volumes cannot be created, or an interrupt came.
@@ -190,19 +181,19 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
     Ok(())
 }
 
-/// Puts a section into `docs/benchmarks.md` if the results are published.
+/// Writes a section of `docs/benchmarks.md` if the results are published.
 ///
 /// # Errors
 /// The file cannot be written.
 pub(super) fn publish(workspace: &Workspace, section: &str, text: &str, published: bool) -> Result<()> {
     if !published {
-        println!("not the whole work, or another build: docs/benchmarks.md stays as it is");
+        println!("docs/benchmarks.md is not changed: the work was scaled down, or --binary was given");
         return Ok(());
     }
     tables::write(workspace, section, text)
 }
 
-/// An error if a run of ropeway failed.
+/// Checks that ropeway succeeded.
 ///
 /// # Errors
 /// A run of ropeway failed.
@@ -264,12 +255,7 @@ fn table(text: &mut String, cache: &str, cells: &[&Cell]) {
             let _ = writeln!(text, "| {name} | left out: {why} | | | | |");
             continue;
         }
-        let factor = times(middle(cp, durable), middle(Some(cell), durable));
-        let factor = if factor == "-" {
-            factor
-        } else {
-            format!("{factor} x")
-        };
+        let factor = factor(ratio(cp, Some(cell), durable), |_| false);
         let _ = writeln!(
             text,
             "| {name} | {} | {} | {factor} | {} | {} |",
@@ -297,7 +283,7 @@ fn table(text: &mut String, cache: &str, cells: &[&Cell]) {
     }
 }
 
-/// Name of a local tool in the tables.
+/// Returns the name of a local tool in the tables.
 pub(super) fn client_label(client: &str) -> &str {
     match client {
         "rsync" => "rsync -a",

@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: the figures of `docs/benchmarks.md`.
+//! `cargo xtask bench`: measures the figures of `docs/benchmarks.md`.
 //!
-//! The laboratory (`ropeway_lab`) measures: its scenarios `wan`, `smb` and `server`, and its local
-//! copies. These commands choose what to measure and write the tables from the lab's documents.
+//! The laboratory (`ropeway_lab`) does the measurements: its scenarios `wan`, `smb` and `server`,
+//! and its local copies. These commands choose what it measures, and write tables from its
+//! documents.
 
 mod check;
 mod eta;
@@ -23,19 +24,19 @@ use crate::workspace::Workspace;
 /// The benchmarks.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Task {
-    /// Copies between local file systems: time, CPU, memory
+    /// Time local copies by ropeway, cp, rsync, xcp and cpz, with their processor time and memory
     Local(local::Arguments),
-    /// Equal trees compared by content, next to rsync and diff
+    /// Time the comparison of equal trees by ropeway, rsync and diff
     Check(check::Arguments),
-    /// Reads of another thread while a big file is copied
+    /// Measure the reads of another thread while a big file is copied
     Responsiveness(responsiveness::Arguments),
-    /// Estimates of copies to a slow device, next to the truth
+    /// Compare the estimated with the true times of copies to a slow device
     Eta(eta::Arguments),
-    /// Copies from and to a server over the emulated link, next to smbclient, rclone, rsync and bare TCP
+    /// Time copies over the emulated link by ropeway, smbclient, rclone, rsync and bare TCP
     Wan(wan::Arguments),
-    /// Copies from and to a server on this machine, signed and sealed, next to smbclient
+    /// Time signed and sealed copies with a server on this machine, by ropeway and smbclient
     Smb(smb::Arguments),
-    /// `ropeway serve` next to smbd and the crate smb-server: two clients, signed and sealed
+    /// Compare `ropeway serve` with smbd and the crate smb-server, signed and sealed
     Server(server::Arguments),
 }
 

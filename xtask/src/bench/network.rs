@@ -1,8 +1,9 @@
-//! What `bench wan`, `bench smb` and `bench server` share: options, one call of the laboratory, and
-//! its results in `target/bench/NAME/report.json`.
+//! The common part of `bench wan`, `bench smb` and `bench server`: options, one call of the
+//! laboratory, and its results in `target/bench/NAME/report.json`.
 //!
-//! A call that was cut continues: the lab keeps every run. `--rows`, `--work` and `--clients` divide
-//! one table among several calls, and the tables are always written from everything kept.
+//! The lab keeps every run, so an interrupted call continues when it is repeated. `--rows`,
+//! `--work` and `--clients` divide one table among several calls. The tables are always written
+//! from all kept results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,21 +11,21 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use ropeway_lab::report::{self, Document, FILE, Outcome};
 use ropeway_lab::run::{self, Event, LabError, Observer, Options as LabOptions, Resume};
-use ropeway_lab::scenario::{Client, Scenario};
+use ropeway_lab::scenario::{Changes, Client, Protection, Scenario};
 use ropeway_lab::work::Work;
 
 use super::tables;
 use crate::process::interrupt_flag;
 use crate::workspace::Workspace;
 
-/// Options of all three.
+/// Options of the network benchmarks.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// Counted rounds; one more goes first and is not counted. A tool whose first run takes more than 60 s runs
     /// once [default: 3 over links, 5 on this machine]
     #[arg(long)]
     runs: Option<u32>,
-    /// Multiplies the work
+    /// Multiplies the size of the work
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// A run that takes longer is ended and shown as "> 300": seconds, or 90s, 2m
@@ -33,7 +34,7 @@ pub(super) struct Options {
     /// Measure these rows and tools again, even if results are kept
     #[arg(long)]
     fresh: bool,
-    /// Print what there is to do and how long it takes, and measure nothing
+    /// Print the missing measurements and the time that they take, and measure nothing
     #[arg(long)]
     estimate: bool,
     /// Write the tables from the results that are kept, and measure nothing
@@ -61,8 +62,8 @@ impl Options {
         }
     }
 
-    /// Whether the work has its full size, so that targets apply.
-    pub(super) fn is_whole(&self) -> bool {
+    /// Whether the work has its full size.
+    fn is_whole(&self) -> bool {
         (self.scale() - 1.0).abs() < f64::EPSILON
     }
 
@@ -71,8 +72,8 @@ impl Options {
         self.report || self.estimate
     }
 
-    /// Words that tell these results from those of the plain command, which alone are published; empty
-    /// for the plain command.
+    /// Returns the options that make the results differ from those of the plain command, which
+    /// alone are published. Empty for the plain command.
     fn variant(&self, more: &[String]) -> String {
         let mut words = Vec::new();
         if !self.is_whole() {
@@ -85,7 +86,7 @@ impl Options {
     }
 }
 
-/// Reads `120`, `120s` or `2m`.
+/// Parses `120`, `120s` or `2m`.
 fn parse_time(text: &str) -> Result<Duration, String> {
     let fault = || format!("{text:?} is not a time such as 120s or 2m, from 1 s to a day");
     let (number, factor) = match (text.strip_suffix('s'), text.strip_suffix('m')) {
@@ -108,7 +109,7 @@ pub(super) struct Call<'a> {
     pub(super) options: &'a Options,
     /// Options of the benchmark that make its results differ from the plain command's.
     pub(super) variant: Vec<String>,
-    /// Program of the server `smb-server`.
+    /// Program of the server `smb-server`, where it was built.
     pub(super) smb_server: Option<PathBuf>,
 }
 
@@ -122,11 +123,29 @@ impl Call<'_> {
         self.folder.join(name)
     }
 
-    /// Measures what is missing and returns everything that is kept; `None` for an estimate.
+    /// Measures, publishes the sections with their names, and fails if ropeway failed. `sections`
+    /// gets the document, and whether the work has its full size, so that targets apply.
     ///
     /// # Errors
-    /// An option makes no sense, the lab cannot go on, or an interrupt came.
-    pub(super) fn measure(&self, scenario: Scenario) -> Result<Option<Document>> {
+    /// An option is out of bounds, the lab cannot go on, ropeway failed, or an interrupt came.
+    pub(super) fn run(
+        &self,
+        scenario: Scenario,
+        sections: impl Fn(&Document, bool) -> Vec<(String, String)>,
+    ) -> Result<()> {
+        let Some(document) = self.measure(scenario)? else {
+            return Ok(());
+        };
+        let sections = sections(&document, self.options.is_whole());
+        ensure!(!sections.is_empty(), "nothing was measured");
+        for (name, text) in sections {
+            self.publish(&name, &text)?;
+        }
+        verdict(&document)
+    }
+
+    /// Measures what is missing and returns everything that is kept; `None` for an estimate.
+    fn measure(&self, scenario: Scenario) -> Result<Option<Document>> {
         let options = self.options;
         let out = self.out(&scenario);
         if options.report {
@@ -135,14 +154,11 @@ impl Call<'_> {
                 report::load(&path).context("there are no results to report")?,
             ));
         }
-        ensure!(
-            options.scale > 0.0 && options.scale <= 10.0,
-            "--scale must be above 0 and at most 10"
-        );
+        tables::check_scale(options.scale)?;
         ensure!(options.runs != Some(0), "--runs must be at least 1");
         let scenario = self.with_options(scenario);
         let lab = LabOptions {
-            program: self.program()?,
+            program: crate::step::ropeway(self.workspace, options.binary.as_deref())?,
             out: out.clone(),
             relay: false,
             smb_server: self.smb_server.clone(),
@@ -176,28 +192,16 @@ impl Call<'_> {
         scenario
     }
 
-    fn program(&self) -> Result<PathBuf> {
-        match &self.options.binary {
-            Some(binary) => binary
-                .canonicalize()
-                .with_context(|| format!("there is no {}", binary.display())),
-            None => {
-                crate::step::build(self.workspace)?;
-                Ok(self.workspace.ropeway())
-            }
-        }
-    }
-
     /// Prints a section. The plain command's section of the whole work also goes to
     /// `docs/benchmarks.md`.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn publish(&self, section: &str, text: &str) -> Result<()> {
+    fn publish(&self, section: &str, text: &str) -> Result<()> {
         println!("\n{text}");
         let variant = self.options.variant(&self.variant);
         if !variant.is_empty() {
-            println!("({variant}: docs/benchmarks.md stays as it is)");
+            println!("({variant}: docs/benchmarks.md is not changed)");
             return Ok(());
         }
         match self.options.no_write {
@@ -207,15 +211,33 @@ impl Call<'_> {
     }
 }
 
-/// Keeps only the pairs of these clients and of these servers.
-pub(super) fn keep(scenario: &mut Scenario, clients: &[Client], servers: &[ropeway_lab::scenario::Server]) {
-    scenario.pairs.retain(|pair| {
-        (clients.is_empty() || clients.contains(&pair.client))
-            && (servers.is_empty() || servers.contains(&pair.server))
+/// Keeps the links with these protections, and what `changes` selects.
+///
+/// # Errors
+/// Nothing is left to measure.
+pub(super) fn choose(
+    mut scenario: Scenario,
+    protections: &[Protection],
+    changes: &Changes,
+) -> Result<Scenario> {
+    scenario.links.retain(|link| {
+        protections.is_empty() || link.protection.is_some_and(|known| protections.contains(&known))
     });
+    Ok(scenario.with(changes)?)
 }
 
-/// Reads the name of one of a table's works.
+/// Sets the connections of ropeway in a scenario. Returns what makes the results a variant.
+pub(super) fn set_channels(scenario: &mut Scenario, channels: Option<u16>) -> Vec<String> {
+    let Some(channels) = channels else {
+        return Vec::new();
+    };
+    let flags = vec!["--channels".to_owned(), channels.to_string()];
+    let plain = scenario.ropeway_flags == flags;
+    scenario.ropeway_flags.clone_from(&flags);
+    if plain { Vec::new() } else { flags }
+}
+
+/// Parses the name of one of a table's works.
 pub(super) fn parse_work(works: &[(&str, Work)], text: &str) -> Result<Work, String> {
     let found = works.iter().find(|(name, _)| *name == text);
     found.map(|(_, work)| *work).ok_or_else(|| {
@@ -224,7 +246,7 @@ pub(super) fn parse_work(works: &[(&str, Work)], text: &str) -> Result<Work, Str
     })
 }
 
-/// Reads a client's name; `rclone4` and `rclone32` are taken too.
+/// Parses a client's name, or `rclone4` or `rclone32`.
 pub(super) fn parse_client(text: &str) -> Result<Client, String> {
     match text {
         "rclone4" => Ok(Client::Rclone),
@@ -233,8 +255,8 @@ pub(super) fn parse_client(text: &str) -> Result<Client, String> {
     }
 }
 
-/// An error if a run of ropeway, as client or server, failed.
-pub(super) fn verdict(document: &Document) -> Result<()> {
+/// Fails if a run of ropeway, as client or server, failed.
+fn verdict(document: &Document) -> Result<()> {
     let own = |cell: &&report::Cell| [&cell.key.client, &cell.key.server].contains(&&"ropeway".to_owned());
     let failed = document.cells.iter().filter(own).flat_map(|cell| {
         let whys = cell.runs.iter().filter_map(|run| match &run.outcome {
@@ -248,7 +270,7 @@ pub(super) fn verdict(document: &Document) -> Result<()> {
     Ok(())
 }
 
-/// Prints what the lab does.
+/// Prints the progress of the lab.
 struct Terminal;
 
 impl Observer for Terminal {
@@ -262,7 +284,7 @@ impl Observer for Terminal {
             } => {
                 let text = match *seconds > 0.0 {
                     true => format!("about {}", span(*seconds)),
-                    false => "measured already".to_owned(),
+                    false => "already measured".to_owned(),
                 };
                 println!("  {:36} {text}", format!("{work} over {link}, {direction}"));
             }
@@ -281,14 +303,8 @@ impl Observer for Terminal {
             Event::Skipped { what, why } => println!("left out: {what}: {why}"),
             Event::Phase { phase } => println!("{phase} …"),
             Event::Proved { link, holds } => {
-                println!(
-                    "  {link}: {}",
-                    if *holds {
-                        "within its bounds"
-                    } else {
-                        "OUT OF BOUNDS"
-                    }
-                );
+                let how = ["OUT OF BOUNDS", "within its bounds"][usize::from(*holds)];
+                println!("  {link}: {how}");
             }
             Event::Floor {
                 link,
@@ -315,7 +331,7 @@ impl Observer for Terminal {
     }
 }
 
-/// Formats a span for people.
+/// Formats a span of time.
 fn span(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -325,7 +341,7 @@ fn span(seconds: f64) -> String {
     }
 }
 
-/// Returns a folder name of harmless characters.
+/// Returns a folder name of letters, digits, dots and underscores.
 fn file_name(variant: &str) -> String {
     let harmless = |c: char| {
         if c.is_ascii_alphanumeric() || c == '.' {

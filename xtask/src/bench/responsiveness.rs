@@ -1,6 +1,6 @@
 //! `cargo xtask bench responsiveness`: reads of another thread while a big file is copied.
 //!
-//! The reader's file lies on the target's file system and is read past the page cache. `nothing`
+//! The reader's file is on the target's file system and is read with direct I/O. The row `nothing`
 //! shows the idle machine.
 
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! `cargo xtask bench server`: the lab's scenario `server`, and its section: `ropeway serve` next to
-//! smbd and the crate smb-server.
+//! `cargo xtask bench server`: runs the lab's scenario `server` and writes its section, which
+//! compares `ropeway serve` with smbd and the crate smb-server.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use ropeway_lab::report::{Cell, Document, Run};
-use ropeway_lab::scenario::{Client, Direction, Protection, Scenario, Server};
+use ropeway_lab::scenario::{Changes, Client, Direction, Protection, Scenario, Server};
 use ropeway_lab::work::Work;
 
-use super::network::{self, Call, Options, keep, parse_client, verdict};
-use super::smb::{choose, set_channels};
-use super::tables::{doubts, find, middle, numbers, provenance, seconds, server_mib, whole};
+use super::network::{self, Call, Options, choose, parse_client, set_channels};
+use super::tables::{doubts, factor, find, middle, numbers, provenance, ratio, seconds, server_mib, whole};
 use crate::process::run as run_command;
 use crate::workspace::Workspace;
 
-/// The crate's program, built outside the workspace: manifest and source.
+/// Manifest of the program that serves with the crate smb-server; it is built outside the
+/// workspace.
 const CRATE_MANIFEST: &str = include_str!("../../peers/smb_server.toml");
-/// See [`CRATE_MANIFEST`].
+/// Source of that program.
 const CRATE_SOURCE: &str = include_str!("../../peers/smb_server.rs");
-/// Target: our server's processor time as part of smbd's.
+/// Target for our server's processor time, as a part of smbd's.
 const CPU_GOAL: f64 = 1.0;
 /// Names of works on the command line and in the table.
 const WORKS: [(&str, Work); 3] = [
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// Clients: ropeway, smbclient [default: both]
     #[arg(long, value_delimiter = ',', value_parser = parse_client)]
     clients: Vec<Client>,
-    /// Most connections of ropeway's client [default: 2]
+    /// Largest number of connections of ropeway's client [default: 2]
     #[arg(long)]
     channels: Option<u16>,
     #[command(flatten)]
@@ -62,34 +62,39 @@ fn parse_server(text: &str) -> Result<Server, String> {
     }
 }
 
-/// Measures what is asked for and writes the section.
+/// Measures the chosen part and writes the section.
 ///
 /// # Errors
 /// The lab cannot go on, ropeway fails or copies wrongly, or an interrupt came.
 pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
-    let mut scenario = Scenario::shipped("server").context("the scenario is missing")??;
-    choose(&mut scenario, &arguments.protection, &arguments.work);
-    keep(&mut scenario, &arguments.clients, &arguments.servers);
-    let variant = set_channels(&mut scenario, arguments.channels);
+    let scenario = Scenario::shipped("server").context("the scenario is missing")??;
+    let changes = Changes {
+        works: arguments.work.clone(),
+        clients: arguments.clients.clone(),
+        servers: arguments.servers.clone(),
+        ..Changes::default()
+    };
+    let mut scenario = choose(scenario, &arguments.protection, &changes)?;
     let wanted = scenario.pairs.iter().any(|pair| pair.server == Server::SmbServer);
     let measures = wanted && !arguments.options.only_reports();
     let call = Call {
         workspace,
         folder,
         options: &arguments.options,
-        variant,
+        variant: set_channels(&mut scenario, arguments.channels),
         smb_server: measures.then(|| build_crate(workspace)).and_then(|built| {
             built
                 .map_err(|error| println!("left out: smb-server: {error:#}"))
                 .ok()
         }),
     };
-    let Some(document) = call.measure(scenario)? else {
-        return Ok(());
-    };
-    let text = section(&document, arguments.options.is_whole()).context("nothing was measured")?;
-    call.publish("bench server", &text)?;
-    verdict(&document)
+    call.run(scenario, |document, whole_work| {
+        let section = section(document, whole_work);
+        section
+            .map(|text| ("bench server".to_owned(), text))
+            .into_iter()
+            .collect()
+    })
 }
 
 fn build_crate(workspace: &Workspace) -> Result<PathBuf> {
@@ -105,7 +110,7 @@ fn build_crate(workspace: &Workspace) -> Result<PathBuf> {
     Ok(folder.join("target/release/far"))
 }
 
-/// Target: our server's speed as part of smbd's.
+/// Returns the target for our server's speed, as part of smbd's.
 fn speed_goal(work: Work) -> f64 {
     if work == Work::Small3000 { 1.5 } else { 1.0 }
 }
@@ -182,25 +187,26 @@ fn table(
             continue;
         };
         let is_ours = whole_work && server == "ropeway";
-        let speed = part(own, base, |run| {
+        let speed = ratio(Some(own), base, |run| {
             Some(1.0 / run.whole_seconds.max(f64::MIN_POSITIVE))
         });
-        let cpu = part(own, base, |run| run.server_cpu_seconds);
+        let server_cpu = |run: &Run| run.server_cpu_seconds;
+        let cpu = ratio(Some(own), base, server_cpu);
         let _ = writeln!(
             text,
             "{start} {} | {} | {} | {} | {} | {} | {} |",
             seconds(Some(own)),
             rate(work, own, time),
-            judged(speed, is_ours, |speed| speed >= speed_goal(work)),
-            numbers(Some(own), 2, |run| run.server_cpu_seconds),
-            judged(cpu, is_ours, |cpu| cpu <= CPU_GOAL),
+            factor(speed, |speed| is_ours && speed >= speed_goal(work)),
+            numbers(Some(own), 2, server_cpu),
+            factor(cpu, |cpu| is_ours && cpu <= CPU_GOAL),
             numbers(Some(own), 0, server_mib),
             own.counted().count()
         );
     }
 }
 
-/// MB/s, files or entries a second.
+/// Formats MB/s, files/s or entries/s.
 fn rate(work: Work, own: &Cell, seconds: f64) -> String {
     let (amount, unit) = match work {
         Work::File1gib => (own.payload_bytes as f64 / 1e6, "MB/s"),
@@ -208,20 +214,6 @@ fn rate(work: Work, own: &Cell, seconds: f64) -> String {
         _ => (own.files as f64, "files/s"),
     };
     format!("{:.0} {unit}", amount / seconds.max(f64::MIN_POSITIVE))
-}
-
-fn part(own: &Cell, base: Option<&Cell>, of: impl Fn(&Run) -> Option<f64> + Copy) -> Option<f64> {
-    let (own, base) = (middle(Some(own), of)?, middle(base, of)?);
-    (base > 0.0).then(|| own / base)
-}
-
-fn judged(value: Option<f64>, is_judged: bool, reached: impl Fn(f64) -> bool) -> String {
-    match value {
-        None => "-".to_owned(),
-        // The rounded value is judged: 0.996 is 1.00.
-        Some(value) if is_judged && reached((value * 100.0).round() / 100.0) => format!("**{value:.2} x**"),
-        Some(value) => format!("{value:.2} x"),
-    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! `cargo xtask bench smb`: the lab's scenario `smb`, and its sections. A server on this machine
-//! shows what the client itself costs.
+//! `cargo xtask bench smb`: runs the lab's scenario `smb` and writes its sections. The server is on
+//! this machine, so that the client itself is measured.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use ropeway_lab::report::{Cell, Document, Run};
-use ropeway_lab::scenario::{Client, Direction, Pair, Protection, Scenario, Server};
+use ropeway_lab::scenario::{Changes, Client, Direction, Pair, Protection, Scenario, Server};
 use ropeway_lab::work::Work;
 
-use super::network::{self, Call, Options, parse_client, verdict};
-use super::tables::{self, client_mib, find, middle, numbers, provenance, seconds, times, whole};
+use super::network::{self, Call, Options, choose, parse_client, set_channels};
+use super::tables::{self, client_mib, factor, find, numbers, provenance, ratio, seconds, whole};
 use crate::workspace::Workspace;
 
 /// Names of works on the command line and in section names.
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// Tools to compare: ropeway, smbclient, rclone4, rclone32 [default: ropeway, smbclient]
     #[arg(long, value_delimiter = ',', value_parser = parse_client)]
     clients: Vec<Client>,
-    /// Most connections of ropeway [default: 2]
+    /// Largest number of connections of ropeway [default: 2]
     #[arg(long)]
     channels: Option<u16>,
     #[command(flatten)]
@@ -39,28 +39,7 @@ fn parse_work(text: &str) -> Result<Work, String> {
     network::parse_work(&WORKS, text)
 }
 
-/// Sets the connections of ropeway in a scenario. Returns what makes the results a variant.
-pub(super) fn set_channels(scenario: &mut Scenario, channels: Option<u16>) -> Vec<String> {
-    let Some(channels) = channels else {
-        return Vec::new();
-    };
-    let flags = vec!["--channels".to_owned(), channels.to_string()];
-    let plain = scenario.ropeway_flags == flags;
-    scenario.ropeway_flags.clone_from(&flags);
-    if plain { Vec::new() } else { flags }
-}
-
-/// Keeps the links of these protections, and these works.
-pub(super) fn choose(scenario: &mut Scenario, protections: &[Protection], works: &[Work]) {
-    scenario.links.retain(|link| {
-        protections.is_empty() || link.protection.is_some_and(|known| protections.contains(&known))
-    });
-    scenario
-        .works
-        .retain(|work| works.is_empty() || works.contains(work));
-}
-
-/// Measures what is asked for and writes the sections.
+/// Measures the chosen part and writes the sections.
 ///
 /// # Errors
 /// The lab cannot go on, ropeway fails or copies wrongly, or an interrupt came.
@@ -70,7 +49,6 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         "an rsync daemon does not sign; `bench wan` has it"
     );
     let mut scenario = Scenario::shipped("smb").context("the scenario is missing")??;
-    choose(&mut scenario, &arguments.protection, &arguments.work);
     if !arguments.clients.is_empty() {
         let server = Server::Smbd;
         scenario.pairs = arguments
@@ -79,26 +57,28 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
             .map(|&client| Pair { client, server })
             .collect();
     }
-    let variant = set_channels(&mut scenario, arguments.channels);
+    let works = arguments.work.clone();
+    let changes = Changes {
+        works,
+        ..Changes::default()
+    };
+    let mut scenario = choose(scenario, &arguments.protection, &changes)?;
     let call = Call {
         workspace,
         folder,
         options: &arguments.options,
-        variant,
+        variant: set_channels(&mut scenario, arguments.channels),
         smb_server: None,
     };
-    let Some(document) = call.measure(scenario)? else {
-        return Ok(());
-    };
-    for (name, work) in WORKS {
-        if let Some(text) = section(&document, work, arguments.options.is_whole()) {
-            call.publish(&format!("bench smb {name}"), &text)?;
-        }
-    }
-    verdict(&document)
+    call.run(scenario, |document, whole_work| {
+        let sections = WORKS.into_iter().filter_map(|(name, work)| {
+            Some((format!("bench smb {name}"), section(document, work, whole_work)?))
+        });
+        sections.collect()
+    })
 }
 
-/// Targets: parts of smbclient's time and of its processor time.
+/// Returns the targets, as parts of smbclient's time and of its processor time.
 fn goals(work: Work, protection: Protection) -> [Option<f64>; 2] {
     match (work, protection) {
         (Work::File1gib, Protection::Signed) => [Some(0.75), Some(0.75)],
@@ -154,6 +134,7 @@ fn table(
          |---|---|--:|--:|--:|--:|--:|--:|--:|",
         protection.name(),
     );
+    let client_cpu = |run: &Run| run.client_cpu_seconds;
     let [time, cpu] = goals.unwrap_or_default();
     if goals.is_some() {
         let shown = |goal: Option<f64>| goal.map_or_else(String::new, |goal| format!("*{goal:.2} x*"));
@@ -174,16 +155,17 @@ fn table(
         let base = of("smbclient");
         for client in ["ropeway", "smbclient", "rclone", "rclone-32"] {
             let Some(own) = of(client) else { continue };
-            let goal = |goal: Option<f64>| goal.filter(|_| client == "ropeway");
+            let is_ours = client == "ropeway";
+            let meets = |ratio, goal: Option<f64>| is_ours && goal.is_some_and(|goal| ratio <= goal);
             let _ = writeln!(
                 text,
                 "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 tables::client_name(client),
                 direction.name(),
                 seconds(Some(own)),
-                part(own, base, goal(time), whole),
-                numbers(Some(own), 2, |run| run.client_cpu_seconds),
-                part(own, base, goal(cpu), |run| run.client_cpu_seconds),
+                factor(ratio(Some(own), base, whole), |ratio| meets(ratio, time)),
+                numbers(Some(own), 2, client_cpu),
+                factor(ratio(Some(own), base, client_cpu), |ratio| meets(ratio, cpu)),
                 numbers(Some(own), 2, |run| run.server_cpu_seconds),
                 numbers(Some(own), 1, client_mib),
                 own.counted().count(),
@@ -194,21 +176,6 @@ fn table(
     let own = own.filter(|cell| cell.key.link == protection.name() && cell.key.work == work.name());
     for note in tables::doubts(protection.name(), own) {
         let _ = writeln!(text, "\n> {note}");
-    }
-}
-
-fn part(
-    own: &Cell,
-    base: Option<&Cell>,
-    goal: Option<f64>,
-    of: impl Fn(&Run) -> Option<f64> + Copy,
-) -> String {
-    let (own, base) = (middle(Some(own), of), middle(base, of));
-    let text = times(own, base);
-    match (own, base, goal) {
-        _ if text == "-" => text,
-        (Some(own), Some(base), Some(goal)) if own <= goal * base => format!("**{text} x**"),
-        _ => format!("{text} x"),
     }
 }
 
@@ -250,7 +217,11 @@ mod tests {
         assert!(set_channels(&mut scenario, Some(2)).is_empty());
         assert_eq!(set_channels(&mut scenario, Some(4)), ["--channels", "4"]);
         assert_eq!(scenario.ropeway_flags, ["--channels", "4"]);
-        choose(&mut scenario, &[Protection::Sealed], &[Work::Small3000]);
+        let changes = Changes {
+            works: vec![Work::Small3000],
+            ..Changes::default()
+        };
+        let scenario = choose(scenario, &[Protection::Sealed], &changes).unwrap();
         assert_eq!((scenario.links.len(), scenario.works.len()), (1, 1));
     }
 }

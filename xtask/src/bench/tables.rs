@@ -1,24 +1,25 @@
-//! Tables of `docs/benchmarks.md` from documents of the laboratory.
+//! Figures of the tables of `docs/benchmarks.md`, from documents of the laboratory.
 //!
-//! Each benchmark owns a section between two marker comments and replaces only that.
+//! Each benchmark has a section between two marker comments and replaces only that.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ropeway_lab::report::{Cell, CellKey, Document, Median, Outcome, Run};
 
 use crate::process::capture;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, replaced_between};
 
-/// Spread (maximum - minimum, over the median) above which a result is called noisy.
+/// Spread above which a result is called noisy: the range of the runs as a part of their median.
 pub(super) const SPREAD_MAX: f64 = 0.20;
-/// Processors that other processes used on average, above which a result is doubted. A guess: the
+/// Processors that other processes used on average, above which a result gets a note. A guess: the
 /// emulated link and both ends share the rest.
 const OTHERS_MAX: f64 = 0.25;
-/// Runs longer than this are made once, which the table marks (`once_above` of the scenarios).
+/// Seconds above which a tool runs only once, which the table marks (`once_above` of the
+/// scenarios).
 const ONCE_ABOVE_SECONDS: f64 = 60.0;
 
 /// Returns the cell of a key.
@@ -33,7 +34,7 @@ pub(super) fn find<'a>(
     })
 }
 
-/// Names a cell for people.
+/// Returns a name of a cell for messages.
 pub(super) fn shown(key: &CellKey) -> String {
     format!(
         "{} {} {}: {} with {}",
@@ -41,7 +42,7 @@ pub(super) fn shown(key: &CellKey) -> String {
     )
 }
 
-/// Name of a client in the tables.
+/// Returns the name of a client in the tables.
 pub(super) fn client_name(client: &str) -> &str {
     match client {
         "rclone" => "rclone -4",
@@ -59,17 +60,17 @@ fn values(cell: Option<&Cell>, of: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
         .collect()
 }
 
-/// Median of one value over the counted runs.
+/// Returns the median of one value over the counted runs.
 pub(super) fn middle(cell: Option<&Cell>, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
     Median::of(values(cell, of)).map(|median| median.value)
 }
 
-/// Seconds of a run's whole process.
+/// Returns the seconds of a run's whole process.
 pub(super) fn whole(run: &Run) -> Option<f64> {
     Some(run.whole_seconds)
 }
 
-/// Median and range of some values.
+/// Formats the median and range of some values.
 pub(super) fn spread(values: Vec<f64>, decimals: usize) -> String {
     match Median::of(values) {
         None => "-".to_owned(),
@@ -82,17 +83,17 @@ pub(super) fn spread(values: Vec<f64>, decimals: usize) -> String {
     }
 }
 
-/// Median and range of one value over the counted runs.
+/// Formats the median and range of one value over the counted runs.
 pub(super) fn numbers(cell: Option<&Cell>, decimals: usize, of: impl Fn(&Run) -> Option<f64>) -> String {
     spread(values(cell, of), decimals)
 }
 
-/// Peak memory of the client in MiB.
+/// Returns the peak memory of the client in MiB.
 pub(super) fn client_mib(run: &Run) -> Option<f64> {
     run.client_memory_bytes.map(mib)
 }
 
-/// Peak memory of the server in MiB.
+/// Returns the peak memory of the server in MiB.
 pub(super) fn server_mib(run: &Run) -> Option<f64> {
     run.server_memory_bytes.map(mib)
 }
@@ -101,7 +102,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Median and range of the seconds, or the reason for having none.
+/// Formats the median and range of the seconds, or why there are none.
 pub(super) fn seconds(cell: Option<&Cell>) -> String {
     match middle(cell, whole) {
         Some(_) => numbers(cell, 2, whole),
@@ -109,7 +110,8 @@ pub(super) fn seconds(cell: Option<&Cell>) -> String {
     }
 }
 
-/// Median seconds, marked if they are of the only run of a slow tool, or the reason for having none.
+/// Formats the median of the seconds, with a mark if a slow tool ran only once, or why there are
+/// none.
 pub(super) fn median(cell: Option<&Cell>) -> String {
     if let Some(value) = middle(cell, whole) {
         let mark = if value > ONCE_ABOVE_SECONDS { "\\*" } else { "" };
@@ -125,7 +127,39 @@ pub(super) fn median(cell: Option<&Cell>) -> String {
     }
 }
 
-/// Quotient with two decimals.
+/// Returns the median of one value as a part of that of another cell.
+pub(super) fn ratio(
+    own: Option<&Cell>,
+    base: Option<&Cell>,
+    of: impl Fn(&Run) -> Option<f64> + Copy,
+) -> Option<f64> {
+    let (own, base) = (middle(own, of)?, middle(base, of)?);
+    (base > 0.0).then(|| own / base)
+}
+
+/// Formats a ratio, in bold type if it meets its target.
+pub(super) fn factor(ratio: Option<f64>, meets: impl Fn(f64) -> bool) -> String {
+    match ratio {
+        None => "-".to_owned(),
+        // The rounded value is judged: 0.996 is 1.00.
+        Some(ratio) if meets((ratio * 100.0).round() / 100.0) => format!("**{ratio:.2} x**"),
+        Some(ratio) => format!("{ratio:.2} x"),
+    }
+}
+
+/// Checks `--scale`.
+///
+/// # Errors
+/// It is out of bounds.
+pub(super) fn check_scale(scale: f64) -> Result<()> {
+    ensure!(
+        scale > 0.0 && scale <= 10.0,
+        "--scale must be above 0 and at most 10"
+    );
+    Ok(())
+}
+
+/// Formats a quotient with two decimals.
 pub(super) fn times(own: Option<f64>, base: Option<f64>) -> String {
     match (own, base) {
         (Some(own), Some(base)) if base > 0.0 => format!("{:.2}", own / base),
@@ -133,7 +167,7 @@ pub(super) fn times(own: Option<f64>, base: Option<f64>) -> String {
     }
 }
 
-/// Machine, day, command and versions, then the warnings of the whole document.
+/// Returns machine, date, command and versions, and the warnings about the whole document.
 pub(super) fn provenance(document: &Document, base: &str) -> String {
     let machine = &document.machine;
     let mut text = format!(
@@ -162,7 +196,7 @@ pub(super) fn provenance(document: &Document, base: &str) -> String {
     text
 }
 
-/// Machine, day and command, and a warning if others are at work.
+/// Returns machine, date and command, and a warning if other processes keep the machine busy.
 pub(super) fn machine_line(base: &str) -> String {
     let document = Document {
         machine: ropeway_lab::run::this_machine(),
@@ -173,13 +207,13 @@ pub(super) fn machine_line(base: &str) -> String {
     provenance(&document, base)
 }
 
-/// The arguments of this process.
+/// Returns the command line of this process.
 pub(super) fn own_command() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     format!("cargo xtask {}", arguments.join(" "))
 }
 
-/// Doubts and failures of some cells, a line each kind.
+/// Returns notes about noisy, disturbed, ended and failed cells, one for each kind.
 pub(super) fn doubts<'a>(title: &str, cells: impl Iterator<Item = &'a Cell>) -> Vec<String> {
     let (mut noisy, mut disturbed, mut ended, mut failed) = (vec![], vec![], vec![], vec![]);
     for cell in cells {
@@ -216,7 +250,7 @@ pub(super) fn doubts<'a>(title: &str, cells: impl Iterator<Item = &'a Cell>) -> 
         .collect()
 }
 
-/// Puts a section into `docs/benchmarks.md`.
+/// Writes a section of `docs/benchmarks.md`.
 ///
 /// # Errors
 /// The file cannot be read or written.
@@ -234,18 +268,12 @@ fn replaced(old: &str, name: &str, body: &str) -> String {
         format!("<!-- {name} begin -->\n"),
         format!("<!-- {name} end -->\n"),
     );
-    let section = format!("{begin}{}\n{end}", body.trim_end());
-    let found = old.find(&begin).and_then(|from| {
-        let length = old[from..].find(&end)?;
-        Some((from, from + length + end.len()))
-    });
-    match found {
-        Some((from, to)) => format!("{}{section}{}", &old[..from], &old[to..]),
-        None => format!("{}\n\n{section}", old.trim_end()),
-    }
+    let body = format!("{}\n", body.trim_end());
+    replaced_between(old, &begin, &end, &body)
+        .unwrap_or_else(|| format!("{}\n\n{begin}{body}{end}", old.trim_end()))
 }
 
-/// First line of a program's `--version`.
+/// Returns the first line of a program's `--version`.
 ///
 /// # Errors
 /// The program does not run.
@@ -259,7 +287,7 @@ pub(super) fn version(program: &Path) -> Result<String> {
 pub(super) mod testing {
     use super::*;
 
-    /// A cell with runs of these seconds, or one that was ended after 300 s.
+    /// Returns a cell with runs of these seconds; without any, its only run was ended after 300 s.
     pub(in crate::bench) fn cell(
         [link, work, direction, client, server]: [&str; 5],
         seconds: &[f64],
@@ -298,7 +326,7 @@ pub(super) mod testing {
         }
     }
 
-    /// A document with these cells.
+    /// Returns a document with these cells.
     pub(in crate::bench) fn document(cells: Vec<Cell>) -> Document {
         Document {
             updated: "2026-01-02T03:04:05Z".to_owned(),

@@ -1,4 +1,4 @@
-//! `cargo xtask bench wan`: the lab's scenario `wan`, and its section.
+//! `cargo xtask bench wan`: runs the lab's scenario `wan` and writes its section.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use anyhow::{Result, ensure};
 use ropeway_lab::link::Congestion;
-use ropeway_lab::report::Document;
-use ropeway_lab::scenario::{Client, Direction, Scenario};
+use ropeway_lab::report::{Cell, Document};
+use ropeway_lab::scenario::{Changes, Client, Direction, Scenario};
 use ropeway_lab::work::Work;
 
-use super::network::{Call, Options, keep, parse_client, verdict};
+use super::network::{Call, Options, choose, parse_client};
 use super::tables::{self, client_mib, find, median, middle, numbers, provenance, seconds, times, whole};
 use crate::process::is_root;
 use crate::workspace::Workspace;
@@ -125,7 +125,7 @@ fn chosen(rows: &[Rows]) -> Scenario {
     scenario
 }
 
-/// Measures what is asked for and writes the section.
+/// Measures the chosen part and writes the section.
 ///
 /// # Errors
 /// This is not root, the lab cannot go on, ropeway fails or copies wrongly, or an interrupt came.
@@ -134,8 +134,11 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
         is_root(),
         "this benchmark needs root, for servers in another network namespace"
     );
-    let mut scenario = chosen(&arguments.rows);
-    keep(&mut scenario, &arguments.clients, &[]);
+    let changes = Changes {
+        clients: arguments.clients.clone(),
+        ..Changes::default()
+    };
+    let mut scenario = choose(chosen(&arguments.rows), &[], &changes)?;
     for link in &mut scenario.links {
         link.spec.tcp.congestion = Some(arguments.congestion.clone());
     }
@@ -150,14 +153,9 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
             .collect(),
         smb_server: None,
     };
-    let Some(document) = call.measure(scenario)? else {
-        return Ok(());
-    };
-    call.publish(
-        "bench wan",
-        &section(&document, arguments.options.is_whole(), name),
-    )?;
-    verdict(&document)
+    call.run(scenario, |document, whole_work| {
+        vec![("bench wan".to_owned(), section(document, whole_work, name))]
+    })
 }
 
 /// One row of the tables.
@@ -171,26 +169,24 @@ struct Row<'a> {
     targets: [Option<f64>; 2],
 }
 
+/// Returns the cells of a link and a work.
+fn cells_of<'a>(document: &'a Document, link: &'a str, work: &'a str) -> impl Iterator<Item = &'a Cell> {
+    let cells = document.cells.iter();
+    cells.filter(move |cell| cell.key.link == link && cell.key.work == work)
+}
+
 fn rows(document: &Document, whole_work: bool) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for work in WORKS.map(|(_, work)| work) {
         for link in &document.links {
-            let mut cells = document.cells.iter();
-            let is_there = cells.any(|cell| {
-                cell.key.link == link.name && cell.key.work == work.name() && !cell.runs.is_empty()
-            });
-            if !is_there {
+            let cells = || cells_of(document, &link.name, work.name());
+            if cells().all(|cell| cell.runs.is_empty()) {
                 continue;
             }
-            let own = |direction: Direction| {
-                let mut cells = document.cells.iter().filter(move |cell| {
-                    cell.key.link == link.name
-                        && cell.key.work == work.name()
-                        && cell.key.direction == direction.name()
-                });
-                cells.find_map(|cell| cell.floor_seconds)
-            };
-            let floors = Direction::ALL.map(own);
+            let floors = Direction::ALL.map(|direction| {
+                let mut own = cells().filter(|cell| cell.key.direction == direction.name());
+                own.find_map(|cell| cell.floor_seconds)
+            });
             let mut targets = [None; 2];
             for ((target, floor), direction) in targets.iter_mut().zip(floors).zip(Direction::ALL) {
                 *target = floor
@@ -223,8 +219,8 @@ fn title(work: Work) -> &'static str {
     }
 }
 
-/// Target in seconds: a factor of the floor and two round trips; for the small files two fixed
-/// times.
+/// Returns the target in seconds: a factor of the floor and two round trips, or a fixed time for
+/// the small files.
 fn goal(work: Work, link: &str, direction: Direction, floor: f64, rtt: f64) -> Option<f64> {
     match (work, link, direction) {
         (Work::File100mb, ..) => Some(1.05 * floor + 2.0 * rtt),
@@ -236,7 +232,7 @@ fn goal(work: Work, link: &str, direction: Direction, floor: f64, rtt: f64) -> O
 }
 
 impl Row<'_> {
-    fn cells(&self, client: &str, server: &str) -> [Option<&ropeway_lab::report::Cell>; 2] {
+    fn cells(&self, client: &str, server: &str) -> [Option<&Cell>; 2] {
         Direction::ALL.map(|direction| {
             find(
                 self.document,
@@ -245,7 +241,7 @@ impl Row<'_> {
         })
     }
 
-    /// The row of the first table.
+    /// Returns the row of the first table.
     fn main(&self) -> String {
         let two = |values: [Option<f64>; 2]| {
             let [read, write] =
@@ -270,7 +266,7 @@ impl Row<'_> {
         format!("| {} |\n", columns.join(" | "))
     }
 
-    /// The rows of the second table.
+    /// Returns the rows of the second table.
     fn details(&self) -> String {
         let mut text = String::new();
         for (client, server) in CLIENTS {
@@ -299,7 +295,7 @@ impl Row<'_> {
         text
     }
 
-    /// Bare TCP by number of connections.
+    /// Formats the times of bare TCP by number of connections.
     fn floor(&self, direction: Direction) -> String {
         let those = self.document.floors.iter().filter(|floor| {
             floor.link == self.link && floor.work == self.work && floor.direction == direction.name()
@@ -314,9 +310,7 @@ impl Row<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let own = self.document.cells.iter();
-        let own = own.filter(|cell| cell.key.link == self.link && cell.key.work == self.work);
-        tables::doubts(&self.title, own)
+        tables::doubts(&self.title, cells_of(self.document, self.link, self.work))
     }
 }
 

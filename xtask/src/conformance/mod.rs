@@ -1,8 +1,9 @@
 //! `cargo xtask conformance`: smbtorture's suites for SMB 2 and 3 against `ropeway serve`.
 //!
-//! A private server on loopback serves one folder in memory. After each suite it must run, must not have
-//! panicked and must answer our own client. Otherwise the fault is reported, the server is restarted, and
-//! the command fails at its end. The folder is emptied between suites.
+//! A private server on the loopback interface serves one folder in memory. After each suite the
+//! server must still run, must not have panicked, and must answer our client. Otherwise the fault
+//! is reported, the server is started again, and the command fails at its end. The folder is
+//! emptied between suites.
 //!
 //! `xtask/conformance/results.tsv` keeps the passed tests. The step `conformance` of `ci` runs the quick
 //! suites and fails if a test that is kept as passed does not pass.
@@ -17,7 +18,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ropeway_peers::RopewayServe;
+use ropeway_lab::run::empty;
+use ropeway_peers::{Instance, RopewayServe};
 
 use self::results::{Results, Row, Sum};
 use self::torture::{Run, Torture, bounded};
@@ -50,12 +52,12 @@ const QUICK: &[&str] = &[
     "durable-open",
     "durable-v2-open",
 ];
-/// Tests that must pass in all suites together.
+/// Least number of tests that must pass in all suites together.
 const CONFORMANCE_MIN: usize = 300;
-/// A suite of `ci` that takes longer is ended.
+/// Time limit of a suite in `ci`.
 const QUICK_LIMIT: Duration = Duration::from_secs(45);
-/// Most suites take seconds. `lease` and `oplock` wait for breaks that no client acknowledges, 35 s each,
-/// and take two to four minutes.
+/// Default time limit of a suite. Most take seconds; `lease` and `oplock` take two to four minutes,
+/// since they wait 35 s for each break that no client acknowledges.
 const LIMIT_SECONDS: u64 = 300;
 /// Time limit of the server for a listing. A guess; it takes milliseconds.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
@@ -72,10 +74,10 @@ pub(crate) struct Arguments {
     /// Only these suites (`lock` or `smb2.lock`) [default: all]
     #[arg(value_name = "SUITE")]
     suites: Vec<String>,
-    /// A suite that takes longer is ended
+    /// End a suite that takes longer
     #[arg(long, value_name = "SECONDS", default_value_t = LIMIT_SECONDS)]
     limit: u64,
-    /// Touch neither docs/conformance.md nor the kept results
+    /// Change neither docs/conformance.md nor the kept results
     #[arg(long)]
     no_write: bool,
     /// Test this build [default: a release build]
@@ -91,15 +93,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     catch_interrupts()?;
     let all = suites();
     let chosen = chosen(&all, &arguments.suites)?;
-    let binary = match &arguments.binary {
-        Some(binary) => binary
-            .canonicalize()
-            .with_context(|| format!("there is no {}", binary.display()))?,
-        None => {
-            step::build(workspace)?;
-            workspace.ropeway()
-        }
-    };
+    let binary = step::ropeway(workspace, arguments.binary.as_deref())?;
     let kept_path = kept_path(workspace);
     let kept = Results::read(&kept_path)?;
     let mut server = TestServer::new(workspace, &binary, Duration::from_secs(arguments.limit))?;
@@ -138,7 +132,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The step of `ci`: the quick suites; what is kept as passed must pass.
+/// Runs the quick suites as a step of `ci`. Tests that are kept as passed must pass.
 ///
 /// # Errors
 /// The server crashed or hung, or a kept test does not pass.
@@ -159,7 +153,7 @@ fn quick(workspace: &Workspace, binary: &Path) -> Result<StepOutcome> {
         let mut first = Results { rows: ran.rows };
         if !first.lost(&kept).is_empty() {
             println!(
-                "  again, since what passed before did not: a busy machine misses some deadlines of the tests"
+                "  a test that passed before failed; the suite runs again, since a busy machine misses deadlines of some tests"
             );
             first = better(first, server.suite(suite)?.rows);
         }
@@ -174,13 +168,13 @@ fn quick(workspace: &Workspace, binary: &Path) -> Result<StepOutcome> {
     let lost: Vec<&str> = results.lost(&kept).iter().map(|row| row.test.as_str()).collect();
     ensure!(
         lost.is_empty(),
-        "passed before and do not any more: {}; `cargo xtask conformance SUITE` shows them alone",
+        "tests that passed before fail: {}; `cargo xtask conformance SUITE` runs one suite",
         lost.join(", ")
     );
     let won = results.won(&kept).len();
     let more = match won {
         0 => String::new(),
-        won => format!("; {won} are not kept as passed yet"),
+        won => format!("; {won} of them are not kept as passed yet"),
     };
     Ok(StepOutcome::passed(format!(
         "{} of {} tests of {} suites pass{more}",
@@ -190,7 +184,7 @@ fn quick(workspace: &Workspace, binary: &Path) -> Result<StepOutcome> {
     )))
 }
 
-/// Returns the better outcome of each test of two runs of a suite.
+/// Returns the better outcome of each test from two runs of a suite.
 fn better(mut first: Results, second: Vec<Row>) -> Results {
     for row in second {
         match first.rows.iter_mut().find(|old| old.test == row.test) {
@@ -241,7 +235,7 @@ struct TestServer {
     binary: PathBuf,
     logs: PathBuf,
     limit: Duration,
-    server: Option<RopewayServe>,
+    server: Option<Instance>,
     /// Bytes of the server's log that were checked.
     log_seen: usize,
     /// Faults of the server's process.
@@ -286,10 +280,10 @@ impl TestServer {
 
     fn start(&mut self) -> Result<()> {
         let scratch = self.folder.path().join("scratch");
-        let server = RopewayServe::builder(&self.binary)
+        let server = RopewayServe::new(&self.binary)
             .share(SHARE, &self.folder.path().join("share"))
             .user(USER, PASSWORD)
-            // As Samba is measured: suites sign where they want to.
+            // As in the measurements of Samba: each suite decides whether it signs.
             .flags(&["--sign", "offered"])
             .below(&scratch)
             .log_to(&scratch.join("server.log"));
@@ -306,9 +300,7 @@ impl TestServer {
         let torture = Torture {
             program: &self.smbtorture,
             logs: &self.logs,
-            share: SHARE,
             folder: &self.folder.path().join("share"),
-            login: &format!("{USER}%{PASSWORD}"),
             limit: self.limit,
         };
         let run = torture.run(suite, server)?;
@@ -327,11 +319,11 @@ impl TestServer {
             self.faults.push(format!("smb2.{suite}: the server {fault}"));
             self.server = None;
         }
-        self.empty()?;
+        empty(&self.folder.path().join("share")).context("cannot empty the share")?;
         Ok(run)
     }
 
-    /// Returns a fault of the server's process.
+    /// Returns the fault of the server's process, if there is one.
     fn fault(&mut self) -> Result<Option<String>> {
         let Some(server) = self.server.as_mut() else {
             return Ok(None);
@@ -365,29 +357,11 @@ impl TestServer {
                 ANSWER_MAX.as_secs()
             )),
             Some(status) if !status.success() => Some(format!(
-                "does not answer well: `ropeway ls` ended with {status}: {}",
+                "gives wrong answers: `ropeway ls` ended with {status}: {}",
                 crate::process::tail(&self.folder.path().join("scratch/ls.log"), 3)
             )),
             Some(_) => None,
         })
-    }
-
-    fn empty(&self) -> Result<()> {
-        let share = self.folder.path().join("share");
-        for entry in fs::read_dir(&share)? {
-            let path = entry?.path();
-            let gone = match path.symlink_metadata() {
-                Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(&path),
-                _ => fs::remove_file(&path),
-            };
-            match gone {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error).with_context(|| format!("cannot remove {}", path.display()));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// Stops the server and returns its faults.

@@ -1,4 +1,4 @@
-//! Results for people: on the terminal, and in `docs/conformance.md`.
+//! Formats results for the terminal and for `docs/conformance.md`.
 //!
 //! The document is rewritten each time, except for the reasons of failures, which are edited by hand.
 
@@ -31,7 +31,7 @@ pub(super) fn summary(results: &Results, kept: &Results) -> String {
         text.push_str("not passed:\n");
     }
     for row in failures {
-        let _ = writeln!(text, "  {:10} {}", row.outcome.word(), row.test);
+        let _ = writeln!(text, "  {:10} {}", row.outcome.name(), row.test);
     }
     let sum = Sum::of(&results.rows);
     let peers = Peers::known();
@@ -139,8 +139,8 @@ fn document(results: &Results, reasons: &BTreeMap<String, String>, environment: 
          | **ropeway serve** | **{}** | {} | {} | {} |\n",
         sum.pass, sum.fail, sum.broken, sum.skip
     );
-    for (name, [pass, fail, broken, skip]) in Peers::NAMES.iter().zip(peers.sums()) {
-        let _ = writeln!(text, "| {name} | {pass} | {fail} | {broken} | {skip} |");
+    for (name, sum) in Peers::NAMES.iter().zip(peers.sums(None)) {
+        let _ = writeln!(text, "| {name} | {} |", columns(sum));
     }
     text.push_str(
         "\nThe others were measured with the same package and suites on the same kind of machine, suite by suite, with 420 s\n\
@@ -156,8 +156,8 @@ fn document(results: &Results, reasons: &BTreeMap<String, String>, environment: 
         let [plain, tuned, krate] = peers.passes(Some(suite));
         let _ = writeln!(
             text,
-            "| {suite} | {} | {} | {} | {} | {plain} | {tuned} | {krate} |",
-            sum.pass, sum.fail, sum.broken, sum.skip
+            "| {suite} | {} | {plain} | {tuned} | {krate} |",
+            columns(sum)
         );
     }
     text.push_str(
@@ -179,6 +179,11 @@ fn document(results: &Results, reasons: &BTreeMap<String, String>, environment: 
     text
 }
 
+/// Returns the columns of the tables that count tests.
+fn columns(sum: Sum) -> String {
+    format!("{} | {} | {} | {}", sum.pass, sum.fail, sum.broken, sum.skip)
+}
+
 fn failure(text: &mut String, row: &Row, peers: &Peers, reasons: &BTreeMap<String, String>) {
     // A test without the prefix is the suite itself.
     let test = match row.test.starts_with("smb2.") {
@@ -191,7 +196,7 @@ fn failure(text: &mut String, row: &Row, peers: &Peers, reasons: &BTreeMap<Strin
         false => format!("{plain}, {tuned}"),
     };
     let reason = reasons.get(&test).map_or("", String::as_str);
-    let _ = writeln!(text, "| `{test}` | {} | {samba} | {reason} |", row.outcome.word());
+    let _ = writeln!(text, "| `{test}` | {} | {samba} | {reason} |", row.outcome.name());
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! Results of suites: what was kept, what is new, what others pass.
+//! Results of test suites: read and written, summed up, and compared with kept results and with
+//! other servers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::ErrorKind;
@@ -8,87 +9,66 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// What others pass: measured by `smbtorture` of the same package on the same machine.
+/// Results of other servers: measured by `smbtorture` of the same package on the same machine. Each
+/// line has a suite, a test, and the outcomes of [`Peers::NAMES`].
 const PEERS: &str = include_str!("../../conformance/peers.tsv");
 
-/// How a test ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Outcome {
-    /// It passed.
-    Pass,
-    /// It failed.
-    Fail,
-    /// It could not be made.
-    Error,
-    /// It began and did not end.
-    Incomplete,
-    /// It does not apply.
-    Skip,
+ropeway_lab::named! {
+    /// Outcome of a test, by its word in files and tables.
+    pub(super) enum Outcome: "outcome" {
+        /// The test passed.
+        Pass = "pass",
+        /// The test failed.
+        Fail = "fail",
+        /// The test could not be run.
+        Error = "error",
+        /// The test began and did not end.
+        Incomplete = "incomplete",
+        /// The test does not apply to the server.
+        Skip = "skip",
+    }
 }
 
-/// One test.
+/// Result of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    /// `smb2.lock`.
+    /// Name of the suite: `smb2.lock`.
     pub(super) suite: String,
-    /// `smb2.lock.valid-request`.
+    /// Name of the test: `smb2.lock.valid-request`.
     pub(super) test: String,
-    /// How it ended.
+    /// Outcome of the test.
     pub(super) outcome: Outcome,
 }
 
-/// Tests in their order.
+/// Results of tests, in the order of the runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Results {
-    /// Each test once.
+    /// One row for each test.
     pub(super) rows: Vec<Row>,
 }
 
-/// How many tests ended how.
+/// Number of tests by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
-    /// Passed.
+    /// Passed tests.
     pub(super) pass: usize,
-    /// Failed.
+    /// Failed tests.
     pub(super) fail: usize,
-    /// Could not be made, or began and did not end.
+    /// Tests that could not be run, or began and did not end.
     pub(super) broken: usize,
-    /// Do not apply.
+    /// Tests that do not apply.
     pub(super) skip: usize,
 }
 
 impl Outcome {
-    const ALL: [(Self, &'static str); 5] = [
-        (Self::Pass, "pass"),
-        (Self::Fail, "fail"),
-        (Self::Error, "error"),
-        (Self::Incomplete, "incomplete"),
-        (Self::Skip, "skip"),
-    ];
-
-    /// Its word in files and tables.
-    pub(super) fn word(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(outcome, _)| *outcome == self)
-            .map_or("", |(_, word)| word)
-    }
-
-    fn of(word: &str) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .find(|(_, own)| *own == word)
-            .map(|(outcome, _)| *outcome)
-    }
-
-    /// Whether it is neither passed nor skipped.
+    /// Whether the test neither passed nor was skipped.
     pub(super) fn is_failure(self) -> bool {
         matches!(self, Self::Fail | Self::Error | Self::Incomplete)
     }
 }
 
 impl Row {
-    /// One.
+    /// Returns a row.
     pub(super) fn new(suite: &str, test: &str, outcome: Outcome) -> Self {
         Self {
             suite: suite.to_owned(),
@@ -96,69 +76,71 @@ impl Row {
             outcome,
         }
     }
+
+    /// Parses a line of suite, test and one or several outcomes. `None` if it has no such outcome.
+    fn parse(line: &str, outcome: usize) -> Option<Self> {
+        let words: Vec<&str> = line.split('\t').collect();
+        let (suite, test) = (words.first()?, words.get(1)?);
+        Some(Self::new(suite, test, words.get(2 + outcome)?.parse().ok()?))
+    }
 }
 
 impl Sum {
-    fn add(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Pass => self.pass += 1,
-            Outcome::Fail => self.fail += 1,
-            Outcome::Error | Outcome::Incomplete => self.broken += 1,
-            Outcome::Skip => self.skip += 1,
-        }
-    }
-
-    /// Of some rows.
+    /// Counts some rows.
     pub(super) fn of<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Self {
         let mut sum = Self::default();
         for row in rows {
-            sum.add(row.outcome);
+            match row.outcome {
+                Outcome::Pass => sum.pass += 1,
+                Outcome::Fail => sum.fail += 1,
+                Outcome::Error | Outcome::Incomplete => sum.broken += 1,
+                Outcome::Skip => sum.skip += 1,
+            }
         }
         sum
     }
 }
 
+/// Returns the lines of a file of results, without comments.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.starts_with('#'))
+}
+
 impl Results {
-    /// Reads what is kept; nothing is kept if there is no file.
+    /// Reads a file; without a file there are no results.
     ///
     /// # Errors
-    /// If the file cannot be read or understood.
+    /// The file cannot be read, or has another format.
     pub(super) fn read(path: &Path) -> Result<Self> {
         match fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text).with_context(|| format!("{} is not understood", path.display())),
+            Ok(text) => Self::parse(&text).with_context(|| format!("{} has another format", path.display())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
     }
 
     fn parse(text: &str) -> Result<Self> {
-        let mut rows = Vec::new();
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let mut words = line.split('\t');
-            let row = (|| {
-                let (suite, test) = (words.next()?, words.next()?);
-                Some(Row::new(suite, test, Outcome::of(words.next()?)?))
-            })();
-            rows.push(row.with_context(|| format!("{line:?}"))?);
-        }
-        Ok(Self { rows })
+        let rows = lines(text).map(|line| Row::parse(line, 0).with_context(|| format!("{line:?}")));
+        Ok(Self {
+            rows: rows.collect::<Result<_>>()?,
+        })
     }
 
-    /// As kept in the file: suite, test, outcome.
+    /// Returns the text of the file.
     pub(super) fn text(&self) -> String {
         let mut text = String::from("# Written by `cargo xtask conformance`: suite, test, outcome\n");
         for Row { suite, test, outcome } in &self.rows {
-            let _ = writeln!(text, "{suite}\t{test}\t{}", outcome.word());
+            let _ = writeln!(text, "{suite}\t{test}\t{}", outcome.name());
         }
         text
     }
 
-    /// Those of one suite.
+    /// Returns the rows of one suite.
     pub(super) fn of(&self, suite: &str) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.suite == suite)
     }
 
-    /// Suites in their order.
+    /// Returns the names of the suites, in the order of their first rows.
     pub(super) fn suites(&self) -> Vec<&str> {
         let mut suites: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -169,7 +151,8 @@ impl Results {
         suites
     }
 
-    /// These results, and of the suites that are not among them the older ones; in the order of `order`.
+    /// Returns these results, with the older ones of suites that have none here, in this order of
+    /// suites.
     pub(super) fn over(&self, older: &Self, order: &[String]) -> Self {
         let mut rows = Vec::new();
         for suite in order {
@@ -182,7 +165,7 @@ impl Results {
         Self { rows }
     }
 
-    /// Names of the tests that pass.
+    /// Returns suite and name of the tests that pass.
     pub(super) fn passes(&self) -> BTreeSet<(&str, &str)> {
         self.rows
             .iter()
@@ -191,7 +174,7 @@ impl Results {
             .collect()
     }
 
-    /// Tests of suites that were run that passed before and do not now.
+    /// Returns the tests of these suites that passed before and do not pass now.
     pub(super) fn lost<'a>(&self, before: &'a Self) -> Vec<&'a Row> {
         let (own, suites) = (self.passes(), self.suites());
         before
@@ -202,7 +185,7 @@ impl Results {
             .collect()
     }
 
-    /// Tests that pass now and did not before.
+    /// Returns the tests that pass now and did not pass before.
     pub(super) fn won<'a>(&'a self, before: &Self) -> Vec<&'a Row> {
         let old = before.passes();
         self.rows
@@ -213,67 +196,41 @@ impl Results {
     }
 }
 
-/// What other servers do in the same tests.
+/// Results of other servers in the same tests.
 #[derive(Debug)]
-pub(super) struct Peers {
-    words: BTreeMap<(&'static str, &'static str), [&'static str; 3]>,
-}
+pub(super) struct Peers([Results; 3]);
 
 impl Peers {
-    /// Their names: the columns of the file.
+    /// Names of the servers, in the order of the columns.
     pub(super) const NAMES: [&'static str; 3] =
         ["Samba 4.17.12 plain", "Samba 4.17.12 tuned", "smb-server 0.8"];
 
-    /// From the list in this program.
+    /// Returns the results that this program contains.
     pub(super) fn known() -> Self {
-        let mut words = BTreeMap::new();
-        for line in PEERS.lines().filter(|line| !line.starts_with('#')) {
-            let mut parts = line.split('\t');
-            if let (Some(suite), Some(test)) = (parts.next(), parts.next()) {
-                let column = [(); 3].map(|()| parts.next().unwrap_or("-"));
-                words.insert((suite, test), column);
-            }
-        }
-        Self { words }
+        Self([0, 1, 2].map(|column| Results {
+            rows: lines(PEERS).filter_map(|line| Row::parse(line, column)).collect(),
+        }))
     }
 
-    /// What they do in a test.
+    /// Returns the outcomes of a test as words; `-` where it was not run.
     pub(super) fn of(&self, suite: &str, test: &str) -> [&'static str; 3] {
-        let found = self
-            .words
-            .iter()
-            .find(|((own_suite, own_test), _)| *own_suite == suite && *own_test == test);
-        found.map_or(["-"; 3], |(_, words)| *words)
+        self.0.each_ref().map(|results| {
+            let found = results.of(suite).find(|row| row.test == test);
+            found.map_or("-", |row| row.outcome.name())
+        })
     }
 
-    /// How many passed, failed, were incomplete and skipped.
-    pub(super) fn sums(&self) -> [[usize; 4]; 3] {
-        let mut sums = [[0; 4]; 3];
-        for words in self.words.values() {
-            for (sum, word) in sums.iter_mut().zip(words) {
-                match *word {
-                    "pass" => sum[0] += 1,
-                    "fail" => sum[1] += 1,
-                    "skip" => sum[3] += 1,
-                    "error" | "incomplete" => sum[2] += 1,
-                    _ => {}
-                }
-            }
-        }
-        sums
+    /// Counts the tests of one suite, or of all.
+    pub(super) fn sums(&self, suite: Option<&str>) -> [Sum; 3] {
+        self.0.each_ref().map(|results| match suite {
+            Some(suite) => Sum::of(results.of(suite)),
+            None => Sum::of(&results.rows),
+        })
     }
 
-    /// How many tests they pass, in one suite or in all.
+    /// Counts the passed tests of one suite, or of all.
     pub(super) fn passes(&self, suite: Option<&str>) -> [usize; 3] {
-        let mut counts = [0; 3];
-        for ((own_suite, _), words) in &self.words {
-            if suite.is_none_or(|suite| suite == *own_suite) {
-                for (count, word) in counts.iter_mut().zip(words) {
-                    *count += usize::from(*word == "pass");
-                }
-            }
-        }
-        counts
+        self.sums(suite).map(|sum| sum.pass)
     }
 }
 

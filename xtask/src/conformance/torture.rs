@@ -10,9 +10,10 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ropeway_peers::RopewayServe;
+use ropeway_peers::Instance;
 
 use super::results::{Outcome, Row};
+use super::{PASSWORD, SHARE, USER};
 use crate::process::{shown, wait};
 
 /// Name of the test of a suite without results.
@@ -21,11 +22,11 @@ pub(super) const NO_TEST: &str = "(none)";
 /// Result of a suite.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// Each test once, in order.
+    /// One row for each test, in order.
     pub(super) rows: Vec<Row>,
     /// Time of the run.
     pub(super) took: Duration,
-    /// Whether it was ended at the limit.
+    /// Whether it was ended at the time limit.
     pub(super) cut: bool,
 }
 
@@ -36,12 +37,8 @@ pub(super) struct Torture<'a> {
     pub(super) program: &'a Path,
     /// Folder for outputs.
     pub(super) logs: &'a Path,
-    /// Name of the share.
-    pub(super) share: &'a str,
     /// Folder of the share, for tests that also act as a local program (samba3misc).
     pub(super) folder: &'a Path,
-    /// `USER%PASSWORD`; both are created for this run.
-    pub(super) login: &'a str,
     /// Time limit of a suite.
     pub(super) limit: Duration,
 }
@@ -51,15 +48,20 @@ impl Torture<'_> {
     ///
     /// # Errors
     /// smbtorture cannot start, its output cannot be written, or an interrupt came.
-    pub(super) fn run(&self, suite: &str, server: &RopewayServe) -> Result<Run> {
+    pub(super) fn run(&self, suite: &str, server: &Instance) -> Result<Run> {
         let name = format!("smb2.{suite}");
         let path = self.logs.join(format!("{suite}.log"));
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let address = server.address();
         let mut command = Command::new(self.program);
         command
-            .arg(format!("//{}/{}", address.ip(), self.share))
-            .args(["-p", &address.port().to_string(), "-U", self.login])
+            .arg(format!("//{}/{}", address.ip(), SHARE))
+            .args([
+                "-p",
+                &address.port().to_string(),
+                "-U",
+                &format!("{USER}%{PASSWORD}"),
+            ])
             .arg(format!("--option=torture:localdir={}", self.folder.display()))
             .args(["--fullname", &name])
             .env("LC_ALL", "C.UTF-8")

@@ -6,21 +6,21 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use super::rules::{self, Tier};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, replaced_between};
 
 /// First line of the generated part.
 const BEGIN: &str = "<!-- tiers begin: written by `cargo xtask layers --write` -->\n";
 /// Last line of the generated part.
 const END: &str = "<!-- tiers end -->\n";
 
-/// Writes the table, or checks it. Returns what is wrong with it.
+/// Writes the table, or checks it. Returns its fault, if there is one.
 ///
 /// # Errors
 /// The file cannot be read or written.
 pub(super) fn check(workspace: &Workspace, crates: &[&str], write: bool) -> Result<Option<String>> {
     let path = workspace.root().join("CONTRIBUTING.md");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let Some(new) = replaced(&text, &table(crates)) else {
+    let Some(new) = replaced_between(&text, BEGIN, END, &table(crates)) else {
         return Ok(Some(format!("CONTRIBUTING.md has no line `{}`", BEGIN.trim())));
     };
     if new == text {
@@ -62,12 +62,6 @@ fn table(crates: &[&str]) -> String {
         }
     }
     text
-}
-
-fn replaced(text: &str, table: &str) -> Option<String> {
-    let (head, rest) = text.split_once(BEGIN)?;
-    let (_, tail) = rest.split_once(END)?;
-    Some(format!("{head}{BEGIN}{table}{END}{tail}"))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use rules::{Manifest, Tier};
 use scan::ModulePath;
 
 /// Options of `layers`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Arguments {
     /// Write the table of tiers in CONTRIBUTING.md
     #[arg(long)]
@@ -65,16 +65,12 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The same as a step of `ci`.
+/// Checks the rules as a step of `ci`.
 ///
 /// # Errors
 /// As [`run`].
 pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
-    let arguments = Arguments {
-        write: false,
-        circles: false,
-    };
-    run(workspace, &arguments)?;
+    run(workspace, &Arguments::default())?;
     Ok(Outcome::passed("every rule is kept"))
 }
 
@@ -93,7 +89,7 @@ struct Line {
     circles: Vec<Vec<String>>,
 }
 
-/// A circle that is bigger than allowed, and whether that is an error.
+/// Returns the message about a circle that is bigger than allowed, and whether that is an error.
 fn too_big(line: &Line) -> Option<(String, bool)> {
     let name = &line.manifest.name;
     let (max, is_error) = rules::circles(name)?;
@@ -159,16 +155,11 @@ fn look_into(manifest: &Manifest, source: &Path, inside: &Path) -> Result<Findin
     }
     if manifest.tier() == Some(Tier::Pure) && inside.starts_with("src") {
         for (line, module) in &words.std_modules {
-            broken.push((
-                *line,
-                format!("`std::{module}` in a pure crate: no I/O and no threads there"),
-            ));
+            let rule = format!("`std::{module}` in a pure crate: no I/O and no threads there");
+            broken.push((*line, rule));
         }
-        for (line, clock) in words
-            .clocks
-            .iter()
-            .filter(|_| !rules::may_read_clock(&manifest.name, inside))
-        {
+        let may_read_clock = rules::may_read_clock(&manifest.name, inside);
+        for (line, clock) in words.clocks.iter().filter(|_| !may_read_clock) {
             broken.push((
                 *line,
                 format!("`{clock}` in a pure crate: time is an argument there"),

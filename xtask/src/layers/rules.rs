@@ -28,40 +28,45 @@ pub(super) enum Tier {
     Dev,
 }
 
+/// The tiers in the order of the table, with their names and their rules for it.
+const TIERS: [(Tier, &str, &str); 5] = [
+    (
+        Tier::Pure,
+        "pure",
+        "no I/O, no threads, no runtime, no clock; time and randomness are arguments",
+    ),
+    (Tier::Mechanism, "mechanism", "system calls and sockets"),
+    (
+        Tier::Composition,
+        "composition",
+        "a plan and two trees make a job",
+    ),
+    (
+        Tier::Product,
+        "product",
+        "the binary, the laboratory, and the private servers that the laboratory and tests measure with; with `xtask` the \
+         only places for `anyhow`",
+    ),
+    (
+        Tier::Dev,
+        "dev",
+        "the project's tasks; no other crate uses them, except in tests",
+    ),
+];
+
 impl Tier {
+    /// All tiers, in the order of the table.
+    pub(super) const ALL: [Self; 5] = [TIERS[0].0, TIERS[1].0, TIERS[2].0, TIERS[3].0, TIERS[4].0];
+
     /// Returns the name in the table.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Pure => "pure",
-            Self::Mechanism => "mechanism",
-            Self::Composition => "composition",
-            Self::Product => "product",
-            Self::Dev => "dev",
-        }
+        TIERS[self as usize].1
     }
 
     /// Returns the rule for the table in `CONTRIBUTING.md`.
     pub(super) fn rule(self) -> &'static str {
-        match self {
-            Self::Pure => "no I/O, no threads, no runtime, no clock; time and randomness are arguments",
-            Self::Mechanism => "system calls and sockets",
-            Self::Composition => "a plan and two trees make a job",
-            Self::Product => {
-                "the binary, the laboratory, and the private servers that the laboratory and tests measure with; with \
-                 `xtask` the only places for `anyhow`"
-            }
-            Self::Dev => "the project's tasks; no other crate uses them, except in tests",
-        }
+        TIERS[self as usize].2
     }
-
-    /// All tiers, in the order of the table.
-    pub(super) const ALL: [Self; 5] = [
-        Self::Pure,
-        Self::Mechanism,
-        Self::Composition,
-        Self::Product,
-        Self::Dev,
-    ];
 }
 
 /// All crates in the order of the table, with the crates of its own tier that each may use.

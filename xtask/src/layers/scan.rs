@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 
 /// Modules of `std` for I/O and threads.
 const MODULES: &[&str] = &["fs", "net", "thread", "process"];
@@ -75,11 +75,16 @@ fn walk(tokens: TokenStream, in_test: bool, words: &mut Words) {
                     && !test_item
                     && !follows_colons(&tokens, index) =>
             {
-                let mut path = ModulePath {
-                    supers: usize::from(word == "super"),
-                    segments: Vec::new(),
+                let begun = if word == "super" {
+                    vec![word.clone()]
+                } else {
+                    Vec::new()
                 };
-                module_paths(&tokens[index + 1..], &mut path, words);
+                words.module_paths.extend(
+                    paths(&tokens[index + 1..], begun)
+                        .iter()
+                        .map(|path| module_path(path)),
+                );
             }
             TokenTree::Punct(mark) if mark.as_char() == ';' => test_item = false,
             TokenTree::Group(group) => {
@@ -114,35 +119,35 @@ fn follows_colons(tokens: &[TokenTree], index: usize) -> bool {
     matches!(before, Some(TokenTree::Punct(mark)) if mark.as_char() == ':')
 }
 
-/// Collects the paths after `crate` or `super`: `::a::b` or `::{a, b::c}`.
-fn module_paths(after: &[TokenTree], path: &mut ModulePath, words: &mut Words) {
+/// Returns the paths after a name, each behind `begun`: `::a::b`, or several in `::{a, b::c}`.
+fn paths(after: &[TokenTree], mut begun: Vec<Ident>) -> Vec<Vec<Ident>> {
     match after_colons(after) {
-        Some((TokenTree::Ident(word), rest)) if word == "super" => {
-            path.supers += 1;
-            module_paths(rest, path, words);
-        }
         Some((TokenTree::Ident(word), rest)) => {
-            path.segments.push(word.to_string());
-            module_paths(rest, path, words);
+            begun.push(word.clone());
+            paths(rest, begun)
         }
         Some((TokenTree::Group(group), _)) if group.delimiter() == Delimiter::Brace => {
             let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
             let is_comma =
                 |token: &TokenTree| matches!(token, TokenTree::Punct(mark) if mark.as_char() == ',');
+            let mut found = Vec::new();
             for part in tokens.split(is_comma) {
-                let mut inner = path.clone();
-                match part {
-                    [TokenTree::Ident(word), rest @ ..] => {
-                        if word != "self" {
-                            inner.segments.push(word.to_string());
-                        }
-                        module_paths(rest, &mut inner, words);
-                    }
-                    _ => continue,
+                if let [TokenTree::Ident(word), rest @ ..] = part {
+                    let own = (word != "self").then(|| word.clone());
+                    found.extend(paths(rest, begun.iter().cloned().chain(own).collect()));
                 }
             }
+            found
         }
-        _ => words.module_paths.push(path.clone()),
+        _ => vec![begun],
+    }
+}
+
+fn module_path(path: &[Ident]) -> ModulePath {
+    let supers = path.iter().take_while(|word| *word == "super").count();
+    ModulePath {
+        supers,
+        segments: path[supers..].iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -160,47 +165,19 @@ fn is_cfg_test(group: &Group) -> bool {
         return false;
     };
     let text = condition.stream().to_string();
-    let negated = text
-        .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .any(|word| word == "not");
-    let test = text
-        .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .any(|word| word == "test");
-    cfg && test && !negated
+    let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    cfg && words.contains(&"test") && !words.contains(&"not")
 }
 
-/// Checks the tokens after `std`: `::fs` or `::{fs, io::Read}`.
+/// Notes the modules of [`MODULES`] in the paths after `std`, each once.
 fn std_modules(after: &[TokenTree], words: &mut Words) {
-    let [TokenTree::Punct(first), TokenTree::Punct(second), next, ..] = after else {
-        return;
-    };
-    if first.as_char() != ':' || second.as_char() != ':' {
-        return;
-    }
-    match next {
-        TokenTree::Ident(module) => note(module, words),
-        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
-            let mut begins = true;
-            for token in group.stream() {
-                match token {
-                    TokenTree::Ident(module) if begins => {
-                        note(&module, words);
-                        begins = false;
-                    }
-                    TokenTree::Punct(mark) => begins = mark.as_char() == ',',
-                    _ => begins = false,
-                }
-            }
+    let paths = paths(after, Vec::new());
+    let modules = paths.iter().filter_map(|path| path.first());
+    for module in modules.filter(|module| MODULES.iter().any(|known| *module == known)) {
+        let found = (module.span().start().line, module.to_string());
+        if words.std_modules.last() != Some(&found) {
+            words.std_modules.push(found);
         }
-        _ => {}
-    }
-}
-
-fn note(module: &proc_macro2::Ident, words: &mut Words) {
-    if MODULES.iter().any(|known| module == known) {
-        words
-            .std_modules
-            .push((module.span().start().line, module.to_string()));
     }
 }
 

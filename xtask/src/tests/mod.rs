@@ -1,13 +1,13 @@
-//! The `test` step: builds all test programs at once, runs several side by side, and sums up their
-//! results.
+//! The `test` step: builds all test programs with one call of cargo, runs several at a time, and
+//! sums up their results.
 //!
 //! The whole output of each program is kept in `target/ci/tests`. The step prints a line for each program,
 //! and the output of failures. A test that lacks something (root, a file system, a program) prints a line
 //! that begins with `skipped:` and returns; the step lists those lines at the end.
 //!
-//! A failed test runs again alone. If it passes [`REPEATS`] times it is *unsteady*: the summary names it,
-//! and more than [`UNSTEADY_MAX`] of them fail the step. The machine may be busy, but a fault that shows
-//! once in many runs is a fault, so its output is printed.
+//! A failed test runs again alone. If it passes [`REPEATS`] times it is *unsteady*: the summary
+//! names it, and more than [`UNSTEADY_MAX`] unsteady tests fail the step. A busy machine may be the
+//! cause, or a rare fault, so the output of the failure is printed.
 
 mod program;
 mod report;
@@ -45,7 +45,7 @@ pub(crate) fn selection() -> Vec<String> {
     ]
 }
 
-/// Runs all tests to their end, also after failures. Calls `built` when everything is compiled.
+/// Runs all tests, also after a failure. Calls `built` when everything is compiled.
 ///
 /// # Errors
 /// A test fails or does not compile.
@@ -72,7 +72,7 @@ pub(crate) fn run(workspace: &Workspace, built: &dyn Fn() -> Result<()>) -> Resu
     })
 }
 
-/// Runs what failed again, alone, if it is little; gives the names of the unsteady ones.
+/// Runs failed tests again, alone, if they are few. Returns the names of the unsteady ones.
 fn judge(ran: &[Ran]) -> Result<Vec<String>> {
     let failed: Vec<(&Program, &str)> = ran
         .iter()
@@ -93,7 +93,7 @@ fn judge(ran: &[Ran]) -> Result<Vec<String>> {
     for (program, test) in failed {
         let name = format!("{} {test}", program.name);
         let passes = are_few && {
-            println!("again, alone: {name}");
+            println!("runs again, alone: {name}");
             (0..REPEATS).all(|_| run::one_test(program, test))
         };
         if passes { &mut unsteady } else { &mut broken }.push(name);

@@ -1,4 +1,4 @@
-//! Test programs: built by one call of cargo, found in what it says.
+//! Builds the test programs with one call of cargo, and finds them in its output.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use crate::workspace::Workspace;
 /// One test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    /// Package and target, folder of the package and target, e.g. `cli attack`; a library's own tests have the folder's name.
+    /// Folder of the package and target: `cli attack`. The tests of a library have the name of the
+    /// folder.
     pub(super) name: String,
     /// The program.
     pub(super) path: PathBuf,
@@ -21,10 +22,10 @@ pub(super) struct Program {
     pub(super) folder: PathBuf,
 }
 
-/// Test targets that libtest does not drive; steps of their own run them.
+/// Test targets without libtest, which other steps run.
 const OWN_HARNESS: &[&str] = &["smb-server storm"];
 
-/// What is read of a line of `--message-format=json`.
+/// The used fields of a line of `--message-format=json`.
 #[derive(Deserialize)]
 struct Message {
     reason: String,
@@ -48,7 +49,7 @@ struct Profile {
 /// Builds all test programs.
 ///
 /// # Errors
-/// If something does not compile.
+/// A program does not compile.
 pub(super) fn build(workspace: &Workspace) -> Result<Vec<Program>> {
     let mut command = workspace.cargo(["test", "--no-run", "--message-format=json-render-diagnostics"]);
     command.args(super::selection());
@@ -63,7 +64,7 @@ pub(super) fn build(workspace: &Workspace) -> Result<Vec<Program>> {
         programs.extend(program_of(&line?));
     }
     if !child.wait()?.success() {
-        bail!("something does not compile");
+        bail!("a test program does not compile");
     }
     programs.retain(|program| !OWN_HARNESS.contains(&program.name.as_str()));
     Ok(programs)

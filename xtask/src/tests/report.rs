@@ -1,51 +1,51 @@
-//! What libtest wrote: numbers, times, skips, and the output of what failed.
+//! Parses the output of libtest: numbers, times, skipped tests, and the output of failed tests.
 
 use std::time::Duration;
 
-/// Where in libtest's output a line lies. Outputs of tests may hold anything, also those of tests that they run
-/// themselves; each list of outputs is followed by one of names, with the same heading.
+/// Part of libtest's output. The output of a test may contain any line, since tests run other
+/// tests. Each list of outputs is followed by a list of names with the same heading.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Part {
     #[default]
     Results,
-    /// Outputs of passing tests: hidden.
+    /// Outputs of passed tests, which are not printed.
     Successes,
-    /// Outputs of failing tests.
+    /// Outputs of failed tests.
     Failures,
     /// A list of names.
     Names,
 }
 
-/// What was read of one program's output so far.
+/// Results of one program.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) passed: u64,
     pub(super) failed: u64,
     pub(super) ignored: u64,
     pub(super) skipped: Vec<String>,
-    /// How long each test took.
+    /// Name and time of each test.
     pub(super) times: Vec<(String, Duration)>,
-    /// Of each failing test its name and the beginning of its output.
+    /// The failed tests.
     pub(super) failures: Vec<Failure>,
-    /// Whether the line with the numbers came.
+    /// Whether the line with the numbers was found.
     pub(super) is_complete: bool,
     part: Part,
-    /// Whose output it is.
+    /// Name of the test whose output is being read.
     test: String,
 }
 
-/// A test that failed.
+/// A failed test with the first lines of its output.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) test: String,
     pub(super) lines: Vec<String>,
 }
 
-/// Lines of a failing test's output that are printed; the whole is in its file.
+/// Largest number of lines of a failed test's output that are printed; the log file has all.
 const PRINTED_LINES: usize = 40;
 
 impl Report {
-    /// Reads a program's whole output.
+    /// Parses the whole output of a program.
     pub(super) fn of(output: &str) -> Self {
         let mut report = Self::default();
         output.lines().for_each(|line| report.take(line));
@@ -97,7 +97,7 @@ impl Report {
         }
     }
 
-    /// What failed and how it began.
+    /// Prints the failed tests.
     pub(super) fn print_failures(&self) {
         for Failure { test, lines } in &self.failures {
             println!("\nfailed: {test}");
@@ -108,14 +108,14 @@ impl Report {
     }
 }
 
-/// Name and time in `test a::b ... ok <1.234s>`.
+/// Returns name and time of a line `test a::b ... ok <1.234s>`.
 fn time(line: &str) -> Option<(String, Duration)> {
     let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let seconds = rest.strip_suffix("s>")?.rsplit_once('<')?.1.parse().ok()?;
     Some((name.to_owned(), Duration::try_from_secs_f64(seconds).ok()?))
 }
 
-/// The number before a word in ` ok. 3 passed; 0 failed; …`.
+/// Returns the number before a word in ` ok. 3 passed; 0 failed; …`.
 fn count(result: &str, word: &str) -> u64 {
     result
         .split([';', '.'])

@@ -1,4 +1,4 @@
-//! Runs test programs side by side, the longest first.
+//! Runs several test programs at a time, the longest first.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// Whether it ended without naming a failed test.
+    /// Whether it ended without a complete result.
     pub(super) fn ended_early(&self) -> bool {
         !self.report.is_complete || (!self.status.success() && self.report.failures.is_empty())
     }
@@ -68,7 +68,7 @@ impl Ran {
 /// Runs all programs.
 ///
 /// # Errors
-/// If one cannot be started.
+/// A program cannot be started.
 pub(super) fn all(workspace: &Workspace, mut programs: Vec<Program>) -> Result<Vec<Ran>> {
     let logs = workspace.target().join("ci/tests");
     fs::create_dir_all(&logs)?;
@@ -106,7 +106,7 @@ fn run(program: Program, logs: &Path) -> Result<Ran> {
     })
 }
 
-/// Whether one test passes when nothing runs beside it.
+/// Whether a test passes when nothing else runs.
 pub(super) fn one_test(program: &Program, test: &str) -> bool {
     let mut command = command(program);
     command
@@ -118,7 +118,7 @@ pub(super) fn one_test(program: &Program, test: &str) -> bool {
 
 fn command(program: &Program) -> Command {
     let mut command = Command::new(&program.path);
-    // The compiler is a stable one; libtest tells times only when asked like this.
+    // A stable libtest reports times only with this variable and these flags.
     command.env("RUSTC_BOOTSTRAP", "1");
     command.args(["--show-output", "-Z", "unstable-options", "--report-time"]);
     command.current_dir(&program.folder).stdin(Stdio::null());

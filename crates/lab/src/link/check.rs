@@ -68,6 +68,10 @@ pub struct Measured {
 }
 
 impl Measured {
+    fn new(wanted: f64, found: f64, bound: f64) -> Self {
+        Self { wanted, found, bound }
+    }
+
     /// Whether the difference is within the bound.
     pub fn holds(&self) -> bool {
         (self.found - self.wanted).abs() <= self.bound
@@ -119,11 +123,7 @@ pub fn check(spec: &LinkSpec, plan: CheckPlan, stop: &(dyn Fn() -> bool + Sync))
     let (Some(up), Some(down)) = (spec.up, spec.down) else {
         return Err(LinkError::Spec("a link to check needs a rate".to_owned()));
     };
-    let rate_of = |rate: Rate, found: f64| Measured {
-        wanted: rate.0 as f64,
-        found,
-        bound: rate.0 as f64 * RATE_BOUND,
-    };
+    let rate_of = |rate: Rate, found| Measured::new(rate.0 as f64, found, rate.0 as f64 * RATE_BOUND);
     let link = Link::start(roomy(spec, up.max(down)))?;
     let mut trips = probe::ping(&link, plan.pings)?;
     trips.sort();
@@ -135,12 +135,9 @@ pub fn check(spec: &LinkSpec, plan: CheckPlan, stop: &(dyn Fn() -> bool + Sync))
     let stats = link.stats();
     drop(link);
     goes_on()?;
+    let rtt = spec.rtt.as_secs_f64();
     Ok(Check {
-        round_trip: Measured {
-            wanted: spec.rtt.as_secs_f64(),
-            found: median,
-            bound: spec.rtt.as_secs_f64() * ROUND_TRIP_BOUND,
-        },
+        round_trip: Measured::new(rtt, median, rtt * ROUND_TRIP_BOUND),
         rate_udp,
         rate_tcp,
         loss: lossy(spec, plan.datagrams)?,
@@ -154,11 +151,12 @@ fn lossy(spec: &LinkSpec, datagrams: u64) -> Result<Measured, LinkError> {
     let link = Link::start(LinkSpec { loss, ..spec.uncut() })?;
     let (sent, arrived) = probe::loss(&link, datagrams)?;
     let sent = sent.max(1) as f64;
-    Ok(Measured {
-        wanted: loss,
-        found: 1.0 - arrived as f64 / sent,
-        bound: LOSS_SIGMAS * (loss * (1.0 - loss) / sent).sqrt(),
-    })
+    let deviation = (loss * (1.0 - loss) / sent).sqrt();
+    Ok(Measured::new(
+        loss,
+        1.0 - arrived as f64 / sent,
+        LOSS_SIGMAS * deviation,
+    ))
 }
 
 /// Returns the link with a queue that holds all windows.

@@ -123,27 +123,14 @@ impl Link {
         &self.congestion
     }
 
-    /// Address of a side.
-    pub fn address(&self, side: Side) -> IpAddr {
-        IpAddr::V4(match side {
-            Side::Near => NEAR,
-            Side::Far => FAR,
-        })
-    }
-
     /// Address of the far end.
     pub fn far_addr(&self) -> IpAddr {
-        self.address(Side::Far)
+        FAR.into()
     }
 
-    /// Path for `nsenter --net=PATH`, valid until drop.
-    pub fn netns_path(&self, side: Side) -> PathBuf {
-        self.namespace(side).path()
-    }
-
-    /// Path of the far namespace.
+    /// Path of the far namespace for `nsenter --net=PATH`, valid until drop.
     pub fn far_netns_path(&self) -> PathBuf {
-        self.netns_path(Side::Far)
+        self.far.path()
     }
 
     /// Starts a process on one side, with `ROPEWAY_FAR` and `ROPEWAY_FAR_NETNS` set. Dropping the link

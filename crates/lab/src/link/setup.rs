@@ -1,11 +1,13 @@
 //! Sets up one end: the device, its address and route, and the settings of TCP.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
+
+use ropeway_peers::feed;
 
 use super::error::LinkError;
 use super::namespace::Namespace;
@@ -120,25 +122,9 @@ fn commands(own: Ipv4Addr, other: Ipv4Addr, spec: &LinkSpec, rate: Option<Rate>)
 
 /// Runs iproute2's `ip`; the caller's thread is inside the namespace.
 fn ip(batch: &str) -> Result<(), LinkError> {
-    let places = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip"];
-    let program = places
-        .iter()
-        .find(|place| Path::new(place).exists())
-        .unwrap_or(&"ip");
-    let run = || -> io::Result<std::process::Output> {
-        let mut child = Command::new(program)
-            .args(["-batch", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        if let Some(mut input) = child.stdin.take() {
-            // If it ends early, its own message gives the reason.
-            _ = input.write_all(batch.as_bytes());
-        }
-        child.wait_with_output()
-    };
-    let output = run().map_err(|error| match error.kind() {
+    let program = ropeway_peers::program("ip").unwrap_or_else(|| "ip".into());
+    let output = feed(Command::new(program).args(["-batch", "-"]), batch);
+    let output = output.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => LinkError::Missing {
             what: "the program ip".to_owned(),
             hint: "install iproute2 (apt install iproute2)",

@@ -47,19 +47,8 @@ impl FromStr for Rate {
         let fault = || format!("{text:?} is not a rate such as 64kbit, 155.52mbit or 1gbit");
         let lower = text.trim().to_ascii_lowercase();
         let plain = lower.strip_suffix("/s").unwrap_or(&lower);
-        let number_end = plain
-            .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-            .unwrap_or(plain.len());
-        let (number, unit) = plain.split_at(number_end);
-        let factor = match unit.trim_start() {
-            "bit" => 1.0,
-            "kbit" => 1e3,
-            "mbit" => 1e6,
-            "gbit" => 1e9,
-            _ => return Err(fault()),
-        };
-        let number: f64 = number.parse().map_err(|_| fault())?;
-        let bits = (number * factor).round();
+        let units = [("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
+        let bits = amount(plain, &units).ok_or_else(fault)?.round();
         // No machine reaches 1 Tbit/s.
         if (1000.0..=1e12).contains(&bits) {
             Ok(Self(bits as u64))
@@ -78,6 +67,14 @@ impl fmt::Display for Rate {
         };
         write!(f, "{value} {unit}")
     }
+}
+
+/// Parses a number with one of these units, which are factors.
+fn amount(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.'));
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    let (_, factor) = units.iter().find(|(known, _)| *known == unit.trim_start())?;
+    Some(number.parse::<f64>().ok()? * factor)
 }
 
 /// Parses a probability: `0.01` or `1%`.
@@ -103,22 +100,13 @@ pub fn parse_loss(text: &str) -> Result<f64, String> {
 /// The text is no time, or the time is 0.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let fault = || format!("{text:?} is not a time such as 10ms, 30s, 5m or 2h");
-    let trimmed = text.trim();
-    let split = trimmed
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(trimmed.len());
-    let (number, unit) = trimmed.split_at(split);
-    let seconds = match unit.trim_start() {
-        "ns" => 1e-9,
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(fault()),
-    };
-    let number: f64 = number.parse().map_err(|_| fault())?;
-    let span = Duration::try_from_secs_f64(number * seconds).map_err(|_| fault())?;
+    let (small, big) = (
+        [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3)],
+        [("m", 60.0), ("min", 60.0), ("h", 3600.0)],
+    );
+    let units = [&small[..], &[("", 1.0), ("s", 1.0)], &big].concat();
+    let seconds = amount(text.trim(), &units).ok_or_else(fault)?;
+    let span = Duration::try_from_secs_f64(seconds).map_err(|_| fault())?;
     if span.is_zero() { Err(fault()) } else { Ok(span) }
 }
 

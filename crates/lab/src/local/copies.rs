@@ -17,13 +17,13 @@ use ropeway_peers::program;
 
 use super::reader::{self, Reader, percentile_ms};
 use super::volume::{Volume, Volumes, drop_caches, read_all, settle};
-use super::{LocalError, Record, warnings};
+use super::{LocalError, Record, measured, warnings};
 use crate::named::named;
 use crate::report::{Cell, CellKey, Document, LOOPBACK, Outcome, Run, Setting};
 use crate::run::machine::{document, now};
-use crate::run::measure::{Bounds, End, measure};
+use crate::run::monitor::RunMonitor;
 use crate::run::plan::turn;
-use crate::run::process::{self, Busy};
+use crate::run::process;
 use crate::work::{Plan, SEED, Work};
 
 /// Longest copy. A guess: the longest of the tables takes two minutes.
@@ -251,30 +251,18 @@ impl Lab<'_> {
         }
         let copy = volume.root().join("copy");
         let command = command(tool, flags, &self.source, &copy, home.path());
+        let (started, monitor, output) = (now(), RunMonitor::begin(None), home.path().join("out"));
         let stop = self.record.stop;
-        let stopped = || stop.load(Ordering::Acquire);
-        let bounds = Bounds {
-            limit: LIMIT,
-            stop: &stopped,
-        };
-        let (started, busy, output) = (now(), Busy::now(), home.path().join("out"));
-        let measured = measure(command, &output, bounds, Command::spawn, &mut |_| ())
-            .map_err(LocalError::io(format!("run {}", tool.name)))?;
-        if measured.end == End::Stopped {
-            return Err(LocalError::Interrupted);
-        }
+        let measured = measured(stop, command, &output, LIMIT, Command::spawn, &mut |_| ())?;
         let outcome = measured.outcome(&output, LIMIT, true);
-        let mut run = Run {
-            client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
-            client_memory_bytes: Some(measured.peak_bytes).filter(|bytes| *bytes > 0),
-            ..Run::of(started, outcome, measured.whole.as_secs_f64())
+        let durable = match outcome {
+            Outcome::Done if tool.name != "ropeway" => flushed(&copy).map(|flushed| measured.whole + flushed),
+            _ => flags.is_empty().then_some(measured.whole),
         };
-        if tool.name != "ropeway" && run.outcome == Outcome::Done {
-            run.durable_seconds = flushed(&copy).map(|flushed| run.whole_seconds + flushed.as_secs_f64());
-        } else if flags.is_empty() {
-            run.durable_seconds = Some(run.whole_seconds);
-        }
-        run.others_busy = Some(busy.others());
+        let mut run = Run {
+            durable_seconds: durable.map(|durable| durable.as_secs_f64()),
+            ..monitor.end().run(started, &measured, outcome)
+        };
         add_reads(&mut run, reader);
         if compare && run.outcome == Outcome::Done {
             let same = self.plan.compare(&self.source, &copy);

@@ -16,7 +16,9 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -24,6 +26,7 @@ use crate::link::{self, CheckPlan, LinkError, LinkSpec};
 use crate::report::{Cell, Document, FILE, FileError, LinkProof, ReportError, Run, Warning, save, write_all};
 use crate::run::cleanup::private_folder;
 use crate::run::machine::{load_warning, now};
+use crate::run::measure::{Bounds, End, Measured, measure};
 
 /// A lab of this machine cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -143,7 +146,7 @@ impl Record<'_> {
 
     /// Adds a run to its cell, which is created if missing.
     fn add_run(&mut self, cell: Cell, run: Run) {
-        self.document.cell_or_add(cell).runs.push(run);
+        self.document.cell_or_add(cell, &[]).runs.push(run);
     }
 
     fn save(&mut self) -> Result<(), LocalError> {
@@ -180,6 +183,28 @@ impl Record<'_> {
             links.for_each(|link| link.proof = Some(proof.clone()));
         }
         Ok(())
+    }
+}
+
+/// Runs a program of a lab, with its output in a file.
+///
+/// # Errors
+/// It cannot be started, or the lab was stopped.
+fn measured(
+    stop: &AtomicBool,
+    command: Command,
+    output: &Path,
+    limit: Duration,
+    spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
+    tick: &mut dyn FnMut(Duration),
+) -> Result<Measured, LocalError> {
+    let what = format!("run {}", command.get_program().to_string_lossy());
+    let stop = || stop.load(Ordering::Acquire);
+    let bounds = Bounds { limit, stop: &stop };
+    let measured = measure(command, output, bounds, spawn, tick).map_err(LocalError::io(what))?;
+    match measured.end {
+        End::Stopped => Err(LocalError::Interrupted),
+        _ => Ok(measured),
     }
 }
 

@@ -18,12 +18,17 @@ impl Document {
         self.cell(key).map_or(&[], |cell| &cell.runs)
     }
 
-    /// Returns the cell with the key of `new`; `new` is added if there is none.
-    pub(crate) fn cell_or_add(&mut self, new: Cell) -> &mut Cell {
+    /// Returns the cell with the key of `new`, which is added if there is none: at its place in
+    /// `order`, or at the end.
+    pub(crate) fn cell_or_add(&mut self, new: Cell, order: &[CellKey]) -> &mut Cell {
+        let place = |key: &CellKey| order.iter().position(|known| known == key).unwrap_or(usize::MAX);
         let found = self.cells.iter().position(|cell| cell.key == new.key);
         let at = found.unwrap_or_else(|| {
-            self.cells.push(new);
-            self.cells.len() - 1
+            let wanted = place(&new.key);
+            let at = self.cells.iter().position(|cell| place(&cell.key) > wanted);
+            let at = at.unwrap_or(self.cells.len());
+            self.cells.insert(at, new);
+            at
         });
         &mut self.cells[at]
     }
@@ -90,6 +95,11 @@ impl Run {
 }
 
 impl LinkSummary {
+    /// Whether both describe the same link, so that results of one count for the other.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.described == other.described && self.kind == other.kind
+    }
+
     /// The loopback or disk of this machine, with no delay, rate or loss added.
     pub(crate) fn of_this_machine(name: &str, congestion: &str, described: String) -> Self {
         Self {
@@ -144,12 +154,18 @@ impl Warning {
 
 impl Curve {
     /// Returns a plot of lines.
-    pub(crate) fn lines(id: impl Into<String>, title: impl Into<String>, [x, y]: [Axis; 2]) -> Self {
+    pub(crate) fn lines(
+        id: impl Into<String>,
+        title: impl Into<String>,
+        [x, y]: [Axis; 2],
+        series: Vec<Series>,
+    ) -> Self {
         Self {
             id: id.into(),
             title: title.into(),
             x,
             y,
+            series,
             ..Self::default()
         }
     }

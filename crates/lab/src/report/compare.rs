@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::model::{Cell, CellKey, Document, LinkSummary, Median, WorkSummary};
 use super::numbers;
+use super::text;
 
 /// Least change that counts, however small the spread is (a guess from repeated labs).
 const NOISE: f64 = 0.02;
@@ -287,20 +288,13 @@ fn conditions(before: &Document, after: &Document) -> Vec<Difference> {
 
 /// Returns all conditions by name, the most important first.
 fn conditions_of(doc: &Document) -> BTreeMap<(u8, String), String> {
-    let machine = &doc.machine;
     let mut found = BTreeMap::new();
     let mut put = |rank: u8, name: String, value: String| _ = found.insert((rank, name), value);
     put(0, "lab".to_owned(), doc.lab.clone());
     put(0, "complete".to_owned(), doc.complete.to_string());
-    put(1, "machine system".to_owned(), machine.system.clone());
-    put(1, "machine kernel".to_owned(), machine.kernel.clone());
-    put(1, "machine processor".to_owned(), machine.processor.clone());
-    put(1, "machine processors".to_owned(), machine.processors.to_string());
-    put(
-        1,
-        "machine memory".to_owned(),
-        numbers::binary(machine.memory_bytes as f64),
-    );
+    for [name, value] in text::machine(doc) {
+        put(1, format!("machine {}", name.to_lowercase()), value);
+    }
     for (name, version) in &doc.versions {
         put(2, format!("version of {name}"), version.clone());
     }

@@ -1,9 +1,10 @@
 //! Documents as files: written atomically, and refused if they are of another version.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::write::replace;
 use super::{Document, VERSION};
 
 /// Name of the file in a lab's folder.
@@ -39,15 +40,10 @@ pub enum FileError {
 /// # Errors
 /// A system call fails.
 pub fn save(document: &Document, path: &Path) -> Result<(), FileError> {
-    let part = path.with_extension("json.part");
     let write = || -> io::Result<()> {
         let mut bytes = serde_json::to_vec(document)?;
         bytes.push(b'\n');
-        let mut file = File::create(&part)?;
-        file.write_all(&bytes)?;
-        // After a power cut the new name must not refer to an empty file.
-        file.sync_data()?;
-        fs::rename(&part, path)
+        replace(path, &bytes)
     };
     write().map_err(|source| FileError::Io {
         what: "write",

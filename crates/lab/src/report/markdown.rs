@@ -9,9 +9,6 @@ use super::table;
 use super::text;
 use super::view::{Section, View};
 
-/// Largest number of cells with CPU and memory.
-const COSTS_MAX: usize = 1_000;
-
 /// Returns a document as Markdown; picture names are those of [`super::write_all`].
 pub fn markdown(document: &Document) -> String {
     let view = View::of(document);
@@ -96,20 +93,11 @@ fn grid(text: &mut String, view: &View<'_>, section: &Section<'_>) {
 
 fn conditions(text: &mut String, doc: &Document) {
     text.push_str("\n## Machine and versions\n\n");
-    let machine = text::machine(doc).map(|(name, value)| [name.to_owned(), value]);
-    let versions = doc
-        .versions
-        .iter()
-        .map(|(name, value)| [numbers::name(name), numbers::name(value)]);
-    let mut both = machine.to_vec();
-    both.extend(versions.take(text::LINES_MAX));
-    rows(text, &["what", "which"], &both);
+    let machine = text::machine(doc).into_iter().chain(text::versions(doc));
+    rows(text, &["what", "which"], &machine.collect::<Vec<_>>());
     if !doc.settings.is_empty() {
         text.push_str("\n## Settings\n\n");
-        let settings = doc.settings.iter().take(text::LINES_MAX);
-        let settings: Vec<_> = settings
-            .map(|setting| [numbers::name(&setting.name), numbers::name(&setting.value)])
-            .collect();
+        let settings: Vec<_> = text::settings(doc).collect();
         rows(text, &["setting", "value"], &settings);
     }
     if !doc.works.is_empty() {
@@ -119,14 +107,7 @@ fn conditions(text: &mut String, doc: &Document) {
     }
     if !doc.links.is_empty() {
         text.push_str("\n## Links, and the emulator measured by itself\n\n");
-        let links = doc.links.iter().take(text::LINES_MAX).map(|link| {
-            let mut shown = text::proof(link).to_vec();
-            shown.push(text::proved(link).to_owned());
-            shown
-        });
-        let links: Vec<_> = links.collect();
-        let mut heads = text::PROOF_HEADS.to_vec();
-        heads.push("proof");
+        let (heads, links) = text::links(doc, 6);
         rows(text, &heads, &links);
     }
 }
@@ -162,18 +143,7 @@ fn costs(text: &mut String, doc: &Document) {
         return;
     }
     text.push_str("\n## Processor time and memory\n\n");
-    let body: Vec<Vec<String>> = doc
-        .cells
-        .iter()
-        .take(COSTS_MAX)
-        .map(|cell| {
-            let mut shown = vec![text::named(cell)];
-            shown.extend(text::cost(cell));
-            shown
-        })
-        .collect();
-    let mut heads = vec!["cell"];
-    heads.extend(text::COST_HEADS);
+    let (heads, body) = text::costs(doc);
     rows(text, &heads, &body);
 }
 

@@ -33,7 +33,7 @@ pub fn table(document: &Document, options: TableOptions) -> String {
         numbers::name(&doc.lab)
     );
     if !options.brief {
-        let machine = text::machine(doc).map(|(name, value)| format!("{} {value}", name.to_lowercase()));
+        let machine = text::machine(doc).map(|[name, value]| format!("{} {value}", name.to_lowercase()));
         _ = writeln!(text, "{}, {}", numbers::name(&doc.started), machine.join(", "));
     }
     for section in &view.sections {
@@ -118,13 +118,11 @@ fn grid(view: &View<'_>, section: &Section<'_>, width: Option<usize>) -> String 
             text.push('\n');
         }
         for row in &rows {
-            let mut line = left(&row[0], widths[0]);
+            let mut line = format!("{:<1$}", row[0], widths[0]);
             for at in from..to {
-                line.push_str(GAP);
-                line.push_str(&right(&row[at], widths[at]));
+                _ = write!(line, "{GAP}{:>1$}", row[at], widths[at]);
             }
-            text.push_str(line.trim_end());
-            text.push('\n');
+            _ = writeln!(text, "{}", line.trim_end());
         }
         from = to;
     }
@@ -133,33 +131,23 @@ fn grid(view: &View<'_>, section: &Section<'_>, width: Option<usize>) -> String 
 
 /// Returns the heads and a row for each link.
 pub(super) fn rows(view: &View<'_>, section: &Section<'_>) -> Vec<Vec<String>> {
-    let mut heads = vec!["link".to_owned(), "line s".to_owned(), "floor s".to_owned()];
-    heads.push("target s".to_owned());
+    let mut heads = ["link", "line s", "floor s", "target s"]
+        .map(str::to_owned)
+        .to_vec();
     heads.extend(section.columns.iter().map(|column| view.columns[*column].label()));
     heads.push("published s".to_owned());
     let mut rows = vec![heads];
     for row in &section.rows {
         let figures = view.link_figures(row.link);
         let link = numbers::name(row.link);
-        let mut shown = vec![if figures.is_empty() {
-            link
-        } else {
-            format!("{link} ({figures})")
+        let mut shown = vec![match figures.is_empty() {
+            true => link,
+            false => format!("{link} ({figures})"),
         }];
-        shown.push(text::known(row.first(|cell| cell.line_seconds)));
-        shown.push(text::known(row.first(|cell| cell.floor_seconds)));
-        shown.push(text::known(row.first(|cell| cell.target_seconds)));
+        shown.extend(row.limits().map(text::known));
         shown.extend(row.cells.iter().map(|cell| text::cell(*cell)));
         shown.push(text::published(row));
         rows.push(shown);
     }
     rows
-}
-
-fn left(text: &str, width: usize) -> String {
-    format!("{text}{}", " ".repeat(width.saturating_sub(text.chars().count())))
-}
-
-fn right(text: &str, width: usize) -> String {
-    format!("{}{text}", " ".repeat(width.saturating_sub(text.chars().count())))
 }

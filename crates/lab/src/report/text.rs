@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::model::{Cell, CellKey, Document, LinkSummary};
+use super::model::{Cell, CellKey, Document, LinkSummary, Warning};
 use super::numbers;
 use super::view::{Miss, Row, Verdict, View, failure, floor_factor, spread_mark, verdict};
 
@@ -67,16 +67,10 @@ pub(super) fn summary(view: &View<'_>) -> Vec<String> {
     let mut sentences = vec![what(view)];
     let (reached, targets) = view.reached();
     if targets > 0 {
-        sentences.push(if reached == targets {
-            format!(
-                "All {} were reached.",
-                numbers::counted(targets, "target", "targets")
-            )
-        } else {
-            format!(
-                "{reached} of {} were reached.",
-                numbers::counted(targets, "target", "targets")
-            )
+        let all = numbers::counted(targets, "target", "targets");
+        sentences.push(match reached == targets {
+            true => format!("All {all} were reached."),
+            false => format!("{reached} of {all} were reached."),
         });
     }
     if let Some(factor) = view.our_factor() {
@@ -135,19 +129,17 @@ fn what(view: &View<'_>) -> String {
     )
 }
 
+/// Returns a sentence for each item; beyond [`LINES_MAX`] only their number.
+fn limited<T>(items: &[T], sentence: impl Fn(&T) -> String) -> Vec<String> {
+    let mut sentences: Vec<String> = items.iter().take(LINES_MAX).map(sentence).collect();
+    let more = items.len() - sentences.len();
+    sentences.extend((more > 0).then(|| format!("and {more} more")));
+    sentences
+}
+
 /// Returns all missed targets with their known causes.
 pub(super) fn missed(view: &View<'_>) -> Vec<String> {
-    let missed = view.missed();
-    let more = missed.len().saturating_sub(LINES_MAX);
-    let mut sentences: Vec<String> = missed
-        .iter()
-        .take(LINES_MAX)
-        .map(|miss| one_missed(view.doc, miss))
-        .collect();
-    if more > 0 {
-        sentences.push(format!("and {more} more"));
-    }
-    sentences
+    limited(&view.missed(), |miss| one_missed(view.doc, miss))
 }
 
 fn one_missed(doc: &Document, miss: &Miss<'_>) -> String {
@@ -160,13 +152,11 @@ fn one_missed(doc: &Document, miss: &Miss<'_>) -> String {
         ),
         None => {
             let (word, reason) = failure(miss.cell);
-            let reason = if reason.is_empty() {
-                String::new()
-            } else {
-                format!(" ({reason})")
-            };
             let word = if word == "–" { "no run counts" } else { word };
-            format!("{word}{reason}, target {target}")
+            match reason {
+                "" => format!("{word}, target {target}"),
+                reason => format!("{word} ({reason}), target {target}"),
+            }
         }
     };
     let causes = doc
@@ -196,22 +186,13 @@ pub(super) fn named(cell: &Cell) -> String {
 /// Returns the warnings, without those that are causes of missed targets.
 pub(super) fn warnings(view: &View<'_>) -> Vec<String> {
     let missed: HashSet<&CellKey> = view.missed().iter().map(|miss| &miss.cell.key).collect();
-    let others = view.doc.warnings.iter();
-    let others = others.filter(|warning| !warning.cell.as_ref().is_some_and(|key| missed.contains(key)));
-    let all = others.clone().count();
-    let sentences = others.take(LINES_MAX).map(|warning| {
-        let cell = warning
-            .cell
-            .as_ref()
-            .map_or(String::new(), |key| format!("{key}: "));
-        numbers::clean(&format!("{cell}{}", warning.text), numbers::TEXT_MAX)
-    });
-    let mut sentences: Vec<String> = sentences.collect();
-    let more = all.saturating_sub(LINES_MAX);
-    if more > 0 {
-        sentences.push(format!("and {more} more"));
-    }
-    sentences
+    let is_cause = |warning: &&Warning| warning.cell.as_ref().is_some_and(|key| missed.contains(key));
+    let others = view.doc.warnings.iter().filter(|warning| !is_cause(warning));
+    limited(&others.collect::<Vec<_>>(), |warning| {
+        let cell = warning.cell.as_ref().map(|key| format!("{key}: "));
+        let text = format!("{}{}", cell.unwrap_or_default(), warning.text);
+        numbers::clean(&text, numbers::TEXT_MAX)
+    })
 }
 
 /// Returns the clients and servers that were left out, with the reasons.
@@ -228,11 +209,36 @@ pub(super) fn skipped(doc: &Document) -> Vec<String> {
         .collect()
 }
 
-/// Heads of [`proof`].
-pub(super) const PROOF_HEADS: [&str; 6] = ["link", "set", "round trip", "up", "down", "loss"];
+/// Heads and rows of a table; the first column names the rows.
+pub(super) type Table = (Vec<&'static str>, Vec<Vec<String>>);
+
+/// Returns the table of the links with the measurements of their emulator. `at` is the column that
+/// says whether a link was proved.
+pub(super) fn links(doc: &Document, at: usize) -> Table {
+    let mut heads = vec!["link", "set", "round trip", "up", "down", "loss"];
+    heads.insert(at, "proof");
+    let rows = doc.links.iter().take(LINES_MAX).map(|link| {
+        let mut row = proof(link).to_vec();
+        row.insert(at, proved(link).to_owned());
+        row
+    });
+    (heads, rows.collect())
+}
+
+/// Returns the versions by program.
+pub(super) fn versions(doc: &Document) -> impl Iterator<Item = [String; 2]> {
+    let versions = doc.versions.iter().take(LINES_MAX);
+    versions.map(|(name, value)| [name, value].map(|text| numbers::name(text)))
+}
+
+/// Returns the settings by name.
+pub(super) fn settings(doc: &Document) -> impl Iterator<Item = [String; 2]> {
+    let settings = doc.settings.iter().take(LINES_MAX);
+    settings.map(|setting| [&setting.name, &setting.value].map(|text| numbers::name(text)))
+}
 
 /// Returns a link with the measurements of its emulator.
-pub(super) fn proof(link: &LinkSummary) -> [String; 6] {
+fn proof(link: &LinkSummary) -> [String; 6] {
     let rate = |set: Option<u64>, found: f64| {
         let error = set.map_or(String::new(), |set| {
             format!(" ({})", numbers::change(found / set as f64 - 1.0))
@@ -271,7 +277,7 @@ pub(super) fn proved(link: &LinkSummary) -> &'static str {
 }
 
 /// Returns the facts about the machine with their names.
-pub(super) fn machine(doc: &Document) -> [(&'static str, String); 5] {
+pub(super) fn machine(doc: &Document) -> [[String; 2]; 5] {
     let machine = &doc.machine;
     let or = |text: &str| {
         if text.is_empty() {
@@ -287,22 +293,23 @@ pub(super) fn machine(doc: &Document) -> [(&'static str, String); 5] {
         ("Processors", numbers::count(machine.processors.into())),
         ("Memory", numbers::binary(machine.memory_bytes as f64)),
     ]
+    .map(|(name, value)| [name.to_owned(), value])
 }
 
-/// Heads of [`cost`].
-pub(super) const COST_HEADS: [&str; 8] = [
-    "whole s",
-    "transfer s",
-    "durable s",
-    "client CPU s",
-    "server CPU s",
-    "client memory",
-    "server memory",
-    "runs",
-];
+/// Largest number of cells with CPU and memory.
+const COSTS_MAX: usize = 1_000;
+
+/// Returns the table of the costs of the cells.
+pub(super) fn costs(doc: &Document) -> Table {
+    let heads =
+        "cell|whole s|transfer s|durable s|client CPU s|server CPU s|client memory|server memory|runs";
+    let cells = doc.cells.iter().take(COSTS_MAX);
+    let rows = cells.map(|cell| [vec![named(cell)], cost(cell).to_vec()].concat());
+    (heads.split('|').collect(), rows.collect())
+}
 
 /// Returns the costs of a cell: medians.
-pub(super) fn cost(cell: &Cell) -> [String; 8] {
+fn cost(cell: &Cell) -> [String; 8] {
     let seconds = |of: &dyn Fn(&super::Run) -> Option<f64>| known(cell.median(of).map(|median| median.value));
     let memory = |of: &dyn Fn(&super::Run) -> Option<u64>| {
         let median = cell.median(|run| of(run).map(|bytes| bytes as f64));

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::model::{Cell, Document, LinkSummary, Median, Outcome, Published, WorkSummary};
+use super::model::{Cell, CellKey, Document, LinkSummary, Median, Outcome, Published, WorkSummary};
 use super::numbers;
 
 /// Largest number of sections (a guess; the largest lab has 12).
@@ -54,8 +54,17 @@ pub(super) struct Row<'a> {
 
 impl<'a> Row<'a> {
     /// Returns the first figure that a cell of this row has.
-    pub(super) fn first(&self, of: impl Fn(&'a Cell) -> Option<f64>) -> Option<f64> {
+    fn first(&self, of: impl Fn(&'a Cell) -> Option<f64>) -> Option<f64> {
         self.cells.iter().flatten().copied().find_map(of)
+    }
+
+    /// Returns line time, floor and target.
+    pub(super) fn limits(&self) -> [Option<f64>; 3] {
+        [
+            self.first(|cell| cell.line_seconds),
+            self.first(|cell| cell.floor_seconds),
+            self.first(|cell| cell.target_seconds),
+        ]
     }
 }
 
@@ -79,10 +88,11 @@ pub(super) struct Miss<'a> {
 }
 
 /// Whether a cell reached its target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Verdict {
     Reached,
     Missed,
+    #[default]
     NoTarget,
 }
 
@@ -141,7 +151,6 @@ impl<'a> View<'a> {
         let Builder {
             columns,
             mut sections,
-            ..
         } = builder;
         let mut published: HashMap<_, Vec<&Published>> = HashMap::new();
         for figure in doc.published.iter().filter(|figure| figure.seconds.is_finite()) {
@@ -260,14 +269,20 @@ impl<'a> View<'a> {
         rows.fold((0, 0), |(better, all), is| (better + usize::from(is), all + 1))
     }
 
+    /// Returns the median seconds of a row with their columns.
+    pub(super) fn medians(
+        &self,
+        section: &Section<'_>,
+        row: &Row<'_>,
+    ) -> impl Iterator<Item = (&Column<'a>, f64)> {
+        let cells = section.columns.iter().zip(&row.cells);
+        cells.filter_map(|(column, cell)| Some((&self.columns[*column], (*cell)?.seconds()?.value)))
+    }
+
     fn our_best(&self, section: &Section<'_>, row: &Row<'_>) -> Option<f64> {
-        let ours = section
-            .columns
-            .iter()
-            .zip(&row.cells)
-            .filter(|(column, _)| self.columns[**column].is_ours());
-        ours.filter_map(|(_, cell)| Some((*cell)?.seconds()?.value))
-            .min_by(f64::total_cmp)
+        let all = self.medians(section, row);
+        let ours = all.filter(|(column, _)| column.is_ours());
+        ours.map(|(_, median)| median).min_by(f64::total_cmp)
     }
 
     /// Returns the median of our factors to the floor. Links with cuts are left out, since their floor is
@@ -306,71 +321,70 @@ impl Section<'_> {
     }
 }
 
+/// Returns the index of the item that `is_it` finds; `new` is added if there is none. `None` if it
+/// has to be added and `most` are there.
+fn place<T>(
+    all: &mut Vec<T>,
+    most: usize,
+    is_it: impl Fn(&T) -> bool,
+    new: impl FnOnce() -> T,
+) -> Option<usize> {
+    let found = all.iter().position(is_it);
+    if found.is_none() && all.len() < most {
+        all.push(new());
+        return Some(all.len() - 1);
+    }
+    found
+}
+
 #[derive(Default)]
 struct Builder<'a> {
     columns: Vec<Column<'a>>,
-    column_of: HashMap<Column<'a>, usize>,
     sections: Vec<Section<'a>>,
-    section_of: HashMap<(&'a str, &'a str), usize>,
-    row_of: HashMap<(usize, &'a str), usize>,
 }
 
 impl<'a> Builder<'a> {
     /// Adds a cell. Returns false if a limit is reached or the place is taken.
     fn take(&mut self, cell: &'a Cell) -> bool {
-        let key = &cell.key;
+        let slot = self.slot(&cell.key);
+        let free = slot.as_ref().is_some_and(|slot| slot.is_none());
+        if let Some(slot) = slot {
+            slot.get_or_insert(cell);
+        }
+        free
+    }
+
+    /// Returns the place of a cell.
+    fn slot(&mut self, key: &'a CellKey) -> Option<&mut Option<&'a Cell>> {
         let column = Column {
             client: &key.client,
             server: &key.server,
             variant: &key.variant,
         };
-        let Some(at) = self.column(column) else {
-            return false;
-        };
-        let place = (key.work.as_str(), key.direction.as_str());
-        let section = match self.section_of.get(&place) {
-            Some(section) => *section,
-            None if self.sections.len() == SECTIONS_MAX => return false,
-            None => {
-                self.section_of.insert(place, self.sections.len());
-                self.sections.push(Section {
-                    work: place.0,
-                    direction: place.1,
-                    columns: (0..COLUMNS_MAX).collect(),
-                    rows: Vec::new(),
-                });
-                self.sections.len() - 1
-            }
-        };
+        let column = place(
+            &mut self.columns,
+            COLUMNS_MAX,
+            |known| *known == column,
+            || column,
+        )?;
+        let is_section = |known: &Section<'_>| known.work == key.work && known.direction == key.direction;
+        let section = place(&mut self.sections, SECTIONS_MAX, is_section, || Section {
+            work: &key.work,
+            direction: &key.direction,
+            columns: (0..COLUMNS_MAX).collect(),
+            rows: Vec::new(),
+        })?;
         let rows = &mut self.sections[section].rows;
-        let row = match self.row_of.get(&(section, key.link.as_str())) {
-            Some(row) => *row,
-            None if rows.len() == ROWS_MAX => return false,
-            None => {
-                self.row_of.insert((section, &key.link), rows.len());
-                rows.push(Row {
-                    link: &key.link,
-                    cells: vec![None; COLUMNS_MAX],
-                    published: Vec::new(),
-                });
-                rows.len() - 1
-            }
-        };
-        let slot = &mut rows[row].cells[at];
-        let free = slot.is_none();
-        slot.get_or_insert(cell);
-        free
-    }
-
-    fn column(&mut self, column: Column<'a>) -> Option<usize> {
-        if let Some(at) = self.column_of.get(&column) {
-            return Some(*at);
-        }
-        if self.columns.len() == COLUMNS_MAX {
-            return None;
-        }
-        self.column_of.insert(column, self.columns.len());
-        self.columns.push(column);
-        Some(self.columns.len() - 1)
+        let row = place(
+            rows,
+            ROWS_MAX,
+            |known| known.link == key.link,
+            || Row {
+                link: &key.link,
+                cells: vec![None; COLUMNS_MAX],
+                published: Vec::new(),
+            },
+        )?;
+        rows[row].cells.get_mut(column)
     }
 }

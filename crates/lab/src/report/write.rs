@@ -47,12 +47,15 @@ pub fn write_all(document: &Document, folder: &Path) -> Result<Written, ReportEr
 }
 
 /// Writes a file atomically: a concurrent reader finds the old file or the new one.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
     let write = || -> io::Result<()> {
-        File::create(&part)?.write_all(bytes)?;
+        let mut file = File::create(&part)?;
+        file.write_all(bytes)?;
+        // After a power cut the new name must not refer to an empty file.
+        file.sync_data()?;
         fs::rename(&part, path)
     };
     let done = write();

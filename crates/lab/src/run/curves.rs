@@ -12,7 +12,7 @@ use crate::report::{Axis, CellKey, Curve, Document, Series};
 use crate::scenario::Direction;
 
 /// Interval of samples of the wire.
-const INTERVAL: Duration = Duration::from_millis(500);
+pub(super) const INTERVAL: Duration = Duration::from_millis(500);
 /// Largest number of points in a series.
 pub(super) const POINTS_MAX: usize = 600;
 /// Largest number of operations read from a trace: a day of a thousand a second.
@@ -22,25 +22,30 @@ const SECONDS_MAX: usize = 1 << 20;
 
 /// Bytes a second over time, from a counter of bytes.
 #[derive(Clone, Debug)]
-pub(super) struct Sampler {
+pub(crate) struct Sampler {
     interval: Duration,
     last: (Duration, u64),
     points: Vec<[f64; 2]>,
 }
 
 impl Sampler {
-    /// Starts from the counter's present value.
-    pub(super) fn new(bytes: u64) -> Self {
+    /// Starts with the counter's value at that time.
+    pub(crate) fn new(interval: Duration, at: Duration, bytes: u64) -> Self {
         Self {
-            interval: INTERVAL,
-            last: (Duration::ZERO, bytes),
+            interval,
+            last: (at, bytes),
             points: Vec::new(),
         }
     }
 
+    /// Whether it is time for a sample.
+    pub(crate) fn is_due(&self, at: Duration) -> bool {
+        at >= self.last.0 + self.interval
+    }
+
     /// Takes a sample if it is time.
-    pub(super) fn look(&mut self, at: Duration, bytes: impl FnOnce() -> u64) {
-        if at >= self.last.0 + self.interval {
+    pub(crate) fn look(&mut self, at: Duration, bytes: impl FnOnce() -> u64) {
+        if self.is_due(at) {
             self.take(at, bytes());
         }
     }
@@ -58,6 +63,11 @@ impl Sampler {
             self.points = halved(&self.points);
             self.interval *= 2;
         }
+    }
+
+    /// Returns the points so far.
+    pub(crate) fn points(&self) -> &[[f64; 2]] {
+        &self.points
     }
 
     /// Adds the last part and returns all points.
@@ -162,7 +172,7 @@ pub(super) fn add(document: &mut Document, kind: Kind, key: &CellKey, points: Ve
     let at = at.unwrap_or_else(|| {
         let title = format!("{} {} over {}: {title}", key.work, key.direction, key.link);
         let axes = [Axis::new("time", "s"), Axis::new(label, unit)];
-        document.curves.push(Curve::lines(id, title, axes));
+        document.curves.push(Curve::lines(id, title, axes, Vec::new()));
         document.curves.len() - 1
     });
     let series = &mut document.curves[at].series;
@@ -178,7 +188,7 @@ mod tests {
 
     #[test]
     fn samples_are_rates_and_never_too_many() {
-        let mut sampler = Sampler::new(1000);
+        let mut sampler = Sampler::new(INTERVAL, Duration::ZERO, 1000);
         for tick in 1..=200_000_u64 {
             let at = Duration::from_millis(tick * 50);
             sampler.look(at, || 1000 + tick * 50);
@@ -190,7 +200,10 @@ mod tests {
             points.iter().all(|point| (point[1] - 1000.0).abs() < 1.0),
             "{points:?}"
         );
-        assert_eq!(Sampler::new(0).finish(Duration::ZERO, 5), Vec::<[f64; 2]>::new());
+        assert_eq!(
+            Sampler::new(INTERVAL, Duration::ZERO, 0).finish(Duration::ZERO, 5),
+            Vec::<[f64; 2]>::new()
+        );
     }
 
     #[test]

@@ -32,18 +32,16 @@ const STARTS: usize = 2;
 /// Longest time of an empty operation.
 const LOGIN_MAX: Duration = Duration::from_secs(30);
 
+/// Attempted action in the errors of a copy's folders.
+const NO_ROOM: &str = "make room for a copy";
+
 /// Makes the runs that the group still needs.
 ///
 /// # Errors
 /// The link cannot be set up or the report cannot be written. A client that fails is a result.
 pub(super) fn run(lab: &Lab<'_>, id: usize) -> Result<(), LabError> {
     let group = &lab.groups[id];
-    let wanted: Vec<Pair> = lab
-        .pairs
-        .iter()
-        .copied()
-        .filter(|pair| lab.missing(group, *pair) > 0)
-        .collect();
+    let wanted = lab.wanted(group);
     if wanted.is_empty() {
         return Ok(());
     }
@@ -68,10 +66,7 @@ struct Testbed<'a> {
 impl<'a> Testbed<'a> {
     fn open(lab: &'a Lab<'a>, group: &'a Group, folder: PathBuf, pairs: &[Pair]) -> Result<Self, LabError> {
         for name in ["near", "far", "client"] {
-            empty(&folder.join(name)).map_err(|source| LabError::Io {
-                what: "make folders",
-                source,
-            })?;
+            empty(&folder.join(name)).map_err(LabError::io("make folders"))?;
         }
         let route = match lab.link(group).loopback {
             true => Route::Loopback,
@@ -225,7 +220,7 @@ impl<'a> Testbed<'a> {
     fn one(&self, pair: Pair, is_first: bool) -> Result<Option<Done>, LabError> {
         let lab = self.lab;
         for name in ["near", "far", "client"] {
-            empty(&self.folder.join(name)).map_err(no_room)?;
+            empty(&self.folder.join(name)).map_err(LabError::io(NO_ROOM))?;
         }
         let Some(server) = self.servers.get(&pair.server) else {
             return Ok(None);
@@ -279,7 +274,7 @@ impl<'a> Testbed<'a> {
                 true => plan.compare_listing(&output),
                 false => plan.compare(&source, &arrived),
             };
-            if let Err(wrong) = same.map_err(no_room)? {
+            if let Err(wrong) = same.map_err(LabError::io(NO_ROOM))? {
                 run.outcome = Outcome::Failed(format!("the result is wrong: {wrong}"));
             }
         }
@@ -302,9 +297,9 @@ impl<'a> Testbed<'a> {
         server: &Served,
         limit: Duration,
     ) -> std::io::Result<Observed> {
-        let mut monitor = RunMonitor::begin(server);
+        let mut monitor = RunMonitor::begin(Some(server));
         let wire = || self.route.wire_bytes(self.group.direction);
-        let mut sampler = wire().map(Sampler::new);
+        let mut sampler = wire().map(|bytes| Sampler::new(curves::INTERVAL, Duration::ZERO, bytes));
         self.route.begin_run();
         let measured = self.measure(copy, output, limit, &mut |at| {
             if let Some(sampler) = &mut sampler {
@@ -361,12 +356,10 @@ impl<'a> Testbed<'a> {
         };
         let mut best: Option<Duration> = None;
         for _ in 0..LOGINS {
-            let command =
-                client::empty(pair.client, &self.lab.tools, ends).map_err(|source| LabError::Io {
-                    what: "prepare a client",
-                    source,
-                })?;
-            let Some(command) = command else { break };
+            let command = client::empty(pair.client, &self.lab.tools, ends);
+            let Some(command) = command.map_err(LabError::io("prepare a client"))? else {
+                break;
+            };
             let measured = self.measure(command, &scratch.join("login-output"), LOGIN_MAX, &mut |_| {});
             match measured {
                 Ok(Measured {
@@ -432,13 +425,6 @@ struct Observed {
     measured: Measured,
     throughput: Vec<[f64; 2]>,
     used: Used,
-}
-
-fn no_room(source: std::io::Error) -> LabError {
-    LabError::Io {
-        what: "make room for a copy",
-        source,
-    }
 }
 
 /// A run with its curves.

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use ropeway_peers::procfs::number;
+
 use crate::report::{Document, Machine, VERSION, Warning};
 
 /// Describes this machine.
@@ -23,12 +25,8 @@ pub(super) fn memory_available() -> u64 {
 }
 
 fn memory(what: &str) -> u64 {
-    let text = field("/proc/meminfo", what, ':').unwrap_or_default();
-    let number = text
-        .split_whitespace()
-        .next()
-        .and_then(|word| word.parse::<u64>().ok());
-    number.unwrap_or(0).saturating_mul(1024)
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    number(&text, what).unwrap_or(0).saturating_mul(1024)
 }
 
 /// Load average of the last minute.

@@ -14,7 +14,7 @@
 
 pub(crate) mod cleanup;
 mod client;
-mod curves;
+pub(crate) mod curves;
 mod group;
 pub(crate) mod machine;
 pub(crate) mod measure;
@@ -52,6 +52,7 @@ use pack::Packer;
 use plan::{Calibration, Group, Pace};
 use record::Recorder;
 use scratch::Scratch;
+pub use scratch::empty;
 use tools::Tools;
 
 /// Options of a run.
@@ -212,6 +213,14 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// Returns a converter for `map_err`.
+    fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| match source.kind() {
+            std::io::ErrorKind::Interrupted => Self::Interrupted,
+            _ => Self::Io { what, source },
+        }
+    }
+
     /// Advice for the user.
     pub fn hint(&self) -> &str {
         match self {
@@ -294,13 +303,7 @@ impl Lab<'_> {
             let wanted = self.pending().into_iter().any(|id| self.groups[id].work == index);
             if wanted {
                 let made = plan.write(&self.scratch.source(plan), &|| self.is_stopping());
-                made.map_err(|source| match source.kind() {
-                    std::io::ErrorKind::Interrupted => LabError::Interrupted,
-                    _ => LabError::Io {
-                        what: "make the works",
-                        source,
-                    },
-                })?;
+                made.map_err(LabError::io("make the works"))?;
             }
         }
         proof::links(self)?;
@@ -311,11 +314,14 @@ impl Lab<'_> {
 
     /// Indices of the groups in which a cell needs a run.
     fn pending(&self) -> Vec<usize> {
-        let wants = |id: &usize| {
-            let group = &self.groups[*id];
-            self.pairs.iter().any(|pair| self.missing(group, *pair) > 0)
-        };
+        let wants = |id: &usize| !self.wanted(&self.groups[*id]).is_empty();
         (0..self.groups.len()).filter(wants).collect()
+    }
+
+    /// Pairs whose cells of a group need a run.
+    fn wanted(&self, group: &Group) -> Vec<Pair> {
+        let pairs = self.pairs.iter().copied();
+        pairs.filter(|pair| self.missing(group, *pair) > 0).collect()
     }
 
     /// Number of runs that a cell still needs.
@@ -359,12 +365,7 @@ impl Lab<'_> {
         }
         let packer = self.packer.lock().clone();
         let seconds = |group: &Group| {
-            let wanted: Vec<Pair> = self
-                .pairs
-                .iter()
-                .copied()
-                .filter(|pair| self.missing(group, *pair) > 0)
-                .collect();
+            let wanted = self.wanted(group);
             match wanted.is_empty() {
                 true => Duration::ZERO,
                 false => group.cost(&wanted, &self.pace, false, |pair| self.expected(group, pair)),

@@ -1,5 +1,5 @@
-//! Resources of a run other than the client's: the server's processor time and memory, and the
-//! processors that unrelated processes kept busy.
+//! Resources of a run other than the client's: the processor time and memory of its server, if it
+//! has one, and the processors that unrelated processes kept busy.
 
 use std::thread;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const MEMORY_LOOK: Duration = Duration::from_millis(500);
 /// Observes the server and the machine while a client runs.
 #[derive(Debug)]
 pub(crate) struct RunMonitor<'a> {
-    server: &'a Served,
+    server: Option<&'a Served>,
     busy: Busy,
     cpu: Duration,
     memory_bytes: u64,
@@ -29,7 +29,7 @@ pub(crate) struct RunMonitor<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Used {
     /// User and system time of the server.
-    server_cpu: Duration,
+    server_cpu: Option<Duration>,
     /// Peak memory of the server.
     server_memory_bytes: u64,
     /// Processors that unrelated processes kept busy, on average.
@@ -38,12 +38,12 @@ pub(crate) struct Used {
 
 impl<'a> RunMonitor<'a> {
     /// Begins before the client starts.
-    pub(crate) fn begin(server: &'a Served) -> Self {
+    pub(crate) fn begin(server: Option<&'a Served>) -> Self {
         Self {
             server,
             busy: Busy::now(),
-            cpu: server.cpu(),
-            memory_bytes: server.memory_bytes(),
+            cpu: server.map(Served::cpu).unwrap_or_default(),
+            memory_bytes: server.map_or(0, Served::memory_bytes),
             looked: Duration::ZERO,
         }
     }
@@ -52,16 +52,24 @@ impl<'a> RunMonitor<'a> {
     pub(crate) fn look(&mut self, at: Duration) {
         if at >= self.looked + MEMORY_LOOK {
             self.looked = at;
-            self.memory_bytes = self.memory_bytes.max(self.server.memory_bytes());
+            self.look_at_memory();
         }
     }
 
+    fn look_at_memory(&mut self) {
+        let now = self.server.map_or(0, Served::memory_bytes);
+        self.memory_bytes = self.memory_bytes.max(now);
+    }
+
     /// Ends after the client has ended.
-    pub(crate) fn end(self) -> Used {
-        thread::sleep(SETTLED);
+    pub(crate) fn end(mut self) -> Used {
+        if self.server.is_some() {
+            thread::sleep(SETTLED);
+        }
+        self.look_at_memory();
         Used {
-            server_cpu: self.server.cpu().saturating_sub(self.cpu),
-            server_memory_bytes: self.memory_bytes.max(self.server.memory_bytes()),
+            server_cpu: self.server.map(|server| server.cpu().saturating_sub(self.cpu)),
+            server_memory_bytes: self.memory_bytes,
             others: self.busy.others(),
         }
     }
@@ -74,7 +82,7 @@ impl Used {
         let known = |bytes: u64| (bytes > 0).then_some(bytes);
         Run {
             client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
-            server_cpu_seconds: Some(self.server_cpu.as_secs_f64()),
+            server_cpu_seconds: self.server_cpu.map(|cpu| cpu.as_secs_f64()),
             client_memory_bytes: known(measured.peak_bytes),
             server_memory_bytes: known(self.server_memory_bytes),
             others_busy: Some((self.others * 1000.0).round() / 1000.0),

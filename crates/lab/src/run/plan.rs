@@ -49,17 +49,10 @@ pub(super) struct Group {
 /// Returns all groups in the order in which they run: slow links first, since those run side by
 /// side, and the biggest work first.
 pub(super) fn groups(scenario: &Scenario, plans: &[Plan]) -> Vec<Group> {
-    let mut groups = Vec::new();
-    for link in 0..scenario.links.len() {
-        for (work, plan) in plans.iter().enumerate() {
-            if !scenario.links[link].carries(scenario.works[work]) {
-                continue;
-            }
-            for direction in scenario.directions_of(scenario.works[work]) {
-                groups.push(group(scenario, link, work, plan, direction));
-            }
-        }
-    }
+    let groups = scenario
+        .places()
+        .filter_map(|(link, work, direction)| Some(group(scenario, link, work, plans.get(work)?, direction)));
+    let mut groups: Vec<Group> = groups.collect();
     groups.sort_by_key(|group| (group.rate.unwrap_or(u64::MAX), std::cmp::Reverse(group.bytes)));
     groups
 }
@@ -198,21 +191,12 @@ pub(super) fn key(scenario: &Scenario, link: usize, work: Work, direction: Direc
 
 /// Returns the keys of all cells, in the order of the report.
 pub(super) fn keys(scenario: &Scenario) -> Vec<CellKey> {
-    let mut keys = Vec::with_capacity(scenario.cells());
-    for link in 0..scenario.links.len() {
-        for &work in scenario
-            .works
-            .iter()
-            .filter(|work| scenario.links[link].carries(**work))
-        {
-            for direction in scenario.directions_of(work) {
-                for &pair in &scenario.pairs {
-                    keys.push(key(scenario, link, work, direction, pair));
-                }
-            }
-        }
-    }
-    keys
+    let pairs = scenario.pairs.iter();
+    let keys = scenario.places().flat_map(|(link, work, direction)| {
+        let key = move |pair: &Pair| key(scenario, link, scenario.works[work], direction, *pair);
+        pairs.clone().map(key)
+    });
+    keys.collect()
 }
 
 /// Number of runs of each cell.

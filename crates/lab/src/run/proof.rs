@@ -42,13 +42,8 @@ pub(super) fn estimate(lab: &Lab<'_>) -> Duration {
         .filter(|link| link.proof.is_none() && link.kind != LOOPBACK)
         .count() as u32;
     drop(document);
-    let units = missing_floors(lab)
-        .into_iter()
-        .map(|id| lab.groups[id].unit(id))
-        .collect();
-    let packer = Packer::new(units, lab.scenario.side_by_side.map(|rate| rate.0), u64::MAX);
     PROOF[usize::from(short(lab))] * links
-        + packer.duration(|id| lab.groups[id].line.unwrap_or_default().mul_f64(1.5))
+        + missing_floors(lab).duration(|id| lab.groups[id].line.unwrap_or_default().mul_f64(1.5))
 }
 
 /// Measures each link that has no proof yet.
@@ -75,13 +70,8 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
     } else {
         CheckPlan::default()
     };
-    for (index, link) in lab
-        .scenario
-        .links
-        .iter()
-        .enumerate()
-        .filter(|(_, link)| !link.loopback)
-    {
+    let links = lab.scenario.links.iter().enumerate();
+    for (index, link) in links.filter(|(_, link)| !link.loopback) {
         let known = lab.recorder.read();
         let is_known = known
             .links
@@ -148,8 +138,8 @@ impl From<&Check> for LinkProof {
     }
 }
 
-/// Indices of the groups whose floor is unknown.
-fn missing_floors(lab: &Lab<'_>) -> Vec<usize> {
+/// Returns the groups whose floor is unknown, which run as many at a time as the scenario allows.
+fn missing_floors(lab: &Lab<'_>) -> Packer {
     let pending = lab.pending();
     let document = lab.recorder.read();
     let is_known = |id: &usize| {
@@ -162,10 +152,9 @@ fn missing_floors(lab: &Lab<'_>) -> Vec<usize> {
         })
     };
     let emulated = |id: &usize| !lab.link(&lab.groups[*id]).loopback;
-    pending
-        .into_iter()
-        .filter(|id| emulated(id) && !is_known(id))
-        .collect()
+    let missing = pending.into_iter().filter(|id| emulated(id) && !is_known(id));
+    let units = missing.map(|id| lab.groups[id].unit(id)).collect();
+    Packer::new(units, lab.scenario.side_by_side.map(|rate| rate.0), u64::MAX)
 }
 
 /// Adds all cells to the document, and measures the floor of each group.
@@ -184,12 +173,7 @@ pub(super) fn floors(lab: &Lab<'_>) -> Result<(), LabError> {
     lab.observer.observe(&Event::Phase {
         phase: "floor: bare TCP",
     });
-    let units = missing_floors(lab)
-        .into_iter()
-        .map(|id| lab.groups[id].unit(id))
-        .collect();
-    let packer = Packer::new(units, lab.scenario.side_by_side.map(|rate| rate.0), u64::MAX);
-    side_by_side(lab, &Mutex::new(packer), &|id| {
+    side_by_side(lab, &Mutex::new(missing_floors(lab)), &|id| {
         let group = &lab.groups[id];
         let Some((connections, seconds)) = best(lab, group)? else {
             return Ok(());
@@ -217,7 +201,7 @@ fn make_cells(lab: &Lab<'_>, group: &Group, floor: Option<f64>) -> Result<(), La
                 line_seconds: group.line.map(|line| line.as_secs_f64()),
                 ..Cell::default()
             };
-            let cell = record::cell(document, &lab.order, new);
+            let cell = document.cell_or_add(new, &lab.order);
             cell.floor_seconds = floor.or(cell.floor_seconds);
             cell.target_seconds = cell
                 .floor_seconds

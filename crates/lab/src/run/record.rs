@@ -1,13 +1,16 @@
 //! The document while it grows: changed under one lock and written after each change, so that it is
 //! complete however the lab ends.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::machine::now;
 use super::plan::mark_discarded;
-use crate::report::{Cell, CellKey, Document, FileError, FloorTime, Outcome, Run, Setting, Warning, save};
+use crate::report::{
+    CellKey, Document, FileError, FloorTime, Outcome, Run, Setting, Warning, WorkSummary, save,
+};
 
 /// Processors kept busy by unrelated processes above which a figure is doubted.
 const OTHERS_MAX: f64 = 0.25;
@@ -57,22 +60,6 @@ impl Recorder {
     }
 }
 
-/// Returns a cell; inserts it at its place in `order` if it is missing.
-pub(super) fn cell<'a>(document: &'a mut Document, order: &[CellKey], new: Cell) -> &'a mut Cell {
-    let place = |key: &CellKey| order.iter().position(|known| known == key).unwrap_or(usize::MAX);
-    let wanted = place(&new.key);
-    let at = match document.cells.iter().position(|cell| cell.key == new.key) {
-        Some(at) => at,
-        None => {
-            let at = document.cells.iter().position(|cell| place(&cell.key) > wanted);
-            let at = at.unwrap_or(document.cells.len());
-            document.cells.insert(at, new);
-            at
-        }
-    };
-    &mut document.cells[at]
-}
-
 /// Adds a run to an existing cell, and warnings if the run is doubtful.
 pub(crate) fn add_run(document: &mut Document, key: &CellKey, run: Run) {
     let Some(at) = document.cells.iter().position(|cell| cell.key == *key) else {
@@ -114,49 +101,42 @@ pub(super) fn warn(document: &mut Document, cell: Option<&CellKey>, text: String
 
 /// Returns the difference that keeps an existing document from being continued; `None` if it can be.
 pub(super) fn difference(old: &Document, new: &Document) -> Option<String> {
-    let differ = |what: &str, old: &str, new: &str| Some(format!("{what} is {old:?} there and {new:?} here"));
+    let differ = |what: &str, old: &dyn Debug, new: &dyn Debug| {
+        Some(format!("{what} is {old:?} there and {new:?} here"))
+    };
+    let missing = |what: &str, name: &str| Some(format!("the {what} {name} is not there"));
     if old.lab != new.lab {
         return differ("the lab", &old.lab, &new.lab);
     }
     if old.machine != new.machine {
-        return differ(
-            "the machine",
-            &format!("{:?}", old.machine),
-            &format!("{:?}", new.machine),
-        );
+        return differ("the machine", &old.machine, &new.machine);
     }
     for work in &new.works {
-        match old.works.iter().find(|known| known.name == work.name) {
-            Some(known) if known == work => {}
-            Some(known) => {
-                let shown = |work: &crate::report::WorkSummary| {
-                    format!("{} bytes, scale {}, seed {}", work.bytes, work.scale, work.seed)
-                };
-                return differ(&format!("the work {}", work.name), &shown(known), &shown(work));
-            }
-            None => return Some(format!("the work {} is not there", work.name)),
+        let Some(known) = old.works.iter().find(|known| known.name == work.name) else {
+            return missing("work", &work.name);
+        };
+        if known != work {
+            let shown = |work: &WorkSummary| {
+                format!("{} bytes, scale {}, seed {}", work.bytes, work.scale, work.seed)
+            };
+            return differ(&format!("the work {}", work.name), &shown(known), &shown(work));
         }
     }
     for link in &new.links {
-        match old.links.iter().find(|known| known.name == link.name) {
-            Some(known) if known.described == link.described && known.kind == link.kind => {}
-            Some(known) => {
-                return differ(
-                    &format!("the link {}", link.name),
-                    &known.described,
-                    &link.described,
-                );
-            }
-            None => return Some(format!("the link {} is not there", link.name)),
+        let Some(known) = old.links.iter().find(|known| known.name == link.name) else {
+            return missing("link", &link.name);
+        };
+        if !known.is_same(link) {
+            let what = format!("the link {}", link.name);
+            return differ(&what, &known.described, &link.described);
         }
     }
     if let Some((old, new)) = settings_differ(&old.settings, &new.settings) {
         return differ(&new.name, &old.value, &new.value);
     }
     for (name, version) in &new.versions {
-        match old.versions.get(name) {
-            Some(known) if known != version => return differ(name, known, version),
-            _ => {}
+        if let Some(known) = old.versions.get(name).filter(|known| *known != version) {
+            return differ(name, known, version);
         }
     }
     None
@@ -174,7 +154,7 @@ fn settings_differ<'a>(old: &'a [Setting], new: &'a [Setting]) -> Option<(&'a Se
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::WorkSummary;
+    use crate::report::Cell;
 
     fn key(client: &str) -> CellKey {
         CellKey::new(["l", "w", "read", client, "smbd"])
@@ -192,7 +172,7 @@ mod tests {
         let order = ["a", "b", "c"].map(key);
         let mut document = Document::default();
         for client in ["c", "a", "b", "a"] {
-            cell(&mut document, &order, empty(client)).payload_bytes += 1;
+            document.cell_or_add(empty(client), &order).payload_bytes += 1;
         }
         let found: Vec<_> = document
             .cells

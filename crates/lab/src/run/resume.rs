@@ -29,21 +29,14 @@ pub(super) fn replaced(
         }
     };
     for work in &new.works {
-        if old
-            .works
-            .iter()
-            .any(|known| known.name == work.name && known != work)
-        {
+        let mut known = old.works.iter();
+        if known.any(|known| known.name == work.name && known != work) {
             drop_cells("the work changed", &|cell| cell.key.work == work.name);
         }
     }
     for link in &new.links {
-        let same = |known: &LinkSummary| known.described == link.described && known.kind == link.kind;
-        if old
-            .links
-            .iter()
-            .any(|known| known.name == link.name && !same(known))
-        {
+        let mut known = old.links.iter();
+        if known.any(|known| known.name == link.name && !known.is_same(link)) {
             drop_cells("the link changed", &|cell| cell.key.link == link.name);
         }
     }

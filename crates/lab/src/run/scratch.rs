@@ -93,15 +93,22 @@ fn remove_leftovers(parent: &Path) {
 }
 
 /// Empties a folder, or creates it. The folder itself stays, since servers hold it open.
-pub(super) fn empty(folder: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// A system call fails.
+pub fn empty(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            fs::remove_dir_all(entry.path())?;
-        } else {
-            fs::remove_file(entry.path())?;
-        }
+        let removed = match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path()),
+            false => fs::remove_file(entry.path()),
+        };
+        // A server may have removed it meanwhile.
+        removed.or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })?;
     }
     Ok(())
 }

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use ropeway_peers::{
-    Encryption, PeerError, Remote, RopewayServe, RopewayServeBuilder, Rsyncd, Share, Signing, Smbd,
-};
+use ropeway_peers::{Encryption, Instance, PeerError, Remote, RopewayServe, Rsyncd, Share, Signing, Smbd};
 
 use super::tools::Tools;
 use crate::link::{Link, LinkError, LinkSpec, Relay, Side};
@@ -105,14 +103,6 @@ pub(crate) struct Exports<'a> {
     pub(crate) protection: Option<Protection>,
 }
 
-/// A server's processes.
-#[derive(Debug)]
-enum Instance {
-    Serve(Box<RopewayServe>),
-    Smbd(Box<Smbd>),
-    Rsyncd(Rsyncd),
-}
-
 /// A running server; killed on drop.
 #[derive(Debug)]
 pub(crate) struct Served {
@@ -133,30 +123,14 @@ impl Served {
         route: &Route,
         exports: Exports<'_>,
     ) -> Result<Self, String> {
-        let failed = |error: PeerError| error.to_string();
         std::fs::create_dir_all(exports.scratch).map_err(|error| format!("does not start: {error}"))?;
-        let instance = match server {
-            Server::Ropeway | Server::SmbServer => {
-                let served = serve(tools.path(server.name()), route, exports).start();
-                Instance::Serve(Box::new(served.map_err(failed)?))
-            }
-            Server::Smbd => Instance::Smbd(Box::new(smbd(route, exports).map_err(failed)?)),
-            Server::Rsyncd => {
-                let mut builder = Rsyncd::builder()
-                    .read_only_module(SOURCE, exports.source)
-                    .module(TARGET, exports.target)
-                    .below(exports.scratch);
-                if let Some((namespace, address)) = route.far() {
-                    builder = builder.in_namespace(&namespace, address);
-                }
-                Instance::Rsyncd(builder.start().map_err(failed)?)
-            }
+        let started = match server {
+            Server::Ropeway | Server::SmbServer => serve(tools.path(server.name()), route, exports),
+            Server::Smbd => smbd(route, exports),
+            Server::Rsyncd => rsyncd(route, exports),
         };
-        let own = match &instance {
-            Instance::Serve(server) => server.address(),
-            Instance::Smbd(server) => server.address(),
-            Instance::Rsyncd(server) => server.address(),
-        };
+        let instance = started.map_err(|error| error.to_string())?;
+        let own = instance.address();
         let relay = match route {
             Route::Relay(spec) => Some(Relay::start(0, own.port(), spec).map_err(|error| error.to_string())?),
             Route::Packets(_) | Route::Loopback => None,
@@ -185,25 +159,17 @@ impl Served {
 
     /// User and system time of all processes so far.
     pub(crate) fn cpu(&self) -> Duration {
-        match &self.instance {
-            Instance::Serve(server) => server.cpu(),
-            Instance::Smbd(server) => server.cpu(),
-            Instance::Rsyncd(server) => server.cpu(),
-        }
+        self.instance.cpu()
     }
 
     /// Memory of all processes now, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        match &self.instance {
-            Instance::Serve(server) => server.memory_bytes(),
-            Instance::Smbd(server) => server.memory_bytes(),
-            Instance::Rsyncd(server) => server.memory_bytes(),
-        }
+        self.instance.memory_bytes()
     }
 }
 
-fn serve(program: PathBuf, route: &Route, exports: Exports<'_>) -> RopewayServeBuilder {
-    let builder = RopewayServe::builder(&program)
+fn serve(program: PathBuf, route: &Route, exports: Exports<'_>) -> Result<Instance, PeerError> {
+    let builder = RopewayServe::new(&program)
         .user(USER, PASSWORD)
         .read_only_share(SOURCE, exports.source)
         .share(TARGET, exports.target)
@@ -213,13 +179,10 @@ fn serve(program: PathBuf, route: &Route, exports: Exports<'_>) -> RopewayServeB
         Some(Protection::Signed) => builder.flags(&["--sign", "required", "--encrypt", "off"]),
         Some(Protection::Sealed) => builder.flags(&["--encrypt", "required"]),
     };
-    match route.far() {
-        Some((namespace, address)) => builder.in_namespace(&namespace, address),
-        None => builder,
-    }
+    builder.in_namespace(route.far()).start()
 }
 
-fn smbd(route: &Route, exports: Exports<'_>) -> Result<Smbd, PeerError> {
+fn smbd(route: &Route, exports: Exports<'_>) -> Result<Instance, PeerError> {
     let builder = Smbd::builder()
         .durable_handles(false)
         .log_level(0)
@@ -232,8 +195,13 @@ fn smbd(route: &Route, exports: Exports<'_>) -> Result<Smbd, PeerError> {
         Some(Protection::Signed) => builder.signing(Signing::Mandatory).encryption(Encryption::Off),
         Some(Protection::Sealed) => builder.encryption(Encryption::Required),
     };
-    match route.far() {
-        Some((namespace, address)) => builder.in_namespace(&namespace, address).start(),
-        None => builder.start(),
-    }
+    Ok(builder.in_namespace(route.far()).start()?.into())
+}
+
+fn rsyncd(route: &Route, exports: Exports<'_>) -> Result<Instance, PeerError> {
+    let builder = Rsyncd::new()
+        .read_only_module(SOURCE, exports.source)
+        .module(TARGET, exports.target)
+        .below(exports.scratch);
+    builder.in_namespace(route.far()).start()
 }

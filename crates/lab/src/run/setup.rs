@@ -48,10 +48,7 @@ pub(super) fn lab<'a>(
     if pairs.is_empty() {
         return Err(no_pairs(&tools));
     }
-    fs::create_dir_all(&options.out).map_err(|source| LabError::Io {
-        what: "make the folder for the report",
-        source,
-    })?;
+    fs::create_dir_all(&options.out).map_err(LabError::io("make the folder for the report"))?;
     let path = options.out.join(FILE);
     let new = begun(&scenario, &plans, &tools, &scratch, options.relay);
     let old = path.exists().then(|| load_document(&path)).transpose()?;
@@ -108,21 +105,10 @@ fn continued_or_replaced(
     (how, path): (Resume, &Path),
     observer: &dyn Observer,
 ) -> Result<Document, LabError> {
-    match how {
-        Resume::Strict => continued(old, new, path),
-        how => Ok(resume::replaced(old, new, scenario, how, &|what| {
-            observer.observe(&Event::Dropped { what });
-        })),
+    if how != Resume::Strict {
+        let dropped = |what: &str| observer.observe(&Event::Dropped { what });
+        return Ok(resume::replaced(old, new, scenario, how, &dropped));
     }
-}
-
-fn no_pairs(tools: &Tools) -> LabError {
-    let reasons = tools.missing.iter().map(|(who, why)| format!("{who}: {why}"));
-    LabError::NoPairs(reasons.collect::<Vec<_>>().join("; "))
-}
-
-/// Returns the old document with the settings of this call, if both are of the same lab.
-fn continued(old: Document, new: Document, path: &std::path::Path) -> Result<Document, LabError> {
     match record::difference(&old, &new) {
         Some(what) => Err(LabError::Differs {
             path: path.to_owned(),
@@ -130,6 +116,11 @@ fn continued(old: Document, new: Document, path: &std::path::Path) -> Result<Doc
         }),
         None => Ok(merged(old, new)),
     }
+}
+
+fn no_pairs(tools: &Tools) -> LabError {
+    let reasons = tools.missing.iter().map(|(who, why)| format!("{who}: {why}"));
+    LabError::NoPairs(reasons.collect::<Vec<_>>().join("; "))
 }
 
 /// Returns the old document with the settings, versions and gaps of the new one.
@@ -156,13 +147,11 @@ fn is_more(old: &Document, scenario: &Scenario) -> bool {
 
 /// Sets whether the document is complete, and drops warnings that no longer hold.
 pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
-    let open: Vec<_> = lab
-        .groups
-        .iter()
-        .flat_map(|group| lab.pairs.iter().map(move |pair| (group, *pair)))
-        .filter(|(group, pair)| lab.missing(group, *pair) > 0)
-        .map(|(group, pair)| group.key(&lab.scenario, pair))
-        .collect();
+    let mut open = Vec::new();
+    for group in &lab.groups {
+        let wanted = lab.wanted(group).into_iter();
+        open.extend(wanted.map(|pair| group.key(&lab.scenario, pair)));
+    }
     let absent = lab.absent.lock().clone();
     let absent: Vec<&str> = absent.iter().map(|server| server.name()).collect();
     lab.recorder.change(|document| {

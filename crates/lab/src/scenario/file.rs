@@ -258,16 +258,21 @@ fn distinct<T: PartialEq>(words: Vec<Word<T>>) -> Result<Vec<T>, String> {
 }
 
 fn named_link(link: Link, tcp: &Tcp, all: &[Work]) -> Result<NamedLink, String> {
+    let name = link.name.0.0.clone();
+    link_of(link, tcp.clone(), all).map_err(|message| format!("link {name}: {message}"))
+}
+
+fn link_of(link: Link, tcp: Tcp, all: &[Work]) -> Result<NamedLink, String> {
     let name = link.name.0.0;
     let protection = link.protection.map(|word| word.0);
     let works = link.works.map(distinct).transpose();
-    let works = works.map_err(|message| format!("link {name}: works: {message}"))?;
+    let works = works.map_err(|message| format!("works: {message}"))?;
     if let Some(odd) = works.iter().flatten().find(|work| !all.contains(work)) {
-        return Err(format!("link {name}: {} is not among the works", odd.name()));
+        return Err(format!("{} is not among the works", odd.name()));
     }
     if link.loopback {
         if link.rate.is_some() || link.rtt.is_some() {
-            return Err(format!("link {name}: the loopback has no rtt and no rate"));
+            return Err("the loopback has no rtt and no rate".to_owned());
         }
         return Ok(NamedLink {
             name,
@@ -278,12 +283,10 @@ fn named_link(link: Link, tcp: &Tcp, all: &[Work]) -> Result<NamedLink, String> 
         });
     }
     let Some(Word(rate)) = link.rate else {
-        return Err(format!("link {name}: missing field `rate`"));
+        return Err("missing field `rate`".to_owned());
     };
-    let tcp = tcp.clone();
     let time = |word: Option<Word<Time>>| word.map(|time| time.0.0);
-    let (rtt, up_delay) = round_trip(time(link.rtt), time(link.up_delay), time(link.down_delay))
-        .map_err(|message| format!("link {name}: {message}"))?;
+    let (rtt, up_delay) = round_trip(time(link.rtt), time(link.up_delay), time(link.down_delay))?;
     let cuts = link.cuts.into_iter().map(|cut| Cut {
         at: cut.at.0.0,
         length: time(cut.r#for).unwrap_or(Cut::FOR_EVER),
@@ -306,8 +309,8 @@ fn named_link(link: Link, tcp: &Tcp, all: &[Work]) -> Result<NamedLink, String> 
         },
         ..LinkSpec::new(rtt, Some(rate))
     };
-    spec.check().map_err(|error| format!("link {name}: {error}"))?;
-    bounds(&spec.tcp).map_err(|message| format!("link {name}: {message}"))?;
+    spec.check().map_err(|error| error.to_string())?;
+    bounds(&spec.tcp)?;
     Ok(NamedLink {
         name,
         spec,
@@ -319,24 +322,29 @@ fn named_link(link: Link, tcp: &Tcp, all: &[Work]) -> Result<NamedLink, String> 
 
 /// Checks values that the kernel would accept without obeying them.
 fn bounds(tcp: &TcpSpec) -> Result<(), String> {
-    if tcp
-        .buffer_max_bytes
-        .is_some_and(|bytes| !(4096..=1 << 30).contains(&bytes))
-    {
-        return Err("a buffer is between 4K and 1G".to_owned());
-    }
-    // Least: one segment. Most: [RFC 7323] 2.3, 30 bits.
-    if tcp
-        .window_max_bytes
-        .is_some_and(|bytes| !(1460..=1 << 30).contains(&bytes))
-    {
-        return Err("a window is between 1460 bytes and 1G".to_owned());
-    }
-    if tcp
-        .initial_window
-        .is_some_and(|segments| !(1..=1000).contains(&segments))
-    {
-        return Err("initcwnd is between 1 and 1000 segments".to_owned());
+    let (window, initial) = (tcp.window_max_bytes, tcp.initial_window);
+    let checks = [
+        (
+            tcp.buffer_max_bytes,
+            4096..=1 << 30,
+            "a buffer is between 4K and 1G",
+        ),
+        // Least: one segment. Most: [RFC 7323] 2.3, 30 bits.
+        (
+            window.map(u64::from),
+            1460..=1 << 30,
+            "a window is between 1460 bytes and 1G",
+        ),
+        (
+            initial.map(u64::from),
+            1..=1000,
+            "initcwnd is between 1 and 1000 segments",
+        ),
+    ];
+    for (value, allowed, message) in checks {
+        if value.is_some_and(|value| !allowed.contains(&value)) {
+            return Err(message.to_owned());
+        }
     }
     Ok(())
 }

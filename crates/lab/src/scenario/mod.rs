@@ -150,17 +150,20 @@ impl Scenario {
 
     /// Number of cells.
     pub fn cells(&self) -> usize {
-        let directions = |work: &Work| self.directions_of(*work).count();
-        let groups: usize = (self.links.iter())
-            .map(|link| {
-                self.works
-                    .iter()
-                    .filter(|work| link.carries(**work))
-                    .map(directions)
-                    .sum::<usize>()
+        self.places().count() * self.pairs.len()
+    }
+
+    /// Returns link and work, by their indices, and direction of all cells, in the order of the
+    /// report.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (usize, usize, Direction)> {
+        (0..self.links.len()).flat_map(move |link| {
+            let works = self.works.iter().enumerate();
+            let works = works.filter(move |(_, work)| self.links[link].carries(**work));
+            works.flat_map(move |(at, work)| {
+                let directions = self.directions_of(*work);
+                directions.map(move |direction| (link, at, direction))
             })
-            .sum();
-        groups * self.pairs.len()
+        })
     }
 
     /// The directions in which a work is moved: a listing is only read.
@@ -174,16 +177,15 @@ impl Scenario {
     /// # Errors
     /// A change is out of bounds, or leaves nothing to measure.
     pub fn with(mut self, changes: &Changes) -> Result<Self, ScenarioError> {
+        let refused = |flag: &'static str| move |message| ScenarioError::of_flag(flag, message);
         if let Some(scale) = changes.scale {
-            self.scale =
-                values::scale(scale).map_err(|message| ScenarioError::of_flag("--scale", message))?;
+            self.scale = values::scale(scale).map_err(refused("--scale"))?;
         }
         if let Some(runs) = changes.runs {
-            self.runs = values::runs(runs).map_err(|message| ScenarioError::of_flag("--runs", message))?;
+            self.runs = values::runs(runs).map_err(refused("--runs"))?;
         }
         if let Some(budget) = changes.budget {
-            self.budget =
-                values::budget(budget).map_err(|message| ScenarioError::of_flag("--budget", message))?;
+            self.budget = values::budget(budget).map_err(refused("--budget"))?;
         }
         self.side_by_side = changes.side_by_side.unwrap_or(self.side_by_side);
         let has = |pair: &&Pair| {
@@ -211,17 +213,13 @@ impl Scenario {
         if !changes.links.is_empty() {
             self.links.retain(|link| changes.links.contains(&link.name));
         }
-        let once = |works: &[Work]| {
-            let mut kept = Vec::new();
-            works.iter().for_each(|work| {
-                if !kept.contains(work) {
-                    kept.push(*work)
-                }
-            });
-            kept
-        };
         if !changes.works.is_empty() {
-            self.works = once(&changes.works);
+            self.works.clear();
+            for work in &changes.works {
+                if !self.works.contains(work) {
+                    self.works.push(*work);
+                }
+            }
         }
         if !changes.directions.is_empty() {
             self.directions = Direction::ALL

@@ -101,31 +101,28 @@ impl FromStr for Pair {
     }
 }
 
+/// Returns a value that is fit, or else the message.
+fn checked<T>(value: T, is_fit: bool, message: impl FnOnce() -> String) -> Result<T, String> {
+    if is_fit { Ok(value) } else { Err(message()) }
+}
+
 /// Checks a scale.
 pub(super) fn scale(scale: f64) -> Result<f64, String> {
-    if SCALE.contains(&scale) {
-        Ok(scale)
-    } else {
-        Err(format!("a scale of {scale} is not between 0.000001 and 10"))
-    }
+    let message = || format!("a scale of {scale} is not between 0.000001 and 10");
+    checked(scale, SCALE.contains(&scale), message)
 }
 
 /// Checks a number of runs.
 pub(super) fn runs(runs: u32) -> Result<u32, String> {
-    if RUNS.contains(&runs) {
-        Ok(runs)
-    } else {
-        Err(format!("{runs} runs are not between 1 and 100"))
-    }
+    checked(runs, RUNS.contains(&runs), || {
+        format!("{runs} runs are not between 1 and 100")
+    })
 }
 
 /// Checks a budget.
 pub(super) fn budget(budget: Duration) -> Result<Duration, String> {
-    if budget <= BUDGET_MAX {
-        Ok(budget)
-    } else {
-        Err("a budget of more than a week is surely a mistake".to_owned())
-    }
+    let message = || "a budget of more than a week is surely a mistake".to_owned();
+    checked(budget, budget <= BUDGET_MAX, message)
 }
 
 /// Checks a name, which must be fit for a file name.

@@ -318,8 +318,7 @@ impl Draft {
                 1..10 => (256 << 10, 4 << 20),
                 _ => (1_u64 << 10, 256_u64 << 10),
             };
-            let (from, to) = ((low as f64).ln(), (high as f64).ln());
-            let size = ((from + (to - from) * self.random.fraction()).exp() as u64).clamp(low, high);
+            let size = self.random.log_uniform(low, high);
             let path = format!("part {}/sub{}/file {index:05}.dat", index % 12, index % 7);
             self.add(path, size, Content::Archive);
         }

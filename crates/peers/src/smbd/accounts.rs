@@ -145,7 +145,12 @@ fn pdbedit(configuration: &Path, arguments: &[&str], input: &str) -> Result<(), 
 }
 
 /// Runs one of samba's tools. Passwords go to its standard input, not to its arguments.
-fn feed(tool: &str, configuration: &Path, arguments: &[&str], input: &str) -> Result<(), PeerError> {
+pub(super) fn feed(
+    tool: &str,
+    configuration: &Path,
+    arguments: &[&str],
+    input: &str,
+) -> Result<(), PeerError> {
     let mut command = Command::new(require(tool, "samba-common-bin")?);
     command.arg("-s").arg(configuration).args(arguments);
     let output = session::feed(&mut command, input).map_err(|error| PeerError::failed(tool, error))?;

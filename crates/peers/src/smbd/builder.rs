@@ -1,36 +1,30 @@
 //! Settings of a private smbd, and its start.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::Ipv6Addr;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::Smbd;
 use super::accounts::{self, Account, Login};
-use super::conf::{self, Dialect, Encryption, Signing};
+use super::conf::{self, Dialect, Encryption, Signing, yes};
+use super::ready;
 use super::share::Share;
 use crate::error::write;
+use crate::instance::{Instance, Launch, Place, place_methods};
 use crate::port::PortLock;
-use crate::session::{is_root, require};
+use crate::procfs::unprivileged;
+use crate::session::{EndsWith, require};
 use crate::{Kdc, PeerError};
 
 /// Settings of a private smbd; see [`Smbd::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "it changes nothing by itself"]
 pub struct SmbdBuilder {
-    pub(super) addresses: Vec<IpAddr>,
+    pub(super) place: Place,
     pub(super) port: Option<u16>,
-    pub(super) namespace: Option<PathBuf>,
-    pub(super) parent: Option<PathBuf>,
-    pub(super) dialects: RangeInclusive<Dialect>,
-    pub(super) signing: Signing,
-    pub(super) encryption: Encryption,
-    pub(super) multichannel: bool,
     pub(super) durable_handles: bool,
-    pub(super) case_sensitive: bool,
-    pub(super) guest: bool,
-    pub(super) log_level: u8,
     pub(super) logins: Vec<Login>,
     pub(super) shares: Vec<Share>,
     pub(super) options: Vec<(String, String)>,
@@ -39,42 +33,38 @@ pub struct SmbdBuilder {
 
 impl SmbdBuilder {
     pub(super) fn new() -> Self {
-        Self {
-            addresses: vec![Ipv4Addr::LOCALHOST.into()],
+        let builder = Self {
+            place: Place::default(),
             port: None,
-            namespace: None,
-            parent: None,
-            dialects: Dialect::Smb202..=Dialect::Smb311,
-            signing: Signing::default(),
-            encryption: Encryption::default(),
-            multichannel: true,
             durable_handles: true,
-            case_sensitive: false,
-            guest: false,
-            log_level: 1,
             logins: Vec::new(),
             shares: Vec::new(),
             options: Vec::new(),
             environment: Vec::new(),
-        }
+        };
+        builder
+            .dialects(Dialect::Smb202..=Dialect::Smb311)
+            .signing(Signing::default())
+            .encryption(Encryption::default())
+            .multichannel(true)
+            .case_sensitive(false)
+            .log_level(1)
     }
 
     /// Sets the lowest and highest dialect.
-    pub fn dialects(mut self, dialects: RangeInclusive<Dialect>) -> Self {
-        self.dialects = dialects;
-        self
+    pub fn dialects(self, dialects: RangeInclusive<Dialect>) -> Self {
+        self.option("server min protocol", dialects.start().name())
+            .option("server max protocol", dialects.end().name())
     }
 
     /// Sets `server signing`.
-    pub fn signing(mut self, signing: Signing) -> Self {
-        self.signing = signing;
-        self
+    pub fn signing(self, signing: Signing) -> Self {
+        self.option("server signing", signing.name())
     }
 
     /// Sets `server smb encrypt`.
-    pub fn encryption(mut self, encryption: Encryption) -> Self {
-        self.encryption = encryption;
-        self
+    pub fn encryption(self, encryption: Encryption) -> Self {
+        self.option("server smb encrypt", encryption.name())
     }
 
     /// Sets the ciphers in the server's order, by samba's names (`AES-128-GCM`, …).
@@ -89,9 +79,8 @@ impl SmbdBuilder {
     }
 
     /// Sets `server multi channel support` (on by default, as in samba).
-    pub fn multichannel(mut self, offered: bool) -> Self {
-        self.multichannel = offered;
-        self
+    pub fn multichannel(self, offered: bool) -> Self {
+        self.option("server multi channel support", yes(offered))
     }
 
     /// Sets whether durable handles are granted (on by default; samba's own settings keep them off).
@@ -101,16 +90,8 @@ impl SmbdBuilder {
     }
 
     /// Sets whether names are case-sensitive (off by default).
-    pub fn case_sensitive(mut self, sensitive: bool) -> Self {
-        self.case_sensitive = sensitive;
-        self
-    }
-
-    /// Sets the largest READ, WRITE and other payload, in bytes.
-    pub fn sizes_max(self, read: u32, write: u32, transact: u32) -> Self {
-        self.option("smb2 max read", &read.to_string())
-            .option("smb2 max write", &write.to_string())
-            .option("smb2 max trans", &transact.to_string())
+    pub fn case_sensitive(self, sensitive: bool) -> Self {
+        self.option("case sensitive", yes(sensitive))
     }
 
     /// Sets the credit limit of a connection.
@@ -130,9 +111,9 @@ impl SmbdBuilder {
     }
 
     /// Maps unknown users to guests.
-    pub fn guest(mut self) -> Self {
-        self.guest = true;
-        self
+    pub fn guest(self) -> Self {
+        self.option("map to guest", "Bad User")
+            .option("guest account", "nobody")
     }
 
     /// Adds a share.
@@ -143,7 +124,7 @@ impl SmbdBuilder {
 
     /// Also listens on ::1.
     pub fn ipv6(mut self) -> Self {
-        self.addresses.push(Ipv6Addr::LOCALHOST.into());
+        self.place.addresses.push(Ipv6Addr::LOCALHOST.into());
         self
     }
 
@@ -153,24 +134,11 @@ impl SmbdBuilder {
         self
     }
 
-    /// Runs in another network namespace and listens at an address there (needs root).
-    pub fn in_namespace(mut self, namespace: &Path, address: IpAddr) -> Self {
-        self.namespace = Some(namespace.to_owned());
-        self.addresses = vec![address];
-        self
-    }
-
-    /// Sets the parent of the instance's own folder; the system's folder for temporary files by
-    /// default. The path must be short, since sockets lie below it.
-    pub fn below(mut self, parent: &Path) -> Self {
-        self.parent = Some(parent.to_owned());
-        self
-    }
+    place_methods!();
 
     /// Sets `log level`, 1 by default.
-    pub fn log_level(mut self, level: u8) -> Self {
-        self.log_level = level;
-        self
+    pub fn log_level(self, level: u8) -> Self {
+        self.option("log level", &level.to_string())
     }
 
     /// Accepts tickets of a realm, as logins of the users with the same names. Without an Active
@@ -184,8 +152,9 @@ impl SmbdBuilder {
             .option("create krb5 conf", "no")
     }
 
-    /// Adds a line to the global section.
+    /// Sets a line of the global section.
     pub fn option(mut self, key: &str, value: &str) -> Self {
+        self.options.retain(|(known, _)| known != key);
         self.options.push((key.to_owned(), value.to_owned()));
         self
     }
@@ -197,22 +166,17 @@ impl SmbdBuilder {
     pub fn start(self) -> Result<Smbd, PeerError> {
         let server = require("smbd", "samba")?;
         require("pdbedit", "samba-common-bin")?;
-        if self.namespace.is_some() && !is_root() {
-            return Err(PeerError::needs_root(
-                "smbd cannot be put into a network namespace",
-            ));
-        }
         let unix = accounts::unix_accounts(self.logins.len())?;
-        let parent = self.parent.clone().unwrap_or_else(std::env::temp_dir);
-        let folder = prepare(&parent)?;
+        let folder = self.place.folder("smbd")?;
+        let path = folder.path();
+        prepare(path).map_err(|error| PeerError::failed("cannot make a folder for smbd", error))?;
         let reserved = match self.port {
             Some(_) => None,
-            None => Some(PortLock::take(self.namespace.is_some())?),
+            None => Some(self.place.port()?),
         };
         let port = reserved
             .as_ref()
             .map_or(self.port.unwrap_or_default(), PortLock::port);
-        let path = folder.path();
         let configuration = path.join("smb.conf");
         // An ordinary user's smbd cannot act as another user.
         let first = unix.first().map(String::as_str);
@@ -220,37 +184,37 @@ impl SmbdBuilder {
         write(&configuration, &conf::text(&self, path, port, forced))?;
         write(&path.join("users.map"), &accounts::map(&self.logins, &unix))?;
         accounts::create(&configuration, &self.logins, &unix)?;
-        let mut smbd = Smbd {
-            session: None,
-            server,
-            address: SocketAddr::new(self.addresses[0], port),
-            namespace: self.namespace,
-            environment: self.environment,
+        let mut command = unprivileged(&server, path);
+        command
+            .args(["-F", "--no-process-group", "-s"])
+            .arg(&configuration);
+        // For log lines before it has read the configuration.
+        command.arg("-l").arg(path);
+        command.envs(self.environment);
+        let launch = Launch {
+            name: "smbd",
+            command,
+            ends_with: EndsWith::Input,
+            marker: format!("--configfile={}", configuration.display()).into(),
+            out: path.join("out"),
+            answers: ready::answers,
+        };
+        Ok(Smbd {
+            instance: Instance::start(launch, self.place, port, reserved, folder)?,
             logins: self.logins,
             unix,
             shares: self.shares,
-            folder,
-            _port: reserved,
-        };
-        smbd.restart()?;
-        Ok(smbd)
+        })
     }
 }
 
-/// Creates the folder with the subfolders that smbd expects.
-fn prepare(parent: &Path) -> Result<tempfile::TempDir, PeerError> {
-    let made = || -> std::io::Result<tempfile::TempDir> {
-        let folder = tempfile::Builder::new()
-            .prefix("ropeway-smbd-")
-            .tempdir_in(parent)?;
-        // Users that act as themselves must be able to enter.
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
-        for name in conf::FOLDERS {
-            fs::create_dir(folder.path().join(name))?;
-            fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(0o755))?;
-        }
-        fs::set_permissions(folder.path().join("private"), fs::Permissions::from_mode(0o700))?;
-        Ok(folder)
-    };
-    made().map_err(|error| PeerError::failed("cannot make a folder for smbd", error))
+/// Creates the subfolders that smbd expects.
+fn prepare(folder: &Path) -> std::io::Result<()> {
+    // Users that act as themselves must be able to enter.
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+    for name in conf::FOLDERS {
+        fs::create_dir(folder.join(name))?;
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755))?;
+    }
+    fs::set_permissions(folder.join("private"), fs::Permissions::from_mode(0o700))
 }

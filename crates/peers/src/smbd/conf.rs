@@ -70,7 +70,8 @@ pub enum Encryption {
 }
 
 impl Signing {
-    fn name(self) -> &'static str {
+    /// Name in `smb.conf`.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Disabled => "disabled",
             Self::Auto => "auto",
@@ -109,8 +110,8 @@ pub(super) fn text(builder: &SmbdBuilder, folder: &Path, port: u16, user: Option
     set("netbios name", "PEER");
     set("disable netbios", "yes");
     set("smb ports", &port.to_string());
-    if builder.namespace.is_none() {
-        let listen: Vec<String> = builder.addresses.iter().map(ToString::to_string).collect();
+    if builder.place.namespace.is_none() {
+        let listen: Vec<String> = builder.place.addresses.iter().map(ToString::to_string).collect();
         set("interfaces", &listen.join(" "));
         set("bind interfaces only", "yes");
     }
@@ -130,24 +131,13 @@ pub(super) fn text(builder: &SmbdBuilder, folder: &Path, port: u16, user: Option
     }
     set("passdb backend", &format!("tdbsam:{}", at("private/passdb.tdb")));
     set("logging", "file");
-    set("log level", &builder.log_level.to_string());
     set("max log size", "0");
     set("usershare max shares", "0");
     set("load printers", "no");
     set("printing", "bsd");
     set("printcap name", "/dev/null");
     set("disable spoolss", "yes");
-    set("server min protocol", builder.dialects.start().name());
-    set("server max protocol", builder.dialects.end().name());
-    set("server signing", builder.signing.name());
-    set("server smb encrypt", builder.encryption.name());
-    set("server multi channel support", yes(builder.multichannel));
     set("host msdfs", "yes");
-    set("case sensitive", yes(builder.case_sensitive));
-    if builder.guest {
-        set("map to guest", "Bad User");
-        set("guest account", "nobody");
-    }
     if builder.durable_handles {
         // Each of the three shows locks to other programs, and switches durable handles off.
         set("kernel oplocks", "no");

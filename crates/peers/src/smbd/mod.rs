@@ -7,10 +7,9 @@ pub(crate) mod ready;
 mod share;
 
 use std::fs;
-use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 pub use accounts::{Account, Login};
 pub use builder::SmbdBuilder;
@@ -20,26 +19,37 @@ pub use share::Share;
 use crate::PeerError;
 use crate::client::{call_smbclient, credentials};
 use crate::error::write;
-use crate::port::PortLock;
-use crate::procfs::unprivileged;
-use crate::rsyncd::log;
+use crate::instance::Instance;
 use crate::serve::write_secret;
-use crate::session::{EndsWith, Session, require};
+use crate::session::{Session, require};
 
-/// A running smbd; killed with all its processes, and its folder removed, on drop.
+/// A private smbd.
 #[derive(Debug)]
 pub struct Smbd {
-    // Ended before the folder goes and the port is free again.
-    session: Option<Session>,
-    server: PathBuf,
-    address: SocketAddr,
-    namespace: Option<PathBuf>,
-    environment: Vec<(&'static str, PathBuf)>,
+    instance: Instance,
     logins: Vec<Login>,
     unix: Vec<String>,
     shares: Vec<Share>,
-    folder: tempfile::TempDir,
-    _port: Option<PortLock>,
+}
+
+impl Deref for Smbd {
+    type Target = Instance;
+
+    fn deref(&self) -> &Instance {
+        &self.instance
+    }
+}
+
+impl DerefMut for Smbd {
+    fn deref_mut(&mut self) -> &mut Instance {
+        &mut self.instance
+    }
+}
+
+impl From<Smbd> for Instance {
+    fn from(smbd: Smbd) -> Self {
+        smbd.instance
+    }
 }
 
 impl Smbd {
@@ -49,14 +59,9 @@ impl Smbd {
         SmbdBuilder::new()
     }
 
-    /// Address and port at which it listens; the first address if there are several.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Port at which it listens.
     pub fn port(&self) -> u16 {
-        self.address.port()
+        self.address().port()
     }
 
     /// Returns `smb://USER@ADDRESS:PORT/PLACE` with the first user, or without one if there is none.
@@ -68,7 +73,7 @@ impl Smbd {
     /// Returns [`Self::url`] with a given user, or without one.
     pub fn url_as(&self, user: Option<&str>, place: &str) -> String {
         let user = user.map(|user| format!("{user}@")).unwrap_or_default();
-        format!("smb://{user}{}/{place}", self.address)
+        format!("smb://{user}{}/{place}", self.address())
     }
 
     /// The users, in the order in which they were added.
@@ -85,24 +90,9 @@ impl Smbd {
         &found.unwrap_or_else(|| panic!("there is no share {share}")).path
     }
 
-    /// The instance's own folder. Shares lie elsewhere.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
     /// Path of `smb.conf`.
     pub fn configuration(&self) -> PathBuf {
-        self.folder.path().join("smb.conf")
-    }
-
-    /// Everything it has logged so far.
-    pub fn log(&self) -> String {
-        log(self.folder.path())
-    }
-
-    /// Ids of all processes that run.
-    pub fn pids(&self) -> Vec<u32> {
-        self.session.as_ref().map(Session::pids).unwrap_or_default()
+        self.folder().join("smb.conf")
     }
 
     /// Number of connected clients: a process each. Channels of one session share a process.
@@ -110,25 +100,10 @@ impl Smbd {
         self.pids().len().saturating_sub(self.keepers().len())
     }
 
-    /// User and system time since the last start, of all processes, also those that ended.
-    pub fn cpu(&self) -> Duration {
-        self.session.as_ref().map(Session::cpu).unwrap_or_default()
-    }
-
-    /// Memory of all processes now, in bytes; shared pages count once.
-    pub fn memory_bytes(&self) -> u64 {
-        self.session.as_ref().map_or(0, Session::memory_bytes)
-    }
-
-    /// Sends SIGKILL to all processes, as if the machine crashed. The port then refuses connections.
-    pub fn kill(&mut self) {
-        self.session = None;
-    }
-
     /// Sends SIGKILL to the processes that serve connections. The server keeps running and takes
     /// new connections at once.
     pub fn kill_connections(&self) {
-        if let Some(session) = &self.session {
+        if let Some(session) = self.session() {
             session.kill_all_but(&self.keepers());
         }
     }
@@ -139,35 +114,11 @@ impl Smbd {
             let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
             matches!(name.trim(), "smbd-notifyd" | "cleanupd")
         };
-        let leader = self.session.as_ref().map(Session::id);
+        let leader = self.session().map(Session::id);
         self.pids()
             .into_iter()
             .filter(|id| Some(*id) == leader || keeps(id))
             .collect()
-    }
-
-    /// Starts it again on the same port and folder, and waits until it answers. A running server is
-    /// killed first.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub fn restart(&mut self) -> Result<(), PeerError> {
-        self.kill();
-        let configuration = self.configuration();
-        let mut command = unprivileged(&self.server, self.folder());
-        command
-            .args(["-F", "--no-process-group", "-s"])
-            .arg(&configuration);
-        // For log lines before it has read the configuration.
-        command.arg("-l").arg(self.folder());
-        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
-        let marker = format!("--configfile={}", configuration.display());
-        let namespace = self.namespace.as_deref();
-        let out = self.folder().join("out");
-        let mut session = Session::start(&command, EndsWith::Input, marker.into(), namespace, &out)?;
-        session.wait_until("smbd", || ready::answers(self.address, namespace), || self.log())?;
-        self.session = Some(session);
-        Ok(())
     }
 
     /// Adds lines to a section of `smb.conf` (`global` or a share) and has smbd read it again. New
@@ -205,22 +156,8 @@ impl Smbd {
     }
 
     fn control_with(&self, message: &str, arguments: &[&str]) -> Result<(), PeerError> {
-        let mut command = Command::new(require("smbcontrol", "samba-common-bin")?);
-        command
-            .arg("-s")
-            .arg(self.configuration())
-            .args(["smbd", message]);
-        let output = command
-            .args(arguments)
-            .output()
-            .map_err(|error| PeerError::failed("smbcontrol", error))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        Err(PeerError::failed(
-            "smbcontrol",
-            String::from_utf8_lossy(&output.stderr).trim(),
-        ))
+        let words = [&["smbd", message], arguments].concat();
+        accounts::feed("smbcontrol", &self.configuration(), &words, "")
     }
 
     /// Changes a user's password while the server runs.
@@ -252,7 +189,7 @@ impl Smbd {
     /// # Errors
     /// The file cannot be written.
     pub fn credentials(&self) -> std::io::Result<PathBuf> {
-        let path = self.folder.path().join("private/credentials");
+        let path = self.folder().join("private/credentials");
         let login = self.logins.first();
         let text = login.map(|login| credentials(&login.user, &login.password));
         write_secret(&path, &text.unwrap_or_default())?;
@@ -271,7 +208,7 @@ impl Smbd {
             true => None,
             false => Some(self.credentials().map_err(failed)?),
         };
-        call_smbclient(&mut command, self.address, share, login.as_deref());
+        call_smbclient(&mut command, self.address(), share, login.as_deref());
         Ok(command)
     }
 }

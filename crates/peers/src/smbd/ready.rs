@@ -3,21 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::time::Duration;
-
-use crate::session::inside;
 
 /// Time for one attempt.
 const TRY_MAX: Duration = Duration::from_secs(2);
 
-/// Makes one attempt, from inside a network namespace if one is given. Any answer in SMB 2 counts,
-/// also a refusal of the dialects.
-pub(crate) fn answers(address: SocketAddr, namespace: Option<&Path>) -> std::io::Result<()> {
-    inside(namespace, || negotiate(address))
-}
-
-fn negotiate(address: SocketAddr) -> std::io::Result<()> {
+/// Makes one attempt. Any answer in SMB 2 counts, also a refusal of the dialects.
+pub(crate) fn answers(address: SocketAddr) -> std::io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, TRY_MAX)?;
     stream.set_read_timeout(Some(TRY_MAX))?;
     stream.write_all(&request())?;

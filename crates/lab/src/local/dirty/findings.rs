@@ -60,10 +60,7 @@ impl Findings {
     pub fn of(recording: &Recording, memory: &Memory, device: Option<Device>) -> Self {
         let &[written_bytes, perceived_seconds] = recording.writes.last().unwrap_or(&[0.0, 0.0]);
         let shape = fit(&recording.writes);
-        let modes = match shape {
-            Some(Shape::TwoModes(modes)) => Some(modes),
-            _ => None,
-        };
+        let modes = shape.and_then(Shape::modes);
         let at = modes.and_then(|modes| sample_at(recording, modes.threshold_bytes));
         let now = at.map_or(*memory, |sample| Memory {
             kernel_limit_bytes: sample.dirty.limit_bytes,
@@ -117,10 +114,7 @@ impl Findings {
 
     /// Returns the two modes, if there are two.
     pub fn modes(&self) -> Option<Modes> {
-        match self.shape {
-            Some(Shape::TwoModes(modes)) => Some(modes),
-            _ => None,
-        }
+        self.shape.and_then(Shape::modes)
     }
 }
 

@@ -39,6 +39,16 @@ pub enum Shape {
     },
 }
 
+impl Shape {
+    /// Returns the two modes, if there are two.
+    pub fn modes(self) -> Option<Modes> {
+        match self {
+            Self::TwoModes(modes) => Some(modes),
+            Self::OneMode { .. } => None,
+        }
+    }
+}
+
 /// Fits seconds over bytes by a bent line through the origin: seconds = b / memory up to the threshold,
 /// plus (b - threshold) / device above it. The bend is the point with the least squared error; prefix
 /// sums make the search linear in the number of points. Points are bytes and seconds, both rising.

@@ -16,6 +16,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ropeway_peers::procfs::number;
 use serde::Serialize;
 
 /// Settings of delayed writing, and the limits that the kernel computes from them.
@@ -76,8 +77,7 @@ impl Memory {
             text.trim().parse().map_err(io::Error::other)
         };
         let page = rustix::param::page_size() as u64;
-        let vmstat = fs::read_to_string("/proc/vmstat")?;
-        let pages = |name| number(&vmstat, name).unwrap_or(0) * page;
+        let dirty = DirtyPages::read()?;
         let meminfo = fs::read_to_string("/proc/meminfo")?;
         let zoneinfo = fs::read_to_string("/proc/zoneinfo").unwrap_or_default();
         Ok(Self {
@@ -86,8 +86,8 @@ impl Memory {
             background_ratio: setting("dirty_background_ratio")?,
             background_bytes: setting("dirty_background_bytes")?,
             dirtyable_bytes: file_memory(&meminfo).saturating_sub(reserved_pages(&zoneinfo) * page),
-            kernel_limit_bytes: pages("nr_dirty_threshold"),
-            kernel_background_bytes: pages("nr_dirty_background_threshold"),
+            kernel_limit_bytes: dirty.limit_bytes,
+            kernel_background_bytes: dirty.background_bytes,
         })
     }
 
@@ -213,20 +213,12 @@ impl DirtyPages {
     }
 
     fn parse(vmstat: &str, page: u64) -> Self {
-        let mut pages = Self::default();
-        for line in vmstat.lines() {
-            let Some((name, value)) = line.split_once(' ') else {
-                continue;
-            };
-            let bytes = || value.trim().parse::<u64>().unwrap_or(0).saturating_mul(page);
-            match name {
-                "nr_dirty" | "nr_writeback" => pages.bytes += bytes(),
-                "nr_dirty_threshold" => pages.limit_bytes = bytes(),
-                "nr_dirty_background_threshold" => pages.background_bytes = bytes(),
-                _ => {}
-            }
+        let bytes = |name| number(vmstat, name).unwrap_or(0).saturating_mul(page);
+        Self {
+            bytes: bytes("nr_dirty").saturating_add(bytes("nr_writeback")),
+            limit_bytes: bytes("nr_dirty_threshold"),
+            background_bytes: bytes("nr_dirty_background_threshold"),
         }
-        pages
     }
 }
 
@@ -245,16 +237,6 @@ fn sectors_moved(stat: &str) -> Option<[u64; 2]> {
 
 fn percent(of: u64, ratio: u64) -> u64 {
     u64::try_from(u128::from(of) * u128::from(ratio) / 100).unwrap_or(u64::MAX)
-}
-
-/// Returns the number after a name at the start of a line.
-fn number(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.next()?.trim_end_matches(':') == name)
-            .then(|| words.next()?.parse().ok())
-            .flatten()
-    })
 }
 
 /// Returns free memory and file pages in bytes.

@@ -102,10 +102,7 @@ fn written(recording: &Recording, found: &Findings) -> Curve {
     }
     all.push(Series::published("510 MB, 20 MB/s", EXAMPLE.to_vec()));
     let axes = [Axis::new("time", "s"), Axis::new("written", "B")];
-    Curve {
-        series: all,
-        ..Curve::lines("written", "Bytes written against time", axes)
-    }
+    Curve::lines("written", "Bytes written against time", axes, all)
 }
 
 /// Returns the three corners of the model.
@@ -130,10 +127,12 @@ fn speed(recording: &Recording) -> Curve {
         }
     }
     let axes = [Axis::new("written", "B"), Axis::logarithmic("speed", "B/s")];
-    Curve {
-        series: vec![Series::measured("measured", points)],
-        ..Curve::lines("speed", "Write speed against bytes written", axes)
-    }
+    Curve::lines(
+        "speed",
+        "Write speed against bytes written",
+        axes,
+        vec![Series::measured("measured", points)],
+    )
 }
 
 /// Returns dirty bytes against time, until all were durable.
@@ -166,10 +165,7 @@ fn dirty(recording: &Recording, found: &Findings) -> Curve {
         all.push(Series::measured(name, vec![[0.0, level], [end, level]]));
     }
     let axes = [Axis::new("time", "s"), Axis::new("bytes", "B")];
-    Curve {
-        series: all,
-        ..Curve::lines("dirty", "Dirty bytes in the page cache", axes)
-    }
+    Curve::lines("dirty", "Dirty bytes in the page cache", axes, all)
 }
 
 /// Returns the published thresholds and that of this machine.
@@ -189,10 +185,12 @@ fn thresholds(found: &Findings) -> Curve {
         all.push(Series::measured("this machine", vec![[memory, held]]));
     }
     let axes = ["memory", "threshold"].map(|label| Axis::logarithmic(label, "B"));
-    Curve {
-        series: all,
-        ..Curve::lines("thresholds", format!("Threshold against memory, {SOURCE}"), axes)
-    }
+    Curve::lines(
+        "thresholds",
+        format!("Threshold against memory, {SOURCE}"),
+        axes,
+        all,
+    )
 }
 
 /// Returns system, memory and threshold of each line.

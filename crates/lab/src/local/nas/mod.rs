@@ -19,17 +19,18 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use ropeway_peers::procfs::clean;
 
 use super::dirty::kernel::device_moved;
-use super::{LocalError, Record, folder_with_room};
+use super::{LocalError, Record, folder_with_room, measured};
 use crate::link::{LinkSpec, Rate, Side};
 use crate::report::{Document, FILE, Outcome, Run};
+use crate::run::curves::Sampler;
 use crate::run::machine::now;
-use crate::run::measure::{Bounds, End, json_line, measure};
+use crate::run::measure::json_line;
 use crate::run::monitor::RunMonitor;
 use crate::run::plan::turn;
 use crate::run::process;
@@ -122,7 +123,7 @@ pub fn run(options: &Options, stop: &AtomicBool, notify: &dyn Fn(&str)) -> Resul
         .testbeds(&pairs, &tools, folder.path())
         .and_then(|testbeds| lab.rounds(&testbeds));
     drop(folder);
-    report::curves(&mut lab.record.document, options, &lab.disk.points);
+    report::curves(&mut lab.record.document, options, lab.disk.samplers.as_ref());
     lab.record.finish(result, Some(&options.out))
 }
 
@@ -211,13 +212,17 @@ impl Lab<'_> {
             found.push((operation, run.transfer_seconds));
             let cell = step.cell(operation, self.options.rate);
             let key = cell.key.clone();
-            self.record.document.cell_or_add(cell);
+            self.record.document.cell_or_add(cell, &[]);
             record::add_run(&mut self.record.document, &key, run);
         }
         self.record.notify(&report::line(step, number, &found));
         _ = fs::remove_file(&swept);
         // Not between passes: saving would write back the dirty pages of the server.
-        report::curves(&mut self.record.document, self.options, &self.disk.points);
+        report::curves(
+            &mut self.record.document,
+            self.options,
+            self.disk.samplers.as_ref(),
+        );
         self.record.save()
     }
 
@@ -233,28 +238,16 @@ impl Lab<'_> {
         fs::create_dir_all(&home).map_err(LocalError::io("make a folder"))?;
         let output = home.join("out");
         let command = self.command(step, operation, testbed, &home, swept);
-        let (stop, limit) = (self.record.stop, step.limit(self.options.rate));
-        let bounds = Bounds {
-            limit,
-            stop: &|| stop.load(Ordering::Acquire),
-        };
+        let limit = step.limit(self.options.rate);
         let started = now();
-        let mut monitor = RunMonitor::begin(&testbed.served);
+        let mut monitor = RunMonitor::begin(Some(&testbed.served));
         let (begun, disk) = (self.begun, &mut self.disk);
-        let measured = measure(
-            command,
-            &output,
-            bounds,
-            |command| testbed.route.spawn(Side::Near, command),
-            &mut |at| {
-                disk.sample(begun.elapsed());
-                monitor.look(at);
-            },
-        )
-        .map_err(LocalError::io("run the worker"))?;
-        if measured.end == End::Stopped {
-            return Err(LocalError::Interrupted);
-        }
+        let spawn = |command: &mut Command| testbed.route.spawn(Side::Near, command);
+        let tick = &mut |at| {
+            disk.sample(begun.elapsed());
+            monitor.look(at);
+        };
+        let measured = measured(self.record.stop, command, &output, limit, spawn, tick)?;
         let seconds = json_line(&output, "pass").and_then(|line| line["seconds"].as_f64());
         let outcome = measured.outcome(&output, limit, seconds.is_some());
         let is_done = outcome == Outcome::Done;
@@ -328,10 +321,9 @@ impl Testbed {
 /// Bytes that the disk below a folder reads and writes, over time.
 struct Disk {
     numbers: Option<(u32, u32)>,
-    every: Duration,
-    last: Option<(Duration, [u64; 2])>,
-    /// Seconds, bytes a second read and written.
-    points: Vec<[f64; 3]>,
+    interval: Duration,
+    /// Bytes a second read, and written.
+    samplers: Option<[Sampler; 2]>,
 }
 
 impl Disk {
@@ -339,24 +331,24 @@ impl Disk {
         let device = fs::metadata(dir).ok().map(|metadata| metadata.dev());
         Self {
             numbers: device.map(|number| (rustix::fs::major(number), rustix::fs::minor(number))),
-            every: DISK_INTERVAL.max(budget / DISK_POINTS),
-            last: None,
-            points: Vec::new(),
+            interval: DISK_INTERVAL.max(budget / DISK_POINTS),
+            samplers: None,
         }
     }
 
     fn sample(&mut self, at: Duration) {
-        if self.last.is_some_and(|(last, _)| at < last + self.every) {
-            return;
-        }
-        let Some(now) = self.numbers.and_then(|(major, minor)| device_moved(major, minor)) else {
+        let moved = || self.numbers.and_then(|(major, minor)| device_moved(major, minor));
+        let Some(samplers) = &mut self.samplers else {
+            let begin = |moved: [u64; 2]| moved.map(|bytes| Sampler::new(self.interval, at, bytes));
+            self.samplers = moved().map(begin);
             return;
         };
-        if let Some((last, before)) = self.last {
-            let span = (at - last).as_secs_f64();
-            let rate = |index: usize| (now[index].saturating_sub(before[index]) as f64 / span).round();
-            self.points.push([at.as_secs_f64(), rate(0), rate(1)]);
+        if samplers[0].is_due(at)
+            && let Some(moved) = moved()
+        {
+            for (sampler, bytes) in samplers.iter_mut().zip(moved) {
+                sampler.look(at, || bytes);
+            }
         }
-        self.last = Some((at, now));
     }
 }

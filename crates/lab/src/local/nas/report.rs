@@ -4,6 +4,7 @@ use super::Options;
 use super::plan::{self, OPERATIONS, Step};
 use crate::local::warnings;
 use crate::report::{Axis, CellKey, Curve, Document, LinkSummary, Series, Setting, WorkSummary};
+use crate::run::curves::Sampler;
 use crate::run::machine::document;
 use crate::run::tools::Tools;
 use crate::scenario::ONCE_ABOVE;
@@ -96,7 +97,7 @@ pub(super) fn line(step: &Step, number: u32, found: &[(&str, Option<f64>)]) -> S
 }
 
 /// Replaces all curves of the document by those of its cells.
-pub(super) fn curves(document: &mut Document, options: &Options, disk: &[[f64; 3]]) {
+pub(super) fn curves(document: &mut Document, options: &Options, disk: Option<&[Sampler; 2]>) {
     let mut curves = Vec::new();
     for server in &options.servers {
         for operation in OPERATIONS {
@@ -116,31 +117,19 @@ pub(super) fn curves(document: &mut Document, options: &Options, disk: &[[f64; 3
                     Axis::logarithmic("record size", "B"),
                     Axis::new("throughput", "B/s"),
                 ];
-                curves.push(Curve {
-                    series: all.into_iter().chain(published(operation)).collect(),
-                    ..Curve::lines(
-                        format!("{operation}-{}-{word}", server.name()),
-                        format!("{operation}, {} as server, {mode}", server.name()),
-                        axes,
-                    )
-                });
+                let id = format!("{operation}-{}-{word}", server.name());
+                let title = format!("{operation}, {} as server, {mode}", server.name());
+                let all = all.into_iter().chain(published(operation)).collect();
+                curves.push(Curve::lines(id, title, axes, all));
             }
         }
     }
-    if !disk.is_empty() {
-        let points = |index: usize| disk.iter().map(|point| [point[0], point[index]]).collect();
+    if let Some([read, written]) = disk.filter(|[read, _]| !read.points().is_empty()) {
         let axes = [Axis::new("time", "s"), Axis::new("disk", "B/s")];
-        curves.push(Curve {
-            series: vec![
-                Series::measured("read", points(1)),
-                Series::measured("written", points(2)),
-            ],
-            ..Curve::lines(
-                "disk",
-                "Reads and writes of the server's disk over the whole lab",
-                axes,
-            )
-        });
+        let all = [("read", read), ("written", written)]
+            .map(|(name, sampler)| Series::measured(name, sampler.points().to_vec()));
+        let title = "Reads and writes of the server's disk over the whole lab";
+        curves.push(Curve::lines("disk", title, axes, all.to_vec()));
     }
     document.curves = curves;
 }

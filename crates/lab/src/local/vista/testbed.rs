@@ -17,11 +17,11 @@ use super::plan::{Job, Target, WORKS};
 use super::{Options, report};
 use crate::link::{Side, line_time};
 use crate::local::reader::{self, Reader, percentile_ms};
-use crate::local::{LocalError, folder_with_room};
+use crate::local::{LocalError, folder_with_room, measured};
 use crate::report::{Outcome, Run};
 use crate::run::machine::now;
-use crate::run::measure::{Bounds, End, Measured, json_line, measure};
-use crate::run::process::Busy;
+use crate::run::measure::json_line;
+use crate::run::monitor::RunMonitor;
 use crate::run::server::{Exports, PASSWORD, Route, SOURCE, Served, TARGET};
 use crate::run::tools::Tools;
 use crate::scenario::{Client, Pair, Server};
@@ -154,29 +154,23 @@ impl<'a> Testbed<'a> {
             Some((_, route)) if job.target == Target::Remote => route.spawn(Side::Near, command),
             _ => command.spawn(),
         };
-        let stopped = || self.stop.load(Ordering::Acquire);
         let limit = job.limit(self.plan(job).bytes());
-        let bounds = Bounds {
-            limit,
-            stop: &stopped,
-        };
         let (started, output) = (now(), home.join("out"));
-        let server_before = self.remote.as_ref().map(|(served, _)| served.cpu());
-        let busy = Busy::now();
+        let remote = self.remote.as_ref().filter(|_| job.target == Target::Remote);
+        let mut monitor = RunMonitor::begin(remote.map(|(served, _)| served));
         let reader = Reader::start(&to.join("probe")).map_err(LocalError::io("read during a copy"))?;
-        let measured = measure(command, &output, bounds, spawn, &mut |_| ())
-            .map_err(LocalError::io("run ropeway copy"))?;
+        let tick = &mut |at| monitor.look(at);
+        let measured = measured(self.stop, command, &output, limit, spawn, tick)?;
         let times = reader.finish();
-        let others = busy.others();
-        let server_cpu = self
-            .remote
-            .as_ref()
-            .zip(server_before)
-            .map(|((served, _), before)| served.cpu().saturating_sub(before).as_secs_f64());
-        let mut run = account(&measured, &output, limit, started);
-        run.reads_p99_ms = percentile_ms(times, 99);
-        run.others_busy = Some(others);
-        run.server_cpu_seconds = server_cpu.filter(|_| job.target == Target::Remote);
+        let summary = json_line(&output, "seconds_perceived");
+        let seconds = |name: &str| summary.as_ref()?.get(name)?.as_f64();
+        let outcome = measured.outcome(&output, limit, summary.is_some());
+        let mut run = Run {
+            transfer_seconds: seconds("seconds_perceived"),
+            durable_seconds: seconds("seconds_durable"),
+            reads_p99_ms: percentile_ms(times, 99),
+            ..monitor.end().run(started, &measured, outcome)
+        };
         if run.outcome == Outcome::Done {
             let compared = self.plan(job).compare(&source, &copy);
             if let Err(wrong) = compared.map_err(LocalError::io("read the copy"))? {
@@ -187,10 +181,7 @@ impl<'a> Testbed<'a> {
             // What stays is removed with the testbed.
             _ = fs::remove_dir_all(folder);
         }
-        match measured.end {
-            End::Stopped => Err(LocalError::Interrupted),
-            _ => Ok(run),
-        }
+        Ok(run)
     }
 
     fn command(&self, job: Job, engine: Engine, source: &Path, copy: &Path, home: &Path) -> Command {
@@ -231,21 +222,4 @@ fn forget(plan: &Plan, root: &Path) -> io::Result<()> {
         fadvise(&file, 0, None, Advice::DontNeed)?;
     }
     Ok(())
-}
-
-/// Returns the run of a process from its end and its summary line.
-fn account(measured: &Measured, output: &Path, limit: Duration, started: String) -> Run {
-    let summary = json_line(output, "seconds_perceived");
-    let seconds = |name: &str| summary.as_ref()?.get(name)?.as_f64();
-    Run {
-        transfer_seconds: seconds("seconds_perceived"),
-        durable_seconds: seconds("seconds_durable"),
-        client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
-        client_memory_bytes: Some(measured.peak_bytes),
-        ..Run::of(
-            started,
-            measured.outcome(output, limit, summary.is_some()),
-            measured.whole.as_secs_f64(),
-        )
-    }
 }

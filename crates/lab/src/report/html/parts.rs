@@ -8,8 +8,6 @@ use super::super::numbers::{self, escape};
 use super::super::text;
 use super::super::view::{Row, Section, Verdict, View, failure, floor_factor, verdict};
 
-/// Largest number of cells with CPU and memory.
-const COSTS_MAX: usize = 1_000;
 /// Largest number of published figures.
 const PUBLISHED_MAX: usize = 1_000;
 
@@ -106,18 +104,10 @@ pub(super) fn section(page: &mut String, view: &View<'_>, section: &Section<'_>)
             text(row.link),
             unbroken(&view.link_figures(row.link))
         );
-        let limits = [
-            row.first(|cell| cell.line_seconds),
-            row.first(|cell| cell.floor_seconds),
-            row.first(|cell| cell.target_seconds),
-        ];
-        for figure in limits {
+        for figure in row.limits() {
             _ = write!(page, "<td>{}</td>", text::known(figure));
         }
-        let medians = row
-            .cells
-            .iter()
-            .filter_map(|cell| Some((*cell)?.seconds()?.value));
+        let medians = view.medians(section, row).map(|(_, median)| median);
         let best = medians.fold(f64::INFINITY, f64::min);
         for cell in &row.cells {
             figure(page, *cell, best);
@@ -302,14 +292,8 @@ pub(super) fn conditions(page: &mut String, view: &View<'_>) {
             "<h2 id=\"links\">Links and their proofs</h2>\n\
              <p class=\"note\">Measurements of the emulator alone, compared with the settings.</p>\n",
         );
-        let mut heads = text::PROOF_HEADS.to_vec();
-        heads.insert(1, "proof");
-        let links = doc.links.iter().take(text::LINES_MAX).map(|link| {
-            let mut shown = text::proof(link).to_vec();
-            shown.insert(1, text::proved(link).to_owned());
-            shown
-        });
-        table(page, "Links", &heads, &links.collect::<Vec<_>>());
+        let (heads, links) = text::links(doc, 1);
+        table(page, "Links", &heads, &links);
     }
     if !doc.works.is_empty() {
         page.push_str("<h2 id=\"works\">Works</h2>\n");
@@ -319,26 +303,20 @@ pub(super) fn conditions(page: &mut String, view: &View<'_>) {
     page.push_str(
         "<h2 id=\"machine\">Machine and settings</h2>\n<div class=\"pair\"><div>\n<h3>Machine and versions</h3>\n",
     );
-    let versions = doc.versions.iter().take(text::LINES_MAX);
-    let versions = versions.map(|(name, value)| (name.as_str(), value.clone()));
-    facts(page, text::machine(doc).into_iter().chain(versions));
+    facts(page, text::machine(doc).into_iter().chain(text::versions(doc)));
     page.push_str("</div><div>\n");
     if !doc.settings.is_empty() {
         page.push_str("<h3>Settings</h3>\n");
-        let settings = doc.settings.iter().take(text::LINES_MAX);
-        facts(
-            page,
-            settings.map(|setting| (setting.name.as_str(), setting.value.clone())),
-        );
+        facts(page, text::settings(doc));
     }
     page.push_str("</div></div>\n");
     details(page, doc);
 }
 
-fn facts<'a>(page: &mut String, facts: impl Iterator<Item = (&'a str, String)>) {
+fn facts(page: &mut String, facts: impl Iterator<Item = [String; 2]>) {
     page.push_str("<dl class=\"facts\">\n");
-    for (name, value) in facts {
-        _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", text(name), text(&value));
+    for [name, value] in facts {
+        _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(&name), escape(&value));
     }
     page.push_str("</dl>\n");
 }
@@ -346,19 +324,8 @@ fn facts<'a>(page: &mut String, facts: impl Iterator<Item = (&'a str, String)>) 
 fn details(page: &mut String, doc: &Document) {
     if !doc.cells.is_empty() {
         page.push_str("<details><summary>Processor time, memory and runs of each cell</summary>\n");
-        let mut heads = vec!["cell"];
-        heads.extend(text::COST_HEADS);
-        let rows = doc.cells.iter().take(COSTS_MAX).map(|cell| {
-            let mut row = vec![text::named(cell)];
-            row.extend(text::cost(cell));
-            row
-        });
-        table(
-            page,
-            "Processor time and memory",
-            &heads,
-            &rows.collect::<Vec<_>>(),
-        );
+        let (heads, rows) = text::costs(doc);
+        table(page, "Processor time and memory", &heads, &rows);
         page.push_str("</details>\n");
     }
     if !doc.published.is_empty() {

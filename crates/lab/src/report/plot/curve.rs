@@ -108,12 +108,7 @@ fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) 
         return height;
     };
     let up = Scale::new(&curve.y, ys, (bottom, top), 36.0);
-    let gutter = up
-        .ticks
-        .iter()
-        .map(|tick| text_width(&tick.1, SMALL_PX))
-        .fold(0.0, f64::max)
-        + 8.0;
+    let gutter = widest(&up) + 8.0;
     let ends = (PAD_PX + gutter, width - PAD_PX - 8.0);
     let along = spaced(&curve.x, xs, ends);
     axes(svg, curve, (&along, &up), width);
@@ -150,21 +145,22 @@ fn line_class(color: usize, published: bool) -> String {
     format!("p-s p-k{color}{}", if published { " p-old" } else { "" })
 }
 
+/// Returns the width of the widest label.
+fn widest(scale: &Scale) -> f64 {
+    let widths = scale.ticks.iter().map(|tick| text_width(&tick.1, SMALL_PX));
+    widths.fold(0.0, f64::max)
+}
+
 /// Returns the horizontal scale whose ticks have room for their labels.
 fn spaced(axis: &Axis, range: (f64, f64), ends: (f64, f64)) -> Scale {
     let mut apart = 56.0;
     loop {
         let scale = Scale::new(axis, range, ends, apart);
-        let widest = scale
-            .ticks
-            .iter()
-            .map(|tick| text_width(&tick.1, SMALL_PX))
-            .fold(0.0, f64::max);
         let places = scale
             .ticks
             .windows(2)
             .map(|pair| scale.place(pair[1].0) - scale.place(pair[0].0));
-        if widest + 8.0 <= places.fold(f64::INFINITY, f64::min) || apart > 400.0 {
+        if widest(&scale) + 8.0 <= places.fold(f64::INFINITY, f64::min) || apart > 400.0 {
             return scale;
         }
         apart *= 1.3;

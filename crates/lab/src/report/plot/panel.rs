@@ -35,7 +35,7 @@ const TITLE_PX: f64 = 13.0;
 const PUBLISHED_SHARE: f64 = 2.0;
 
 /// One bar.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Bar {
     pub(super) label: String,
     pub(super) class: String,
@@ -274,9 +274,8 @@ pub(super) fn plain(label: &str, color: usize, value: f64, unit: &str, published
             format!("p-f{color}")
         },
         value: Some(value),
-        spread: None,
         text,
-        verdict: Verdict::NoTarget,
         published,
+        ..Bar::default()
     }
 }

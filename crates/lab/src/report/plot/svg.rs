@@ -85,16 +85,10 @@ impl Svg {
             self.line("p-mark p-yes", (right - 9.0, base - 3.5), low);
             self.line("p-mark p-yes", low, high);
         } else {
-            self.line(
-                "p-mark p-not",
-                (right - 8.0, base - 8.0),
-                (right - 1.0, base - 0.5),
-            );
-            self.line(
-                "p-mark p-not",
-                (right - 8.0, base - 0.5),
-                (right - 1.0, base - 8.0),
-            );
+            for (from, to) in [(8.0, 0.5), (0.5, 8.0)] {
+                let (from, to) = ((right - 8.0, base - from), (right - 1.0, base - to));
+                self.line("p-mark p-not", from, to);
+            }
         }
     }
 

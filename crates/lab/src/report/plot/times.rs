@@ -3,7 +3,7 @@
 use super::super::model::{Cell, Published};
 use super::super::numbers;
 use super::super::text;
-use super::super::view::{Column, Row, Section, Verdict, View, failure, floor_factor, verdict};
+use super::super::view::{Column, Row, Section, View, failure, floor_factor, verdict};
 use super::panel::{self, Bar, Entry, PAD_PX, Panel, Swatch};
 use super::style;
 use super::svg::{Caption, Medium, Svg};
@@ -54,15 +54,8 @@ fn order(view: &View<'_>, row: &Row<'_>) -> (f64, u64) {
 pub(super) fn describe(view: &View<'_>, section: &Section<'_>) -> String {
     let mut text = String::from("Bars of seconds by client and server for each link.");
     for row in section.rows.iter().take(PANELS_MAX) {
-        let best = section
-            .columns
-            .iter()
-            .zip(&row.cells)
-            .filter_map(|(column, cell)| {
-                let median = (*cell)?.seconds()?.value;
-                Some((view.columns[*column], median))
-            });
-        if let Some((column, median)) = best.min_by(|a, b| a.1.total_cmp(&b.1)) {
+        let medians = view.medians(section, row);
+        if let Some((column, median)) = medians.min_by(|a, b| a.1.total_cmp(&b.1)) {
             let (link, label) = (numbers::name(row.link), column.label());
             text.push_str(&format!(
                 " {link}: fastest {label}, {}.",
@@ -78,20 +71,13 @@ fn panel(view: &View<'_>, section: &Section<'_>, row: &Row<'_>) -> Panel {
     let measured = measured.filter_map(|(column, cell)| Some(bar(*column, &view.columns[*column], (*cell)?)));
     let mut bars: Vec<Bar> = measured.collect();
     bars.extend(few(&row.published).map(published));
-    let marks = [
-        ("p-line", row.first(|cell| cell.line_seconds)),
-        ("p-floor", row.first(|cell| cell.floor_seconds)),
-        ("p-target", row.first(|cell| cell.target_seconds)),
-    ];
+    let marks = ["p-line", "p-floor", "p-target"].into_iter().zip(row.limits());
     Panel {
         title: numbers::name(row.link),
         note: view.link_figures(row.link),
         unit: "s".to_owned(),
         bars,
-        marks: marks
-            .into_iter()
-            .filter_map(|(class, at)| Some((class, at?)))
-            .collect(),
+        marks: marks.filter_map(|(class, at)| Some((class, at?))).collect(),
         most: None,
     }
 }
@@ -116,11 +102,9 @@ fn bar(at: usize, column: &Column<'_>, cell: &Cell) -> Bar {
             tip: format!("{label}: {text} {reason}"),
             label,
             class,
-            value: None,
-            spread: None,
             text: text.to_owned(),
             verdict: verdict(cell),
-            published: false,
+            ..Bar::default()
         };
     };
     let mut tip = format!("{label}: {}", numbers::seconds(median.value));
@@ -141,8 +125,8 @@ fn bar(at: usize, column: &Column<'_>, cell: &Cell) -> Bar {
         spread: Some((median.least, median.most)),
         text: numbers::seconds(median.value),
         verdict: verdict(cell),
-        published: false,
         tip,
+        ..Bar::default()
     }
 }
 
@@ -154,10 +138,9 @@ fn published(figure: &Published) -> Bar {
         label,
         class: "p-pub".to_owned(),
         value: Some(figure.seconds),
-        spread: None,
         text,
-        verdict: Verdict::NoTarget,
         published: true,
+        ..Bar::default()
     }
 }
 

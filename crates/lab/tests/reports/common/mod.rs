@@ -57,10 +57,9 @@ fn compute_seconds(doc: &mut Document) {
 /// Adds failures and warnings.
 fn spoil(doc: &mut Document) {
     let find = |doc: &Document, link: &str, work: &str, direction: &str, client: &str| {
-        let found = doc.cells.iter().position(|cell| {
-            let key = &cell.key;
-            key.link == link && key.work == work && key.direction == direction && key.client == client
-        });
+        let wanted = [link, work, direction, client];
+        let mut keys = doc.cells.iter().map(|cell| &cell.key);
+        let found = keys.position(|key| [&key.link, &key.work, &key.direction, &key.client] == wanted);
         found.expect("the cell is there")
     };
     let at = find(doc, "75ms-622mbit", "dirset1gb", "write", "ropeway");
