@@ -108,8 +108,8 @@ enum Stopped {
     Fatal(Fatal),
 }
 
-/// Deletes what the source does not have, unless something failed. `failures_before` is the number of
-/// failures before this round of a watch, and `None` in the first pass.
+/// Deletes what the source does not have, unless something failed. `failures_before` is the number
+/// of failures before this round of a watch, and `None` in the first pass.
 async fn delete(
     context: &Context,
     root: &JobRoot,

@@ -1,8 +1,8 @@
 //! Deletions: what a mirror removes from its target, and what a move removes from its source.
 //!
 //! [`mirror`] begins deletions, [`pass`] finds what the source does not have, [`remove`] removes it
-//! or moves it to the backup, except what [`protection`] names. [`clear`] and [`unseen`] remove what no user ever saw. [`moved`]
-//! removes the sources of a move.
+//! or moves it to the backup, except what [`protection`] names. [`clear`] and [`unseen`] remove
+//! what no user ever saw. [`moved`] removes the sources of a move.
 //!
 //! Invariants:
 //! * The guard is asked before a pass and before each node.

@@ -1,8 +1,9 @@
 //! Removes the sources of a move when their copies are durable.
 //!
-//! Only nodes that this run copied, linked or found to be equal are removed. A target node that only
-//! looks equal proves nothing: it may have been kept (`--ignore-existing`, a colliding name, a failed
-//! rename). Folders that are empty by then are removed as well if their copies have their attributes.
+//! Only nodes that this run copied, linked or found to be equal are removed. A target node that
+//! only looks equal proves nothing: it may have been kept (`--ignore-existing`, a colliding name, a
+//! failed rename). Folders that are empty by then are removed as well if their copies have their
+//! attributes.
 //!
 //! Before anything in a folder is removed, a *probe* is made in it: an empty file with a new name.
 //! If the probe appears in the folder of the copies, both are one folder seen in two ways (a share

@@ -50,8 +50,8 @@ pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Re
     }
 }
 
-/// Records in the journal that the wall clock was set back: change times on the target prove nothing
-/// then.
+/// Records in the journal that the wall clock was set back: change times on the target prove
+/// nothing then.
 fn note_clock(durability: &DurabilityControl, report: &Report, journal: Option<&Journal>) {
     let was_set_back = || durability.clock_was_set_back();
     if let Some(journal) = journal.filter(|_| was_set_back()) {
@@ -190,8 +190,8 @@ async fn flush_open(flush: &Flush<TargetFile>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Flushes what a server has not made durable. Finished files were flushed as they were finished, so
-/// the open files are left. Only if there are none, the tree is flushed: it opens files by their
+/// Flushes what a server has not made durable. Finished files were flushed as they were finished,
+/// so the open files are left. Only if there are none, the tree is flushed: it opens files by their
 /// names, and so cannot learn what the server lost. Sets `doubted` if the server lost something.
 async fn flush_on_server(
     target: &dyn Tree,

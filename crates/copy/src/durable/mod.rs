@@ -9,9 +9,9 @@
 //! The order for every replaced file is data, flush, rename. So a power cut leaves either the old
 //! or the new file under the name, never a hole.
 //!
-//! On a server, a file is flushed through the open that wrote it. Only this open fails if the server
-//! has restarted meanwhile and lost what it had not flushed. Such a file is *in doubt*, and is copied
-//! once more from where it was last flushed.
+//! On a server, a file is flushed through the open that wrote it. Only this open fails if the
+//! server has restarted meanwhile and lost what it had not flushed. Such a file is *in doubt*, and
+//! is copied once more from where it was last flushed.
 //!
 //! The rules are in [`ropeway_plan::durability`]; [`control`] is the state of a job, [`checkpoint`]
 //! and [`names`] are the steps, [`lost_writes`] records what a device lost.

@@ -2,9 +2,9 @@
 //!
 //! [`Context`] joins parts that do not know each other: the immutable [`JobConfig`], the [`Report`]
 //! to the outside, the bounded [`Resources`], durability, temporary names, and what some options
-//! remember. A part never uses the context. A step (`walk`, `transfer`, `name`, `durable`, `verify`,
-//! `sweep`, `delete`) takes the context only if it needs most of it. Its helpers take the parts
-//! that they use, so that their signatures say what they can do.
+//! remember. A part never uses the context. A step (`walk`, `transfer`, `name`, `durable`,
+//! `verify`, `sweep`, `delete`) takes the context only if it needs most of it. Its helpers take the
+//! parts that they use, so that their signatures say what they can do.
 
 use std::sync::atomic::Ordering;
 

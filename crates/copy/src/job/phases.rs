@@ -220,7 +220,8 @@ pub(crate) fn conclude(context: &Context, times: &Times) -> Outcome {
         && !context.temporaries.keep_journal()
         // Without it, the next run would take a half overwritten file for an old version.
         && context.kept_versions.is_empty()
-        // Nor, where this run failed before it came to a file, what an earlier one left half written.
+        // It may know of files that an earlier run left half written, and to which this run did not
+        // come because something failed.
         && !(context.report.failures.items() > 0 && journal.memory().has_doubts())
     {
         // A journal that stays costs the next run only a look.

@@ -1,4 +1,5 @@
-//! The bounded resources that the tasks of a job share: blocks, and permits for what is in progress.
+//! The bounded resources that the tasks of a job share: blocks, and permits for what is in
+//! progress.
 
 use std::sync::Arc;
 

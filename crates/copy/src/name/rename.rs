@@ -10,12 +10,12 @@ use crate::job::report::Report;
 use crate::job::retry::with_retries;
 use crate::journal::token::token_of;
 
-/// Renames a node, and replaces what stands at `to`. `replaced` is what stood there before; if it is
-/// still there, nothing was renamed.
+/// Renames a node, and replaces what stands at `to`. `replaced` is what stood there before; if it
+/// is still there, nothing was renamed.
 ///
 /// # Errors
-/// The node was not renamed. Or a connection was lost, and whether the node was renamed could not be
-/// found out in all tries.
+/// The node was not renamed. Or a connection was lost, and whether the node was renamed could not
+/// be found out in all tries.
 #[tracing::instrument(name = "rename", level = "debug", skip_all, fields(to = %to))]
 pub(crate) async fn rename(
     config: &JobConfig,
@@ -60,13 +60,15 @@ pub(crate) async fn rename_retried(
     renamed.map_err(|failed| failed.error)
 }
 
-/// Whether a rename that failed with this error may have been carried out, now or by an earlier try.
+/// Whether a rename that failed with this error may have been carried out, now or by an earlier
+/// try.
 fn is_open(error: &Error) -> bool {
     error.verdict() == Verdict::Retry || error.kind == ErrorKind::NotFound
 }
 
-/// Returns the result of a rename that failed with `error`, given whether it was carried out. If that
-/// is not known, it is the error of the look: nothing at the old name is no failure of the rename.
+/// Returns the result of a rename that failed with `error`, given whether it was carried out. If
+/// that is not known, it is the error of the look: nothing at the old name is no failure of the
+/// rename.
 fn outcome(was_renamed: Result<bool, Error>, error: Error) -> Result<(), Error> {
     match was_renamed {
         Ok(true) => Ok(()),

@@ -18,7 +18,8 @@ impl EarlyXattrs {
         Self(tokio::spawn(async move { source.xattrs(&path).await }))
     }
 
-    /// Returns the extended attributes. `None` if the request failed; then the caller must ask again.
+    /// Returns the extended attributes. `None` if the request failed; then the caller must ask
+    /// again.
     pub(crate) async fn answer(mut self) -> Option<Vec<Xattr>> {
         (&mut self.0).await.ok()?.ok()
     }

@@ -1,8 +1,8 @@
 //! A folder of the target while a job fills it.
 //!
 //! Each task that still works inside a folder holds an `Arc<Folder>`. When the last one is dropped,
-//! the folder is sent to the finisher (`name::finish`). A folder holds its parent. So folders finish
-//! from the leaves up, and only those being filled are in memory.
+//! the folder is sent to the finisher (`name::finish`). A folder holds its parent. So folders
+//! finish from the leaves up, and only those being filled are in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,8 +3,8 @@
 use crate::job::config::JobConfig;
 use crate::place::task::FileTask;
 
-/// Whether the target file of this task has hard links that belong to other files of the source. New
-/// attributes would apply to those as well, and the next run would set them back.
+/// Whether the target file of this task has hard links that belong to other files of the source.
+/// New attributes would apply to those as well, and the next run would set them back.
 pub(crate) async fn has_foreign_links(config: &JobConfig, task: &FileTask) -> bool {
     let Some(existing) = task.existing.as_ref().filter(|existing| existing.links > 1) else {
         return false;

@@ -1,8 +1,8 @@
 //! Handles files that change while they are read: reads them again a few times, then does what
 //! `--changing` says.
 //!
-//! A copy of a file that changed in every try is *torn*: its beginning may be older than its end. It
-//! gets its name only if nothing stood there, or an earlier torn copy. Its modification time
+//! A copy of a file that changed in every try is *torn*: its beginning may be older than its end.
+//! It gets its name only if nothing stood there, or an earlier torn copy. Its modification time
 //! ([`TORN`]) is one that no later run takes for that of the source, not even with `--update`.
 
 use std::sync::Arc;
@@ -131,8 +131,8 @@ impl<'a> Torn<'a> {
     }
 }
 
-/// Ends the copy of a file that changed in every try, as `--changing` says. `Ok`: a torn copy is kept and
-/// the failure is reported.
+/// Ends the copy of a file that changed in every try, as `--changing` says. `Ok`: a torn copy is
+/// kept and the failure is reported.
 pub(crate) async fn end_torn(
     context: &Arc<Context>,
     task: &FileTask,

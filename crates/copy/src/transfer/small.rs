@@ -1,5 +1,5 @@
-//! What batches and the pipeline of small files share: which files they take, and what happens when a
-//! file is complete.
+//! What batches and the pipeline of small files share: which files they take, and what happens when
+//! a file is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,8 +78,8 @@ pub(crate) async fn clear_targets(target: &dyn Tree, tasks: &[FileTask]) {
 /// round trip to get it and one to put it cost less than the ten or so of a copy inside. A guess.
 const CROSSING_INSIDE_MAX: u64 = 64 << 10;
 
-/// Whether a file may go in a batch, or through the pipeline of small files. `has_hashes` is whether
-/// the job keeps hashes.
+/// Whether a file may go in a batch, or through the pipeline of small files. `has_hashes` is
+/// whether the job keeps hashes.
 pub(crate) fn takes_short_path(
     config: &JobConfig,
     resources: &Resources,

@@ -9,10 +9,10 @@
 //! If a call costs a round trip, the number of files under way decides the speed. Memory is bounded
 //! by three pools of blocks (a page more than 64 KiB, 1 MiB, a page more than 4 MiB). A file takes
 //! one block of the smallest class that holds it. It waits if none is free, or if the blocks in use
-//! reach the size of [`ROOM`](crate::transfer::pipeline). Blocks that one class does not need return
-//! their memory when another needs it. A file that is not plain (it outgrew its block, changed
-//! while it was read, met an error that may pass, or has holes worth keeping) takes the long way,
-//! through `copy_file`.
+//! reach the size of [`ROOM`](crate::transfer::pipeline). Blocks that one class does not need
+//! return their memory when another needs it. A file that is not plain (it outgrew its block,
+//! changed while it was read, met an error that may pass, or has holes worth keeping) takes the
+//! long way, through `copy_file`.
 
 use std::sync::Arc;
 

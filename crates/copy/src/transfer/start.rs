@@ -1,8 +1,9 @@
 //! Opens the target of one file: what an earlier run or try left of it, or a new file.
 //!
 //! A file is continued only if this job made it. The journal stores its identity, which is compared
-//! with that of the open file. Anything else under a temporary name is removed. A new file is created
-//! exclusively and is private, so that nobody else has it open and no other name leads to it.
+//! with that of the open file. Anything else under a temporary name is removed. A new file is
+//! created exclusively and is private, so that nobody else has it open and no other name leads to
+//! it.
 
 use std::sync::Arc;
 
@@ -88,8 +89,8 @@ async fn find_left(
         return None;
     }
     let (file, found) = open_made(&*config.target, destination, record.target?, source, cache).await?;
-    // The kernel reports a loss once. The run that was killed may have had that report, and not have
-    // recorded it.
+    // The kernel reports a loss once. The run that was killed may have had that report, and not
+    // have recorded it.
     let is_cached = record.same_boot && !config.durability.wants_durable();
     let changed = config.change_time(&found);
     let granularity_ns = task.folder.root().rules.granularity.granularity_ns;

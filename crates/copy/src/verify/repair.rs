@@ -1,9 +1,9 @@
 //! Repairs files whose content on the device is not that of the source: copies them again and reads
 //! them back once more.
 //!
-//! A file that was damaged on the device, or that another program changed without changing its time,
-//! looks equal by size and time. So no later run would copy it. A file that cannot be traced back to its source (a
-//! mapped name), or that differs again, counts as a difference.
+//! A file that was damaged on the device, or that another program changed without changing its
+//! time, looks equal by size and time. So no later run would copy it. A file that cannot be traced
+//! back to its source (a mapped name), or that differs again, counts as a difference.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

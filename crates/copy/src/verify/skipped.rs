@@ -20,8 +20,8 @@ pub(crate) fn record_hash(report: &Report, hashes: &Hashes, task: &FileTask, has
     }
 }
 
-/// Hashes a file that was not copied in this run (skipped, linked, adopted) from its source, so that
-/// the whole job is verified.
+/// Hashes a file that was not copied in this run (skipped, linked, adopted) from its source, so
+/// that the whole job is verified.
 pub(crate) async fn hash_skipped(context: &Context, task: &FileTask) {
     let Some(hashes) = context
         .hashes

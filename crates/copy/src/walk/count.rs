@@ -112,8 +112,8 @@ struct Count<'a> {
     config: &'a JobConfig,
     report: &'a Report,
     root: &'a JobRoot,
-    /// Where the copying walk beside this one finds the listings. `None` before the copy: then names
-    /// are checked, and what exists needs no room.
+    /// Where the copying walk beside this one finds the listings. `None` before the copy: then
+    /// names are checked, and what exists needs no room.
     cache: Option<&'a ListingCache>,
     found: Found,
 }

@@ -1,5 +1,5 @@
-//! Decides what happens to one node that is no folder: the rule of [`ropeway_plan::decide`], and what
-//! the journal knows of earlier runs.
+//! Decides what happens to one node that is no folder: the rule of [`ropeway_plan::decide`], and
+//! what the journal knows of earlier runs.
 
 use ropeway_plan::decide::{Decision, decide};
 use ropeway_plan::{Rules, Visibility};
@@ -123,8 +123,8 @@ impl<'a> Decider<'a> {
         decision
     }
 
-    /// Whether a file that looks equal surely has all its data. A power cut may have left holes in it
-    /// if the run that wrote it was interrupted.
+    /// Whether a file that looks equal surely has all its data. A power cut may have left holes in
+    /// it if the run that wrote it was interrupted.
     fn is_trusted(&self, task: &FileTask) -> bool {
         let Some(journal) = self.journal else {
             return true;

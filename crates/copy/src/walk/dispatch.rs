@@ -1,5 +1,5 @@
-//! Hands out the nodes of the walk: counts one as done, collects it in a batch, or gives it to a task
-//! of its own.
+//! Hands out the nodes of the walk: counts one as done, collects it in a batch, or gives it to a
+//! task of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

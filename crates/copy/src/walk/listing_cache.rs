@@ -31,8 +31,8 @@ pub(crate) struct ListingCache {
     began: Instant,
 }
 
-/// Largest number of folders to remember that the copying walk has listed itself. A listing that the
-/// counting walk makes of such a folder is not kept.
+/// Largest number of folders to remember that the copying walk has listed itself. A listing that
+/// the counting walk makes of such a folder is not kept.
 const MISSED_MAX: usize = 64;
 
 #[derive(Default)]

@@ -1,9 +1,8 @@
 //! Walks the source and hands out its nodes.
 //!
-//! [`walker`] lists folder by folder, [`entries`] chooses and maps what takes part,
-//! [`decision`] decides on each node, [`dispatch`] hands it out, [`make_folder`] makes the folders of
-//! the target.
-//! [`count`] is the walk for the totals; it lists ahead of the copying walk into the
+//! [`walker`] lists folder by folder, [`entries`] chooses and maps what takes part, [`decision`]
+//! decides on each node, [`dispatch`] hands it out, [`make_folder`] makes the folders of the
+//! target. [`count`] is the walk for the totals; it lists ahead of the copying walk into the
 //! [`listing_cache`].
 
 pub(crate) mod count;

@@ -166,7 +166,8 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Returns the folder that holds a root. It does not belong to the copy, so it gets no attributes.
+    /// Returns the folder that holds a root. It does not belong to the copy, so it gets no
+    /// attributes.
     fn holder(&mut self, path: RelPath) -> Arc<Folder> {
         let (sender, receiver) = oneshot::channel();
         self.done.push(receiver);

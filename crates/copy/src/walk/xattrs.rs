@@ -6,8 +6,8 @@ use crate::job::config::JobConfig;
 use crate::job::root::JobRoot;
 use crate::place::early_xattrs::EarlyXattrs;
 
-/// Requests the extended attributes of a folder from a remote source. Returns `None` if they are not
-/// needed, or the source is local.
+/// Requests the extended attributes of a folder from a remote source. Returns `None` if they are
+/// not needed, or the source is local.
 pub(super) fn early_xattrs(
     config: &JobConfig,
     root: &JobRoot,
