@@ -11,7 +11,7 @@
 //!                                   └─ errno    the store's errors as errno
 //!                                   │
 //!                                 Store
-//!  session: mount, threads, unmount;  mountpoint: what may be mounted on, mountinfo
+//!  session: mount, threads, unmount;  attach: mount(2);  mountpoint: what may be mounted on, mountinfo
 //! ```
 //!
 //! The adapter keeps no data: reads and writes go to the store one by one, and the kernel's page
@@ -19,6 +19,7 @@
 //! which blocks. Names pass unchanged, since a store's names are those of its disk, and a store that
 //! must escape names does so itself.
 
+mod attach;
 mod errno;
 mod fs;
 mod fuse;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use fuser::{Config, MountOption, Session, SessionACL};
 use ropeway_vfs::store::Store;
 
+use crate::attach;
 use crate::fs::Fs;
 use crate::fuse::Fuse;
 use crate::mountpoint;
@@ -154,7 +155,14 @@ impl Mounted {
         let is_read_only = options.read_only || store.features().read_only;
         let fs = Arc::new(Fs::new(store, options.view).map_err(MountError::Store)?);
         let config = config(options, is_read_only);
-        let session = Session::new(Fuse(Arc::clone(&fs)), &whole, &config);
+        let attached = attach::attach(&whole, options, is_read_only);
+        let session = match attached.map_err(|error| refused(&whole, error))? {
+            Some(device) => {
+                let session = Session::from_fd(Fuse(Arc::clone(&fs)), device, config.acl, config);
+                session.inspect_err(|_| drop(mountpoint::unmount(&whole, true)))
+            }
+            None => Session::new(Fuse(Arc::clone(&fs)), &whole, &config),
+        };
         let session = session.map_err(|error| refused(&whole, error))?;
         mountpoint::set_read_ahead(&whole, READ_AHEAD_BYTES);
         let device = mountpoint::mounted_on(&whole)

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{Mode, OFlags};
@@ -37,6 +38,7 @@ pub(super) fn start() -> Result<u8, Failure> {
     let arguments = super::as_command(std::env::args_os().collect());
     let arguments: Vec<OsString> = arguments.into_iter().skip(1).collect();
     let mut child = Command::new(SELF)
+        .arg0("ropeway")
         .args(arguments)
         .env(STAGE, "serve")
         .stdout(Stdio::piped())

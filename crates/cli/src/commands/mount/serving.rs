@@ -126,7 +126,7 @@ fn stop(unmounter: &Unmounter, reporter: Reporter, path: &str) {
     }
     // Programs use it. They get errors from now on.
     let files = unmounter.counters().open_files;
-    reporter.say(&format!("{path} is in use, {files} files are open: detached"));
+    reporter.say(&format!("{path} is in use (open files: {files}): detached"));
     unmounter.detach();
     let code = match flush(unmounter, reporter, path) {
         Ok(()) => code::DONE,
