@@ -239,31 +239,41 @@ fn other_users_use_it_if_allowed() {
 fn thirty_two_threads_work_at_once() {
     let mut mount = or_skip!(Mounted::new(&[]));
     let root = mount.at("");
+    for name in ["moving/inner", "dir-0", "dir-1", "dir-2"] {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    fs::write(root.join("moving/inner/file"), vec![7; 100_000]).unwrap();
+    let work = |thread: u8| {
+        // A file in a folder that is renamed meanwhile stays usable.
+        let file =
+            File::open(root.join("moving/inner/file")).or_else(|_| File::open(root.join("moved/inner/file")));
+        let own = root.join(format!("dir-{}", thread % 3));
+        for round in 0..40_u8 {
+            let (one, two) = (own.join(format!("{thread}-a")), own.join(format!("{thread}-b")));
+            let content = vec![thread ^ round; 10_000 + usize::from(round) * 1000];
+            fs::write(&one, &content).unwrap();
+            fs::rename(&one, &two).unwrap();
+            assert_eq!(fs::read(&two).unwrap(), content);
+            fs::remove_file(&two).unwrap();
+            if let Ok(file) = &file {
+                assert_eq!(file.metadata().unwrap().len(), 100_000);
+                let mut buffer = [0; 1000];
+                file.read_exact_at(&mut buffer, u64::from(round) * 1000).unwrap();
+                assert_eq!(buffer, [7; 1000]);
+            }
+        }
+    };
     std::thread::scope(|scope| {
-        for thread in 0..32_u8 {
-            let root = &root;
-            scope.spawn(move || {
-                let own = root.join(format!("dir-{}", thread % 4));
-                let _ = fs::create_dir(&own);
-                for round in 0..40_u8 {
-                    let (one, two) = (own.join(format!("{thread}-a")), own.join(format!("{thread}-b")));
-                    let content = vec![thread ^ round; 10_000 + usize::from(round) * 1000];
-                    fs::write(&one, &content).unwrap();
-                    fs::rename(&one, &two).unwrap();
-                    assert_eq!(fs::read(&two).unwrap(), content);
-                    // Folders are renamed under the others' feet.
-                    if thread == 0 {
-                        let moved = root.join("moved");
-                        fs::rename(&own, &moved).unwrap();
-                        fs::rename(&moved, &own).unwrap();
-                    }
-                    if thread % 4 != 0 {
-                        fs::remove_file(&two).unwrap();
-                    }
-                }
-            });
+        let work = &work;
+        for thread in 0..31 {
+            scope.spawn(move || work(thread));
+        }
+        for _ in 0..100 {
+            fs::rename(root.join("moving"), root.join("moved")).unwrap();
+            fs::rename(root.join("moved"), root.join("moving")).unwrap();
         }
     });
+    assert_eq!(fs::read_dir(mount.behind("dir-1")).unwrap().count(), 0);
     mount.unmount();
 }
 
@@ -272,10 +282,8 @@ fn locks_exclude_wait_and_can_be_interrupted() {
     let mount = or_skip!(Mounted::new(&[]));
     let python = |code: &str| {
         let mut python = Command::new("python3");
-        python
-            .args(["-c", code])
-            .current_dir(mount.at(""))
-            .stdout(Stdio::piped());
+        python.args(["-c", code]).current_dir(mount.at(""));
+        python.stdin(Stdio::piped()).stdout(Stdio::piped());
         python.spawn()
     };
     fs::write(mount.at("f"), b"").unwrap();
@@ -316,6 +324,7 @@ fn wrong_mount_points_get_one_line() {
     or_skip!(can_mount());
     let place = Place::new();
     place.folder("source/inner");
+    place.folder("full");
     support::text(&place.join("full/file"), "x");
     place.folder("empty");
     let refused = |code: i32, arguments: &[&str]| {

@@ -45,7 +45,9 @@ impl Tier {
         match self {
             Self::Pure => "no I/O, no threads, no runtime, no clock; time and randomness are arguments",
             Self::Mechanism => "system calls and sockets",
-            Self::Composition => "a plan and two trees make a job; a store becomes a file system of the kernel",
+            Self::Composition => {
+                "a plan and two trees make a job; a store becomes a file system of the kernel"
+            }
             Self::Product => {
                 "the binary, the laboratory, and the private servers that the laboratory and tests measure with; with \
                  `xtask` the only places for `anyhow`"
