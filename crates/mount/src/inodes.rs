@@ -26,6 +26,10 @@ const OWN_NUMBERS: u64 = 1 << 62;
 /// Most names remembered of a node with many hard links (a guess); one is enough to find it.
 const NAMES_MAX: usize = 64;
 
+/// Nanoseconds after which another change of a file has another time: FAT rounds to two seconds, and
+/// no other volume is coarser.
+const SETTLED: i128 = 2_000_000_000;
+
 /// Most components of a path; each takes at least two of PATH_MAX (4096) bytes.
 const DEPTH_MAX: usize = 2048;
 
@@ -239,14 +243,17 @@ impl Inodes {
     }
 
     /// Remembers size and time of a file that is being opened; returns whether they are the same as
-    /// at the last time, so that the kernel may keep what it has in memory.
-    pub(crate) fn is_content_kept(&self, ino: u64, stat: &NodeStat) -> bool {
+    /// at the last time, so that the kernel may keep what it has in memory. A file that changed
+    /// within [`SETTLED`] before `now` is not remembered: it may change again at the same time.
+    pub(crate) fn is_content_kept(&self, ino: u64, stat: &NodeStat, now: Timestamp) -> bool {
         let mut table = self.table.lock();
         let Some(inode) = table.nodes.get_mut(&ino) else {
             return false;
         };
-        let now = (stat.size, stat.modified);
-        inode.content.replace(now) == Some(now)
+        let is_settled = now.0 - stat.modified.0 > SETTLED;
+        let content = is_settled.then_some((stat.size, stat.modified));
+        let before = std::mem::replace(&mut inode.content, content);
+        content.is_some() && content == before
     }
 
     /// Returns the counter of bytes written to a node and not made durable.

@@ -54,8 +54,8 @@ pub fn check(path: &Path, may_hold_files: bool) -> Result<PathBuf, MountError> {
 /// Returns the mount that is on top at a path without links.
 pub fn mounted_on(path: &Path) -> Option<MountLine> {
     let text = std::fs::read("/proc/self/mountinfo").ok()?;
-    let lines = text.split(|byte| *byte == b'\n').filter_map(parse);
-    lines.filter(|line| line.path == path).next_back()
+    let mut lines = text.split(|byte| *byte == b'\n').filter_map(parse);
+    lines.rfind(|line| line.path == path)
 }
 
 /// Unmounts; `lazily` even while files are open, for whom the mount ends with the last of them.

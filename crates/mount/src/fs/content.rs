@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use ropeway_vfs::ErrorKind;
 use ropeway_vfs::posix::Permissions;
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 use super::{Caller, Fs, OpenFile, answer};
 use crate::errno::Answer;
 use crate::locks::{Held, Reply, Request, WaitingRequest};
+use crate::view::timestamp;
 
 /// Most bytes of one copy inside the store. A copy cannot be interrupted; this many take a fraction
 /// of a second.
@@ -50,7 +52,9 @@ impl Fs {
             }
             opened => opened?,
         };
-        let is_kept = self.inodes.is_content_kept(ino, &stat);
+        let is_kept = self
+            .inodes
+            .is_content_kept(ino, &stat, timestamp(SystemTime::now()));
         let handle = self.next_handle();
         self.inodes.opened(ino, handle, &node);
         let dirty = self.inodes.dirty(ino);

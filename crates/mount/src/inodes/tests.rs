@@ -92,6 +92,23 @@ fn a_hard_link_keeps_the_number() {
     inodes.count();
 }
 
+#[test]
+fn content_is_kept_if_it_is_known_to_be_the_same() {
+    let inodes = table();
+    let mut file = stat(10, Kind::File, 1);
+    let ino = inodes.looked_up(ROOT, &name("a"), &file);
+    let seconds = |seconds: i64| Timestamp::from_unix(seconds, 0);
+    file.modified = seconds(100);
+    let opened = |file: &NodeStat, now: i64| inodes.is_content_kept(ino, file, seconds(now));
+    // A second change at the same time would not show.
+    assert!(!opened(&file, 101) && !opened(&file, 102));
+    assert!(!opened(&file, 110));
+    assert!(opened(&file, 111));
+    file.size = 1;
+    assert!(!opened(&file, 112));
+    assert!(opened(&file, 113));
+}
+
 /// Others moved folders into each other before the kernel noticed.
 #[test]
 fn a_circle_of_names_is_no_path() {
