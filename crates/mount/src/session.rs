@@ -113,6 +113,9 @@ impl MountError {
                 Some("load the module with `modprobe fuse`; a container needs --device /dev/fuse".into())
             }
             Self::OthersRefused => Some("write the line user_allow_other into /etc/fuse.conf".into()),
+            Self::Failed(_, error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Some("mount as root, or let this user open /dev/fuse and write to the folder".into())
+            }
             Self::NoFolder(_) | Self::Store(_) | Self::Failed(..) => None,
         }
     }
