@@ -20,6 +20,7 @@ mod layers;
 mod process;
 mod size;
 mod step;
+mod suites;
 mod tests;
 mod tools;
 mod workspace;

@@ -101,6 +101,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     left_out.extend(missing_samba_modules());
     left_out.extend(missing_kerberos());
     left_out.extend(crate::interop::install(workspace));
+    left_out.extend(crate::suites::install(workspace));
     Ok(Outcome {
         note: format!("{there} of {} programs", TOOLS.len()),
         skipped: false,

@@ -4,7 +4,7 @@
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
 //!      └ commands    one file for each command: copy, mirror, check, ls, stat, mkdir, rm, mv, login,
-//!            │       logout, serve, jobs, trace, demo, lab
+//!            │       logout, serve, mount, jobs, trace, demo, lab
 //!            ├ place, url   what an argument names: a local path, or a place on a share
 //!            ├ servers, secrets   connections to servers, and their logins
 //!            ├ ends    what SRC and DST mean; refuses bad combinations before anything is changed
@@ -40,7 +40,7 @@ use args::Command;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let arguments: Vec<OsString> = commands::mount::as_command(std::env::args_os().collect());
     // Arguments after `--` belong to another command.
     let own = arguments.iter().skip(1).take_while(|argument| *argument != "--");
     let json = own.into_iter().any(|argument| argument == "--json");
@@ -54,6 +54,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
+    if commands::mount::guard(&arguments) {
+        return Ok(failure::code::DONE);
+    }
     boot::start_diagnostics();
     let config = config::Config::load(&boot::config_file())?;
     let command = match layers::parse(arguments, &|name| std::env::var_os(name), &config)? {
@@ -75,6 +78,7 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Login(args) => commands::login::run(&args),
         Command::Logout(args) => commands::logout::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Mount(args) => commands::mount::run(&args),
         Command::Jobs(args) => commands::jobs::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
         Command::Demo(args) => commands::demo::run(&args),

@@ -259,6 +259,40 @@ impl ErrorKind {
         }
     }
 
+    /// Returns the errno for programs that use a mounted file system (errno(3),
+    /// asm-generic/errno.h).
+    pub fn errno(self) -> i32 {
+        match self {
+            Self::NotFound => 2,                      // ENOENT
+            Self::Interrupted | Self::Cancelled => 4, // EINTR
+            Self::DeviceError
+            | Self::Changed
+            | Self::Network
+            | Self::PeerMisbehaved
+            | Self::InvalidReply
+            | Self::Tampered
+            | Self::Other => 5, // EIO
+            Self::Exhausted | Self::ServerExhausted => 23, // ENFILE
+            Self::PermissionDenied | Self::Authentication => 13, // EACCES
+            Self::Busy => 16,                         // EBUSY
+            Self::AlreadyExists => 17,                // EEXIST
+            Self::CrossDevice => 18,                  // EXDEV
+            Self::NotADirectory => 20,                // ENOTDIR
+            Self::IsADirectory => 21,                 // EISDIR
+            Self::Misuse | Self::NameRefused => 22,   // EINVAL
+            Self::FileTooLarge => 27,                 // EFBIG
+            Self::NoSpace => 28,                      // ENOSPC
+            Self::ReadOnly => 30,                     // EROFS
+            Self::TooManyLinks => 31,                 // EMLINK
+            Self::NotEmpty => 39,                     // ENOTEMPTY
+            Self::SymbolicLink => 40,                 // ELOOP
+            Self::Unsupported => 95,                  // EOPNOTSUPP
+            Self::TimedOut => 110,                    // ETIMEDOUT
+            Self::Unreachable => 113,                 // EHOSTUNREACH
+            Self::Gone => 116,                        // ESTALE
+        }
+    }
+
     /// Whether the node does not exist.
     pub fn is_absence(self) -> bool {
         matches!(self, Self::NotFound | Self::NotADirectory)

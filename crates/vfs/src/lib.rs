@@ -9,6 +9,7 @@
 //! * [`metadata`]: attributes of a node; [`path`]: names and paths; [`error`]: one error type with
 //!   a verdict (retry, skip, abort);
 //! * [`small`]: small files in one call; [`claim`]: files that show that a job is alive;
+//! * [`posix`]: what a mounted file system asks of a store besides;
 //! * [`external`]: changes that other programs make beneath a store's root;
 //! * [`descent`]: proof that a folder is a child of the folder that lists it; [`backlog`]: a bound
 //!   for the folders a walk has still to enter;
@@ -32,6 +33,7 @@ pub mod external;
 pub mod memory;
 pub mod metadata;
 pub mod path;
+pub mod posix;
 pub mod small;
 pub mod store;
 pub mod trace;

@@ -13,181 +13,22 @@
 //!   is removed.
 //! * `read_at` is short only at the end of the file; `write_at` is never short.
 
+mod model;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Op, Result};
 use crate::external::{Observer, Watching};
-use crate::metadata::{FileId, Kind, Owner, Timestamp, Xattr};
+use crate::metadata::{FileId, Xattr};
 use crate::path::{Name, RelPath};
+use crate::posix::{NewKind, NewPosix, Permissions, RenameMode, XattrSet};
 use crate::tree::{Extent, Space};
 
-/// What a store can hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreFeatures {
-    /// Identity of the volume. The volume's serial number and object id are derived from it.
-    pub volume: u64,
-    /// Longest name in bytes.
-    pub name_max: usize,
-    /// Size of an allocation unit in bytes.
-    pub unit: u32,
-    /// Whether nothing can be changed.
-    pub read_only: bool,
-    /// Whether holes are kept.
-    pub sparse: bool,
-    /// Whether DOS attributes, creation times, streams and security descriptors can be kept.
-    pub windows_metadata: bool,
-    /// When the volume was made, if known.
-    pub created: Timestamp,
-}
-
-/// Attributes of a node as a server reports them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeStat {
-    /// Kind of the node.
-    pub kind: Kind,
-    /// Logical size in bytes; for a stream, that of the stream.
-    pub size: u64,
-    /// Allocated bytes.
-    pub allocated: u64,
-    /// Number of hard links.
-    pub links: u64,
-    /// Identity; a stream has that of its file.
-    pub id: FileId,
-    /// Permission bits (0o7777).
-    pub mode: u32,
-    /// Owner and group.
-    pub owner: Owner,
-    /// Creation time: as set, else the birth time, else the earliest of the other times.
-    pub created: Timestamp,
-    /// Last access.
-    pub accessed: Timestamp,
-    /// Last change of the content.
-    pub modified: Timestamp,
-    /// Last change of content or attributes.
-    pub changed: Timestamp,
-    /// DOS attributes ([MS-FSCC] 2.6) as kept; `None` if none were ever set. DIRECTORY, NORMAL and
-    /// REPARSE_POINT are never included, since they follow from `kind`.
-    pub dos_attributes: Option<u32>,
-}
-
-/// The access that an open asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
-    /// Attributes only.
-    #[default]
-    Attributes,
-    /// The content is read.
-    Read,
-    /// The content is written, and read where permitted: a server copies ranges and looks for data.
-    Write,
-}
-
-/// A node to make if it does not exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewNode {
-    /// Whether to make a folder rather than a file.
-    pub directory: bool,
-    /// Its initial DOS attributes; `None` keeps none.
-    pub dos_attributes: Option<u32>,
-}
-
-/// How to open a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeOpen {
-    /// The access wanted.
-    pub access: Access,
-    /// Whether to accept less access where `access` is refused; [`Node::access`] returns what was
-    /// granted.
-    pub allow_less_access: bool,
-    /// The node to make if the path does not exist.
-    pub create: Option<NewNode>,
-    /// Whether the path must not exist; otherwise the open fails with
-    /// [`crate::ErrorKind::AlreadyExists`].
-    pub exclusive: bool,
-    /// Whether to open a symbolic link itself. Otherwise it is followed, if it stays beneath the
-    /// root.
-    pub link_itself: bool,
-}
-
-/// An opened node.
-pub struct Opened {
-    /// The node.
-    pub node: Arc<dyn Node>,
-    /// Its attributes right after the open.
-    pub stat: NodeStat,
-    /// Whether this call made it.
-    pub created: bool,
-}
-
-/// How to open a named stream of a file or folder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamOpen {
-    /// Whether to make it if it does not exist.
-    pub create: bool,
-    /// Whether it must not exist.
-    pub exclusive: bool,
-}
-
-/// A named stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamInfo {
-    /// Name without colons and type, UTF-8.
-    pub name: Name,
-    /// Length in bytes.
-    pub size: u64,
-}
-
-/// Times and DOS attributes to set; `None` leaves a value unchanged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeChange {
-    /// Creation time.
-    pub created: Option<Timestamp>,
-    /// Last access.
-    pub accessed: Option<Timestamp>,
-    /// Last change of the content.
-    pub modified: Option<Timestamp>,
-    /// Last change of content or attributes. The store reports it as given until the next change,
-    /// where it can.
-    pub changed: Option<Timestamp>,
-    /// DOS attributes.
-    pub dos_attributes: Option<u32>,
-}
-
-/// How a range of a file is locked, as other programs see it (advisory locks, fcntl(2)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RangeLock {
-    /// Unlocked.
-    None,
-    /// Others may take a shared lock too.
-    Shared,
-    /// Nobody else may take a lock.
-    Exclusive,
-}
-
-/// Work to run once, on any thread.
-pub type Task = Box<dyn FnOnce() + Send>;
-
-/// The result of [`Store::resolve_soon`].
-pub enum Resolved {
-    /// The path as on disk.
-    Path(RelPath),
-    /// A task that may block for seconds. Run it on a thread that may wait. At its end it calls the
-    /// caller's task, even when it fails or is dropped; then resolve the path again.
-    After(Task),
-    /// Another caller is reading that folder; the caller's task is called at its end.
-    UnderWay,
-}
-
-/// What [`Store::remove_node`] removes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// A file or link.
-    File,
-    /// An empty file; others fail with [`crate::ErrorKind::NotEmpty`].
-    EmptyFile,
-    /// An empty folder.
-    Directory,
-}
+pub use self::model::{
+    Access, NewNode, NodeChange, NodeOpen, NodeStat, Opened, RangeLock, Removal, Resolved, StoreFeatures,
+    StreamInfo, StreamOpen, Task,
+};
 
 /// A stream over a folder's entries, in an order that does not change while it is open.
 pub trait Entries: Send {
@@ -321,6 +162,76 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// Write-back failed.
     fn sync(&self) -> Result<()>;
+
+    /// Returns how long a caller may keep names and attributes without asking again. Others may
+    /// change the store meanwhile.
+    fn attribute_lifetime(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    /// Returns the attributes of a node of any kind. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    fn look(&self, path: &RelPath) -> Result<NodeStat> {
+        self.open_itself(path, Access::Attributes)
+            .map(|opened| opened.stat)
+    }
+
+    /// Opens an existing node of any kind. A symbolic link is not followed. Links and special nodes
+    /// open with [`Access::Attributes`] only.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    fn open_itself(&self, path: &RelPath, access: Access) -> Result<Opened> {
+        let how = NodeOpen {
+            access,
+            link_itself: true,
+            ..NodeOpen::default()
+        };
+        self.open(path, &how)
+    }
+
+    /// Makes a node that does not exist yet. A store without modes and owners ignores them.
+    ///
+    /// # Errors
+    /// `Unsupported` for kinds that the store cannot hold; otherwise as [`Self::open`].
+    fn make(&self, path: &RelPath, new: &NewPosix<'_>) -> Result<Opened> {
+        let directory = match new.kind {
+            NewKind::File => false,
+            NewKind::Directory => true,
+            NewKind::Symlink(target) => {
+                self.symlink(path, target)?;
+                return self.open_itself(path, Access::Attributes);
+            }
+            _ => return Err(Error::new(Op::Create, path, ErrorKind::Unsupported)),
+        };
+        let create = NewNode {
+            directory,
+            dos_attributes: None,
+        };
+        let how = NodeOpen {
+            access: new.access,
+            create: Some(create),
+            exclusive: true,
+            ..NodeOpen::default()
+        };
+        self.open(path, &how)
+    }
+
+    /// Renames as rename(2) does. A store that cannot replace an empty folder in one step fails
+    /// with `IsADirectory` or `AlreadyExists`.
+    ///
+    /// # Errors
+    /// `NotEmpty` for a folder in the way that is not empty, `Unsupported` for an exchange that the
+    /// store cannot make; otherwise as [`Self::rename`].
+    fn rename_posix(&self, from: &RelPath, to: &RelPath, mode: RenameMode) -> Result<()> {
+        match mode {
+            RenameMode::Keep => self.rename(from, to, false),
+            RenameMode::Replace => self.rename(from, to, true),
+            RenameMode::Exchange => Err(Error::new(Op::Rename, to, ErrorKind::Unsupported)),
+        }
+    }
 }
 
 /// An open file, folder, link or stream.
@@ -507,6 +418,89 @@ pub trait Node: Send + Sync {
         Ok(false)
     }
 
+    /// Hands buffered writes over, as close(2) does, and reports those that failed. They need not
+    /// be durable afterwards.
+    ///
+    /// # Errors
+    /// An earlier write failed.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes the content durable, and as much metadata as reading it needs (fdatasync(2)).
+    ///
+    /// # Errors
+    /// Write-back failed.
+    fn sync_data(&self) -> Result<()> {
+        self.sync()
+    }
+
+    /// Sets permission bits and owner.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, `ReadOnly`, `Unsupported` where nodes have none.
+    fn set_permissions(&self, permissions: &Permissions) -> Result<()> {
+        _ = permissions;
+        unsupported(Op::SetAttributes)
+    }
+
+    /// Returns the device number (major, minor) of a device node.
+    ///
+    /// # Errors
+    /// The volume does not answer.
+    fn device(&self) -> Result<Option<(u32, u32)>> {
+        Ok(None)
+    }
+
+    /// Reserves space for a range without changing the length.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Unsupported`.
+    fn reserve(&self, offset: u64, length: u64) -> Result<()> {
+        _ = (offset, length);
+        unsupported(Op::SetLength)
+    }
+
+    /// Returns the full names of the extended attributes, without the store's own bookkeeping.
+    ///
+    /// # Errors
+    /// `Unsupported` where nodes have none.
+    fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
+        unsupported(Op::Xattr)
+    }
+
+    /// Returns the value of an extended attribute by its full name; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Unsupported` where nodes have none, or none in that name space.
+    fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        _ = name;
+        unsupported(Op::Xattr)
+    }
+
+    /// Sets an extended attribute by its full name.
+    ///
+    /// # Errors
+    /// `AlreadyExists` and `NotFound` as `how` says, `NoSpace`, `PermissionDenied` for the store's
+    /// own bookkeeping, `Unsupported` where nodes have none, or none in that name space.
+    fn set_xattr(&self, name: &[u8], value: &[u8], how: XattrSet) -> Result<()> {
+        _ = (name, value, how);
+        unsupported(Op::Xattr)
+    }
+
+    /// Removes an extended attribute by its full name.
+    ///
+    /// # Errors
+    /// `NotFound`; otherwise as [`Self::set_xattr`].
+    fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        _ = name;
+        unsupported(Op::Xattr)
+    }
+
     /// For downcasts: [`Self::copy_from`] must recognise a node of its own store.
     fn as_any(&self) -> &dyn std::any::Any;
+}
+
+fn unsupported<T>(op: Op) -> Result<T> {
+    Err(Error::new(op, &RelPath::root(), ErrorKind::Unsupported))
 }

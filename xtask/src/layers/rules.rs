@@ -39,7 +39,7 @@ const TIERS: [(Tier, &str, &str); 5] = [
     (
         Tier::Composition,
         "composition",
-        "a plan and two trees make a job",
+        "a plan and two trees make a job; a store becomes a file system of the kernel",
     ),
     (
         Tier::Product,

@@ -10,6 +10,7 @@ mod lab;
 mod lab_reports;
 mod local;
 mod login;
+mod mount;
 mod nodes;
 mod serve;
 mod share;
@@ -30,6 +31,7 @@ pub(crate) use lab::{
 pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
 pub(crate) use local::{DirtyArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
 pub(crate) use login::{LoginArgs, LogoutArgs};
+pub(crate) use mount::{MountArgs, umask};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub(crate) use serve::{
     KerberosUsers, ServeArgs, ServeCommand, ServeLinks, ServeLoginArgs, UserAddArgs, UserCommand,
@@ -131,6 +133,12 @@ pub(crate) enum Command {
     /// wrote. SIGHUP reads users and shares again. `serve user add` adds users; if there are none,
     /// it creates a user with a random pass phrase and prints both.
     Serve(Box<ServeArgs>),
+    /// Use a folder or share as a file system of this machine
+    ///
+    /// Mounts SRC on the empty folder MNT through FUSE and returns when files can be used. `umount
+    /// MNT` (or `fusermount3 -u MNT`) ends the mount, and so does SIGTERM. What was written is
+    /// made durable then.
+    Mount(Box<MountArgs>),
     /// Unfinished copies: list, resume or forget them, sweep leftovers
     ///
     /// A copy that was killed, interrupted or disconnected has a journal until it is finished.
@@ -338,6 +346,7 @@ mod tests {
             "login",
             "logout",
             "serve",
+            "mount",
             "jobs",
             "jobs list",
             "jobs rm",

@@ -11,6 +11,7 @@ pub(crate) mod logout;
 pub(crate) mod ls;
 pub(crate) mod mirror;
 pub(crate) mod mkdir;
+pub(crate) mod mount;
 pub(crate) mod mv;
 mod nodes;
 pub(crate) mod rm;

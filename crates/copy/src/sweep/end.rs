@@ -61,11 +61,17 @@ async fn sweep_own(context: &Context) -> (bool, bool) {
             Ok(was_there) => had_probe |= was_there,
             Err(_) => temporaries.must_stay(),
         }
-        // The begin of this run may have failed to find or to take them.
-        if is_resumed(context) && !temporaries.own.take_left(temporaries.claim_folders()).await {
-            temporaries.must_stay();
+        let mut without_claim = Vec::new();
+        if is_resumed(context) {
+            // The begin of this run may have failed to find or to take them.
+            let (all, without) = temporaries.own.take_left(temporaries.claim_folders()).await;
+            if !all {
+                temporaries.must_stay();
+            }
+            without_claim = without;
         }
-        let mut places = known_places(context).await;
+        let known = known_places(context).await.into_iter();
+        let mut places = removal::each_once(known.chain(without_claim).collect());
         let mut swept = removal::places(&*context.config.target, places.clone(), temporaries.nonce).await;
         if context
             .journal

@@ -220,9 +220,11 @@ impl OwnClaims {
     }
 
     /// Takes the claims that earlier runs of this job left in these folders, except those that this
-    /// run holds already. Returns whether each folder could be looked at.
-    pub(crate) async fn take_left(&self, dirs: Vec<RelPath>) -> bool {
+    /// run holds already. Returns whether each folder could be looked at, and the folders without a
+    /// claim: an earlier run may have been refused one there, and have made temporary names.
+    pub(crate) async fn take_left(&self, dirs: Vec<RelPath>) -> (bool, Vec<RelPath>) {
         let (mut state, mut all) = (self.state.lock().await, true);
+        let mut without = Vec::new();
         for dir in dirs {
             if state.held.iter().any(|held| held.dir == dir) {
                 continue;
@@ -230,10 +232,13 @@ impl OwnClaims {
             match self.target.claim(&dir.join(&self.nonce.claim()), false).await {
                 Ok(claim) => state.held.push(Held { dir, claim }),
                 // A tree without claims has none.
-                Err(error) => all &= error.kind == ErrorKind::Unsupported || error.kind.is_absence(),
+                Err(error) => {
+                    all &= error.kind == ErrorKind::Unsupported || error.kind.is_absence();
+                    without.push(dir);
+                }
             }
         }
-        all
+        (all, without)
     }
 
     /// Returns the folders in which this job or an earlier run of it made temporary names, as far

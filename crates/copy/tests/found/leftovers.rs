@@ -163,6 +163,29 @@ async fn a_claim_whose_header_cannot_be_written_does_not_stay() {
     assert_eq!(machine.temporaries(), [""; 0]);
 }
 
+/// The claim was refused, so only the journal knew of the job, and not of its folder. Meanwhile
+/// somebody else has made the target.
+#[tokio::test(start_paused = true)]
+async fn a_folder_of_a_killed_run_without_a_claim_does_not_stay() {
+    let machine = Machine::new(Options::default());
+    write(&machine.source, "a", &content(1, 3_000), 2_000);
+    machine.begin();
+    let killed: Arc<Mutex<Option<Machine>>> = Arc::default();
+    let (slot, running) = (Arc::clone(&killed), machine.clone());
+    let see = hook(move |when, op, at| {
+        if when == When::Before && op == Op::Rename && *at == path("copy") {
+            slot.lock().unwrap().get_or_insert_with(|| running.kill());
+        }
+        FAILED.filter(|_| when == When::Before && op == Op::Write && is_claim_in(at, ""))
+    });
+    machine.run_hooked(no_hook(), see).await;
+    let killed = killed.lock().unwrap().take().expect("its folder gets its name");
+    assert_eq!(killed.temporaries().len(), 1, "its folder");
+    write(&killed.target, "copy/a", &content(1, 3_000), 2_000);
+    assert_eq!(killed.run().await.status, Status::Done);
+    assert_eq!(killed.temporaries(), [""; 0]);
+}
+
 /// A machine whose job was killed when all was durable, before it removed its claim in `copy`.
 async fn killed_before_its_claim_is_removed() -> Machine {
     let is_cleaning =

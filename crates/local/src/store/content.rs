@@ -89,6 +89,16 @@ pub(super) fn allocate(fd: &OwnedFd, length: u64) -> rustix::io::Result<()> {
     retry_on_intr(|| fallocate(fd, FallocateFlags::KEEP_SIZE, 0, length))
 }
 
+/// Reserves space for a range; the length of the file stays.
+pub(super) fn reserve(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<()> {
+    let end = offset.checked_add(length).and_then(|end| in_range(end, 0));
+    if end.is_none() {
+        return Err(Errno::FBIG);
+    }
+    require_room(fd, length)?;
+    retry_on_intr(|| fallocate(fd, FallocateFlags::KEEP_SIZE, offset, length))
+}
+
 /// Refuses a reservation that cannot fit. The kernel would take all free space before it fails, and other
 /// writers would find none meanwhile.
 fn require_room(fd: &OwnedFd, length: u64) -> rustix::io::Result<()> {

@@ -3,6 +3,7 @@
 //! ```text
 //!  LocalStore ─┬─ open ─────── root: openat2 beneath the root; follows links that stay inside
 //!              ├─ names: remove, rename, link
+//!              ├─ posix: what a mounted file system asks besides: modes, owners, special nodes
 //!              ├─ resolve ──── index: names without regard to case, kept current by inotify
 //!              ├─ external_changes ── changes of watched nodes by other programs, by fanotify
 //!              └─ LocalNode ┬─ descriptors: a bounded number of them for any number of nodes
@@ -13,7 +14,7 @@
 //!                           └─ stream: open alternate data streams
 //! ```
 //!
-//! Only regular files, folders and links can be opened. The kind is known once a node is open: an open
+//! Only regular files, folders and links can be opened for content. The kind is known once a node is open: an open
 //! for content does not wait (`O_NONBLOCK`), an open for attributes touches nothing (`O_PATH`).
 
 mod change_times;
@@ -27,6 +28,7 @@ mod locks;
 mod names;
 mod node;
 mod open;
+mod posix;
 mod resolve;
 mod root;
 mod stream;
@@ -42,7 +44,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use ropeway_vfs::external::Observer;
-use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Resolved, Store, StoreFeatures, Task};
+use ropeway_vfs::posix::{NewPosix, RenameMode};
+use ropeway_vfs::store::{
+    Access, Node, NodeOpen, NodeStat, Opened, Removal, Resolved, Store, StoreFeatures, Task,
+};
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result, Space};
 use rustix::fs::syncfs;
 
@@ -232,6 +237,22 @@ impl Store for LocalStore {
 
     fn sync(&self) -> Result<()> {
         syncfs(self.core.root.fd()).map_err(|error| failed(Op::Sync, &RelPath::root(), error))
+    }
+
+    fn look(&self, path: &RelPath) -> Result<NodeStat> {
+        posix::look(&self.core, path)
+    }
+
+    fn open_itself(&self, path: &RelPath, access: Access) -> Result<Opened> {
+        open::open_itself(&self.core, path, access)
+    }
+
+    fn make(&self, path: &RelPath, new: &NewPosix<'_>) -> Result<Opened> {
+        posix::make(&self.core, path, new)
+    }
+
+    fn rename_posix(&self, from: &RelPath, to: &RelPath, mode: RenameMode) -> Result<()> {
+        posix::rename(&self.core, from, to, mode)
     }
 }
 

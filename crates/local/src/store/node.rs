@@ -5,11 +5,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ropeway_vfs::external::Watching;
+use ropeway_vfs::posix::{Permissions, XattrSet};
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, Kind, Name, Op, Result, Timestamp, Xattr};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fsync, ftruncate, futimens, openat,
-    readlinkat, utimensat,
+    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fdatasync, fsync, ftruncate, futimens,
+    openat, readlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -19,7 +20,7 @@ use super::external_changes::Watched;
 use super::open::MASK;
 use super::root::failed;
 use super::xattrs::{self, Target, node_stat};
-use super::{Core, content, locks, stream};
+use super::{Core, content, locks, posix, stream};
 use crate::winmeta::dos::{self, Dos};
 use crate::{stat, xattr};
 
@@ -41,20 +42,20 @@ impl LocalNode {
         }
     }
 
-    fn failed(&self, op: Op) -> impl Fn(Errno) -> Error + '_ {
+    pub(super) fn failed(&self, op: Op) -> impl Fn(Errno) -> Error + '_ {
         move |error| failed(op, &self.handle.path(), error)
     }
 
-    fn refuse<T>(&self, op: Op, kind: ErrorKind) -> Result<T> {
+    pub(super) fn refuse<T>(&self, op: Op, kind: ErrorKind) -> Result<T> {
         Err(Error::new(op, &self.handle.path(), kind))
     }
 
-    /// Refuses operations on content for folders and links.
-    fn require_content(&self, op: Op) -> Result<()> {
+    /// Refuses operations on content for anything but files.
+    pub(super) fn require_content(&self, op: Op) -> Result<()> {
         match self.kind {
             Kind::Directory => self.refuse(op, ErrorKind::IsADirectory),
-            Kind::Symlink => self.refuse(op, ErrorKind::Misuse),
-            _ => Ok(()),
+            Kind::File => Ok(()),
+            _ => self.refuse(op, ErrorKind::Misuse),
         }
     }
 
@@ -118,7 +119,8 @@ impl LocalNode {
     fn true_stat(&self) -> Result<NodeStat> {
         let fd = self.handle.fd(Op::Stat)?;
         let stat = stat::raw(&fd, MASK).map_err(self.failed(Op::Stat))?;
-        let dos = if self.kind == Kind::Symlink || !self.core.features.windows_metadata {
+        let has_dos = matches!(self.kind, Kind::File | Kind::Directory);
+        let dos = if !has_dos || !self.core.features.windows_metadata {
             Dos::default()
         } else {
             let node = match self.handle.is_path_only() {
@@ -236,7 +238,7 @@ impl Node for LocalNode {
         if !self.handle.is_path_only() {
             return fsync(&fd).map_err(self.failed(Op::Sync));
         }
-        if self.kind == Kind::Symlink {
+        if !matches!(self.kind, Kind::File | Kind::Directory) {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -315,6 +317,44 @@ impl Node for LocalNode {
 
     fn is_range_locked(&self, first: u64, last: u64, write: bool) -> Result<bool> {
         locks::is_locked(self, first, last, write)
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        if self.handle.is_path_only() {
+            return self.sync();
+        }
+        let fd = self.handle.fd(Op::Sync)?;
+        fdatasync(&fd).map_err(self.failed(Op::Sync))
+    }
+
+    fn set_permissions(&self, permissions: &Permissions) -> Result<()> {
+        posix::set_permissions(self, permissions)
+    }
+
+    fn device(&self) -> Result<Option<(u32, u32)>> {
+        posix::device(self)
+    }
+
+    fn reserve(&self, offset: u64, length: u64) -> Result<()> {
+        self.require_content(Op::SetLength)?;
+        let fd = self.handle.fd(Op::SetLength)?;
+        content::reserve(&fd, offset, length).map_err(self.failed(Op::SetLength))
+    }
+
+    fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
+        posix::xattr_names(self)
+    }
+
+    fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        posix::xattr(self, name)
+    }
+
+    fn set_xattr(&self, name: &[u8], value: &[u8], how: XattrSet) -> Result<()> {
+        posix::set_xattr(self, name, value, how)
+    }
+
+    fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        posix::remove_xattr(self, name)
     }
 
     fn as_any(&self) -> &dyn Any {

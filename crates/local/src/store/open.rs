@@ -23,10 +23,19 @@ pub(super) const MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BT
 const RACE_TRIES: usize = 8;
 
 /// A descriptor, its flags and the access it gives.
-struct Found {
-    fd: OwnedFd,
-    flags: OFlags,
-    access: Access,
+pub(super) struct Found {
+    pub(super) fd: OwnedFd,
+    pub(super) flags: OFlags,
+    pub(super) access: Access,
+}
+
+/// The kinds of nodes that an open accepts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kinds {
+    /// Files, folders and links.
+    Served,
+    /// Special nodes too.
+    All,
 }
 
 /// Opens or makes a node.
@@ -37,7 +46,7 @@ pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<O
         if how.create.is_some() && how.exclusive {
             return Err(Error::new(Op::Create, path, ErrorKind::AlreadyExists));
         }
-        return existing(core, path, how);
+        return existing(core, path, how, Kinds::Served);
     };
     for _ in 0..RACE_TRIES {
         match make(core, path, how, new) {
@@ -50,7 +59,7 @@ pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<O
             Err(Errno::INVAL) => return Err(Error::new(Op::Create, path, ErrorKind::NameRefused)),
             Err(error) => return Err(open_fault(Op::Create, path, error)),
         }
-        match existing(core, path, how) {
+        match existing(core, path, how, Kinds::Served) {
             // Removed in between.
             Err(error) if error.kind == ErrorKind::NotFound => {}
             result => return result,
@@ -60,7 +69,22 @@ pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<O
     Err(Error::new(Op::Create, path, ErrorKind::NotFound))
 }
 
-fn existing(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
+/// Opens an existing node; a link is not followed, and for attributes only any kind is accepted.
+pub(super) fn open_itself(core: &Arc<Core>, path: &RelPath, access: Access) -> Result<Opened> {
+    let _opening = core.descriptors.opening();
+    let how = NodeOpen {
+        access,
+        link_itself: true,
+        ..NodeOpen::default()
+    };
+    let kinds = match access {
+        Access::Attributes => Kinds::All,
+        Access::Read | Access::Write => Kinds::Served,
+    };
+    existing(core, path, &how, kinds)
+}
+
+fn existing(core: &Arc<Core>, path: &RelPath, how: &NodeOpen, kinds: Kinds) -> Result<Opened> {
     let found = find(core, path, how).map_err(|error| open_fault(Op::Open, path, error))?;
     let stat = stat::raw(&found.fd, MASK).map_err(|error| failed(Op::Open, path, error))?;
     let kind = stat::kind(u32::from(stat.stx_mode));
@@ -68,12 +92,12 @@ fn existing(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> 
         Kind::File | Kind::Directory => None,
         // Without openat2 no link is followed: the link itself was opened.
         Kind::Symlink => (!how.link_itself).then_some(ErrorKind::SymbolicLink),
-        _ => Some(ErrorKind::PermissionDenied),
+        _ => (kinds == Kinds::Served).then_some(ErrorKind::PermissionDenied),
     };
     if let Some(refused) = refused {
         return Err(Error::new(Op::Open, path, refused));
     }
-    let dos = if !core.features.windows_metadata || kind == Kind::Symlink {
+    let dos = if !core.features.windows_metadata || !matches!(kind, Kind::File | Kind::Directory) {
         Dos::default()
     } else if found.flags.contains(OFlags::PATH) {
         dos::of_path(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
@@ -230,11 +254,19 @@ fn unmake(core: &Core, path: &RelPath, new: NewNode) {
     }
 }
 
-fn opened(core: &Arc<Core>, path: &RelPath, found: Found, stat: &Statx, dos: Dos, created: bool) -> Opened {
+/// Enters a descriptor into the table of open nodes.
+pub(super) fn opened(
+    core: &Arc<Core>,
+    path: &RelPath,
+    found: Found,
+    stat: &Statx,
+    dos: Dos,
+    created: bool,
+) -> Opened {
     let stat_now = core.change_times.apply(node_stat(stat, dos));
     let access = match stat_now.kind {
-        Kind::Symlink => Access::Attributes,
-        _ => found.access,
+        Kind::File | Kind::Directory => found.access,
+        _ => Access::Attributes,
     };
     let handle = core.descriptors.enter(path, found.fd, stat, found.flags);
     Opened {

@@ -7,6 +7,7 @@ mod fallbacks;
 mod kept;
 mod limits;
 mod locks;
+mod posix;
 mod resolve;
 mod swapped;
 mod times;

@@ -1,0 +1,125 @@
+//! Flags and `-o` as options of a mount.
+
+use ropeway_mount::{MountOptions, View};
+
+use crate::args::{self, MountArgs};
+use crate::failure::Failure;
+
+/// Options that the kernel takes.
+const KERNEL: [&str; 11] = [
+    "dev", "nodev", "suid", "nosuid", "exec", "noexec", "atime", "noatime", "sync", "async", "dirsync",
+];
+
+/// Options that mount(8) and systemd use themselves, and what is so in any case.
+const IGNORED: [&str; 20] = [
+    "defaults",
+    "rw",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "diratime",
+    "nodiratime",
+    "default_permissions",
+    "silent",
+    "loud",
+    "auto_unmount",
+];
+
+/// Most threads (a guess).
+const THREADS_MAX: usize = 256;
+
+/// Returns the options; the source's name is not among them.
+pub(super) fn of(args: &MountArgs) -> Result<MountOptions, Failure> {
+    let mut options = MountOptions {
+        read_only: args.read_only,
+        allow_other: args.allow_other,
+        view: View {
+            user: args.uid,
+            group: args.gid,
+            umask: args.umask.unwrap_or(0),
+        },
+        ..MountOptions::default()
+    };
+    for option in args.options.iter().flat_map(|list| list.split(',')) {
+        set(&mut options, option.trim())?;
+    }
+    Ok(options)
+}
+
+fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
+    let (name, value) = option.split_once('=').unwrap_or((option, ""));
+    match name {
+        "ro" => options.read_only = true,
+        "allow_other" => options.allow_other = true,
+        "nonempty" => options.nonempty = true,
+        "uid" => options.view.user = Some(number(option, value)?),
+        "gid" => options.view.group = Some(number(option, value)?),
+        "umask" => {
+            options.view.umask = args::umask(value).map_err(|what| wrong(option, &what))?;
+        }
+        "threads" => {
+            options.threads = match number(option, value)? as usize {
+                threads @ 1..=THREADS_MAX => threads,
+                _ => return Err(wrong(option, &format!("expected 1 to {THREADS_MAX}"))),
+            };
+        }
+        name if KERNEL.contains(&name) => options.kernel.push(name.to_owned()),
+        "" | "comment" | "fsname" | "subtype" => {}
+        name if IGNORED.contains(&name) || name.starts_with("x-") || name.starts_with("X-") => {}
+        _ => return Err(wrong(option, "there is no such option")),
+    }
+    Ok(())
+}
+
+fn number(option: &str, value: &str) -> Result<u32, Failure> {
+    value.parse().map_err(|_| wrong(option, "expected a number"))
+}
+
+fn wrong(option: &str, what: &str) -> Failure {
+    Failure::usage(format!("wrong mount option {option}: {what}"))
+        .hint("`ropeway mount --help` lists the options")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn options(given: &str) -> Result<MountOptions, Failure> {
+        of(&MountArgs {
+            source: PathBuf::from("/a"),
+            mountpoint: PathBuf::from("/b"),
+            read_only: false,
+            allow_other: false,
+            uid: Some(3),
+            gid: None,
+            umask: None,
+            foreground: false,
+            options: vec![given.to_owned()],
+        })
+    }
+
+    #[test]
+    fn options_of_fstab_are_read() {
+        let all = options("rw,uid=1000,umask=022,x-systemd.automount,_netdev,noatime,threads=4").unwrap();
+        assert_eq!(
+            (all.view.user, all.view.umask, all.threads),
+            (Some(1000), 0o022, 4)
+        );
+        assert_eq!(all.kernel, ["noatime"]);
+        assert!(options("ro,allow_other,nonempty").unwrap().read_only);
+        assert_eq!(options("").unwrap().view.user, Some(3));
+        for wrong in ["big", "uid=x", "threads=0", "umask=9"] {
+            assert_eq!(options(wrong).unwrap_err().code, 1, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The process that serves a mount.
+
+use std::io;
+use std::time::Instant;
+
+use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use tokio::runtime::Builder;
+
+use super::report::{Reporter, notify};
+use super::source::{Source, open_store};
+use super::{background, guard};
+use crate::args::MountArgs;
+use crate::boot;
+use crate::failure::{Failure, code};
+use crate::job::Signals;
+use crate::ui::format;
+
+/// Mounts, and serves until the mount ends.
+///
+/// # Errors
+/// SRC cannot be opened, MNT cannot be mounted on, or written data cannot be made durable.
+pub(super) fn run(args: &MountArgs, options: MountOptions) -> Result<u8, Failure> {
+    boot::start_warnings();
+    let Source { store, name } = open_store(&args.source, &args.mountpoint)?;
+    // The programs' own umask applies to what they make.
+    umask(Mode::empty());
+    raise_descriptors();
+    let options = MountOptions {
+        source: name.clone(),
+        ..options
+    };
+    let mounted = Mounted::new(store, &args.mountpoint, &options).map_err(|error| refused(&error))?;
+    let reporter = Reporter {
+        foreground: args.foreground,
+    };
+    let unmounter = mounted.unmounter();
+    let path = mounted.path().display().to_string();
+    // Without a guard, a killed process leaves a mount that `umount` removes.
+    let guarded = guard::start(mounted.path(), mounted.device());
+    if let Err(error) = &guarded {
+        tracing::warn!(%error, "no guard: if this process is killed, unmount {path} by hand");
+    }
+    catch_signals(unmounter.clone(), reporter, path.clone())?;
+    let serving = std::thread::Builder::new()
+        .name("ropeway-mount".into())
+        .spawn(move || mounted.run())
+        .map_err(|error| Failure::new(code::TARGET, format!("cannot start a thread: {error}")))?;
+    reporter.say(&format!("{name} is mounted on {path}"));
+    notify("READY=1");
+    if !args.foreground {
+        background::detach();
+    }
+    let ended = serving
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+    unmounter.detach();
+    flush(&unmounter, reporter, &path)?;
+    drop(guarded);
+    match ended {
+        Ok(()) => Ok(code::DONE),
+        Err(error) => Err(Failure::new(
+            code::TARGET,
+            format!("the mount on {path} ended: {error}"),
+        )),
+    }
+}
+
+fn refused(error: &MountError) -> Failure {
+    let code = match error {
+        MountError::NotEmpty(_) | MountError::Busy(_) => code::REFUSED,
+        MountError::OthersRefused => code::PERMISSION,
+        MountError::Store(_) => code::SOURCE,
+        MountError::Failed(_, error) if error.kind() == io::ErrorKind::PermissionDenied => code::PERMISSION,
+        _ => code::TARGET,
+    };
+    let failure = Failure::new(code, error.to_string());
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// Makes everything durable and says how much that was.
+fn flush(unmounter: &Unmounter, reporter: Reporter, path: &str) -> Result<(), Failure> {
+    let start = Instant::now();
+    let flushed = unmounter.flush().map_err(|error| {
+        let message = format!("{path}: not all written data is durable: {error}");
+        reporter.say(&message);
+        Failure::new(code::TARGET, message).hint("check the source; data that programs flushed is durable")
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    reporter.say(&format!(
+        "unmounted {path}: flushed {} in {seconds:.1} s",
+        format::bytes(flushed)
+    ));
+    Ok(())
+}
+
+/// Ends the mount at SIGTERM or SIGINT; a second signal ends the process at once.
+fn catch_signals(unmounter: Unmounter, reporter: Reporter, path: String) -> Result<(), Failure> {
+    let fault = |error: io::Error| Failure::new(code::TARGET, format!("cannot catch signals: {error}"));
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(fault)?;
+    let mut signals = runtime.block_on(async { Signals::catch() })?;
+    let work = move || {
+        runtime.block_on(signals.stop());
+        notify("STOPPING=1");
+        std::thread::scope(|scope| {
+            scope.spawn(|| stop(&unmounter, reporter, &path));
+            runtime.block_on(signals.stop());
+            std::process::exit(i32::from(code::INTERRUPTED));
+        });
+    };
+    let thread = std::thread::Builder::new().name("signals".into());
+    thread.spawn(work).map(|_| ()).map_err(fault)
+}
+
+fn stop(unmounter: &Unmounter, reporter: Reporter, path: &str) {
+    if unmounter.unmount().is_ok() {
+        // The main thread sees the end.
+        return;
+    }
+    // Programs use it. They get errors from now on.
+    let files = unmounter.counters().open_files;
+    reporter.say(&format!("{path} is in use (open files: {files}): detached"));
+    unmounter.detach();
+    let code = match flush(unmounter, reporter, path) {
+        Ok(()) => code::DONE,
+        Err(failure) => failure.code,
+    };
+    std::process::exit(i32::from(code));
+}
+
+/// Allows as many open files as the system does: each open file takes a descriptor.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // The store closes idle descriptors where the limit stays.
+    let _ = setrlimit(Resource::Nofile, all);
+}

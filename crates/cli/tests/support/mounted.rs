@@ -1,0 +1,100 @@
+//! A folder that the binary has mounted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::{Finished, Place, Running, is_root};
+
+/// A mount, which is taken away on drop.
+pub(crate) struct Mounted {
+    pub(crate) place: Place,
+    pub(crate) running: Option<Running>,
+}
+
+impl Mounted {
+    /// Mounts the folder `source` of a new place on `mnt`, with these flags.
+    ///
+    /// # Errors
+    /// What is missing here.
+    pub(crate) fn new(flags: &[&str]) -> Result<Self, String> {
+        Self::of(Place::new(), flags)
+    }
+
+    /// Mounts `source` of a place.
+    ///
+    /// # Errors
+    /// What is missing here.
+    pub(crate) fn of(place: Place, flags: &[&str]) -> Result<Self, String> {
+        can_mount()?;
+        fs::create_dir_all(place.join("source")).unwrap();
+        fs::create_dir_all(place.join("mnt")).unwrap();
+        let run = place.ropeway("mount").arg("--foreground").args(flags);
+        let mut running = run.args(["source", "mnt"]).start();
+        let is_up = running.until(|running| running.stdout().contains("is mounted on"));
+        assert!(is_up, "{}{}", running.stdout(), running.stderr());
+        Ok(Self {
+            place,
+            running: Some(running),
+        })
+    }
+
+    /// A path in the mount.
+    pub(crate) fn at(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.place.join("mnt").join(name)
+    }
+
+    /// The same path behind the mount.
+    pub(crate) fn behind(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.place.join("source").join(name)
+    }
+
+    /// Unmounts by umount(8), and waits for the end of the process.
+    #[track_caller]
+    pub(crate) fn unmount(&mut self) -> Finished {
+        let status = Command::new("umount").arg(self.at("")).status().unwrap();
+        assert!(status.success(), "umount: {status}");
+        let finished = self.running.take().unwrap().wait();
+        finished.assert_code(&[0]);
+        finished
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(self.running.take());
+        detach(&self.at(""));
+    }
+}
+
+/// Takes away whatever is mounted on a path.
+pub(crate) fn detach(path: &Path) {
+    while is_mounted(path) {
+        let mut umount = Command::new("umount");
+        umount.arg("-l").arg(path).stderr(Stdio::null());
+        if !umount.status().is_ok_and(|status| status.success()) {
+            break;
+        }
+    }
+}
+
+/// Whether something is mounted on a path.
+pub(crate) fn is_mounted(path: &Path) -> bool {
+    let path = path.components().collect::<PathBuf>().display().to_string();
+    let lines = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    lines.lines().any(|line| line.split(' ').nth(4) == Some(&path))
+}
+
+/// What is missing for a mount.
+///
+/// # Errors
+/// There is no FUSE, or this is not root.
+pub(crate) fn can_mount() -> Result<(), String> {
+    if !is_root() {
+        return Err("only root mounts here".to_owned());
+    }
+    match fs::File::options().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("/dev/fuse: {error}")),
+    }
+}

@@ -1,0 +1,745 @@
+//! FUSE requests as calls of [`Fs`].
+//!
+//! Each request is answered on the thread that took it from the kernel; only waits for locks are
+//! parked. A panic becomes EIO, so that no program waits forever.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+};
+use ropeway_vfs::Timestamp;
+use ropeway_vfs::posix::{NewKind, RenameMode, XattrSet};
+use ropeway_vfs::store::{Access, RangeLock};
+use rustix::io::Errno;
+
+use crate::errno::Answer;
+use crate::fs::{Caller, Change, Creation, Fs, Renaming};
+use crate::locks::{Request, Span};
+use crate::view::{decode_device, timestamp};
+
+/// Largest write and read of one request, in bytes (256 pages, the kernel's limit by default).
+const REQUEST_BYTES: u32 = 1 << 20;
+
+/// Reads ahead and the like that the kernel may have under way at once (a guess).
+const BACKGROUND_MAX: u16 = 64;
+
+/// A node's number never stands for another node while the kernel knows it.
+const GENERATION: Generation = Generation(0);
+
+/// What the adapter wants of the kernel, where it has it.
+const WANTED: [InitFlags; 9] = [
+    // Names in one folder are looked up in parallel.
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    // Changes behind the mount show in the attributes; then the kernel drops what it has in memory.
+    InitFlags::FUSE_AUTO_INVAL_DATA,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_POSIX_LOCKS,
+    // The store applies the umask, since a default ACL replaces it.
+    InitFlags::FUSE_DONT_MASK,
+    InitFlags::FUSE_POSIX_ACL,
+    // Without it each write asks for security.capability.
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_ASYNC_DIO,
+];
+
+/// Kinds of nodes in a mode (inode(7)).
+const KIND_MASK: u32 = 0o170_000;
+
+/// Flags of setxattr(2).
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+
+/// Types of fcntl(2) locks.
+const F_RDLCK: i32 = 0;
+const F_WRLCK: i32 = 1;
+const F_UNLCK: i32 = 2;
+
+/// Flags of open(2), as on all Linux machines that Rust supports with FUSE here (asm-generic/fcntl.h).
+const O_APPEND: i32 = 0o2000;
+const O_EXCL: i32 = 0o200;
+
+thread_local! {
+    /// Reads go through one buffer for each thread: allocating a mebibyte each time costs page faults.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The file system that fuser calls.
+pub(crate) struct Fuse(pub(crate) Arc<Fs>);
+
+impl Fuse {
+    /// Answers a request; a panic becomes EIO.
+    fn ask<T>(&self, what: impl FnOnce(&Fs) -> Answer<T>) -> Result<T, fuser::Errno> {
+        self.0.count();
+        guarded(|| what(&self.0)).map_err(errno)
+    }
+}
+
+fn guarded<T>(what: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|_| {
+        tracing::error!("an operation of the mount panicked; its program gets EIO");
+        Err(Errno::IO)
+    })
+}
+
+fn errno(error: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(error.raw_os_error())
+}
+
+fn caller(request: &fuser::Request) -> Caller {
+    Caller {
+        user: request.uid(),
+        group: request.gid(),
+        thread: request.pid(),
+    }
+}
+
+fn access_of(flags: OpenFlags) -> Access {
+    match flags.acc_mode() {
+        OpenAccMode::O_RDONLY => Access::Read,
+        OpenAccMode::O_WRONLY | OpenAccMode::O_RDWR => Access::Write,
+    }
+}
+
+fn time_of(time: TimeOrNow) -> Timestamp {
+    timestamp(match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
+    })
+}
+
+/// Sends the answer to a request.
+macro_rules! send {
+    ($result:expr, $reply:ident, |$value:pat_param| $good:expr) => {
+        match $result {
+            Ok($value) => $good,
+            Err(error) => $reply.error(error),
+        }
+    };
+}
+
+impl Filesystem for Fuse {
+    fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        for flag in WANTED {
+            // An older kernel does without.
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_write(REQUEST_BYTES);
+        if let Err(most) = config.set_max_readahead(REQUEST_BYTES) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        self.0.end();
+    }
+
+    fn lookup(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.ask(|fs| fs.lookup(parent.0, name.as_bytes()));
+        send!(found, reply, |attributes| reply.entry(
+            &self.0.lifetime(),
+            &attributes,
+            GENERATION
+        ));
+    }
+
+    fn forget(&self, _: &fuser::Request, ino: INodeNo, lookups: u64) {
+        let _ = self.ask(|fs| {
+            fs.forget(ino.0, lookups);
+            Ok(())
+        });
+    }
+
+    fn getattr(&self, _: &fuser::Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        let found = self.ask(|fs| fs.attributes(ino.0, handle.map(|handle| handle.0)));
+        send!(found, reply, |attributes| reply
+            .attr(&self.0.lifetime(), &attributes));
+    }
+
+    fn setattr(
+        &self,
+        request: &fuser::Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        user: Option<u32>,
+        group: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = Change {
+            mode,
+            user,
+            group,
+            size,
+            accessed: accessed.map(time_of),
+            modified: modified.map(time_of),
+        };
+        let handle = handle.map(|handle| handle.0);
+        let changed = self.ask(|fs| fs.change(caller(request), ino.0, handle, &change));
+        send!(changed, reply, |attributes| reply
+            .attr(&self.0.lifetime(), &attributes));
+    }
+
+    fn readlink(&self, _: &fuser::Request, ino: INodeNo, reply: ReplyData) {
+        send!(self.ask(|fs| fs.read_link(ino.0)), reply, |target| reply
+            .data(&target));
+    }
+
+    fn mknod(
+        &self,
+        request: &fuser::Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let (major, minor) = decode_device(device);
+        let kind = match mode & KIND_MASK {
+            0 | 0o100_000 => Ok(NewKind::File),
+            0o010_000 => Ok(NewKind::Fifo),
+            0o140_000 => Ok(NewKind::Socket),
+            0o020_000 => Ok(NewKind::CharDevice(major, minor)),
+            0o060_000 => Ok(NewKind::BlockDevice(major, minor)),
+            _ => Err(Errno::INVAL),
+        };
+        let made = self.ask(|fs| {
+            let (parent, name, kind) = (parent.0, name.as_bytes(), kind?);
+            let creation = Creation {
+                parent,
+                name,
+                kind,
+                mode,
+                umask,
+            };
+            fs.make(caller(request), &creation)
+        });
+        send!(made, reply, |attributes| reply.entry(
+            &self.0.lifetime(),
+            &attributes,
+            GENERATION
+        ));
+    }
+
+    fn mkdir(
+        &self,
+        request: &fuser::Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (parent, name, kind) = (parent.0, name.as_bytes(), NewKind::Directory);
+        let creation = Creation {
+            parent,
+            name,
+            kind,
+            mode,
+            umask,
+        };
+        let made = self.ask(|fs| fs.make(caller(request), &creation));
+        send!(made, reply, |attributes| reply.entry(
+            &self.0.lifetime(),
+            &attributes,
+            GENERATION
+        ));
+    }
+
+    fn unlink(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        send!(
+            self.ask(|fs| fs.remove(parent.0, name.as_bytes(), false)),
+            reply,
+            |()| reply.ok()
+        );
+    }
+
+    fn rmdir(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        send!(
+            self.ask(|fs| fs.remove(parent.0, name.as_bytes(), true)),
+            reply,
+            |()| reply.ok()
+        );
+    }
+
+    fn symlink(
+        &self,
+        request: &fuser::Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let creation = Creation {
+            parent: parent.0,
+            name: name.as_bytes(),
+            kind: NewKind::Symlink(target.as_os_str().as_bytes()),
+            mode: 0o777,
+            umask: 0,
+        };
+        let made = self.ask(|fs| fs.make(caller(request), &creation));
+        send!(made, reply, |attributes| reply.entry(
+            &self.0.lifetime(),
+            &attributes,
+            GENERATION
+        ));
+    }
+
+    fn rename(
+        &self,
+        _: &fuser::Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let renamed = self.ask(|fs| {
+            let mode = match flags {
+                flags if flags.is_empty() => RenameMode::Replace,
+                RenameFlags::RENAME_NOREPLACE => RenameMode::Keep,
+                RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+                _ => return Err(Errno::INVAL),
+            };
+            let from = (parent.0, name.as_bytes());
+            let to = (new_parent.0, new_name.as_bytes());
+            fs.rename(&Renaming { from, to, mode })
+        });
+        send!(renamed, reply, |()| reply.ok());
+    }
+
+    fn link(&self, _: &fuser::Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let linked = self.ask(|fs| fs.link(ino.0, parent.0, name.as_bytes()));
+        send!(linked, reply, |attributes| reply.entry(
+            &self.0.lifetime(),
+            &attributes,
+            GENERATION
+        ));
+    }
+
+    fn open(&self, _: &fuser::Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.ask(|fs| fs.open(ino.0, access_of(flags)));
+        send!(opened, reply, |(handle, is_kept)| {
+            let flags = match is_kept {
+                true => FopenFlags::FOPEN_KEEP_CACHE,
+                false => FopenFlags::empty(),
+            };
+            reply.opened(FileHandle(handle), flags);
+        });
+    }
+
+    fn read(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let read = self.ask(|fs| fs.read(handle.0, &mut buffer[..size], offset));
+            send!(read, reply, |count| reply.data(&buffer[..count]));
+        });
+    }
+
+    fn write(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // What a memory map changed already has its place.
+        let appends = flags.0 & O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let written = self.ask(|fs| fs.write(handle.0, data, offset, appends, kills));
+        // A request has at most REQUEST_BYTES.
+        send!(written, reply, |()| reply.written(data.len() as u32));
+    }
+
+    fn flush(
+        &self,
+        _: &fuser::Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        send!(self.ask(|fs| fs.flush(ino.0, handle.0, owner.0)), reply, |()| {
+            reply.ok()
+        });
+    }
+
+    fn release(
+        &self,
+        _: &fuser::Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let released = self.ask(|fs| {
+            fs.release(ino.0, handle.0);
+            Ok(())
+        });
+        send!(released, reply, |()| reply.ok());
+    }
+
+    fn fsync(&self, _: &fuser::Request, _: INodeNo, handle: FileHandle, only_data: bool, reply: ReplyEmpty) {
+        send!(self.ask(|fs| fs.sync(handle.0, only_data)), reply, |()| reply
+            .ok());
+    }
+
+    fn opendir(&self, _: &fuser::Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let opened = self.ask(|fs| fs.open_folder(ino.0));
+        send!(opened, reply, |handle| reply
+            .opened(FileHandle(handle), FopenFlags::empty()));
+    }
+
+    fn readdir(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listed = self.ask(|fs| {
+            fs.list(handle.0, offset, false, |entry| {
+                reply.add(
+                    INodeNo(entry.ino),
+                    entry.next,
+                    entry.kind,
+                    OsStr::from_bytes(entry.name),
+                )
+            })
+        });
+        send!(listed, reply, |()| reply.ok());
+    }
+
+    fn readdirplus(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let lifetime = self.0.lifetime();
+        let listed = self.ask(|fs| {
+            fs.list(handle.0, offset, true, |entry| {
+                // The kernel ignores the attributes of `.` and `..`.
+                let attributes = entry.attributes.unwrap_or_else(|| nameless(entry.ino));
+                let name = OsStr::from_bytes(entry.name);
+                reply.add(
+                    INodeNo(entry.ino),
+                    entry.next,
+                    name,
+                    &lifetime,
+                    &attributes,
+                    GENERATION,
+                )
+            })
+        });
+        send!(listed, reply, |()| reply.ok());
+    }
+
+    fn releasedir(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        let released = self.ask(|fs| {
+            fs.close_folder(handle.0);
+            Ok(())
+        });
+        send!(released, reply, |()| reply.ok());
+    }
+
+    fn fsyncdir(&self, _: &fuser::Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        send!(self.ask(|fs| fs.sync_folder(handle.0)), reply, |()| reply.ok());
+    }
+
+    fn statfs(&self, _: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
+        send!(self.ask(Fs::space), reply, |space| {
+            let (nodes, available) = (space.nodes, space.available);
+            reply.statfs(
+                space.total,
+                available,
+                available,
+                nodes,
+                nodes,
+                space.unit,
+                space.name_max,
+                space.unit,
+            );
+        });
+    }
+
+    fn setxattr(
+        &self,
+        _: &fuser::Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let how = match flags {
+            XATTR_CREATE => XattrSet::Create,
+            XATTR_REPLACE => XattrSet::Replace,
+            _ => XattrSet::Any,
+        };
+        let set = self.ask(|fs| fs.set_xattr(ino.0, name.as_bytes(), value, how));
+        send!(set, reply, |()| reply.ok());
+    }
+
+    fn getxattr(&self, _: &fuser::Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.ask(|fs| fs.xattr(ino.0, name.as_bytes()));
+        send!(value, reply, |value| send_value(&value, size, reply));
+    }
+
+    fn listxattr(&self, _: &fuser::Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.ask(|fs| fs.xattr_names(ino.0));
+        send!(names, reply, |names| send_value(&names, size, reply));
+    }
+
+    fn removexattr(&self, _: &fuser::Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        send!(
+            self.ask(|fs| fs.remove_xattr(ino.0, name.as_bytes())),
+            reply,
+            |()| reply.ok()
+        );
+    }
+
+    fn access(&self, _: &fuser::Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        // The kernel checks modes and ACLs itself (default_permissions).
+        reply.ok();
+    }
+
+    fn create(
+        &self,
+        request: &fuser::Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (parent, name, kind) = (parent.0, name.as_bytes(), NewKind::File);
+        let creation = Creation {
+            parent,
+            name,
+            kind,
+            mode,
+            umask,
+        };
+        let access = access_of(OpenFlags(flags));
+        let is_exclusive = flags & O_EXCL != 0;
+        let made = self.ask(|fs| fs.create(caller(request), &creation, access, is_exclusive));
+        send!(made, reply, |(attributes, handle)| {
+            let (lifetime, handle) = (self.0.lifetime(), FileHandle(handle));
+            reply.created(&lifetime, &attributes, GENERATION, handle, FopenFlags::empty());
+        });
+    }
+
+    fn getlk(
+        &self,
+        _: &fuser::Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let found = self.ask(|fs| {
+            let request = lock_request((ino, handle, owner), (first, last), kind, pid)?;
+            fs.lock_conflict(&request)
+        });
+        send!(found, reply, |held| match held {
+            None => reply.locked(first, last, F_UNLCK, 0),
+            Some(held) => {
+                let kind = if held.is_exclusive { F_WRLCK } else { F_RDLCK };
+                reply.locked(held.span.first, held.span.last, kind, held.pid);
+            }
+        });
+    }
+
+    fn setlk(
+        &self,
+        request: &fuser::Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        kind: i32,
+        pid: u32,
+        waits: bool,
+        reply: ReplyEmpty,
+    ) {
+        let (fs, caller) = (Arc::clone(&self.0), caller(request));
+        let asked = self.ask(|_| lock_request((ino, handle, owner), (first, last), kind, pid));
+        send!(asked, reply, |request| {
+            let send = move |answer: Answer<()>| match answer {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(error)),
+            };
+            // A panic drops the reply, and fuser answers EIO.
+            let _ = guarded(|| {
+                fs.lock(caller, request, waits, Box::new(send));
+                Ok(())
+            });
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        send!(
+            self.ask(|fs| fs.allocate(handle.0, offset, length, mode)),
+            reply,
+            |()| reply.ok()
+        );
+    }
+
+    fn lseek(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let found = self.ask(|fs| {
+            let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+            fs.seek(handle.0, offset, whence)
+        });
+        send!(found, reply, |at| reply
+            .offset(i64::try_from(at).unwrap_or(i64::MAX)));
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        source: FileHandle,
+        source_offset: u64,
+        _: INodeNo,
+        target: FileHandle,
+        offset: u64,
+        length: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let copied = self.ask(|fs| fs.copy((source.0, source_offset), (target.0, offset), length));
+        // A copy is bounded well below 4 GiB.
+        send!(copied, reply, |count| reply
+            .written(u32::try_from(count).unwrap_or(u32::MAX)));
+    }
+}
+
+/// Sends a value, or its size if the program asks for that.
+fn send_value(value: &[u8], size: u32, reply: ReplyXattr) {
+    match size {
+        0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
+        size if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
+        _ => reply.data(value),
+    }
+}
+
+fn lock_request(
+    (ino, handle, owner): (INodeNo, FileHandle, LockOwner),
+    (first, last): (u64, u64),
+    kind: i32,
+    pid: u32,
+) -> Answer<Request> {
+    let lock = match kind {
+        F_RDLCK => RangeLock::Shared,
+        F_WRLCK => RangeLock::Exclusive,
+        F_UNLCK => RangeLock::None,
+        _ => return Err(Errno::INVAL),
+    };
+    Ok(Request {
+        ino: ino.0,
+        handle: handle.0,
+        owner: owner.0,
+        pid,
+        span: Span { first, last },
+        lock,
+    })
+}
+
+/// Attributes for an entry whose attributes do not matter.
+fn nameless(ino: u64) -> fuser::FileAttr {
+    fuser::FileAttr {
+        ino: INodeNo(ino),
+        size: 0,
+        blocks: 0,
+        atime: SystemTime::UNIX_EPOCH,
+        mtime: SystemTime::UNIX_EPOCH,
+        ctime: SystemTime::UNIX_EPOCH,
+        crtime: SystemTime::UNIX_EPOCH,
+        kind: FileType::Directory,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
