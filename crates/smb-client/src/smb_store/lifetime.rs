@@ -61,8 +61,8 @@ impl SharedFile {
         }
     }
 
-    /// Flushes and closes a file that stays in use; it is opened again when it is needed. Files with
-    /// locks stay open, since the locks belong to the open file.
+    /// Flushes and closes a file that stays in use; it is opened again when it is needed. Files
+    /// with locks stay open, since the locks belong to the open file.
     pub(super) async fn release(self: &Arc<Self>) -> Result<()> {
         if !self.is_open() || !self.locks.lock().await.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! A folder of a share as a [`Store`]: what a mount or a server needs of it, by open node.
 //!
 //! ```text
-//! SmbStore ── Shared ─┬─ smb_tree::Inner      paths, metadata, links, attributes, files of the share
+//! SmbStore ── Shared ─┬─ smb_tree::Inner      paths, metadata, links, attributes, files
 //!                     ├─ NodeCache            attributes, missing names, listings; pure
 //!                     └─ files ── SharedFile  one for each file in use, by its id
 //! SmbNode ─────────────────────────┘ ├─ ReadAhead, ReadBuffers    what to read ahead; pure
@@ -18,12 +18,12 @@
 //! (`read_ahead`). A random read takes one round trip.
 //!
 //! **Writes** return at once. They are gathered to large blocks and sent in the background, many at
-//! the same time (`write_back`). [`Node::write_out`](ropeway_vfs::store::Node::write_out) waits until
-//! the server has answered them, [`Node::sync`](ropeway_vfs::store::Node::sync) until it has flushed
-//! them. Both return the error of a write that failed in the background, once. Whatever the server
-//! has not flushed stays in memory, at most [`SmbStoreOptions::write_buffer_max`] bytes of all files;
-//! then the store flushes by itself, and writers wait. If a server comes back without the open file,
-//! those writes are sent again.
+//! the same time (`write_back`). [`Node::write_out`](ropeway_vfs::store::Node::write_out) waits
+//! until the server has answered them, [`Node::sync`](ropeway_vfs::store::Node::sync) until it has
+//! flushed them. Both return the error of a write that failed in the background, once. Whatever the
+//! server has not flushed stays in memory, at most [`SmbStoreOptions::write_buffer_max`] bytes of
+//! all files; then the store flushes by itself, and writers wait. If a server comes back without
+//! the open file, those writes are sent again.
 //!
 //! **Names and attributes** are kept for [`SmbStoreOptions::cache_timeout`]. A listing brings the
 //! attributes of its entries. Changes through the store are seen at once.
@@ -33,7 +33,10 @@
 //!
 //! **Open files that are removed** or replaced get a hidden temporary name, and the server deletes
 //! them when they are closed: servers keep the name of a deleted file until then. `entries` leaves
-//! such names out.
+//! such names out. If the connection is lost meanwhile, the server may delete such a file at once.
+//!
+//! Changes by other clients are not reported: [`Node::watch`](ropeway_vfs::store::Node::watch) is
+//! unsupported.
 
 mod attributes;
 mod entries;
@@ -85,7 +88,8 @@ use crate::smb_tree::{SmbTree, SmbTreeOptions};
 /// let endpoint = Endpoint::new("server", 445);
 /// let client = runtime.block_on(Client::connect(&endpoint, login, ClientOptions::default()))?;
 /// let options = SmbStoreOptions::default();
-/// let store = SmbStore::connect(&client, "public", "some/folder", options, runtime.handle().clone())?;
+/// let runtime = runtime.handle().clone();
+/// let store = SmbStore::connect(&client, "public", "some/folder", options, runtime)?;
 /// let root = store.open(&RelPath::root(), &NodeOpen::default())?;
 /// let mut entries = root.node.entries()?;
 /// while let Some((name, stat)) = entries.next()? {

@@ -1,8 +1,8 @@
 //! What is known of the share's names: attributes, names that do not exist, listings. Pure.
 //!
-//! An entry is valid for a time-out, or as long as the server grants a lease on its folder. A change
-//! through the store removes what it touches at once. A reply to a question that was asked before
-//! such a change is not kept, since it may be older than the change.
+//! An entry is valid for a time-out, or as long as the server grants a lease on its folder. A
+//! change through the store removes what it touches at once. A reply to a question that was asked
+//! before such a change is not kept, since it may be older than the change.
 //!
 //! Servers do not distinguish upper and lower case as a rule. So a change of `Name` also removes
 //! what is known of `NAME`, and the names of one spelling are found under that spelling only.

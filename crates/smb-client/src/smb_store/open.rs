@@ -17,8 +17,8 @@ const LINKS_MAX: usize = 40;
 const OF_KIND: u32 = 0x10 | 0x80 | 0x400;
 
 impl Shared {
-    /// Opens a node if no request is needed for that: what the cache knows, to look at it or to list
-    /// it.
+    /// Opens a node if no request is needed for that: what the cache knows, to look at it or to
+    /// list it.
     pub(super) fn open_known(self: &Arc<Self>, path: &RelPath, how: &NodeOpen) -> Option<Opened> {
         if how.create.is_some() {
             return None;

@@ -121,8 +121,8 @@ impl ReadBuffers {
         }
     }
 
-    /// Notes that a reader has taken `length` bytes at `offset`. A slot that has been taken whole is
-    /// removed.
+    /// Notes that a reader has taken `length` bytes at `offset`. A slot that has been taken whole
+    /// is removed.
     pub(super) fn took(&mut self, offset: u64, length: u64) {
         let Some((start, _)) = self.slot_at(offset) else {
             return;

@@ -74,8 +74,8 @@ pub(super) struct Content {
     pub(super) flushed: u64,
     /// The lengths set since the last flush: the smallest and the last.
     pub(super) lengths_set: Option<(u64, u64)>,
-    /// Whether the server changed content by itself since the last flush (copied or zeroed a range),
-    /// which cannot be repeated from memory.
+    /// Whether the server changed content by itself since the last flush (copied or zeroed a
+    /// range), which cannot be repeated from memory.
     pub(super) is_changed_there: bool,
 }
 
@@ -121,7 +121,8 @@ impl SharedFile {
         (!place.removed).then(|| place.path.clone())
     }
 
-    /// Returns the last path, for messages and for requests about a removed file that is still open.
+    /// Returns the last path, for messages and for requests about a removed file that is still
+    /// open.
     pub(super) fn last_path(&self) -> RelPath {
         self.place.lock().path.clone()
     }

@@ -5,9 +5,9 @@
 //!              ▲                 │ failed, kept        │ the server lost the open file
 //!              └─────────────────┴─────────────────────┘
 //! ```
-//! Each state is a set of ranges that do not overlap. The newest data of a byte is in `pending`, else
-//! in `sending`, else in `written`, else on the server. A pending range is not sent while one that
-//! overlaps it is on its way, since a server with several connections may answer in any order.
+//! Each state is a set of ranges that do not overlap. The newest data of a byte is in `pending`,
+//! else in `sending`, else in `written`, else on the server. A pending range is not sent while one
+//! that overlaps it is on its way, since a server with several connections may answer in any order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

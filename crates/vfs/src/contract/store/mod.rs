@@ -3,8 +3,8 @@
 //! Each rule of the contract in [`crate::store`] is a function that panics when a store breaks it.
 //! [`check_store`] runs all rules, each on a fresh empty store, and reports every broken one. What
 //! only some stores can do is said in [`Abilities`]; a store without an ability must refuse with
-//! [`ErrorKind::Unsupported`], or is not asked. [`model::run`] compares a store with a plain model of
-//! a folder over random operations.
+//! [`ErrorKind::Unsupported`], or is not asked. [`model::run`] compares a store with a plain model
+//! of a folder over random operations.
 
 #![allow(clippy::unwrap_used, reason = "a broken rule is a panic")]
 
