@@ -138,10 +138,9 @@ mod tests {
                 let last = random.usize(first..40);
                 let lock = [RangeLock::None, RangeLock::Shared, RangeLock::Exclusive][random.usize(0..3)];
                 let is_free = (0..3).filter(|other| *other != who).all(|other| {
-                    table[other][first..=last].iter().all(|held| match (lock, held) {
-                        (RangeLock::None, _) | (_, RangeLock::None) => true,
-                        (RangeLock::Shared, RangeLock::Shared) => true,
-                        _ => false,
+                    table[other][first..=last].iter().all(|held| {
+                        let both_shared = lock == RangeLock::Shared && *held == RangeLock::Shared;
+                        lock == RangeLock::None || *held == RangeLock::None || both_shared
                     })
                 });
                 let range = first as u64..=last as u64;
@@ -149,12 +148,12 @@ mod tests {
                 if is_free {
                     table[who][first..=last].fill(lock);
                 }
-                for byte in 0..40 {
-                    let at = byte as u64..=byte as u64;
+                for byte in 0..40_u64 {
+                    let at = byte..=byte;
                     for (who, holder) in holders.iter().enumerate() {
                         let others = (0..3)
                             .filter(|other| *other != who)
-                            .map(|other| table[other][byte]);
+                            .map(|other| table[other][byte as usize]);
                         let most = others.max().unwrap();
                         assert_eq!(locks.is_locked(*holder, &at, true), most > RangeLock::None);
                         assert_eq!(locks.is_locked(*holder, &at, false), most == RangeLock::Exclusive);

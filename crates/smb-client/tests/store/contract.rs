@@ -10,7 +10,7 @@ use ropeway_vfs::contract::store::{Abilities, check_store, model};
 use ropeway_vfs::store::Store;
 use tokio::runtime::Runtime;
 
-use crate::bench::{Bench, connect};
+use crate::bench::{Bench, CREATE, connect, content, open};
 
 const OWN_SERVER: Abilities = Abilities {
     case_sensitive: false,
@@ -103,4 +103,35 @@ fn random_operations_agree_with_a_model_in_little_memory() {
     };
     let store = bench.store_with("small", options);
     model::run(&store, OWN_SERVER, 4, 3000, |_| ());
+}
+
+/// Many threads use one node at the same time.
+#[test]
+fn threads_share_a_node() {
+    const BLOCK: usize = 10_000;
+    let bench = Bench::start();
+    let store = bench.store();
+    let node = open(&store, "f", &CREATE);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let node = &node;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let at = ((round * 4 + usize::from(thread)) * BLOCK) as u64;
+                    node.write_at(&[thread + 1; BLOCK], at).unwrap();
+                    let mut back = [0; BLOCK];
+                    assert_eq!(node.read_at(&mut back, at).unwrap(), BLOCK);
+                    assert_eq!(back, [thread + 1; BLOCK]);
+                    if round == 10 {
+                        node.sync().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let bytes = content(&*node);
+    assert_eq!(bytes.len(), 80 * BLOCK);
+    for (at, byte) in bytes.iter().enumerate() {
+        assert_eq!(usize::from(*byte), at / BLOCK % 4 + 1, "{at}");
+    }
 }

@@ -143,30 +143,3 @@ pub(super) fn locks_exclude_each_other(store: &dyn Store, can: Abilities) {
     assert!(one.lock_range(0, LAST, None).unwrap());
     assert!(other.lock_range(0, LAST, None).unwrap());
 }
-
-pub(super) fn threads_share_a_node(store: &dyn Store, _: Abilities) {
-    const BLOCK: usize = 10_000;
-    let node = put(store, "f", b"");
-    std::thread::scope(|scope| {
-        for thread in 0..4_u8 {
-            let node = &node;
-            scope.spawn(move || {
-                for round in 0..20 {
-                    let at = ((round * 4 + usize::from(thread)) * BLOCK) as u64;
-                    node.write_at(&[thread + 1; BLOCK], at).expect("it is written");
-                    let mut back = [0; BLOCK];
-                    assert_eq!(node.read_at(&mut back, at).expect("it is read"), BLOCK);
-                    assert_eq!(back, [thread + 1; BLOCK]);
-                    if round == 10 {
-                        node.sync().expect("it is flushed");
-                    }
-                }
-            });
-        }
-    });
-    let bytes = content(&*node);
-    assert_eq!(bytes.len(), 80 * BLOCK);
-    for (at, byte) in bytes.iter().enumerate() {
-        assert_eq!(usize::from(*byte), at / BLOCK % 4 + 1, "{at}");
-    }
-}

@@ -91,7 +91,6 @@ pub const RULES: &[(&str, Rule)] = &[
     ("holes_and_zeros", content::holes_and_zeros),
     ("ranges_are_copied", content::ranges_are_copied),
     ("locks_exclude_each_other", content::locks_exclude_each_other),
-    ("threads_share_a_node", content::threads_share_a_node),
     (
         "times_and_attributes_are_kept",
         windows::times_and_attributes_are_kept,
