@@ -22,10 +22,13 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use ropeway_smb_wire::create::OplockLevel;
-use ropeway_smb_wire::create_context::{Lease, LeaseFlags, LeaseState, LeaseV2, RequestContext};
+use ropeway_smb_wire::create_context::{
+    Lease, LeaseFlags, LeaseState, LeaseV2, RequestContext, ResponseContext,
+};
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect};
 use ropeway_smb_wire::oplock_break::{BreakAcknowledgment, BreakNotification, LeaseBreak, LeaseBreakFlags};
 use ropeway_smb_wire::{FileId, LeaseKey, TreeId};
@@ -38,33 +41,74 @@ pub(crate) type AckTarget = (TreeId, bool);
 
 /// The rights held, by the name that the server uses. Bounded by use: one for each live handle.
 #[derive(Debug)]
-pub(crate) struct HolderTable<K>(Mutex<HashMap<K, AckTarget>>);
+pub(crate) struct HolderTable<K, V = AckTarget>(Mutex<HashMap<K, V>>);
 
 /// The opens of one session that hold an oplock.
 pub(crate) type Oplocks = HolderTable<FileId>;
 /// The opens of one client that hold a lease, by lease key.
-pub(crate) type Leases = HolderTable<LeaseKey>;
+pub(crate) type Leases = HolderTable<LeaseKey, (AckTarget, Arc<LeaseStatus>)>;
 
-impl<K> Default for HolderTable<K> {
+/// The rights that a lease grants at the moment. The driver updates it when the server breaks the
+/// lease, before the break is acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct LeaseStatus(AtomicU32);
+
+/// Set in [`LeaseStatus`] once a break has arrived. No defined right has this bit ([MS-SMB2]
+/// 2.2.13.2.8).
+const BROKEN: u32 = 1 << 31;
+
+impl LeaseStatus {
+    /// Begins a new request for the lease.
+    fn requested(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Records the rights in the reply to a CREATE. A break may have arrived before that reply was
+    /// read.
+    fn granted(&self, state: LeaseState) {
+        let rights = state.bits() & !BROKEN;
+        let merge = |before: u32| {
+            Some(match before & BROKEN {
+                0 => rights,
+                _ => BROKEN | (before & rights),
+            })
+        };
+        // The closure always returns a value.
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, merge);
+    }
+
+    /// Records what a break leaves.
+    fn broken_to(&self, state: LeaseState) {
+        self.0.store(BROKEN | state.bits(), Ordering::Release);
+    }
+
+    /// Returns whether the holder may keep what it has read.
+    pub(crate) fn may_cache_reads(&self) -> bool {
+        let state = LeaseState::from_bits_retain(self.0.load(Ordering::Acquire));
+        state.contains(LeaseState::READ_CACHING)
+    }
+}
+
+impl<K, V> Default for HolderTable<K, V> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> HolderTable<K> {
-    pub(crate) fn insert(&self, name: K, place: AckTarget) {
+impl<K: Eq + Hash, V: Clone> HolderTable<K, V> {
+    pub(crate) fn insert(&self, name: K, place: V) {
         self.lock().insert(name, place);
     }
 
-    pub(crate) fn remove(&self, name: &K) -> Option<AckTarget> {
+    pub(crate) fn remove(&self, name: &K) -> Option<V> {
         self.lock().remove(name)
     }
 
-    fn get(&self, name: &K) -> Option<AckTarget> {
-        self.lock().get(name).copied()
+    fn get(&self, name: &K) -> Option<V> {
+        self.lock().get(name).cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, AckTarget>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, V>> {
         self.0.lock()
     }
 }
@@ -84,7 +128,8 @@ pub(crate) fn answer(
         }
         // [MS-SMB2] 3.2.5.19.2. A lease with R and H may be broken twice.
         BreakNotification::Lease(lease) => {
-            let place = leases.get(&lease.lease_key)?;
+            let (place, status) = leases.get(&lease.lease_key)?;
+            status.broken_to(lease.new_lease_state);
             lease.flags.contains(LeaseBreakFlags::ACK_REQUIRED).then(|| {
                 let kept = LeaseBreak {
                     lease_key: lease.lease_key,
@@ -105,6 +150,7 @@ pub(crate) enum CachingRight {
         key: LeaseKey,
         is_v2: bool,
         leases: Arc<Leases>,
+        status: Arc<LeaseStatus>,
     },
 }
 
@@ -118,6 +164,7 @@ impl CachingRight {
             key: LeaseKey(login::random()?),
             is_v2: dialect >= Dialect::Smb300,
             leases: Arc::clone(leases),
+            status: Arc::default(),
         })
     }
 
@@ -152,9 +199,43 @@ impl CachingRight {
 
     /// Registers a lease before it is requested: its break may be the first message about it.
     pub(crate) fn register(&self, place: AckTarget) {
-        if let Self::Leased { key, leases, .. } = self {
-            leases.insert(*key, place);
+        if let Self::Leased {
+            key, leases, status, ..
+        } = self
+        {
+            status.requested();
+            leases.insert(*key, (place, Arc::clone(status)));
         }
+    }
+
+    /// Records what the reply to a CREATE grants.
+    pub(crate) fn granted(&self, contexts: &[ResponseContext<'_>]) {
+        let Self::Leased { key, status, .. } = self else {
+            return;
+        };
+        let lease = contexts.iter().find_map(|context| match context {
+            ResponseContext::Lease(lease) => Some(*lease),
+            ResponseContext::LeaseV2(lease) => Some(lease.lease),
+            _ => None,
+        });
+        // A lease that is being broken may be lost before its break arrives here.
+        let is_held = |lease: &Lease| {
+            lease.lease_key == *key && !lease.lease_flags.contains(LeaseFlags::BREAK_IN_PROGRESS)
+        };
+        let state = lease.filter(is_held).map(|lease| lease.lease_state);
+        status.granted(state.unwrap_or_default());
+    }
+
+    /// Notes that the server holds this right no longer.
+    pub(crate) fn lost(&self) {
+        if let Self::Leased { status, .. } = self {
+            status.requested();
+        }
+    }
+
+    /// Returns whether what was read through the open stays valid until the server says otherwise.
+    pub(crate) fn may_cache_reads(&self) -> bool {
+        matches!(self, Self::Leased { status, .. } if status.may_cache_reads())
     }
 }
 
@@ -230,6 +311,36 @@ mod tests {
         drop(right);
         assert_eq!(answer(&again, &oplocks, &leases), None);
         assert!(leases.lock().is_empty());
+    }
+
+    #[test]
+    fn a_break_that_overtakes_the_reply_counts() {
+        let (oplocks, leases) = (Oplocks::default(), Arc::default());
+        let right = CachingRight::of(Dialect::Smb311, Capabilities::LEASING, &leases).unwrap();
+        let CachingRight::Leased { key, .. } = &right else {
+            panic!("{right:?}");
+        };
+        let key = *key;
+        let lease = Lease {
+            lease_key: key,
+            lease_state: LeaseState::READ_CACHING | LeaseState::HANDLE_CACHING,
+            lease_flags: LeaseFlags::default(),
+        };
+        right.register((TreeId(3), true));
+        right.granted(&[ResponseContext::Lease(lease)]);
+        assert!(right.may_cache_reads());
+        let to_none = broken(key, LeaseState::default(), LeaseBreakFlags::default());
+        answer(&to_none, &oplocks, &leases);
+        assert!(!right.may_cache_reads());
+        right.register((TreeId(3), true));
+        answer(&to_none, &oplocks, &leases);
+        right.granted(&[ResponseContext::Lease(lease)]);
+        assert!(!right.may_cache_reads(), "the break came first");
+        right.register((TreeId(3), true));
+        right.granted(&[ResponseContext::Lease(lease)]);
+        assert!(right.may_cache_reads());
+        right.lost();
+        assert!(!right.may_cache_reads());
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl Durability {
         })
     }
 
+    /// Returns the caching right of the open.
+    pub(crate) fn right(&self) -> &CachingRight {
+        &self.right
+    }
+
     /// Returns the CREATE that requests the handle.
     pub(crate) fn create(&self, share: &Share, tree: &Tree, path: &Text, open: &OpenFile) -> Operation {
         self.right.register((tree.id, tree.is_sealed()));

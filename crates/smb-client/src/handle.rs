@@ -12,6 +12,7 @@ use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::ranges::DuplicateExtents;
 use ropeway_smb_wire::info::{FileInfoClass, FileInformation, FileStandardInformation, Information as _};
 use ropeway_smb_wire::ioctl::IoctlResponse;
+use ropeway_smb_wire::lock::LockElement;
 use ropeway_smb_wire::query_info::{QueryInfoResponse, SecurityInformation};
 use ropeway_smb_wire::write::WriteResponse;
 use ropeway_smb_wire::{FileId, NtStatus, Text, Writer};
@@ -423,6 +424,18 @@ impl Handle {
             }
         }
         Err(Error::Lost(LostReason::Closed))
+    }
+
+    /// Locks or unlocks a range of bytes ([MS-SMB2] 2.2.26). A lock belongs to this handle. Where
+    /// the server reclaims the handle after a lost connection, it keeps the locks.
+    ///
+    /// # Errors
+    /// `STATUS_LOCK_NOT_GRANTED` or `STATUS_FILE_LOCK_CONFLICT` if another open holds a lock that
+    /// excludes this one. [`LostReason::OutcomeUnknown`] if the reply was lost.
+    pub(crate) async fn lock(&self, element: LockElement) -> Result<()> {
+        let build = |tree, file| ops::lock(tree, file, element);
+        let replies = self.inner.run(Replay::Once, build).await?;
+        check("lock", first(&replies)?)
     }
 
     /// Waits for changes in this directory. An empty list means too many changes to report: list

@@ -37,7 +37,8 @@
 //!        ├─ Directory                                        directory
 //!        ├─ put_small, get_small                             small, compound, compound_support
 //!        ├─ copy                                             server_copy
-//!        └─ SmbTree: a folder as vfs::Tree                   smb_tree
+//!        ├─ SmbTree: a folder as vfs::Tree                   smb_tree
+//!        └─ SmbStore: a folder as vfs::store::Store          smb_store
 //! ```
 //! One task owns one connection and its socket. Everything else sends it compounds of requests over
 //! a bounded queue. You may drop any future of this crate at any time: the client cancels the
@@ -81,6 +82,7 @@ mod session;
 mod share;
 mod shares;
 mod small;
+mod smb_store;
 mod smb_tree;
 mod snapshot;
 mod socket;
@@ -105,4 +107,5 @@ pub use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus, Text};
 pub use ropeway_vfs::Verdict;
 pub use share::{Limits, Share, Volume};
 pub use small::{GotSmall, PutDone, PutSmall};
+pub use smb_store::{SmbStore, SmbStoreOptions};
 pub use smb_tree::{SmbFile, SmbListing, SmbTree, SmbTreeOptions, SmbWatch};

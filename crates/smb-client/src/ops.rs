@@ -12,6 +12,7 @@ use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::info::{DirectoryClass, FileInformation, FsInformation};
 use ropeway_smb_wire::ioctl::IoctlRequest;
+use ropeway_smb_wire::lock::{LockElement, LockRequest, LockSequence};
 use ropeway_smb_wire::query_directory::{QueryDirectoryFlags, QueryDirectoryRequest};
 use ropeway_smb_wire::query_info::{InfoType, QueryInfoFlags, QueryInfoRequest, SecurityInformation};
 use ropeway_smb_wire::read::{Channel, ReadFlags, ReadRequest};
@@ -223,6 +224,17 @@ pub(crate) fn ioctl(
     let mut operation = Operation::encoded(Command::Ioctl, tree, |w| request.encode(w));
     operation.response_max = output_max;
     operation
+}
+
+/// Returns a LOCK of one range.
+pub(crate) fn lock(tree: TreeId, file_id: FileId, element: LockElement) -> Operation {
+    let request = LockRequest {
+        file_id,
+        // No sequence: a request whose reply is lost is not repeated.
+        lock_sequence: LockSequence::default(),
+        locks: vec![element],
+    };
+    Operation::encoded(Command::Lock, tree, |w| request.encode(w))
 }
 
 /// Returns a CHANGE_NOTIFY.

@@ -17,6 +17,7 @@ use ropeway_smb_wire::header::{Command, HeaderFlags};
 use ropeway_smb_wire::tree_connect::ShareType;
 use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId};
 
+use crate::caching::CachingRight;
 use crate::channel::{CloseGuard, CloseNotice, Control};
 use crate::durable::Durability;
 use crate::error::{Error, LostReason, Result};
@@ -31,6 +32,8 @@ use crate::tree::{ATTEMPTS, Completed, Replay, Tree};
 pub(crate) struct HandleInner {
     pub(crate) share: Share,
     pub(crate) path: Text,
+    /// The path that the caller has given the file since it was opened.
+    renamed: Mutex<Option<Text>>,
     open: OpenFile,
     pub(crate) created: Created,
     durability: Durability,
@@ -63,10 +66,11 @@ pub(crate) fn is_stale(status: NtStatus) -> bool {
     matches!(status, NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)
 }
 
-/// Decodes the reply to a CREATE.
-fn created(reply: &Reply) -> Result<(Created, FileId)> {
+/// Decodes the reply to a CREATE, and records the lease that it grants.
+fn created(reply: &Reply, right: &CachingRight) -> Result<(Created, FileId)> {
     check("open", reply)?;
     let response = CreateResponse::decode(&mut reply.body())?;
+    right.granted(&response.contexts);
     Ok((Created::from_wire(&response), response.file_id))
 }
 
@@ -79,7 +83,7 @@ impl HandleInner {
         durability: Durability,
         completed: &Completed,
     ) -> Result<Self> {
-        let (created, file_id) = created(first(&completed.replies)?)?;
+        let (created, file_id) = created(first(&completed.replies)?, durability.right())?;
         let at = Opened {
             session: Arc::clone(&completed.session),
             tree: completed.tree,
@@ -88,6 +92,7 @@ impl HandleInner {
         Ok(Self {
             share: share.clone(),
             path: path.clone(),
+            renamed: Mutex::default(),
             open: open.clone(),
             durability,
             state: Mutex::new(State {
@@ -106,6 +111,22 @@ impl HandleInner {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    /// Notes that the file has another path now, under which it is opened again.
+    pub(crate) fn renamed(&self, path: &Text) {
+        *self.renamed.lock() = Some(path.clone());
+    }
+
+    /// Returns the file's path as far as this client changed it.
+    fn current_path(&self) -> Text {
+        self.renamed.lock().clone().unwrap_or_else(|| self.path.clone())
+    }
+
+    /// Returns whether what was read through this handle stays valid until the server says
+    /// otherwise.
+    pub(crate) fn may_cache_reads(&self) -> bool {
+        self.durability.right().may_cache_reads()
     }
 
     /// Counts a write before it is sent, so that a task that reopens the file knows of it.
@@ -181,14 +202,15 @@ impl HandleInner {
             let state = self.lock();
             (state.at.file_id, state.is_durable && !state.is_stale)
         };
+        let path = self.current_path();
         if is_durable {
             let operation = self
                 .durability
-                .reclaim(&self.share, &tree, &self.path, &self.open, before);
+                .reclaim(&self.share, &tree, &path, &self.open, before);
             let Some(reply) = self.ask(session, tree, operation).await? else {
                 return Ok(None);
             };
-            match created(&reply) {
+            match created(&reply, self.durability.right()) {
                 Ok((_, file_id)) => {
                     tracing::debug!(path = %self.path, "durable handle reclaimed");
                     return Ok(Some(self.install(session, tree, file_id, true)));
@@ -199,6 +221,7 @@ impl HandleInner {
         // The GUID names the first handle, which is lost. This one is not requested as durable,
         // since a second GUID would have to be kept; after a further loss the file is opened by
         // path again.
+        self.durability.right().lost();
         let open = OpenFile {
             disposition: CreateDisposition::Open,
             allocation: None,
@@ -208,11 +231,11 @@ impl HandleInner {
         let operation = self
             .share
             .inner()
-            .create(&tree, &self.path, &open, OplockLevel::None, Vec::new());
+            .create(&tree, &path, &open, OplockLevel::None, Vec::new());
         let Some(reply) = self.ask(session, tree, operation).await? else {
             return Ok(None);
         };
-        let (found, file_id) = match created(&reply) {
+        let (found, file_id) = match created(&reply, &CachingRight::None) {
             Err(Error::PeerRefused { status, .. }) if is_gone(status) => {
                 tracing::debug!(path = %self.path, %status, "an open file no longer exists");
                 return Err(Error::Lost(LostReason::HandleGone));

@@ -1,6 +1,7 @@
 //! Copies a file from share to share: on the server where it supports that, otherwise through this
 //! machine.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::stream::{StreamExt as _, TryStreamExt as _};
@@ -115,14 +116,19 @@ impl Handle {
         Ok(ResumeKeyResponse::decode(&answer)?.resume_key)
     }
 
-    /// Lets the server copy the range from `offset` to `end` of the source to the same offset of
-    /// this file, at most the largest request that every server accepts. Returns the number of
-    /// bytes copied.
-    pub(crate) async fn copy_chunks(&self, source_key: ResumeKey, offset: u64, end: u64) -> Result<u64> {
-        let end = end.min(offset.saturating_add(REQUEST_MAX));
+    /// Lets the server copy a range of the source to `target` in this file, at most the largest
+    /// request that every server accepts. Returns the number of bytes copied.
+    pub(crate) async fn copy_chunks(
+        &self,
+        source_key: ResumeKey,
+        range: Range<u64>,
+        target: u64,
+    ) -> Result<u64> {
+        let offset = range.start;
+        let end = range.end.min(offset.saturating_add(REQUEST_MAX));
         let chunks = (offset..end).step_by(CHUNK_MAX as usize).map(|at| Chunk {
             source_offset: at,
-            target_offset: at,
+            target_offset: target + (at - offset),
             length: u32::try_from(CHUNK_MAX.min(end - at)).unwrap_or(u32::MAX),
         });
         let request = CopyChunkRequest {
@@ -189,7 +195,7 @@ async fn copy_on_server(source: &Handle, target: &Handle, size: u64) -> Result<u
     };
     let mut at = 0;
     while at < size {
-        match target.copy_chunks(key, at, size).await {
+        match target.copy_chunks(key, at..size, at).await {
             Ok(0) => break,
             Ok(copied) => at += copied,
             Err(error) if is_unsupported(&error) => break,

@@ -21,6 +21,7 @@ mod names;
 mod opening;
 mod small;
 mod stage;
+pub mod store;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;

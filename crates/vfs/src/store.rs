@@ -309,6 +309,17 @@ pub trait Node: Send + Sync {
     /// As [`Self::write_at`].
     fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, length: u64) -> Result<u64>;
 
+    /// Waits until everything written is where other programs see it, without making it durable. A
+    /// program that closes a file learns from it whether its writes succeeded. Stores that write at
+    /// once have nothing to do.
+    ///
+    /// # Errors
+    /// A write that was acknowledged earlier has failed since; it is reported once, here or by
+    /// [`Self::sync`].
+    fn write_out(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes content and metadata durable.
     ///
     /// # Errors

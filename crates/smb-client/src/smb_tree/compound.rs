@@ -21,7 +21,7 @@ use crate::tree::Replay;
 type Step = Box<dyn Fn(TreeId, FileId) -> Operation + Send + Sync>;
 
 /// Opens a node, runs requests on it, and closes it.
-pub(super) struct Compound<'a> {
+pub(crate) struct Compound<'a> {
     op: &'static str,
     path: &'a Text,
     open: &'a OpenFile,
@@ -32,7 +32,7 @@ pub(super) struct Compound<'a> {
 impl<'a> Compound<'a> {
     /// Starts with CREATE. Errors name `op` as the attempted operation. The compound may run twice
     /// unless [`once`](Self::once) is called.
-    pub(super) fn open(op: &'static str, path: &'a Text, open: &'a OpenFile) -> Self {
+    pub(crate) fn open(op: &'static str, path: &'a Text, open: &'a OpenFile) -> Self {
         Self {
             op,
             path,
@@ -43,39 +43,39 @@ impl<'a> Compound<'a> {
     }
 
     /// Forbids a repetition: after a lost connection the outcome is unknown.
-    pub(super) fn once(mut self) -> Self {
+    pub(crate) fn once(mut self) -> Self {
         self.replay = Replay::Once;
         self
     }
 
     /// Adds a step.
-    pub(super) fn and(mut self, step: impl Fn(TreeId, FileId) -> Operation + Send + Sync + 'static) -> Self {
+    pub(crate) fn and(mut self, step: impl Fn(TreeId, FileId) -> Operation + Send + Sync + 'static) -> Self {
         self.steps.push(Box::new(step));
         self
     }
 
-    pub(super) fn set<I: FileInformation + Clone + Send + Sync + 'static>(self, information: &I) -> Self {
+    pub(crate) fn set<I: FileInformation + Clone + Send + Sync + 'static>(self, information: &I) -> Self {
         let information = information.clone();
         self.and(move |tree, file| ops::set_file(tree, file, &information))
     }
 
-    pub(super) fn query<I: FileInformation>(self, output_max: u32) -> Self {
+    pub(crate) fn query<I: FileInformation>(self, output_max: u32) -> Self {
         self.and(move |tree, file| ops::query_file::<I>(tree, file, output_max))
     }
 
-    pub(super) fn query_security(self, what: SecurityInformation, output_max: u32) -> Self {
+    pub(crate) fn query_security(self, what: SecurityInformation, output_max: u32) -> Self {
         self.and(move |tree, file| ops::query_security(tree, file, what, output_max))
     }
 
-    pub(super) fn set_security(self, what: SecurityInformation, descriptor: Vec<u8>) -> Self {
+    pub(crate) fn set_security(self, what: SecurityInformation, descriptor: Vec<u8>) -> Self {
         self.and(move |tree, file| ops::set_security(tree, file, what, &descriptor))
     }
 
-    pub(super) fn ioctl(self, code: CtlCode, input: Vec<u8>, output_max: u32) -> Self {
+    pub(crate) fn ioctl(self, code: CtlCode, input: Vec<u8>, output_max: u32) -> Self {
         self.and(move |tree, file| ops::ioctl(tree, file, code, &input, output_max))
     }
 
-    pub(super) fn flush(self) -> Self {
+    pub(crate) fn flush(self) -> Self {
         self.and(ops::flush)
     }
 
@@ -84,7 +84,7 @@ impl<'a> Compound<'a> {
     ///
     /// # Errors
     /// The error of the CREATE.
-    pub(super) async fn run_all(self, share: &Share) -> Result<Vec<Reply>> {
+    pub(crate) async fn run_all(self, share: &Share) -> Result<Vec<Reply>> {
         let steps = &self.steps;
         let done = async {
             routed!(share, self.path, |share, path| {
@@ -103,7 +103,7 @@ impl<'a> Compound<'a> {
     ///
     /// # Errors
     /// The first request that failed.
-    pub(super) async fn run(self, share: &Share) -> Result<Reply> {
+    pub(crate) async fn run(self, share: &Share) -> Result<Reply> {
         let (op, expected) = (self.op, self.steps.len());
         let replies = self.run_all(share).await?;
         for reply in &replies {
@@ -118,16 +118,16 @@ impl<'a> Compound<'a> {
 }
 
 /// Returns the output of an IOCTL.
-pub(super) fn ioctl_output(reply: &Reply) -> Result<&[u8]> {
+pub(crate) fn ioctl_output(reply: &Reply) -> Result<&[u8]> {
     Ok(IoctlResponse::decode(&mut reply.body())?.output)
 }
 
 /// Decodes the information in the reply to a QUERY_INFO.
-pub(super) fn information<I: FileInformation>(reply: &Reply) -> Result<I> {
+pub(crate) fn information<I: FileInformation>(reply: &Reply) -> Result<I> {
     Ok(I::decode(output(reply)?)?)
 }
 
 /// Returns the bytes in the reply to a QUERY_INFO.
-pub(super) fn output(reply: &Reply) -> Result<&[u8]> {
+pub(crate) fn output(reply: &Reply) -> Result<&[u8]> {
     Ok(QueryInfoResponse::decode(&mut reply.body())?.output)
 }

@@ -24,7 +24,7 @@ const FILES_MAX: usize = 1024;
 const FOLDERS_MAX: usize = 1024;
 
 /// The number of a remembered file.
-pub(super) type Ticket = u64;
+pub(crate) type Ticket = u64;
 
 #[derive(Default)]
 struct Files {
@@ -36,7 +36,7 @@ struct Files {
 
 /// The files with unflushed writes.
 #[derive(Default)]
-pub(super) struct DirtyFiles(Mutex<Files>);
+pub(crate) struct DirtyFiles(Mutex<Files>);
 
 impl DirtyFiles {
     fn lock(&self) -> MutexGuard<'_, Files> {
@@ -44,7 +44,7 @@ impl DirtyFiles {
     }
 
     /// Remembers a file. Returns the ticket for [`clean`](Self::clean).
-    pub(super) fn add(&self, path: &RelPath) -> Ticket {
+    pub(crate) fn add(&self, path: &RelPath) -> Ticket {
         let mut files = self.lock();
         files.next += 1;
         let ticket = files.next;
@@ -57,12 +57,17 @@ impl DirtyFiles {
     }
 
     /// Notes that a file was flushed.
-    pub(super) fn clean(&self, ticket: Ticket) {
+    pub(crate) fn clean(&self, ticket: Ticket) {
         self.lock().paths.remove(&ticket);
     }
 
+    /// Forgets a file that was removed.
+    pub(crate) fn forget(&self, path: &RelPath) {
+        self.lock().paths.retain(|_, at| at != path);
+    }
+
     /// Follows a rename of a node, and of all below it.
-    pub(super) fn renamed(&self, from: &RelPath, to: &RelPath) {
+    pub(crate) fn renamed(&self, from: &RelPath, to: &RelPath) {
         let mut files = self.lock();
         for path in files.paths.values_mut() {
             if let Some(rest) = path.strip_prefix(from) {
@@ -72,7 +77,7 @@ impl DirtyFiles {
     }
 
     /// Returns the files to flush, and whether any were forgotten since the last call.
-    pub(super) fn all(&self) -> (Vec<(Ticket, RelPath)>, bool) {
+    pub(crate) fn all(&self) -> (Vec<(Ticket, RelPath)>, bool) {
         let mut files = self.lock();
         let forgotten = std::mem::take(&mut files.forgotten);
         let paths = files.paths.iter();
@@ -85,11 +90,11 @@ impl DirtyFiles {
 
 /// The parent folders of nodes whose names or attributes changed since the last flush.
 #[derive(Default)]
-pub(super) struct ChangedFolders(Mutex<BTreeSet<RelPath>>);
+pub(crate) struct ChangedFolders(Mutex<BTreeSet<RelPath>>);
 
 impl ChangedFolders {
     /// Notes a change of a node: its name, its attributes or its content.
-    pub(super) fn add(&self, path: &RelPath) {
+    pub(crate) fn add(&self, path: &RelPath) {
         let folder = path.parent().unwrap_or_default();
         let mut folders = self.0.lock();
         if folders.len() >= FOLDERS_MAX {
@@ -100,12 +105,12 @@ impl ChangedFolders {
     }
 
     /// Takes the folders to flush.
-    pub(super) fn take(&self) -> BTreeSet<RelPath> {
+    pub(crate) fn take(&self) -> BTreeSet<RelPath> {
         std::mem::take(&mut *self.0.lock())
     }
 
     /// Returns folders from [`take`](Self::take) that could not be flushed.
-    pub(super) fn put_back(&self, folders: BTreeSet<RelPath>) {
+    pub(crate) fn put_back(&self, folders: BTreeSet<RelPath>) {
         self.0.lock().extend(folders);
     }
 }

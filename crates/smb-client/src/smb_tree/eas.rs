@@ -45,12 +45,12 @@ fn is_other(name: &[u8]) -> bool {
 }
 
 /// Returns whether a share can store an extended attribute.
-pub(super) fn fits(xattr: &Xattr) -> bool {
+pub(crate) fn fits(xattr: &Xattr) -> bool {
     !xattr.value.is_empty() && u16::try_from(xattr.value.len()).is_ok() && to_share(&xattr.name).is_some()
 }
 
 /// Converts the EAs of a share. Leaves out names that no tree can have.
-pub(super) fn from_share(list: FileFullEaInformation) -> impl Iterator<Item = Xattr> {
+pub(crate) fn from_share(list: FileFullEaInformation) -> impl Iterator<Item = Xattr> {
     let shown = |ea: &FullEa| !ea.name.is_empty() && !is_other(&ea.name) && !ea.value.is_empty();
     list.attributes.into_iter().filter(shown).map(|ea| Xattr {
         name: [SPACE, &ea.name].concat(),
@@ -60,7 +60,7 @@ pub(super) fn from_share(list: FileFullEaInformation) -> impl Iterator<Item = Xa
 
 /// Returns the change that turns the EAs in `there` into those in `wanted`: sets the wanted ones
 /// and deletes the others. Adds what does not fit to the losses.
-pub(super) fn change(wanted: &[&Xattr], there: &[Vec<u8>], losses: &mut Vec<Loss>) -> Vec<FullEa> {
+pub(crate) fn change(wanted: &[&Xattr], there: &[Vec<u8>], losses: &mut Vec<Loss>) -> Vec<FullEa> {
     let mut seen = BTreeSet::new();
     let mut change = Vec::new();
     for xattr in wanted {
@@ -89,7 +89,7 @@ fn ea(name: &[u8], value: &[u8]) -> FullEa {
 
 /// Splits a change into lists of at most `bytes_max` on the wire. A longer single attribute gets a
 /// list of its own. [MS-FSCC] 2.4.16: 8 bytes, the name and a 0, the value, aligned to 4.
-pub(super) fn portions(change: Vec<FullEa>, bytes_max: usize) -> Vec<FileFullEaInformation> {
+pub(crate) fn portions(change: Vec<FullEa>, bytes_max: usize) -> Vec<FileFullEaInformation> {
     let mut portions: Vec<FileFullEaInformation> = Vec::new();
     let mut room = 0;
     for ea in change {

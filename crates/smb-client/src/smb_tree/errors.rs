@@ -8,7 +8,7 @@ use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Verdict};
 use crate::error::{Error as ClientError, LostReason, Unprotected};
 
 /// Returns the tree's error for a client error of an operation on a path.
-pub(super) fn tree_error(op: Op, path: &RelPath, error: ClientError) -> Error {
+pub(crate) fn tree_error(op: Op, path: &RelPath, error: ClientError) -> Error {
     Error {
         op,
         path: path.clone(),
@@ -18,7 +18,7 @@ pub(super) fn tree_error(op: Op, path: &RelPath, error: ClientError) -> Error {
 }
 
 /// Returns an error that the tree itself found, with a message.
-pub(super) fn with_message(op: Op, path: &RelPath, kind: ErrorKind, sentence: impl Into<String>) -> Error {
+pub(crate) fn with_message(op: Op, path: &RelPath, kind: ErrorKind, sentence: impl Into<String>) -> Error {
     Error {
         op,
         path: path.clone(),

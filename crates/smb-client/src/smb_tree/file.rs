@@ -20,7 +20,7 @@ use super::errors::{tree_error, with_message};
 use super::inner::Inner;
 use super::map;
 use super::ranges::Ranges;
-use crate::error::Error as ClientError;
+use crate::error::{Error as ClientError, Result as ClientResult};
 use crate::handle::Handle;
 use crate::open::{Created, OpenFile};
 
@@ -32,7 +32,7 @@ const CLOSE_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// An open file of a share.
 pub struct SmbFile {
-    pub(super) tree: Arc<Inner>,
+    pub(crate) tree: Arc<Inner>,
     /// `None` only while dropping.
     handle: Option<Handle>,
     path: RelPath,
@@ -41,18 +41,18 @@ pub struct SmbFile {
     writable: bool,
     /// The length as far as this handle knows it.
     length: AtomicU64,
-    pub(super) sparse: AtomicBool,
-    pub(super) ranges: Mutex<Ranges>,
+    pub(crate) sparse: AtomicBool,
+    pub(crate) ranges: Mutex<Ranges>,
     /// Whether this handle, which may have created the file, has set extended attributes.
     has_attributes: AtomicBool,
     /// Set while there are unflushed writes.
     unflushed: Mutex<Option<Ticket>>,
     /// The key of this file as the source of copies on the server.
-    pub(super) resume_key: tokio::sync::OnceCell<ropeway_smb_wire::fsctl::copy_chunk::ResumeKey>,
+    pub(crate) resume_key: tokio::sync::OnceCell<ropeway_smb_wire::fsctl::copy_chunk::ResumeKey>,
 }
 
 impl SmbFile {
-    pub(super) async fn open(tree: &Arc<Inner>, path: &RelPath, options: OpenOptions) -> Result<Self> {
+    pub(crate) async fn open(tree: &Arc<Inner>, path: &RelPath, options: OpenOptions) -> Result<Self> {
         let op = if options.create == Create::No {
             Op::Open
         } else {
@@ -119,16 +119,16 @@ impl SmbFile {
         Ok(file)
     }
 
-    pub(super) fn handle(&self) -> &Handle {
+    pub(crate) fn handle(&self) -> &Handle {
         self.handle.as_ref().expect("taken only by drop")
     }
 
-    pub(super) fn error(&self, op: Op, error: ClientError) -> Error {
+    pub(crate) fn error(&self, op: Op, error: ClientError) -> Error {
         tree_error(op, &self.path, error)
     }
 
     /// Notes that a write is about to start.
-    pub(super) fn note_write(&self) {
+    pub(crate) fn note_write(&self) {
         self.ranges.lock().forget();
         let mut unflushed = self.unflushed.lock();
         if unflushed.is_none() {
@@ -136,7 +136,7 @@ impl SmbFile {
         }
     }
 
-    pub(super) async fn set_length(&self, length: u64) -> Result<()> {
+    pub(crate) async fn set_length(&self, length: u64) -> Result<()> {
         self.note_write();
         let end = FileEndOfFileInformation { end_of_file: length };
         let set = self.handle().set(&end).await;
@@ -145,7 +145,8 @@ impl SmbFile {
         Ok(())
     }
 
-    async fn write(&self, block: Block, offset: u64) -> Result<()> {
+    /// Writes a block, in as many requests as the server's limits demand.
+    pub(crate) async fn write(&self, block: Block, offset: u64) -> Result<()> {
         if !self.writable {
             return Err(Error::new(Op::Write, &self.path, ErrorKind::PermissionDenied));
         }
@@ -184,6 +185,21 @@ impl SmbFile {
         })
         .await
         .map_err(|error| self.error(Op::Sync, error))
+    }
+
+    /// Flushes like [`flush`](Self::flush), with the client's own error.
+    pub(crate) async fn flush_once(&self) -> ClientResult<()> {
+        self.run_flush(self.handle().flush()).await
+    }
+
+    /// Follows a rename of the file.
+    pub(crate) fn renamed(&self, text: &Text) {
+        self.handle().inner.renamed(text);
+    }
+
+    /// Returns whether what was read stays valid until the server says otherwise.
+    pub(crate) fn may_cache_reads(&self) -> bool {
+        self.handle().inner.may_cache_reads()
     }
 
     /// Runs a flush, and marks the file as clean if it succeeds.
@@ -263,7 +279,8 @@ impl SmbFile {
         }
     }
 
-    async fn query(&self) -> Result<Metadata> {
+    /// Queries the file's metadata.
+    pub(crate) async fn query(&self) -> Result<Metadata> {
         let all = self.handle().query::<FileAllInformation>().await;
         let all = all.map_err(|error| self.error(Op::Stat, error))?;
         self.length.fetch_max(all.standard.end_of_file, Ordering::AcqRel);
@@ -295,12 +312,13 @@ impl SmbFile {
         Ok(losses)
     }
 
-    fn is_new(&self) -> bool {
+    /// Returns whether this open created the file.
+    pub(crate) fn is_new(&self) -> bool {
         self.handle().created().action == CreateAction::CREATED
     }
 
     /// Returns the length, as far as it is known without a request.
-    pub(super) fn known_length(&self) -> u64 {
+    pub(crate) fn known_length(&self) -> u64 {
         self.length.load(Ordering::Acquire)
     }
 }
@@ -330,7 +348,7 @@ impl Drop for SmbFile {
 
 impl Inner {
     /// Waits until all files dropped before are closed. Returns `false` if that takes too long.
-    pub(super) async fn wait_for_closes(&self) -> bool {
+    pub(crate) async fn wait_for_closes(&self) -> bool {
         let ended = self.pending_closes.write();
         tokio::time::timeout(CLOSE_WAIT_MAX, ended).await.is_ok()
     }
@@ -416,7 +434,7 @@ impl File for SmbFile {
     }
 
     fn punch_hole(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
-        Box::pin(self.punch(offset, length))
+        Box::pin(self.zero(offset, length, true))
     }
 
     fn reflink_from<'a>(&'a self, source: &'a dyn File) -> Pending<'a, Result<bool>> {

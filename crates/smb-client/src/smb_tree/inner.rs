@@ -28,36 +28,36 @@ pub struct SmbTreeOptions {
 }
 
 /// State that the tree shares with its open files.
-pub(super) struct Inner {
-    pub(super) share: Share,
-    pub(super) base: Base,
-    pub(super) options: SmbTreeOptions,
-    pub(super) description: String,
-    pub(super) capabilities: Capabilities,
+pub(crate) struct Inner {
+    pub(crate) share: Share,
+    pub(crate) base: Base,
+    pub(crate) options: SmbTreeOptions,
+    pub(crate) description: String,
+    pub(crate) capabilities: Capabilities,
     /// Serial number of the volume, part of every [`ropeway_vfs::FileId`].
-    pub(super) volume: u64,
+    pub(crate) volume: u64,
     /// Whether the share stores named streams.
-    pub(super) has_streams: bool,
+    pub(crate) has_streams: bool,
     /// Whether the share refused extended attributes although it announced them.
-    pub(super) eas_refused: AtomicBool,
+    pub(crate) eas_refused: AtomicBool,
     /// Whether the share can clone ranges.
-    pub(super) may_reflink: bool,
+    pub(crate) may_reflink: bool,
     /// Bytes of a cluster, 0 if the share does not report it.
-    pub(super) cluster: u64,
+    pub(crate) cluster: u64,
     /// Whether files may have checksums of their content (ReFS).
-    pub(super) has_integrity: bool,
+    pub(crate) has_integrity: bool,
     /// Whether the share clones whole clusters only, the last one beyond the end of the file.
-    pub(super) clones_by_clusters: AtomicBool,
+    pub(crate) clones_by_clusters: AtomicBool,
     /// Folders that are reparse points whose content the server shows (in a cloud, …). Opened as
     /// reparse points they may appear empty.
-    pub(super) content_shown: Mutex<HashSet<RelPath>>,
-    pub(super) scratch: Pool,
-    pub(super) dirty: DirtyFiles,
-    pub(super) changed: ChangedFolders,
+    pub(crate) content_shown: Mutex<HashSet<RelPath>>,
+    pub(crate) scratch: Pool,
+    pub(crate) dirty: DirtyFiles,
+    pub(crate) changed: ChangedFolders,
     /// Shared with the trees of other folders of the share.
-    pub(super) listing_cache: Arc<ListingCache>,
+    pub(crate) listing_cache: Arc<ListingCache>,
     /// Held for reading by each file that is being closed.
-    pub(super) pending_closes: Arc<tokio::sync::RwLock<()>>,
+    pub(crate) pending_closes: Arc<tokio::sync::RwLock<()>>,
     /// The open files. The last task that holds a file closes it.
-    pub(super) open_files: Arc<OpenFiles>,
+    pub(crate) open_files: Arc<OpenFiles>,
 }

@@ -7,10 +7,10 @@ use ropeway_vfs::Kind;
 
 /// The kind of a reparse point, and the text if it is a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Special {
-    pub(super) kind: Kind,
-    pub(super) text: Option<Vec<u8>>,
-    pub(super) device: Option<(u32, u32)>,
+pub(crate) struct Special {
+    pub(crate) kind: Kind,
+    pub(crate) text: Option<Vec<u8>>,
+    pub(crate) device: Option<(u32, u32)>,
 }
 
 impl Special {
@@ -31,7 +31,7 @@ impl Special {
     }
 
     /// Converts reparse data; `None` if the server shows the content (deduplicated, in a cloud, …).
-    pub(super) fn of(data: &ReparseData<'_>) -> Option<Self> {
+    pub(crate) fn of(data: &ReparseData<'_>) -> Option<Self> {
         Some(match data {
             ReparseData::Symlink(link) => Self::link(link_text(link)),
             ReparseData::MountPoint(mount) => {
@@ -78,7 +78,7 @@ fn swap(text: &[u8], from: u8, to: u8) -> Vec<u8> {
 
 /// Returns the reparse data of a link with this text; `None` if it is too long. A text that starts
 /// with a slash leads to a path on the server; it becomes an absolute Windows path without a drive.
-pub(super) fn link_data(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn link_data(text: &[u8]) -> Option<Vec<u8>> {
     let name = names::to_wire(&swap(text, b'/', b'\\'), NameMapping::None);
     // Two names, their four numbers and the flags (12 bytes) behind a header of 8 ([MS-FSCC]
     // 2.1.2.4).

@@ -29,7 +29,7 @@ pub struct SmbListing {
 }
 
 impl SmbListing {
-    pub(super) async fn start(tree: Arc<Inner>, dir: &RelPath) -> Result<Self> {
+    pub(crate) async fn start(tree: Arc<Inner>, dir: &RelPath) -> Result<Self> {
         let text = tree.base.text(Op::List, dir)?;
         if let Some(names) = tree.listing_cache.names(&text) {
             let mut dots = DotEntries::default();

@@ -18,7 +18,7 @@ const FRESH_MAX: Duration = Duration::from_secs(2);
 
 /// The last summary, by paths of the share.
 #[derive(Debug, Default)]
-pub(super) struct ListingCache(Mutex<Option<(Instant, OpenSummary)>>);
+pub(crate) struct ListingCache(Mutex<Option<(Instant, OpenSummary)>>);
 
 impl ListingCache {
     /// Creates a cache that holds a fresh summary.

@@ -12,22 +12,22 @@ use crate::share::Volume;
 /// some for the server's own time.
 const SMALL_IN_FLIGHT: usize = 256;
 /// Blocks in flight on a short line. A guess: enough to keep a server's disk busy.
-pub(super) const BLOCKS_NEAR: usize = 12;
+pub(crate) const BLOCKS_NEAR: usize = 12;
 /// Blocks in flight on a long line: 622 Mbit/s and 75 ms hold 5.8 MB and as much in the queue, and
 /// TCP reaches its speed sooner with more requests (measured there, 100 MB: 2.6 s with 12, 2.5 s
 /// with 28).
-pub(super) const BLOCKS_FAR: usize = 28;
+pub(crate) const BLOCKS_FAR: usize = 28;
 /// Folders processed at the same time.
 const BATCHES_IN_FLIGHT: usize = 16;
 
 /// Converts a time to that of a tree.
-pub(super) fn timestamp(time: FileTime) -> Timestamp {
+pub(crate) fn timestamp(time: FileTime) -> Timestamp {
     let (seconds, nanoseconds) = time.to_unix();
     Timestamp::from_unix(seconds, nanoseconds)
 }
 
 /// Converts a time to that of SMB: steps of 100 ns, years 1601 to 30828.
-pub(super) fn file_time(time: Timestamp) -> FileTime {
+pub(crate) fn file_time(time: Timestamp) -> FileTime {
     let (seconds, nanoseconds) = time.to_unix();
     FileTime::from_unix(seconds, nanoseconds)
 }
@@ -41,7 +41,7 @@ fn known(time: FileTime) -> Option<Timestamp> {
 
 /// Returns the kind of a node by its attributes and reparse tag. `None`: only its reparse data
 /// decide.
-pub(super) fn kind(attributes: FileAttributes, tag: Option<ReparseTag>) -> Option<Kind> {
+pub(crate) fn kind(attributes: FileAttributes, tag: Option<ReparseTag>) -> Option<Kind> {
     let plain = match attributes.contains(FileAttributes::DIRECTORY) {
         true => Kind::Directory,
         false => Kind::File,
@@ -57,7 +57,7 @@ pub(super) fn kind(attributes: FileAttributes, tag: Option<ReparseTag>) -> Optio
 }
 
 /// Returns the kind of a reparse point whose content the server does not show.
-pub(super) fn kind_of_tag(tag: ReparseTag) -> Option<Kind> {
+pub(crate) fn kind_of_tag(tag: ReparseTag) -> Option<Kind> {
     Some(match tag {
         ReparseTag::SYMLINK | ReparseTag::MOUNT_POINT | ReparseTag::LX_SYMLINK => Kind::Symlink,
         ReparseTag::LX_FIFO => Kind::Fifo,
@@ -69,7 +69,7 @@ pub(super) fn kind_of_tag(tag: ReparseTag) -> Option<Kind> {
 }
 
 /// Returns the metadata of a node that is no reparse point, or whose kind is filled in later.
-pub(super) fn basic(basic: &FileBasicInformation, size: u64, allocated: u64) -> Metadata {
+pub(crate) fn basic(basic: &FileBasicInformation, size: u64, allocated: u64) -> Metadata {
     let is_directory = basic.attributes.contains(FileAttributes::DIRECTORY);
     let kind = kind(basic.attributes, None).unwrap_or(Kind::File);
     Metadata {
@@ -88,12 +88,12 @@ pub(super) fn basic(basic: &FileBasicInformation, size: u64, allocated: u64) -> 
 }
 
 /// Returns the id of a file number; 0 and -1 are none ([MS-FSCC] 2.1.9).
-pub(super) fn id(volume: u64, index: u64) -> Option<FileId> {
+pub(crate) fn id(volume: u64, index: u64) -> Option<FileId> {
     (index != 0 && index != u64::MAX).then_some(FileId { volume, index })
 }
 
 /// Converts the reply to a query.
-pub(super) fn all(all: &FileAllInformation, volume: u64) -> Metadata {
+pub(crate) fn all(all: &FileAllInformation, volume: u64) -> Metadata {
     let standard = &all.standard;
     Metadata {
         id: id(volume, all.internal.index_number),
@@ -103,7 +103,7 @@ pub(super) fn all(all: &FileAllInformation, volume: u64) -> Metadata {
 }
 
 /// Converts the reply to CREATE.
-pub(super) fn created(created: &Created, volume: u64) -> Metadata {
+pub(crate) fn created(created: &Created, volume: u64) -> Metadata {
     Metadata {
         id: created
             .on_disk_id
@@ -113,7 +113,7 @@ pub(super) fn created(created: &Created, volume: u64) -> Metadata {
 }
 
 /// Converts a record of a directory, which lacks the number of links.
-pub(super) fn record(record: &DirectoryRecord, volume: u64) -> Metadata {
+pub(crate) fn record(record: &DirectoryRecord, volume: u64) -> Metadata {
     let times = FileBasicInformation {
         creation_time: record.creation_time,
         last_access_time: record.last_access_time,
@@ -130,7 +130,7 @@ pub(super) fn record(record: &DirectoryRecord, volume: u64) -> Metadata {
 }
 
 /// Returns the times and attributes to set; `None` if the change holds none.
-pub(super) fn change(change: &MetadataChange, is_directory: bool) -> Option<FileBasicInformation> {
+pub(crate) fn change(change: &MetadataChange, is_directory: bool) -> Option<FileBasicInformation> {
     let time = |time: Option<Timestamp>| time.and_then(Timestamp::known).map_or(FileTime::KEEP, file_time);
     let attributes = change.dos_attributes.map_or(FileAttributes::default(), |bits| {
         match FileAttributes::from_bits_retain(bits & KEPT.bits()) {
@@ -151,7 +151,7 @@ pub(super) fn change(change: &MetadataChange, is_directory: bool) -> Option<File
 }
 
 /// Returns the parts of a change that no share can store.
-pub(super) fn losses(change: &MetadataChange) -> Vec<Loss> {
+pub(crate) fn losses(change: &MetadataChange) -> Vec<Loss> {
     let mut losses = Vec::new();
     losses.extend(change.owner.map(|_| Loss::Owner));
     losses.extend(change.mode.map(|_| Loss::Mode));
@@ -160,7 +160,7 @@ pub(super) fn losses(change: &MetadataChange) -> Vec<Loss> {
 
 /// Returns the capabilities of a share. Its claim of case-sensitive names is ignored: NTFS and
 /// Samba claim that for shares that are not.
-pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
+pub(crate) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
     let can = |flag| volume.attributes.attributes.contains(flag);
     let says_ntfs = volume.attributes.file_system_name.to_string_lossy() == "NTFS";
     let name_max = volume.attributes.maximum_component_name_length;

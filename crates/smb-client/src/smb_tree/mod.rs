@@ -17,27 +17,27 @@
 
 mod claim;
 mod clone;
-mod compound;
-mod dirty;
-mod eas;
-mod errors;
-mod file;
-mod inner;
-mod links;
-mod list;
+pub(crate) mod compound;
+pub(crate) mod dirty;
+pub(crate) mod eas;
+pub(crate) mod errors;
+pub(crate) mod file;
+pub(crate) mod inner;
+pub(crate) mod links;
+pub(crate) mod list;
 mod listing_cache;
-mod map;
+pub(crate) mod map;
 mod names;
 mod open_files;
-mod paths;
+pub(crate) mod paths;
 mod ranges;
 mod reads;
 mod renames;
-mod security;
+pub(crate) mod security;
 mod small;
-mod streams;
+pub(crate) mod streams;
 mod watch;
-mod xattrs;
+pub(crate) mod xattrs;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ const SCRATCH: (usize, usize) = (64 << 10, 16);
 /// A folder of a share as a tree. Clones are the same tree.
 #[derive(Clone)]
 pub struct SmbTree {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl SmbTree {

@@ -28,7 +28,7 @@ use crate::ops;
 
 /// Maximum number of queries for single nodes in flight; the connection's credits limit it further.
 /// A guess.
-pub(super) const AT_ONCE: usize = 128;
+pub(crate) const AT_ONCE: usize = 128;
 /// Number of names from which on a folder is listed rather than queried name by name.
 const LOOKUP_LISTS_FROM: usize = 32;
 /// Maximum number of folders remembered as reparse points whose content the server shows. A guess;
@@ -38,7 +38,7 @@ const CONTENT_SHOWN_MAX: usize = 1 << 16;
 impl Inner {
     /// Maps the error of an operation on a path. Distinguishes a path through a file from a path
     /// that does not exist; servers have one status for both ([MS-FSA] 2.1.5.1).
-    pub(super) async fn map_error<T>(&self, op: Op, path: &RelPath, result: ClientResult<T>) -> Result<T> {
+    pub(crate) async fn map_error<T>(&self, op: Op, path: &RelPath, result: ClientResult<T>) -> Result<T> {
         let error = match result {
             Ok(value) => return Ok(value),
             Err(error) => error,
@@ -71,7 +71,7 @@ impl Inner {
 
     /// Returns the cached metadata of a node, or that it does not exist; `None` if it is not
     /// cached.
-    pub(super) fn cached_metadata(&self, path: &RelPath) -> Option<Result<Metadata>> {
+    pub(crate) fn cached_metadata(&self, path: &RelPath) -> Option<Result<Metadata>> {
         let text = self.base.text(Op::Stat, path).ok()?;
         Some(match self.listing_cache.node(&text)? {
             NodeSummary::There(all) => Ok(self.all(&all)),
@@ -80,14 +80,14 @@ impl Inner {
     }
 
     /// Converts the reply to a query.
-    pub(super) fn all(&self, all: &FileAllInformation) -> Metadata {
+    pub(crate) fn all(&self, all: &FileAllInformation) -> Metadata {
         let mut metadata = map::all(all, self.volume);
         metadata.has_xattrs = self.has_xattrs_by_ea_size(all.basic.attributes, all.ea.ea_size);
         metadata
     }
 
     /// Converts a record of a directory.
-    pub(super) fn record(&self, record: &DirectoryRecord) -> Metadata {
+    pub(crate) fn record(&self, record: &DirectoryRecord) -> Metadata {
         let mut metadata = map::record(record, self.volume);
         metadata.has_xattrs = self.has_xattrs_by_ea_size(record.attributes, record.ea_size);
         metadata
@@ -125,7 +125,7 @@ impl Inner {
     }
 
     /// Returns the metadata of a node, without following a link.
-    pub(super) async fn stat(&self, op: Op, path: &RelPath) -> Result<Metadata> {
+    pub(crate) async fn stat(&self, op: Op, path: &RelPath) -> Result<Metadata> {
         let text = self.base.text(op, path)?;
         let all = self.map_error(op, path, self.share.stat(&text).await).await?;
         let mut metadata = self.all(&all);
@@ -137,7 +137,7 @@ impl Inner {
     }
 
     /// Remembers a folder that is a reparse point whose content the server shows.
-    pub(super) fn note_content_shown(&self, path: &RelPath, kind: Kind) {
+    pub(crate) fn note_content_shown(&self, path: &RelPath, kind: Kind) {
         let mut shown = self.content_shown.lock();
         if kind == Kind::Directory && shown.len() < CONTENT_SHOWN_MAX {
             shown.insert(path.clone());
@@ -145,13 +145,13 @@ impl Inner {
     }
 
     /// Returns whether to list a folder through its reparse point.
-    pub(super) fn is_content_shown(&self, path: &RelPath) -> bool {
+    pub(crate) fn is_content_shown(&self, path: &RelPath) -> bool {
         let shown = self.content_shown.lock();
         shown.contains(path)
     }
 
     /// Completes the metadata of a reparse point from its data.
-    pub(super) async fn read_reparse_kind(
+    pub(crate) async fn read_reparse_kind(
         &self,
         op: Op,
         path: &RelPath,
@@ -183,7 +183,7 @@ impl Inner {
         Ok(Special::of(&ReparseData::decode(output)?))
     }
 
-    pub(super) async fn lookup(
+    pub(crate) async fn lookup(
         &self,
         dir: &RelPath,
         names: &[Name],
@@ -273,7 +273,7 @@ impl Inner {
         Ok(Some(found))
     }
 
-    pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
+    pub(crate) async fn make_dir(&self, path: &RelPath) -> Result<()> {
         let text = self.base.new_text(Op::MakeDir, path)?;
         if path.is_root() {
             return Err(Error::new(Op::MakeDir, path, ErrorKind::AlreadyExists));
@@ -282,7 +282,7 @@ impl Inner {
             .await
     }
 
-    pub(super) async fn make_symlink(&self, path: &RelPath, link: &[u8]) -> Result<()> {
+    pub(crate) async fn make_symlink(&self, path: &RelPath, link: &[u8]) -> Result<()> {
         let text = self.base.new_text(Op::Link, path)?;
         if !self.capabilities.symlinks {
             let sentence = "the share does not support symbolic links";
@@ -317,7 +317,7 @@ impl Inner {
         all.is_ok_and(|all| !all.standard.directory && all.standard.end_of_file == 0)
     }
 
-    pub(super) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
+    pub(crate) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
         let not_a_link = || with_message(Op::Stat, path, ErrorKind::Misuse, "it is not a symbolic link");
         let special = match self.special(Op::Stat, path).await {
             Ok(special) => special,
@@ -335,7 +335,7 @@ impl Inner {
         special.and_then(|special| special.text).ok_or_else(not_a_link)
     }
 
-    pub(super) async fn make_hard_link(&self, existing: &RelPath, new: &RelPath) -> Result<()> {
+    pub(crate) async fn make_hard_link(&self, existing: &RelPath, new: &RelPath) -> Result<()> {
         let (from, name) = (
             self.base.text(Op::Link, existing)?,
             self.base.new_text(Op::Link, new)?,
@@ -362,7 +362,7 @@ impl Inner {
         self.map_error(Op::Link, new, linked.map(drop)).await
     }
 
-    pub(super) async fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
+    pub(crate) async fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
         let text = self.base.text(Op::Remove, path)?;
         if path.is_root() {
             return Err(Error::new(Op::Remove, path, ErrorKind::Misuse));
@@ -396,6 +396,40 @@ impl Inner {
         self.map_error(Op::Remove, path, removed).await
     }
 
+    /// Marks a file that is open elsewhere as deleted. It disappears when its last handle is
+    /// closed.
+    pub(crate) async fn remove_pending(&self, path: &RelPath) -> Result<()> {
+        let text = self.base.text(Op::Remove, path)?;
+        let mut removed = self.delete(&text, &OpenFile::delete()).await;
+        if removed
+            .as_ref()
+            .is_err_and(|error| error.status() == Some(NtStatus::CANNOT_DELETE))
+            && self.make_writable(&text).await
+        {
+            removed = self.delete(&text, &OpenFile::delete()).await;
+        }
+        self.map_error(Op::Remove, path, removed).await
+    }
+
+    /// Returns the names in a folder that differ from a name at most in case, in one round trip.
+    pub(crate) async fn names_matching(&self, dir: &RelPath, name: &Name) -> Result<Vec<Name>> {
+        let text = self.base.text(Op::List, dir)?;
+        // Refuses patterns.
+        self.base.text(Op::List, &dir.join(name))?;
+        let pattern = super::paths::wire_name(name);
+        let listed = self.share.list_matching(&text, &pattern.to_string_lossy()).await;
+        let mut listing = self.map_error(Op::List, dir, listed).await?;
+        let mut names = Vec::new();
+        while let Some(records) = self.map_error(Op::List, dir, listing.next().await).await? {
+            names.extend(
+                records
+                    .iter()
+                    .filter_map(|record| super::paths::name_of(&record.name)),
+            );
+        }
+        Ok(names)
+    }
+
     async fn delete(&self, text: &Text, open: &OpenFile) -> ClientResult<()> {
         let disposition = FileDispositionInformation { delete_pending: true };
         let removed = Compound::open("remove", text, open).once().set(&disposition);
@@ -403,7 +437,7 @@ impl Inner {
     }
 
     /// Clears the read-only attribute. Returns whether it was set.
-    pub(super) async fn make_writable(&self, text: &Text) -> bool {
+    pub(crate) async fn make_writable(&self, text: &Text) -> bool {
         let Ok(all) = self.share.stat(text).await else {
             return false;
         };
@@ -421,13 +455,13 @@ impl Inner {
         self.set_basic(text, &change).await.is_ok()
     }
 
-    pub(super) async fn set_basic(&self, text: &Text, change: &FileBasicInformation) -> ClientResult<()> {
+    pub(crate) async fn set_basic(&self, text: &Text, change: &FileBasicInformation) -> ClientResult<()> {
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES);
         let set = Compound::open("set attributes", text, &open).set(change);
         set.run(&self.share).await.map(drop)
     }
 
-    pub(super) async fn set_metadata(&self, path: &RelPath, change: &MetadataChange) -> Result<Vec<Loss>> {
+    pub(crate) async fn set_metadata(&self, path: &RelPath, change: &MetadataChange) -> Result<Vec<Loss>> {
         let text = self.base.text(Op::SetAttributes, path)?;
         let mut losses = map::losses(change);
         let sddl = match &change.xattrs {
@@ -452,7 +486,7 @@ impl Inner {
         Ok(losses)
     }
 
-    pub(super) async fn space(&self) -> Result<Space> {
+    pub(crate) async fn space(&self) -> Result<Space> {
         let volume = self.share.volume().await;
         let volume = volume.map_err(|error| tree_error(Op::Stat, &RelPath::root(), error))?;
         let unit = volume.size.unit_bytes().unwrap_or(0);
@@ -464,14 +498,14 @@ impl Inner {
     }
 
     /// Notes a change of this node, or in its folder.
-    pub(super) fn note_change(&self, path: &RelPath) {
+    pub(crate) fn note_change(&self, path: &RelPath) {
         self.listing_cache.forget();
         self.changed.add(path);
     }
 
     /// Flushes every file written since its last flush, then every folder in which names changed,
     /// many at a time.
-    pub(super) async fn sync(&self) -> Result<()> {
+    pub(crate) async fn sync(&self) -> Result<()> {
         let (files, forgotten) = self.dirty.all();
         let flushes = files.into_iter().map(|(ticket, path)| async move {
             match self.flush_path(&path).await {
@@ -520,7 +554,8 @@ impl Inner {
         flushed
     }
 
-    async fn flush_folder(&self, folder: &RelPath) -> Result<()> {
+    /// Flushes a folder, so that its names are durable.
+    pub(crate) async fn flush_folder(&self, folder: &RelPath) -> Result<()> {
         let text = self.base.text(Op::Sync, folder)?;
         // A folder is flushed only with the right to add files ([MS-SMB2] 3.3.5.11).
         let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);

@@ -11,7 +11,7 @@ const SEPARATOR: u16 = b'\\' as u16;
 
 /// The paths of open files in a share. Shared by all trees of the share.
 #[derive(Default)]
-pub(super) struct OpenFiles {
+pub(crate) struct OpenFiles {
     /// Number of open handles by path, folded to upper case.
     paths: Mutex<HashMap<Text, usize>>,
     closed: Notify,
@@ -19,14 +19,14 @@ pub(super) struct OpenFiles {
 
 impl OpenFiles {
     /// Records an open file. Returns the key for [`remove`](Self::remove).
-    pub(super) fn add(&self, path: &Text) -> Text {
+    pub(crate) fn add(&self, path: &Text) -> Text {
         let key = upcase::fold(path);
         *self.paths.lock().entry(key.clone()).or_default() += 1;
         key
     }
 
     /// Removes a file that is about to be closed.
-    pub(super) fn remove(&self, key: &Text) {
+    pub(crate) fn remove(&self, key: &Text) {
         let mut paths = self.paths.lock();
         if let Some(count) = paths.get_mut(key) {
             *count -= 1;
@@ -40,7 +40,7 @@ impl OpenFiles {
 
     /// Waits until no file is open at or below these paths, at most `max`. Returns whether one was
     /// open at first and none is now.
-    pub(super) async fn wait_for_close(&self, paths: &[&Text], max: Duration) -> bool {
+    pub(crate) async fn wait_for_close(&self, paths: &[&Text], max: Duration) -> bool {
         let folded: Vec<Text> = paths.iter().map(|path| upcase::fold(path)).collect();
         if !self.is_any_at(&folded) {
             return false;

@@ -16,7 +16,7 @@ const RANGES_MAX: u32 = 64 << 10;
 
 /// The allocated ranges of a file, as last reported by the server.
 #[derive(Debug, Default)]
-pub(super) struct Ranges {
+pub(crate) struct Ranges {
     /// Whether the file may have holes. If not, the server is not asked.
     holes: bool,
     known: Option<KnownExtents>,
@@ -31,12 +31,12 @@ struct KnownExtents {
 }
 
 impl Ranges {
-    pub(super) fn new(holes: bool) -> Self {
+    pub(crate) fn new(holes: bool) -> Self {
         Self { holes, known: None }
     }
 
     /// Discards the ranges, since a write may change them.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.known = None;
     }
 
@@ -86,7 +86,7 @@ impl Ranges {
     }
 }
 
-pub(super) fn encoded(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+pub(crate) fn encoded(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(&mut Writer::new(&mut bytes));
     bytes
@@ -94,19 +94,19 @@ pub(super) fn encoded(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
 
 impl super::inner::Inner {
     /// Returns whether two shares belong to the same server and login.
-    pub(super) fn is_same_server(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         let (one, two) = (self.share.client().info(), other.share.client().info());
         one.address == two.address && one.server_guid == two.server_guid
     }
 }
 
 impl SmbFile {
-    pub(super) async fn size(&self, op: Op) -> Result<u64> {
+    pub(crate) async fn size(&self, op: Op) -> Result<u64> {
         let standard = self.handle().query::<FileStandardInformation>().await;
         Ok(standard.map_err(|error| self.error(op, error))?.end_of_file)
     }
 
-    pub(super) async fn extent(&self, offset: u64) -> Result<Option<Extent>> {
+    pub(crate) async fn extent(&self, offset: u64) -> Result<Option<Extent>> {
         let holes = {
             let ranges = self.ranges.lock();
             if let Some(known) = ranges.find(offset) {
@@ -158,7 +158,7 @@ impl SmbFile {
     }
 
     /// Makes the file sparse. Best effort: without it, the file is only larger.
-    pub(super) async fn make_sparse(&self) {
+    pub(crate) async fn make_sparse(&self) {
         if !self.tree.capabilities.sparse || self.sparse.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -166,14 +166,18 @@ impl SmbFile {
         self.set_sparse().await;
     }
 
-    pub(super) async fn set_sparse(&self) {
+    pub(crate) async fn set_sparse(&self) {
         let input = encoded(|w| SetSparse { set_sparse: true }.encode(w));
         // File systems without sparse files refuse it.
         let _ = self.handle().ioctl(CtlCode::SET_SPARSE, &input, 0).await;
     }
 
-    pub(super) async fn punch(&self, offset: u64, length: u64) -> Result<()> {
-        self.make_sparse().await;
+    /// Writes zeroes over a range, as far as the file reaches. `hole` makes the file sparse first,
+    /// so that the range takes no space.
+    pub(crate) async fn zero(&self, offset: u64, length: u64, hole: bool) -> Result<()> {
+        if hole {
+            self.make_sparse().await;
+        }
         let end = offset.saturating_add(length).min(self.size(Op::SetLength).await?);
         if offset >= end {
             return Ok(());
@@ -208,14 +212,14 @@ impl SmbFile {
 
     /// Returns the source if both files belong to the same server and login, so that the server can
     /// copy by itself.
-    pub(super) fn same_server<'a>(&self, source: &'a dyn File) -> Option<&'a SmbFile> {
+    pub(crate) fn same_server<'a>(&self, source: &'a dyn File) -> Option<&'a SmbFile> {
         let source = source.as_any().downcast_ref::<SmbFile>()?;
         self.tree.is_same_server(&source.tree).then_some(source)
     }
 
     /// Copies on the server by FSCTL_SRV_COPYCHUNK ([MS-SMB2] 3.3.5.15.6): at most the largest
     /// request that every server accepts.
-    pub(super) async fn copy_inside(
+    pub(crate) async fn copy_inside(
         &self,
         source: &dyn File,
         offset: u64,
@@ -236,7 +240,7 @@ impl SmbFile {
             return Ok(Some(0));
         }
         self.note_write();
-        match self.handle().copy_chunks(key, offset, end).await {
+        match self.handle().copy_chunks(key, offset..end, offset).await {
             Ok(copied) => Ok(Some(copied)),
             Err(error) if is_unsupported(&error) => Ok(None),
             Err(error) => Err(self.error(Op::CopyRange, error)),

@@ -21,7 +21,7 @@ const REST_MAX: usize = 256 << 10;
 
 impl SmbFile {
     /// Reads `length` bytes at `offset`, fewer only at the end of the file.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         &self,
         mut block: BlockMut,
         offset: u64,

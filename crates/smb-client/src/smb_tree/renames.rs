@@ -22,7 +22,7 @@ fn is_unknown(error: &ClientError) -> bool {
 }
 
 impl Inner {
-    pub(super) async fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+    pub(crate) async fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
         let (old, new) = (
             self.base.text(Op::Rename, from)?,
             self.base.new_text(Op::Rename, to)?,
@@ -59,7 +59,7 @@ impl Inner {
 
     /// Sets attributes and final name of a folder in one compound, or step by step where that does
     /// not suffice.
-    pub(super) async fn finish_dir(
+    pub(crate) async fn finish_dir(
         &self,
         path: &RelPath,
         change: &MetadataChange,
@@ -159,7 +159,7 @@ impl Inner {
         self.map_error(Op::Rename, from, Err(error)).await
     }
 
-    pub(super) async fn rename_in(&self, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {
+    pub(crate) async fn rename_in(&self, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {
         let renames = pairs.iter().cloned().map(|(from, to)| async move {
             let (from, to) = (dir.join(&from), dir.join(&to));
             self.rename(&from, &to, true).await

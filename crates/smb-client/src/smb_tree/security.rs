@@ -17,20 +17,22 @@ use crate::error::{Error as ClientError, Result as ClientResult};
 use crate::open::OpenFile;
 
 /// Owner, group and DACL: the parts that the owner of a file may read.
-pub(super) const PARTS: SecurityInformation = SecurityInformation::OWNER
+pub(crate) const PARTS: SecurityInformation = SecurityInformation::OWNER
     .union(SecurityInformation::GROUP)
     .union(SecurityInformation::DACL);
+/// The parts that only a privilege or the owner may set.
+pub(crate) const OWNERS: SecurityInformation = SecurityInformation::OWNER.union(SecurityInformation::GROUP);
 /// Maximum bytes of a descriptor: an ACL has at most 65,535 bytes ([MS-DTYP] 2.4.5), and that of a
 /// file some hundred.
-pub(super) const DESCRIPTOR_MAX: u32 = 64 << 10;
+pub(crate) const DESCRIPTOR_MAX: u32 = 64 << 10;
 
 /// Returns the text of a descriptor.
-pub(super) fn to_text(bytes: &[u8]) -> ClientResult<String> {
+pub(crate) fn to_text(bytes: &[u8]) -> ClientResult<String> {
     Ok(SecurityDescriptor::decode(bytes)?.to_text())
 }
 
 /// Returns the parts of a descriptor to set, and its bytes.
-fn to_set(mut descriptor: SecurityDescriptor) -> (SecurityInformation, Vec<u8>) {
+pub(crate) fn to_set(mut descriptor: SecurityDescriptor) -> (SecurityInformation, Vec<u8>) {
     let mut parts = SecurityInformation::default();
     if descriptor.owner.is_some() {
         parts |= SecurityInformation::OWNER;
@@ -90,7 +92,7 @@ impl Inner {
     /// Sets a node's security descriptor and reads it back: servers reduce a descriptor to what
     /// their file system can hold, without reporting it. What is missing or not allowed counts as a
     /// loss. Setting another owner or group needs a privilege; if that fails, only the DACL is set.
-    pub(super) async fn set_sddl(&self, path: &RelPath, sddl: &[u8], losses: &mut Vec<Loss>) -> Result<()> {
+    pub(crate) async fn set_sddl(&self, path: &RelPath, sddl: &[u8], losses: &mut Vec<Loss>) -> Result<()> {
         let text = self.base.text(Op::Xattr, path)?;
         let Some(wanted) = SecurityDescriptor::from_text(sddl) else {
             losses.push(Loss::Acl);
@@ -116,7 +118,7 @@ impl Inner {
     }
 
     /// Sets parts of a descriptor, and returns the node's resulting descriptor.
-    async fn set_descriptor(
+    pub(crate) async fn set_descriptor(
         &self,
         text: &Text,
         access: AccessMask,

@@ -19,12 +19,12 @@ use crate::open::OpenFile;
 const SUFFIX: &[u8] = b":$DATA";
 /// Bytes of the largest stream that a tree carries: values are kept whole in memory. The streams of
 /// Windows are far smaller; a guess.
-pub(super) const STREAM_MAX: u64 = 16 << 20;
+pub(crate) const STREAM_MAX: u64 = 16 << 20;
 /// Maximum bytes of a list of streams: some hundred of them.
-pub(super) const LIST_MAX: u32 = 64 << 10;
+pub(crate) const LIST_MAX: u32 = 64 << 10;
 
 /// Returns the stream that an extended attribute stands for.
-pub(super) fn stream_name(xattr: &[u8]) -> Option<Text> {
+pub(crate) fn stream_name(xattr: &[u8]) -> Option<Text> {
     let name = xattr.strip_prefix(PREFIX)?;
     let name = name.strip_suffix(SUFFIX).unwrap_or(name);
     let text = names::to_wire(name, NameMapping::None);
@@ -46,7 +46,7 @@ fn xattr_name(entry: &Text) -> Option<(Text, Vec<u8>)> {
 }
 
 /// Returns the named streams of a node, with their sizes.
-pub(super) fn named(list: FileStreamInformation) -> impl Iterator<Item = (Text, Vec<u8>, u64)> {
+pub(crate) fn named(list: FileStreamInformation) -> impl Iterator<Item = (Text, Vec<u8>, u64)> {
     list.streams.into_iter().filter_map(|entry| {
         let (name, xattr) = xattr_name(&entry.name)?;
         Some((name, xattr, entry.size))
@@ -55,7 +55,7 @@ pub(super) fn named(list: FileStreamInformation) -> impl Iterator<Item = (Text, 
 
 impl Inner {
     /// Reads the content of a stream.
-    pub(super) async fn read_stream(&self, of: &Text, name: &Text, size: u64) -> ClientResult<Vec<u8>> {
+    pub(crate) async fn read_stream(&self, of: &Text, name: &Text, size: u64) -> ClientResult<Vec<u8>> {
         let stream = paths::stream_of(of, name.units());
         let handle = self.share.open(&stream, &OpenFile::read()).await?;
         let mut bytes = Vec::new();
@@ -74,7 +74,7 @@ impl Inner {
     }
 
     /// Creates or overwrites a stream of a node.
-    pub(super) async fn write_stream(&self, of: &Text, name: &Text, bytes: &[u8]) -> ClientResult<()> {
+    pub(crate) async fn write_stream(&self, of: &Text, name: &Text, bytes: &[u8]) -> ClientResult<()> {
         let stream = paths::stream_of(of, name.units());
         let open = OpenFile::write(CreateDisposition::OverwriteIf);
         let handle = self.share.open(&stream, &open).await?;
@@ -94,7 +94,7 @@ impl Inner {
         handle.close().await
     }
 
-    pub(super) async fn remove_stream(&self, of: &Text, name: &Text) -> ClientResult<()> {
+    pub(crate) async fn remove_stream(&self, of: &Text, name: &Text) -> ClientResult<()> {
         let stream = paths::stream_of(of, name.units());
         let removed = Compound::open("remove a stream", &stream, &OpenFile::delete())
             .once()

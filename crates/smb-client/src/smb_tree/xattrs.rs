@@ -31,7 +31,7 @@ const EAS_PORTION: usize = 60 << 10;
 
 /// A group of attributes that one request queries.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum AttributePart {
+pub(crate) enum AttributePart {
     Security,
     Streams,
     Eas,
@@ -39,17 +39,17 @@ pub(super) enum AttributePart {
 
 /// The attributes of a node.
 #[derive(Default)]
-struct ExtraAttributes {
+pub(crate) struct ExtraAttributes {
     /// Name, name as an extended attribute, size in bytes.
     streams: Vec<(Text, Vec<u8>, u64)>,
-    eas: Vec<Xattr>,
+    pub(crate) eas: Vec<Xattr>,
     /// Empty if access is denied.
     sddl: Option<String>,
 }
 
 impl Inner {
     /// Returns all extended attributes, sorted by name.
-    pub(super) async fn xattrs(&self, path: &RelPath) -> Result<Vec<Xattr>> {
+    pub(crate) async fn xattrs(&self, path: &RelPath) -> Result<Vec<Xattr>> {
         let text = self.base.text(Op::Xattr, path)?;
         let parts = self.parts(self.options.acls);
         if parts.is_empty() {
@@ -80,7 +80,7 @@ impl Inner {
     }
 
     /// Returns the groups that can be queried with the right to read a file's content.
-    pub(super) fn parts_without_security(&self) -> Vec<AttributePart> {
+    pub(crate) fn parts_without_security(&self) -> Vec<AttributePart> {
         match self.options.acls {
             true => Vec::new(),
             false => self.parts(false),
@@ -97,7 +97,7 @@ impl Inner {
         wanted.map(|(_, part)| part).collect()
     }
 
-    async fn about(&self, text: &Text, parts: &[AttributePart]) -> ClientResult<ExtraAttributes> {
+    pub(crate) async fn about(&self, text: &Text, parts: &[AttributePart]) -> ClientResult<ExtraAttributes> {
         let mut about = ExtraAttributes::default();
         let mut parts = parts;
         let without: Vec<AttributePart>;
@@ -131,7 +131,7 @@ impl Inner {
 
     /// Returns the extended attributes if the replies contain all of them: no streams, and EAs that
     /// fitted.
-    pub(super) fn plain_xattrs(parts: &[AttributePart], replies: &[Reply]) -> Option<Vec<Xattr>> {
+    pub(crate) fn plain_xattrs(parts: &[AttributePart], replies: &[Reply]) -> Option<Vec<Xattr>> {
         if parts.is_empty() || parts.len() != replies.len() {
             return None;
         }
@@ -189,7 +189,7 @@ impl Inner {
 
     /// Sets the complete new set except the security descriptor, which it returns because that is
     /// set last. Adds what cannot be stored to the losses.
-    pub(super) async fn set_xattrs<'a>(
+    pub(crate) async fn set_xattrs<'a>(
         &self,
         path: &RelPath,
         wanted: &'a [Xattr],
@@ -298,7 +298,11 @@ impl Inner {
         Ok(())
     }
 
-    async fn send_eas(&self, text: &Text, portions: &[FileFullEaInformation]) -> ClientResult<Vec<Reply>> {
+    pub(crate) async fn send_eas(
+        &self,
+        text: &Text,
+        portions: &[FileFullEaInformation],
+    ) -> ClientResult<Vec<Reply>> {
         let open = OpenFile::metadata(AccessMask::WRITE_EA);
         let set = Compound::open("set extended attributes", text, &open);
         let set = portions.iter().fold(set, |set, portion| set.set(portion));
@@ -306,12 +310,12 @@ impl Inner {
     }
 
     /// Returns whether to try EAs: the share announced them and has not refused them.
-    pub(super) fn may_set_eas(&self) -> bool {
+    pub(crate) fn may_set_eas(&self) -> bool {
         self.capabilities.short_xattrs && !self.eas_refused.load(Ordering::Relaxed)
     }
 
     /// Returns whether setting an extended attribute takes further requests.
-    pub(super) fn takes(&self, xattr: &Xattr) -> bool {
+    pub(crate) fn takes(&self, xattr: &Xattr) -> bool {
         (self.has_streams && streams::stream_name(&xattr.name).is_some())
             || (self.options.acls && xattr.name == SDDL_XATTR)
             || (self.may_set_eas() && eas::fits(xattr))
@@ -320,7 +324,7 @@ impl Inner {
 
 impl AttributePart {
     /// Returns the query for this group on an open file.
-    pub(super) fn request(self, tree: TreeId, file: FileId) -> Operation {
+    pub(crate) fn request(self, tree: TreeId, file: FileId) -> Operation {
         match self {
             Self::Security => ops::query_security(tree, file, security::PARTS, security::DESCRIPTOR_MAX),
             Self::Streams => ops::query_file::<FileStreamInformation>(tree, file, LIST_MAX),
@@ -371,7 +375,7 @@ fn sddl(reply: &Reply) -> ClientResult<Option<String>> {
     }
 }
 
-fn streams_of(reply: &Reply) -> ClientResult<Vec<(Text, Vec<u8>, u64)>> {
+pub(crate) fn streams_of(reply: &Reply) -> ClientResult<Vec<(Text, Vec<u8>, u64)>> {
     // Some servers reply this for a folder without streams.
     if is_unknown(reply.status()) {
         return Ok(Vec::new());

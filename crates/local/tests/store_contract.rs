@@ -1,0 +1,32 @@
+//! The common contract of stores, kept by local folders.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ropeway_local::{LocalStore, StoreOptions};
+use ropeway_vfs::contract::store::{Abilities, check_store, model};
+use ropeway_vfs::store::Store;
+
+#[test]
+fn a_local_folder_keeps_the_common_contract() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let count = AtomicUsize::new(0);
+    check_store(
+        || {
+            let at = folder
+                .path()
+                .join(count.fetch_add(1, Ordering::Relaxed).to_string());
+            std::fs::create_dir(&at).expect("a folder is made");
+            let store = LocalStore::open(&at, &StoreOptions::default()).expect("the folder opens");
+            Arc::new(store) as Arc<dyn Store>
+        },
+        Abilities::ALL,
+    );
+}
+
+#[test]
+fn random_operations_agree_with_a_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = LocalStore::open(folder.path(), &StoreOptions::default()).expect("the folder opens");
+    model::run(&store, Abilities::ALL, 1, 20_000, |_| ());
+}

@@ -1,0 +1,131 @@
+//! Listings of folders, which fill the cache with the attributes of their entries.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropeway_vfs::store::{Entries, NodeStat};
+use ropeway_vfs::{DirEntry, ErrorKind, Listing as _, Name, RelPath, Result};
+
+use super::names::is_temporary;
+use super::node_cache::{Asked, Listed};
+use super::shared::Shared;
+use crate::smb_tree::SmbListing;
+
+/// Entries taken from the listing at once. A guess: a reply of a server holds some hundred.
+const CHUNK: usize = 1024;
+
+/// A listing that the cache holds.
+struct Known {
+    store: Arc<Shared>,
+    entries: Listed,
+    next: usize,
+}
+
+/// A listing that the server sends.
+struct Streamed {
+    store: Arc<Shared>,
+    dir: RelPath,
+    listing: SmbListing,
+    ready: VecDeque<(Name, NodeStat)>,
+    /// All entries so far; `None` if there are too many to keep.
+    all: Option<Vec<(Name, NodeStat)>>,
+    asked: Asked,
+    since: Duration,
+    is_at_end: bool,
+}
+
+impl Shared {
+    /// Returns a listing that the cache holds.
+    pub(super) fn known_entries(self: &Arc<Self>, dir: &RelPath) -> Option<Box<dyn Entries>> {
+        let now = self.now();
+        let entries = self.cache.lock().listing(dir, now)?;
+        Some(Box::new(Known {
+            store: Arc::clone(self),
+            entries,
+            next: 0,
+        }))
+    }
+
+    /// Lists a folder. A small folder takes one round trip.
+    pub(super) async fn list(self: &Arc<Self>, dir: &RelPath) -> Result<Box<dyn Entries>> {
+        self.tree.wait_for_closes().await;
+        let (asked, since) = (self.cache.lock().ask(), self.now());
+        let listing = SmbListing::start(Arc::clone(&self.tree), dir).await?;
+        Ok(Box::new(Streamed {
+            store: Arc::clone(self),
+            dir: dir.clone(),
+            listing,
+            ready: VecDeque::new(),
+            all: Some(Vec::new()),
+            asked,
+            since,
+            is_at_end: false,
+        }))
+    }
+}
+
+impl Entries for Known {
+    fn next(&mut self) -> Result<Option<(Name, NodeStat)>> {
+        let entry = self.entries.get(self.next).cloned();
+        self.next += 1;
+        Ok(entry.map(|(name, stat)| (name, self.store.with_unsent(stat))))
+    }
+}
+
+impl Streamed {
+    fn take(&mut self, entries: Vec<DirEntry>) -> Result<()> {
+        for entry in entries {
+            if is_temporary(&entry.name) {
+                continue;
+            }
+            let metadata = match entry.metadata {
+                Ok(metadata) => metadata,
+                // It vanished meanwhile, or has a name that nothing here can have.
+                Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::InvalidReply) => {
+                    tracing::debug!(%error, "an entry is left out");
+                    self.all = None;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let stat = self.store.node_stat(&metadata, &self.dir.join(&entry.name));
+            let stat = self.store.with_sent(stat, self.since);
+            if let Some(all) = &mut self.all {
+                all.push((entry.name.clone(), stat));
+            }
+            self.ready.push_back((entry.name, stat));
+        }
+        if self
+            .all
+            .as_ref()
+            .is_some_and(|all| all.len() > self.store.options.names_max)
+        {
+            self.all = None;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) {
+        self.is_at_end = true;
+        if let Some(all) = self.all.take() {
+            let validity = self.store.validity();
+            let mut cache = self.store.cache.lock();
+            cache.put_listing(self.asked, &self.dir, &Arc::new(all), &validity);
+        }
+    }
+}
+
+impl Entries for Streamed {
+    fn next(&mut self) -> Result<Option<(Name, NodeStat)>> {
+        while self.ready.is_empty() && !self.is_at_end {
+            let chunk = self.store.runtime.block_on(self.listing.next(CHUNK))?;
+            match chunk.is_empty() {
+                true => self.finish(),
+                false => self.take(chunk)?,
+            }
+        }
+        let entry = self.ready.pop_front();
+        Ok(entry.map(|(name, stat)| (name, self.store.with_unsent(stat))))
+    }
+}

@@ -1,0 +1,74 @@
+//! The end of the use of a file: what remains is sent, then the file is closed on the server.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_vfs::Result;
+
+use super::shared_file::SharedFile;
+
+impl SharedFile {
+    /// Ends a use of the content. After the last one the file is written out and closed, in the
+    /// background if anything is left to send. The entry lives until then, so a node that is opened
+    /// meanwhile sees all writes.
+    pub(super) fn end_use(self: &Arc<Self>) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let is_done = {
+            let content = self.content.lock();
+            content.write.is_answered() && content.error.is_none()
+        };
+        if is_done {
+            self.close_unused();
+            return;
+        }
+        let this = Arc::clone(self);
+        self.store.runtime.spawn(async move {
+            let written = this.write_out().await;
+            // Nobody can read what has no name any more.
+            if let Err(error) = written
+                && this.path().is_some()
+            {
+                this.store.keep_error(error);
+            }
+            this.close_unused();
+        });
+    }
+
+    /// Closes the file if no node uses it, and forgets its data.
+    fn close_unused(&self) {
+        let lost = self.with_content(|content| {
+            // Checked under the lock: a node that is opened later writes later.
+            if self.users.load(Ordering::Acquire) > 0 {
+                return None;
+            }
+            content.buffers.clear();
+            content.ahead.discarded();
+            // The tree remembers the file: the next flush of the store covers what was answered.
+            content.flushed = content.changes;
+            content.lengths_set = None;
+            Some(content.write.discard())
+        });
+        let Some(lost) = lost else { return };
+        if lost > 0 && self.path().is_some() {
+            tracing::error!(path = %self.last_path(), lost, "bytes that could not be written are lost");
+        }
+        self.close();
+        if let Some(path) = self.path() {
+            // Servers may set the times of a written file when it is closed.
+            self.store.changed(&path);
+        }
+    }
+
+    /// Flushes and closes a file that stays in use; it is opened again when it is needed. Files
+    /// with locks stay open, since the locks belong to the open file.
+    pub(super) async fn release(self: &Arc<Self>) -> Result<()> {
+        if !self.is_open() || !self.locks.lock().await.is_empty() {
+            return Ok(());
+        }
+        self.sync().await?;
+        self.close();
+        Ok(())
+    }
+}

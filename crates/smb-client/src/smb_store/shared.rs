@@ -1,0 +1,211 @@
+//! What all nodes of a store share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use ropeway_block::Pool;
+use ropeway_smb_wire::info::FsAttributes;
+use ropeway_vfs::store::StoreFeatures;
+use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result};
+use tokio::runtime::Handle as Runtime;
+use tokio::sync::Notify;
+
+use super::files::Files;
+use super::node_cache::{NodeCache, Validity};
+use super::options::SmbStoreOptions;
+use crate::share::Volume;
+use crate::smb_tree::inner::Inner;
+use crate::smb_tree::map;
+
+/// Size of a READ or WRITE of the store's own tasks, at most.
+pub(super) const BLOCK_MAX: usize = 1 << 20;
+/// Blocks for single reads in flight, of all callers. A guess: more than a mount has threads.
+const DIRECT_BLOCKS: usize = 32;
+/// Blocks on their way to the server: 32 MiB, more than five times what 622 Mbit/s and 75 ms hold.
+const WRITE_BLOCKS: usize = 32;
+
+/// The state of a store.
+pub(super) struct Shared {
+    pub(super) tree: Arc<Inner>,
+    pub(super) features: StoreFeatures,
+    pub(super) options: SmbStoreOptions,
+    pub(super) runtime: Runtime,
+    pub(super) cache: Mutex<NodeCache>,
+    pub(super) files: Files,
+    /// Blocks of data read ahead; of single reads; of writes on their way.
+    pub(super) ahead: Pool,
+    pub(super) direct: Pool,
+    pub(super) writes: Pool,
+    /// Size of those blocks.
+    pub(super) block: usize,
+    /// Unflushed bytes of all files.
+    pub(super) unflushed: AtomicU64,
+    /// Writers that wait for room.
+    waiting: AtomicUsize,
+    /// Notified when there are fewer.
+    pub(super) room: Notify,
+    /// The error of a file that was closed before it could be reported.
+    lost: Mutex<Option<Error>>,
+    start: Instant,
+}
+
+impl Shared {
+    pub(super) fn new(
+        tree: Arc<Inner>,
+        volume: &Volume,
+        options: SmbStoreOptions,
+        runtime: Runtime,
+    ) -> Arc<Self> {
+        let limits = tree.share.limits();
+        let block = BLOCK_MAX.min(limits.read_max.min(limits.write_max).max(4096) as usize);
+        let can = |flag| volume.attributes.attributes.contains(flag);
+        let features = StoreFeatures {
+            volume: tree.volume,
+            name_max: tree.capabilities.name_max,
+            // Servers of old may report none, or an odd one.
+            unit: u32::try_from(tree.cluster)
+                .ok()
+                .filter(|unit| unit.is_power_of_two())
+                .unwrap_or(4096),
+            read_only: can(FsAttributes::READ_ONLY_VOLUME),
+            sparse: can(FsAttributes::SUPPORTS_SPARSE_FILES),
+            windows_metadata: true,
+            created: map::timestamp(volume.volume.volume_creation_time),
+        };
+        let blocks = |bytes: u64| {
+            usize::try_from(bytes / block as u64)
+                .unwrap_or(usize::MAX)
+                .clamp(4, 4096)
+        };
+        Arc::new(Self {
+            cache: Mutex::new(NodeCache::new(options.names_max)),
+            ahead: Pool::new(block, blocks(options.read_buffer_max)),
+            direct: Pool::new(block, DIRECT_BLOCKS),
+            writes: Pool::new(block, WRITE_BLOCKS),
+            files: Files::default(),
+            unflushed: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            room: Notify::new(),
+            lost: Mutex::new(None),
+            start: Instant::now(),
+            tree,
+            features,
+            options,
+            runtime,
+            block,
+        })
+    }
+
+    /// Runs a future on the calling thread.
+    pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Returns the time since the store was opened.
+    pub(super) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Returns how long a reply that has just come is valid.
+    pub(super) fn validity(&self) -> Validity {
+        Validity {
+            until: self.now() + self.options.cache_timeout,
+            lease: None,
+        }
+    }
+
+    /// Returns the distance to read ahead: twice what the connections allow in flight, which follow
+    /// bandwidth and delay of the line.
+    pub(super) fn window_max(&self) -> u64 {
+        let client = self.tree.share.client();
+        // 12 MB fill 622 Mbit/s over 75 ms. On a short line less is in flight anyway.
+        let least = if client.is_far() { 16 << 20 } else { 4 << 20 };
+        let wanted = client.info().window.saturating_mul(2).max(least);
+        wanted.min(self.options.read_ahead_max)
+    }
+
+    /// Notes a change of a node, before it is made and after it.
+    pub(super) fn changed(&self, path: &RelPath) {
+        self.cache.lock().changed(path);
+    }
+
+    /// Notes a change of a node and of all beneath it.
+    pub(super) fn changed_below(&self, path: &RelPath) {
+        self.cache.lock().changed_below(path);
+    }
+
+    /// Notes that the unflushed bytes of a file changed.
+    pub(super) fn account(&self, before: u64, now: u64) {
+        if now > before {
+            self.unflushed.fetch_add(now - before, Ordering::AcqRel);
+        } else if now < before {
+            self.unflushed.fetch_sub(before - now, Ordering::AcqRel);
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Whether more than half of the memory for unflushed data is in use, or a writer waits for it.
+    pub(super) fn is_filling(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+            || self.unflushed.load(Ordering::Acquire) > self.options.write_buffer_max / 2
+    }
+
+    /// Whether `length` more bytes may be kept now.
+    pub(super) fn has_room(&self, length: u64) -> bool {
+        let used = self.unflushed.load(Ordering::Acquire);
+        used == 0 || used + length <= self.options.write_buffer_max
+    }
+
+    /// Keeps an error that nobody is left to receive. The next [`sync`](Self::sync) returns it.
+    pub(super) fn keep_error(&self, error: Error) {
+        tracing::error!(%error, "written data was lost");
+        self.lost.lock().get_or_insert(error);
+    }
+
+    /// Makes everything durable.
+    pub(super) async fn sync(&self) -> Result<()> {
+        let mut files = self.files.all();
+        // What has no name any more is not looked for after a crash.
+        files.retain(|file| file.path().is_some());
+        let synced = join_all(files.iter().map(|file| file.sync())).await;
+        synced.into_iter().collect::<Result<()>>()?;
+        self.tree.sync().await?;
+        match self.lost.lock().take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until `length` more bytes may be kept. Files flush meanwhile.
+    ///
+    /// # Errors
+    /// `Unreachable` if no data could be flushed for twice the client's time limit.
+    pub(super) async fn make_room(&self, length: u64, path: &RelPath) -> Result<()> {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let found = self.wait_for_room(length, path).await;
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        found
+    }
+
+    async fn wait_for_room(&self, length: u64, path: &RelPath) -> Result<()> {
+        let limit = self.tree.share.client().link().options.timeout * 2;
+        loop {
+            let room = self.room.notified();
+            tokio::pin!(room);
+            // Registered before the check, so that no notice is missed.
+            room.as_mut().enable();
+            if self.has_room(length) {
+                return Ok(());
+            }
+            for file in self.files.all() {
+                file.flush_soon();
+            }
+            if tokio::time::timeout(limit, room).await.is_err() {
+                return Err(Error::new(Op::Write, path, ErrorKind::Unreachable));
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! One file in use: its place, its open handle on the server, its unflushed and read-ahead data.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ropeway_vfs::{
+    CacheMode, Create, Error, ErrorKind, File as _, FileId, Kind, Op, OpenOptions, RelPath, Result,
+};
+use tokio::sync::watch;
+
+use super::range_locks::RangeLocks;
+use super::read_ahead::ReadAhead;
+use super::read_buffers::ReadBuffers;
+use super::shared::Shared;
+use super::write_back::WriteBack;
+use crate::smb_tree::SmbFile;
+
+/// A file, folder or link in use.
+pub(super) struct SharedFile {
+    pub(super) store: Arc<Shared>,
+    pub(super) id: FileId,
+    pub(super) kind: Kind,
+    place: Mutex<Place>,
+    /// The open file. It is opened for writing when the first node needs that, and serves all nodes
+    /// from then on.
+    handle: Mutex<Option<OpenHandle>>,
+    opening: tokio::sync::Mutex<()>,
+    /// Nodes that read or write.
+    pub(super) users: AtomicUsize,
+    pub(super) content: Mutex<Content>,
+    /// Held for reading by each write, for writing by operations on the whole file.
+    pub(super) exclusive: tokio::sync::RwLock<()>,
+    /// Held by the task that flushes.
+    pub(super) flushing: tokio::sync::Mutex<()>,
+    pub(super) is_flush_planned: AtomicBool,
+    /// Counts changes of `content` that a task may wait for.
+    pub(super) progress: watch::Sender<u64>,
+    pub(super) locks: tokio::sync::Mutex<RangeLocks>,
+}
+
+#[derive(Clone)]
+struct OpenHandle {
+    file: Arc<SmbFile>,
+    writable: bool,
+}
+
+struct Place {
+    path: RelPath,
+    /// Whether the name was removed. `path` is then a temporary one.
+    removed: bool,
+}
+
+/// The data of a file that are on this side.
+pub(super) struct Content {
+    pub(super) write: WriteBack,
+    pub(super) buffers: ReadBuffers,
+    pub(super) ahead: ReadAhead,
+    /// Whether the read data were covered by a lease when it was last looked at.
+    pub(super) leased: bool,
+    /// The first error of a write in the background.
+    pub(super) error: Option<Error>,
+    /// When the last write was answered, and the largest end of one answered shortly before.
+    pub(super) answered_end: Option<(Duration, u64)>,
+    /// Number of writes on their way.
+    pub(super) sends: usize,
+    /// Whether to send short ranges too, until nothing is pending.
+    pub(super) send_all: bool,
+    /// Whether a task will send what is pending after a pause.
+    pub(super) is_send_planned: bool,
+    /// Number of changes, and how many of them the server had made when it last flushed.
+    pub(super) changes: u64,
+    pub(super) flushed: u64,
+    /// The lengths set since the last flush: the smallest and the last.
+    pub(super) lengths_set: Option<(u64, u64)>,
+    /// Whether the server changed content by itself since the last flush (copied or zeroed a
+    /// range), which cannot be repeated from memory.
+    pub(super) is_changed_there: bool,
+}
+
+impl SharedFile {
+    pub(super) fn new(store: &Arc<Shared>, id: FileId, kind: Kind, path: &RelPath) -> Self {
+        Self {
+            store: Arc::clone(store),
+            id,
+            kind,
+            place: Mutex::new(Place {
+                path: path.clone(),
+                removed: false,
+            }),
+            handle: Mutex::new(None),
+            opening: tokio::sync::Mutex::new(()),
+            users: AtomicUsize::new(0),
+            content: Mutex::new(Content {
+                write: WriteBack::new(store.block),
+                buffers: ReadBuffers::default(),
+                ahead: ReadAhead::default(),
+                leased: false,
+                error: None,
+                answered_end: None,
+                sends: 0,
+                send_all: false,
+                is_send_planned: false,
+                changes: 0,
+                flushed: 0,
+                lengths_set: None,
+                is_changed_there: false,
+            }),
+            exclusive: tokio::sync::RwLock::new(()),
+            flushing: tokio::sync::Mutex::new(()),
+            is_flush_planned: AtomicBool::new(false),
+            progress: watch::Sender::new(0),
+            locks: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Returns the path; `None` if the name was removed.
+    pub(super) fn path(&self) -> Option<RelPath> {
+        let place = self.place.lock();
+        (!place.removed).then(|| place.path.clone())
+    }
+
+    /// Returns the last path, for messages and for requests about a removed file that is still
+    /// open.
+    pub(super) fn last_path(&self) -> RelPath {
+        self.place.lock().path.clone()
+    }
+
+    /// Notes that the file was found at a path. One that has a name keeps it: this is another.
+    pub(super) fn found_at(&self, path: &RelPath) {
+        let mut place = self.place.lock();
+        if place.removed {
+            *place = Place {
+                path: path.clone(),
+                removed: false,
+            };
+        }
+    }
+
+    /// Notes that the file has another path. `removed`: it is a temporary one.
+    pub(super) fn moved(&self, path: &RelPath, removed: bool) {
+        *self.place.lock() = Place {
+            path: path.clone(),
+            removed,
+        };
+        if let Some(open) = &*self.handle.lock()
+            && let Ok(text) = self.store.tree.base.text(Op::Rename, path)
+        {
+            open.file.renamed(&text);
+        }
+    }
+
+    /// Notes that the name was removed.
+    pub(super) fn removed(&self) {
+        self.place.lock().removed = true;
+    }
+
+    /// Returns an error about this file.
+    pub(super) fn error(&self, op: Op, kind: ErrorKind) -> Error {
+        Error::new(op, &self.last_path(), kind)
+    }
+
+    /// Returns the open file, if there is one that suits.
+    pub(super) fn held(&self, write: bool) -> Option<Arc<SmbFile>> {
+        let held = self.handle.lock();
+        let held = held.as_ref().filter(|open| open.writable || !write);
+        held.map(|open| Arc::clone(&open.file))
+    }
+
+    /// Whether the file is open on the server.
+    pub(super) fn is_open(&self) -> bool {
+        self.handle.lock().is_some()
+    }
+
+    /// Returns the open file, and opens it if need be.
+    pub(super) async fn handle(&self, write: bool) -> Result<Arc<SmbFile>> {
+        if let Some(file) = self.held(write) {
+            return Ok(file);
+        }
+        let _guard = self.opening.lock().await;
+        if let Some(file) = self.held(write) {
+            return Ok(file);
+        }
+        let path = self.path().ok_or_else(|| self.error(Op::Open, ErrorKind::Gone))?;
+        let options = OpenOptions {
+            write,
+            ..OpenOptions::read(CacheMode::default())
+        };
+        debug_assert!(options.create == Create::No);
+        let file = Arc::new(SmbFile::open(&self.store.tree, &path, options).await?);
+        let id = file.at_open().and_then(|metadata| metadata.id);
+        if id.is_some_and(|id| id != self.id) {
+            // Another file has the name by now.
+            return Err(self.error(Op::Open, ErrorKind::Gone));
+        }
+        Ok(self.adopt(file, write))
+    }
+
+    /// Takes an open file for all nodes, unless there is one that suits already. Returns the one in
+    /// use.
+    pub(super) fn adopt(&self, file: Arc<SmbFile>, writable: bool) -> Arc<SmbFile> {
+        let mut held = self.handle.lock();
+        if let Some(open) = held.as_ref().filter(|open| open.writable || !writable) {
+            return Arc::clone(&open.file);
+        }
+        let adopted = OpenHandle {
+            file: Arc::clone(&file),
+            writable,
+        };
+        let before = held.replace(adopted);
+        drop(held);
+        // It is closed once the requests on it have ended.
+        drop(before);
+        file
+    }
+
+    /// Gives the open file up.
+    pub(super) fn close(&self) {
+        let before = self.handle.lock().take();
+        let _runtime = self.store.runtime.enter();
+        drop(before);
+    }
+
+    /// Begins a use of the content.
+    pub(super) fn begin_use(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Wakes the tasks that wait for a change of `content`.
+    pub(super) fn notify(&self) {
+        self.progress.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Changes the content's state, and keeps count of the unflushed bytes.
+    pub(super) fn with_content<T>(&self, change: impl FnOnce(&mut Content) -> T) -> T {
+        let mut content = self.content.lock();
+        let before = content.write.bytes();
+        let result = change(&mut content);
+        let now = content.write.bytes();
+        drop(content);
+        self.store.account(before, now);
+        result
+    }
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        // The open file's drop needs the runtime.
+        let _runtime = self.store.runtime.enter();
+        self.handle.get_mut().take();
+        self.store.files.forget(self.id);
+        let kept = self.content.get_mut().write.bytes();
+        self.store.account(kept, 0);
+    }
+}

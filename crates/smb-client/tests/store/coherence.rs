@@ -1,0 +1,111 @@
+//! Two clients on one server: each sees what the other does, at once under a lease, else after the
+//! time-out.
+
+use std::time::{Duration, Instant};
+
+use ropeway_smb_client::SmbStoreOptions;
+use ropeway_vfs::ErrorKind;
+use ropeway_vfs::store::{RangeLock, Store};
+
+use crate::bench::{Bench, CREATE, LOOK, READ, content, open, path};
+
+/// Longer than the time-out of attributes.
+const LATER: Duration = Duration::from_millis(1200);
+
+#[test]
+fn data_read_ahead_ends_with_its_lease() {
+    let bench = Bench::start();
+    let (here, there) = (bench.store(), bench.store());
+    let old = vec![1; 8 << 20];
+    std::fs::write(bench.path().join("f"), &old).unwrap();
+    // The server notices this change of a local program, and would break a lease for it.
+    std::thread::sleep(Duration::from_millis(500));
+    let reader = open(&here, "f", &READ);
+    let mut piece = vec![0; 64 << 10];
+    for at in 0..8 {
+        reader.read_at(&mut piece, at * (64 << 10)).unwrap();
+    }
+    // What comes next is in memory by now.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while reader.read_cached(&mut piece, 8 * (64 << 10)).unwrap().is_none() {
+        assert!(Instant::now() < deadline, "nothing is read ahead");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let writer = open(&there, "f", &CREATE);
+    writer.write_at(&vec![2; 8 << 20], 0).unwrap();
+    writer.write_out().unwrap();
+    // The server does not wait for the break to arrive. Without a lease, data is valid for 10 s.
+    std::thread::sleep(Duration::from_millis(500));
+    for at in 9..128 {
+        reader.read_at(&mut piece, at * (64 << 10)).unwrap();
+        assert!(piece.iter().all(|byte| *byte == 2), "{at}");
+    }
+}
+
+#[test]
+fn names_and_attributes_of_others_are_seen_after_the_time_out() {
+    let bench = Bench::start();
+    let (here, there) = (bench.store(), bench.store());
+    assert_eq!(
+        here.open(&path("f"), &LOOK).err().unwrap().kind,
+        ErrorKind::NotFound
+    );
+    open(&there, "f", &CREATE).write_at(b"abc", 0).unwrap();
+    std::thread::sleep(LATER);
+    assert_eq!(here.open(&path("f"), &LOOK).unwrap().stat.size, 3);
+    let node = open(&there, "f", &CREATE);
+    node.write_at(b"more than that", 0).unwrap();
+    node.write_out().unwrap();
+    std::thread::sleep(LATER);
+    assert_eq!(here.open(&path("f"), &LOOK).unwrap().stat.size, 14);
+    drop(node);
+    there.remove(&path("f"), false).unwrap();
+    std::thread::sleep(LATER);
+    assert_eq!(
+        here.open(&path("f"), &LOOK).err().unwrap().kind,
+        ErrorKind::NotFound
+    );
+}
+
+#[test]
+fn locks_exclude_other_clients() {
+    let bench = Bench::start();
+    let (here, there) = (bench.store(), bench.store());
+    let one = open(&here, "f", &CREATE);
+    one.write_at(&[1; 100], 0).unwrap();
+    assert!(one.lock_range(10, 19, RangeLock::Exclusive).unwrap());
+    let two = open(&there, "f", &CREATE);
+    assert!(!two.lock_range(15, 15, RangeLock::Shared).unwrap());
+    assert!(two.is_range_locked(15, 15, false).unwrap());
+    assert!(two.lock_range(20, 29, RangeLock::Exclusive).unwrap());
+    assert!(!one.lock_range(0, 40, RangeLock::Shared).unwrap());
+    // Under a lock the newest data counts.
+    one.write_at(&[7; 10], 10).unwrap();
+    assert!(one.lock_range(0, i64::MAX as u64, RangeLock::None).unwrap());
+    assert!(two.lock_range(10, 19, RangeLock::Exclusive).unwrap());
+    assert_eq!(content(&*two)[10..20], [7; 10]);
+    drop(two);
+    // A dropped node releases its locks, in the background.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !one.lock_range(0, 40, RangeLock::Exclusive).unwrap() {
+        assert!(Instant::now() < deadline, "the locks remain");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Data without a lease is trusted for its own time-out only. Here: none.
+#[test]
+fn attributes_are_asked_for_each_time_without_a_time_out() {
+    let bench = Bench::start();
+    let options = SmbStoreOptions {
+        cache_timeout: Duration::ZERO,
+        ..SmbStoreOptions::default()
+    };
+    let (here, there) = (bench.store_with("", options), bench.store());
+    for round in 1..20 {
+        let node = open(&there, "f", &CREATE);
+        node.write_at(&[1; 10], round * 10).unwrap();
+        node.write_out().unwrap();
+        assert_eq!(here.open(&path("f"), &LOOK).unwrap().stat.size, round * 10 + 10);
+    }
+}

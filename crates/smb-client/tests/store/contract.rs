@@ -1,0 +1,137 @@
+//! The contract of stores, and random operations beside a model.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ropeway_peers::{Share, Smbd, or_skip};
+use ropeway_smb_client::SmbStoreOptions;
+use ropeway_vfs::contract::store::{Abilities, check_store, model};
+use ropeway_vfs::store::Store;
+use tokio::runtime::Runtime;
+
+use crate::bench::{Bench, CREATE, connect, content, open};
+
+const OWN_SERVER: Abilities = Abilities {
+    case_sensitive: false,
+    ..Abilities::ALL
+};
+
+#[test]
+fn a_share_of_our_server_keeps_the_contract() {
+    let bench = Bench::start();
+    let count = AtomicUsize::new(0);
+    check_store(
+        || {
+            let store = bench.store_in(&format!("rule{}", count.fetch_add(1, Ordering::Relaxed)));
+            Arc::new(store) as Arc<dyn Store>
+        },
+        OWN_SERVER,
+    );
+}
+
+#[test]
+fn a_share_of_smbd_keeps_the_contract() {
+    let folder = tempfile::tempdir().unwrap();
+    let share = Share::new("data", folder.path()).streams();
+    let builder = Smbd::builder().user("alice", "secret").share(share);
+    let smbd = or_skip!(builder.durable_handles(true).start());
+    let runtime = Runtime::new().unwrap();
+    let count = AtomicUsize::new(0);
+    let smbd_can = Abilities {
+        // Samba 4.17 makes no reparse points.
+        symlinks: false,
+        ..OWN_SERVER
+    };
+    check_store(
+        || {
+            let base = format!("rule{}", count.fetch_add(1, Ordering::Relaxed));
+            std::fs::create_dir(folder.path().join(&base)).unwrap();
+            Arc::new(connect(
+                &runtime,
+                smbd.address(),
+                &base,
+                SmbStoreOptions::default(),
+            )) as Arc<dyn Store>
+        },
+        smbd_can,
+    );
+}
+
+#[test]
+fn random_operations_agree_with_a_model() {
+    let bench = Bench::start();
+    for (seed, timeout) in [(1, 1000), (2, 0)] {
+        let options = SmbStoreOptions {
+            cache_timeout: Duration::from_millis(timeout),
+            ..SmbStoreOptions::default()
+        };
+        let base = format!("seed{seed}");
+        std::fs::create_dir(bench.path().join(&base)).unwrap();
+        let store = bench.store_with(&base, options);
+        model::run(&store, OWN_SERVER, seed, 5000, |_| ());
+    }
+}
+
+#[test]
+fn random_operations_survive_cut_connections() {
+    let bench = Bench::start();
+    let store = bench.store_in("cut");
+    let mut random = fastrand::Rng::with_seed(9);
+    let can = Abilities {
+        // The server deletes a removed file with its last handle.
+        removed_files_survive: false,
+        ..OWN_SERVER
+    };
+    model::run(&store, can, 3, 10_000, |_| {
+        if random.u16(0..400) == 0 {
+            bench.way.cut();
+        }
+    });
+}
+
+/// The memory for unflushed data is so small that writers wait for flushes all the time.
+#[test]
+fn random_operations_agree_with_a_model_in_little_memory() {
+    let bench = Bench::start();
+    std::fs::create_dir(bench.path().join("small")).unwrap();
+    let options = SmbStoreOptions {
+        write_buffer_max: 50_000,
+        read_buffer_max: 1 << 20,
+        names_max: 20,
+        ..SmbStoreOptions::default()
+    };
+    let store = bench.store_with("small", options);
+    model::run(&store, OWN_SERVER, 4, 3000, |_| ());
+}
+
+/// Many threads use one node at the same time.
+#[test]
+fn threads_share_a_node() {
+    const BLOCK: usize = 10_000;
+    let bench = Bench::start();
+    let store = bench.store();
+    let node = open(&store, "f", &CREATE);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let node = &node;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let at = ((round * 4 + usize::from(thread)) * BLOCK) as u64;
+                    node.write_at(&[thread + 1; BLOCK], at).unwrap();
+                    let mut back = [0; BLOCK];
+                    assert_eq!(node.read_at(&mut back, at).unwrap(), BLOCK);
+                    assert_eq!(back, [thread + 1; BLOCK]);
+                    if round == 10 {
+                        node.sync().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let bytes = content(&*node);
+    assert_eq!(bytes.len(), 80 * BLOCK);
+    for (at, byte) in bytes.iter().enumerate() {
+        assert_eq!(usize::from(*byte), at / BLOCK % 4 + 1, "{at}");
+    }
+}

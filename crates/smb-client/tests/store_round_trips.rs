@@ -1,0 +1,190 @@
+//! Counts the round trips of a store, by the client's log of requests. A binary of its own: the log
+//! counts the requests of the whole process.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(dead_code, reason = "the bench does more than these tests ask of it")]
+
+#[path = "store/bench.rs"]
+mod bench;
+#[path = "../../smb-server/tests/hard/serve.rs"]
+mod serve;
+#[path = "store/way.rs"]
+mod way;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bench::{Bench, CREATE, LOOK, READ, bytes, content, open, path};
+use ropeway_smb_client::{SmbStore, SmbStoreOptions};
+use ropeway_vfs::Kind;
+use ropeway_vfs::store::{NodeStat, Store};
+use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::{Layer, Registry};
+
+/// The requests since the last look, without those nobody waits for: closing, breaks.
+static ASKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Held by the test that counts.
+static ALONE: Mutex<()> = Mutex::new(());
+
+struct Count;
+
+#[derive(Default)]
+struct Commands(Option<String>);
+
+impl Visit for Commands {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "commands" {
+            self.0 = Some(format!("{value:?}"));
+        }
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Count {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() != "ropeway_smb_client::wire_log" {
+            return;
+        }
+        let mut commands = Commands::default();
+        event.record(&mut commands);
+        let awaited = commands
+            .0
+            .filter(|commands| commands != "Close" && commands != "OplockBreak");
+        ASKED.lock().unwrap().extend(awaited);
+    }
+}
+
+fn log() {
+    let _ = tracing::subscriber::set_global_default(Registry::default().with(Count));
+}
+
+/// Returns the requests that `run` made, of several round trips or in parallel.
+fn asked<T>(run: impl FnOnce() -> T) -> (T, Vec<String>) {
+    ASKED.lock().unwrap().clear();
+    let result = run();
+    let asked = std::mem::take(&mut *ASKED.lock().unwrap());
+    (result, asked)
+}
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Lists everything beneath a folder with attributes, as `ls -lR` does: it looks at each entry.
+fn list_all(store: &SmbStore, at: &str, found: &mut Vec<(String, NodeStat)>) {
+    let folder = open(store, at, &READ);
+    let mut entries = folder.entries().unwrap();
+    let mut names = Vec::new();
+    while let Some((name, _)) = entries.next().unwrap() {
+        names.push(name.to_string());
+    }
+    for name in names {
+        let at = if at.is_empty() {
+            name
+        } else {
+            format!("{at}/{name}")
+        };
+        let stat = open(store, &at, &LOOK).stat().unwrap();
+        let is_folder = stat.kind == Kind::Directory;
+        found.push((at.clone(), stat));
+        if is_folder {
+            list_all(store, &at, found);
+        }
+    }
+}
+
+/// 10,000 entries in 30 folders: one round trip for each folder.
+#[test]
+fn a_recursive_listing_takes_a_round_trip_for_each_folder() {
+    let _alone = alone();
+    let bench = Bench::start();
+    for folder in 0..30 {
+        let at = bench.path().join(format!("folder {folder}"));
+        std::fs::create_dir(&at).unwrap();
+        for file in 0..333 {
+            std::fs::write(at.join(format!("file {file}")), [0; 10]).unwrap();
+        }
+    }
+    let options = SmbStoreOptions {
+        // The attributes must last for the whole walk on a slow machine.
+        cache_timeout: Duration::from_secs(60),
+        ..SmbStoreOptions::default()
+    };
+    let store = bench.store_with("", options);
+    let mut found = Vec::new();
+    let ((), requests) = asked(|| list_all(&store, "", &mut found));
+    assert_eq!(found.len(), 30 * 334);
+    assert!(requests.len() <= 40, "{} requests: {requests:?}", requests.len());
+    println!("{} requests for {} entries", requests.len(), found.len());
+    // Again, and what does not exist: nothing is asked.
+    let ((), requests) = asked(|| {
+        list_all(&store, "", &mut found);
+        for folder in 0..30 {
+            let missing = store.open(&path(&format!("folder {folder}/no such file")), &LOOK);
+            assert!(missing.is_err());
+        }
+    });
+    assert!(requests.is_empty(), "{requests:?}");
+}
+
+#[test]
+fn a_random_read_takes_one_round_trip() {
+    let _alone = alone();
+    let bench = Bench::start();
+    std::fs::write(bench.path().join("f"), bytes(32 << 20, 3)).unwrap();
+    let store = bench.store();
+    let node = open(&store, "f", &READ);
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut places: Vec<u64> = (0..100).map(|index| index * 80_000 * 4).collect();
+    random.shuffle(&mut places);
+    for at in places {
+        let (count, requests) = asked(|| node.read_at(&mut [0; 4096], at).unwrap());
+        assert_eq!((count, requests), (4096, vec!["Read".to_owned()]));
+    }
+}
+
+#[test]
+fn small_writes_travel_together() {
+    let _alone = alone();
+    let bench = Bench::start();
+    let store = bench.store();
+    let node = open(&store, "f", &CREATE);
+    let data = bytes(4 << 20, 4);
+    let ((), requests) = asked(|| {
+        for (index, piece) in data.chunks(4096).enumerate() {
+            node.write_at(piece, index as u64 * 4096).unwrap();
+        }
+        node.sync().unwrap();
+    });
+    let writes = requests.iter().filter(|request| *request == "Write").count();
+    let flushes = requests.iter().filter(|request| *request == "Flush").count();
+    assert!(writes <= 16, "{writes} writes of 1,024");
+    assert_eq!(flushes, 1);
+    assert!(std::fs::read(bench.path().join("f")).unwrap() == data);
+    // What was just written is read from memory or in one piece.
+    assert!(content(&*node) == data[..1 << 20]);
+    let ((), requests) = asked(|| node.sync().unwrap());
+    assert!(requests.is_empty(), "nothing is left to flush: {requests:?}");
+}
+
+#[test]
+fn a_look_at_a_file_costs_one_request_and_no_handle() {
+    let _alone = alone();
+    let bench = Bench::start();
+    std::fs::write(bench.path().join("f"), [1; 10]).unwrap();
+    let store = bench.store();
+    let (node, requests) = asked(|| open(&store, "f", &LOOK));
+    assert_eq!(requests, ["Create+QueryInfo+Close"]);
+    let ((), requests) = asked(|| {
+        for _ in 0..10 {
+            assert_eq!(node.stat().unwrap().size, 10);
+            open(&store, "f", &LOOK);
+        }
+    });
+    assert!(requests.is_empty(), "{requests:?}");
+    let (_, opens) = bench.serve.handle.sizes();
+    assert_eq!(opens, 0);
+    let (missing, requests) = asked(|| store.open(&path("no"), &LOOK));
+    assert!(missing.is_err() && requests.len() == 1);
+    let (missing, requests) = asked(|| store.open(&path("no"), &READ));
+    assert!(missing.is_err() && requests.is_empty());
+}
