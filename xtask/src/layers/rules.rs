@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto,  names < plan, smb-wire
-//! mechanism    local  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache(-> local)
+//! mechanism    local  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache
 //! composition  copy  mount
 //! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
@@ -81,7 +81,7 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("smb-gss", Tier::Mechanism, &[]),
     ("smb-client", Tier::Mechanism, &["smb-gss"]),
     ("smb-server", Tier::Mechanism, &["smb-gss"]),
-    ("cache", Tier::Mechanism, &["local"]),
+    ("cache", Tier::Mechanism, &[]),
     ("copy", Tier::Composition, &[]),
     ("mount", Tier::Composition, &[]),
     ("peers", Tier::Product, &[]),
@@ -315,7 +315,7 @@ mod tests {
                 "ropeway-smb-client",
                 &["ropeway-smb-proto", "ropeway-vfs", "tokio", "tokio-util"],
             ),
-            ("ropeway-cache", &["ropeway-local", "tokio"]),
+            ("ropeway-cache", &["ropeway-block", "rustix"]),
             ("ropeway-copy", &["ropeway-plan", "ropeway-local", "tokio"]),
             (
                 "ropeway-cli",
