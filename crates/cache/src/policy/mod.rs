@@ -11,7 +11,7 @@
 //! weighted by their recent hits.
 //!
 //! Measured: `cargo run --release -p ropeway-cache --example replay` prints the hit ratios beside
-//! FIFO, LRU and S3-FIFO. The reasons are in `docs/adr/0015-the-policy-of-the-cache.md`.
+//! FIFO, LRU and S3-FIFO. The reasons are in `docs/adr/0016-the-policy-of-the-cache.md`.
 
 mod ghosts;
 mod ranking;
