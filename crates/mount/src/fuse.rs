@@ -3,72 +3,34 @@
 //! Each request is answered on the thread that took it from the kernel; only waits for locks are
 //! parked. A panic becomes EIO, so that no program waits forever.
 
+mod convert;
+
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, TimeOrNow, WriteFlags,
 };
-use ropeway_vfs::Timestamp;
-use ropeway_vfs::posix::{NewKind, RenameMode, XattrSet};
-use ropeway_vfs::store::{Access, RangeLock};
+use ropeway_vfs::posix::NewKind;
 use rustix::io::Errno;
 
+use self::convert::{
+    F_RDLCK, F_UNLCK, F_WRLCK, O_APPEND, O_EXCL, access_of, caller, configure, errno, guarded, lock_request,
+    nameless, new_kind, rename_mode, send_value, time_of, xattr_set,
+};
 use crate::errno::Answer;
-use crate::fs::{Caller, Change, Creation, Fs, Renaming};
-use crate::locks::{Request, Span};
-use crate::view::{decode_device, timestamp};
-
-/// Largest write and read of one request, in bytes (256 pages, the kernel's limit by default).
-const REQUEST_BYTES: u32 = 1 << 20;
-
-/// Reads ahead and the like that the kernel may have under way at once (a guess).
-const BACKGROUND_MAX: u16 = 64;
+use crate::fs::{Change, Creation, Fs, Renaming};
 
 /// A node's number never stands for another node while the kernel knows it.
 const GENERATION: Generation = Generation(0);
-
-/// What the adapter wants of the kernel, where it has it.
-const WANTED: [InitFlags; 9] = [
-    // Names in one folder are looked up in parallel.
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    // Changes behind the mount show in the attributes; then the kernel drops what it has in memory.
-    InitFlags::FUSE_AUTO_INVAL_DATA,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_POSIX_LOCKS,
-    // The store applies the umask, since a default ACL replaces it.
-    InitFlags::FUSE_DONT_MASK,
-    InitFlags::FUSE_POSIX_ACL,
-    // Without it each write asks for security.capability.
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    InitFlags::FUSE_ASYNC_DIO,
-];
-
-/// Kinds of nodes in a mode (inode(7)).
-const KIND_MASK: u32 = 0o170_000;
-
-/// Flags of setxattr(2).
-const XATTR_CREATE: i32 = 1;
-const XATTR_REPLACE: i32 = 2;
-
-/// Types of fcntl(2) locks.
-const F_RDLCK: i32 = 0;
-const F_WRLCK: i32 = 1;
-const F_UNLCK: i32 = 2;
-
-/// Flags of open(2), as on all Linux machines that Rust supports with FUSE here (asm-generic/fcntl.h).
-const O_APPEND: i32 = 0o2000;
-const O_EXCL: i32 = 0o200;
 
 thread_local! {
     /// Reads go through one buffer for each thread: allocating a mebibyte each time costs page faults.
@@ -86,39 +48,6 @@ impl Fuse {
     }
 }
 
-fn guarded<T>(what: impl FnOnce() -> Answer<T>) -> Answer<T> {
-    catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|_| {
-        tracing::error!("an operation of the mount panicked; its program gets EIO");
-        Err(Errno::IO)
-    })
-}
-
-fn errno(error: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(error.raw_os_error())
-}
-
-fn caller(request: &fuser::Request) -> Caller {
-    Caller {
-        user: request.uid(),
-        group: request.gid(),
-        thread: request.pid(),
-    }
-}
-
-fn access_of(flags: OpenFlags) -> Access {
-    match flags.acc_mode() {
-        OpenAccMode::O_RDONLY => Access::Read,
-        OpenAccMode::O_WRONLY | OpenAccMode::O_RDWR => Access::Write,
-    }
-}
-
-fn time_of(time: TimeOrNow) -> Timestamp {
-    timestamp(match time {
-        TimeOrNow::SpecificTime(time) => time,
-        TimeOrNow::Now => SystemTime::now(),
-    })
-}
-
 /// Sends the answer to a request.
 macro_rules! send {
     ($result:expr, $reply:ident, |$value:pat_param| $good:expr) => {
@@ -131,15 +60,7 @@ macro_rules! send {
 
 impl Filesystem for Fuse {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
-        for flag in WANTED {
-            // An older kernel does without.
-            let _ = config.add_capabilities(flag);
-        }
-        let _ = config.set_max_write(REQUEST_BYTES);
-        if let Err(most) = config.set_max_readahead(REQUEST_BYTES) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(BACKGROUND_MAX);
+        configure(config);
         Ok(())
     }
 
@@ -216,17 +137,8 @@ impl Filesystem for Fuse {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let (major, minor) = decode_device(device);
-        let kind = match mode & KIND_MASK {
-            0 | 0o100_000 => Ok(NewKind::File),
-            0o010_000 => Ok(NewKind::Fifo),
-            0o140_000 => Ok(NewKind::Socket),
-            0o020_000 => Ok(NewKind::CharDevice(major, minor)),
-            0o060_000 => Ok(NewKind::BlockDevice(major, minor)),
-            _ => Err(Errno::INVAL),
-        };
         let made = self.ask(|fs| {
-            let (parent, name, kind) = (parent.0, name.as_bytes(), kind?);
+            let (parent, name, kind) = (parent.0, name.as_bytes(), new_kind(mode, device)?);
             let creation = Creation {
                 parent,
                 name,
@@ -318,12 +230,7 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         let renamed = self.ask(|fs| {
-            let mode = match flags {
-                flags if flags.is_empty() => RenameMode::Replace,
-                RenameFlags::RENAME_NOREPLACE => RenameMode::Keep,
-                RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
-                _ => return Err(Errno::INVAL),
-            };
+            let mode = rename_mode(flags)?;
             let from = (parent.0, name.as_bytes());
             let to = (new_parent.0, new_name.as_bytes());
             fs.rename(&Renaming { from, to, mode })
@@ -526,11 +433,7 @@ impl Filesystem for Fuse {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let how = match flags {
-            XATTR_CREATE => XattrSet::Create,
-            XATTR_REPLACE => XattrSet::Replace,
-            _ => XattrSet::Any,
-        };
+        let how = xattr_set(flags);
         let set = self.ask(|fs| fs.set_xattr(ino.0, name.as_bytes(), value, how));
         send!(set, reply, |()| reply.ok());
     }
@@ -689,57 +592,5 @@ impl Filesystem for Fuse {
         // A copy is bounded well below 4 GiB.
         send!(copied, reply, |count| reply
             .written(u32::try_from(count).unwrap_or(u32::MAX)));
-    }
-}
-
-/// Sends a value, or its size if the program asks for that.
-fn send_value(value: &[u8], size: u32, reply: ReplyXattr) {
-    match size {
-        0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
-        size if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
-        _ => reply.data(value),
-    }
-}
-
-fn lock_request(
-    (ino, handle, owner): (INodeNo, FileHandle, LockOwner),
-    (first, last): (u64, u64),
-    kind: i32,
-    pid: u32,
-) -> Answer<Request> {
-    let lock = match kind {
-        F_RDLCK => RangeLock::Shared,
-        F_WRLCK => RangeLock::Exclusive,
-        F_UNLCK => RangeLock::None,
-        _ => return Err(Errno::INVAL),
-    };
-    Ok(Request {
-        ino: ino.0,
-        handle: handle.0,
-        owner: owner.0,
-        pid,
-        span: Span { first, last },
-        lock,
-    })
-}
-
-/// Attributes for an entry whose attributes do not matter.
-fn nameless(ino: u64) -> fuser::FileAttr {
-    fuser::FileAttr {
-        ino: INodeNo(ino),
-        size: 0,
-        blocks: 0,
-        atime: SystemTime::UNIX_EPOCH,
-        mtime: SystemTime::UNIX_EPOCH,
-        ctime: SystemTime::UNIX_EPOCH,
-        crtime: SystemTime::UNIX_EPOCH,
-        kind: FileType::Directory,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
     }
 }

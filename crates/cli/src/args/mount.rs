@@ -42,7 +42,7 @@ pub(crate) struct MountArgs {
     /// Options as in fstab, separated by commas (repeatable)
     ///
     /// ro, allow_other, uid=N, gid=N, umask=OCT as the flags; nonempty (mount on a folder that is
-    /// not empty), threads=N (requests answered at once, default 16); noatime, nodev, noexec,
+    /// not empty), threads=N (requests answered at once); noatime, nodev, noexec,
     /// nosuid, sync, dirsync. Options that only mount(8) needs are ignored.
     #[arg(short = 'o', long = "option", value_name = "OPT,...")]
     pub(crate) options: Vec<String>,
