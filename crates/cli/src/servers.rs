@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ropeway_smb_client::{
     ChannelsAtStart, Client, ClientOptions, DfsHosts, Endpoint, Error as SmbError, KerberosError, NtStatus,
-    ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
+    Share, ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
 };
 use ropeway_vfs::{End, ErrorKind, Metadata, RelPath, Tree};
 use tokio::sync::Mutex;
@@ -144,15 +144,23 @@ impl Servers {
         Ok(Arc::new(tree.map_err(ServerError::Smb)?))
     }
 
+    /// Connects to the share of a URL.
+    ///
+    /// # Errors
+    /// The URL names no share, or the server cannot be reached.
+    pub(crate) async fn smb_share(&self, url: &SmbUrl) -> Result<Share, ServerError> {
+        let name = share_of(url)?;
+        let client = {
+            let mut connected = self.connected.lock().await;
+            self.client(&mut connected, &url.server).await?
+        };
+        client.share(name).await.map_err(ServerError::Smb)
+    }
+
     /// Returns the share of a URL from its top folder. A new connection looks up the URL's path at
     /// once, and with `names` lists the folder too.
     async fn share(&self, url: &SmbUrl, names: bool) -> Result<SmbTree, ServerError> {
-        let Some(name) = &url.share else {
-            return Err(ServerError::Reported(
-                Failure::usage(format!("{url} names a server, but no share"))
-                    .hint(format!("`ropeway ls {url}` lists its shares")),
-            ));
-        };
+        let name = share_of(url)?;
         let mut connected = self.connected.lock().await;
         let client = self.client(&mut connected, &url.server).await?;
         let key = (url.server.clone(), name.to_lowercase());
@@ -193,6 +201,16 @@ impl Servers {
         connected.clients.insert(server.clone(), client.clone());
         Ok(client)
     }
+}
+
+/// Returns the name of the share in a URL.
+fn share_of(url: &SmbUrl) -> Result<&str, ServerError> {
+    url.share.as_deref().ok_or_else(|| {
+        ServerError::Reported(
+            Failure::usage(format!("{url} names a server, but no share"))
+                .hint(format!("`ropeway ls {url}` lists its shares")),
+        )
+    })
 }
 
 /// Connects and logs in to a server.

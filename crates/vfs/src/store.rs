@@ -429,15 +429,6 @@ pub trait Node: Send + Sync {
         Ok(false)
     }
 
-    /// Hands buffered writes over, as close(2) does, and reports those that failed. They need not
-    /// be durable afterwards.
-    ///
-    /// # Errors
-    /// An earlier write failed.
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
     /// Makes the content durable, and as much metadata as reading it needs (fdatasync(2)).
     ///
     /// # Errors

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::AFTER_HELP;
+use super::{AFTER_HELP, ShareArgs};
 
 /// `ropeway mount`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct MountArgs {
-    /// Folder to mount
+    /// Folder or share (smb://user@host/share/path) to mount
     #[arg(value_name = "SRC")]
     pub(crate) source: PathBuf,
     /// Empty folder to mount it on
@@ -42,10 +42,12 @@ pub(crate) struct MountArgs {
     /// Options as in fstab, separated by commas (repeatable)
     ///
     /// ro, allow_other, uid=N, gid=N, umask=OCT as the flags; nonempty (mount on a folder that is
-    /// not empty), threads=N (requests answered at once); noatime, nodev, noexec,
+    /// not empty), credentials=FILE (as --credentials), threads=N (requests answered at once); noatime, nodev, noexec,
     /// nosuid, sync, dirsync. Options that only mount(8) needs are ignored.
     #[arg(short = 'o', long = "option", value_name = "OPT,...")]
     pub(crate) options: Vec<String>,
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
 }
 
 /// Parses permission bits.

@@ -98,7 +98,7 @@ impl Fs {
         if self.locks.close(ino, owner) {
             self.waiting.wake();
         }
-        answer(self.file(handle)?.node.flush())
+        answer(self.file(handle)?.node.write_out())
     }
 
     /// Closes a file.

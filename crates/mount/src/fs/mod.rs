@@ -134,7 +134,7 @@ impl Fs {
         let mut failure = None;
         for file in files {
             if file.node.access() == Access::Write
-                && let Err(error) = file.node.flush()
+                && let Err(error) = file.node.write_out()
             {
                 failure.get_or_insert(error);
             }

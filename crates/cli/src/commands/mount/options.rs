@@ -1,5 +1,7 @@
 //! Flags and `-o` as options of a mount.
 
+use std::path::PathBuf;
+
 use ropeway_mount::{MountOptions, View};
 
 use crate::args::{self, MountArgs};
@@ -55,6 +57,14 @@ pub(super) fn of(args: &MountArgs) -> Result<MountOptions, Failure> {
     Ok(options)
 }
 
+/// Returns the files with user and password that `-o credentials=FILE` names.
+pub(super) fn credentials(args: &MountArgs) -> Vec<PathBuf> {
+    let all = args.options.iter().flat_map(|list| list.split(','));
+    all.filter_map(|option| option.trim().strip_prefix("credentials="))
+        .map(PathBuf::from)
+        .collect()
+}
+
 fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
     let (name, value) = option.split_once('=').unwrap_or((option, ""));
     match name {
@@ -73,7 +83,7 @@ fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
             };
         }
         name if KERNEL.contains(&name) => options.kernel.push(name.to_owned()),
-        "" | "comment" | "fsname" | "subtype" => {}
+        "" | "comment" | "fsname" | "subtype" | "credentials" => {}
         name if IGNORED.contains(&name) || name.starts_with("x-") || name.starts_with("X-") => {}
         _ => return Err(wrong(option, "there is no such option")),
     }
@@ -92,20 +102,30 @@ fn wrong(option: &str, what: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        mount: MountArgs,
+    }
+
+    fn arguments(given: &str) -> MountArgs {
+        Command::parse_from(["mount", "/a", "/b", "--uid", "3", "-o", given]).mount
+    }
 
     fn options(given: &str) -> Result<MountOptions, Failure> {
-        of(&MountArgs {
-            source: PathBuf::from("/a"),
-            mountpoint: PathBuf::from("/b"),
-            read_only: false,
-            allow_other: false,
-            uid: Some(3),
-            gid: None,
-            umask: None,
-            foreground: false,
-            options: vec![given.to_owned()],
-        })
+        of(&arguments(given))
+    }
+
+    #[test]
+    fn credentials_come_from_options_too() {
+        let args = arguments("ro,credentials=/etc/a,credentials=/etc/b");
+        assert_eq!(
+            credentials(&args),
+            [PathBuf::from("/etc/a"), PathBuf::from("/etc/b")]
+        );
+        assert!(of(&args).unwrap().read_only);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter};
 use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use rustix::process::{Resource, Rlimit, getegid, geteuid, getrlimit, setrlimit, umask};
 use tokio::runtime::Builder;
 
 use super::report::{Reporter, notify};
@@ -23,14 +23,19 @@ use crate::ui::format;
 /// SRC cannot be opened, MNT cannot be mounted on, or written data cannot be made durable.
 pub(super) fn run(args: &MountArgs, options: MountOptions) -> Result<u8, Failure> {
     boot::start_warnings();
-    let Source { store, name } = open_store(&args.source, &args.mountpoint)?;
+    let Source { store, name, share } = open_store(args)?;
     // The programs' own umask applies to what they make.
     umask(Mode::empty());
     raise_descriptors();
-    let options = MountOptions {
+    let mut options = MountOptions {
         source: name.clone(),
         ..options
     };
+    if share.is_some() {
+        // A share tells no owners: everything belongs to the user who logged in.
+        options.view.user.get_or_insert(geteuid().as_raw());
+        options.view.group.get_or_insert(getegid().as_raw());
+    }
     let mounted = Mounted::new(store, &args.mountpoint, &options).map_err(|error| refused(&error))?;
     let reporter = Reporter {
         foreground: args.foreground,
@@ -57,6 +62,9 @@ pub(super) fn run(args: &MountArgs, options: MountOptions) -> Result<u8, Failure
         .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
     unmounter.detach();
     flush(&unmounter, reporter, &path)?;
+    if let Some(share) = share {
+        share.log_off();
+    }
     drop(guarded);
     match ended {
         Ok(()) => Ok(code::DONE),
