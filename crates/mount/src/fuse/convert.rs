@@ -52,7 +52,7 @@ pub(super) const F_RDLCK: i32 = 0;
 pub(super) const F_WRLCK: i32 = 1;
 pub(super) const F_UNLCK: i32 = 2;
 
-/// Flags of open(2), as on all Linux machines that Rust supports with FUSE here (asm-generic/fcntl.h).
+/// Flags of open(2) (asm-generic/fcntl.h, as on x86, Arm and RISC-V).
 pub(super) const O_APPEND: i32 = 0o2000;
 pub(super) const O_EXCL: i32 = 0o200;
 
