@@ -2,11 +2,11 @@
 //!
 //! No I/O, no threads, no clock. The randomness is a seed.
 //!
-//! Every block has a use count that halves each half-life ([`ranking`]). The victim is the least
+//! Every block has a use count that halves each half-life (`ranking`). The victim is the least
 //! likely of 16 random blocks, except for blocks that have just come. Counts of evicted blocks are
-//! remembered for a while ([`ghosts`]). A short half-life makes this LRU, a long one LFU. Which is
+//! remembered for a while (`ghosts`). A short half-life makes this LRU, a long one LFU. Which is
 //! better depends on the workload and on the size of the cache: at 1 % of a disk's footprint LRU
-//! wins, at 10 % frequency does. So four shadows ([`shadow`]) with half-lives of 1/8, 1/2, 2 and 8
+//! wins, at 10 % frequency does. So four shadows (`shadow`) with half-lives of 1/8, 1/2, 2 and 8
 //! generations see a sample of the accesses, and the half-life in use is the mean of theirs,
 //! weighted by their recent hits.
 //!

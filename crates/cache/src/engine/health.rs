@@ -1,0 +1,125 @@
+//! Whether the device can be trusted: off after an error or a stall, probed again later.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::device::Device;
+
+/// The time since a zero that the owner of the cache chooses.
+pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// An operation that takes longer turns the cache off: the source would have answered sooner.
+const STALL: Duration = Duration::from_secs(1);
+
+/// Operations whose age is watched. With more in flight, some are not.
+const WATCHED: usize = 64;
+
+/// A device, its clock and its state.
+pub(super) struct Guarded {
+    device: Box<dyn Device>,
+    clock: Clock,
+    is_off: AtomicBool,
+    off_since: Mutex<Duration>,
+    turned_off: AtomicU64,
+    /// Starts of operations in flight in microseconds, plus 1; 0 for none.
+    started: [AtomicU64; WATCHED],
+    next: AtomicUsize,
+}
+
+impl Guarded {
+    pub(super) fn new(device: Box<dyn Device>, clock: Clock) -> Self {
+        Self {
+            device,
+            clock,
+            is_off: AtomicBool::new(false),
+            off_since: Mutex::new(Duration::ZERO),
+            turned_off: AtomicU64::new(0),
+            started: std::array::from_fn(|_| AtomicU64::new(0)),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        (self.clock)()
+    }
+
+    pub(super) fn turned_off(&self) -> u64 {
+        self.turned_off.load(Ordering::Relaxed)
+    }
+
+    /// Whether the device may be used. Notices operations that hang.
+    pub(super) fn is_on(&self) -> bool {
+        if self.is_off.load(Ordering::Acquire) {
+            return false;
+        }
+        let now = self.now();
+        let limit = micros(now).saturating_sub(micros(STALL));
+        let hangs = self.started.iter().any(|started| {
+            let started = started.load(Ordering::Relaxed);
+            started != 0 && started - 1 < limit
+        });
+        if hangs {
+            self.turn_off(now);
+        }
+        !hangs
+    }
+
+    /// Returns for how long the device has been off.
+    pub(super) fn off_for(&self) -> Option<Duration> {
+        let is_off = self.is_off.load(Ordering::Acquire);
+        is_off.then(|| self.now().saturating_sub(*self.off_since.lock()))
+    }
+
+    /// Puts the next probe off.
+    pub(super) fn stay_off(&self) {
+        *self.off_since.lock() = self.now();
+    }
+
+    pub(super) fn turn_on(&self) {
+        self.is_off.store(false, Ordering::Release);
+    }
+
+    fn turn_off(&self, now: Duration) {
+        *self.off_since.lock() = now;
+        if !self.is_off.swap(true, Ordering::AcqRel) {
+            self.turned_off.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn run<T>(&self, operation: impl FnOnce(&dyn Device) -> io::Result<T>) -> io::Result<T> {
+        let start = self.now();
+        let watch = &self.started[self.next.fetch_add(1, Ordering::Relaxed) % WATCHED];
+        watch.store(micros(start) + 1, Ordering::Relaxed);
+        let result = operation(&*self.device);
+        watch.store(0, Ordering::Relaxed);
+        let now = self.now();
+        if result.is_err() || now.saturating_sub(start) > STALL {
+            self.turn_off(now);
+        }
+        result
+    }
+
+    pub(super) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.run(|device| device.read_at(offset, into))
+    }
+
+    pub(super) fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.run(|device| device.write_at(offset, from))
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.run(|device| device.sync())
+    }
+
+    pub(super) fn size(&self) -> io::Result<u64> {
+        self.run(|device| device.size())
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX - 1)
+}

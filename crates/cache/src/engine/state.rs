@@ -1,0 +1,399 @@
+//! What is in memory: index, segments, and the segments being filled. No I/O.
+//!
+//! ```text
+//! Free --begin--> Filling --close, written--> Sealed --clean--> Pending --checkpoint--> Free
+//! ```
+
+use std::collections::HashSet;
+
+use ropeway_block::{BlockMut, Pool};
+
+use crate::index::{Index, Place};
+use crate::log::checkpoint::{Checkpoint, Saved};
+use crate::log::record::{HEADER_BYTES, Kind, RecordHeader};
+use crate::log::segment::{self, Entry, FOOTER_BYTES, RECORDS_MAX, SEGMENT_HEADER_BYTES};
+use crate::log::superblock::Superblock;
+use crate::log::{PAGE, SECTOR};
+use crate::stats::Stats;
+
+/// Share of the data space that live records may take; the rest is room for cleaning.
+const LIVE_PERCENT: u64 = 90;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Free,
+    Filling,
+    Sealed,
+    /// Cleaned, but the last checkpoint lists it: free after the next one.
+    Pending,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) state: Use,
+    pub(super) seq: u64,
+    pub(super) live_sectors: u32,
+}
+
+/// A segment in memory that is not yet on the device as a whole.
+#[derive(Debug)]
+pub(super) struct Filling {
+    pub(super) segment: u32,
+    pub(super) seq: u64,
+    buffer: BlockMut,
+    filled: usize,
+    flushed: usize,
+    entries: Vec<Entry>,
+}
+
+/// A part of a segment to be written.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) segment: u32,
+    pub(super) start: usize,
+    pub(super) len: usize,
+    pub(super) is_last: bool,
+}
+
+pub(super) struct State {
+    pub(super) superblock: Superblock,
+    pub(super) index: Index,
+    pub(super) segments: Vec<Segment>,
+    pub(super) open: Option<Filling>,
+    pub(super) closing: Option<Filling>,
+    pub(super) next_seq: u64,
+    pub(super) sealed_since_checkpoint: usize,
+    pub(super) pinned: HashSet<u32>,
+    pub(super) stats: Stats,
+    pub(super) live_sectors: u64,
+    slots_max: usize,
+    buffers: Pool,
+}
+
+impl State {
+    pub(super) fn new(superblock: Superblock, index: Index, slots_max: usize) -> Self {
+        let segments = superblock.segments as usize;
+        let free = Segment {
+            state: Use::Free,
+            seq: 0,
+            live_sectors: 0,
+        };
+        Self {
+            superblock,
+            index,
+            segments: vec![free; segments],
+            open: None,
+            closing: None,
+            // Begins anew at each open: a segment whose header was lost in a power cut may have left
+            // records with its number.
+            next_seq: u64::from(superblock.epoch) << 32,
+            sealed_since_checkpoint: 0,
+            pinned: HashSet::new(),
+            stats: Stats::default(),
+            live_sectors: 0,
+            slots_max,
+            // One segment is filled while the one before is written.
+            buffers: Pool::new(superblock.segment_bytes as usize, 2),
+        }
+    }
+
+    fn segment_sectors(&self) -> u32 {
+        self.superblock.segment_bytes / SECTOR as u32
+    }
+
+    /// Returns the segment that a place lies in.
+    pub(super) fn segment_of(&self, sector: u32) -> u32 {
+        let first = (self.superblock.data_start() / SECTOR as u64) as u32;
+        (sector - first) / self.segment_sectors()
+    }
+
+    /// Returns the position of a segment in sectors.
+    pub(super) fn first_sector(&self, segment: u32) -> u32 {
+        let first = (self.superblock.data_start() / SECTOR as u64) as u32;
+        first + segment * self.segment_sectors()
+    }
+
+    pub(super) fn count(&self, state: Use) -> usize {
+        let with = self.segments.iter().filter(|segment| segment.state == state);
+        with.count()
+    }
+
+    /// Returns the largest record that fits into an empty segment.
+    pub(super) fn record_max(&self) -> usize {
+        self.superblock.segment_bytes as usize - SEGMENT_HEADER_BYTES - FOOTER_BYTES
+    }
+
+    /// Appends a record. Returns its sector, or `None` if there is no room now. `reserve` segments
+    /// stay free, for the records that cleaning moves.
+    pub(super) fn append(&mut self, mut header: RecordHeader, body: &[u8], reserve: usize) -> Option<u32> {
+        let len = usize::from(header.sectors()) * SECTOR;
+        let end = self.superblock.segment_bytes as usize - FOOTER_BYTES;
+        let is_full = self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.filled + len > end || open.entries.len() == RECORDS_MAX);
+        if is_full {
+            if self.closing.is_some() {
+                return None;
+            }
+            self.closing = self.open.take();
+        }
+        if self.open.is_none() {
+            self.open = Some(self.begin(reserve)?);
+        }
+        let salt = self.superblock.salt;
+        let first = self.first_sector(self.open.as_ref()?.segment);
+        let open = self.open.as_mut()?;
+        header.segment_seq = open.seq;
+        let bytes = &mut open.buffer.capacity_mut()[open.filled..open.filled + len];
+        bytes[..HEADER_BYTES].copy_from_slice(&header.encode(&salt));
+        bytes[HEADER_BYTES..HEADER_BYTES + body.len()].copy_from_slice(body);
+        bytes[HEADER_BYTES + body.len()..].fill(0);
+        let within = (open.filled / SECTOR) as u32;
+        open.entries.push(Entry {
+            kind: header.kind,
+            tag: header.tag,
+            sector: within,
+            sectors: header.sectors(),
+        });
+        open.filled += len;
+        Some(first + within)
+    }
+
+    fn begin(&mut self, reserve: usize) -> Option<Filling> {
+        if self.count(Use::Free) <= reserve {
+            return None;
+        }
+        let mut buffer = self.buffers.try_get()?;
+        let free = self
+            .segments
+            .iter()
+            .position(|segment| segment.state == Use::Free)?;
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.segments[free] = Segment {
+            state: Use::Filling,
+            seq,
+            live_sectors: 0,
+        };
+        let header = &mut buffer.capacity_mut()[..SEGMENT_HEADER_BYTES];
+        header.fill(0);
+        segment::encode_header(seq, &self.superblock.salt, header);
+        Some(Filling {
+            segment: u32::try_from(free).expect("segments are numbered by u32"),
+            seq,
+            buffer,
+            filled: SEGMENT_HEADER_BYTES,
+            flushed: 0,
+            entries: Vec::new(),
+        })
+    }
+
+    /// Copies the next part to be written: at least `least` bytes, unless a segment ends. Returns
+    /// `None` if there is nothing to write.
+    pub(super) fn take_chunk(&mut self, least: usize, into: &mut [u8]) -> Option<Chunk> {
+        let salt = self.superblock.salt;
+        let segment_bytes = self.superblock.segment_bytes as usize;
+        let is_closing = self.closing.is_some();
+        let filling = self.closing.as_mut().or(self.open.as_mut())?;
+        let padded = filling.filled.next_multiple_of(PAGE);
+        if is_closing && filling.flushed >= padded {
+            let start = segment_bytes - FOOTER_BYTES;
+            segment::encode_footer(filling.seq, &filling.entries, &salt, &mut into[..FOOTER_BYTES]);
+            return Some(Chunk {
+                segment: filling.segment,
+                start,
+                len: FOOTER_BYTES,
+                is_last: true,
+            });
+        }
+        let ready = padded - filling.flushed;
+        if ready == 0 || (!is_closing && ready < least) {
+            return None;
+        }
+        let len = ready.min(into.len());
+        let start = filling.flushed;
+        let bytes = filling.buffer.capacity_mut();
+        if start + len == padded {
+            // Later records begin on a page of their own: no page is written twice.
+            bytes[filling.filled..padded].fill(0);
+            filling.filled = padded;
+        }
+        into[..len].copy_from_slice(&bytes[start..start + len]);
+        Some(Chunk {
+            segment: filling.segment,
+            start,
+            len,
+            is_last: false,
+        })
+    }
+
+    /// Notes that a part is on the device.
+    pub(super) fn written(&mut self, chunk: &Chunk) {
+        self.stats.bytes_written += chunk.len as u64;
+        let is_its = |filling: &&mut Filling| filling.segment == chunk.segment;
+        if chunk.is_last {
+            if self
+                .closing
+                .take_if(|closing| closing.segment == chunk.segment)
+                .is_some()
+            {
+                self.segments[chunk.segment as usize].state = Use::Sealed;
+                self.sealed_since_checkpoint += 1;
+            }
+        } else if let Some(filling) = self.closing.as_mut().filter(is_its) {
+            filling.flushed = chunk.start + chunk.len;
+        } else if let Some(filling) = self.open.as_mut().filter(is_its) {
+            filling.flushed = chunk.start + chunk.len;
+        }
+    }
+
+    /// Returns a record that is still in memory.
+    pub(super) fn in_memory(&mut self, place: Place) -> Option<Vec<u8>> {
+        let segment = self.segment_of(place.sector);
+        let within = (place.sector - self.first_sector(segment)) as usize * SECTOR;
+        let len = usize::from(place.sectors) * SECTOR;
+        let mut fillings = self.open.iter_mut().chain(self.closing.as_mut());
+        let filling = fillings.find(|filling| filling.segment == segment)?;
+        Some(filling.buffer.capacity_mut()[within..within + len].to_vec())
+    }
+
+    /// Adds a block to the index, in place of an older one with its tag.
+    pub(super) fn add(&mut self, tag: u64, place: Place) {
+        if let Some(old) = self.index.find(tag) {
+            self.remove(old);
+        }
+        if self.index.len() == self.index.slots() && !self.grow() && !self.evict_one() {
+            return;
+        }
+        if self.index.insert(tag, place).is_some() {
+            self.live(place, true);
+        }
+    }
+
+    /// Adds slots where compression makes room for more blocks.
+    fn grow(&mut self) -> bool {
+        let slots = self.index.slots();
+        let larger = (slots + slots / 8 + 1).min(self.slots_max);
+        if larger == slots || self.live_sectors >= self.live_max() {
+            return false;
+        }
+        self.index.grow(larger);
+        true
+    }
+
+    fn live_max(&self) -> u64 {
+        let data =
+            u64::from(self.segment_sectors()) - (FOOTER_BYTES + SEGMENT_HEADER_BYTES) as u64 / SECTOR as u64;
+        data * self.segments.len() as u64 * LIVE_PERCENT / 100
+    }
+
+    /// Evicts blocks until there is room for cleaning.
+    pub(super) fn keep_room(&mut self) {
+        while self.live_sectors > self.live_max() && self.evict_one() {}
+    }
+
+    fn evict_one(&mut self) -> bool {
+        let pinned = &self.pinned;
+        let Some(slot) = self.index.victim(|tag| !pinned.contains(&((tag >> 32) as u32))) else {
+            return false;
+        };
+        self.evict(slot);
+        true
+    }
+
+    pub(super) fn evict(&mut self, slot: u32) {
+        self.live(self.index.place(slot), false);
+        self.index.evict(slot);
+        self.stats.evicted += 1;
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) {
+        self.live(self.index.place(slot), false);
+        self.index.remove(slot);
+    }
+
+    /// Counts a record of the index as live, or no longer.
+    pub(super) fn live(&mut self, place: Place, is_live: bool) {
+        let segment = self.segment_of(place.sector) as usize;
+        let sectors = u32::from(place.sectors);
+        if is_live {
+            self.segments[segment].live_sectors += sectors;
+            self.live_sectors += u64::from(sectors);
+        } else {
+            self.segments[segment].live_sectors -= sectors;
+            self.live_sectors -= u64::from(sectors);
+        }
+    }
+
+    /// Removes all blocks of a file.
+    pub(super) fn remove_file(&mut self, file_tag: u32) {
+        let index = &self.index;
+        let of_file = |slot: &u32| (index.tag(*slot) >> 32) as u32 == file_tag;
+        let slots: Vec<u32> = index.iter().filter(of_file).collect();
+        for slot in slots {
+            self.remove(slot);
+        }
+    }
+
+    /// Returns the blocks in a segment, likeliest first.
+    pub(super) fn blocks_in(&self, segment: u32) -> Vec<u32> {
+        let first = self.first_sector(segment);
+        let range = first..first + self.segment_sectors();
+        let inside = |slot: &u32| range.contains(&self.index.place(*slot).sector);
+        let mut slots: Vec<u32> = self.index.iter().filter(inside).collect();
+        let likelihood = |slot: &u32| self.index.policy().likelihood(*slot);
+        slots.sort_by(|one, other| likelihood(other).total_cmp(&likelihood(one)));
+        slots
+    }
+
+    /// Gives up segments whose parts could not be written.
+    pub(super) fn abandon(&mut self) {
+        for filling in [self.open.take(), self.closing.take()].into_iter().flatten() {
+            for slot in self.blocks_in(filling.segment) {
+                self.remove(slot);
+            }
+            self.segments[filling.segment as usize].state = Use::Pending;
+        }
+    }
+
+    /// Returns a checkpoint of everything in sealed segments.
+    pub(super) fn checkpoint(&self) -> Checkpoint {
+        let fillings = self.open.iter().chain(&self.closing);
+        let first_open = fillings.map(|filling| filling.seq).min().unwrap_or(self.next_seq);
+        let is_sealed = |segment: &Segment| segment.state == Use::Sealed;
+        let saved = |slot| {
+            let place = self.index.place(slot);
+            let (code, age) = self.index.policy().save(slot);
+            let segment = &self.segments[self.segment_of(place.sector) as usize];
+            is_sealed(segment).then(|| Saved {
+                tag: self.index.tag(slot),
+                place,
+                code,
+                age,
+            })
+        };
+        Checkpoint {
+            covered_seq: first_open - 1,
+            segments: self
+                .segments
+                .iter()
+                .map(|segment| if is_sealed(segment) { segment.seq } else { 0 })
+                .collect(),
+            blocks: self.index.iter().filter_map(saved).collect(),
+        }
+    }
+}
+
+/// Returns the header of the order to forget a file.
+pub(super) fn forget_header(file_tag: u32) -> RecordHeader {
+    RecordHeader {
+        kind: Kind::Forget,
+        tag: u64::from(file_tag) << 32,
+        segment_seq: 0,
+        raw_len: 0,
+        stored_len: 0,
+        nonce: [0; 12],
+        is_compressed: false,
+    }
+}
