@@ -15,8 +15,8 @@
 //! neither damage nor a crash nor stale data can give a wrong byte. A device that fails or stalls
 //! for a second is not used for a while.
 //!
-//! The format is described in `docs/adr/0016-the-format-of-the-cache.md`, the policy in
-//! `docs/adr/0015-the-policy-of-the-cache.md`.
+//! The format is described in `docs/adr/0017-the-format-of-the-cache.md`, the policy in
+//! `docs/adr/0016-the-policy-of-the-cache.md`.
 
 mod device;
 mod engine;

@@ -77,6 +77,13 @@ impl Served {
         self.place.ropeway(command).env("ROPEWAY_PASSWORD", PASSWORD)
     }
 
+    /// Kills it.
+    pub(crate) fn kill(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.kill();
+        }
+    }
+
     /// Stops it as systemd does; it must succeed and must not have panicked.
     #[track_caller]
     pub(crate) fn stop(mut self) -> Finished {
