@@ -58,6 +58,12 @@ fn a_share_of_smbd_keeps_the_contract() {
     );
 }
 
+/// Number of steps of a random run: `usual`, or more by `ROPEWAY_STORE_STEPS`.
+fn steps(usual: u64) -> u64 {
+    let given = std::env::var("ROPEWAY_STORE_STEPS");
+    given.ok().and_then(|steps| steps.parse().ok()).unwrap_or(usual)
+}
+
 #[test]
 fn random_operations_agree_with_a_model() {
     let bench = Bench::start();
@@ -69,7 +75,7 @@ fn random_operations_agree_with_a_model() {
         let base = format!("seed{seed}");
         std::fs::create_dir(bench.path().join(&base)).unwrap();
         let store = bench.store_with(&base, options);
-        model::run(&store, OWN_SERVER, seed, 5000, |_| ());
+        model::run(&store, OWN_SERVER, seed, steps(2000), |_| ());
     }
 }
 
@@ -83,7 +89,7 @@ fn random_operations_survive_cut_connections() {
         removed_files_survive: false,
         ..OWN_SERVER
     };
-    model::run(&store, can, 3, 10_000, |_| {
+    model::run(&store, can, 3, steps(3000), |_| {
         if random.u16(0..400) == 0 {
             bench.way.cut();
         }
@@ -102,7 +108,7 @@ fn random_operations_agree_with_a_model_in_little_memory() {
         ..SmbStoreOptions::default()
     };
     let store = bench.store_with("small", options);
-    model::run(&store, OWN_SERVER, 4, 3000, |_| ());
+    model::run(&store, OWN_SERVER, 4, steps(2500), |_| ());
 }
 
 /// Many threads use one node at the same time.
