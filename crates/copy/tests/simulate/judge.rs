@@ -99,10 +99,7 @@ impl Judge {
     }
 
     fn is_version(&self, source: &[u8], content: &Arc<Vec<u8>>) -> bool {
-        let versions = self.versions.lock().unwrap();
-        versions
-            .get(source)
-            .is_some_and(|known| known.iter().any(|one| one == content))
+        self.versions.lock().unwrap().of(source).contains(content)
     }
 
     /// Whether each byte of a file that was overwritten in place is 0, or stands at the same offset
@@ -117,9 +114,8 @@ impl Judge {
             .filter(|(at, _)| self.source_of(at).is_some_and(|at| is_name(&at)));
         let versions = self.versions.lock().unwrap();
         let known: Vec<&Arc<Vec<u8>>> = versions
-            .get(source)
-            .into_iter()
-            .flatten()
+            .of(source)
+            .iter()
             .chain(before.map(|(_, node)| &node.content))
             .collect();
         let is_known = |(at, byte): (usize, &u8)| {
@@ -129,7 +125,7 @@ impl Judge {
     }
 
     fn was_in_source(&self, source: &[u8]) -> bool {
-        self.versions.lock().unwrap().contains_key(source)
+        self.versions.lock().unwrap().has(source)
     }
 
     /// Whether a path is a temporary name of some job, or below one.
