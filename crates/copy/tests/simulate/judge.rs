@@ -439,14 +439,15 @@ impl Judge {
     /// Checks that the bytes that count as durable are on the device.
     fn durable_bytes_are(&mut self, device: &Snapshot, ended: &Ended) {
         let claimed = ended.counters.bytes_durable;
-        // The counter is too high for failed items and on shares (docs/testing.md). Without a
-        // journal of metadata, a failed flush may take what was durable before. The job cannot know
-        // that before it hears of the failure.
+        // The counter is too high for failed items, for files that are copied once more, and on
+        // shares (docs/testing.md). Without a journal of metadata, a failed flush may take what was
+        // durable before. The job cannot know that before it hears of the failure.
         if claimed == 0
             || (ended.has_lost && !self.journals_metadata)
             || self.source_changes
             || self.is_remote
             || !ended.failed.is_empty()
+            || ended.repeats
         {
             return;
         }
