@@ -13,7 +13,8 @@
 
 use ropeway_plan::Temporary;
 use ropeway_vfs::{
-    Backlog, CacheMode, Create, End, Error, ErrorKind, Held, Kind, Metadata, Name, Op, OpenOptions, RelPath,
+    Backlog, CacheMode, Create, End, EndError, Error, ErrorKind, Held, Kind, Metadata, Name, Op, OpenOptions,
+    RelPath,
 };
 
 use crate::delete::above::Above;
@@ -22,6 +23,7 @@ use crate::job::context::Context;
 use crate::job::options::is_temporary;
 use crate::job::outcome::{Fatal, Status};
 use crate::job::report::Report;
+use crate::job::retry::with_retries;
 use crate::job::root::JobRoot;
 use crate::journal::token::token_of;
 use crate::sweep::temporaries::Temporaries;
@@ -45,7 +47,8 @@ struct FolderVisit {
 /// excluded or changed meanwhile stays.
 pub(crate) async fn remove_moved(context: &Context, root: &JobRoot) {
     let spec = &root.root;
-    let Ok(metadata) = spec.source.metadata(&spec.source_path).await else {
+    let look = || spec.source.metadata(&spec.source_path);
+    let Some(metadata) = read(context, &spec.source_path, look).await else {
         return;
     };
     if !metadata.is_dir() {
@@ -91,12 +94,16 @@ async fn visit(
         emptied: true,
         ..folder_visit
     });
-    let Ok(mut listing) = spec.source.list(&dir).await else {
+    let Some(mut listing) = read(context, &dir, || spec.source.list(&dir)).await else {
         return;
     };
     // Whether this folder is known to be another one than its copy.
     let mut is_distinct = false;
-    while let Ok(entries) = listing.next(CHUNK).await {
+    loop {
+        let entries = match listing.next(CHUNK).await {
+            Ok(entries) => entries,
+            Err(error) => return context.fail(&dir, error, End::Source).await,
+        };
         if entries.is_empty() {
             return;
         }
@@ -128,6 +135,27 @@ async fn visit(
             if context.stopped() {
                 return;
             }
+        }
+    }
+}
+
+/// Reads something of the source. Tries again after an error that may pass. Returns `None` if nothing
+/// is there, or after an error, which is reported: the sources stay.
+async fn read<T, F>(context: &Context, path: &RelPath, look: impl Fn() -> F) -> Option<T>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let attempt = || {
+        let looked = look();
+        async move { looked.await.map_err(EndError::on_source) }
+    };
+    let token = token_of(0, path);
+    match with_retries(&context.config.options, &context.report, token, attempt).await {
+        Ok(found) => Some(found),
+        Err(failed) if failed.error.kind.is_absence() => None,
+        Err(failed) => {
+            context.fail(path, failed.error, End::Source).await;
+            None
         }
     }
 }

@@ -64,8 +64,17 @@ pub(crate) struct FileRecord {
     pub(crate) same_boot: bool,
     /// Whether a flush failed after it was begun.
     pub(crate) lost: bool,
-    /// Set if it is finished: the number of flushes recorded before.
-    closed: Option<u32>,
+    /// Set if it is finished.
+    closed: Option<Closed>,
+}
+
+/// When a file was finished, or a folder got its final name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Closed {
+    /// The number of flushes recorded before.
+    syncs: u32,
+    /// The index of the epoch.
+    epoch: usize,
 }
 
 /// What earlier runs of a job left.
@@ -74,9 +83,8 @@ pub(crate) struct Memory {
     pub(super) nonce: Option<Nonce>,
     epochs: Vec<Epoch>,
     files: HashMap<Token, FileRecord>,
-    /// Folders under temporary names. For one that got its final name: the number of flushes
-    /// recorded before.
-    folders: HashMap<Token, (MadeNode, Option<u32>)>,
+    /// Folders under temporary names. For one that got its final name: when.
+    folders: HashMap<Token, (MadeNode, Option<Closed>)>,
     syncs: u32,
     /// Whether the clock was set back.
     stepped: bool,
@@ -270,12 +278,15 @@ impl Memory {
             Record::Closed { token } => {
                 // Kept until it is durable: a power cut may undo its name, but not what was durable
                 // of its data.
-                let syncs = self.syncs;
+                let now = Closed {
+                    syncs: self.syncs,
+                    epoch: self.epochs.len().saturating_sub(1),
+                };
                 if let Some(file) = self.files.get_mut(&token) {
-                    file.closed = Some(syncs);
+                    file.closed = Some(now);
                 }
                 if let Some((_, closed)) = self.folders.get_mut(&token) {
-                    *closed = Some(syncs);
+                    *closed = Some(now);
                 }
             }
             Record::Lost {} => {
@@ -296,11 +307,13 @@ impl Memory {
         if let Some(epoch) = self.epochs.last_mut() {
             epoch.durable_before = Some(before);
         }
-        // The flush after the one that may have been under way when a file was finished covers it.
+        // The flush after the one that may have been under way when a file was finished covers it,
+        // unless a power cut or a failed flush took something of it before.
         self.syncs += 1;
-        let syncs = self.syncs;
-        let is_needed = |closed: Option<u32>| closed.is_none_or(|closed| closed + 2 > syncs);
-        self.files.retain(|_, file| is_needed(file.closed));
+        let (syncs, epochs) = (self.syncs, &self.epochs);
+        let is_covered = |closed: Closed| closed.syncs + 2 <= syncs && is_last_boot(epochs, closed.epoch);
+        let is_needed = |closed: Option<Closed>| !closed.is_some_and(is_covered);
+        self.files.retain(|_, file| file.lost || is_needed(file.closed));
         self.folders.retain(|_, (_, closed)| is_needed(*closed));
         for (token, upto) in files {
             if let Some(file) = self.files.get_mut(&token) {
@@ -308,6 +321,18 @@ impl Memory {
             }
         }
     }
+}
+
+/// Whether an epoch is in the boot of the last one.
+fn is_last_boot(epochs: &[Epoch], epoch: usize) -> bool {
+    let boot = |at: usize| {
+        epochs
+            .get(at)
+            .map(|epoch| &epoch.boot)
+            .filter(|boot| !boot.is_empty())
+    };
+    let last = epochs.len().saturating_sub(1);
+    epoch == last || boot(epoch).is_some_and(|one| boot(last) == Some(one))
 }
 
 impl FileRecord {

@@ -132,6 +132,26 @@ fn folders_that_have_their_names_for_good_are_forgotten() {
 }
 
 #[test]
+fn a_later_flush_does_not_make_durable_what_a_power_cut_or_a_failed_flush_took() {
+    for is_cut in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = open(dir.path(), "one", 100);
+        journal.file_begun(7, version(1000), 0, None).unwrap();
+        journal.closed(7).unwrap();
+        if !is_cut {
+            journal.lost().unwrap();
+        }
+        drop(journal);
+        let journal = open(dir.path(), if is_cut { "two" } else { "one" }, 200);
+        for now in [210, 220] {
+            journal.durable(Timestamp(now), Vec::new()).unwrap();
+        }
+        drop(journal);
+        assert!(open(dir.path(), "two", 300).memory().file(7).is_some());
+    }
+}
+
+#[test]
 fn a_failed_flush_is_lost_in_this_boot_and_every_later_one() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(dir.path(), "one", 100);

@@ -29,7 +29,8 @@ const NUMBER_MAX: u32 = 10_000;
 const CHUNK: usize = 1024;
 
 /// Keeps what is about to be replaced, if the user wants that. It gets one more link, so that its
-/// name is never free.
+/// name is never free. Without hard links it is renamed; if an earlier try has done that, nothing is
+/// left to keep.
 pub(crate) async fn keep_backup(
     config: &JobConfig,
     journal: Option<&Journal>,
@@ -49,16 +50,35 @@ pub(crate) async fn keep_backup(
         return Ok(());
     }
     free(target, backup, &kept, false).await?;
-    match target.remove_file(&kept).await {
-        Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    match target.make_hard_link(&path, &kept).await {
+    let result = match target.make_hard_link(&path, &kept).await {
+        // The newest version replaces the one before. A link is not refused in this way unless
+        // there is a file to link to, so the backup is not the only version.
+        Err(error) if error.kind == ErrorKind::AlreadyExists => replace_with_link(target, &path, &kept).await,
+        linked => linked,
+    };
+    let result = match result {
         Err(error) if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {
             target.rename(&path, &kept, true).await
         }
         result => result,
+    };
+    match result {
+        Err(error) if error.kind == ErrorKind::NotFound => match target.metadata(&path).await {
+            Err(absent) if absent.kind == ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        },
+        result => result,
     }
+}
+
+/// Makes a hard link to `path` in the place of an older backup.
+async fn replace_with_link(target: &dyn Tree, path: &RelPath, kept: &RelPath) -> Result<(), Error> {
+    target.metadata(path).await?;
+    match target.remove_file(kept).await {
+        Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    target.make_hard_link(path, kept).await
 }
 
 /// Whether the backup holds the user's version already. Then an earlier run made the copy that
@@ -106,7 +126,11 @@ pub(crate) async fn move_to_backup(
         }
         let merges = free(target, backup, &to, above.is_some()).await?;
         let Some(above) = above.filter(|_| merges) else {
-            target.rename(&from, &to, above.is_none()).await?;
+            match merges && is_one_file(target, &from, &to).await? {
+                // rename(2) does nothing if both names are links to one file.
+                true => target.remove_file(&from).await?,
+                false => target.rename(&from, &to, above.is_none()).await?,
+            }
             continue;
         };
         let mut listing = target.list(&from).await?;
@@ -127,6 +151,13 @@ pub(crate) async fn move_to_backup(
         }
     }
     Ok(())
+}
+
+/// Whether two names are links to one file: a run that made the backup failed before it could
+/// replace the file.
+async fn is_one_file(target: &dyn Tree, one: &RelPath, other: &RelPath) -> Result<bool, Error> {
+    let (one, other) = (target.metadata(one).await?, target.metadata(other).await?);
+    Ok(one.id.is_some() && one.id == other.id)
 }
 
 /// Renames an older backup of another kind. Returns whether one of the same kind stands there.

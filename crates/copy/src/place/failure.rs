@@ -31,9 +31,14 @@ pub(crate) async fn discard(context: &Context, task: &FileTask, error: &Error) {
         // If it cannot be removed, the journal still knows its name.
         let _ = config.target.remove_file(&destination.path).await;
     } else {
+        // A node without data that takes the place of another has a temporary name here too.
+        let temporary = Destination::of_node(config, task, true).path;
         let remove = || async {
-            let removed = clear(config, durability, report, &destination.path).await;
-            removed.map_err(EndError::on_target)
+            for path in [&destination.path, &temporary] {
+                let removed = clear(config, durability, report, path).await;
+                removed.map_err(EndError::on_target)?;
+            }
+            Ok(())
         };
         let removed = with_retries(&config.options, report, task.token(), remove).await;
         if removed.is_err() {

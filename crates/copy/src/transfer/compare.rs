@@ -7,7 +7,7 @@ use ropeway_plan::attributes_differ;
 use crate::job::context::Context;
 use crate::place::foreign_links::has_foreign_links;
 use crate::place::task::FileTask;
-use crate::transfer::links::complete_links;
+use crate::transfer::links::{complete_links, fail_links};
 use crate::transfer::node::{copy_file, fail_node};
 use crate::transfer::special::{count_skipped, update_attributes};
 use crate::verify::content::equal_content;
@@ -47,15 +47,18 @@ pub(crate) async fn compare_file(context: &Arc<Context>, task: FileTask) {
             {
                 return copy_file(context, task).await;
             }
+            let mut is_done = true;
             if (aged || differ) && !context.config.options.dry_run {
-                update_attributes(context, task).await;
+                is_done = update_attributes(context, task).await;
             } else {
                 context.report.item(&task.shown(), "skip", task.metadata.size);
                 context.copied_nodes.add(task.token(), &task.metadata);
                 count_skipped(context, &task).await;
             }
-            if let Some(id) = link {
-                complete_links(context, id, &folder, &name).await;
+            match link {
+                Some(id) if is_done => complete_links(context, id, &folder, &name).await,
+                Some(id) => fail_links(context, id).await,
+                None => {}
             }
         }
         Ok(false) if context.config.options.dry_run => {

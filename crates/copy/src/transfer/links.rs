@@ -148,19 +148,33 @@ enum Linked {
     Kept,
 }
 
-/// Flushes a copy that is about to get a name that users see.
+/// Makes a hard link to a copy. Its folder may get its final name at any moment, and with it the
+/// copy its path `shown`.
+async fn link(config: &JobConfig, (copy, shown): (&RelPath, &RelPath), path: &RelPath) -> Result<(), Error> {
+    match config.target.make_hard_link(copy, path).await {
+        Err(error) if error.kind == ErrorKind::NotFound && copy != shown => {
+            config.target.make_hard_link(shown, path).await
+        }
+        linked => linked,
+    }
+}
+
+/// Flushes a copy that is about to get a name that users see. Its paths are as in [`link`].
 async fn make_durable(
     config: &JobConfig,
     report: &Report,
     journal: Option<&Journal>,
-    copy: &RelPath,
+    (copy, shown): (&RelPath, &RelPath),
 ) -> Result<(), Error> {
     let durability = config.durability;
     if !durability.wants_durable() || durability.flushes_each() {
         return Ok(());
     }
     let options = OpenOptions::read(CacheMode::Keep);
-    let file = config.target.open(copy, options).await?;
+    let file = match config.target.open(copy, options).await {
+        Err(error) if error.kind == ErrorKind::NotFound => config.target.open(shown, options).await?,
+        opened => opened?,
+    };
     let flushed = file.sync(false).await;
     if flushed.is_err() {
         record_lost_writes(config, report, journal);
@@ -173,12 +187,15 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
     let (tree, journal) = (&config.target, context.journal.as_ref());
     let dir = task.folder.path();
     let path = dir.join(&task.name);
-    let mut first = place.folder_path.join(&place.name);
+    let (mut first, shown) = (
+        place.folder_path.join(&place.name),
+        place.folder_shown.join(&place.name),
+    );
     let copied = match tree.metadata(&first).await {
         Ok(metadata) => metadata,
         // Its folder has its final name by now.
         Err(error) if error.kind == ErrorKind::NotFound => {
-            first = place.folder_shown.join(&place.name);
+            first.clone_from(&shown);
             tree.metadata(&first).await?
         }
         Err(error) => return Err(error),
@@ -202,19 +219,19 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
     durability.touch();
     let destination = Destination::of_node(config, task, existing.is_some());
     if destination.has_final_name() {
-        tree.make_hard_link(&first, &path).await?;
+        link(config, (&first, &shown), &path).await?;
         return Ok(Linked::Now);
     }
     let is_seen = task.folder.visibility() == Visibility::Visible;
     if place.is_hidden && is_seen && copied.kind == Kind::File {
-        make_durable(config, report, journal, &first).await?;
+        make_durable(config, report, journal, (&first, &shown)).await?;
     }
     keep_backup(config, journal, task).await?;
     let temporary = destination.path;
     mark_folder(report, journal, &task.folder);
     note_place(context, &task.folder).await;
-    let link = || tree.make_hard_link(&first, &temporary);
-    make_anew(config, durability, report, &temporary, link).await?;
+    let make = || link(config, (&first, &shown), &temporary);
+    make_anew(config, durability, report, &temporary, make).await?;
     let named = async {
         let is_blocked = existing.as_ref().is_some_and(Metadata::is_dir);
         if is_blocked {

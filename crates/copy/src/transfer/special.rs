@@ -204,8 +204,8 @@ async fn set_attributes(
     Ok(())
 }
 
-/// Updates the attributes of an equal file.
-pub(crate) async fn update_attributes(context: &Arc<Context>, task: FileTask) {
+/// Updates the attributes of an equal file. Returns whether that succeeded.
+pub(crate) async fn update_attributes(context: &Arc<Context>, task: FileTask) -> bool {
     let to = task.folder.path().join(&task.name);
     let (config, report, durability) = (&context.config, &context.report, &context.durability);
     match set_attributes(config, durability, report, &task, (&to, false)).await {
@@ -213,10 +213,12 @@ pub(crate) async fn update_attributes(context: &Arc<Context>, task: FileTask) {
             context.copied_nodes.add(task.token(), &task.metadata);
             context.report.item(&task.shown(), "attributes", 0);
             count_skipped(context, &task).await;
+            true
         }
         Err(EndError { end, error }) => {
             context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&task.shown(), error, end).await;
+            false
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::place::task::FileTask;
 use crate::transfer::batch::{BATCH_BYTES, BATCH_FILES, copy_batch};
 use crate::transfer::compare::compare_file;
 use crate::transfer::link_table::Claim;
-use crate::transfer::links::{complete_links, make_link, shared_file};
+use crate::transfer::links::{complete_links, fail_links, make_link, shared_file};
 use crate::transfer::node::{copy_file, copy_special};
 use crate::transfer::small::takes_short_path;
 use crate::transfer::small_files::copy_small_file;
@@ -73,9 +73,11 @@ impl<'a> Dispatcher<'a> {
                 }
                 let link = task.link;
                 let (folder, name) = (Arc::clone(&task.folder), task.name.clone());
-                update_attributes(context, task).await;
-                if let Some(id) = link {
-                    complete_links(context, id, &folder, &name).await;
+                let is_updated = update_attributes(context, task).await;
+                match link {
+                    Some(id) if is_updated => complete_links(context, id, &folder, &name).await,
+                    Some(id) => fail_links(context, id).await,
+                    None => {}
                 }
             }
             Decision::Keep(reason) => self.keep(&task, reason).await,

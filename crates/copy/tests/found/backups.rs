@@ -1,11 +1,14 @@
 //! Backups keep the user's version, not one that an earlier run of the job wrote.
 
-use ropeway_copy::{Backup, Durability, Options, Status, Verification};
-use ropeway_vfs::{Op, Tree};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::kit::{Machine, before_open, content, no_hook, path, write};
+use ropeway_copy::{Backup, Delete, Durability, Options, Status, Verification};
+use ropeway_vfs::{ErrorKind, Op, RelPath, Tree};
+
+use super::kit::{Machine, before_open, content, hook, no_hook, path, write};
 use crate::simulate::snapshot::now;
 use crate::simulate::tree::When;
+use crate::simulate::world::FaultKind;
 
 fn options() -> Options {
     Options {
@@ -126,4 +129,62 @@ async fn a_copy_that_may_lack_data_replaces_no_backup() {
         );
     }
     assert!(damaged > 0, "some cuts damage it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_try_removes_no_backup_that_was_made_by_a_rename() {
+    let failed = FaultKind::Error(ErrorKind::DeviceError);
+    let unheard = FaultKind::LostAnswer(ErrorKind::DeviceError);
+    for (fails, fault) in [
+        ("copy/a", failed),
+        ("copy/a.bak", unheard),
+        ("copy/b.bak", unheard),
+    ] {
+        let machine = Machine::with(options(), |can| can.hard_links = false);
+        let [old, new] = [1, 2].map(|number| content(number, 9_000));
+        now(machine.source.make_symlink(&path("a"), b"some/where")).unwrap();
+        write(&machine.source, "b", &new, 2_000);
+        for name in ["copy/a", "copy/b"] {
+            write(&machine.target, name, &old, 1_000);
+        }
+        machine.begin();
+        let is_over = AtomicBool::new(false);
+        let once = hook(move |when, op, at| {
+            let is_one = when == When::Before && op == Op::Rename && *at == path(fails);
+            (is_one && !is_over.swap(true, Ordering::Relaxed)).then_some(fault)
+        });
+        assert_eq!(machine.run_hooked(no_hook(), once).await.status, Status::Done);
+        assert!(machine.content("copy/b") == Some(new));
+        for name in ["copy/a.bak", "copy/b.bak"] {
+            assert!(
+                machine.content(name).as_ref() == Some(&old),
+                "{name} is the user's version"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_deletes_a_file_that_is_its_own_backup() {
+    let machine = Machine::new(Options {
+        backup: Some(Backup::Directory {
+            base: path("old"),
+            top: RelPath::root(),
+        }),
+        delete: Some(Delete::default()),
+        ..Options::default()
+    });
+    write(&machine.source, "a", &content(1, 3_000), 1_000);
+    write(&machine.target, "copy/b", &content(2, 3_000), 1_000);
+    // A run that kept it, and then failed to replace it, left this link.
+    now(machine.target.make_dir(&path("old"), 0o755)).unwrap();
+    now(machine.target.make_dir(&path("old/copy"), 0o755)).unwrap();
+    now(machine
+        .target
+        .make_hard_link(&path("copy/b"), &path("old/copy/b")))
+    .unwrap();
+    machine.begin();
+    assert_eq!(machine.run().await.status, Status::Done);
+    assert!(machine.content("copy/b").is_none(), "it is deleted");
+    assert!(machine.content("old/copy/b") == Some(content(2, 3_000)));
 }

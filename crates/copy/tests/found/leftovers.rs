@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ropeway_copy::{Options, Status};
+use ropeway_copy::{Options, Status, is_temporary};
+use ropeway_plan::Backoff;
 use ropeway_vfs::{ErrorKind, Op, RelPath, Timestamp, Tree};
 
 use super::kit::{Machine, content, hook, is_claim_in, no_hook, path, write};
@@ -222,4 +223,39 @@ async fn a_claim_that_could_not_be_taken_at_first_does_not_stay() {
     assert_eq!(killed.run_hooked(no_hook(), untaken).await.status, Status::Done);
     assert_eq!(killed.temporaries(), [""; 0]);
     assert!(!killed.has_journal());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_temporary_name_in_an_unfinished_folder_does_not_stay() {
+    let machine = Machine::new(Options {
+        force: true,
+        retry: Backoff {
+            tries_max: 1,
+            ..Backoff::default()
+        },
+        ..Options::default()
+    });
+    now(machine.source.make_dir(&path("sub"), 0o755)).unwrap();
+    now(machine.source.make_symlink(&path("sub/link"), b"some/where")).unwrap();
+    now(machine.target.make_dir(&path("copy"), 0o755)).unwrap();
+    machine.begin();
+    let is_made = |when, op, at: &RelPath| {
+        when == When::After && op == Op::Link && at.file_name() == path("link").file_name()
+    };
+    let killed = machine.run_until(is_made, Machine::kill).await;
+    let is_hidden = |at: Option<RelPath>| {
+        at.and_then(|at| at.file_name())
+            .is_some_and(|at| is_temporary(&at))
+    };
+    let busy = hook(move |when, op, at| {
+        let is_one = is_hidden(Some(at.clone())) && is_hidden(at.parent());
+        let is_one = is_one && when == When::Before && op == Op::SetAttributes;
+        is_one.then_some(FaultKind::Error(ErrorKind::Busy))
+    });
+    assert_eq!(
+        killed.run_hooked(no_hook(), busy).await.status,
+        Status::SomeFailed
+    );
+    assert_eq!(killed.run().await.status, Status::Done);
+    assert_eq!(killed.temporaries(), [""; 0]);
 }

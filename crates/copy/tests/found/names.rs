@@ -1,11 +1,14 @@
 //! Files with several names.
 
-use ropeway_copy::{Options, Status};
-use ropeway_vfs::{Op, Tree};
+use std::sync::Mutex;
 
-use super::kit::{Machine, before_open, content, no_hook, path, write};
+use ropeway_copy::{Options, Status};
+use ropeway_vfs::{ErrorKind, MetadataChange, Op, Tree};
+
+use super::kit::{Machine, before_open, content, hook, no_hook, path, write};
 use crate::simulate::snapshot::now;
 use crate::simulate::tree::When;
+use crate::simulate::world::FaultKind;
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_became_another_file_is_not_linked_to_the_old_one() {
@@ -87,4 +90,66 @@ async fn a_name_is_not_linked_to_a_small_file_that_took_the_place_of_another() {
     });
     machine.run_hooked(split, no_hook()).await;
     assert!(machine.content("copy/b") == Some(content(1, 3_000)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_not_linked_to_a_file_that_did_not_get_its_attributes() {
+    for checksum in [false, true] {
+        let machine = Machine::new(Options {
+            checksum,
+            ..Options::default()
+        });
+        write(&machine.source, "a", &content(1, 3_000), 1_000);
+        now(machine.source.make_hard_link(&path("a"), &path("b"))).unwrap();
+        let change = MetadataChange {
+            mode: Some(0o600),
+            ..MetadataChange::default()
+        };
+        now(machine.source.set_metadata(&path("a"), &change)).unwrap();
+        write(&machine.target, "copy/a", &content(1, 3_000), 1_000);
+        machine.begin();
+        let refuses = hook(|when, op, at| {
+            let is_one = when == When::Before && op == Op::SetAttributes && *at == path("copy/a");
+            is_one.then_some(FaultKind::Error(ErrorKind::PermissionDenied))
+        });
+        let outcome = machine.run_hooked(no_hook(), refuses).await;
+        assert_eq!(outcome.status, Status::SomeFailed);
+        let copied = now(machine.target.metadata(&path("copy/b"))).unwrap();
+        assert_eq!(copied.mode, Some(0o600), "b is reported as done");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_linked_also_when_the_folder_of_the_first_gets_its_final_name_just_then() {
+    let machine = Machine::new(Options::default());
+    write(&machine.source, "a/first", &content(1, 9_000), 1_000);
+    now(machine.source.make_dir(&path("b"), 0o755)).unwrap();
+    now(machine.source.make_hard_link(&path("a/first"), &path("b/second"))).unwrap();
+    now(machine.target.make_dir(&path("copy"), 0o755)).unwrap();
+    now(machine.target.make_dir(&path("copy/b"), 0o755)).unwrap();
+    machine.begin();
+    let (target, hidden) = (machine.target.clone(), Mutex::new(None));
+    let on_target = machine.clone();
+    // The folder has its final name while the link is made.
+    let renames = hook(move |when, op, at| {
+        let mut hidden = hidden.lock().unwrap();
+        let rename = |from: &str, to: &str| now(target.rename(&path(from), &path(to), false)).unwrap();
+        let is_dir = |at: &String| now(target.metadata(&path(at))).is_ok_and(|found| found.is_dir());
+        if op != Op::Link || at.parent() != Some(path("copy/b")) {
+            return None;
+        }
+        match (when, hidden.take()) {
+            (When::Before, None) => {
+                let folder = on_target.temporaries().into_iter().find(is_dir).unwrap();
+                rename(&folder, "copy/a");
+                *hidden = Some(folder);
+            }
+            (When::After, Some(folder)) if now(target.metadata(at)).is_ok() => rename("copy/a", &folder),
+            (_, folder) => *hidden = folder,
+        }
+        None
+    });
+    let outcome = machine.run_hooked(no_hook(), renames).await;
+    assert_eq!(outcome.status, Status::Done);
+    assert!(machine.content("copy/b/second") == Some(content(1, 9_000)));
 }

@@ -1,5 +1,6 @@
 //! Files that look whole are whole, and what is reported as done or durable is.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ropeway_copy::{Durability, Options, Status};
@@ -158,4 +159,34 @@ async fn a_move_does_not_remove_a_folder_whose_attributes_were_not_copied() {
         Some(0o700)
     );
     assert!(now(machine.source.metadata(&path("sub"))).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_that_cannot_read_its_source_again_is_not_done() {
+    for refused in [Op::Stat, Op::List] {
+        let machine = Machine::new(Options {
+            move_source: true,
+            ..Options::default()
+        });
+        write(&machine.source, "a", &content(1, 3_000), 1_000);
+        machine.begin();
+        let is_copied = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_copied);
+        let refuses = hook(move |when, op, _| {
+            let is_one = when == When::Before && op == refused && seen.load(Ordering::Relaxed);
+            REFUSED.filter(|_| is_one)
+        });
+        let target = machine.target.clone();
+        let copies = hook(move |when, op, at| {
+            let has_name = now(target.metadata(&path("copy/a"))).is_ok();
+            if when == When::After && op == Op::Sync && at.is_root() && has_name {
+                is_copied.store(true, Ordering::Relaxed);
+            }
+            None
+        });
+        assert_ne!(machine.run_hooked(refuses, copies).await.status, Status::Done);
+        assert!(machine.source.content(&path("a")).is_ok());
+        assert_eq!(machine.run().await.status, Status::Done);
+        assert!(machine.source.content(&path("a")).is_err());
+    }
 }

@@ -51,6 +51,8 @@ pub struct Ended {
     pub events: Vec<String>,
     /// Paths that were reported as failed.
     pub failed: BTreeSet<String>,
+    /// A file was copied once more, since it had changed meanwhile.
+    pub repeats: bool,
 }
 
 struct History {
@@ -130,6 +132,8 @@ impl History {
         let is_done = ended.outcome.is_some();
         let is_none = self.scenario.options.durability == Durability::None;
         self.is_unsynced |= is_none && is_done && !self.has_journal();
+        // The other job may be done, too.
+        self.is_unsynced |= is_none && has_rival && !self.has_journal_of("rival");
         let cut = ended.stop == Some(Stop::PowerCut) || (is_done && cut_after);
         if cut {
             // The journal was removed when the job was done, so no later run knows what to doubt.
@@ -148,7 +152,11 @@ impl History {
     }
 
     fn has_journal(&self) -> bool {
-        let key = JobKey::new(&["source".to_owned()], "copy");
+        self.has_journal_of("source")
+    }
+
+    fn has_journal_of(&self, name: &str) -> bool {
+        let key = JobKey::new(&[name.to_owned()], "copy");
         ropeway_copy::JournalStore::has_journal(&self.journals, &key.id())
     }
 
@@ -306,6 +314,7 @@ impl History {
             items: heard.items,
             events: heard.messages,
             failed: heard.failed,
+            repeats: heard.repeats,
         }
     }
 }
@@ -319,6 +328,7 @@ struct Heard {
     items: BTreeSet<String>,
     messages: Vec<String>,
     failed: BTreeSet<String>,
+    repeats: bool,
 }
 
 fn heard(world: &World, sink: &Mutex<Heard>, event: &Event) {
@@ -333,6 +343,7 @@ fn heard(world: &World, sink: &Mutex<Heard>, event: &Event) {
             heard.failed.insert(path.clone());
             heard.messages.push(message.clone());
         }
+        Event::Note { message, .. } => heard.repeats |= message.contains("copied once more"),
         _ => {}
     }
 }

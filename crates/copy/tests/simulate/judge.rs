@@ -99,10 +99,7 @@ impl Judge {
     }
 
     fn is_version(&self, source: &[u8], content: &Arc<Vec<u8>>) -> bool {
-        let versions = self.versions.lock().unwrap();
-        versions
-            .get(source)
-            .is_some_and(|known| known.iter().any(|one| one == content))
+        self.versions.lock().unwrap().of(source).contains(content)
     }
 
     /// Whether each byte of a file that was overwritten in place is 0, or stands at the same offset
@@ -117,9 +114,8 @@ impl Judge {
             .filter(|(at, _)| self.source_of(at).is_some_and(|at| is_name(&at)));
         let versions = self.versions.lock().unwrap();
         let known: Vec<&Arc<Vec<u8>>> = versions
-            .get(source)
-            .into_iter()
-            .flatten()
+            .of(source)
+            .iter()
             .chain(before.map(|(_, node)| &node.content))
             .collect();
         let is_known = |(at, byte): (usize, &u8)| {
@@ -129,7 +125,7 @@ impl Judge {
     }
 
     fn was_in_source(&self, source: &[u8]) -> bool {
-        self.versions.lock().unwrap().contains_key(source)
+        self.versions.lock().unwrap().has(source)
     }
 
     /// Whether a path is a temporary name of some job, or below one.
@@ -443,14 +439,15 @@ impl Judge {
     /// Checks that the bytes that count as durable are on the device.
     fn durable_bytes_are(&mut self, device: &Snapshot, ended: &Ended) {
         let claimed = ended.counters.bytes_durable;
-        // The counter is too high for failed items and on shares (docs/testing.md). Without a
-        // journal of metadata, a failed flush may take what was durable before. The job cannot know
-        // that before it hears of the failure.
+        // The counter is too high for failed items, for files that are copied once more, and on
+        // shares (docs/testing.md). Without a journal of metadata, a failed flush may take what was
+        // durable before. The job cannot know that before it hears of the failure.
         if claimed == 0
             || (ended.has_lost && !self.journals_metadata)
             || self.source_changes
             || self.is_remote
             || !ended.failed.is_empty()
+            || ended.repeats
         {
             return;
         }

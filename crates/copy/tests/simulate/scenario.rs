@@ -1,6 +1,6 @@
 //! Makes a scenario from a seed: two trees, options, and what goes wrong in which run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,8 +13,28 @@ use ropeway_vfs::{CacheMode, Capabilities, ErrorKind, MetadataChange, Op, RelPat
 use super::snapshot::{now, path};
 use super::world::{Fault, FaultKind, Happening, Side, Stop, World};
 
-/// Every content that a path of the source ever had.
-pub type Versions = Arc<Mutex<BTreeMap<Vec<u8>, Vec<Arc<Vec<u8>>>>>>;
+/// What the source ever held.
+#[derive(Default)]
+pub struct Known {
+    contents: BTreeMap<Vec<u8>, Vec<Arc<Vec<u8>>>>,
+    /// The paths that each file ever had. A job that has opened a file reads the file's new content
+    /// also if the path became another file meanwhile.
+    paths: BTreeMap<u64, BTreeSet<Vec<u8>>>,
+}
+
+impl Known {
+    /// Returns every content that a file of this path ever had.
+    pub fn of(&self, path: &[u8]) -> &[Arc<Vec<u8>>] {
+        self.contents.get(path).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there ever was a node of this path.
+    pub fn has(&self, path: &[u8]) -> bool {
+        self.contents.contains_key(path)
+    }
+}
+
+pub type Versions = Arc<Mutex<Known>>;
 
 /// One run in which something may go wrong.
 pub struct RunPlan {
@@ -404,7 +424,8 @@ impl Scenario {
                     if let Some(world) = world.upgrade() {
                         // Changes within the time granularity of a tree look like one.
                         world.time.pass(Duration::from_secs(5));
-                        change_source(&mut Rng::with_seed(seed), &tree, &versions);
+                        let changed = change_source(&mut Rng::with_seed(seed), &tree, &versions);
+                        world.note(|| format!("the source changes: {changed:?}"));
                         world.time.pass(Duration::from_secs(5));
                     }
                 };
@@ -432,29 +453,45 @@ impl Scenario {
 
 fn remember(source: &MemoryTree, versions: &Versions) {
     let mut versions = versions.lock().unwrap();
+    let Known { contents, paths } = &mut *versions;
     for (at, node) in super::snapshot::snapshot(source) {
-        let known = versions.entry(at).or_default();
-        if !known.contains(&node.content) {
-            known.push(node.content);
+        contents.entry(at.clone()).or_default();
+        let index = node.id.map(|id| id.index);
+        let all = index.map(|index| paths.entry(index).or_default());
+        let all = match all {
+            Some(all) => {
+                all.insert(at);
+                all.clone()
+            }
+            None => BTreeSet::from([at]),
+        };
+        for at in all {
+            let known = contents.entry(at).or_default();
+            if !known.contains(&node.content) {
+                known.push(Arc::clone(&node.content));
+            }
         }
     }
 }
 
-/// Another program changes a file of the source.
-fn change_source(random: &mut Rng, tree: &MemoryTree, versions: &Versions) {
+/// Another program changes a file of the source. Returns which, and how.
+fn change_source(random: &mut Rng, tree: &MemoryTree, versions: &Versions) -> Option<(RelPath, u8)> {
     let all: Vec<_> = super::snapshot::snapshot(tree).into_iter().collect();
     let files: Vec<_> = all
         .iter()
         .filter(|(_, node)| node.kind == ropeway_vfs::Kind::File)
         .collect();
+    let mut changed = None;
     if !files.is_empty() {
         let (at, node) = files[random.usize(..files.len())];
         let at = path(at);
+        let how = random.u8(..5);
+        changed = Some((at.clone(), how));
         let open = || {
             let options = ropeway_vfs::OpenOptions::write(ropeway_vfs::Create::No, CacheMode::Keep);
             now(tree.open(&at, options)).expect("it is there")
         };
-        match random.u8(..5) {
+        match how {
             0 => {
                 let _ = now(tree.remove_file(&at));
             }
@@ -479,6 +516,7 @@ fn change_source(random: &mut Rng, tree: &MemoryTree, versions: &Versions) {
         }
     }
     remember(tree, versions);
+    changed
 }
 
 /// Most bytes that a change of the source writes.

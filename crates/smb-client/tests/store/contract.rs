@@ -59,7 +59,7 @@ fn a_share_of_smbd_keeps_the_contract() {
 }
 
 /// Number of steps of a random run: `usual`, or more by `ROPEWAY_STORE_STEPS`.
-fn steps(usual: u64) -> u64 {
+fn steps(usual: usize) -> usize {
     let given = std::env::var("ROPEWAY_STORE_STEPS");
     given.ok().and_then(|steps| steps.parse().ok()).unwrap_or(usual)
 }
