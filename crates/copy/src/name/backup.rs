@@ -51,8 +51,7 @@ pub(crate) async fn keep_backup(
     }
     free(target, backup, &kept, false).await?;
     let result = match target.make_hard_link(&path, &kept).await {
-        // The newest version replaces the one before. A link is not refused in this way unless
-        // there is a file to link to, so the backup is not the only version.
+        // The newest version replaces the one before.
         Err(error) if error.kind == ErrorKind::AlreadyExists => replace_with_link(target, &path, &kept).await,
         linked => linked,
     };
@@ -71,7 +70,8 @@ pub(crate) async fn keep_backup(
     }
 }
 
-/// Makes a hard link to `path` in the place of an older backup.
+/// Makes a hard link to `path` in the place of an older backup. That stays if nothing is at `path`:
+/// then it may be the only version.
 async fn replace_with_link(target: &dyn Tree, path: &RelPath, kept: &RelPath) -> Result<(), Error> {
     target.metadata(path).await?;
     match target.remove_file(kept).await {

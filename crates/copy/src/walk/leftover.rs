@@ -98,7 +98,12 @@ pub(super) async fn remove_unreplaced(
     folder: &Folder,
     names: &Names,
 ) {
-    if !names.is_incomplete || report.stopped() || config.options.dry_run || !folder.is_left_over() {
+    if report.stopped() || config.options.dry_run || !folder.is_left_over() {
+        return;
+    }
+    // What vanished from the source since the folder was pruned is not among the names either.
+    // Without letter case, a name on the target may be another spelling of one that is replaced.
+    if !names.is_incomplete && !config.target.capabilities().case_sensitive {
         return;
     }
     assert_eq!(

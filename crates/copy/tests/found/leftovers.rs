@@ -259,3 +259,28 @@ async fn a_temporary_name_in_an_unfinished_folder_does_not_stay() {
     assert_eq!(killed.run().await.status, Status::Done);
     assert_eq!(killed.temporaries(), [""; 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_half_written_file_whose_source_vanishes_gets_no_final_name() {
+    let machine = Machine::new(Options::default());
+    for name in ["a", "b"] {
+        write(&machine.source, name, &content(1, 20_000), 1_000);
+    }
+    machine.begin();
+    let is_written = |when, op, at: &RelPath| {
+        when == When::After && op == Op::Write && at.file_name() == path("a").file_name()
+    };
+    let killed = machine.run_until(is_written, Machine::kill).await;
+    let source = machine.source.clone();
+    let vanishes = hook(move |when, op, at| {
+        let is_hidden = at.file_name().is_some_and(|name| is_temporary(&name));
+        if when == When::After && op == Op::List && is_hidden {
+            // It was compared with the source, which is listed again to be copied.
+            let _ = now(source.remove_file(&path("a")));
+        }
+        None
+    });
+    assert_eq!(killed.run_hooked(no_hook(), vanishes).await.status, Status::Done);
+    assert!(killed.content("copy/b") == Some(content(1, 20_000)));
+    assert!(killed.content("copy/a").is_none());
+}
