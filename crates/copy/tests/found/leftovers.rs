@@ -60,6 +60,42 @@ async fn a_folder_whose_time_a_claim_changed_is_not_called_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_move_that_ends_in_its_last_sweep_loses_no_time_of_a_folder() {
+    for is_killed in [false, true] {
+        let machine = machine(Options {
+            move_source: true,
+            ..Options::default()
+        });
+        let time = now(machine.source.metadata(&path("sub"))).unwrap().modified;
+        let (left, this) = (Arc::new(Mutex::new(None)), machine.clone());
+        let (slot, is_refused) = (Arc::clone(&left), AtomicBool::new(false));
+        let on_target = hook(move |when, op, at| {
+            match (when, op) {
+                // So the job makes its claim in the folder below.
+                (When::Before, Op::Create)
+                    if is_claim_in(at, "copy") && !is_refused.swap(true, Ordering::Relaxed) =>
+                {
+                    return REFUSED;
+                }
+                (When::After, Op::Remove) if is_claim_in(at, "copy/sub") => {
+                    slot.lock().unwrap().get_or_insert_with(|| this.kill());
+                }
+                (When::Before, Op::SetAttributes) if slot.lock().unwrap().is_some() => return UNKNOWN,
+                _ => {}
+            }
+            None
+        });
+        machine.run_hooked(no_hook(), on_target).await;
+        let killed = left.lock().unwrap().take().expect("the claim is removed");
+        let left = if is_killed { killed } else { machine };
+        assert_eq!(left.run().await.status, Status::Done);
+        let copied = now(left.target.metadata(&path("copy/sub"))).unwrap().modified;
+        assert_eq!(copied, time, "killed: {is_killed}");
+        assert!(now(left.source.metadata(&path("sub"))).is_err(), "it is moved");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_that_only_the_sweep_removed_does_not_come_back() {
     let machine = machine(Options::default());
     // A claim is made in each of the two folders, but the job gets errors.
