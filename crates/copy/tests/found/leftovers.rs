@@ -96,6 +96,26 @@ async fn a_move_that_ends_in_its_last_sweep_loses_no_time_of_a_folder() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_place_that_became_a_link_does_not_keep_the_job_from_its_end() {
+    let machine = machine(Options::default());
+    let is_made = |when, op, at: &RelPath| {
+        let is_ours = at.file_name().is_some_and(|name| is_temporary(&name));
+        when == When::After && op == Op::Write && is_ours && at.parent() == Some(path("copy/sub"))
+    };
+    let killed = machine.run_until(is_made, Machine::kill).await;
+    write(&killed.source, "b", &content(3, 3_000), 2_000);
+    for (tree, top) in [(&killed.source, ""), (&killed.target, "copy")] {
+        let sub = path(top).join_path(&path("sub"));
+        now(tree.rename(&sub, &path("elsewhere"), false)).unwrap();
+        now(tree.make_symlink(&sub, b"some/where")).unwrap();
+    }
+    now(killed.source.remove_file(&path("elsewhere/a"))).unwrap();
+    now(killed.source.remove_dir(&path("elsewhere"))).unwrap();
+    assert_eq!(killed.run().await.status, Status::Done);
+    assert!(!killed.has_journal());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_that_only_the_sweep_removed_does_not_come_back() {
     let machine = machine(Options::default());
     // A claim is made in each of the two folders, but the job gets errors.
