@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     forgets: Mutex<VecDeque<Arc<FileState>>>,
     forget_arrived: Condvar,
     is_closed: AtomicBool,
+    gate: Mutex<()>,
+    closed: Condvar,
 }
 
 impl Boost {
@@ -82,6 +84,8 @@ impl Boost {
             forgets: Mutex::default(),
             forget_arrived: Condvar::new(),
             is_closed: AtomicBool::new(false),
+            gate: Mutex::new(()),
+            closed: Condvar::new(),
             cache,
         });
         let weak = Arc::downgrade(&shared);
@@ -113,7 +117,11 @@ impl Boost {
     /// Writes everything to the device, for at most five seconds. Later reads pass the cache by, and
     /// what could not be written is missed later.
     pub fn close(&self) {
-        self.shared.is_closed.store(true, Ordering::Release);
+        {
+            let _gate = self.shared.gate.lock();
+            self.shared.is_closed.store(true, Ordering::Release);
+        }
+        self.shared.closed.notify_all();
         self.shared.forget_arrived.notify_all();
         let Some(writer) = self.shared.writer.lock().take() else {
             return;
@@ -200,6 +208,14 @@ impl Shared {
     /// Whether the session ends.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Waits for this time, or until the session ends.
+    pub(crate) fn wait(&self, time: Duration) {
+        let mut gate = self.gate.lock();
+        if !self.is_closed() {
+            self.closed.wait_for(&mut gate, time);
+        }
     }
 
     /// Forgets all blocks of a barred file in the background, and then admits it again.

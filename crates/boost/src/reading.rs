@@ -223,6 +223,28 @@ impl BoostNode {
         Ok(stat)
     }
 
+    /// Whether the cache may be used for the file now.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.usable().is_some()
+    }
+
+    fn usable(&self) -> Option<(&Arc<FileState>, Version)> {
+        let (file, source) = (self.file.as_ref()?, self.store.versioning()?);
+        let version = file.coherence.lock().usable(self.boost().now(), &source)?;
+        Some((file, version))
+    }
+
+    /// Whether all blocks of a range are in the cache.
+    pub(crate) fn is_kept(&self, offset: u64, length: usize) -> bool {
+        let Some((file, version)) = self.usable() else {
+            return false;
+        };
+        ranges::blocks(offset, length, version.size).all(|block| {
+            let file = file.key;
+            self.boost().cache.contains(&Key { file, version, block })
+        })
+    }
+
     /// Marks the file as one to keep whole.
     pub(crate) fn pin(&self) {
         if let Some(file) = &self.file {

@@ -57,6 +57,24 @@ impl BoostStore {
         &self.shared.inner
     }
 
+    /// Whether the session ends.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.boost.shared.is_closed()
+    }
+
+    /// Waits for this time, or until the session ends.
+    pub(crate) fn wait(&self, time: Duration) {
+        self.shared.boost.shared.wait(time);
+    }
+
+    /// Waits until no program waits for the source, looking every `pause`.
+    pub(crate) fn wait_for_idle(&self, pause: Duration) {
+        let boost = &self.shared.boost.shared;
+        while !boost.is_idle() && !boost.is_closed() {
+            boost.wait(pause);
+        }
+    }
+
     fn opened(&self, number: u64, opened: Opened) -> Opened {
         Opened {
             node: StoreShared::wrap(&self.shared, number, &opened.stat, opened.node),
