@@ -91,7 +91,9 @@ impl World {
     fn ask(&mut self) {
         self.question += 1;
         let memory = self.source.memory;
-        let known = self.known.filter(|(_, at)| self.now.saturating_sub(*at) < memory / 2);
+        let known = self
+            .known
+            .filter(|(_, at)| self.now.saturating_sub(*at) < memory / 2);
         let (changed, at) = known.unwrap_or((self.changed, self.now));
         self.known = Some((changed, at));
         self.coherence
@@ -231,7 +233,11 @@ fn a_restored_write_time_is_another_version() {
         created: Timestamp(2),
         ..stat(1, 5)
     };
-    assert_ne!(version_of(&stat(1, 5)), version_of(&replaced), "a number used again");
+    assert_ne!(
+        version_of(&stat(1, 5)),
+        version_of(&replaced),
+        "a number used again"
+    );
 }
 
 #[test]

@@ -114,7 +114,9 @@ fn hits(status: &Value) -> u64 {
 }
 
 fn is_written(status: &Value) -> bool {
-    status["bytes_written"].as_u64().is_some_and(|bytes| bytes > 1_000_000)
+    status["bytes_written"]
+        .as_u64()
+        .is_some_and(|bytes| bytes > 1_000_000)
 }
 
 #[test]
@@ -123,7 +125,9 @@ fn a_cache_is_warm_after_kill_and_never_stale() {
     patterned(&bench.served.behind("file"), 3_000_000);
     let expected = fs::read(bench.served.behind("file")).unwrap();
     bench.mount(&[]);
-    bench.read_until("file", &expected, |status| hits(status) >= 40 && is_written(status));
+    bench.read_until("file", &expected, |status| {
+        hits(status) >= 40 && is_written(status)
+    });
     let second = bench.start("mnt2", &[]).run();
     second.assert_code(&[8]);
     let said = format!("{}{}", second.out, second.err);
@@ -180,7 +184,10 @@ fn a_device_that_breaks_while_mounted_harms_nothing() {
     bench.read_until("file", &expected, is_written);
     bench.unmount();
     bench.mount(&[]);
-    let blocks = fs::File::options().write(true).open(bench.cache().join("blocks")).unwrap();
+    let blocks = fs::File::options()
+        .write(true)
+        .open(bench.cache().join("blocks"))
+        .unwrap();
     blocks.set_len(8192).unwrap();
     bench.read_until("file", &expected, |status| status["is_on"] == Value::Bool(false));
     fs::remove_dir_all(bench.cache()).unwrap();
@@ -232,7 +239,10 @@ fn a_lost_key_is_an_empty_cache_and_pinned_files_are_fetched() {
     loop {
         let status = bench.status();
         let pinned = &status["pinned"];
-        assert!(pinned["files"].as_u64().is_none_or(|files| files <= 1), "{status}");
+        assert!(
+            pinned["files"].as_u64().is_none_or(|files| files <= 1),
+            "{status}"
+        );
         if pinned["files_done"] == Value::from(1) && pinned["bytes_done"] == Value::from(500_000) {
             break;
         }

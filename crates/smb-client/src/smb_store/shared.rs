@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_smb_wire::info::FsAttributes;
 use ropeway_vfs::store::{StoreFeatures, Versioning};
-use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result};
+use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result, Verdict};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
@@ -31,6 +31,11 @@ const WRITE_BLOCKS: usize = 32;
 const SETTLE: Duration = Duration::from_secs(2);
 /// Longest time between a check of the age of data and their use. A guess, and generous.
 const MEMORY_SLACK: Duration = Duration::from_secs(1);
+/// Files waiting for a flush from which on they are flushed in the background.
+const FLUSH_FILES_FROM: usize = 10_000;
+/// Files waiting for a flush from which on writers wait for it: half of those that can be
+/// remembered.
+const WAIT_FILES_FROM: usize = 50_000;
 
 /// The state of a store.
 pub(super) struct Shared {
@@ -56,6 +61,9 @@ pub(super) struct Shared {
     lost: Mutex<Option<Error>>,
     /// Whether the server left out the id or the change time of a file.
     pub(super) is_versionless: AtomicBool,
+    /// Whether closed files are being flushed, and the lock of who does.
+    is_syncing: AtomicBool,
+    sync_files: tokio::sync::Mutex<()>,
     start: Instant,
 }
 
@@ -98,6 +106,8 @@ impl Shared {
             room: Notify::new(),
             lost: Mutex::new(None),
             is_versionless: AtomicBool::new(false),
+            is_syncing: AtomicBool::new(false),
+            sync_files: tokio::sync::Mutex::new(()),
             start: Instant::now(),
             tree,
             features,
@@ -197,6 +207,38 @@ impl Shared {
         match self.lost.lock().take() {
             Some(error) => Err(error),
             None => Ok(()),
+        }
+    }
+
+    /// Flushes in the background once many files wait for it, and makes the caller wait once there
+    /// are very many, so that all can be remembered.
+    pub(super) async fn limit_unflushed_files(self: &Arc<Self>) {
+        let files = self.tree.dirty.len();
+        if files < FLUSH_FILES_FROM || (files < WAIT_FILES_FROM && self.is_syncing.load(Ordering::Acquire)) {
+            return;
+        }
+        let this = Arc::clone(self);
+        let syncing = async move {
+            // Several callers may wait; one flushes.
+            let _one = this.sync_files.lock().await;
+            if this.tree.dirty.len() < FLUSH_FILES_FROM {
+                return;
+            }
+            this.is_syncing.store(true, Ordering::Release);
+            match this.tree.sync().await {
+                // The files are still remembered, and flushed again by the next `sync`.
+                Err(error) if error.verdict() == Verdict::Retry => {
+                    tracing::warn!(%error, "written files could not be flushed in the background");
+                }
+                Err(error) => this.keep_error(error),
+                Ok(()) => {}
+            }
+            this.is_syncing.store(false, Ordering::Release);
+        };
+        if files < WAIT_FILES_FROM {
+            self.runtime.spawn(syncing);
+        } else {
+            syncing.await;
         }
     }
 

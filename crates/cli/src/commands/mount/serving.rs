@@ -68,7 +68,9 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     let ended = serving
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
-    unmounter.detach();
+    if ended.is_err() {
+        unmounter.detach();
+    }
     let flushed = flush(&unmounter, reporter, &path);
     if let Some(session) = boosted {
         session.close();
