@@ -70,7 +70,13 @@ impl Bench {
     fn noise(&self, name: &str, length: usize) -> Vec<u8> {
         let mut content = vec![0; length];
         fastrand::Rng::with_seed(length as u64).fill(&mut content);
-        fs::write(self.served.behind(name), &content).unwrap();
+        let path = self.served.behind(name);
+        fs::write(&path, &content).unwrap();
+        // What is read within two seconds of its change is not cached for a while.
+        let written = fs::metadata(&path).unwrap().modified().unwrap();
+        while written.elapsed().unwrap_or_default() < Duration::from_millis(2500) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
         content
     }
 
