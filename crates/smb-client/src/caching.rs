@@ -71,6 +71,10 @@ pub(crate) trait LeaseHolder: Send + Sync {
     /// after 35 s it revokes the lease ([MS-SMB2] 3.3.6.5). Called by the driver of the connection,
     /// so it must not block.
     fn broke(&self, broken: BrokenLease);
+
+    /// Takes the loss of the session. The lease is kept with a durable handle, if that is reclaimed.
+    /// Must not block.
+    fn suspended(&self);
 }
 
 /// A break of a lease, with the duty to acknowledge it.
@@ -222,8 +226,13 @@ impl<K: Eq + Hash, V: Clone> HolderTable<K, V> {
 impl Leases {
     /// Notes that the session is lost, and with it the reports of breaks.
     pub(crate) fn suspend(&self) {
-        for (_, status) in self.lock().values() {
-            status.suspended();
+        let leases: Vec<_> = self.lock().values().map(|(_, lease)| Arc::clone(lease)).collect();
+        for lease in leases {
+            lease.suspended();
+            let holder = lease.holder.lock().clone();
+            if let Some(holder) = holder {
+                holder.suspended();
+            }
         }
     }
 }
@@ -287,6 +296,15 @@ impl CachingRight {
             leases: Arc::clone(leases),
             status: Arc::default(),
         })
+    }
+
+    /// Returns the lease on a directory, if both ends support it ([MS-SMB2] 3.3.5.9.11).
+    pub(crate) fn of_directory(dialect: Dialect, server: Capabilities, leases: &Arc<Leases>) -> Result<Self> {
+        let needed = Capabilities::LEASING | Capabilities::DIRECTORY_LEASING;
+        match dialect >= Dialect::Smb300 && server.contains(needed) {
+            true => Self::of(dialect, server, leases),
+            false => Ok(Self::None),
+        }
     }
 
     pub(crate) fn level(&self) -> OplockLevel {
@@ -486,6 +504,8 @@ mod tests {
         fn broke(&self, broken: BrokenLease) {
             self.0.lock().push(broken);
         }
+
+        fn suspended(&self) {}
     }
 
     #[test]

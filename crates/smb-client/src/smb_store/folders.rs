@@ -67,7 +67,17 @@ impl LeaseHolder for FolderBreak {
         let Some(store) = self.store.upgrade() else { return };
         store.acknowledge(&mut broken);
         // Without the right to keep it open, or to keep what was listed, it is of no use.
-        if !broken.left.contains(LeaseState::READ_CACHING | LeaseState::HANDLE_CACHING) {
+        if !broken
+            .left
+            .contains(LeaseState::READ_CACHING | LeaseState::HANDLE_CACHING)
+        {
+            store.close_folders(|at| *at == self.dir);
+        }
+    }
+
+    /// A folder's handle is not durable.
+    fn suspended(&self) {
+        if let Some(store) = self.store.upgrade() {
             store.close_folders(|at| *at == self.dir);
         }
     }
@@ -95,6 +105,10 @@ impl Shared {
         validity.lease = Some(Arc::clone(lease));
         let closed = self.folders.keep(dir, Arc::clone(handle));
         self.close_handles(closed);
+        if !lease.may_cache_reads() {
+            // Broken meanwhile, when it was not in the list yet.
+            self.close_folders(|at| at == dir);
+        }
         validity
     }
 

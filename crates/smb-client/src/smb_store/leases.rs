@@ -21,6 +21,7 @@ use super::shared::Shared;
 use super::shared_file::SharedFile;
 use crate::caching::{BrokenLease, LeaseHolder};
 use crate::channel::Control;
+use crate::error::{Error as ClientError, LostReason};
 use crate::smb_tree::SmbFile;
 
 /// Shortest time between a break and the request for a new lease on a watched file. A guess: a
@@ -36,6 +37,7 @@ pub(super) struct Breaks {
     /// Number of watches.
     watches: AtomicUsize,
     is_renewal_planned: AtomicBool,
+    is_reclaiming: AtomicBool,
 }
 
 /// Takes the breaks of one open file.
@@ -63,6 +65,14 @@ impl Drop for FileWatch {
     }
 }
 
+/// Whether the server may still answer later.
+fn may_come_back(error: &ClientError) -> bool {
+    match error {
+        ClientError::Lost(reason) => !matches!(reason, LostReason::HandleGone | LostReason::ClientClosed),
+        _ => false,
+    }
+}
+
 impl Shared {
     /// Acknowledges a break, once.
     pub(super) fn acknowledge(&self, broken: &mut BrokenLease) {
@@ -84,9 +94,62 @@ impl LeaseHolder for FileLease {
         *file.breaks.waiting.lock() = Some(broken);
         file.run_breaks();
     }
+
+    fn suspended(&self) {
+        if let Some(file) = self.0.upgrade()
+            && file.is_watched()
+        {
+            file.reclaim();
+        }
+    }
 }
 
 impl SharedFile {
+    fn is_watched(&self) -> bool {
+        self.breaks.watches.load(Ordering::Acquire) > 0
+    }
+
+    /// Opens a watched file again after a lost connection, and reports it if its lease is lost:
+    /// another client may have changed it meanwhile.
+    fn reclaim(self: &Arc<Self>) {
+        if self.breaks.is_reclaiming.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (this, before) = (Arc::downgrade(self), self.lease());
+        self.store.runtime.spawn(async move {
+            loop {
+                let Some(this) = this.upgrade() else { return };
+                let reopened = match this.held(false) {
+                    Some(file) if this.is_watched() => file.handle().inner.opened().await.map(drop),
+                    _ => Ok(()),
+                };
+                match reopened {
+                    Err(error) if may_come_back(&error) && this.is_watched() => {}
+                    reopened => {
+                        this.breaks.is_reclaiming.store(false, Ordering::Release);
+                        return this.reclaimed(before, reopened.is_ok());
+                    }
+                }
+                drop(this);
+                tokio::time::sleep(RENEWAL_PAUSE).await;
+            }
+        });
+    }
+
+    fn reclaimed(self: &Arc<Self>, before: ContentLease, is_open: bool) {
+        let is_same = match (before, self.lease()) {
+            (ContentLease::Suspended { epoch: before }, ContentLease::Held { epoch }) => epoch == before,
+            // The session is lost again.
+            (_, ContentLease::Suspended { .. }) if is_open && self.is_watched() => return self.reclaim(),
+            (_, ContentLease::Suspended { .. }) => true,
+            _ => false,
+        };
+        if !is_same && self.is_watched() {
+            self.store.reports.changed(vec![ExternalChange::Node(self.id)]);
+            self.renew_later();
+        }
+    }
+
     /// Starts the task that handles breaks, unless it runs.
     fn run_breaks(self: &Arc<Self>) {
         if self.breaks.is_running.swap(true, Ordering::AcqRel) {
@@ -111,7 +174,7 @@ impl SharedFile {
     }
 
     async fn handle_break(self: &Arc<Self>, mut broken: BrokenLease) {
-        let is_watched = self.breaks.watches.load(Ordering::Acquire) > 0;
+        let is_watched = self.is_watched();
         let left = match broken.left.contains(LeaseState::READ_CACHING) {
             true => LeaseLeft::Read,
             false => LeaseLeft::Nothing,
@@ -149,7 +212,7 @@ impl SharedFile {
             tokio::time::sleep(RENEWAL_PAUSE).await;
             let Some(this) = this.upgrade() else { return };
             this.breaks.is_renewal_planned.store(false, Ordering::Release);
-            if this.breaks.watches.load(Ordering::Acquire) > 0
+            if this.is_watched()
                 && let Err(error) = this.renew().await
             {
                 tracing::debug!(path = %this.last_path(), %error, "no new lease");

@@ -25,8 +25,9 @@
 //! all files; then the store flushes by itself, and writers wait. If a server comes back without
 //! the open file, those writes are sent again.
 //!
-//! **Names and attributes** are kept for [`SmbStoreOptions::cache_timeout`]. A listing brings the
-//! attributes of its entries. Changes through the store are seen at once.
+//! **Names and attributes** are kept for [`SmbStoreOptions::cache_timeout`], or as long as the server
+//! grants a lease on the listed folder (`folders`). A listing brings the attributes of its entries.
+//! Changes through the store are seen at once.
 //!
 //! **A lost connection.** Calls wait until the client has reconnected, at most
 //! [`ClientOptions::timeout`](crate::ClientOptions::timeout), and go on.
@@ -47,6 +48,7 @@
 mod attributes;
 mod entries;
 mod files;
+mod folders;
 mod leases;
 mod lifetime;
 mod links;

@@ -1,7 +1,7 @@
 //! What is known of the share's names: attributes, names that do not exist, listings. Pure.
 //!
-//! An entry is valid for a time-out, or as long as the server grants a lease on its folder. A
-//! change through the store removes what it touches at once. A reply to a question that was asked
+//! An entry is valid as long as the server grants a lease on its folder, or, without a lease, for a
+//! time-out. A change through the store removes what it touches at once. A reply to a question that was asked
 //! before such a change is not kept, since it may be older than the change.
 //!
 //! Servers do not distinguish upper and lower case as a rule. So a change of `Name` also removes
@@ -40,14 +40,17 @@ pub(super) type FolderLease = Arc<LeaseStatus>;
 pub(super) struct Validity {
     /// The end of the time-out.
     pub(super) until: Duration,
-    /// True as long as the lease is held.
+    /// The lease that decides instead, if there is one.
     pub(super) lease: Option<FolderLease>,
 }
 
 impl Validity {
+    /// Whether an entry is valid. A broken lease says that it may be old, whatever its age.
     fn holds(&self, now: Duration) -> bool {
-        let leased = self.lease.as_ref();
-        now < self.until || leased.is_some_and(|held| held.may_cache_reads())
+        match &self.lease {
+            Some(lease) => lease.may_cache_reads(),
+            None => now < self.until,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
 use super::files::Files;
+use super::folders::Folders;
 use super::node_cache::{NodeCache, Validity};
 use super::options::SmbStoreOptions;
 use super::own_changes::OwnChanges;
@@ -46,6 +47,7 @@ pub(super) struct Shared {
     pub(super) files: Files,
     pub(super) reports: Reports,
     pub(super) watches: Watches,
+    pub(super) folders: Folders,
     /// The store's own changes, which its watches do not report.
     pub(super) own: Mutex<OwnChanges>,
     /// Blocks of data read ahead; of single reads; of writes on their way.
@@ -104,6 +106,7 @@ impl Shared {
             files: Files::default(),
             reports: Reports::new(runtime.clone()),
             watches: Watches::default(),
+            folders: Folders::default(),
             own: Mutex::default(),
             unflushed: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
