@@ -8,7 +8,7 @@ use std::time::Duration;
 use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Metadata, Op, Owner, RelPath, Result};
 
-use super::node_cache::Known;
+use super::node_cache::{Known, Validity};
 use super::shared::Shared;
 use super::shared_file::SharedFile;
 
@@ -48,6 +48,7 @@ impl Shared {
         // A server may report the new times of a written file only once it is closed.
         self.tree.wait_for_closes().await;
         let (asked, since) = (self.cache.lock().ask(), self.now());
+        let lease = self.lease_on_folder_of(path);
         let found = self.tree.stat(op, path).await;
         let found = found.map(|metadata| self.with_sent(self.node_stat(&metadata, path), since));
         let known = match &found {
@@ -56,7 +57,11 @@ impl Shared {
             Err(_) => None,
         };
         if let Some(known) = known {
-            self.cache.lock().put(asked, path, known, self.validity());
+            let validity = Validity {
+                lease,
+                ..self.validity()
+            };
+            self.cache.lock().put(asked, path, known, validity);
         }
         found
     }
