@@ -5,6 +5,7 @@
 //! `combinations` checks them after the layers are merged.
 
 mod combinations;
+mod far;
 mod jobs;
 mod lab;
 mod lab_reports;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use far::FarArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
 pub(crate) use lab::{
     LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,

@@ -8,6 +8,7 @@
 //! The file is opened before the hub is asked: opening changes nothing, and the descriptor
 //! identifies the file.
 
+mod afar;
 mod contexts;
 mod find;
 mod pipe;
@@ -98,7 +99,11 @@ fn open(
     share_id: u32,
 ) -> Outcome {
     let token = context.token()?;
-    let found = match find_file(context, share, &token, request, intent, contexts, target) {
+    let found = match share.far {
+        true => afar::find(context, share, &token),
+        false => find_file(context, share, &token, request, intent, contexts, target),
+    };
+    let found = match found {
         Ok(found) => found,
         Err(outcome) => return outcome,
     };

@@ -1,0 +1,78 @@
+//! Far servers: the stores of shares given as URLs. All of them use one runtime, and shares of one
+//! server use one login.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ropeway_smb_client::{SmbStore, SmbStoreOptions};
+use ropeway_vfs::End;
+use ropeway_vfs::store::Store;
+use tokio::runtime::Runtime;
+
+use crate::args::FarArgs;
+use crate::failure::Failure;
+use crate::servers::{ServerError, Servers};
+use crate::url::SmbUrl;
+
+/// Longest time to wait for far servers when this server has stopped.
+const LOG_OFF_MAX: Duration = Duration::from_secs(2);
+
+/// The far servers, connected when the first share of one is opened.
+pub(super) struct FarServers {
+    args: FarArgs,
+    connected: Mutex<Option<Connected>>,
+}
+
+struct Connected {
+    servers: Servers,
+    runtime: Runtime,
+}
+
+impl FarServers {
+    /// Prepares for far servers; connects to nothing yet.
+    pub(super) fn new(args: &FarArgs) -> Self {
+        Self {
+            args: args.clone(),
+            connected: Mutex::default(),
+        }
+    }
+
+    /// Opens a far share, or a folder of it. Must not be called in a runtime.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses the login, or the folder does not exist.
+    pub(super) fn open(&self, url: &SmbUrl) -> Result<Arc<dyn Store>, Failure> {
+        let fault = |error: &ServerError| error.failure(&format!("cannot share {url}"), End::Source);
+        let Ok(base) = std::str::from_utf8(url.path.as_bytes()) else {
+            return Err(
+                Failure::usage(format!("{url}: the path is not UTF-8")).hint("share a folder above it")
+            );
+        };
+        let mut connected = self.connected.lock();
+        let Connected { servers, runtime } = match &mut *connected {
+            Some(connected) => connected,
+            empty => empty.insert(Connected {
+                servers: Servers::new(&self.args.share_args())?.with_channels_at_start(),
+                runtime: crate::job::runtime()?,
+            }),
+        };
+        let share = runtime.block_on(servers.smb_share(url));
+        let share = share.map_err(|error| fault(&error))?;
+        let options = SmbStoreOptions {
+            description: Some(url.to_string()),
+            ..SmbStoreOptions::default()
+        };
+        let store = SmbStore::of_share(share, base, options, runtime.handle().clone());
+        let store = store.map_err(|error| fault(&ServerError::Smb(error)))?;
+        Ok(Arc::new(store))
+    }
+
+    /// Logs off from all of them. Everything is flushed already, and nothing is read any more.
+    pub(super) fn log_off(&self) {
+        if let Some(Connected { servers, runtime }) = self.connected.lock().take() {
+            runtime.block_on(servers.log_off());
+            runtime.shutdown_timeout(LOG_OFF_MAX);
+        }
+    }
+}
