@@ -27,7 +27,7 @@ use crate::tree::{Extent, Space};
 
 pub use self::model::{
     Access, NewNode, NodeChange, NodeOpen, NodeStat, Opened, RangeLock, Removal, Resolved, StoreFeatures,
-    StreamInfo, StreamOpen, Task,
+    StreamInfo, StreamOpen, Task, Versioning,
 };
 
 /// A stream over a folder's entries, in an order that does not change while it is open.
@@ -167,6 +167,13 @@ pub trait Store: Send + Sync {
     /// change the store meanwhile.
     fn attribute_lifetime(&self) -> Duration {
         Duration::from_secs(1)
+    }
+
+    /// Returns how the versions of a file are told apart, if they can be: every file has an id that
+    /// is its own (0: none), and every change of its content gives it a new change time by one clock
+    /// that no program can set back. Caches that outlive the store rely on it.
+    fn versioning(&self) -> Option<Versioning> {
+        None
     }
 
     /// Returns the attributes of a node of any kind. A symbolic link is not followed.

@@ -63,7 +63,7 @@ mod writing;
 
 use std::sync::Arc;
 
-use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Store, StoreFeatures};
+use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Store, StoreFeatures, Versioning};
 use ropeway_vfs::tree::Space;
 use ropeway_vfs::{FileId, RelPath, Result};
 
@@ -166,6 +166,10 @@ impl Store for SmbStore {
 
     fn space(&self) -> Result<Space> {
         self.shared.wait(self.shared.tree.space())
+    }
+
+    fn versioning(&self) -> Option<Versioning> {
+        self.shared.versioning()
     }
 
     fn resolve(&self, path: &RelPath) -> Result<RelPath> {

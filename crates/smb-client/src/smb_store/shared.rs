@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_smb_wire::info::FsAttributes;
-use ropeway_vfs::store::StoreFeatures;
+use ropeway_vfs::store::{StoreFeatures, Versioning};
 use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result, Verdict};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
@@ -32,6 +32,10 @@ const FLUSH_FILES_FROM: usize = 10_000;
 /// Files waiting for a flush from which on writers wait for it: half of those that can be
 /// remembered.
 const WAIT_FILES_FROM: usize = 50_000;
+/// Granularity of the coarsest change times that servers keep (FAT's write times: 2 s).
+const SETTLE: Duration = Duration::from_secs(2);
+/// Longest time between a check of the age of data and their use. A guess, and generous.
+const MEMORY_SLACK: Duration = Duration::from_secs(1);
 
 /// The state of a store.
 pub(super) struct Shared {
@@ -58,6 +62,8 @@ pub(super) struct Shared {
     /// Whether closed files are being flushed, and the lock of who does.
     is_syncing: AtomicBool,
     sync_files: tokio::sync::Mutex<()>,
+    /// Whether the server left out the id or the change time of a file.
+    pub(super) is_versionless: AtomicBool,
     start: Instant,
 }
 
@@ -101,6 +107,7 @@ impl Shared {
             lost: Mutex::new(None),
             is_syncing: AtomicBool::new(false),
             sync_files: tokio::sync::Mutex::new(()),
+            is_versionless: AtomicBool::new(false),
             start: Instant::now(),
             tree,
             features,
@@ -113,6 +120,19 @@ impl Shared {
     /// Runs a future on the calling thread.
     pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
+    }
+
+    /// Returns how versions of files are told apart, unless the server tells too little for that.
+    pub(super) fn versioning(&self) -> Option<Versioning> {
+        if self.is_versionless.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(Versioning {
+            now: self.tree.share.client().server_time()?,
+            settle: SETTLE,
+            memory: self.options.data_timeout.max(self.options.cache_timeout) + MEMORY_SLACK,
+            writes_at_once: false,
+        })
     }
 
     /// Returns the time since the store was opened.

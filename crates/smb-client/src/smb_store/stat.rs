@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropeway_vfs::store::NodeStat;
@@ -69,6 +70,9 @@ impl Shared {
             _ => FILE_MODE,
         };
         let modified = metadata.modified.known().unwrap_or_default();
+        if metadata.kind == Kind::File && (metadata.id.is_none() || metadata.changed.is_none()) {
+            self.is_versionless.store(true, Ordering::Release);
+        }
         NodeStat {
             kind: metadata.kind,
             size: metadata.size,

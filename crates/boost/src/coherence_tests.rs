@@ -1,0 +1,1 @@
+//! Coherence by seed against a simulated source.
