@@ -8,7 +8,7 @@ use clap::Args;
 use ropeway_smb_client::{DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
-use super::{ShareArgs, values};
+use super::{BoostArgs, ShareArgs, values};
 use crate::secrets::{Auth, Keyring};
 
 /// Logins and connections to far servers. The names are those of `copy` and `mount`, with `far-` in
@@ -54,6 +54,9 @@ pub(crate) struct FarArgs {
     /// about a minute.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
+    /// The cache of all far shares.
+    #[command(flatten)]
+    pub(crate) boost: BoostArgs,
 }
 
 /// Time to wait for a far server: half of what clients such as Windows wait for a reply

@@ -1,16 +1,20 @@
-//! Far servers: the stores of shares given as URLs. All of them use one runtime, and shares of one
-//! server use one login.
+//! Far servers: the stores of shares given as URLs. All of them use one runtime and one cache, and
+//! shares of one server use one login.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use ropeway_boost::Session;
 use ropeway_smb_client::{SmbStore, SmbStoreOptions};
 use ropeway_vfs::End;
 use ropeway_vfs::store::Store;
 use tokio::runtime::Runtime;
 
 use crate::args::FarArgs;
+use crate::commands::boost::open;
+use super::metrics::CacheStatus;
+use super::printer::Printer;
 use crate::failure::Failure;
 use crate::servers::{ServerError, Servers};
 use crate::url::SmbUrl;
@@ -22,6 +26,7 @@ const LOG_OFF_MAX: Duration = Duration::from_secs(2);
 pub(super) struct FarServers {
     args: FarArgs,
     connected: Mutex<Option<Connected>>,
+    cache: Mutex<Option<Session>>,
 }
 
 struct Connected {
@@ -30,12 +35,24 @@ struct Connected {
 }
 
 impl FarServers {
-    /// Prepares for far servers; connects to nothing yet.
-    pub(super) fn new(args: &FarArgs) -> Self {
-        Self {
+    /// Prepares for far servers; connects to nothing yet. Opens the cache that the flags name.
+    ///
+    /// # Errors
+    /// The cache cannot be used.
+    pub(super) fn new(args: &FarArgs, printer: &Arc<Printer>) -> Result<Self, Failure> {
+        let printer = Arc::clone(printer);
+        let say = Arc::new(move |line: &str| printer.warn(line));
+        let cache = open::session(&args.boost, "serve", say)?;
+        Ok(Self {
             args: args.clone(),
             connected: Mutex::default(),
-        }
+            cache: Mutex::new(cache),
+        })
+    }
+
+    /// Returns the figures of the cache; `None` without one.
+    pub(super) fn cache_status(&self) -> Option<CacheStatus> {
+        self.cache.lock().as_ref().map(Session::status)
     }
 
     /// Opens a far share, or a folder of it. Must not be called in a runtime.
@@ -65,11 +82,18 @@ impl FarServers {
         };
         let store = SmbStore::of_share(share, base, options, runtime.handle().clone());
         let store = store.map_err(|error| fault(&ServerError::Smb(error)))?;
-        Ok(Arc::new(store))
+        match &*self.cache.lock() {
+            Some(cache) => open::boosted(&self.args.boost, cache, Arc::new(store), &url.to_string()),
+            None => Ok(Arc::new(store)),
+        }
     }
 
-    /// Logs off from all of them. Everything is flushed already, and nothing is read any more.
+    /// Closes the cache and logs off from all of them. Everything is flushed already, and nothing
+    /// is read any more.
     pub(super) fn log_off(&self) {
+        if let Some(cache) = self.cache.lock().take() {
+            cache.close();
+        }
         if let Some(Connected { servers, runtime }) = self.connected.lock().take() {
             runtime.block_on(servers.log_off());
             runtime.shutdown_timeout(LOG_OFF_MAX);

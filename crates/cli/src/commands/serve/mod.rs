@@ -68,7 +68,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let mut options = settings::options(args, accounts.lookup())?;
     options.directory = Arc::new(accounts.directory());
     options.config.mechanisms = kerberos::mechanisms(&args.login, accounts.lookup())?;
-    let far = Arc::new(FarServers::new(&args.far));
+    let far = Arc::new(FarServers::new(&args.far, &printer)?);
     let mut folders = Folders::new(settings::descriptors(options.connections_max), Arc::clone(&far));
     options.shares = folders.set(wanted)?;
     let name = options.name.clone();
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let server = bind(args, options)?;
     let addresses = server.local_addrs().to_vec();
     let http = match args.watch.http {
-        Some(address) => Some(http::start(address, Monitoring(Metrics::new(server.handle())))?),
+        Some(address) => Some(http::start(address, Monitoring(Metrics::new(server.handle(), far.cache_status())))?),
         None => None,
     };
     let announcer = announcer(args, &name, &addresses, &printer);
