@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Op, Result};
-use crate::external::{Observer, Watching};
+use crate::external::{ContentLease, Observer, Watching};
 use crate::metadata::{FileId, Xattr};
 use crate::path::{Name, RelPath};
 use crate::posix::{NewKind, NewPosix, Permissions, RenameMode, XattrSet};
@@ -407,6 +407,13 @@ pub trait Node: Send + Sync {
     fn watch(&self, below: bool) -> Result<Watching> {
         _ = below;
         Err(Error::new(Op::Watch, &RelPath::root(), ErrorKind::Unsupported))
+    }
+
+    /// Returns the lease on this node's content. Whoever keeps content asks before reading it and
+    /// afterwards: what was read between two equal answers is valid for that epoch. Asking sends no
+    /// request. An epoch means nothing in another process.
+    fn lease(&self) -> ContentLease {
+        ContentLease::None
     }
 
     /// Sets this node's advisory lock of the bytes from `first` to `last` (at most 2^63 - 1): it

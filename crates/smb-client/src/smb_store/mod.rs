@@ -35,12 +35,19 @@
 //! them when they are closed: servers keep the name of a deleted file until then. `entries` leaves
 //! such names out. If the connection is lost meanwhile, the server may delete such a file at once.
 //!
-//! Changes by other clients are not reported: [`Node::watch`](ropeway_vfs::store::Node::watch) is
-//! unsupported.
+//! **Leases.** An open file has a lease (read, handle) where the server grants one. It does
+//! not ask for write caching: another client's open would have to wait for this store. A break ends
+//! what was read under the lease; for a watched file the observer is asked first, and what it
+//! writes is sent before the break is acknowledged (`leases`).
+//!
+//! **Watches.** A watched file ([`Node::watch`](ropeway_vfs::store::Node::watch)) stays open with its
+//! lease, which is requested again after a break; without a lease it cannot be watched. A watched
+//! folder has a CHANGE_NOTIFY at the server (`watches`).
 
 mod attributes;
 mod entries;
 mod files;
+mod leases;
 mod lifetime;
 mod links;
 mod locking;
@@ -49,20 +56,24 @@ mod node;
 mod node_cache;
 mod open;
 mod options;
+mod own_changes;
 mod range_locks;
 mod ranges;
 mod read_ahead;
 mod read_buffers;
 mod reading;
+mod reports;
 mod shared;
 mod shared_file;
 mod stat;
 mod stream;
+mod watches;
 mod write_back;
 mod writing;
 
 use std::sync::Arc;
 
+use ropeway_vfs::external::Observer;
 use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Store, StoreFeatures, Versioning};
 use ropeway_vfs::tree::Space;
 use ropeway_vfs::{FileId, RelPath, Result};
@@ -214,6 +225,10 @@ impl Store for SmbStore {
 
     fn symlink(&self, path: &RelPath, target: &[u8]) -> Result<()> {
         self.shared.wait(self.shared.symlink(path, target))
+    }
+
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        self.shared.reports.observe(observer);
     }
 
     fn sync(&self) -> Result<()> {

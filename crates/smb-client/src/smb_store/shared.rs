@@ -16,6 +16,9 @@ use tokio::sync::Notify;
 use super::files::Files;
 use super::node_cache::{NodeCache, Validity};
 use super::options::SmbStoreOptions;
+use super::own_changes::OwnChanges;
+use super::reports::Reports;
+use super::watches::Watches;
 use crate::share::Volume;
 use crate::smb_tree::inner::Inner;
 use crate::smb_tree::map;
@@ -45,6 +48,10 @@ pub(super) struct Shared {
     pub(super) runtime: Runtime,
     pub(super) cache: Mutex<NodeCache>,
     pub(super) files: Files,
+    pub(super) reports: Reports,
+    pub(super) watches: Watches,
+    /// The store's own changes, which its watches do not report.
+    pub(super) own: Mutex<OwnChanges>,
     /// Blocks of data read ahead; of single reads; of writes on their way.
     pub(super) ahead: Pool,
     pub(super) direct: Pool,
@@ -101,6 +108,9 @@ impl Shared {
             direct: Pool::new(block, DIRECT_BLOCKS),
             writes: Pool::new(block, WRITE_BLOCKS),
             files: Files::default(),
+            reports: Reports::new(runtime.clone()),
+            watches: Watches::default(),
+            own: Mutex::default(),
             unflushed: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             room: Notify::new(),
@@ -160,12 +170,20 @@ impl Shared {
 
     /// Notes a change of a node, before it is made and after it.
     pub(super) fn changed(&self, path: &RelPath) {
+        self.note_own(path);
         self.cache.lock().changed(path);
     }
 
     /// Notes a change of a node and of all beneath it.
     pub(super) fn changed_below(&self, path: &RelPath) {
+        self.note_own(path);
         self.cache.lock().changed_below(path);
+    }
+
+    fn note_own(&self, path: &RelPath) {
+        if self.watches.is_any() {
+            self.own.lock().note(path, self.now());
+        }
     }
 
     /// Notes that the unflushed bytes of a file changed.
