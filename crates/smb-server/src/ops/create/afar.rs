@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use ropeway_smb_proto::server::hub::WaiterId;
 use ropeway_smb_proto::server::rules::create::CreateIntent;
-use ropeway_smb_wire::create::CreateRequest;
+use ropeway_smb_wire::create::{CreateRequest, OplockLevel};
 use ropeway_smb_wire::header::HEADER_LEN;
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::{NtStatus, Reader};
@@ -26,18 +26,21 @@ use crate::ops::context::{Context, Execution, Outcome, Prepared};
 use crate::ops::name;
 use crate::share::Share;
 use crate::state::SharedState;
+use crate::state::cache_watch::CacheWatch;
 use crate::state::mailbox::Message;
 use crate::token::Token;
 
-/// What the thread has found.
-type Found = Result<FoundFile, NtStatus>;
+/// What the thread has found, and its watch if the client wants to cache it.
+type Watched = (FoundFile, Option<CacheWatch>);
+type Found = Result<Watched, NtStatus>;
 
-/// Returns the file once a thread has found or created it; until then the request waits.
+/// Returns the file once a thread has found or created it; until then the request waits. The file is
+/// watched if the client wants to cache it and the far server reports changes.
 pub(super) fn find(
     context: &mut Context<'_>,
     share: &Arc<Share>,
     token: &Arc<Token>,
-) -> Result<FoundFile, Outcome> {
+) -> Result<Watched, Outcome> {
     if let Some(slot) = &context.prepared {
         let Some(found) = slot.lock().take() else {
             // Something else has woken the request.
@@ -89,11 +92,17 @@ impl Finder {
         let intent = CreateIntent::new(&request)?;
         let target = name::parse(&request.name)?;
         let found = find::find(&self.share, &self.token, &request, &intent, &contexts, &target, None);
-        found.map_err(|missing| match missing {
+        let found = found.map_err(|missing| match missing {
             FindError::Status(status) => status,
             // Only for requests that may wait for a large folder.
             FindError::UnderWay | FindError::After(_) => NtStatus::INTERNAL_ERROR,
-        })
+        })?;
+        let wants_caching = request.oplock_level != OplockLevel::None;
+        let watch = wants_caching.then(|| {
+            let file = name::key_of(&found.stat, found.stream.as_ref());
+            self.wake.shared.cache_watches.watch(&file, &*found.node)
+        });
+        Ok((found, watch.flatten()))
     }
 }
 

@@ -28,6 +28,7 @@ use ropeway_smb_wire::create_context::{LeaseState, RequestContext};
 use ropeway_smb_wire::header::HEADER_LEN;
 use ropeway_smb_wire::{NtStatus, Reader};
 use ropeway_vfs::Kind;
+use ropeway_vfs::external::ContentLease;
 use ropeway_vfs::store::{NodeStat, Task};
 
 use self::contexts::CreateContexts;
@@ -101,9 +102,10 @@ fn open(
     let token = context.token()?;
     let found = match share.far {
         true => afar::find(context, share, &token),
-        false => find_file(context, share, &token, request, intent, contexts, target),
+        false => find_file(context, share, &token, request, intent, contexts, target)
+            .map(|found| (found, None)),
     };
-    let found = match found {
+    let (found, watch) = match found {
         Ok(found) => found,
         Err(outcome) => return outcome,
     };
@@ -142,7 +144,7 @@ fn open(
         user: Arc::from(token.name.as_str()),
         waiter: context.waiter,
     };
-    let guard = watch_for_caching(context, &mut hub_request, &found);
+    let guard = watch_for_caching(context, share, &mut hub_request, &found, watch);
     let outcome = context.shared.hub().open(context.shared.uptime(), &hub_request);
     let granted = match outcome {
         OpenOutcome::Granted(granted) => granted,
@@ -165,6 +167,12 @@ fn open(
             _ = close::remove_deleted(context.shared, &closed, None);
         }
         return Err(NtStatus::DELETE_PENDING);
+    }
+    if share.far && guard.is_some() && !may_be_cached(&found) {
+        // The far lease was lost since it was looked at.
+        let now = context.shared.uptime();
+        let mut hub = context.shared.hub();
+        hub.changed_locally(now, file.share_volume, file.index);
     }
     // A lease that is not granted now may be granted later.
     let guard = guard.filter(|_| granted.lease.is_some() || granted.oplock != OplockLevel::None);
@@ -223,15 +231,32 @@ fn take_over(context: &Context<'_>, open: &Open) {
 
 /// Watches a file that the client wants to cache, because changes by local programs must break the
 /// cache. If that is impossible, no caching is granted.
+///
+/// A file of a far server is watched already, by a lease that the far server has granted. Clients
+/// get no more than that lease allows, and never write caching: the far server's other clients would
+/// not see what a client has not written yet.
 fn watch_for_caching(
     context: &Context<'_>,
+    share: &Share,
     request: &mut OpenRequest,
     found: &FoundFile,
+    far_watch: Option<CacheWatch>,
 ) -> Option<CacheWatch> {
     if request.lease.is_none() && matches!(request.oplock, OplockLevel::None | OplockLevel::Lease) {
         return None;
     }
-    let guard = context.shared.cache_watches.watch(&request.file, &*found.node);
+    let guard = match share.far {
+        true => far_watch.filter(|_| may_be_cached(found)),
+        false => context.shared.cache_watches.watch(&request.file, &*found.node),
+    };
+    if share.far {
+        if let Some(lease) = &mut request.lease {
+            lease.state = lease.state.difference(LeaseState::WRITE_CACHING);
+        }
+        if matches!(request.oplock, OplockLevel::Exclusive | OplockLevel::Batch) {
+            request.oplock = OplockLevel::LevelII;
+        }
+    }
     if guard.is_none() {
         request.oplock = OplockLevel::None;
         if let Some(lease) = &mut request.lease {
@@ -239,6 +264,12 @@ fn watch_for_caching(
         }
     }
     guard
+}
+
+/// Whether a far server would report changes of a file before they are made. Of a folder it reports
+/// them soon afterwards.
+fn may_be_cached(found: &FoundFile) -> bool {
+    found.stat.kind == Kind::Directory || matches!(found.node.lease(), ContentLease::Held { .. })
 }
 
 /// Executes a granted CREATE and replies.
