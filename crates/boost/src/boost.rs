@@ -114,8 +114,8 @@ impl Boost {
         self.shared.meter.lock().rate()
     }
 
-    /// Writes everything to the device, for at most five seconds. Later reads pass the cache by, and
-    /// what could not be written is missed later.
+    /// Writes everything to the device, for at most five seconds. Later reads pass the cache by,
+    /// and what could not be written is missed later.
     pub fn close(&self) {
         {
             let _gate = self.shared.gate.lock();

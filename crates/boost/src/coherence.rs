@@ -3,8 +3,8 @@
 //! A version is the change time, the size, and a hash of the times of creation and last write. The
 //! rules, and why a block found under the version that the source reports has that content:
 //!
-//! 1. A block is kept under a version that was learned *before* the block was read. Change times only
-//!    grow, so a source that still reports this version later has not changed in between.
+//! 1. A block is kept under a version that was learned *before* the block was read. Change times
+//!    only grow, so a source that still reports this version later has not changed in between.
 //! 2. A version counts only once it is *settled*: the source's clock is past the change time by
 //!    [`Versioning::settle`] when the read begins. Before that the file may change again without a
 //!    new change time. (Git calls such a file racy.)

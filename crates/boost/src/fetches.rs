@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use ropeway_cache::Key;
 
-/// Blocks kept because they were fetched whole and used in part, or not taken in by the cache: 8 MiB.
+/// Blocks kept because they were fetched whole and used in part, or not taken in by the cache: 8
+/// MiB.
 const RECENT_MAX: usize = 128;
 
 /// The content of a block.

@@ -194,7 +194,10 @@ pub fn open(path: &Path) -> Result<OpenFolder, FolderError> {
         return Err(foreign_file(path, BLOCKS));
     }
     let device = FileDevice::open(&file, 0).map_err(|error| match error {
-        ropeway_cache::Error::Busy => FolderError::Busy { path: path.to_owned(), by: user_of(path) },
+        ropeway_cache::Error::Busy => FolderError::Busy {
+            path: path.to_owned(),
+            by: user_of(path),
+        },
         error => cache_error(path, error),
     })?;
     let (key, is_key_new) = key(path)?;
@@ -229,6 +232,17 @@ pub fn clear(path: &Path) -> Result<u64, FolderError> {
     flushed.map_err(|error| cache_error(path, error))?;
     let _ = fs::remove_file(path.join(STATUS));
     Ok(size)
+}
+
+/// Returns the bytes of a folder's cache.
+pub fn size(path: &Path) -> Result<u64, FolderError> {
+    match path.join(BLOCKS).symlink_metadata() {
+        Ok(found) if found.is_file() => Ok(found.len()),
+        Ok(_) => Err(foreign_file(path, BLOCKS)),
+        Err(_) if !path.try_exists().unwrap_or(true) => Err(FolderError::Missing(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(FolderError::NoCache(path.to_owned())),
+        Err(error) => Err(io_error(path, error)),
+    }
 }
 
 /// Returns whether a process uses the cache, and which.

@@ -101,7 +101,10 @@ impl Walk<'_> {
                 access: Access::Read,
                 ..NodeOpen::default()
             };
-            let entries = self.store.open(&dir, &how).and_then(|opened| opened.node.entries());
+            let entries = self
+                .store
+                .open(&dir, &how)
+                .and_then(|opened| opened.node.entries());
             let Ok(mut entries) = entries else { continue };
             while let Ok(Some((name, stat))) = entries.next() {
                 let path = dir.join(&name);

@@ -1,7 +1,7 @@
 //! Whether a stream of a file is worth keeping: how fast the source delivers it. Pure.
 //!
-//! A source that streams at least as fast as the cache's device gains nothing from the cache, and the
-//! stream would drive out blocks that are worth more.
+//! A source that streams at least as fast as the cache's device gains nothing from the cache, and
+//! the stream would drive out blocks that are worth more.
 
 use std::time::Duration;
 

@@ -165,8 +165,8 @@ impl BoostNode {
         found
     }
 
-    /// Reads blocks from the source with one request, and keeps them. `None` if the source's content
-    /// is not what the version says, or cannot be read in whole blocks.
+    /// Reads blocks from the source with one request, and keeps them. `None` if the source's
+    /// content is not what the version says, or cannot be read in whole blocks.
     fn fetch(&self, plan: &Plan<'_>, own: Vec<Claim<'_>>, wanted: &Range<u64>) -> Option<Vec<(u64, Bytes)>> {
         let boost = self.boost();
         let size = plan.version.size;

@@ -39,7 +39,12 @@ impl Session {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn start(folder: OpenFolder, sequential: Sequential, used_by: &str, say: Say) -> std::io::Result<Self> {
+    pub fn start(
+        folder: OpenFolder,
+        sequential: Sequential,
+        used_by: &str,
+        say: Say,
+    ) -> std::io::Result<Self> {
         note_opening(&folder, &say);
         let options = BoostOptions {
             sequential,
@@ -120,7 +125,9 @@ impl Session {
 fn note_opening(folder: &OpenFolder, say: &Say) {
     let path = folder.path.display();
     match (folder.opened, folder.is_key_new) {
-        (_, true) => say(&format!("{path}: the cache's key was lost; the cache starts empty")),
+        (_, true) => say(&format!(
+            "{path}: the cache's key was lost; the cache starts empty"
+        )),
         (Opened::KeyChanged, _) => say(&format!("{path}: the cache has another key; it starts empty")),
         (Opened::Damaged, _) => say(&format!("{path}: the cache was damaged; it starts empty")),
         (Opened::New | Opened::Warm, _) => {}

@@ -30,15 +30,15 @@ const DIRECT_BLOCKS: usize = 32;
 /// Blocks on their way to the server: 32 MiB, more than five times what 622 Mbit/s and 75 ms hold.
 const WRITE_BLOCKS: usize = 32;
 
+/// Granularity of the coarsest change times that servers keep (FAT's write times: 2 s).
+const SETTLE: Duration = Duration::from_secs(2);
+/// Longest time between a check of the age of data and their use. A guess, and generous.
+const MEMORY_SLACK: Duration = Duration::from_secs(1);
 /// Files waiting for a flush from which on they are flushed in the background.
 const FLUSH_FILES_FROM: usize = 10_000;
 /// Files waiting for a flush from which on writers wait for it: half of those that can be
 /// remembered.
 const WAIT_FILES_FROM: usize = 50_000;
-/// Granularity of the coarsest change times that servers keep (FAT's write times: 2 s).
-const SETTLE: Duration = Duration::from_secs(2);
-/// Longest time between a check of the age of data and their use. A guess, and generous.
-const MEMORY_SLACK: Duration = Duration::from_secs(1);
 
 /// The state of a store.
 pub(super) struct Shared {
@@ -66,11 +66,11 @@ pub(super) struct Shared {
     pub(super) room: Notify,
     /// The error of a file that was closed before it could be reported.
     lost: Mutex<Option<Error>>,
+    /// Whether the server left out the id or the change time of a file.
+    pub(super) is_versionless: AtomicBool,
     /// Whether closed files are being flushed, and the lock of who does.
     is_syncing: AtomicBool,
     sync_files: tokio::sync::Mutex<()>,
-    /// Whether the server left out the id or the change time of a file.
-    pub(super) is_versionless: AtomicBool,
     start: Instant,
 }
 
@@ -115,9 +115,9 @@ impl Shared {
             waiting: AtomicUsize::new(0),
             room: Notify::new(),
             lost: Mutex::new(None),
+            is_versionless: AtomicBool::new(false),
             is_syncing: AtomicBool::new(false),
             sync_files: tokio::sync::Mutex::new(()),
-            is_versionless: AtomicBool::new(false),
             start: Instant::now(),
             tree,
             features,

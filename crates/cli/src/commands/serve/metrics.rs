@@ -149,10 +149,16 @@ fn cpu_seconds() -> Option<f64> {
     Some(ticks / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// A page of metrics.
 #[derive(Default)]
-struct Page(String);
+pub(crate) struct Page(String);
 
 impl Page {
+    /// Returns the text.
+    pub(crate) fn text(self) -> String {
+        self.0
+    }
+
     fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.add(&format!("ropeway_smb_{name}"), "counter", help, "", value as f64);
     }
@@ -161,7 +167,8 @@ impl Page {
         self.add(&format!("ropeway_smb_{name}"), "gauge", help, "", value as f64);
     }
 
-    fn add(&mut self, name: &str, kind: &str, help: &str, labels: &str, value: f64) {
+    /// Adds a metric.
+    pub(crate) fn add(&mut self, name: &str, kind: &str, help: &str, labels: &str, value: f64) {
         _ = write!(
             self.0,
             "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{labels} {value}\n"
