@@ -106,10 +106,18 @@ mod tests {
         };
         let (options, given) = (
             options(&[]),
-            options(&["--far-sign=offered", "--far-encrypt=off", "--timeout=5s", "--channels=2"]),
+            options(&[
+                "--far-sign=offered",
+                "--far-encrypt=off",
+                "--timeout=5s",
+                "--channels=2",
+            ]),
         );
         assert_eq!((options.signing, options.timeout), (Signing::Required, TIMEOUT));
-        assert_eq!((given.signing, given.encryption), (Signing::Offered, Encryption::Off));
+        assert_eq!(
+            (given.signing, given.encryption),
+            (Signing::Offered, Encryption::Off)
+        );
         assert_eq!((given.timeout, given.channels_max), (Duration::from_secs(5), 2));
     }
 }

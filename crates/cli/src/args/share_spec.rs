@@ -101,7 +101,10 @@ mod tests {
             ("/odd:ro:", ("/odd:ro", false, false)),
             ("/odd:ro::encrypt", ("/odd:ro", false, true)),
             ("/odd::", ("/odd:", false, false)),
-            ("smb://ann@nas:4450/data:ro", ("smb://ann@nas:4450/data", true, false)),
+            (
+                "smb://ann@nas:4450/data:ro",
+                ("smb://ann@nas:4450/data", true, false),
+            ),
             ("smb://ann@nas:4450", ("smb://ann@nas:4450", false, false)),
         ] {
             assert_eq!(without_options(text), expected, "{text}");

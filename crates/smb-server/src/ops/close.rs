@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ropeway_smb_proto::server::hub::{Closed, Deletion, OpenId};
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::change_notify::{Action, CompletionFilter};
-use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::close::{CloseFlags, CloseRequest, CloseResponse};
+use ropeway_smb_wire::create::AccessMask;
 use ropeway_vfs::store::{NodeOpen, Removal};
 use ropeway_vfs::{ErrorKind, FileId, Name, RelPath};
 

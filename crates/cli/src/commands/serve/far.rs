@@ -11,10 +11,10 @@ use ropeway_vfs::End;
 use ropeway_vfs::store::Store;
 use tokio::runtime::Runtime;
 
-use crate::args::FarArgs;
-use crate::commands::boost::open;
 use super::metrics::CacheStatus;
 use super::printer::Printer;
+use crate::args::FarArgs;
+use crate::commands::boost::open;
 use crate::failure::Failure;
 use crate::servers::{ServerError, Servers};
 use crate::url::SmbUrl;

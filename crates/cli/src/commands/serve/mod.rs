@@ -83,7 +83,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let server = bind(args, options)?;
     let addresses = server.local_addrs().to_vec();
     let http = match args.watch.http {
-        Some(address) => Some(http::start(address, Monitoring(Metrics::new(server.handle(), far.cache_status())))?),
+        Some(address) => Some(http::start(
+            address,
+            Monitoring(Metrics::new(server.handle(), far.cache_status())),
+        )?),
         None => None,
     };
     let announcer = announcer(args, &name, &addresses, &printer);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use ropeway_local::{LocalStore, StoreOptions};
 use ropeway_smb_server::{Links, Share};
-use ropeway_vfs::store::Store;
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::upcase;
+use ropeway_vfs::store::Store;
 
 use super::far::FarServers;
 use crate::args::{ServeArgs, ServeLinks, ShareSpec, check_share_name};
@@ -44,12 +44,10 @@ impl RequestedShare {
         };
         let name = match &spec.name {
             Some(name) => name.clone(),
-            None => place
-                .name()
-                .map_or_else(
-                    || "root".to_owned(),
-                    |name| String::from_utf8_lossy(name.as_bytes()).into_owned(),
-                ),
+            None => place.name().map_or_else(
+                || "root".to_owned(),
+                |name| String::from_utf8_lossy(name.as_bytes()).into_owned(),
+            ),
         };
         check_share_name(&name).map_err(|why| {
             Failure::usage(format!(

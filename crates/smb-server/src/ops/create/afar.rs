@@ -49,7 +49,9 @@ pub(super) fn find(
         context.prepared = None;
         let found = found.downcast::<Found>();
         // Only this module prepares a CREATE.
-        return found.map_or(Err(NtStatus::INTERNAL_ERROR), |found| *found).map_err(Err);
+        return found
+            .map_or(Err(NtStatus::INTERNAL_ERROR), |found| *found)
+            .map_err(Err);
     }
     let slot = Prepared::default();
     let finder = Finder {
@@ -91,7 +93,15 @@ impl Finder {
         let contexts = CreateContexts::read(&request, self.dialect)?;
         let intent = CreateIntent::new(&request)?;
         let target = name::parse(&request.name)?;
-        let found = find::find(&self.share, &self.token, &request, &intent, &contexts, &target, None);
+        let found = find::find(
+            &self.share,
+            &self.token,
+            &request,
+            &intent,
+            &contexts,
+            &target,
+            None,
+        );
         let found = found.map_err(|missing| match missing {
             FindError::Status(status) => status,
             // Only for requests that may wait for a large folder.

@@ -102,8 +102,9 @@ fn open(
     let token = context.token()?;
     let found = match share.far {
         true => afar::find(context, share, &token),
-        false => find_file(context, share, &token, request, intent, contexts, target)
-            .map(|found| (found, None)),
+        false => {
+            find_file(context, share, &token, request, intent, contexts, target).map(|found| (found, None))
+        }
     };
     let (found, watch) = match found {
         Ok(found) => found,
