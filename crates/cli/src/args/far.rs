@@ -20,8 +20,9 @@ pub(crate) struct FarArgs {
     ///
     /// The lines are those of mount.cifs(8): username=, password=, domain=. The flag is repeatable:
     /// each file applies to URLs of its user. Without a matching file the password comes from
-    /// ROPEWAY_PASSWORD, else from the keyring (`ropeway login`). All clients of this server work at
-    /// the far server as that one user; --user, --password-file and --users are who may log in here.
+    /// ROPEWAY_PASSWORD, else from the keyring (`ropeway login`). All clients of this server work
+    /// at the far server as that one user. --user, --password-file and --users say who may log in
+    /// here.
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Vec<PathBuf>,
     /// Login method at far servers: auto (default), ntlm, kerberos
@@ -64,6 +65,24 @@ pub(crate) struct FarArgs {
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl FarArgs {
+    /// Returns the values that apply if no flag is given.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self {
+            credentials: Vec::new(),
+            auth: Auth::Auto,
+            keyring: Keyring::Off,
+            far_anonymous: false,
+            far_sign: Signing::Required,
+            far_encrypt: Encryption::Desired,
+            far_dialect: None,
+            channels: None,
+            compress: false,
+            timeout: None,
+            boost: BoostArgs::default(),
+        }
+    }
+
     /// Returns the flags as those of other commands that use shares.
     pub(crate) fn share_args(&self) -> ShareArgs {
         ShareArgs {

@@ -55,6 +55,16 @@ impl FarServers {
         self.cache.lock().as_ref().map(Session::status)
     }
 
+    /// Knows no far server and has no cache.
+    #[cfg(test)]
+    pub(super) fn none() -> Self {
+        Self {
+            args: FarArgs::none(),
+            connected: Mutex::default(),
+            cache: Mutex::default(),
+        }
+    }
+
     /// Opens a far share, or a folder of it. Must not be called in a runtime.
     ///
     /// # Errors

@@ -295,7 +295,7 @@ mod tests {
         let folder = place.path().join("data");
         fs::create_dir(&folder).unwrap();
         let wanted = || vec![find(&folder).unwrap()];
-        let mut folders = Folders::new(1000);
+        let mut folders = Folders::new(1000, Arc::new(FarServers::none()));
         folders.set(wanted()).unwrap();
         let first = Arc::clone(&folders.open[0].store);
         folders.set(wanted()).unwrap();
