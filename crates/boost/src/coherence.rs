@@ -9,8 +9,8 @@
 //!    [`Versioning::settle`] when the read begins. Before that the file may change again without a
 //!    new change time. (Git calls such a file racy.)
 //! 3. The store may return what it got up to [`Versioning::memory`] ago. If a file with a new
-//!    version was read within that time, the store may still hold content of the old one. So the
-//!    cache is not used for this long.
+//!    version was read within that time, or was read before the version was settled, the store may
+//!    still hold earlier content. So the cache is not used for this long.
 //! 4. From the beginning of a change through this store until the change was written out, the cache
 //!    is not used for the file, and after it for [`Versioning::memory`]. Answers to questions from
 //!    before that moment are ignored.
@@ -38,6 +38,8 @@ pub(crate) struct Coherence {
     /// Reads of the source that have not returned, and when the last one did.
     reads: u32,
     last_read: Option<Duration>,
+    /// Whether one of these reads began before the version was settled.
+    is_early: bool,
     /// Whether its old blocks are being forgotten.
     is_barred: bool,
 }
@@ -73,24 +75,32 @@ impl Coherence {
 
     /// Returns the version whose blocks may be looked up and kept now.
     pub(crate) fn usable(&self, now: Duration, source: &Versioning) -> Option<Version> {
-        if self.is_changed || self.is_barred || now < self.quiet_until {
-            return None;
-        }
+        let is_away = self.is_changed || self.is_barred || self.is_early || now < self.quiet_until;
+        if is_away { None } else { self.settled(source) }
+    }
+
+    /// Returns the version, if it is settled.
+    fn settled(&self, source: &Versioning) -> Option<Version> {
         let seen = self.seen?;
         let age = source.now.0.checked_sub(seen.changed)?;
         let settle = i128::try_from(source.settle.as_nanos()).ok()?;
         (age >= settle).then_some(seen.version)
     }
 
-    /// Begins a read of the source.
-    pub(crate) fn begin_read(&mut self) {
+    /// Begins a read of the source; `None` if it cannot tell versions apart now.
+    pub(crate) fn begin_read(&mut self, source: Option<&Versioning>) {
         self.reads += 1;
+        self.is_early |= source.and_then(|source| self.settled(source)).is_none();
     }
 
     /// Ends a read of the source.
-    pub(crate) fn end_read(&mut self, now: Duration) {
+    pub(crate) fn end_read(&mut self, now: Duration, source: Option<&Versioning>) {
         self.reads -= 1;
         self.last_read = Some(now);
+        if self.is_early {
+            self.be_quiet(now + source.map_or(Duration::ZERO, |source| source.memory));
+            self.is_early = self.reads > 0;
+        }
     }
 
     /// Begins a change of the content.

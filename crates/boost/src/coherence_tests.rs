@@ -102,12 +102,12 @@ impl World {
 
     /// Reads through the store, which may remember the content.
     fn read_source(&mut self) -> u64 {
-        self.coherence.begin_read();
+        self.coherence.begin_read(Some(&self.source));
         let memory = self.source.memory;
         let read = self.read.filter(|(_, at)| self.now.saturating_sub(*at) < memory);
         let (content, at) = read.unwrap_or((self.content, self.now));
         self.read = Some((content, at));
-        self.coherence.end_read(self.now);
+        self.coherence.end_read(self.now, Some(&self.source));
         self.unsent.unwrap_or(content)
     }
 

@@ -146,6 +146,11 @@ impl Walk<'_> {
         let (mut at, mut is_whole) = (0, true);
         while at < size && !self.store.is_closed() {
             let length = STEP.min(usize::try_from(size - at).unwrap_or(STEP));
+            if !node.is_usable() {
+                // Too new to be kept: a later walk tries again.
+                is_whole = false;
+                break;
+            }
             if !node.is_kept(at, length) {
                 self.store.wait_for_idle(PAUSE);
                 match node.read(&mut buffer[..length], at, false) {
@@ -160,10 +165,6 @@ impl Walk<'_> {
                 self.found.bytes_done += length as u64;
             } else {
                 is_whole = false;
-                // Too new to be kept: the next walk tries again.
-                if !node.is_usable() {
-                    break;
-                }
             }
             at += length as u64;
             *self.shown.lock() = self.found;

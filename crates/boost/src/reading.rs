@@ -62,9 +62,11 @@ impl BoostNode {
 
     /// Reads from the source what the caller asks for, no more.
     fn read_source(&self, file: &FileState, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        file.coherence.lock().begin_read();
+        let source = self.store.versioning();
+        file.coherence.lock().begin_read(source.as_ref());
         let read = self.inner.read_at(buffer, offset);
-        file.coherence.lock().end_read(self.boost().now());
+        let now = self.boost().now();
+        file.coherence.lock().end_read(now, source.as_ref());
         read
     }
 

@@ -140,10 +140,8 @@ mod tests {
 
     #[test]
     fn rates_are_those_since_the_last_figures() {
-        let mut stats = Stats {
-            bytes_served: 1000,
-            ..Stats::default()
-        };
+        let mut stats = Stats::default();
+        stats.bytes_served = 1000;
         let mut first = Status::default();
         first.fill(&stats, 10, &Status::default(), 1.0);
         stats.bytes_served = 5000;
