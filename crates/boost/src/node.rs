@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use ropeway_vfs::external::Watching;
+use ropeway_vfs::external::{ContentLease, Watching};
 use ropeway_vfs::posix::{Permissions, XattrSet};
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
 use ropeway_vfs::tree::Extent;
@@ -180,6 +180,10 @@ impl Node for BoostNode {
 
     fn watch(&self, below: bool) -> Result<Watching> {
         self.inner.watch(below)
+    }
+
+    fn lease(&self) -> ContentLease {
+        self.inner.lease()
     }
 
     fn lock_range(&self, first: u64, last: u64, lock: RangeLock) -> Result<bool> {

@@ -6,6 +6,7 @@
 
 mod boost;
 mod combinations;
+mod far;
 mod jobs;
 mod lab;
 mod lab_reports;
@@ -27,6 +28,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use boost::{
     BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostStatusArgs,
 };
+pub(crate) use far::FarArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
 pub(crate) use lab::{
     LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
