@@ -255,7 +255,7 @@ fn a_lost_key_is_an_empty_cache_and_pinned_files_are_fetched() {
             pinned["files"].as_u64().is_none_or(|files| files <= 1),
             "{status}"
         );
-        if pinned["files_done"] == Value::from(1) && pinned["bytes_done"] == Value::from(500_000) {
+        if pinned["files_done"] == 1 && pinned["bytes_done"] == 500_000 {
             break;
         }
         assert!(Instant::now() < deadline, "{status}");

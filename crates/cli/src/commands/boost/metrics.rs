@@ -24,7 +24,7 @@ impl Pages for BoostPages {
 
 /// Adds the figures to a page.
 pub(crate) fn add(page: &mut Page, status: &Status) {
-    let mut counter = |name: &str, help: &str, value: u64| {
+    for (name, help, value) in counters(status) {
         page.add(
             &format!("ropeway_boost_{name}"),
             "counter",
@@ -32,85 +32,43 @@ pub(crate) fn add(page: &mut Page, status: &Status) {
             "",
             value as f64,
         );
-    };
-    counter(
-        "memory_hits_total",
-        "Lookups answered from memory.",
-        status.memory_hits,
-    );
-    counter(
-        "device_hits_total",
-        "Lookups answered by the device.",
-        status.device_hits,
-    );
-    counter("misses_total", "Lookups not answered.", status.misses);
-    counter(
-        "hit_read_bytes_total",
-        "Bytes of blocks given to readers.",
-        status.hit_read_bytes,
-    );
-    counter(
-        "sequential_ios_bailed_total",
-        "Reads in sequence that passed the cache by.",
-        status.sequential_ios_bailed,
-    );
-    counter(
-        "inserted_bytes_total",
-        "Bytes of blocks taken in.",
-        status.bytes_inserted,
-    );
-    counter(
-        "written_bytes_total",
-        "Bytes written to flash.",
-        status.bytes_written,
-    );
-    counter("dropped_total", "Blocks not taken in.", status.dropped);
-    counter("damaged_total", "Blocks that were damaged.", status.damaged);
-    counter("evicted_total", "Blocks evicted.", status.evicted);
-    counter(
-        "turned_off_total",
-        "Times that the device failed or stalled.",
-        status.turned_off,
-    );
-    let mut gauge = |name: &str, help: &str, value: f64| {
+    }
+    for (name, help, value) in gauges(status) {
         page.add(&format!("ropeway_boost_{name}"), "gauge", help, "", value);
-    };
-    gauge(
-        "on",
-        "Whether the cache is in use.",
-        f64::from(u8::from(status.is_on)),
-    );
-    gauge(
-        "size_bytes",
-        "Bytes of the cache's file.",
-        status.size_bytes as f64,
-    );
-    gauge("blocks", "Blocks in the cache.", status.blocks as f64);
-    gauge(
-        "hit_ratio",
-        "Share of the lookups that were answered.",
-        status.hit_ratio,
-    );
-    gauge(
-        "write_amplification",
-        "Bytes written for each byte kept.",
-        status.write_amplification,
-    );
-    gauge(
-        "compression_ratio",
-        "Bytes taken in for each byte kept.",
-        status.compression_ratio,
-    );
-    gauge(
-        "pinned_bytes",
-        "Bytes of pinned files.",
-        status.pinned.bytes as f64,
-    );
-    gauge(
-        "pinned_bytes_done",
-        "Bytes of pinned files in the cache.",
-        status.pinned.bytes_done as f64,
-    );
+    }
+}
+
+/// Returns name, help and value of each counter.
+#[rustfmt::skip]
+fn counters(status: &Status) -> [(&'static str, &'static str, u64); 11] {
+    [
+        ("memory_hits_total", "Lookups answered from memory.", status.memory_hits),
+        ("device_hits_total", "Lookups answered by the device.", status.device_hits),
+        ("misses_total", "Lookups not answered.", status.misses),
+        ("hit_read_bytes_total", "Bytes of blocks given to readers.", status.hit_read_bytes),
+        ("sequential_ios_bailed_total", "Reads in sequence that passed the cache by.", status.sequential_ios_bailed),
+        ("inserted_bytes_total", "Bytes of blocks taken in.", status.bytes_inserted),
+        ("written_bytes_total", "Bytes written to flash.", status.bytes_written),
+        ("dropped_total", "Blocks not taken in.", status.dropped),
+        ("damaged_total", "Blocks that were damaged.", status.damaged),
+        ("evicted_total", "Blocks evicted.", status.evicted),
+        ("turned_off_total", "Times that the device failed or stalled.", status.turned_off),
+    ]
+}
+
+/// Returns name, help and value of each gauge.
+#[rustfmt::skip]
+fn gauges(status: &Status) -> [(&'static str, &'static str, f64); 8] {
+    [
+        ("on", "Whether the cache is in use.", f64::from(u8::from(status.is_on))),
+        ("size_bytes", "Bytes of the cache's file.", status.size_bytes as f64),
+        ("blocks", "Blocks in the cache.", status.blocks as f64),
+        ("hit_ratio", "Share of the lookups that were answered.", status.hit_ratio),
+        ("write_amplification", "Bytes written for each byte kept.", status.write_amplification),
+        ("compression_ratio", "Bytes taken in for each byte kept.", status.compression_ratio),
+        ("pinned_bytes", "Bytes of pinned files.", status.pinned.bytes as f64),
+        ("pinned_bytes_done", "Bytes of pinned files in the cache.", status.pinned.bytes_done as f64),
+    ]
 }
 
 #[cfg(test)]

@@ -68,9 +68,11 @@ pub(super) fn credentials(args: &MountArgs) -> Vec<PathBuf> {
 /// Returns the flags of the cache, with the folder that `-o boost=DIR` names.
 pub(super) fn boost(args: &MountArgs) -> BoostArgs {
     let all = args.options.iter().flat_map(|list| list.split(','));
-    let named = all.filter_map(|option| option.trim().strip_prefix("boost="));
+    let named = all
+        .filter_map(|option| option.trim().strip_prefix("boost="))
+        .next_back();
     let mut boost = args.boost.clone();
-    boost.boost = boost.boost.or_else(|| named.last().map(PathBuf::from));
+    boost.boost = boost.boost.or_else(|| named.map(PathBuf::from));
     boost
 }
 
