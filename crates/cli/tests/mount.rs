@@ -119,7 +119,7 @@ fn open_files_outlive_their_names() {
 
 #[test]
 fn a_killed_process_leaves_no_mount() {
-    let mut mount = or_skip!(Mounted::new(&[]));
+    let mut mount = or_skip!(Mounted::new(&["-o", "nopassthrough"]));
     fs::write(mount.at("a"), b"text").unwrap();
     let open = File::open(mount.at("a")).unwrap();
     let point = mount.at("");

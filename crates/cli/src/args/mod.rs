@@ -4,7 +4,9 @@
 //! clap: a flag may also come from the environment or the configuration ([`crate::layers`]), so
 //! `combinations` checks them after the layers are merged.
 
+mod boost;
 mod combinations;
+mod far;
 mod jobs;
 mod lab;
 mod lab_reports;
@@ -23,6 +25,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use boost::{
+    BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostStatusArgs,
+};
+pub(crate) use far::FarArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
 pub(crate) use lab::{
     LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
@@ -139,6 +145,10 @@ pub(crate) enum Command {
     /// MNT` (or `fusermount3 -u MNT`) ends the mount, and so does SIGTERM. What was written is
     /// made durable then.
     Mount(Box<MountArgs>),
+    /// Caches on flash devices: make, show, empty
+    ///
+    /// A cache keeps blocks of files that `mount --boost DIR` reads from a slow source.
+    Boost(BoostCommandArgs),
     /// Unfinished copies: list, resume or forget them, sweep leftovers
     ///
     /// A copy that was killed, interrupted or disconnected has a journal until it is finished.
@@ -347,6 +357,9 @@ mod tests {
             "logout",
             "serve",
             "mount",
+            "boost create",
+            "boost status",
+            "boost clear",
             "jobs",
             "jobs list",
             "jobs rm",
