@@ -119,7 +119,7 @@ fn open_files_outlive_their_names() {
 
 #[test]
 fn a_killed_process_leaves_no_mount() {
-    let mut mount = or_skip!(Mounted::new(&[]));
+    let mut mount = or_skip!(Mounted::new(&["-o", "nopassthrough"]));
     fs::write(mount.at("a"), b"text").unwrap();
     let open = File::open(mount.at("a")).unwrap();
     let point = mount.at("");
@@ -132,7 +132,7 @@ fn a_killed_process_leaves_no_mount() {
 
 #[test]
 fn sigterm_flushes_and_says_how_much() {
-    let mut mount = or_skip!(Mounted::new(&[]));
+    let mut mount = or_skip!(Mounted::new(&["-o", "nopassthrough"]));
     fs::write(mount.at("a"), vec![1; 1 << 20]).unwrap();
     let point = mount.at("");
     let running = mount.running.take().unwrap();
@@ -142,7 +142,7 @@ fn sigterm_flushes_and_says_how_much() {
     assert!(finished.out.contains("flushed 1.0 MiB"), "{finished}");
     assert!(!is_mounted(&point));
     // With an open file the mount is detached; the file gives errors from then on.
-    let mut mount = or_skip!(Mounted::new(&[]));
+    let mut mount = or_skip!(Mounted::new(&["-o", "nopassthrough"]));
     let mut open = File::create(mount.at("a")).unwrap();
     open.write_all(b"text").unwrap();
     let point = mount.at("");
@@ -156,6 +156,50 @@ fn sigterm_flushes_and_says_how_much() {
     );
     assert!(!is_mounted(&point) && open.write_all(b"more").is_err());
     assert_eq!(fs::read(mount.behind("a")).unwrap(), b"text");
+}
+
+/// Whether the kernel can read and write local files by itself (FUSE_PASSTHROUGH).
+fn can_pass_through() -> Result<(), String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match version >= (6, 9) && rustix::process::geteuid().is_root() {
+        true => Ok(()),
+        false => Err("passing through needs root and Linux 6.9".to_owned()),
+    }
+}
+
+#[test]
+fn files_pass_through_and_stay_the_same_for_all() {
+    or_skip!(can_pass_through());
+    let mut mount = or_skip!(Mounted::new(&["-o", "suid"]));
+    let mut open = File::create(mount.at("a")).unwrap();
+    open.write_all(b"text").unwrap();
+    // Both sides see the same bytes at once, also what is written behind the mount.
+    assert_eq!(fs::read(mount.behind("a")).unwrap(), b"text");
+    let behind = OpenOptions::new().write(true).open(mount.behind("a")).unwrap();
+    behind.write_at(b"N", 0).unwrap();
+    assert_eq!(fs::read(mount.at("a")).unwrap(), b"Next");
+    let mut appending = OpenOptions::new().append(true).open(mount.at("a")).unwrap();
+    appending.write_all(b" one").unwrap();
+    assert_eq!(fs::metadata(mount.at("a")).unwrap().len(), 8);
+    open.set_len(4).unwrap();
+    appending.write_all(b"!").unwrap();
+    assert_eq!(fs::read(mount.at("a")).unwrap(), b"Next!");
+    // A write takes the set-user-id bit away, though the serving process may keep it.
+    fs::set_permissions(mount.at("a"), fs::Permissions::from_mode(0o4755)).unwrap();
+    appending.write_all(b"!").unwrap();
+    assert_eq!(fs::metadata(mount.behind("a")).unwrap().mode() & 0o7777, 0o755);
+    // The kernel needs nobody to go on.
+    let running = mount.running.take().unwrap();
+    running.signal(Signal::TERM);
+    let finished = running.wait();
+    finished.assert_code(&[0]);
+    assert!(finished.out.contains("open files: 2"), "{finished}");
+    appending.write_all(b"!").unwrap();
+    assert_eq!(fs::read(mount.behind("a")).unwrap(), b"Next!!!");
 }
 
 #[test]

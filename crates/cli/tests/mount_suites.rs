@@ -94,10 +94,10 @@ fn pjdfstest_passes() {
 #[test]
 fn fsx_finds_no_wrong_byte() {
     let program = or_skip!(suite("fsx"));
-    let mut mount = or_skip!(Mounted::new(&[]));
-    let configuration = mount.place.join("fsx.toml");
-    fs::write(&configuration, FSX).unwrap();
-    for seed in ["1", "2", "3"] {
+    for (seed, flags) in [("1", &[][..]), ("2", &[]), ("3", &["-o", "nopassthrough"])] {
+        let mut mount = or_skip!(Mounted::new(flags));
+        let configuration = mount.place.join("fsx.toml");
+        fs::write(&configuration, FSX).unwrap();
         let mut run = Command::new(&program);
         run.arg("-f")
             .arg(&configuration)
@@ -105,6 +105,6 @@ fn fsx_finds_no_wrong_byte() {
         run.arg(mount.place.path()).arg(mount.at(format!("file-{seed}")));
         let output = run.output().unwrap();
         assert!(output.status.success(), "seed {seed}: {output:?}");
+        mount.unmount();
     }
-    mount.unmount();
 }

@@ -4,8 +4,8 @@
 //! parked. A panic becomes EIO, so that no program waits forever.
 
 mod convert;
+mod passing;
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -23,28 +23,34 @@ use ropeway_vfs::posix::NewKind;
 use rustix::io::Errno;
 
 use self::convert::{
-    F_RDLCK, F_UNLCK, F_WRLCK, O_APPEND, O_EXCL, access_of, caller, configure, errno, guarded, lock_request,
-    nameless, new_kind, rename_mode, send_value, time_of, xattr_set,
+    BUFFER, F_RDLCK, F_UNLCK, F_WRLCK, O_APPEND, O_EXCL, access_of, caller, configure, errno, guarded,
+    lock_request, nameless, new_kind, rename_mode, send_value, time_of, xattr_set,
 };
+use self::passing::Passing;
 use crate::errno::Answer;
 use crate::fs::{Change, Creation, Fs, Renaming};
 
 /// A node's number never stands for another node while the kernel knows it.
 const GENERATION: Generation = Generation(0);
 
-thread_local! {
-    /// Reads go through one buffer for each thread: allocating a mebibyte each time costs page faults.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+/// The file system that fuser calls.
+pub(crate) struct Fuse {
+    fs: Arc<Fs>,
+    passing: Passing,
 }
 
-/// The file system that fuser calls.
-pub(crate) struct Fuse(pub(crate) Arc<Fs>);
-
 impl Fuse {
+    /// Makes the file system. With `passes` the kernel reads and writes files of a disk by itself,
+    /// where it can.
+    pub(crate) fn new(fs: Arc<Fs>, passes: bool) -> Self {
+        let passing = Passing::new(Arc::clone(&fs), passes);
+        Self { fs, passing }
+    }
+
     /// Answers a request; a panic becomes EIO.
     fn ask<T>(&self, what: impl FnOnce(&Fs) -> Answer<T>) -> Result<T, fuser::Errno> {
-        self.0.count();
-        guarded(|| what(&self.0)).map_err(errno)
+        self.fs.count();
+        guarded(|| what(&self.fs)).map_err(errno)
     }
 }
 
@@ -60,18 +66,19 @@ macro_rules! send {
 
 impl Filesystem for Fuse {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
-        configure(config);
+        self.passing
+            .configured(configure(config, self.passing.is_wanted()));
         Ok(())
     }
 
     fn destroy(&mut self) {
-        self.0.end();
+        self.fs.end();
     }
 
     fn lookup(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.ask(|fs| fs.lookup(parent.0, name.as_bytes()));
         send!(found, reply, |attributes| reply.entry(
-            &self.0.lifetime(),
+            &self.fs.lifetime(),
             &attributes,
             GENERATION
         ));
@@ -87,7 +94,7 @@ impl Filesystem for Fuse {
     fn getattr(&self, _: &fuser::Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         let found = self.ask(|fs| fs.attributes(ino.0, handle.map(|handle| handle.0)));
         send!(found, reply, |attributes| reply
-            .attr(&self.0.lifetime(), &attributes));
+            .attr(&self.fs.lifetime(), &attributes));
     }
 
     fn setattr(
@@ -119,7 +126,7 @@ impl Filesystem for Fuse {
         let handle = handle.map(|handle| handle.0);
         let changed = self.ask(|fs| fs.change(caller(request), ino.0, handle, &change));
         send!(changed, reply, |attributes| reply
-            .attr(&self.0.lifetime(), &attributes));
+            .attr(&self.fs.lifetime(), &attributes));
     }
 
     fn readlink(&self, _: &fuser::Request, ino: INodeNo, reply: ReplyData) {
@@ -149,7 +156,7 @@ impl Filesystem for Fuse {
             fs.make(caller(request), &creation)
         });
         send!(made, reply, |attributes| reply.entry(
-            &self.0.lifetime(),
+            &self.fs.lifetime(),
             &attributes,
             GENERATION
         ));
@@ -174,7 +181,7 @@ impl Filesystem for Fuse {
         };
         let made = self.ask(|fs| fs.make(caller(request), &creation));
         send!(made, reply, |attributes| reply.entry(
-            &self.0.lifetime(),
+            &self.fs.lifetime(),
             &attributes,
             GENERATION
         ));
@@ -213,7 +220,7 @@ impl Filesystem for Fuse {
         };
         let made = self.ask(|fs| fs.make(caller(request), &creation));
         send!(made, reply, |attributes| reply.entry(
-            &self.0.lifetime(),
+            &self.fs.lifetime(),
             &attributes,
             GENERATION
         ));
@@ -241,7 +248,7 @@ impl Filesystem for Fuse {
     fn link(&self, _: &fuser::Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let linked = self.ask(|fs| fs.link(ino.0, parent.0, name.as_bytes()));
         send!(linked, reply, |attributes| reply.entry(
-            &self.0.lifetime(),
+            &self.fs.lifetime(),
             &attributes,
             GENERATION
         ));
@@ -250,11 +257,7 @@ impl Filesystem for Fuse {
     fn open(&self, _: &fuser::Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let opened = self.ask(|fs| fs.open(ino.0, access_of(flags)));
         send!(opened, reply, |(handle, is_kept)| {
-            let flags = match is_kept {
-                true => FopenFlags::FOPEN_KEEP_CACHE,
-                false => FopenFlags::empty(),
-            };
-            reply.opened(FileHandle(handle), flags);
+            self.passing.opened(ino.0, handle, is_kept, reply);
         });
     }
 
@@ -324,6 +327,7 @@ impl Filesystem for Fuse {
     ) {
         let released = self.ask(|fs| {
             fs.release(ino.0, handle.0);
+            self.passing.closed(ino.0, handle.0);
             Ok(())
         });
         send!(released, reply, |()| reply.ok());
@@ -369,7 +373,7 @@ impl Filesystem for Fuse {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let lifetime = self.0.lifetime();
+        let lifetime = self.fs.lifetime();
         let listed = self.ask(|fs| {
             fs.list(handle.0, offset, true, |entry| {
                 // The kernel ignores the attributes of `.` and `..`.
@@ -483,8 +487,7 @@ impl Filesystem for Fuse {
         let is_exclusive = flags & O_EXCL != 0;
         let made = self.ask(|fs| fs.create(caller(request), &creation, access, is_exclusive));
         send!(made, reply, |(attributes, handle)| {
-            let (lifetime, handle) = (self.0.lifetime(), FileHandle(handle));
-            reply.created(&lifetime, &attributes, GENERATION, handle, FopenFlags::empty());
+            self.passing.created(&attributes, handle, reply);
         });
     }
 
@@ -526,7 +529,7 @@ impl Filesystem for Fuse {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        let (fs, caller) = (Arc::clone(&self.0), caller(request));
+        let (fs, caller) = (Arc::clone(&self.fs), caller(request));
         let asked = self.ask(|_| lock_request((ino, handle, owner), (first, last), kind, pid));
         send!(asked, reply, |request| {
             let send = move |answer: Answer<()>| match answer {

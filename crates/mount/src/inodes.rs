@@ -256,6 +256,13 @@ impl Inodes {
         content.is_some() && content == before
     }
 
+    /// Forgets what [`Self::is_content_kept`] remembers of a file.
+    pub(crate) fn forget_content(&self, ino: u64) {
+        if let Some(inode) = self.table.lock().nodes.get_mut(&ino) {
+            inode.content = None;
+        }
+    }
+
     /// Returns the counter of bytes written to a node and not made durable.
     pub(crate) fn dirty(&self, ino: u64) -> Arc<AtomicU64> {
         let table = self.table.lock();

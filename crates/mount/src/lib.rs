@@ -11,11 +11,13 @@
 //!                                   └─ errno    the store's errors as errno
 //!                                   │
 //!                                 Store
+//!  passthrough: files of a disk that the kernel reads and writes by itself
 //!  session: mount, threads, unmount;  attach: mount(2);  mountpoint: what may be mounted on, mountinfo
 //! ```
 //!
 //! The adapter keeps no data: reads and writes go to the store one by one, and the kernel's page
-//! cache is in front of them. Several threads take requests from the kernel; each calls the store,
+//! cache is in front of them. Where a store has descriptors, and root mounts, they do not come here at
+//! all. Several threads take requests from the kernel; each calls the store,
 //! which blocks. Names pass unchanged, since a store's names are those of its disk, and a store that
 //! must escape names does so itself.
 
@@ -27,6 +29,7 @@ mod inodes;
 mod listing;
 mod locks;
 pub mod mountpoint;
+mod passthrough;
 mod session;
 mod view;
 

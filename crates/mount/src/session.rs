@@ -34,6 +34,11 @@ pub struct MountOptions {
     /// Threads that answer requests; each may wait for the store. A store on a network deserves as many
     /// as it can have requests under way.
     pub threads: usize,
+    /// Whether the kernel may read and write files of a local disk by itself (Linux 6.9, root).
+    pub passthrough: bool,
+    /// Whether `close` returns before the store has everything. The store keeps the error of a write
+    /// that fails then, and reports it at the end of the mount.
+    pub late_close: bool,
     /// Options of the kernel, as in mount(8): `noatime`, `nodev`, `noexec`, `nosuid`, `sync`,
     /// `dirsync` and their opposites.
     pub kernel: Vec<String>,
@@ -48,6 +53,8 @@ impl Default for MountOptions {
             view: View::default(),
             nonempty: false,
             threads: default_threads(),
+            passthrough: true,
+            late_close: false,
             kernel: Vec::new(),
         }
     }
@@ -167,15 +174,18 @@ impl Mounted {
     pub fn new(store: Arc<dyn Store>, path: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let whole = mountpoint::check(path, options.nonempty)?;
         let is_read_only = options.read_only || store.features().read_only;
-        let fs = Arc::new(Fs::new(store, options.view).map_err(MountError::Store)?);
+        let mut fs = Fs::new(store, options.view).map_err(MountError::Store)?;
+        fs.closes_late = options.late_close;
+        let fs = Arc::new(fs);
         let config = config(options, is_read_only);
         let attached = attach::attach(&whole, options, is_read_only);
+        let fuse = Fuse::new(Arc::clone(&fs), options.passthrough);
         let session = match attached.map_err(|error| refused(&whole, error))? {
             Some(device) => {
-                let session = Session::from_fd(Fuse(Arc::clone(&fs)), device, config.acl, config);
+                let session = Session::from_fd(fuse, device, config.acl, config);
                 session.inspect_err(|_| drop(mountpoint::unmount(&whole, true)))
             }
-            None => Session::new(Fuse(Arc::clone(&fs)), &whole, &config),
+            None => Session::new(fuse, &whole, &config),
         };
         let session = session.map_err(|error| refused(&whole, error))?;
         mountpoint::set_read_ahead(&whole, READ_AHEAD_BYTES);

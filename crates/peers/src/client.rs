@@ -47,13 +47,21 @@ impl Remote<'_> {
     /// # Errors
     /// rclone cannot be run.
     pub fn rclone(&self, program: &Path) -> io::Result<Command> {
-        let mut command = clean(program, self.scratch);
+        self.rclone_for(program, program)
+    }
+
+    /// Returns a command whose rclone, the program `rclone`, has the settings of [`Self::rclone`].
+    ///
+    /// # Errors
+    /// rclone cannot be run.
+    pub fn rclone_for(&self, command: &Path, rclone: &Path) -> io::Result<Command> {
+        let mut command = clean(command, self.scratch);
         command
             .env("RCLONE_CONFIG", "")
             .env("RCLONE_SMB_HOST", self.address.ip().to_string())
             .env("RCLONE_SMB_PORT", self.address.port().to_string())
             .env("RCLONE_SMB_USER", self.user)
-            .env("RCLONE_SMB_PASS", self.obscured(program)?);
+            .env("RCLONE_SMB_PASS", self.obscured(rclone)?);
         Ok(command)
     }
 

@@ -15,6 +15,7 @@
 
 mod model;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -512,6 +513,19 @@ pub trait Node: Send + Sync {
     fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         _ = name;
         unsupported(Op::Xattr)
+    }
+
+    /// Returns a descriptor whose content is this node's at every moment, if reading and writing it
+    /// does the same as [`Self::read_at`] and [`Self::write_at`]. `None` for a store that does more,
+    /// or has no descriptors.
+    fn content_descriptor(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    /// Returns the bytes of the content that are in this machine's memory only; `None` where that is
+    /// not known.
+    fn unflushed_bytes(&self) -> Option<u64> {
+        None
     }
 
     /// For downcasts: [`Self::copy_from`] must recognise a node of its own store.

@@ -8,6 +8,7 @@ use std::process::Command;
 use ropeway_peers::procfs::clean;
 use ropeway_peers::{Remote, smbclient_get, smbclient_put};
 
+use super::mounted;
 use super::server::{PASSWORD, SOURCE, TARGET};
 use super::tools::Tools;
 use crate::scenario::{Client, Direction, Protection};
@@ -79,6 +80,9 @@ pub(super) fn copy(
             };
             command
         }
+        Client::Mount | Client::MountLater | Client::RcloneMount => {
+            mounted::command(client, tools, ends, Some(direction))?
+        }
         Client::Cp => return Err(io::Error::other("no share is mounted")),
     })
 }
@@ -109,6 +113,9 @@ pub(super) fn list(client: Client, tools: &Tools, ends: Ends<'_>) -> io::Result<
 pub(super) fn empty(client: Client, tools: &Tools, ends: Ends<'_>) -> io::Result<Option<Command>> {
     Ok(match client {
         Client::Ropeway | Client::Cp => None,
+        Client::Mount | Client::MountLater | Client::RcloneMount => {
+            Some(mounted::command(client, tools, ends, None)?)
+        }
         Client::Smbclient => Some(smbclient(tools, ends, TARGET, "exit")?),
         Client::Rclone | Client::Rclone32 => {
             let mut command = ends.remote.rclone(&tools.path("rclone"))?;

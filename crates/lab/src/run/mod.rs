@@ -19,6 +19,7 @@ mod group;
 pub(crate) mod machine;
 pub(crate) mod measure;
 pub(crate) mod monitor;
+mod mounted;
 mod pack;
 pub(crate) mod plan;
 pub(crate) mod process;

@@ -265,6 +265,9 @@ impl ClientModel {
             Client::Rclone32 => (14.0, 0.35, 0.06),
             Client::Rsync => (8.0, 0.05, 0.0),
             Client::Cp => (4.0, 5.0, 0.3),
+            Client::Mount => (20.0, 3.0, 0.0),
+            Client::MountLater => (20.0, 1.5, 0.0),
+            Client::RcloneMount => (20.0, 6.0, 0.5),
         };
         Self {
             setup,

@@ -64,9 +64,11 @@ impl Tools {
 
     fn look_for_client(&mut self, client: Client) {
         match client {
-            Client::Ropeway => {}
+            Client::Ropeway | Client::Mount | Client::MountLater => {}
             Client::Smbclient => self.need("smbclient", "smbclient", "smbclient"),
-            Client::Rclone | Client::Rclone32 => self.need(client.name(), "rclone", "rclone"),
+            Client::Rclone | Client::Rclone32 | Client::RcloneMount => {
+                self.need(client.name(), "rclone", "rclone")
+            }
             Client::Rsync => self.need("rsync", "rsync", "rsync"),
             Client::Cp => {
                 let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();

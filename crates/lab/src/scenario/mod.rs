@@ -15,7 +15,7 @@ use crate::link::{LinkSpec, Rate};
 use crate::work::Work;
 
 /// Scenarios that ship with the program: name and text.
-pub const SHIPPED: [(&str, &str); 7] = [
+pub const SHIPPED: [(&str, &str); 8] = [
     ("tr3869", include_str!("../../scenarios/tr3869.toml")),
     (
         "tr3869-small-window",
@@ -26,6 +26,7 @@ pub const SHIPPED: [(&str, &str); 7] = [
     ("wan", include_str!("../../scenarios/wan.toml")),
     ("smb", include_str!("../../scenarios/smb.toml")),
     ("server", include_str!("../../scenarios/server.toml")),
+    ("mount", include_str!("../../scenarios/mount.toml")),
 ];
 
 /// Largest number of cells of a scenario: more would not end.

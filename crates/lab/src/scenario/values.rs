@@ -28,6 +28,12 @@ named! {
         Rsync = "rsync",
         /// `cp -r` on a mounted share.
         Cp = "cp",
+        /// `cp -r` on a share that `ropeway mount` shows.
+        Mount = "mount",
+        /// The same, with writes that end after `close`.
+        MountLater = "mount-later",
+        /// `cp -r` on a share that rclone mounts with a full cache.
+        RcloneMount = "rclone-mount",
     }
 }
 

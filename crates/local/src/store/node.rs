@@ -1,7 +1,7 @@
 //! Open files, folders and links.
 
 use std::any::Any;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ropeway_vfs::external::Watching;
@@ -355,6 +355,18 @@ impl Node for LocalNode {
 
     fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         posix::remove_xattr(self, name)
+    }
+
+    fn content_descriptor(&self) -> Option<Arc<OwnedFd>> {
+        let is_content = self.kind == Kind::File && !self.handle.is_path_only();
+        is_content.then(|| self.handle.fd(Op::Open).ok()).flatten()
+    }
+
+    fn unflushed_bytes(&self) -> Option<u64> {
+        let fd = self.content_descriptor()?;
+        let pages = crate::sys::unflushed_bytes(fd.as_fd())?;
+        let size = rustix::fs::fstat(&fd).ok()?.st_size.max(0) as u64;
+        Some(pages.min(size))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -35,6 +35,24 @@ pub(crate) fn cached_bytes(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::
     let page = rustix::param::page_size() as u64;
     // The system call takes the range as signed page indices; a range to the end of time is the whole file.
     let length = length.min(i64::MAX as u64 - offset.min(i64::MAX as u64));
+    let error = match counts(fd, offset, length) {
+        Ok(counts) => return Ok(Some(counts.cached * page)),
+        Err(error) => error,
+    };
+    match error.raw_os_error() {
+        Some(libc::ENOSYS | libc::EPERM) => by_mincore(fd, offset, length, page),
+        Some(libc::EOPNOTSUPP | libc::EINVAL) => Ok(None),
+        _ => Err(error),
+    }
+}
+
+/// Bytes of a file that are dirty or on their way to the device, whole pages. `None` before Linux 6.5.
+pub(crate) fn unflushed_bytes(fd: BorrowedFd<'_>) -> Option<u64> {
+    let counts = counts(fd, 0, i64::MAX as u64).ok()?;
+    Some((counts.dirty + counts.writeback) * rustix::param::page_size() as u64)
+}
+
+fn counts(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<Counts> {
     let range = Range { offset, length };
     let mut counts = Counts::default();
     // SAFETY: both structures live across the call and have the kernel's layout; the call keeps no pointer.
@@ -47,14 +65,9 @@ pub(crate) fn cached_bytes(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::
             0u32,
         )
     };
-    if result == 0 {
-        return Ok(Some(counts.cached * page));
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::ENOSYS | libc::EPERM) => by_mincore(fd, offset, length, page),
-        Some(libc::EOPNOTSUPP | libc::EINVAL) => Ok(None),
-        _ => Err(error),
+    match result {
+        0 => Ok(counts),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -128,5 +141,8 @@ mod tests {
         assert_eq!(exact, mapped);
         assert_eq!(cached_bytes(file.as_fd(), 0, 0).unwrap(), Some(0));
         assert_eq!(by_mincore(file.as_fd(), page, page, page).unwrap(), Some(page));
+        // On tmpfs pages count as dirty until they are swapped out.
+        let unflushed = unflushed_bytes(file.as_fd());
+        assert!(unflushed <= exact, "{unflushed:?}");
     }
 }

@@ -1,7 +1,8 @@
 //! Open files: read, write, holes, locks.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use ropeway_vfs::ErrorKind;
@@ -41,6 +42,18 @@ impl Fs {
         self.handles.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Records an open file under its handle.
+    pub(super) fn enter(&self, ino: u64, handle: u64, node: Arc<dyn Node>) {
+        self.inodes.opened(ino, handle, &node);
+        let file = OpenFile {
+            ino,
+            node,
+            dirty: self.inodes.dirty(ino),
+            is_passed: AtomicBool::new(false),
+        };
+        self.files.write().insert(handle, Arc::new(file));
+    }
+
     /// Opens a file; returns the handle, and whether the kernel may keep what it has in memory.
     pub(crate) fn open(&self, ino: u64, access: Access) -> Answer<(u64, bool)> {
         let (node, stat) = match self.open_node(ino, access) {
@@ -56,11 +69,7 @@ impl Fs {
             .inodes
             .is_content_kept(ino, &stat, timestamp(SystemTime::now()));
         let handle = self.next_handle();
-        self.inodes.opened(ino, handle, &node);
-        let dirty = self.inodes.dirty(ino);
-        self.files
-            .write()
-            .insert(handle, Arc::new(OpenFile { ino, node, dirty }));
+        self.enter(ino, handle, node);
         Ok((handle, is_kept))
     }
 
@@ -88,6 +97,34 @@ impl Fs {
         Ok(())
     }
 
+    /// Returns a descriptor with the content of an open file, if the store has one.
+    pub(crate) fn content_descriptor(&self, handle: u64) -> Option<Arc<OwnedFd>> {
+        self.file(handle).ok()?.node.content_descriptor()
+    }
+
+    /// Records that the kernel reads and writes an open file by itself. What it has in memory of the
+    /// file from other times is not kept up to date meanwhile.
+    pub(crate) fn passed(&self, handle: u64) {
+        if let Ok(file) = self.file(handle) {
+            file.is_passed.store(true, Ordering::Relaxed);
+            self.inodes.forget_content(file.ino);
+        }
+    }
+
+    /// Counts what the kernel wrote by itself to a file and not to the disk yet.
+    pub(super) fn count_passed(&self, file: &OpenFile) {
+        let is_written = file.is_passed.load(Ordering::Relaxed) && file.node.access() == Access::Write;
+        if !is_written {
+            return;
+        }
+        let now = file.node.unflushed_bytes().unwrap_or(0);
+        let before = file.dirty.swap(now, Ordering::Relaxed);
+        let change = |total: u64| Some(total.saturating_add(now).saturating_sub(before));
+        let _ = self
+            .dirty
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
     fn count_dirty(&self, file: &OpenFile, bytes: u64) {
         file.dirty.fetch_add(bytes, Ordering::Relaxed);
         self.dirty.fetch_add(bytes, Ordering::Relaxed);
@@ -98,7 +135,12 @@ impl Fs {
         if self.locks.close(ino, owner) {
             self.waiting.wake();
         }
-        answer(self.file(handle)?.node.write_out())
+        let file = self.file(handle)?;
+        match self.closes_late {
+            // The store goes on by itself, and keeps the error.
+            true => Ok(()),
+            false => answer(file.node.write_out()),
+        }
     }
 
     /// Closes a file.
@@ -108,6 +150,7 @@ impl Fs {
         }
         let file = self.files.write().remove(&handle);
         if let Some(file) = file {
+            self.count_passed(&file);
             self.inodes.closed(file.ino, handle);
         }
     }

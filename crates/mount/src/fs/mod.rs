@@ -37,6 +37,8 @@ const TRIES_MAX: u64 = 50;
 pub(crate) struct Fs {
     store: Arc<dyn Store>,
     view: View,
+    /// Whether a close does not wait for writes.
+    pub(crate) closes_late: bool,
     /// Whether new nodes get the owner of the program that makes them: only root can do that.
     gives_owners: bool,
     inodes: Inodes,
@@ -58,6 +60,8 @@ struct OpenFile {
     ino: u64,
     node: Arc<dyn Node>,
     dirty: Arc<AtomicU64>,
+    /// Whether the kernel reads and writes it by itself.
+    is_passed: AtomicBool,
 }
 
 /// An open folder.
@@ -87,6 +91,7 @@ impl Fs {
             inodes: Inodes::new(&root),
             store,
             view,
+            closes_late: false,
             gives_owners: rustix::process::geteuid().is_root(),
             files: RwLock::default(),
             folders: RwLock::default(),
@@ -133,6 +138,7 @@ impl Fs {
         let files: Vec<_> = self.files.read().values().map(Arc::clone).collect();
         let mut failure = None;
         for file in files {
+            self.count_passed(&file);
             if file.node.access() == Access::Write
                 && let Err(error) = file.node.write_out()
             {

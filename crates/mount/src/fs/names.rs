@@ -9,7 +9,7 @@ use ropeway_vfs::store::{Access, NodeStat};
 use ropeway_vfs::{ErrorKind, Kind, Name};
 use rustix::io::Errno;
 
-use super::{Caller, Fs, OpenFile, OpenFolder, answer};
+use super::{Caller, Fs, OpenFolder, answer};
 use crate::errno::{self, Answer};
 use crate::inodes::ROOT;
 use crate::listing::Listing;
@@ -95,11 +95,7 @@ impl Fs {
         };
         let ino = attributes.ino.0;
         let handle = self.next_handle();
-        self.inodes.opened(ino, handle, &node);
-        let dirty = self.inodes.dirty(ino);
-        self.files
-            .write()
-            .insert(handle, Arc::new(OpenFile { ino, node, dirty }));
+        self.enter(ino, handle, node);
         Ok((attributes, handle))
     }
 

@@ -1,5 +1,6 @@
 //! Conversions between FUSE's values and those of the operations.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
@@ -16,6 +17,11 @@ use crate::errno::Answer;
 use crate::fs::Caller;
 use crate::locks::{Request, Span};
 use crate::view::{decode_device, timestamp};
+
+thread_local! {
+    /// Reads go through one buffer for each thread: allocating a mebibyte each time costs page faults.
+    pub(super) static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Largest write and read of one request, in bytes (256 pages, the kernel's limit by default).
 pub(super) const REQUEST_BYTES: u32 = 1 << 20;
@@ -141,8 +147,9 @@ pub(super) fn nameless(ino: u64) -> fuser::FileAttr {
     }
 }
 
-/// Sets what the adapter wants of the kernel.
-pub(super) fn configure(config: &mut KernelConfig) {
+/// Sets what the adapter wants of the kernel; `passes` that it may read and write files by itself.
+/// Returns whether it will.
+pub(super) fn configure(config: &mut KernelConfig, passes: bool) -> bool {
     for flag in WANTED {
         // An older kernel does without.
         let _ = config.add_capabilities(flag);
@@ -152,6 +159,10 @@ pub(super) fn configure(config: &mut KernelConfig) {
         let _ = config.set_max_readahead(most);
     }
     let _ = config.set_max_background(BACKGROUND_MAX);
+    // A depth of 1 still allows an overlay file system over the mount.
+    passes
+        && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+        && config.set_max_stack_depth(1).is_ok()
 }
 
 /// The kind of node that mknod(2) makes.

@@ -82,6 +82,14 @@ fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
         "ro" => options.read_only = true,
         "allow_other" => options.allow_other = true,
         "nonempty" => options.nonempty = true,
+        "close" => {
+            options.late_close = match value {
+                "now" => false,
+                "later" => true,
+                _ => return Err(wrong(option, "expected now or later")),
+            };
+        }
+        "nopassthrough" => options.passthrough = false,
         "uid" => options.view.user = Some(number(option, value)?),
         "gid" => options.view.group = Some(number(option, value)?),
         "umask" => {
@@ -156,7 +164,10 @@ mod tests {
         assert_eq!(all.kernel, ["noatime"]);
         assert!(options("ro,allow_other,nonempty").unwrap().read_only);
         assert_eq!(options("").unwrap().view.user, Some(3));
-        for wrong in ["big", "uid=x", "threads=0", "umask=9"] {
+        let all = options("close=later,nopassthrough").unwrap();
+        assert!(all.late_close && !all.passthrough);
+        assert!(!options("close=later,close=now").unwrap().late_close);
+        for wrong in ["big", "close=never", "close", "uid=x", "threads=0", "umask=9"] {
             assert_eq!(options(wrong).unwrap_err().code, 1, "{wrong}");
         }
     }
