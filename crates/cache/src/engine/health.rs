@@ -21,6 +21,7 @@ const WATCHED: usize = 64;
 /// A device, its clock and its state.
 pub(super) struct Guarded {
     device: Box<dyn Device>,
+    alignment: usize,
     clock: Clock,
     is_off: AtomicBool,
     off_since: Mutex<Duration>,
@@ -32,8 +33,11 @@ pub(super) struct Guarded {
 
 impl Guarded {
     pub(super) fn new(device: Box<dyn Device>, clock: Clock) -> Self {
+        let alignment = device.alignment();
+        assert!([512, 4096].contains(&alignment), "sectors of 512 or 4096 bytes");
         Self {
             device,
+            alignment,
             clock,
             is_off: AtomicBool::new(false),
             off_since: Mutex::new(Duration::ZERO),
@@ -105,6 +109,10 @@ impl Guarded {
 
     pub(super) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.run(|device| device.read_at(offset, into))
+    }
+
+    pub(super) fn alignment(&self) -> usize {
+        self.alignment
     }
 
     pub(super) fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {

@@ -248,14 +248,17 @@ impl State {
         }
     }
 
-    /// Returns a record that is still in memory.
-    pub(super) fn in_memory(&mut self, place: Place) -> Option<Vec<u8>> {
+    /// Copies a record that is still in memory. Returns whether it was.
+    pub(super) fn copy_record(&mut self, place: Place, into: &mut [u8]) -> bool {
         let segment = self.segment_of(place.sector);
         let within = (place.sector - self.first_sector(segment)) as usize * SECTOR;
         let len = usize::from(place.sectors) * SECTOR;
         let mut fillings = self.open.iter_mut().chain(self.closing.as_mut());
-        let filling = fillings.find(|filling| filling.segment == segment)?;
-        Some(filling.buffer.capacity_mut()[within..within + len].to_vec())
+        let Some(filling) = fillings.find(|filling| filling.segment == segment) else {
+            return false;
+        };
+        into[..len].copy_from_slice(&filling.buffer.capacity_mut()[within..within + len]);
+        true
     }
 
     /// Adds a block to the index, in place of an older one with its tag.
