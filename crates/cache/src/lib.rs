@@ -24,6 +24,7 @@ mod error;
 pub mod index;
 mod key;
 mod log;
+pub mod mutations;
 pub mod policy;
 mod seal;
 mod stats;

@@ -34,6 +34,7 @@ use crate::error::Error;
 use crate::index::Place;
 use crate::key::{FileKey, Key};
 use crate::log::record::{BLOCK_MAX, HEADER_BYTES, Kind, RecordHeader};
+use crate::mutations::{self, Mutation};
 use crate::seal::{SEAL_BYTES, Sealer};
 use crate::stats::Stats;
 
@@ -255,7 +256,9 @@ impl Cache {
         let forgotten = inner.forget(&mut writer, file);
         // Last: what was inserted before the counter rose is in the memory by now, since inserting
         // and removing hold the same lock.
-        if let Some(memory) = &inner.memory {
+        if let Some(memory) = &inner.memory
+            && !mutations::is(Mutation::ForgetSparesMemory)
+        {
             memory.retain(|key, _| key.file != *file);
         }
         forgotten

@@ -15,6 +15,7 @@ use crate::log::record::{Kind, RECORD_MAX, RecordHeader};
 use crate::log::segment::{self, Entry, FOOTER_BYTES, SEGMENT_HEADER_BYTES};
 use crate::log::superblock::{CheckpointPlace, Found, SUPERBLOCKS_BYTES, Superblock};
 use crate::log::{PAGE, checksum};
+use crate::mutations::{self, Mutation};
 use crate::seal::key_check;
 
 /// Fewest segments of a cache: two that are filled, and room for cleaning.
@@ -34,7 +35,9 @@ pub(super) fn open(device: &Guarded, key: &[u8; 32], config: &Config) -> Result<
     let device_len = device.size()?;
     let (found, mut opened) = find(device, key, device_len, buffer)?;
     if let Some(mut superblock) = found {
-        superblock.epoch += 1;
+        if !mutations::is(Mutation::EpochNotRaised) {
+            superblock.epoch += 1;
+        }
         write_superblock(device, &mut superblock, buffer)?;
         match load(device, superblock, config, buffer)? {
             Some(state) => return Ok((state, Opened::Warm)),
@@ -137,12 +140,19 @@ pub(super) fn write_superblock(
     superblock: &mut Superblock,
     buffer: &mut [u8],
 ) -> Result<(), Error> {
-    for _ in 0..2 {
+    let copies = if mutations::is(Mutation::OneSuperblock) {
+        1
+    } else {
+        2
+    };
+    for _ in 0..copies {
         superblock.generation += 1;
         let page = &mut buffer[..PAGE];
         superblock.encode(page);
         device.write_at(superblock.position(), page)?;
-        device.sync()?;
+        if !mutations::is(Mutation::EpochNotSynced) {
+            device.sync()?;
+        }
     }
     Ok(())
 }

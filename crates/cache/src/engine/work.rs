@@ -14,6 +14,7 @@ use crate::key::FileKey;
 use crate::log::record::{HEADER_BYTES, RECORD_MAX, RecordHeader};
 use crate::log::superblock::{CheckpointPlace, Found, Superblock};
 use crate::log::{PAGE, SECTOR, checksum};
+use crate::mutations::{self, Mutation};
 
 /// Bytes that are written at once while a segment fills: what a crash may lose.
 const FLUSH_BYTES: usize = 256 * 1024;
@@ -146,7 +147,8 @@ impl Inner {
         }
         let mut state = self.state.lock();
         state.stats.bytes_moved += moved as u64;
-        state.segments[victim as usize].state = Use::Pending;
+        let is_freed = mutations::is(Mutation::FreedBeforeCheckpoint);
+        state.segments[victim as usize].state = if is_freed { Use::Free } else { Use::Pending };
         Ok(true)
     }
 
@@ -228,6 +230,9 @@ impl Inner {
         if self.device.off_for().is_some() {
             return Err(Error::Off);
         }
+        if mutations::is(Mutation::ForgetNotWritten) {
+            return Ok(());
+        }
         // The second try follows a checkpoint, which frees segments and leaves the file out.
         for _ in 0..2 {
             // Twice, so that a damaged sector does not bring the file back.
@@ -238,6 +243,9 @@ impl Inner {
             drop(state);
             if is_appended {
                 self.write_out(writer, 1)?;
+                if mutations::is(Mutation::ForgetNotSynced) {
+                    return Ok(());
+                }
                 return Ok(self.device.sync()?);
             }
             self.write_out(writer, 1)?;
