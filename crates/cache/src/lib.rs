@@ -26,6 +26,7 @@ mod key;
 mod log;
 pub mod mutations;
 pub mod policy;
+pub mod qualify;
 mod seal;
 mod stats;
 mod table;

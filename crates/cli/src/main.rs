@@ -78,6 +78,7 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Login(args) => commands::login::run(&args),
         Command::Logout(args) => commands::logout::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Boost(args) => commands::boost::run(&args),
         Command::Mount(args) => commands::mount::run(&args),
         Command::Jobs(args) => commands::jobs::run(&args),
         Command::Trace(args) => commands::trace::run(&args),

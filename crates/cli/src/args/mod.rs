@@ -4,6 +4,7 @@
 //! clap: a flag may also come from the environment or the configuration ([`crate::layers`]), so
 //! `combinations` checks them after the layers are merged.
 
+mod boost;
 mod combinations;
 mod jobs;
 mod lab;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use boost::{BoostArgs, BoostCommand, BoostTestArgs};
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
 pub(crate) use lab::{
     LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
@@ -139,6 +141,10 @@ pub(crate) enum Command {
     /// MNT` (or `fusermount3 -u MNT`) ends the mount, and so does SIGTERM. What was written is
     /// made durable then.
     Mount(Box<MountArgs>),
+    /// Caches on flash devices in front of slow sources
+    ///
+    /// `boost test` tells whether a device is fast enough.
+    Boost(Box<BoostArgs>),
     /// Unfinished copies: list, resume or forget them, sweep leftovers
     ///
     /// A copy that was killed, interrupted or disconnected has a journal until it is finished.
@@ -347,6 +353,7 @@ mod tests {
             "logout",
             "serve",
             "mount",
+            "boost test",
             "jobs",
             "jobs list",
             "jobs rm",
