@@ -53,6 +53,9 @@ const TOOLS: &[Tool] = &[
     ("keyctl", "keyutils", "whether there are keyrings to test with"),
     ("rclone", "rclone", "benchmark over the emulated link"),
     ("chromium", "chromium", "the page of a lab's report"),
+    ("sqlite3", "sqlite3", "a database on a mount"),
+    // Debian keeps its other programs outside of PATH.
+    ("pg_lsclusters", "postgresql", "a database on a mount"),
     ("strace", "strace", "kills and failures at a system call"),
     ("faketime", "faketime", "runs with another clock"),
 ];

@@ -6,58 +6,16 @@ mod support;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::{Running, Served, can_mount, detach, is_mounted, or_skip, patterned};
-
-/// A mounted share. The mount goes before its server.
-struct MountedShare {
-    running: Option<Running>,
-    served: Served,
-}
-
-impl MountedShare {
-    fn new(flags: &[&str]) -> Result<Self, String> {
-        can_mount()?;
-        let served = Served::start(&[]);
-        fs::create_dir(served.place.join("mnt")).unwrap();
-        let mut running = served
-            .run("mount")
-            .arg("--foreground")
-            .args(flags)
-            .args([served.url(""), "mnt".to_owned()])
-            .start();
-        let is_up = running.until(|running| running.stdout().contains("is mounted on"));
-        assert!(is_up, "{}{}", running.stdout(), running.stderr());
-        Ok(Self {
-            running: Some(running),
-            served,
-        })
-    }
-
-    fn at(&self, name: &str) -> std::path::PathBuf {
-        self.served.place.join("mnt").join(name)
-    }
-
-    fn unmount(&mut self) -> support::Finished {
-        let status = Command::new("umount").arg(self.at("")).status().unwrap();
-        assert!(status.success(), "umount: {status}");
-        self.running.take().unwrap().wait()
-    }
-}
-
-impl Drop for MountedShare {
-    fn drop(&mut self) {
-        drop(self.running.take());
-        detach(&self.at(""));
-    }
-}
+use support::{MountedShare, Served, can_mount, is_mounted, or_skip, patterned};
 
 #[test]
 fn a_share_is_used_as_a_folder() {
-    let mut mount = or_skip!(MountedShare::new(&[]));
+    let mut mount = or_skip!(MountedShare::new(&["--allow-other"]));
+    fs::set_permissions(mount.served.place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir_all(mount.at("a/b")).unwrap();
     patterned(&mount.at("a/b/file"), 5_000_000);
     assert_eq!(
@@ -81,6 +39,14 @@ fn a_share_is_used_as_a_folder() {
             .count(),
         101
     );
+    let as_nobody = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "ls"])
+        .arg(mount.at("a/b"))
+        .output();
+    assert_eq!(as_nobody.unwrap().stdout, b"file\n", "other users may list it");
+    fs::write(mount.at("program"), "#!/bin/sh\nexit 7\n").unwrap();
+    let ran = Command::new(mount.at("program")).status().unwrap();
+    assert_eq!(ran.code(), Some(7), "programs on a share can run");
     symlink("a/b/file", mount.at("link")).unwrap();
     assert_eq!(fs::read(mount.at("link")).unwrap().len(), 5_000_000);
     fs::rename(mount.at("a/b"), mount.at("c")).unwrap();

@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -74,11 +75,22 @@ pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
     }
 }
 
-/// Detaches the mount on a path if it is the one of this device: the process that served it is gone.
-pub fn detach(path: &Path, device: &str) {
+/// Detaches the mount on a path if it is the one of this device.
+pub(crate) fn detach(path: &Path, device: &str) {
     if mounted_on(path).is_some_and(|line| line.device == device) {
         // Nobody is left to hear of a failure; `umount` by hand still works.
         let _ = unmount(path, true);
+    }
+}
+
+/// Detaches the mount on a path if it is the one of this device and its process is gone. The kernel
+/// gives device numbers again, so the number alone may be that of a later mount.
+pub fn detach_dead(path: &Path, device: &str) {
+    // Asks the process that serves, whatever the kernel has in its cache.
+    let flags = AtFlags::STATX_FORCE_SYNC | AtFlags::SYMLINK_NOFOLLOW;
+    let asked = statx(CWD, path, flags, StatxFlags::BASIC_STATS);
+    if matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED)) {
+        detach(path, device);
     }
 }
 

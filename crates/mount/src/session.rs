@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use ropeway_vfs::store::Store;
@@ -135,6 +136,7 @@ pub struct Mounted {
     fs: Arc<Fs>,
     path: PathBuf,
     device: String,
+    has_ended: Arc<AtomicBool>,
 }
 
 /// What a mount has done.
@@ -154,6 +156,7 @@ pub struct Unmounter {
     fs: Arc<Fs>,
     path: PathBuf,
     device: String,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Mounted {
@@ -184,6 +187,7 @@ impl Mounted {
             fs,
             path: whole,
             device,
+            has_ended: Arc::default(),
         })
     }
 
@@ -203,6 +207,7 @@ impl Mounted {
             fs: Arc::clone(&self.fs),
             path: self.path.clone(),
             device: self.device.clone(),
+            has_ended: Arc::clone(&self.has_ended),
         }
     }
 
@@ -211,23 +216,32 @@ impl Mounted {
     /// # Errors
     /// The connection to the kernel failed.
     pub fn run(self) -> io::Result<()> {
-        self.session.run()
+        let ended = self.session.run();
+        self.has_ended.store(true, Ordering::Release);
+        ended
     }
 }
 
 impl Unmounter {
-    /// Unmounts if no file is open.
+    /// Unmounts if no file is open. Does nothing once the mount has ended: another one may be in its
+    /// place.
     ///
     /// # Errors
     /// EBUSY while files are open.
     pub fn unmount(&self) -> io::Result<()> {
-        mountpoint::unmount(&self.path, false)
+        match self.has_ended.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => mountpoint::unmount(&self.path, false),
+        }
     }
 
     /// Takes the mount away from its place while files are open. Writes to them fail from now on.
     pub fn detach(&self) {
         self.fs.end();
-        mountpoint::detach(&self.path, &self.device);
+        match self.has_ended.load(Ordering::Acquire) {
+            true => mountpoint::detach_dead(&self.path, &self.device),
+            false => mountpoint::detach(&self.path, &self.device),
+        }
     }
 
     /// Makes everything durable; returns how many bytes were not.

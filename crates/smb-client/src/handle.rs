@@ -433,9 +433,54 @@ impl Handle {
     /// `STATUS_LOCK_NOT_GRANTED` or `STATUS_FILE_LOCK_CONFLICT` if another open holds a lock that
     /// excludes this one. [`LostReason::OutcomeUnknown`] if the reply was lost.
     pub(crate) async fn lock(&self, element: LockElement) -> Result<()> {
-        let build = |tree, file| ops::lock(tree, file, element);
+        let build = |tree, file| ops::lock(tree, file, &[element]);
         let replies = self.inner.run(Replay::Once, build).await?;
         check("lock", first(&replies)?)
+    }
+
+    /// Releases shared locks of this handle, which exclude its own writes too, writes, and takes the
+    /// locks again: in one round trip where the server supports compounds. Returns the result of the
+    /// write and that of taking the locks.
+    ///
+    /// # Errors
+    /// The locks cannot be released; [`LostReason::OutcomeUnknown`] if the reply was lost.
+    pub(crate) async fn write_between_locks(
+        &self,
+        offset: u64,
+        data: &[u8],
+        unlock: &[LockElement],
+        lock: &[LockElement],
+    ) -> Result<(Result<()>, Result<()>)> {
+        let handle = &self.inner;
+        handle.count_write();
+        let run = async |first: usize, last: usize| {
+            let build = |tree, file| {
+                let all = [
+                    ops::lock(tree, file, unlock),
+                    ops::write_copied(
+                        tree,
+                        if first == 0 { FileId::RELATED } else { file },
+                        offset,
+                        data,
+                    ),
+                    ops::lock(tree, if first == 2 { file } else { FileId::RELATED }, lock),
+                ];
+                all.into_iter().skip(first).take(last + 1 - first).collect()
+            };
+            handle.run_compound(Replay::Once, build).await
+        };
+        let checked = |replies: &[Reply], at| nth(replies, at).and_then(|reply| check("write", reply));
+        if handle.share.client().link().compounds.is_usable() {
+            let replies = run(0, 2).await?;
+            if !matches!(refusal_cause(&replies), RefusalCause::Compound) {
+                checked(&replies, 0)?;
+                return Ok((checked(&replies, 1), checked(&replies, 2)));
+            }
+        }
+        checked(&run(0, 0).await?, 0)?;
+        let written = run(1, 1).await.and_then(|replies| checked(&replies, 0));
+        let locked = run(2, 2).await.and_then(|replies| checked(&replies, 0));
+        Ok((written, locked))
     }
 
     /// Waits for changes in this directory. An empty list means too many changes to report: list

@@ -112,6 +112,21 @@ pub(crate) fn write(tree: TreeId, file_id: FileId, offset: u64, block: Block) ->
     operation
 }
 
+/// Returns a WRITE whose data is copied into the message.
+pub(crate) fn write_copied(tree: TreeId, file_id: FileId, offset: u64, data: &[u8]) -> Operation {
+    let request = WriteRequest {
+        file_id,
+        offset,
+        flags: WriteFlags::default(),
+        channel: Channel::NONE,
+    };
+    let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+    Operation::encoded(Command::Write, tree, |w| {
+        request.encode_head(w, length);
+        w.bytes(data);
+    })
+}
+
 /// Returns a FLUSH.
 pub(crate) fn flush(tree: TreeId, file_id: FileId) -> Operation {
     let request = FlushRequest { file_id };
@@ -226,13 +241,13 @@ pub(crate) fn ioctl(
     operation
 }
 
-/// Returns a LOCK of one range.
-pub(crate) fn lock(tree: TreeId, file_id: FileId, element: LockElement) -> Operation {
+/// Returns a LOCK of one range or several; all are locked or all unlocked.
+pub(crate) fn lock(tree: TreeId, file_id: FileId, elements: &[LockElement]) -> Operation {
     let request = LockRequest {
         file_id,
         // No sequence: a request whose reply is lost is not repeated.
         lock_sequence: LockSequence::default(),
-        locks: vec![element],
+        locks: elements.to_vec(),
     };
     Operation::encoded(Command::Lock, tree, |w| request.encode(w))
 }

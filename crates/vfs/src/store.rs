@@ -402,7 +402,8 @@ pub trait Node: Send + Sync {
         Err(Error::new(Op::Watch, &RelPath::root(), ErrorKind::Unsupported))
     }
 
-    /// Sets this node's lock of the bytes from `first` to `last` (at most 2^63 - 1). It replaces
+    /// Sets this node's advisory lock of the bytes from `first` to `last` (at most 2^63 - 1): it
+    /// excludes other locks, and no reads or writes through this store. It replaces
     /// any lock this node holds there, also parts of larger ones. Returns `false` and changes
     /// nothing while another program holds a lock that excludes it. Locks of two nodes exclude each
     /// other like those of two programs.

@@ -26,7 +26,7 @@ pub(crate) use compare::{Compare, content_same, no_temporaries, same};
 pub(crate) use ground::{
     Ground, PASSWORD, at_the_usual_port, has_xattrs, lost, no_secret, one_line_and_a_hint, set_xattr, xattr,
 };
-pub(crate) use mounted::{Mounted, can_mount, detach, is_mounted};
+pub(crate) use mounted::{Mounted, MountedShare, can_mount, detach, is_mounted};
 pub(crate) use run::{Finished, NOBODY, Place, Run, Running, binary};
 pub(crate) use served::{
     Served, assert_listing, case_twins, odd_tree, same_as_seen, seen_listing, seen_name,

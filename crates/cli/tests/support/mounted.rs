@@ -1,10 +1,10 @@
-//! A folder that the binary has mounted.
+//! Folders and shares that the binary has mounted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{Finished, Place, Running, is_root};
+use super::{Finished, Place, Running, Served, is_root};
 
 /// A mount, which is taken away on drop.
 pub(crate) struct Mounted {
@@ -61,6 +61,55 @@ impl Mounted {
 }
 
 impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(self.running.take());
+        detach(&self.at(""));
+    }
+}
+
+/// A mounted share. The mount goes before its server.
+pub(crate) struct MountedShare {
+    pub(crate) running: Option<Running>,
+    pub(crate) served: Served,
+}
+
+impl MountedShare {
+    /// Serves a new folder and mounts it on `mnt`, with these flags.
+    ///
+    /// # Errors
+    /// What is missing here.
+    pub(crate) fn new(flags: &[&str]) -> Result<Self, String> {
+        can_mount()?;
+        let served = Served::start(&[]);
+        fs::create_dir(served.place.join("mnt")).unwrap();
+        let mut running = served
+            .run("mount")
+            .arg("--foreground")
+            .args(flags)
+            .args([served.url(""), "mnt".to_owned()])
+            .start();
+        let is_up = running.until(|running| running.stdout().contains("is mounted on"));
+        assert!(is_up, "{}{}", running.stdout(), running.stderr());
+        Ok(Self {
+            running: Some(running),
+            served,
+        })
+    }
+
+    /// A path in the mount.
+    pub(crate) fn at(&self, name: &str) -> std::path::PathBuf {
+        self.served.place.join("mnt").join(name)
+    }
+
+    /// Unmounts by umount(8), and waits for the end of the process.
+    pub(crate) fn unmount(&mut self) -> Finished {
+        let status = Command::new("umount").arg(self.at("")).status().unwrap();
+        assert!(status.success(), "umount: {status}");
+        self.running.take().unwrap().wait()
+    }
+}
+
+impl Drop for MountedShare {
     fn drop(&mut self) {
         drop(self.running.take());
         detach(&self.at(""));

@@ -139,10 +139,12 @@ impl Fs {
 
     /// Returns the value of an extended attribute.
     pub(crate) fn xattr(&self, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
-        let value = self.node(ino, Access::Attributes)?.xattr(name);
-        value
-            .map_err(|error| errno::of_xattr(&error))?
-            .ok_or(Errno::NODATA)
+        match self.node(ino, Access::Attributes)?.xattr(name) {
+            // The kernel asks for the ACL to check permissions. Nodes without attributes have none.
+            Err(error) if error.kind == ErrorKind::Unsupported && is_acl(name) => Err(Errno::NODATA),
+            Err(error) => Err(errno::of_xattr(&error)),
+            Ok(value) => value.ok_or(Errno::NODATA),
+        }
     }
 
     /// Returns the names of the extended attributes, each with a NUL byte.
@@ -170,4 +172,9 @@ impl Fs {
         let node = self.node(ino, Access::Attributes)?;
         node.remove_xattr(name).map_err(|error| errno::of_xattr(&error))
     }
+}
+
+/// Whether an extended attribute is a POSIX ACL (acl(5)).
+fn is_acl(name: &[u8]) -> bool {
+    name == b"system.posix_acl_access" || name == b"system.posix_acl_default"
 }

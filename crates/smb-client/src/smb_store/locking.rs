@@ -5,6 +5,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::lock::{LockElement, LockFlags};
@@ -15,6 +16,12 @@ use super::range_locks::{HeldLock, Holder, RangeLocks};
 use super::shared_file::SharedFile;
 use crate::error::{Error as ClientError, Result as ClientResult};
 use crate::smb_tree::SmbFile;
+
+/// Bytes written at once under a shared lock.
+const UNDER_LOCKS_MAX: usize = 64 << 10;
+/// Attempts to take a lock that gave way to a write, and the pause between them.
+const TAKE_ATTEMPTS: usize = 50;
+const TAKE_PAUSE: Duration = Duration::from_millis(20);
 
 impl SharedFile {
     /// Changes a node's lock of a range. Returns `false` if another lock excludes it.
@@ -93,6 +100,37 @@ impl SharedFile {
         }
     }
 
+    /// Sends a write that the server refused because of a lock. Locks of programs on Linux are
+    /// advisory, those of a server are not: a shared lock excludes every write, also one of its owner.
+    /// So shared locks of this store give way for the moment of the write.
+    pub(super) async fn write_under_locks(&self, file: &SmbFile, data: &[u8], offset: u64) -> Result<()> {
+        let failed = |error| file.error(Op::Write, error);
+        let mut locks = self.locks.lock().await;
+        let mut at = offset;
+        for piece in data.chunks(UNDER_LOCKS_MAX) {
+            let end = at + piece.len() as u64;
+            let own = locks.shared_in(&(at..=end - 1));
+            if own.is_empty() {
+                let mut block = self.store.writes.get().await;
+                block.capacity_mut()[..piece.len()].copy_from_slice(piece);
+                block.set_len(piece.len());
+                file.write(block.freeze(), at).await?;
+            } else {
+                let unlock: Vec<_> = own.iter().map(|lock| element(lock, LockFlags::UNLOCK)).collect();
+                let shared = LockFlags::SHARED_LOCK | LockFlags::FAIL_IMMEDIATELY;
+                let lock: Vec<_> = own.iter().map(|lock| element(lock, shared)).collect();
+                let sent = file.write_between_locks(piece, at, &unlock, &lock).await;
+                let (written, locked) = sent.map_err(failed)?;
+                if locked.is_err() {
+                    take_again(file, &mut locks, &own).await.map_err(failed)?;
+                }
+                written.map_err(failed)?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
     /// Releases the locks of a node that is dropped, in the background.
     pub(super) fn release_locks_of(self: &Arc<Self>, holder: Holder) {
         // Nobody locks for a node that is being dropped; others may be busy.
@@ -142,6 +180,31 @@ async fn give_back(file: &SmbFile, locks: &mut RangeLocks, taken: &[HeldLock], r
     }
 }
 
+/// Takes shared locks again that gave way to a write. Another client may hold an exclusive one for
+/// a moment.
+///
+/// # Errors
+/// The first lock that was lost.
+async fn take_again(file: &SmbFile, locks: &mut RangeLocks, lost: &[HeldLock]) -> ClientResult<()> {
+    let mut result = Ok(());
+    for lock in lost {
+        let mut taken = take(file, lock).await;
+        for _ in 0..TAKE_ATTEMPTS {
+            if !taken.as_ref().is_err_and(is_conflict) {
+                break;
+            }
+            tokio::time::sleep(TAKE_PAUSE).await;
+            taken = take(file, lock).await;
+        }
+        if let Err(error) = taken {
+            tracing::warn!(%error, "a lock was lost while data was written under it");
+            locks.released(lock);
+            result = result.and(Err(error));
+        }
+    }
+    result
+}
+
 async fn take(file: &SmbFile, lock: &HeldLock) -> ClientResult<()> {
     let mode = match lock.exclusive {
         true => LockFlags::EXCLUSIVE_LOCK,
@@ -164,7 +227,7 @@ fn element(lock: &HeldLock, flags: LockFlags) -> LockElement {
     }
 }
 
-fn is_conflict(error: &ClientError) -> bool {
+pub(super) fn is_conflict(error: &ClientError) -> bool {
     matches!(
         error.status(),
         Some(NtStatus::LOCK_NOT_GRANTED | NtStatus::FILE_LOCK_CONFLICT)

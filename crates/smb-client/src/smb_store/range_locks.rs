@@ -92,6 +92,15 @@ impl RangeLocks {
         }
     }
 
+    /// Returns the shared locks of all nodes in a range: on the server they exclude every write there.
+    pub(super) fn shared_in(&self, range: &RangeInclusive<u64>) -> Vec<HeldLock> {
+        let shared = self.0.iter().filter(|lock| !lock.exclusive);
+        shared
+            .filter(|lock| overlap(&lock.range, range))
+            .cloned()
+            .collect()
+    }
+
     /// Plans the release of everything that a node holds.
     pub(super) fn all_of(&self, holder: Holder) -> Vec<HeldLock> {
         let own = self.0.iter().filter(|lock| lock.holder == holder);

@@ -1,7 +1,7 @@
 //! What all nodes of a store share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_smb_wire::info::FsAttributes;
 use ropeway_vfs::store::StoreFeatures;
-use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result};
+use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result, Verdict};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
@@ -26,6 +26,12 @@ pub(super) const BLOCK_MAX: usize = 1 << 20;
 const DIRECT_BLOCKS: usize = 32;
 /// Blocks on their way to the server: 32 MiB, more than five times what 622 Mbit/s and 75 ms hold.
 const WRITE_BLOCKS: usize = 32;
+
+/// Files waiting for a flush from which on they are flushed in the background.
+const FLUSH_FILES_FROM: usize = 10_000;
+/// Files waiting for a flush from which on writers wait for it: half of those that can be
+/// remembered.
+const WAIT_FILES_FROM: usize = 50_000;
 
 /// The state of a store.
 pub(super) struct Shared {
@@ -49,6 +55,9 @@ pub(super) struct Shared {
     pub(super) room: Notify,
     /// The error of a file that was closed before it could be reported.
     lost: Mutex<Option<Error>>,
+    /// Whether closed files are being flushed, and the lock of who does.
+    is_syncing: AtomicBool,
+    sync_files: tokio::sync::Mutex<()>,
     start: Instant,
 }
 
@@ -90,6 +99,8 @@ impl Shared {
             waiting: AtomicUsize::new(0),
             room: Notify::new(),
             lost: Mutex::new(None),
+            is_syncing: AtomicBool::new(false),
+            sync_files: tokio::sync::Mutex::new(()),
             start: Instant::now(),
             tree,
             features,
@@ -176,6 +187,38 @@ impl Shared {
         match self.lost.lock().take() {
             Some(error) => Err(error),
             None => Ok(()),
+        }
+    }
+
+    /// Flushes in the background once many files wait for it, and makes the caller wait once there
+    /// are very many, so that all can be remembered.
+    pub(super) async fn limit_unflushed_files(self: &Arc<Self>) {
+        let files = self.tree.dirty.len();
+        if files < FLUSH_FILES_FROM || (files < WAIT_FILES_FROM && self.is_syncing.load(Ordering::Acquire)) {
+            return;
+        }
+        let this = Arc::clone(self);
+        let syncing = async move {
+            // Several callers may wait; one flushes.
+            let _one = this.sync_files.lock().await;
+            if this.tree.dirty.len() < FLUSH_FILES_FROM {
+                return;
+            }
+            this.is_syncing.store(true, Ordering::Release);
+            match this.tree.sync().await {
+                // The files are still remembered, and flushed again by the next `sync`.
+                Err(error) if error.verdict() == Verdict::Retry => {
+                    tracing::warn!(%error, "written files could not be flushed in the background");
+                }
+                Err(error) => this.keep_error(error),
+                Ok(()) => {}
+            }
+            this.is_syncing.store(false, Ordering::Release);
+        };
+        if files < WAIT_FILES_FROM {
+            self.runtime.spawn(syncing);
+        } else {
+            syncing.await;
         }
     }
 

@@ -11,10 +11,10 @@ use super::node_cache::Known;
 use super::shared::Shared;
 use super::shared_file::SharedFile;
 
-/// Permission bits shown for folders and files: a share does not report them.
+/// Permission bits shown for folders and files: a share does not report them. Programs on it can run.
 const FOLDER_MODE: u32 = 0o755;
-const FILE_MODE: u32 = 0o644;
-const READ_ONLY_MODE: u32 = 0o444;
+const FILE_MODE: u32 = 0o755;
+const READ_ONLY_MODE: u32 = 0o555;
 /// The DOS attribute READONLY ([MS-FSCC] 2.6).
 const READONLY: u32 = 1;
 

@@ -150,7 +150,13 @@ impl SharedFile {
         // place.
         block.capacity_mut()[..outgoing.data.len()].copy_from_slice(&outgoing.data);
         block.set_len(outgoing.data.len());
-        file.write(block.freeze(), outgoing.offset).await
+        match file.write(block.freeze(), outgoing.offset).await {
+            Err(error) if is_status(&error, NtStatus::FILE_LOCK_CONFLICT) => {
+                self.write_under_locks(&file, &outgoing.data, outgoing.offset)
+                    .await
+            }
+            sent => sent,
+        }
     }
 
     /// Waits until the server has answered all writes.
@@ -167,13 +173,15 @@ impl SharedFile {
                     return Err(error);
                 }
                 if content.write.is_answered() {
-                    return Ok(());
+                    break;
                 }
             }
             self.send(true);
             // The sender lives as long as this file.
             let _ = progress.changed().await;
         }
+        self.store.limit_unflushed_files().await;
+        Ok(())
     }
 
     /// Waits until the server has flushed everything.

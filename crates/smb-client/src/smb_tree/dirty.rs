@@ -14,9 +14,8 @@ use std::collections::{BTreeSet, HashMap};
 use parking_lot::{Mutex, MutexGuard};
 use ropeway_vfs::RelPath;
 
-/// Maximum number of files remembered: bounds memory, and the time that a rename takes to update
-/// them.
-const FILES_MAX: usize = 1024;
+/// Maximum number of files remembered: bounds memory.
+const FILES_MAX: usize = 100_000;
 
 /// Maximum number of folders remembered; with more, the topmost one stands for all. On file systems
 /// with one journal (ext4, XFS, NTFS) flushing any folder makes all earlier changes of names
@@ -30,8 +29,28 @@ pub(crate) type Ticket = u64;
 struct Files {
     next: Ticket,
     paths: HashMap<Ticket, RelPath>,
+    /// The same by path, so that a rename finds what lies beneath.
+    tickets: BTreeSet<(RelPath, Ticket)>,
     /// Whether more files were written than can be remembered.
     forgotten: bool,
+}
+
+impl Files {
+    fn remove(&mut self, ticket: Ticket) -> Option<RelPath> {
+        let path = self.paths.remove(&ticket)?;
+        self.tickets.remove(&(path.clone(), ticket));
+        Some(path)
+    }
+
+    /// Returns the files at a path and beneath it.
+    fn beneath(&self, path: &RelPath) -> Vec<Ticket> {
+        let from = self.tickets.range((path.clone(), 0)..);
+        // Names like `a-b` sort between `a` and `a/b`.
+        from.take_while(|(at, _)| at.as_bytes().starts_with(path.as_bytes()))
+            .filter(|(at, _)| at.strip_prefix(path).is_some())
+            .map(|(_, ticket)| *ticket)
+            .collect()
+    }
 }
 
 /// The files with unflushed writes.
@@ -50,29 +69,49 @@ impl DirtyFiles {
         let ticket = files.next;
         if files.paths.len() < FILES_MAX {
             files.paths.insert(ticket, path.clone());
+            files.tickets.insert((path.clone(), ticket));
         } else {
             files.forgotten = true;
         }
         ticket
     }
 
+    /// Returns the number of files remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().paths.len()
+    }
+
     /// Notes that a file was flushed.
     pub(crate) fn clean(&self, ticket: Ticket) {
-        self.lock().paths.remove(&ticket);
+        self.lock().remove(ticket);
     }
 
     /// Forgets a file that was removed.
     pub(crate) fn forget(&self, path: &RelPath) {
-        self.lock().paths.retain(|_, at| at != path);
+        let mut files = self.lock();
+        let first = (path.clone(), 0);
+        let last = (path.clone(), Ticket::MAX);
+        let tickets: Vec<_> = files
+            .tickets
+            .range(first..=last)
+            .map(|(_, ticket)| *ticket)
+            .collect();
+        for ticket in tickets {
+            files.remove(ticket);
+        }
     }
 
     /// Follows a rename of a node, and of all below it.
     pub(crate) fn renamed(&self, from: &RelPath, to: &RelPath) {
         let mut files = self.lock();
-        for path in files.paths.values_mut() {
-            if let Some(rest) = path.strip_prefix(from) {
-                *path = to.join_path(&rest);
-            }
+        for ticket in files.beneath(from) {
+            let Some(path) = files.remove(ticket) else {
+                continue;
+            };
+            let rest = path.strip_prefix(from).unwrap_or_default();
+            let path = to.join_path(&rest);
+            files.tickets.insert((path.clone(), ticket));
+            files.paths.insert(ticket, path);
         }
     }
 
@@ -137,6 +176,47 @@ mod tests {
         let paths: Vec<_> = files.into_iter().map(|(_, path)| path.to_string()).collect();
         assert_eq!(paths, ["dirt", "new/other"]);
         assert!(!forgotten);
+    }
+
+    /// Any sequence of changes agrees with a plain list.
+    #[test]
+    fn changes_agree_with_a_list() {
+        let random_path = |random: &mut fastrand::Rng| {
+            let depth = random.usize(1..4);
+            let names: Vec<_> = (0..depth)
+                .map(|_| ["a", "a-b", "b", "a.c"][random.usize(0..4)])
+                .collect();
+            path(&names.join("/"))
+        };
+        for seed in 0..300 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (dirty, mut list) = (DirtyFiles::default(), Vec::new());
+            for _ in 0..60 {
+                let (one, two) = (random_path(&mut random), random_path(&mut random));
+                match random.u8(0..5) {
+                    0 | 1 => list.push((dirty.add(&one), one)),
+                    2 => {
+                        dirty.forget(&one);
+                        list.retain(|(_, at)| *at != one);
+                    }
+                    3 => {
+                        dirty.renamed(&one, &two);
+                        for (_, at) in &mut list {
+                            if let Some(rest) = at.strip_prefix(&one) {
+                                *at = two.join_path(&rest);
+                            }
+                        }
+                    }
+                    _ if list.is_empty() => {}
+                    _ => dirty.clean(list.swap_remove(random.usize(0..list.len())).0),
+                }
+                let mut all = dirty.all().0;
+                all.sort();
+                list.sort();
+                assert_eq!(all, list, "seed {seed}");
+                assert_eq!(dirty.lock().tickets.len(), list.len());
+            }
+        }
     }
 
     #[test]

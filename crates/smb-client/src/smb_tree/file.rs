@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_wire::create::{CreateAction, CreateDisposition, CreateOptions};
 use ropeway_smb_wire::info::{FileAllInformation, FileEndOfFileInformation, FileStandardInformation};
+use ropeway_smb_wire::lock::LockElement;
 use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus, Text};
 use ropeway_vfs::{
     Create, Error, ErrorKind, Extent, File, Kind, Loss, Metadata, MetadataChange, Op, OpenOptions, Pending,
@@ -173,6 +174,23 @@ impl SmbFile {
             try_join_all(writes).await.map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// Writes at most 64 KiB while shared locks of this file give way
+    /// ([`FileHandle::write_between_locks`](crate::FileHandle)).
+    pub(crate) async fn write_between_locks(
+        &self,
+        data: &[u8],
+        offset: u64,
+        unlock: &[LockElement],
+        lock: &[LockElement],
+    ) -> ClientResult<(ClientResult<()>, ClientResult<()>)> {
+        self.note_write();
+        self.length
+            .fetch_max(offset.saturating_add(data.len() as u64), Ordering::AcqRel);
+        self.handle()
+            .write_between_locks(offset, data, unlock, lock)
+            .await
     }
 
     /// Flushes the file to the server's disk.

@@ -2,7 +2,7 @@
 //!
 //! If the process that serves is killed, its mount would stay and answer every call with ENOTCONN.
 //! The guard waits for the end of that process (the end of a pipe) and detaches the mount, if it is
-//! still the same one.
+//! dead.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -52,6 +52,6 @@ pub(crate) fn guard(arguments: &[OsString]) -> bool {
     let mut nothing = [0];
     // A failure is the end too.
     while io::stdin().read(&mut nothing).is_ok_and(|count| count > 0) {}
-    mountpoint::detach(Path::new(path), &device.to_string_lossy());
+    mountpoint::detach_dead(Path::new(path), &device.to_string_lossy());
     true
 }

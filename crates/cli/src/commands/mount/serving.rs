@@ -60,7 +60,9 @@ pub(super) fn run(args: &MountArgs, options: MountOptions) -> Result<u8, Failure
     let ended = serving
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
-    unmounter.detach();
+    if ended.is_err() {
+        unmounter.detach();
+    }
     flush(&unmounter, reporter, &path)?;
     if let Some(share) = share {
         share.log_off();

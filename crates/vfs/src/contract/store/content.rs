@@ -140,6 +140,13 @@ pub(super) fn locks_exclude_each_other(store: &dyn Store, can: Abilities) {
     assert!(one.lock_range(0, 50, Shared).unwrap());
     assert!(other.lock_range(40, LAST, Shared).unwrap());
     assert!(!other.lock_range(45, 45, Exclusive).unwrap());
+    // Locks are advisory: they exclude other locks, and no write of the same store.
+    one.write_at(&[7; 100], 0).unwrap();
+    one.write_out().unwrap();
+    other.write_at(&[8; 20], 30).unwrap();
+    other.sync().unwrap();
+    assert_eq!(content(&*one), [vec![7; 30], vec![8; 20], vec![7; 50]].concat());
+    assert!(!other.lock_range(45, 45, Exclusive).unwrap());
     assert!(one.lock_range(0, LAST, None).unwrap());
     assert!(other.lock_range(0, LAST, None).unwrap());
 }
