@@ -14,6 +14,7 @@
 mod health;
 mod read;
 mod recover;
+mod replay;
 mod state;
 mod work;
 

@@ -17,7 +17,7 @@ use crate::log::{PAGE, SECTOR};
 use crate::stats::Stats;
 
 /// Share of the data space that live records may take; the rest is room for cleaning.
-const LIVE_PERCENT: u64 = 90;
+pub(super) const LIVE_PERCENT: u64 = 90;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
@@ -274,10 +274,11 @@ impl State {
         }
     }
 
-    /// Adds slots where compression makes room for more blocks.
+    /// Adds slots where compression makes room for more blocks: a 16th at a time, so that with the
+    /// empty ones the index takes at most 32 bytes a block.
     fn grow(&mut self) -> bool {
         let slots = self.index.slots();
-        let larger = (slots + slots / 8 + 1).min(self.slots_max);
+        let larger = (slots + slots / 16 + 1).min(self.slots_max);
         if larger == slots || self.live_sectors >= self.live_max() {
             return false;
         }

@@ -60,7 +60,7 @@ pub enum MeasureError {
 pub fn measure(folder: &Path) -> Result<Figures, MeasureError> {
     let file = unnamed(folder)?;
     let status = fstatfs(&file).map_err(io::Error::from)?;
-    let kind = i64::try_from(status.f_type).unwrap_or_default() & 0xffff_ffff;
+    let kind = status.f_type & 0xffff_ffff;
     if IN_MEMORY.contains(&kind) {
         return Err(MeasureError::InMemory);
     }
