@@ -1,9 +1,9 @@
 //! Test suites of file systems from crates.io: pjdfstest and fsx. They are installed below
 //! `target/interop`, where `crates/cli/tests/mount_suites.rs` finds them.
 
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::process::run as run_command;
 use crate::workspace::Workspace;
@@ -14,21 +14,29 @@ const SUITES: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 /// Installs missing suites. Returns those that are not available, with the reasons.
 pub(crate) fn install(workspace: &Workspace) -> Vec<String> {
     let failures = SUITES.iter().filter_map(|(name, version)| {
-        let error = install_one(workspace, name, version).err()?;
+        let root = workspace.target().join("interop");
+        let error = install_crate(workspace, &root, name, Some(version)).err()?;
         Some(format!("{name} {version}: {error:#}: suites of the mount"))
     });
     failures.collect()
 }
 
-fn install_one(workspace: &Workspace, name: &str, version: &str) -> Result<()> {
-    let folder = workspace.target().join("interop");
-    if folder.join("bin").join(name).is_file() {
-        return Ok(());
+/// Installs a crate from crates.io below `root`, unless it is there. Returns the path of its program.
+///
+/// # Errors
+/// It cannot be installed.
+pub(crate) fn install_crate(
+    workspace: &Workspace,
+    root: &Path,
+    name: &str,
+    version: Option<&str>,
+) -> Result<PathBuf> {
+    let program = root.join("bin").join(name);
+    if !program.is_file() {
+        let version = version.map(|version| format!("--version={version}"));
+        let mut install = workspace.cargo(["install", name, "--locked", "--root"]);
+        install.arg(root).args(version);
+        run_command(&mut install).with_context(|| format!("cannot install the crate {name}"))?;
     }
-    let mut install = Command::new("cargo");
-    install
-        .args(["install", "--quiet", "--locked", "--version", version, "--root"])
-        .arg(&folder)
-        .arg(name);
-    run_command(&mut install)
+    Ok(program)
 }

@@ -14,15 +14,15 @@
 //! parent: a key names one file for the life of the client ([MS-SMB2] 3.3.5.9.8), and the temporary
 //! name of a copy later becomes another file's.
 //!
-//! The client acknowledges a break at once with what the server leaves it, since it has nothing to
-//! write back or to discard. After that the handle is no longer durable: if the connection is lost
+//! The client acknowledges a break with what the server leaves it: at once, or when the holder of
+//! the lease ([`LeaseHolder`]) has done what the break asks of it. After that the handle is no longer durable: if the connection is lost
 //! then, the client opens the file again by its path, and unflushed writes are in doubt. Small
 //! files, listings and metadata need no right: they take one round trip and are sent again.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use ropeway_smb_wire::create::OplockLevel;
@@ -32,6 +32,7 @@ use ropeway_smb_wire::create_context::{
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect};
 use ropeway_smb_wire::oplock_break::{BreakAcknowledgment, BreakNotification, LeaseBreak, LeaseBreakFlags};
 use ropeway_smb_wire::{FileId, LeaseKey, TreeId};
+use ropeway_vfs::external::ContentLease;
 
 use crate::error::Result;
 use crate::login;
@@ -48,25 +49,77 @@ pub(crate) type Oplocks = HolderTable<FileId>;
 /// The opens of one client that hold a lease, by lease key.
 pub(crate) type Leases = HolderTable<LeaseKey, (AckTarget, Arc<LeaseStatus>)>;
 
+/// A source of numbers that differ in the whole process.
+static EPOCHS: AtomicU64 = AtomicU64::new(1);
+
+fn next_epoch() -> u64 {
+    EPOCHS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// The rights that a lease grants at the moment. The driver updates it when the server breaks the
 /// lease, before the break is acknowledged.
-#[derive(Debug, Default)]
-pub(crate) struct LeaseStatus(AtomicU32);
+pub(crate) struct LeaseStatus {
+    rights: AtomicU32,
+    /// Replaced by a higher number whenever the right to keep what was read is lost.
+    epoch: AtomicU64,
+    holder: Mutex<Option<Arc<dyn LeaseHolder>>>,
+}
+
+/// Learns of the breaks of a lease, and decides when they are acknowledged.
+pub(crate) trait LeaseHolder: Send + Sync {
+    /// Takes a break. The server waits until `broken` is dropped, if it awaits an acknowledgment;
+    /// after 35 s it revokes the lease ([MS-SMB2] 3.3.6.5). Called by the driver of the connection,
+    /// so it must not block.
+    fn broke(&self, broken: BrokenLease);
+
+    /// Takes the loss of the session. The lease is kept with a durable handle, if that is reclaimed.
+    /// Must not block.
+    fn suspended(&self);
+}
+
+/// A break of a lease, with the duty to acknowledge it.
+#[derive(Debug)]
+pub(crate) struct BrokenLease {
+    /// The rights that are left.
+    pub(crate) left: LeaseState,
+    /// `None` if the server awaits no acknowledgment.
+    pub(crate) answer: Option<(BreakAcknowledgment, AckTarget)>,
+}
 
 /// Set in [`LeaseStatus`] once a break has arrived. No defined right has this bit ([MS-SMB2]
 /// 2.2.13.2.8).
 const BROKEN: u32 = 1 << 31;
+/// Set in [`LeaseStatus`] while the session is lost: the server cannot report a break.
+const SUSPENDED: u32 = 1 << 30;
+
+impl Default for LeaseStatus {
+    fn default() -> Self {
+        Self {
+            rights: AtomicU32::new(0),
+            epoch: AtomicU64::new(next_epoch()),
+            holder: Mutex::new(None),
+        }
+    }
+}
+
+impl std::fmt::Debug for LeaseStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (rights, epoch) = (&self.rights, &self.epoch);
+        write!(f, "LeaseStatus({rights:?}, {epoch:?})")
+    }
+}
 
 impl LeaseStatus {
-    /// Begins a new request for the lease.
+    /// Begins a new request for the lease. A request that reclaims a durable handle leaves the
+    /// epoch unchanged: if the lease is still there, nothing has changed meanwhile.
     fn requested(&self) {
-        self.0.store(0, Ordering::Release);
+        self.rights.store(0, Ordering::Release);
     }
 
     /// Records the rights in the reply to a CREATE. A break may have arrived before that reply was
     /// read.
     fn granted(&self, state: LeaseState) {
-        let rights = state.bits() & !BROKEN;
+        let rights = state.bits() & !(BROKEN | SUSPENDED);
         let merge = |before: u32| {
             Some(match before & BROKEN {
                 0 => rights,
@@ -74,18 +127,75 @@ impl LeaseStatus {
             })
         };
         // The closure always returns a value.
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, merge);
+        let _ = self
+            .rights
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, merge);
+        if !self.may_cache_reads() {
+            self.epoch.store(next_epoch(), Ordering::Release);
+        }
     }
 
     /// Records what a break leaves.
     fn broken_to(&self, state: LeaseState) {
-        self.0.store(BROKEN | state.bits(), Ordering::Release);
+        let left = state.bits() & !(BROKEN | SUSPENDED);
+        self.rights.store(BROKEN | left, Ordering::Release);
+        if !state.contains(LeaseState::READ_CACHING) {
+            self.epoch.store(next_epoch(), Ordering::Release);
+        }
+    }
+
+    /// Records that the server holds the lease no longer.
+    fn lost(&self) {
+        self.requested();
+        self.epoch.store(next_epoch(), Ordering::Release);
+    }
+
+    /// Records that the session is lost.
+    fn suspended(&self) {
+        self.rights.fetch_or(SUSPENDED, Ordering::AcqRel);
+    }
+
+    fn state(&self) -> LeaseState {
+        LeaseState::from_bits_retain(self.rights.load(Ordering::Acquire))
     }
 
     /// Returns whether the holder may keep what it has read.
     pub(crate) fn may_cache_reads(&self) -> bool {
-        let state = LeaseState::from_bits_retain(self.0.load(Ordering::Acquire));
-        state.contains(LeaseState::READ_CACHING)
+        let state = self.state();
+        state.contains(LeaseState::READ_CACHING) && state.bits() & SUSPENDED == 0
+    }
+
+    /// Returns what the lease says of content that was read under it.
+    pub(crate) fn content(&self) -> ContentLease {
+        // In this order: a loss between the two is seen.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let state = self.state();
+        match state.contains(LeaseState::READ_CACHING) {
+            true if state.bits() & SUSPENDED == 0 => ContentLease::Held { epoch },
+            true => ContentLease::Suspended { epoch },
+            false => ContentLease::None,
+        }
+    }
+
+    /// Sets who takes the breaks. `None` acknowledges them at once.
+    pub(crate) fn set_holder(&self, holder: Option<Arc<dyn LeaseHolder>>) {
+        let before = std::mem::replace(&mut *self.holder.lock(), holder);
+        drop(before);
+    }
+}
+
+#[cfg(test)]
+impl LeaseStatus {
+    /// Makes a lease that grants reading, for tests.
+    pub(crate) fn held() -> Arc<Self> {
+        let status = Self::default();
+        status.granted(LeaseState::READ_CACHING);
+        Arc::new(status)
+    }
+
+    /// Breaks the lease, for tests.
+    pub(crate) fn break_all(&self) {
+        self.broken_to(LeaseState::default());
     }
 }
 
@@ -113,7 +223,22 @@ impl<K: Eq + Hash, V: Clone> HolderTable<K, V> {
     }
 }
 
-/// Returns the acknowledgment of a break, and where to send it; `None` if the server awaits none.
+impl Leases {
+    /// Notes that the session is lost, and with it the reports of breaks.
+    pub(crate) fn suspend(&self) {
+        let leases: Vec<_> = self.lock().values().map(|(_, lease)| Arc::clone(lease)).collect();
+        for lease in leases {
+            lease.suspended();
+            let holder = lease.holder.lock().clone();
+            if let Some(holder) = holder {
+                holder.suspended();
+            }
+        }
+    }
+}
+
+/// Returns the acknowledgment to send at once, and where to; `None` if the server awaits none, or
+/// the holder of the lease will give it.
 pub(crate) fn answer(
     notification: &BreakNotification,
     oplocks: &Oplocks,
@@ -130,13 +255,18 @@ pub(crate) fn answer(
         BreakNotification::Lease(lease) => {
             let (place, status) = leases.get(&lease.lease_key)?;
             status.broken_to(lease.new_lease_state);
-            lease.flags.contains(LeaseBreakFlags::ACK_REQUIRED).then(|| {
+            let answer = lease.flags.contains(LeaseBreakFlags::ACK_REQUIRED).then(|| {
                 let kept = LeaseBreak {
                     lease_key: lease.lease_key,
                     lease_state: lease.new_lease_state,
                 };
                 (BreakAcknowledgment::Lease(kept), place)
-            })
+            });
+            let holder = status.holder.lock().clone();
+            let Some(holder) = holder else { return answer };
+            let left = lease.new_lease_state;
+            holder.broke(BrokenLease { left, answer });
+            None
         }
     }
 }
@@ -166,6 +296,15 @@ impl CachingRight {
             leases: Arc::clone(leases),
             status: Arc::default(),
         })
+    }
+
+    /// Returns the lease on a directory, if both ends support it ([MS-SMB2] 3.3.5.9.11).
+    pub(crate) fn of_directory(dialect: Dialect, server: Capabilities, leases: &Arc<Leases>) -> Result<Self> {
+        let needed = Capabilities::LEASING | Capabilities::DIRECTORY_LEASING;
+        match dialect >= Dialect::Smb300 && server.contains(needed) {
+            true => Self::of(dialect, server, leases),
+            false => Ok(Self::None),
+        }
     }
 
     pub(crate) fn level(&self) -> OplockLevel {
@@ -229,7 +368,15 @@ impl CachingRight {
     /// Notes that the server holds this right no longer.
     pub(crate) fn lost(&self) {
         if let Self::Leased { status, .. } = self {
-            status.requested();
+            status.lost();
+        }
+    }
+
+    /// Returns the state of the lease, if there is one.
+    pub(crate) fn lease(&self) -> Option<&Arc<LeaseStatus>> {
+        match self {
+            Self::Leased { status, .. } => Some(status),
+            _ => None,
         }
     }
 
@@ -241,8 +388,14 @@ impl CachingRight {
 
 impl Drop for CachingRight {
     fn drop(&mut self) {
-        if let Self::Leased { key, leases, .. } = self {
+        if let Self::Leased {
+            key, leases, status, ..
+        } = self
+        {
             leases.remove(key);
+            // Whoever still looks at it holds nothing any more.
+            status.lost();
+            status.set_holder(None);
         }
     }
 }
@@ -341,6 +494,52 @@ mod tests {
         assert!(right.may_cache_reads());
         right.lost();
         assert!(!right.may_cache_reads());
+    }
+
+    /// Takes the breaks of a test.
+    #[derive(Default)]
+    struct Taken(Mutex<Vec<BrokenLease>>);
+
+    impl LeaseHolder for Taken {
+        fn broke(&self, broken: BrokenLease) {
+            self.0.lock().push(broken);
+        }
+
+        fn suspended(&self) {}
+    }
+
+    #[test]
+    fn the_holder_of_a_lease_acknowledges_its_breaks() {
+        let (oplocks, leases) = (Oplocks::default(), Arc::default());
+        let right = CachingRight::of(Dialect::Smb311, Capabilities::LEASING, &leases).unwrap();
+        let CachingRight::Leased { key, status, .. } = &right else {
+            panic!("{right:?}");
+        };
+        let taken = Arc::new(Taken::default());
+        right.register((TreeId(3), true));
+        status.granted(LeaseState::READ_CACHING | LeaseState::HANDLE_CACHING);
+        let ContentLease::Held { epoch } = status.content() else {
+            panic!("{status:?}");
+        };
+        status.set_holder(Some(Arc::clone(&taken) as Arc<dyn LeaseHolder>));
+        let first = broken(*key, LeaseState::READ_CACHING, LeaseBreakFlags::ACK_REQUIRED);
+        assert_eq!(answer(&first, &oplocks, &leases), None, "the holder does it");
+        assert_eq!(status.content(), ContentLease::Held { epoch }, "reads stay");
+        leases.suspend();
+        assert_eq!(status.content(), ContentLease::Suspended { epoch });
+        let rest = broken(*key, LeaseState::default(), LeaseBreakFlags::default());
+        assert_eq!(answer(&rest, &oplocks, &leases), None);
+        assert_eq!(status.content(), ContentLease::None);
+        let taken = std::mem::take(&mut *taken.0.lock());
+        let answered: Vec<bool> = taken.iter().map(|broken| broken.answer.is_some()).collect();
+        assert_eq!(answered, [true, false]);
+        right.register((TreeId(3), true));
+        status.granted(LeaseState::READ_CACHING);
+        assert!(matches!(status.content(), ContentLease::Held { epoch: now } if now > epoch));
+        let status = Arc::clone(status);
+        drop(right);
+        assert_eq!(status.content(), ContentLease::None, "its handle is closed");
+        assert!(status.holder.lock().is_none());
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{Compound, DropReason, Misuse, Operation, Reply, SessionSecret};
+use ropeway_smb_wire::oplock_break::BreakAcknowledgment;
 use ropeway_smb_wire::{FileId, TreeId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::budget::Budget;
-use crate::caching::{Leases, Oplocks};
+use crate::caching::{AckTarget, Leases, Oplocks};
 use crate::channel_policy::Backlog;
 use crate::error::LostReason;
 use crate::replies::left_open;
@@ -68,6 +69,11 @@ pub(crate) enum Control {
     /// The session has admitted this connection, so its window counts from now on. Before that,
     /// requests go to the other connections.
     Admitted,
+    /// Acknowledges the break of a lease, now that its holder has done what the break asks.
+    Acknowledge {
+        answer: BreakAcknowledgment,
+        place: AckTarget,
+    },
     /// Sends TREE_DISCONNECT: the share is no longer in use.
     TreeDisconnect {
         tree: TreeId,
@@ -102,9 +108,14 @@ impl SessionShared {
         self.channels.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Removes a channel that has nothing more to do. Returns whether it was the last.
+    /// Removes a channel that has nothing more to do. Returns whether it was the last. The leases
+    /// are suspended with it.
     pub(crate) fn leave(&self) -> bool {
-        self.channels.fetch_sub(1, Ordering::AcqRel) == 1
+        let is_last = self.channels.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_last {
+            self.leases.suspend();
+        }
+        is_last
     }
 }
 

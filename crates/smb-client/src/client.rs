@@ -13,6 +13,7 @@ use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::Guid;
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::session_setup::SessionFlags;
+use ropeway_vfs::Timestamp;
 
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
@@ -92,6 +93,11 @@ impl Client {
     pub(crate) fn is_far(&self) -> bool {
         let round_trip = self.inner.link.last().round_trip();
         round_trip.is_some_and(|round_trip| round_trip >= FAR_ROUND_TRIP)
+    }
+
+    /// Returns the server's present time, or an earlier one; `None` if the server does not tell it.
+    pub(crate) fn server_time(&self) -> Option<Timestamp> {
+        self.inner.link.last().server_time()
     }
 
     /// Returns the endpoint as the caller gave it.

@@ -102,6 +102,17 @@ pub(crate) struct Records {
 impl Directory {
     /// Opens a directory for listing. `follow` lists the target of a reparse point.
     pub(crate) async fn open(share: &Share, path: &Text, pattern: &str, follow: bool) -> Result<Self> {
+        Self::open_leased(share, path, pattern, follow, false).await
+    }
+
+    /// Opens a directory for listing, with a lease if `lease` is set and the server grants one.
+    pub(crate) async fn open_leased(
+        share: &Share,
+        path: &Text,
+        pattern: &str,
+        follow: bool,
+        lease: bool,
+    ) -> Result<Self> {
         check_path(path)?;
         let pattern = Text::from(pattern);
         if pattern.units().len() > PATTERN_UNITS_MAX {
@@ -111,15 +122,15 @@ impl Directory {
         if !follow {
             open.options |= CreateOptions::OPEN_REPARSE_POINT;
         }
+        open.directory_lease = lease;
         let compounds = &share.client().link().compounds;
         if compounds.is_usable() {
             let first_max = FIRST_MAX.min(share.limits().transact_max);
+            let durability = Durability::for_directory(share, &open)?;
             let build = |tree: &Tree| {
                 let related = FileId::RELATED;
                 vec![
-                    share
-                        .inner()
-                        .create(tree, path, &open, Default::default(), Vec::new()),
+                    durability.create(share, tree, path, &open),
                     ops::list(tree.id, related, &pattern, false, first_max),
                     ops::list(tree.id, related, &pattern, false, first_max),
                 ]
@@ -127,7 +138,7 @@ impl Directory {
             match share.inner().run(Replay::Safe, 0, build).await {
                 Ok(completed) => match refusal_cause(&completed.replies) {
                     RefusalCause::Request => {
-                        let mut opened = Self::new(share, path, &pattern, &open, &completed)?;
+                        let mut opened = Self::new(share, path, &pattern, &open, durability, &completed)?;
                         opened.take_first(&completed.replies)?;
                         opened.request_next();
                         return Ok(opened);
@@ -154,15 +165,10 @@ impl Directory {
         path: &Text,
         pattern: &Text,
         open: &OpenFile,
+        durability: Durability,
         completed: &Completed,
     ) -> Result<Self> {
-        let inner = Arc::new(HandleInner::new(
-            share,
-            path,
-            open,
-            Durability::none(),
-            completed,
-        )?);
+        let inner = Arc::new(HandleInner::new(share, path, open, durability, completed)?);
         Ok(Self::of(Handle { inner }, pattern, completed.session.number))
     }
 

@@ -39,6 +39,20 @@ impl Durability {
         }
     }
 
+    /// Returns the parameters for a directory: a lease if `open` asks for one, and no durable handle.
+    pub(crate) fn for_directory(share: &Share, open: &OpenFile) -> Result<Self> {
+        let link = share.client().link();
+        let negotiated = &link.last().negotiated;
+        let right = match open.directory_lease && share.share_type() == ShareType::Disk {
+            true => CachingRight::of_directory(negotiated.dialect, negotiated.capabilities, &link.leases)?,
+            false => CachingRight::None,
+        };
+        Ok(Self {
+            right,
+            ..Self::none()
+        })
+    }
+
     /// Returns the parameters for an open on `share`: version 2 of durable handles where the
     /// dialect has it, version 1 otherwise.
     pub(crate) fn for_open(share: &Share, open: &OpenFile) -> Result<Self> {

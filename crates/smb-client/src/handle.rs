@@ -556,9 +556,10 @@ pub(crate) async fn watch_once(
     handle: Arc<HandleInner>,
     at: Opened,
     filter: CompletionFilter,
+    below: bool,
 ) -> Result<Option<Vec<FileNotifyInformation>>> {
     let output_max = QUERY_MAX.min(handle.share.limits().transact_max);
-    let question = ops::watch(at.tree.id, at.file_id, filter, true, output_max);
+    let question = ops::watch(at.tree.id, at.file_id, filter, below, output_max);
     match at.session.exchange(at.tree.compound(vec![question]), 0).await {
         Outcome::Replied(replies) => {
             let reply = first(&replies)?;

@@ -32,6 +32,9 @@ pub struct OpenFile {
     /// Whether to request a durable handle, which survives a lost connection, where the client's
     /// options and the server allow it.
     pub durable: bool,
+    /// Whether to request a lease on a directory, where the server has such leases. Only a listing
+    /// of a store sets it.
+    pub directory_lease: bool,
     /// Bytes to allocate.
     pub allocation: Option<u64>,
     /// Security descriptor of a newly created file.
@@ -54,6 +57,7 @@ impl OpenFile {
             disposition,
             options,
             durable: false,
+            directory_lease: false,
             allocation: None,
             security: None,
             snapshot: None,

@@ -54,11 +54,14 @@ impl Share {
         .await)
     }
 
-    /// Lists a directory without following a link. Servers that otherwise list links as their
-    /// targets list them as links here.
-    pub(crate) async fn list_itself(&self, path: &Text) -> Result<Directory> {
-        routed!(self, path, |share, path| Directory::open(share, path, "*", false)
-            .await)
+    /// Lists a directory, with a lease on it if `lease` is set and the server grants one. `follow`
+    /// lists the target of a link; servers that otherwise list links as their targets list them as
+    /// links without it.
+    pub(crate) async fn list_leased(&self, path: &Text, follow: bool, lease: bool) -> Result<Directory> {
+        routed!(self, path, |share, path| Directory::open_leased(
+            share, path, "*", follow, lease
+        )
+        .await)
     }
 
     /// Lists the names that match a pattern, without following a link.

@@ -17,7 +17,7 @@ use ropeway_smb_wire::header::{Command, HeaderFlags};
 use ropeway_smb_wire::tree_connect::ShareType;
 use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId};
 
-use crate::caching::CachingRight;
+use crate::caching::{CachingRight, LeaseStatus};
 use crate::channel::{CloseGuard, CloseNotice, Control};
 use crate::durable::Durability;
 use crate::error::{Error, LostReason, Result};
@@ -127,6 +127,11 @@ impl HandleInner {
     /// otherwise.
     pub(crate) fn may_cache_reads(&self) -> bool {
         self.durability.right().may_cache_reads()
+    }
+
+    /// Returns the lease of the open file, if it has one.
+    pub(crate) fn lease(&self) -> Option<&Arc<LeaseStatus>> {
+        self.durability.right().lease()
     }
 
     /// Counts a write before it is sent, so that a task that reopens the file knows of it.

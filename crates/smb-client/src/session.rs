@@ -10,6 +10,7 @@ use ropeway_smb_proto::client::{
     Compound, DropReason, Misuse, Negotiated, Operation, PeerMisbehaved, Reply, SessionSecret,
 };
 use ropeway_smb_wire::session_setup::SessionFlags;
+use ropeway_vfs::Timestamp;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -19,6 +20,7 @@ use crate::channel_policy::{Advice, ChannelPolicy, LoadSample, earliest_done};
 use crate::compound_support::CompoundSupport;
 use crate::driver::Ready;
 use crate::error::{Error, LostReason, Result};
+use crate::smb_tree::map;
 
 /// Pause before a request that the server took for outdated is sent again: the lost channel may
 /// still have requests running there. A guess; at most [`crate::tree::ATTEMPTS`] pauses.
@@ -90,6 +92,14 @@ impl Session {
             policy: Mutex::new(ChannelPolicy::new(established.channels_max)),
             started: Instant::now(),
         }
+    }
+
+    /// Returns the server's present time, or an earlier one; `None` if the server does not tell it.
+    pub(crate) fn server_time(&self) -> Option<Timestamp> {
+        let at_start = map::known(self.negotiated.system_time)?;
+        // `started` is later than the moment of the server's answer.
+        let elapsed = i128::try_from(self.started.elapsed().as_nanos()).ok()?;
+        Some(Timestamp(at_start.0 + elapsed))
     }
 
     pub(crate) fn is_alive(&self) -> bool {

@@ -126,6 +126,51 @@ fn a_recursive_listing_takes_a_round_trip_for_each_folder() {
     assert!(requests.is_empty(), "{requests:?}");
 }
 
+/// Without time-outs: what a lease covers is not asked for again, until another client changes it.
+#[test]
+fn a_listed_folder_is_known_while_its_lease_lasts() {
+    let _alone = alone();
+    let bench = Bench::start();
+    let there = bench.store();
+    for name in ["d/a", "d/b", "e/c"] {
+        std::fs::create_dir_all(bench.path().join(&name[..1])).unwrap();
+        std::fs::write(bench.path().join(name), name).unwrap();
+    }
+    let options = SmbStoreOptions {
+        cache_timeout: Duration::ZERO,
+        ..SmbStoreOptions::default()
+    };
+    let store = bench.store_with("", options);
+    let mut found = Vec::new();
+    list_all(&store, "", &mut found);
+    assert_eq!(found.len(), 5);
+    let ((), requests) = asked(|| {
+        found.clear();
+        // The attributes of the root are in no listing.
+        list_all(&store, "d", &mut found);
+        list_all(&store, "e", &mut found);
+        assert_eq!(found.len(), 3);
+        assert!(store.open(&path("d/none"), &LOOK).is_err());
+    });
+    assert!(requests.is_empty(), "{requests:?}");
+    open(&there, "d/none", &CREATE).write_out().unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while store.open(&path("d/none"), &LOOK).is_err() {
+        assert!(std::time::Instant::now() < deadline, "the lease is not broken");
+    }
+    let ((), requests) = asked(|| drop(open(&store, "e/c", &LOOK)));
+    assert!(
+        requests.is_empty(),
+        "the other folder's lease lasts: {requests:?}"
+    );
+    // A folder kept open is not in the way.
+    store.remove(&path("e/c"), false).unwrap();
+    store.remove(&path("e"), true).unwrap();
+    assert!(!bench.path().join("e").exists());
+    store.rename(&path("d"), &path("f"), false).unwrap();
+    assert!(bench.path().join("f/a").exists());
+}
+
 #[test]
 fn a_random_read_takes_one_round_trip() {
     let _alone = alone();

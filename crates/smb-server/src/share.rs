@@ -40,6 +40,10 @@ pub struct Share {
     pub hide_dot_files: bool,
     /// Which symbolic links clients may create.
     pub links: Links,
+    /// The store is another server's, over a line: calls may wait long, so threads of their own
+    /// make them. That server decides what its user may do, keeps others out of locked ranges, and
+    /// gives new files their descriptors.
+    pub far: bool,
 }
 
 impl Share {
@@ -83,6 +87,7 @@ impl Share {
             anonymous: false,
             hide_dot_files: true,
             links: Links::default(),
+            far: false,
         }
     }
 

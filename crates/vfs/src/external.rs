@@ -52,11 +52,54 @@ pub enum EntryChange {
     Attributes,
 }
 
+/// What a lease says of a node's content (its bytes and its length).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContentLease {
+    /// There is no lease: the content may change at any time.
+    #[default]
+    None,
+    /// Nobody else changes the content without a break of the lease, which waits for this side.
+    Held {
+        /// Differs between any two leases of one process, and is higher after each loss: content
+        /// that was read under another number may be old.
+        epoch: u64,
+    },
+    /// The connection is lost. The content was valid until then; it is again if the lease is `Held`
+    /// with the same number later.
+    Suspended {
+        /// As in [`ContentLease::Held`].
+        epoch: u64,
+    },
+}
+
+/// What is left of a lease after a break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseLeft {
+    /// Nothing: the content may change.
+    Nothing,
+    /// The content stays as it is, but the node must not be kept open without need: somebody wants
+    /// to rename or remove it, or open it for himself.
+    Read,
+}
+
+/// Maximum time that a store waits for [`Observer::breaking`]. The server of a share waits 35 s for
+/// an acknowledgment ([MS-SMB2] 3.3.6.5).
+pub const BREAK_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// Receives the changes.
 pub trait Observer: Send + Sync {
     /// Reports changes by other programs, in order. Called from a thread of the store; later
     /// changes wait until it returns.
     fn changed(&self, changes: &[ExternalChange]);
+
+    /// Reports that a lease on a watched node's content is about to be given up, because another
+    /// client wants to use the node. That client waits until this returns, at most [`BREAK_MAX`].
+    /// An observer whose own clients cache the node takes this from them, and writes to the node
+    /// what they have not written yet; the store then sends it on before it gives up the lease.
+    /// Calls for different nodes come at the same time, from threads of the store.
+    fn breaking(&self, id: FileId, left: LeaseLeft) {
+        _ = (id, left);
+    }
 }
 
 /// Keeps a node watched until it is dropped.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Op, Result};
-use crate::external::{Observer, Watching};
+use crate::external::{ContentLease, Observer, Watching};
 use crate::metadata::{FileId, Xattr};
 use crate::path::{Name, RelPath};
 use crate::posix::{NewKind, NewPosix, Permissions, RenameMode, XattrSet};
@@ -27,7 +27,7 @@ use crate::tree::{Extent, Space};
 
 pub use self::model::{
     Access, NewNode, NodeChange, NodeOpen, NodeStat, Opened, RangeLock, Removal, Resolved, StoreFeatures,
-    StreamInfo, StreamOpen, Task,
+    StreamInfo, StreamOpen, Task, Versioning,
 };
 
 /// A stream over a folder's entries, in an order that does not change while it is open.
@@ -167,6 +167,13 @@ pub trait Store: Send + Sync {
     /// change the store meanwhile.
     fn attribute_lifetime(&self) -> Duration {
         Duration::from_secs(1)
+    }
+
+    /// Returns how the versions of a file are told apart, if they can be: every file has an id that
+    /// is its own (0: none), and every change of its content gives it a new change time by one clock
+    /// that no program can set back. Caches that outlive the store rely on it.
+    fn versioning(&self) -> Option<Versioning> {
+        None
     }
 
     /// Returns the attributes of a node of any kind. A symbolic link is not followed.
@@ -400,6 +407,13 @@ pub trait Node: Send + Sync {
     fn watch(&self, below: bool) -> Result<Watching> {
         _ = below;
         Err(Error::new(Op::Watch, &RelPath::root(), ErrorKind::Unsupported))
+    }
+
+    /// Returns the lease on this node's content. Whoever keeps content asks before reading it and
+    /// afterwards: what was read between two equal answers is valid for that epoch. Asking sends no
+    /// request. An epoch means nothing in another process.
+    fn lease(&self) -> ContentLease {
+        ContentLease::None
     }
 
     /// Sets this node's advisory lock of the bytes from `first` to `last` (at most 2^63 - 1): it

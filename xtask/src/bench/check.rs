@@ -81,21 +81,17 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -
             }
             let measured = measure(&ropeway, volume.root(), options.runs, is_cold)?;
             let cache = if is_cold { "cold" } else { "warm" };
-            let cells: Vec<String> = measured
-                .iter()
-                .map(|values| tables::spread(values.clone(), 3))
-                .collect();
+            let measured = measured.map(Median::of);
+            let cells = measured.map(|median| tables::spread(median, 3));
             let _ = writeln!(
                 text,
                 "| {files} {} | {cache} | {} |",
                 trees.title,
                 cells.join(" | ")
             );
-            for (tool, values) in TOOLS.iter().zip(&measured) {
-                if let Some(spread) = Median::of(values.clone())
-                    .map(|median| median.spread())
-                    .filter(|spread| *spread > SPREAD_MAX)
-                {
+            for (tool, median) in TOOLS.iter().zip(measured) {
+                let spread = median.map_or(0.0, |median| median.spread());
+                if spread > SPREAD_MAX {
                     notes.push(format!(
                         "noisy: {tool}, {}, {cache}: spread {:.0} %",
                         trees.title,

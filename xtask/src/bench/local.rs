@@ -11,7 +11,8 @@ use ropeway_lab::work::Work;
 
 use super::network;
 use super::tables::{self, client_mib, client_name, factor, numbers, provenance, ratio, whole};
-use crate::process::{find_program, interrupt_flag, run as run_command};
+use crate::process::{find_program, interrupt_flag};
+use crate::suites::install_crate;
 use crate::workspace::Workspace;
 
 /// Names of works on the command line and in section names.
@@ -108,7 +109,7 @@ pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
 pub(super) fn install(workspace: &Workspace, name: &'static str, binary: Option<&Path>) -> Result<Tool> {
     let program = match name {
         "ropeway" => crate::step::ropeway(workspace, binary)?,
-        "xcp" | "cpz" => install_crate(workspace, name)?,
+        "xcp" | "cpz" => install_crate(workspace, &workspace.target().join("tools"), name, None)?,
         name => find_program(name).with_context(|| format!("{name} is not installed"))?,
     };
     Ok(Tool {
@@ -116,16 +117,6 @@ pub(super) fn install(workspace: &Workspace, name: &'static str, binary: Option<
         version: tables::version(&program)?,
         program,
     })
-}
-
-fn install_crate(workspace: &Workspace, name: &str) -> Result<PathBuf> {
-    let root = workspace.target().join("tools");
-    let program = root.join("bin").join(name);
-    if !program.is_file() {
-        let mut install = workspace.cargo(["install", name, "--locked", "--root"]);
-        run_command(install.arg(&root)).with_context(|| format!("cannot install the crate {name}"))?;
-    }
-    Ok(program)
 }
 
 /// Measures the chosen works and writes a section for each.

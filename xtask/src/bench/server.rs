@@ -33,7 +33,7 @@ const WORKS: [(&str, Work); 3] = [
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Works: bulk, small, list [default: all]
-    #[arg(long, value_delimiter = ',', value_parser = parse_work)]
+    #[arg(long, value_delimiter = ',', value_parser = |text: &str| network::parse_work(&WORKS, text))]
     work: Vec<Work>,
     /// Protections: signed, sealed [default: both]
     #[arg(long, value_delimiter = ',')]
@@ -49,10 +49,6 @@ pub(crate) struct Arguments {
     channels: Option<u16>,
     #[command(flatten)]
     options: Options,
-}
-
-fn parse_work(text: &str) -> Result<Work, String> {
-    network::parse_work(&WORKS, text)
 }
 
 fn parse_server(text: &str) -> Result<Server, String> {

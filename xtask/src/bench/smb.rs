@@ -20,7 +20,7 @@ const WORKS: [(&str, Work); 2] = [("bulk", Work::File1gib), ("small", Work::Smal
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Works: bulk, small [default: both]
-    #[arg(long, value_delimiter = ',', value_parser = parse_work)]
+    #[arg(long, value_delimiter = ',', value_parser = |text: &str| network::parse_work(&WORKS, text))]
     work: Vec<Work>,
     /// Protections: signed, sealed [default: both]
     #[arg(long, value_delimiter = ',')]
@@ -33,10 +33,6 @@ pub(crate) struct Arguments {
     channels: Option<u16>,
     #[command(flatten)]
     options: Options,
-}
-
-fn parse_work(text: &str) -> Result<Work, String> {
-    network::parse_work(&WORKS, text)
 }
 
 /// Measures the chosen part and writes the sections.

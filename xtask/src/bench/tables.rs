@@ -53,16 +53,9 @@ pub(super) fn client_name(client: &str) -> &str {
     }
 }
 
-/// Returns one value of each counted run.
-fn values(cell: Option<&Cell>, of: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
-    cell.into_iter()
-        .flat_map(|cell| cell.counted().filter_map(&of))
-        .collect()
-}
-
 /// Returns the median of one value over the counted runs.
 pub(super) fn middle(cell: Option<&Cell>, of: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
-    Median::of(values(cell, of)).map(|median| median.value)
+    Some(cell?.median(of)?.value)
 }
 
 /// Returns the seconds of a run's whole process.
@@ -71,8 +64,8 @@ pub(super) fn whole(run: &Run) -> Option<f64> {
 }
 
 /// Formats the median and range of some values.
-pub(super) fn spread(values: Vec<f64>, decimals: usize) -> String {
-    match Median::of(values) {
+pub(super) fn spread(median: Option<Median>, decimals: usize) -> String {
+    match median {
         None => "-".to_owned(),
         Some(Median { value, number: 1, .. }) => format!("{value:.decimals$}"),
         Some(Median {
@@ -85,7 +78,7 @@ pub(super) fn spread(values: Vec<f64>, decimals: usize) -> String {
 
 /// Formats the median and range of one value over the counted runs.
 pub(super) fn numbers(cell: Option<&Cell>, decimals: usize, of: impl Fn(&Run) -> Option<f64>) -> String {
-    spread(values(cell, of), decimals)
+    spread(cell.and_then(|cell| cell.median(of)), decimals)
 }
 
 /// Returns the peak memory of the client in MiB.

@@ -203,6 +203,17 @@ impl Cache {
         found
     }
 
+    /// Whether a block is probably in the cache. Does no I/O and counts nothing.
+    pub fn contains(&self, key: &Key) -> bool {
+        let inner = &*self.inner;
+        let in_memory = || {
+            let memory = inner.memory.as_ref();
+            memory.is_some_and(|memory| memory.peek(key).is_some())
+        };
+        let tag = inner.sealer.tag(key);
+        in_memory() || (inner.device.is_on() && inner.state.lock().index.find(tag).is_some())
+    }
+
     /// Takes in a block. Returns whether it was taken: not while the cache is off, and not while the
     /// writer is behind. Blocks with one key have one content; a caller that cannot promise that
     /// forgets the file in between.

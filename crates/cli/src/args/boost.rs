@@ -1,16 +1,29 @@
-//! Flags of `boost`.
+//! Flags of `boost`, and those that `mount` and `serve` share.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use ropeway_boost::Sequential;
 
-use super::{AFTER_HELP, ShareArgs};
+use super::{AFTER_HELP, ShareArgs, values};
+
+const EXAMPLES: &str = "\
+Examples:
+  ropeway boost test /mnt/stick --source smb://ann@nas/photos
+  ropeway boost create /mnt/stick/boost --size 64G
+  ropeway mount smb://ann@nas/photos /mnt/photos --boost /mnt/stick/boost
+  ropeway boost status /mnt/stick/boost";
 
 /// `ropeway boost`.
 #[derive(Args, Clone, Debug)]
-#[command(disable_help_subcommand = true, subcommand_value_name = "ACTION", after_long_help = AFTER_HELP)]
-pub(crate) struct BoostArgs {
-    /// What to do.
+#[command(
+    disable_help_subcommand = true,
+    subcommand_value_name = "ACTION",
+    after_help = EXAMPLES,
+    after_long_help = format!("{EXAMPLES}\n\n{AFTER_HELP}")
+)]
+pub(crate) struct BoostCommandArgs {
+    /// What to do
     #[command(subcommand)]
     pub(crate) command: BoostCommand,
 }
@@ -25,6 +38,23 @@ pub(crate) enum BoostCommand {
     /// --source must be faster than the source. Exit code 8 if it is refused. Nothing stays in DIR.
     #[command(after_long_help = AFTER_HELP)]
     Test(Box<BoostTestArgs>),
+    /// Make a cache in an empty or new folder
+    ///
+    /// The whole size is taken at once, so that the cache is never short of space. The blocks in it
+    /// are encrypted with a key beside them that only you can read.
+    #[command(after_long_help = AFTER_HELP)]
+    Create(BoostCreateArgs),
+    /// Show hits, misses, and what was written to flash
+    ///
+    /// The figures are those of the mount that uses the cache, at most a second old, or those of
+    /// the last one.
+    #[command(after_long_help = AFTER_HELP)]
+    Status(BoostStatusArgs),
+    /// Empty a cache that is not in use
+    ///
+    /// Its blocks cannot be read any more: the key is replaced. The size stays.
+    #[command(after_long_help = AFTER_HELP)]
+    Clear(BoostClearArgs),
 }
 
 /// `ropeway boost test`.
@@ -44,4 +74,70 @@ pub(crate) struct BoostTestArgs {
     /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
+}
+
+/// `ropeway boost create`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BoostCreateArgs {
+    /// Empty or new folder, on the fast device
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Size, e.g. 64G (default: half of the free space, at most 32G)
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub(crate) size: Option<u64>,
+}
+
+/// `ropeway boost status`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BoostStatusArgs {
+    /// Folder of the cache
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// JSON Lines on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `ropeway boost clear`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BoostClearArgs {
+    /// Folder of the cache
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+}
+
+/// A cache in front of a source.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Boost")]
+pub(crate) struct BoostArgs {
+    /// Keep what is read in a cache in this folder, on a device faster than the source
+    ///
+    /// An empty or new folder becomes a cache of the default size (see `boost create`). The cache
+    /// stays after the end. If the device fails, the source serves alone.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) boost: Option<PathBuf>,
+    /// Keep files that are read in sequence: auto (default), always, never
+    ///
+    /// auto keeps them where the source delivers them slower than the device reads.
+    #[arg(long, value_name = "WHEN", value_parser = sequential)]
+    pub(crate) boost_sequential: Option<Sequential>,
+    /// Fetch matching files ahead of need and keep them (repeatable)
+    ///
+    /// Patterns are those of `copy --exclude`; a folder's pattern takes all beneath it. Files are
+    /// fetched while no program waits for the source, at most half the size of the cache.
+    #[arg(long, value_name = "PATTERN", requires = "boost")]
+    pub(crate) pin: Vec<String>,
+    /// Ask for the names and attributes of matching files ahead of need (repeatable)
+    #[arg(long, value_name = "PATTERN", requires = "boost")]
+    pub(crate) pin_metadata: Vec<String>,
+}
+
+/// Parses whether files read in sequence are kept.
+fn sequential(given: &str) -> Result<Sequential, String> {
+    match given {
+        "auto" => Ok(Sequential::Auto),
+        "always" => Ok(Sequential::Always),
+        "never" => Ok(Sequential::Never),
+        _ => Err("expected auto, always or never".to_owned()),
+    }
 }

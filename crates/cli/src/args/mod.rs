@@ -6,6 +6,7 @@
 
 mod boost;
 mod combinations;
+mod far;
 mod jobs;
 mod lab;
 mod lab_reports;
@@ -24,7 +25,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use boost::{BoostArgs, BoostCommand, BoostTestArgs};
+pub(crate) use boost::{
+    BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostStatusArgs,
+    BoostTestArgs,
+};
+pub(crate) use far::FarArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
 pub(crate) use lab::{
     LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
@@ -141,10 +146,10 @@ pub(crate) enum Command {
     /// MNT` (or `fusermount3 -u MNT`) ends the mount, and so does SIGTERM. What was written is
     /// made durable then.
     Mount(Box<MountArgs>),
-    /// Caches on flash devices in front of slow sources
+    /// Caches on flash devices: test, make, show, empty
     ///
-    /// `boost test` tells whether a device is fast enough.
-    Boost(Box<BoostArgs>),
+    /// A cache keeps blocks of files that `mount --boost DIR` reads from a slow source.
+    Boost(BoostCommandArgs),
     /// Unfinished copies: list, resume or forget them, sweep leftovers
     ///
     /// A copy that was killed, interrupted or disconnected has a journal until it is finished.
@@ -354,6 +359,9 @@ mod tests {
             "serve",
             "mount",
             "boost test",
+            "boost create",
+            "boost status",
+            "boost clear",
             "jobs",
             "jobs list",
             "jobs rm",

@@ -1,10 +1,11 @@
 //! Flags of `mount`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{AFTER_HELP, ShareArgs};
+use super::{AFTER_HELP, BoostArgs, ShareArgs, values};
 
 /// `ropeway mount`.
 #[derive(Args, Clone, Debug)]
@@ -42,10 +43,18 @@ pub(crate) struct MountArgs {
     /// Options as in fstab, separated by commas (repeatable)
     ///
     /// ro, allow_other, uid=N, gid=N, umask=OCT as the flags; nonempty (mount on a folder that is
-    /// not empty), credentials=FILE (as --credentials), threads=N (requests answered at once); noatime, nodev, noexec,
+    /// not empty), credentials=FILE (as --credentials), boost=DIR (as --boost), threads=N (requests answered at once); noatime, nodev, noexec,
     /// nosuid, sync, dirsync. Options that only mount(8) needs are ignored.
     #[arg(short = 'o', long = "option", value_name = "OPT,...")]
     pub(crate) options: Vec<String>,
+    /// Serve GET /metrics (Prometheus) of the cache on this port, e.g. 127.0.0.1:9450
+    ///
+    /// A port without an address is a port of 127.0.0.1. There is no login: everyone who can
+    /// connect can read it.
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = values::http, requires = "boost")]
+    pub(crate) http: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) boost: BoostArgs,
     #[command(flatten)]
     pub(crate) share: ShareArgs,
 }

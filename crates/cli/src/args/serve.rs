@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ropeway_smb_client::{Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
-use super::{AFTER_HELP, ShareSpec, values};
+use super::{AFTER_HELP, FarArgs, ShareSpec, values};
 
 /// `ropeway serve`.
 #[derive(Args, Clone, Debug)]
@@ -16,21 +16,23 @@ use super::{AFTER_HELP, ShareSpec, values};
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "ropeway serve [OPTIONS] [NAME=]DIR[:ro][:encrypt]...\n       ropeway serve user <add|rm|list>"
+    override_usage = "ropeway serve [OPTIONS] [NAME=]DIR|URL[:ro][:encrypt]...\n       ropeway serve user <add|rm|list>"
 )]
 pub(crate) struct ServeArgs {
     /// `serve user …`. To share a folder of that name, write ./user.
     #[command(subcommand)]
     pub(crate) command: Option<ServeCommand>,
-    /// Folders to share, under their own names or under NAME
+    /// Folders, or shares of other servers (smb://user@host/share/path), to share under their own
+    /// names or under NAME
     ///
+    /// A share of another server makes this server a gateway to it: see docs/serve.md, "Gateway".
     /// Options follow the folder: `:ro` (clients cannot change anything) and `:encrypt` (only
     /// clients that encrypt may connect). If the folder's own name ends like an option, add one
     /// more colon: `odd:ro:`. If it contains `=`, write it with a slash: `./a=b`.
-    #[arg(value_name = "[NAME=]DIR", value_parser = ShareSpec::parse)]
+    #[arg(value_name = "[NAME=]DIR|URL", value_parser = ShareSpec::parse)]
     pub(crate) shares: Vec<ShareSpec>,
-    /// Another folder to share, as above; for the configuration, which SIGHUP reads again
-    #[arg(long, value_name = "[NAME=]DIR", value_parser = ShareSpec::parse)]
+    /// Another folder or URL to share, as above; for the configuration, which SIGHUP reads again
+    #[arg(long, value_name = "[NAME=]DIR|URL", value_parser = ShareSpec::parse)]
     pub(crate) share: Vec<ShareSpec>,
     /// Address to listen on (default 127.0.0.1:4450; repeatable)
     ///
@@ -65,6 +67,9 @@ pub(crate) struct ServeArgs {
     /// Monitoring and discovery.
     #[command(flatten)]
     pub(crate) watch: ServeWatchArgs,
+    /// Far servers.
+    #[command(flatten)]
+    pub(crate) far: FarArgs,
 }
 
 /// Who may log in.

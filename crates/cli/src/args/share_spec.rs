@@ -1,16 +1,16 @@
-//! The value of a share: `[NAME=]DIR[:ro][:encrypt]`.
+//! The value of a share: `[NAME=]DIR[:ro][:encrypt]`, where DIR may be the URL of a far share.
 
 use std::path::PathBuf;
 
 /// Maximum length of a share's name in UTF-16 units, as on Windows (`NNLEN`).
 const NAME_UNITS_MAX: usize = 80;
 
-/// A folder to share, as it is written on the command line.
+/// A folder or a far share to share, as it is written on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShareSpec {
     /// Name of the share; `None` for the folder's own name.
     pub(crate) name: Option<String>,
-    /// The folder as given.
+    /// The folder or URL as given.
     pub(crate) folder: PathBuf,
     /// Whether clients cannot change anything.
     pub(crate) read_only: bool,
@@ -101,6 +101,11 @@ mod tests {
             ("/odd:ro:", ("/odd:ro", false, false)),
             ("/odd:ro::encrypt", ("/odd:ro", false, true)),
             ("/odd::", ("/odd:", false, false)),
+            (
+                "smb://ann@nas:4450/data:ro",
+                ("smb://ann@nas:4450/data", true, false),
+            ),
+            ("smb://ann@nas:4450", ("smb://ann@nas:4450", false, false)),
         ] {
             assert_eq!(without_options(text), expected, "{text}");
         }
@@ -114,6 +119,11 @@ mod tests {
             Ok((Some("Photos".to_owned()), "/srv/a=b".into()))
         );
         assert_eq!(parts("./a=b"), Ok((None, "./a=b".into())));
+        assert_eq!(
+            parts("far=smb://ann@nas/a=b:encrypt"),
+            Ok((Some("far".to_owned()), "smb://ann@nas/a=b".into()))
+        );
+        assert_eq!(parts("smb://nas/a=b"), Ok((None, "smb://nas/a=b".into())));
         for bad in ["", "x=", "x=:ro", "IPC$=/srv", ":ro"] {
             assert!(parts(bad).is_err(), "{bad}");
         }

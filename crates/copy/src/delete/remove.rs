@@ -14,6 +14,7 @@ use crate::delete::protection::Protection;
 use crate::job::context::Context;
 use crate::job::options::Backup;
 use crate::job::root::JobRoot;
+use crate::journal::open::Journal;
 use crate::name::backup::move_to_backup;
 use crate::sweep::others::may_be_alive;
 
@@ -105,7 +106,10 @@ impl<'a> Removal<'a> {
         let context = self.context;
         admit_deletion(&context.delete_guard, &context.report, path)?;
         let goes_on = || !context.stopped();
-        move_to_backup(&*context.config.target, backup, path, above, goes_on).await?;
+        let memory = context.journal.as_ref().map(Journal::memory);
+        let is_kept = |found: &Metadata| memory.is_some_and(|memory| memory.has_kept(found));
+        let target = &*context.config.target;
+        move_to_backup(target, backup, path, above, (goes_on, is_kept)).await?;
         context.durability.touch();
         context.report.live.deleted.fetch_add(1, Ordering::Relaxed);
         context.report.item(path, "delete", 0);

@@ -2,8 +2,11 @@
 //!
 //! ```text
 //!   count and check -> sweep -> copy -> delete (mirror) -> flush -> read back
-//!                   -> remove the sources (move) -> watch -> sweep
+//!                   -> (move: sweep -> remove the sources) -> watch -> sweep
 //! ```
+//!
+//! A move sweeps before it removes the sources: the removal of a claim changes the time of its
+//! folder, which only the source tells if the run ends just then.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -86,14 +89,13 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
         }
     }
     times.perceived = landed;
+    let mut has_swept = false;
     if !context.config.options.dry_run {
         make_durable(context, &mut times).await;
         verify_phase(context, roots, &mut times).await;
         let is_safe = times.durable.is_some() && context.report.failures.differences() == 0;
         if context.config.options.move_source && is_safe && !context.stopped() {
-            for root in roots {
-                remove_moved(context, root).await;
-            }
+            has_swept = sweep_and_move(context, roots).await;
         }
     }
     if let Some(hashes) = &context.hashes {
@@ -103,8 +105,11 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
         && !context.stopped()
     {
         follow(context, watches).await;
+        has_swept = false;
     }
-    sweep_after(context).await;
+    if !has_swept {
+        sweep_after(context).await;
+    }
     context.report.emit(Event::Phase { phase: Phase::Done });
     times
 }
@@ -125,6 +130,17 @@ async fn before(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fa
     }
     sweep_before(context, roots).await;
     Ok(())
+}
+
+/// Removes the sources of a move after a sweep. Returns whether another sweep is not needed.
+async fn sweep_and_move(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> bool {
+    let is_settled = sweep_after(context).await;
+    let failed = context.report.failures.items();
+    for root in roots.iter().filter(|_| is_settled) {
+        remove_moved(context, root).await;
+    }
+    // After a failure the target is tested with a folder.
+    context.report.failures.items() == failed
 }
 
 /// Makes everything durable.

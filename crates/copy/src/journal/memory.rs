@@ -64,6 +64,8 @@ pub(crate) struct FileRecord {
     pub(crate) same_boot: bool,
     /// Whether a flush failed after it was begun.
     pub(crate) lost: bool,
+    /// Whether a backup holds what the target replaced.
+    is_kept: bool,
     /// Set if it is finished.
     closed: Option<Closed>,
 }
@@ -133,6 +135,23 @@ impl Memory {
     pub(crate) fn has_made(&self, found: &Metadata, source: &Metadata) -> bool {
         let mut made = self.files.values().filter_map(|file| file.target);
         made.any(|made| made.has_number() && made.is(found, source))
+    }
+
+    /// Whether an earlier run made a backup of this file, and `found` is what took the place of the
+    /// version that is kept. `source` is what it is a copy of.
+    pub(crate) fn is_kept(&self, token: Token, found: &Metadata, source: &Metadata) -> bool {
+        let record = self.files.get(&token).filter(|record| record.is_kept);
+        let made = record.and_then(|record| record.target);
+        made.is_some_and(|made| made.is(found, source))
+    }
+
+    /// Whether `found` is surely a file that an earlier run was overwriting in place after it had
+    /// made a backup.
+    pub(crate) fn has_kept(&self, found: &Metadata) -> bool {
+        let kept = self.files.values().filter(|file| file.is_kept);
+        let nothing = Metadata::bare(found.kind, 0, found.modified);
+        let mut made = kept.filter_map(|file| file.target);
+        made.any(|made| made.has_number() && made.is(found, &nothing))
     }
 
     /// Whether names that users see may stand for data that an earlier run did not make durable.
@@ -253,7 +272,10 @@ impl Memory {
                 source,
                 durable,
                 target,
+                is_kept,
             } => {
+                let before = self.files.get(&token);
+                let was_kept = before.is_some_and(|before| before.is_kept && before.target == target);
                 let record = FileRecord {
                     source,
                     written: durable,
@@ -261,6 +283,7 @@ impl Memory {
                     target,
                     same_boot,
                     lost: false,
+                    is_kept: is_kept || was_kept,
                     closed: None,
                 };
                 self.files.insert(token, record);

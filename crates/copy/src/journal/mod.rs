@@ -6,7 +6,7 @@
 //!   what the job copies. Each run is an *epoch*.
 //! * `Place`: temporary names are made in a folder that users see.
 //! * `File`: the transfer of a file larger than one batch began (token, version of its source,
-//!   identity of its target).
+//!   identity of its target); or a backup was made of the file that this target replaces.
 //! * `Folder`: a folder was made under a temporary name.
 //! * `Written`: every byte of that file below an offset was handed to the target.
 //! * `Durable`: at the moment `before` (wall clock, taken before the flush) everything was durable,

@@ -64,6 +64,16 @@ pub fn unfinished(state_dir: &Path, key: &JobKey) -> bool {
     holds_journal(&state_dir.join(key.id()))
 }
 
+/// Where the next record is appended.
+#[derive(Debug)]
+struct End {
+    /// Bytes of whole records.
+    length: u64,
+    /// Whether an append that failed may have left bytes behind them. No record behind those would
+    /// be read.
+    is_torn: bool,
+}
+
 /// An open journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -72,7 +82,7 @@ pub(crate) struct Journal {
     boot: String,
     file: Box<dyn JournalFile>,
     /// Held while a record is appended.
-    appending: Mutex<()>,
+    end: Mutex<End>,
     memory: Memory,
     nonce: Nonce,
     clock: WallClock,
@@ -122,7 +132,10 @@ impl Journal {
             store: Arc::clone(&spec.store),
             boot,
             file,
-            appending: Mutex::default(),
+            end: Mutex::new(End {
+                length: valid as u64,
+                is_torn: false,
+            }),
             memory,
             nonce,
             clock: environment.clock.clone(),
@@ -220,7 +233,25 @@ impl Journal {
             source,
             durable,
             target,
+            is_kept: false,
         })
+    }
+
+    /// Records that the backup of a file is made, and that `target` takes the place of what it
+    /// keeps. Makes the record durable.
+    ///
+    /// # Errors
+    /// It may not be durable. Then nothing may replace the file: the next run would take the
+    /// result for another version of the user.
+    pub(crate) fn kept(&self, token: Token, source: Version, target: MadeNode) -> io::Result<()> {
+        self.append(&Record::File {
+            token,
+            source,
+            durable: 0,
+            target: Some(target),
+            is_kept: true,
+        })?;
+        self.sync()
     }
 
     /// Records that a folder was made under its temporary name.
@@ -296,8 +327,17 @@ impl Journal {
         framed.extend_from_slice(&(json.len() as u32).to_le_bytes());
         framed.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
         framed.extend_from_slice(&json);
-        let _one_at_a_time = self.appending.lock();
-        self.file.append(&framed)
+        let mut end = self.end.lock();
+        if end.is_torn {
+            self.file.truncate(end.length)?;
+            end.is_torn = false;
+        }
+        let appended = self.file.append(&framed);
+        match &appended {
+            Ok(()) => end.length += framed.len() as u64,
+            Err(_) => end.is_torn = self.file.truncate(end.length).is_err(),
+        }
+        appended
     }
 }
 

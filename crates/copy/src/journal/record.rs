@@ -43,6 +43,9 @@ pub(super) enum Record {
         source: Version,
         durable: u64,
         target: Option<MadeNode>,
+        /// Whether a backup holds what `target` replaces.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_kept: bool,
     },
     Folder {
         token: Token,

@@ -100,8 +100,8 @@ async fn is_kept_already(
 }
 
 /// Moves what stands at `path` to the place of its backup. A folder is moved with everything in it;
-/// `above` is where it was found. A link that a server follows is moved as it is. Calls `goes_on`
-/// before each step.
+/// `above` is where it was found. A link that a server follows is moved as it is. A file that
+/// `is_kept` is removed if its backup is there. Calls `goes_on` before each step.
 ///
 /// # Errors
 /// The place cannot be made, or a rename failed; or `goes_on` returned `false`
@@ -111,7 +111,7 @@ pub(crate) async fn move_to_backup(
     backup: &Backup,
     path: &RelPath,
     above: Option<Above>,
-    goes_on: impl Fn() -> bool,
+    (goes_on, is_kept): (impl Fn() -> bool, impl Fn(&Metadata) -> bool),
 ) -> Result<(), Error> {
     let kept = place(target, backup, path).await?;
     // A folder to merge is visited twice: first for its content, then for itself.
@@ -126,9 +126,8 @@ pub(crate) async fn move_to_backup(
         }
         let merges = free(target, backup, &to, above.is_some()).await?;
         let Some(above) = above.filter(|_| merges) else {
-            match merges && is_one_file(target, &from, &to).await? {
-                // rename(2) does nothing if both names are links to one file.
-                true => target.remove_file(&from).await?,
+            match merges {
+                true => replace_backup(target, &from, &to, &is_kept).await?,
                 false => target.rename(&from, &to, above.is_none()).await?,
             }
             continue;
@@ -153,11 +152,29 @@ pub(crate) async fn move_to_backup(
     Ok(())
 }
 
-/// Whether two names are links to one file: a run that made the backup failed before it could
+/// Moves a file to the place of an older backup. It is only removed if that backup holds what it
+/// replaced (`is_kept`), or is a link to it: a run that made the backup failed before it could
 /// replace the file.
-async fn is_one_file(target: &dyn Tree, one: &RelPath, other: &RelPath) -> Result<bool, Error> {
-    let (one, other) = (target.metadata(one).await?, target.metadata(other).await?);
-    Ok(one.id.is_some() && one.id == other.id)
+async fn replace_backup(
+    target: &dyn Tree,
+    from: &RelPath,
+    to: &RelPath,
+    is_kept: impl Fn(&Metadata) -> bool,
+) -> Result<(), Error> {
+    let (found, older) = (target.metadata(from).await?, target.metadata(to).await?);
+    let is_link = match found.id.zip(older.id) {
+        Some((found, older)) => Some(found == older),
+        None if target.capabilities().hard_links => None,
+        None => Some(false),
+    };
+    if is_link == Some(true) || is_kept(&found) {
+        return target.remove_file(from).await;
+    }
+    if is_link.is_none() {
+        // rename(2) would do nothing if both names were links to one file.
+        target.remove_file(to).await?;
+    }
+    target.rename(from, to, true).await
 }
 
 /// Renames an older backup of another kind. Returns whether one of the same kind stands there.
@@ -244,27 +261,22 @@ pub(crate) async fn copy_to_backup(
     let (Some(backup), Some(existing)) = (&config.options.backup, &task.existing) else {
         return Ok(());
     };
-    let overwrites = |token| {
-        if let Some(journal) = journal {
-            let stable_ids = target.capabilities().stable_ids;
-            let begun = record_overwriting(journal, token, version, MadeNode::of(existing, stable_ids));
-            report.journal_result(Some(begun));
-        }
-        kept_versions.add(token);
-    };
     let token = task.token();
+    let overwrites = || {
+        record_kept(config, journal, task, (version, existing))?;
+        kept_versions.add(token);
+        Ok(())
+    };
     if kept_versions.contains(token) {
         return Ok(());
     }
     if was_begun(journal, token, existing, source) {
-        overwrites(token);
-        return Ok(());
+        return overwrites();
     }
     let path = task.folder.path().join(&task.name);
     let kept = place(target, backup, &path).await?;
     if is_kept_already(config, journal, task, &kept).await? {
-        overwrites(token);
-        return Ok(());
+        return overwrites();
     }
     free(target, backup, &kept, false).await?;
     mark_folder(report, journal, &task.folder);
@@ -285,20 +297,55 @@ pub(crate) async fn copy_to_backup(
         return Err(error);
     }
     durability.touch();
-    overwrites(token);
-    Ok(())
+    overwrites()
 }
 
-/// Records that a file is about to be overwritten and that its old content is kept. If this run is
-/// killed, the next one does not take what is left for a version.
-fn record_overwriting(
-    journal: &Journal,
-    token: Token,
-    version: &Version,
-    overwritten: MadeNode,
-) -> io::Result<()> {
-    journal.file_begun(token, *version, 0, Some(overwritten))?;
-    journal.sync()
+/// Records that the old content of a file is kept, before it is overwritten or replaced. If this
+/// run is killed, the next one does not take `made`, which stands there then, for a version of the
+/// user.
+///
+/// # Errors
+/// It cannot be recorded. The file may not be changed.
+fn record_kept(
+    config: &JobConfig,
+    journal: Option<&Journal>,
+    task: &FileTask,
+    (version, made): (&Version, &Metadata),
+) -> Result<(), Error> {
+    let Some(journal) = journal else {
+        return Ok(());
+    };
+    let made = MadeNode::of(made, config.target.capabilities().stable_ids);
+    journal.kept(task.token(), *version, made).map_err(|error| {
+        let path = task.folder.path().join(&task.name);
+        let sentence = format!("it stays as it is, since the journal cannot record its backup ({error})");
+        Error {
+            source: Some(io::Error::other(sentence)),
+            ..Error::new(Op::Write, &path, ErrorKind::Other)
+        }
+    })
+}
+
+/// Records that a hard link to `copy` takes the place of a file whose backup is made. Only where
+/// nodes have no identity: elsewhere the next run sees that the link is there.
+///
+/// # Errors
+/// It cannot be recorded. The file may not be replaced.
+pub(crate) fn record_link(
+    config: &JobConfig,
+    journal: Option<&Journal>,
+    task: &FileTask,
+    copy: &Metadata,
+) -> Result<(), Error> {
+    let has_backup = config.options.backup.is_some()
+        && task.folder.visibility() == Visibility::Visible
+        && task.existing.as_ref().is_some_and(|existing| !existing.is_dir());
+    if !has_backup || copy.id.is_some() {
+        return Ok(());
+    }
+    let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
+    let version = Version::of(&task.metadata, stable_ids);
+    record_kept(config, journal, task, (&version, copy))
 }
 
 /// Whether an earlier run overwrote this very file and did not make it durable.
@@ -309,15 +356,17 @@ fn was_begun(journal: Option<&Journal>, token: Token, existing: &Metadata, sourc
     record.is_some_and(|record| record.target.is_some_and(|made| made.is(existing, source)))
 }
 
-/// Whether an earlier run overwrote the file that has this name now, perhaps under another name of
-/// it. A power cut may have left it the attributes of the version that is kept.
+/// Whether an earlier run overwrote or replaced the file that has this name now, perhaps under
+/// another name of it. A power cut may have left it the attributes of the version that is kept.
 fn was_overwritten(config: &JobConfig, journal: Option<&Journal>, task: &FileTask) -> bool {
     // Otherwise files get their names when they are complete: another version is somebody else's.
     let is_overwriting = !config.durability.names_are_durable();
     let (Some(journal), Some(existing)) = (journal, &task.existing) else {
         return false;
     };
-    is_overwriting && journal.memory().has_made(existing, &task.metadata)
+    let memory = journal.memory();
+    memory.is_kept(task.token(), existing, &task.metadata)
+        || is_overwriting && memory.has_made(existing, &task.metadata)
 }
 
 /// Copies a file of the target with its attributes to a name that is free, and makes the copy

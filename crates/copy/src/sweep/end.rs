@@ -8,15 +8,19 @@ use crate::sweep::account::account_swept;
 use crate::sweep::place::{is_resumed, known_places};
 use crate::sweep::{removal, search};
 
-/// Removes all temporary names of a job that is done.
-pub(crate) async fn sweep_after(context: &Context) {
+/// Removes all temporary names of a job that is done. Returns whether that left each folder with
+/// its times, also after a power cut.
+pub(crate) async fn sweep_after(context: &Context) -> bool {
     if context.config.options.dry_run {
-        return say(context);
+        say(context);
+        return true;
     }
     let interrupted = context.cancel.is_cancelled() && !context.watch_ended();
     if interrupted || context.report.failures.is_fatal() {
-        return;
+        return false;
     }
+    let failed_before = context.report.failures.items();
+    let mut is_flushed = true;
     let temporaries = &context.temporaries;
     temporaries.own.notes_end().await;
     let looking = temporaries.looking.lock().take();
@@ -41,11 +45,13 @@ pub(crate) async fn sweep_after(context: &Context) {
             && let Err(error) = context.config.target.sync().await
         {
             temporaries.must_stay();
+            is_flushed = false;
             let why = "a power cut may bring temporary names back, which the same command removes";
             context.report.note(None, format!("{error}; {why}"));
         }
     }
     say(context);
+    is_flushed && !context.stopped() && context.report.failures.items() == failed_before
 }
 
 /// Removes the temporary names of this job, where it may have left any. Returns whether the target

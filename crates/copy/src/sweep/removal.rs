@@ -34,7 +34,9 @@ impl Swept {
 /// Returns the temporary names of one job in a folder; none if the folder is gone.
 pub(crate) async fn names_of(tree: &dyn Tree, place: &RelPath, nonce: Nonce) -> Result<Vec<Name>, Error> {
     let found = match tree.names_with_prefix(place, nonce.claim().as_bytes()).await {
-        Err(error) if error.kind.is_absence() => {
+        // A torn claim may name what is no folder, and folders may become links: nothing of ours is in
+        // these.
+        Err(error) if error.kind.is_absence() || error.kind == ErrorKind::SymbolicLink => {
             return Ok(Vec::new());
         }
         found => found?,
@@ -153,9 +155,11 @@ pub(crate) async fn claims(
                 any = true;
                 remove_claim(tree, dir, claim, swept).await;
             }
-            // A busy claim is held by this run itself, and a tree without claims has none.
+            // A busy claim is held by this run itself. A tree without claims has none, and what is no
+            // folder neither.
             Err(error) => {
-                let is_known = matches!(error.kind, ErrorKind::Busy | ErrorKind::Unsupported);
+                use ErrorKind::{Busy, SymbolicLink, Unsupported};
+                let is_known = matches!(error.kind, Busy | SymbolicLink | Unsupported);
                 all &= is_known || error.kind.is_absence();
             }
         }

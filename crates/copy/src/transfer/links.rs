@@ -19,7 +19,7 @@ use crate::job::context::Context;
 use crate::job::report::Report;
 use crate::job::retry::with_retries;
 use crate::journal::open::Journal;
-use crate::name::backup::keep_backup;
+use crate::name::backup::{keep_backup, record_link};
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
 use crate::place::failure::fail_file;
@@ -227,6 +227,7 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
         make_durable(config, report, journal, (&first, &shown)).await?;
     }
     keep_backup(config, journal, task).await?;
+    record_link(config, journal, task, &copied)?;
     let temporary = destination.path;
     mark_folder(report, journal, &task.folder);
     note_place(context, &task.folder).await;

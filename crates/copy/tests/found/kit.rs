@@ -17,7 +17,7 @@ use crate::simulate::journals::MemoryJournals;
 use crate::simulate::scenario::sizes;
 use crate::simulate::snapshot::{now, snapshot};
 use crate::simulate::tree::{Hook, SimTree, When};
-use crate::simulate::world::{FaultKind, Side, World};
+use crate::simulate::world::{Fault, FaultKind, Side, World};
 
 /// Number of outcomes of a power cut that are examined.
 const CUTS: u64 = 64;
@@ -154,6 +154,17 @@ impl Machine {
         self.world.stop_time();
         self.world.time.pass(Duration::from_secs(1));
         outcome
+    }
+
+    /// Makes the next append to a journal fail after a half of its bytes.
+    pub fn tear_next_record(&self) {
+        self.world.add_fault(Fault {
+            side: Side::Journal,
+            op: None,
+            kind: FaultKind::TornAppend,
+            per_mille: 1_000,
+            times: 1,
+        });
     }
 
     /// Returns what is left if the process is killed now.

@@ -60,6 +60,62 @@ async fn a_folder_whose_time_a_claim_changed_is_not_called_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_move_that_ends_in_its_last_sweep_loses_no_time_of_a_folder() {
+    for is_killed in [false, true] {
+        let machine = machine(Options {
+            move_source: true,
+            ..Options::default()
+        });
+        let time = now(machine.source.metadata(&path("sub"))).unwrap().modified;
+        let (left, this) = (Arc::new(Mutex::new(None)), machine.clone());
+        let (slot, is_refused) = (Arc::clone(&left), AtomicBool::new(false));
+        let on_target = hook(move |when, op, at| {
+            match (when, op) {
+                // So the job makes its claim in the folder below.
+                (When::Before, Op::Create)
+                    if is_claim_in(at, "copy") && !is_refused.swap(true, Ordering::Relaxed) =>
+                {
+                    return REFUSED;
+                }
+                (When::After, Op::Remove) if is_claim_in(at, "copy/sub") => {
+                    slot.lock().unwrap().get_or_insert_with(|| this.kill());
+                }
+                (When::Before, Op::SetAttributes) if slot.lock().unwrap().is_some() => return UNKNOWN,
+                _ => {}
+            }
+            None
+        });
+        machine.run_hooked(no_hook(), on_target).await;
+        let killed = left.lock().unwrap().take().expect("the claim is removed");
+        let left = if is_killed { killed } else { machine };
+        assert_eq!(left.run().await.status, Status::Done);
+        let copied = now(left.target.metadata(&path("copy/sub"))).unwrap().modified;
+        assert_eq!(copied, time, "killed: {is_killed}");
+        assert!(now(left.source.metadata(&path("sub"))).is_err(), "it is moved");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_became_a_link_does_not_keep_the_job_from_its_end() {
+    let machine = machine(Options::default());
+    let is_made = |when, op, at: &RelPath| {
+        let is_ours = at.file_name().is_some_and(|name| is_temporary(&name));
+        when == When::After && op == Op::Write && is_ours && at.parent() == Some(path("copy/sub"))
+    };
+    let killed = machine.run_until(is_made, Machine::kill).await;
+    write(&killed.source, "b", &content(3, 3_000), 2_000);
+    for (tree, top) in [(&killed.source, ""), (&killed.target, "copy")] {
+        let sub = path(top).join_path(&path("sub"));
+        now(tree.rename(&sub, &path("elsewhere"), false)).unwrap();
+        now(tree.make_symlink(&sub, b"some/where")).unwrap();
+    }
+    now(killed.source.remove_file(&path("elsewhere/a"))).unwrap();
+    now(killed.source.remove_dir(&path("elsewhere"))).unwrap();
+    assert_eq!(killed.run().await.status, Status::Done);
+    assert!(!killed.has_journal());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_that_only_the_sweep_removed_does_not_come_back() {
     let machine = machine(Options::default());
     // A claim is made in each of the two folders, but the job gets errors.

@@ -446,8 +446,10 @@ impl Judge {
             || (ended.has_lost && !self.journals_metadata)
             || self.source_changes
             || self.is_remote
+            || ended.counters.files_failed > 0
             || !ended.failed.is_empty()
             || ended.repeats
+            || device.values().any(|found| self.is_torn_by_rival(found))
         {
             return;
         }
@@ -481,6 +483,9 @@ impl Judge {
                 continue;
             }
             let found = now.get(&target);
+            if found.is_some_and(|found| self.is_torn_by_rival(found)) {
+                continue;
+            }
             if found.is_none_or(|found| found.kind != Kind::File || found.content != was.content) {
                 let what = found.map(|found| found.content.len());
                 faults.push(format!(
@@ -502,6 +507,9 @@ impl Judge {
                 faults.push(format!("{shown} is missing {stage}"));
                 continue;
             };
+            if self.is_torn_by_rival(found) {
+                continue;
+            }
             if found.kind != was.kind {
                 faults.push(format!("{shown} is {:?} {stage}", found.kind));
             } else if found.content != was.content {
@@ -525,6 +533,12 @@ impl Judge {
             faults.extend(self.links_differ(now, source, stage));
         }
         self.faults.extend(faults);
+    }
+
+    /// Whether the other job has put its torn copy, which it reports, in the place of this job's
+    /// copy. The next run copies the file again: a torn copy has a time that no source has.
+    fn is_torn_by_rival(&self, found: &Node) -> bool {
+        self.has_rival && found.kind == Kind::File && found.modified == TORN
     }
 
     fn has_attributes(&self, was: &Node, found: &Node) -> bool {

@@ -168,6 +168,11 @@ impl World {
         state.is_quiet = false;
     }
 
+    /// Adds something that goes wrong.
+    pub fn add_fault(&self, fault: Fault) {
+        self.lock().faults.push(fault);
+    }
+
     /// Starts the clock of a run in which nothing goes wrong. The caller is in its runtime.
     pub fn start_time(&self) {
         *self.time.start.lock().unwrap() = Some(tokio::time::Instant::now());

@@ -46,7 +46,7 @@ use parking_lot::Mutex;
 use ropeway_vfs::external::Observer;
 use ropeway_vfs::posix::{NewPosix, RenameMode};
 use ropeway_vfs::store::{
-    Access, Node, NodeOpen, NodeStat, Opened, Removal, Resolved, Store, StoreFeatures, Task,
+    Access, Node, NodeOpen, NodeStat, Opened, Removal, Resolved, Store, StoreFeatures, Task, Versioning,
 };
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result, Space};
 use rustix::fs::syncfs;
@@ -178,6 +178,10 @@ impl Store for LocalStore {
 
     fn features(&self) -> &StoreFeatures {
         &self.core.features
+    }
+
+    fn versioning(&self) -> Option<Versioning> {
+        volume::versioning(self.core.root.fd())
     }
 
     fn space(&self) -> Result<Space> {

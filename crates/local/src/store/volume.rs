@@ -1,11 +1,13 @@
 //! Features of the root's volume, by the magic numbers of statfs(2) (linux/magic.h).
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
-use ropeway_vfs::store::StoreFeatures;
+use ropeway_vfs::store::{StoreFeatures, Versioning};
 use ropeway_vfs::{Space, Timestamp};
 use rustix::fs::{StatVfsMountFlags, StatxFlags, fgetxattr, fstatfs, fstatvfs};
 use rustix::io::Errno;
+use rustix::time::ClockId;
 
 use crate::stat;
 use crate::winmeta::dos;
@@ -33,6 +35,24 @@ const CASELESS: [u64; 4] = [0x4d44, 0x2011_bab0, 0xfe53_4d42, 0xff53_4d42];
 
 /// Volumes without holes: msdos (vfat), exfat, hfs+.
 const SOLID: [u64; 3] = [0x4d44, 0x2011_bab0, 0x482b];
+
+/// Volumes of this machine with change times of their own, that only the kernel's clock sets: ext2 to 4, xfs,
+/// btrfs, zfs, f2fs, bcachefs, jfs, tmpfs, overlay.
+const STAMPED: [u64; 9] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x2fc1_2fc1,
+    0xf2f5_2010,
+    0xca45_1a4e,
+    0x3153_464a,
+    0x0102_1994,
+    0x794c_7630,
+];
+
+/// A page written through a memory mapping gets a change time when it is written first, and again only after
+/// the kernel has written it back, 35 s later by default (vm.dirty_expire_centisecs).
+const SETTLE: Duration = Duration::from_secs(60);
 
 /// Ways to keep the index of a folder current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +114,20 @@ pub(super) fn space(root: BorrowedFd<'_>) -> rustix::io::Result<Space> {
         total: volume.f_blocks.saturating_mul(volume.f_frsize),
         available: volume.f_bavail.saturating_mul(volume.f_frsize),
         nodes_available: (volume.f_files > 0).then_some(volume.f_favail),
+    })
+}
+
+/// Returns how versions of files are told apart, on volumes where they are.
+pub(super) fn versioning(root: BorrowedFd<'_>) -> Option<Versioning> {
+    if !STAMPED.contains(&magic(root)) {
+        return None;
+    }
+    let now = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
+    Some(Versioning {
+        now: Timestamp::from_unix(now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0)),
+        settle: SETTLE,
+        memory: Duration::ZERO,
+        writes_at_once: true,
     })
 }
 

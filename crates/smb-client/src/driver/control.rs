@@ -2,11 +2,12 @@
 
 use ropeway_smb_proto::client::{Compound, Operation};
 use ropeway_smb_wire::header::Command;
-use ropeway_smb_wire::oplock_break::BreakNotification;
+use ropeway_smb_wire::oplock_break::{BreakAcknowledgment, BreakNotification};
 use ropeway_smb_wire::{FileId, TreeId};
 
 use super::overdue::allowance;
 use super::{Driver, Pending};
+use crate::caching::AckTarget;
 use crate::channel::{CloseNotice, Control};
 use crate::error::LostReason;
 use crate::{caching, wire_log};
@@ -40,6 +41,7 @@ impl Driver {
                 self.is_admitted = true;
                 self.publish_window();
             }
+            Some(Control::Acknowledge { answer, place }) => self.send_acknowledgment(&answer, place),
             Some(Control::TreeDisconnect { tree, encrypt }) => {
                 self.submit_detached(crate::ops::tree_disconnect(tree), encrypt, None);
             }
@@ -96,11 +98,12 @@ impl Driver {
 
     pub(super) fn acknowledge(&mut self, notification: &BreakNotification) {
         let session = &self.status.session;
-        let Some((answer, (tree, encrypt))) =
-            caching::answer(notification, &session.oplocks, &session.leases)
-        else {
-            return;
-        };
+        if let Some((answer, place)) = caching::answer(notification, &session.oplocks, &session.leases) {
+            self.send_acknowledgment(&answer, place);
+        }
+    }
+
+    pub(super) fn send_acknowledgment(&mut self, answer: &BreakAcknowledgment, (tree, encrypt): AckTarget) {
         tracing::debug!(?answer, "acknowledging the break of an oplock or lease");
         let operation = Operation::encoded(Command::OplockBreak, tree, |w| answer.encode(w));
         self.submit_detached(operation, encrypt, None);

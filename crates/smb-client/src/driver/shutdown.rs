@@ -26,6 +26,7 @@ impl Driver {
                 Control::TreeDisconnect { tree, encrypt } => {
                     self.submit_detached(crate::ops::tree_disconnect(tree), encrypt, None);
                 }
+                Control::Acknowledge { answer, place } => self.send_acknowledgment(&answer, place),
                 Control::Bind(_) | Control::Cancel(_) | Control::Admitted | Control::Shutdown { .. } => {}
             }
         }

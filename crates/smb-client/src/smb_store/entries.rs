@@ -51,7 +51,7 @@ impl Shared {
     pub(super) async fn list(self: &Arc<Self>, dir: &RelPath) -> Result<Box<dyn Entries>> {
         self.tree.wait_for_closes().await;
         let (asked, since) = (self.cache.lock().ask(), self.now());
-        let listing = SmbListing::start(Arc::clone(&self.tree), dir).await?;
+        let listing = SmbListing::start_leased(Arc::clone(&self.tree), dir, true).await?;
         Ok(Box::new(Streamed {
             store: Arc::clone(self),
             dir: dir.clone(),
@@ -109,7 +109,7 @@ impl Streamed {
     fn finish(&mut self) {
         self.is_at_end = true;
         if let Some(all) = self.all.take() {
-            let validity = self.store.validity();
+            let validity = self.store.keep_folder(&self.dir, self.listing.folder());
             let mut cache = self.store.cache.lock();
             cache.put_listing(self.asked, &self.dir, &Arc::new(all), &validity);
         }

@@ -24,7 +24,7 @@ impl Files {
             file.found_at(path);
             return Arc::clone(file);
         }
-        let file = Arc::new(SharedFile::new(store, id, kind, path));
+        let file = SharedFile::new(store, id, kind, path);
         files.insert(id, Arc::downgrade(&file));
         // Before `before`, whose drop may be the last and locks the table.
         drop(files);

@@ -25,8 +25,9 @@
 //! all files; then the store flushes by itself, and writers wait. If a server comes back without
 //! the open file, those writes are sent again.
 //!
-//! **Names and attributes** are kept for [`SmbStoreOptions::cache_timeout`]. A listing brings the
-//! attributes of its entries. Changes through the store are seen at once.
+//! **Names and attributes** are kept for [`SmbStoreOptions::cache_timeout`], or as long as the server
+//! grants a lease on the listed folder (`folders`). A listing brings the attributes of its entries.
+//! Changes through the store are seen at once.
 //!
 //! **A lost connection.** Calls wait until the client has reconnected, at most
 //! [`ClientOptions::timeout`](crate::ClientOptions::timeout), and go on.
@@ -35,12 +36,20 @@
 //! them when they are closed: servers keep the name of a deleted file until then. `entries` leaves
 //! such names out. If the connection is lost meanwhile, the server may delete such a file at once.
 //!
-//! Changes by other clients are not reported: [`Node::watch`](ropeway_vfs::store::Node::watch) is
-//! unsupported.
+//! **Leases.** An open file has a lease (read, handle) where the server grants one. It does
+//! not ask for write caching: another client's open would have to wait for this store. A break ends
+//! what was read under the lease; for a watched file the observer is asked first, and what it
+//! writes is sent before the break is acknowledged (`leases`).
+//!
+//! **Watches.** A watched file ([`Node::watch`](ropeway_vfs::store::Node::watch)) stays open with its
+//! lease, which is requested again after a break; without a lease it cannot be watched. A watched
+//! folder has a CHANGE_NOTIFY at the server (`watches`).
 
 mod attributes;
 mod entries;
 mod files;
+mod folders;
+mod leases;
 mod lifetime;
 mod links;
 mod locking;
@@ -49,21 +58,25 @@ mod node;
 mod node_cache;
 mod open;
 mod options;
+mod own_changes;
 mod range_locks;
 mod ranges;
 mod read_ahead;
 mod read_buffers;
 mod reading;
+mod reports;
 mod shared;
 mod shared_file;
 mod stat;
 mod stream;
+mod watches;
 mod write_back;
 mod writing;
 
 use std::sync::Arc;
 
-use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Store, StoreFeatures};
+use ropeway_vfs::external::Observer;
+use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Store, StoreFeatures, Versioning};
 use ropeway_vfs::tree::Space;
 use ropeway_vfs::{FileId, RelPath, Result};
 
@@ -168,6 +181,10 @@ impl Store for SmbStore {
         self.shared.wait(self.shared.tree.space())
     }
 
+    fn versioning(&self) -> Option<Versioning> {
+        self.shared.versioning()
+    }
+
     fn resolve(&self, path: &RelPath) -> Result<RelPath> {
         self.shared.wait(self.shared.resolve(path))
     }
@@ -210,6 +227,10 @@ impl Store for SmbStore {
 
     fn symlink(&self, path: &RelPath, target: &[u8]) -> Result<()> {
         self.shared.wait(self.shared.symlink(path, target))
+    }
+
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        self.shared.reports.observe(observer);
     }
 
     fn sync(&self) -> Result<()> {

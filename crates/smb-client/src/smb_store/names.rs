@@ -48,6 +48,9 @@ impl Shared {
             return self.remove_open(&file, path).await;
         }
         self.changed(path);
+        if directory {
+            self.close_folders_below(path);
+        }
         self.tree.note_change(path);
         let mut removed = self.tree.remove(path, directory).await;
         for _ in 0..ATTEMPTS {
@@ -148,6 +151,10 @@ impl Shared {
             false => None,
         };
         self.forget_names(from, to);
+        if source.kind == Kind::Directory {
+            self.close_folders_below(from);
+            self.close_folders_below(to);
+        }
         let mut renamed = self.tree.rename(from, to, replace).await;
         let is_in_use = |error: &Error| matches!(error.kind, ErrorKind::PermissionDenied | ErrorKind::Busy);
         if renamed.as_ref().is_err_and(is_in_use) && source.kind == Kind::Directory {

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use ropeway_vfs::external::{ContentLease, Watching};
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
 use ropeway_vfs::tree::Extent;
 use ropeway_vfs::{Error, ErrorKind, Kind, Name, Op, RelPath, Result, Xattr};
@@ -210,6 +211,17 @@ impl Node for SmbNode {
 
     fn set_ea(&self, name: &[u8], value: &[u8]) -> Result<()> {
         self.wait(self.file.set_ea(name, value))
+    }
+
+    fn lease(&self) -> ContentLease {
+        self.file.lease()
+    }
+
+    fn watch(&self, below: bool) -> Result<Watching> {
+        match self.file.kind {
+            Kind::Directory => self.wait(self.file.watch_folder(below)),
+            _ => self.wait(self.file.watch_content()),
+        }
     }
 
     fn lock_range(&self, first: u64, last: u64, lock: RangeLock) -> Result<bool> {

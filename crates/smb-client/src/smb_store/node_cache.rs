@@ -1,7 +1,7 @@
 //! What is known of the share's names: attributes, names that do not exist, listings. Pure.
 //!
-//! An entry is valid for a time-out, or as long as the server grants a lease on its folder. A
-//! change through the store removes what it touches at once. A reply to a question that was asked
+//! An entry is valid as long as the server grants a lease on its folder, or, without a lease, for a
+//! time-out. A change through the store removes what it touches at once. A reply to a question that was asked
 //! before such a change is not kept, since it may be older than the change.
 //!
 //! Servers do not distinguish upper and lower case as a rule. So a change of `Name` also removes
@@ -9,11 +9,12 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{Name, RelPath};
+
+use crate::caching::LeaseStatus;
 
 /// Changes remembered to judge replies. A guess: more than are made during one round trip; with
 /// more, replies are not kept.
@@ -32,21 +33,24 @@ pub(super) enum Known {
 }
 
 /// A lease on a folder, which the server may break at any time.
-pub(super) type FolderLease = Arc<AtomicBool>;
+pub(super) type FolderLease = Arc<LeaseStatus>;
 
 /// Until when an entry is valid.
 #[derive(Clone, Debug)]
 pub(super) struct Validity {
     /// The end of the time-out.
     pub(super) until: Duration,
-    /// True as long as the lease is held.
+    /// The lease that decides instead, if there is one.
     pub(super) lease: Option<FolderLease>,
 }
 
 impl Validity {
+    /// Whether an entry is valid. A broken lease says that it may be old, whatever its age.
     fn holds(&self, now: Duration) -> bool {
-        let leased = self.lease.as_ref();
-        now < self.until || leased.is_some_and(|held| held.load(Ordering::Acquire))
+        match &self.lease {
+            Some(lease) => lease.may_cache_reads(),
+            None => now < self.until,
+        }
     }
 }
 
@@ -176,6 +180,23 @@ impl NodeCache {
             self.remove(&folded(dir.as_bytes()));
         }
         self.note(key);
+    }
+
+    /// Removes the listing of a folder and what is known of its entries, but nothing beneath those.
+    pub(super) fn changed_entries(&mut self, dir: &RelPath) {
+        let key = folded(dir.as_bytes());
+        let depth = |at: &[u8]| at.iter().filter(|byte| **byte == b'/').count();
+        let own_depth = if key.is_empty() { 0 } else { depth(&key) + 1 };
+        let range = self.places.range(key.clone()..);
+        let entries: Vec<Vec<u8>> = range
+            .map(|(at, _)| at.clone())
+            .take_while(|at| at.starts_with(&key))
+            .filter(|at| is_at_or_below(at, &key) && *at != key && depth(at) == own_depth)
+            .collect();
+        for at in entries {
+            self.remove(&at);
+        }
+        self.changed(dir);
     }
 
     /// Removes everything about a node and all beneath it.
@@ -331,7 +352,7 @@ mod tests {
             "another spelling is asked for"
         );
         assert_eq!(cache.get(&path("a"), at(5)), None);
-        let held = FolderLease::new(AtomicBool::new(true));
+        let held = LeaseStatus::held();
         let leased = Validity {
             until: at(1),
             lease: Some(Arc::clone(&held)),
@@ -347,7 +368,7 @@ mod tests {
         );
         assert_eq!(cache.get(&path("d/no~1"), at(1000)), None, "a short name");
         assert_eq!(cache.get(&path("d/né"), at(1000)), None);
-        held.store(false, Ordering::Release);
+        held.break_all();
         assert_eq!(cache.listing(&path("d"), at(1000)), None);
         assert_eq!(cache.get(&path("d/no"), at(1000)), None);
     }
@@ -363,6 +384,10 @@ mod tests {
         assert_eq!(cache.listing(&path("d"), at(1)), None);
         assert!(cache.get(&path("d/g"), at(1)).is_some());
         assert!(cache.get(&path("d/f/h"), at(1)).is_some());
+        list(&mut cache, "d", &["f", "g"], &until(9));
+        cache.changed_entries(&path("d"));
+        assert_eq!(cache.get(&path("d/g"), at(1)), None);
+        assert!(cache.get(&path("d/f/h"), at(1)).is_some(), "no entry of d");
         cache.changed_below(&path("d"));
         assert_eq!(cache.get(&path("d/f/h"), at(1)), None);
         assert_eq!(cache.get(&path("d/g"), at(1)), None);

@@ -8,14 +8,18 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_smb_wire::info::FsAttributes;
-use ropeway_vfs::store::StoreFeatures;
+use ropeway_vfs::store::{StoreFeatures, Versioning};
 use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result, Verdict};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
 use super::files::Files;
+use super::folders::Folders;
 use super::node_cache::{NodeCache, Validity};
 use super::options::SmbStoreOptions;
+use super::own_changes::OwnChanges;
+use super::reports::Reports;
+use super::watches::Watches;
 use crate::share::Volume;
 use crate::smb_tree::inner::Inner;
 use crate::smb_tree::map;
@@ -27,6 +31,10 @@ const DIRECT_BLOCKS: usize = 32;
 /// Blocks on their way to the server: 32 MiB, more than five times what 622 Mbit/s and 75 ms hold.
 const WRITE_BLOCKS: usize = 32;
 
+/// Granularity of the coarsest change times that servers keep (FAT's write times: 2 s).
+const SETTLE: Duration = Duration::from_secs(2);
+/// Longest time between a check of the age of data and their use. A guess, and generous.
+const MEMORY_SLACK: Duration = Duration::from_secs(1);
 /// Files waiting for a flush from which on they are flushed in the background.
 const FLUSH_FILES_FROM: usize = 10_000;
 /// Files waiting for a flush from which on writers wait for it: half of those that can be
@@ -41,6 +49,11 @@ pub(super) struct Shared {
     pub(super) runtime: Runtime,
     pub(super) cache: Mutex<NodeCache>,
     pub(super) files: Files,
+    pub(super) reports: Reports,
+    pub(super) watches: Watches,
+    pub(super) folders: Folders,
+    /// The store's own changes, which its watches do not report.
+    pub(super) own: Mutex<OwnChanges>,
     /// Blocks of data read ahead; of single reads; of writes on their way.
     pub(super) ahead: Pool,
     pub(super) direct: Pool,
@@ -55,6 +68,8 @@ pub(super) struct Shared {
     pub(super) room: Notify,
     /// The error of a file that was closed before it could be reported.
     lost: Mutex<Option<Error>>,
+    /// Whether the server left out the id or the change time of a file.
+    pub(super) is_versionless: AtomicBool,
     /// Whether closed files are being flushed, and the lock of who does.
     is_syncing: AtomicBool,
     sync_files: tokio::sync::Mutex<()>,
@@ -95,10 +110,15 @@ impl Shared {
             direct: Pool::new(block, DIRECT_BLOCKS),
             writes: Pool::new(block, WRITE_BLOCKS),
             files: Files::default(),
+            reports: Reports::new(runtime.clone()),
+            watches: Watches::default(),
+            folders: Folders::default(),
+            own: Mutex::default(),
             unflushed: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             room: Notify::new(),
             lost: Mutex::new(None),
+            is_versionless: AtomicBool::new(false),
             is_syncing: AtomicBool::new(false),
             sync_files: tokio::sync::Mutex::new(()),
             start: Instant::now(),
@@ -113,6 +133,19 @@ impl Shared {
     /// Runs a future on the calling thread.
     pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
+    }
+
+    /// Returns how versions of files are told apart, unless the server tells too little for that.
+    pub(super) fn versioning(&self) -> Option<Versioning> {
+        if self.is_versionless.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(Versioning {
+            now: self.tree.share.client().server_time()?,
+            settle: SETTLE,
+            memory: self.options.data_timeout.max(self.options.cache_timeout) + MEMORY_SLACK,
+            writes_at_once: false,
+        })
     }
 
     /// Returns the time since the store was opened.
@@ -140,12 +173,20 @@ impl Shared {
 
     /// Notes a change of a node, before it is made and after it.
     pub(super) fn changed(&self, path: &RelPath) {
+        self.note_own(path);
         self.cache.lock().changed(path);
     }
 
     /// Notes a change of a node and of all beneath it.
     pub(super) fn changed_below(&self, path: &RelPath) {
+        self.note_own(path);
         self.cache.lock().changed_below(path);
+    }
+
+    fn note_own(&self, path: &RelPath) {
+        if self.watches.is_any() {
+            self.own.lock().note(path, self.now());
+        }
     }
 
     /// Notes that the unflushed bytes of a file changed.

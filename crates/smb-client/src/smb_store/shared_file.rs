@@ -1,7 +1,7 @@
 //! One file in use: its place, its open handle on the server, its unflushed and read-ahead data.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,6 +10,7 @@ use ropeway_vfs::{
 };
 use tokio::sync::watch;
 
+use super::leases::{Breaks, FileLease};
 use super::range_locks::RangeLocks;
 use super::read_ahead::ReadAhead;
 use super::read_buffers::ReadBuffers;
@@ -38,6 +39,8 @@ pub(super) struct SharedFile {
     /// Counts changes of `content` that a task may wait for.
     pub(super) progress: watch::Sender<u64>,
     pub(super) locks: tokio::sync::Mutex<RangeLocks>,
+    pub(super) breaks: Breaks,
+    this: Weak<Self>,
 }
 
 #[derive(Clone)]
@@ -80,8 +83,10 @@ pub(super) struct Content {
 }
 
 impl SharedFile {
-    pub(super) fn new(store: &Arc<Shared>, id: FileId, kind: Kind, path: &RelPath) -> Self {
-        Self {
+    pub(super) fn new(store: &Arc<Shared>, id: FileId, kind: Kind, path: &RelPath) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            breaks: Breaks::default(),
             store: Arc::clone(store),
             id,
             kind,
@@ -112,7 +117,7 @@ impl SharedFile {
             is_flush_planned: AtomicBool::new(false),
             progress: watch::Sender::new(0),
             locks: tokio::sync::Mutex::default(),
-        }
+        })
     }
 
     /// Returns the path; `None` if the name was removed.
@@ -210,9 +215,31 @@ impl SharedFile {
         };
         let before = held.replace(adopted);
         drop(held);
+        self.hold_lease(&file);
         // It is closed once the requests on it have ended.
         drop(before);
         file
+    }
+
+    /// Replaces the open file `before`, if it is still in use.
+    pub(super) fn replace(&self, before: &Arc<SmbFile>, file: Arc<SmbFile>, writable: bool) {
+        let mut held = self.handle.lock();
+        let replaced = match &mut *held {
+            Some(open) if Arc::ptr_eq(&open.file, before) => {
+                self.hold_lease(&file);
+                std::mem::replace(open, OpenHandle { file, writable }).file
+            }
+            _ => file,
+        };
+        drop(held);
+        drop(replaced);
+    }
+
+    /// Takes the breaks of an open file's lease from now on.
+    fn hold_lease(&self, file: &SmbFile) {
+        if let Some(lease) = file.lease() {
+            lease.set_holder(Some(Arc::new(FileLease(Weak::clone(&self.this)))));
+        }
     }
 
     /// Gives the open file up.

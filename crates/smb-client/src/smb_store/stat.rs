@@ -2,12 +2,13 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Metadata, Op, Owner, RelPath, Result};
 
-use super::node_cache::Known;
+use super::node_cache::{Known, Validity};
 use super::shared::Shared;
 use super::shared_file::SharedFile;
 
@@ -47,6 +48,7 @@ impl Shared {
         // A server may report the new times of a written file only once it is closed.
         self.tree.wait_for_closes().await;
         let (asked, since) = (self.cache.lock().ask(), self.now());
+        let lease = self.lease_on_folder_of(path);
         let found = self.tree.stat(op, path).await;
         let found = found.map(|metadata| self.with_sent(self.node_stat(&metadata, path), since));
         let known = match &found {
@@ -55,7 +57,11 @@ impl Shared {
             Err(_) => None,
         };
         if let Some(known) = known {
-            self.cache.lock().put(asked, path, known, self.validity());
+            let validity = Validity {
+                lease,
+                ..self.validity()
+            };
+            self.cache.lock().put(asked, path, known, validity);
         }
         found
     }
@@ -69,6 +75,9 @@ impl Shared {
             _ => FILE_MODE,
         };
         let modified = metadata.modified.known().unwrap_or_default();
+        if metadata.kind == Kind::File && (metadata.id.is_none() || metadata.changed.is_none()) {
+            self.is_versionless.store(true, Ordering::Release);
+        }
         NodeStat {
             kind: metadata.kind,
             size: metadata.size,

@@ -21,6 +21,7 @@ use super::errors::{tree_error, with_message};
 use super::inner::Inner;
 use super::map;
 use super::ranges::Ranges;
+use crate::caching::LeaseStatus;
 use crate::error::{Error as ClientError, Result as ClientResult};
 use crate::handle::Handle;
 use crate::open::{Created, OpenFile};
@@ -218,6 +219,11 @@ impl SmbFile {
     /// Returns whether what was read stays valid until the server says otherwise.
     pub(crate) fn may_cache_reads(&self) -> bool {
         self.handle().inner.may_cache_reads()
+    }
+
+    /// Returns the lease of the open file, if it has one.
+    pub(crate) fn lease(&self) -> Option<&Arc<LeaseStatus>> {
+        self.handle().inner.lease()
     }
 
     /// Runs a flush, and marks the file as clean if it succeeds.

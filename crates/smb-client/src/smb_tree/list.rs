@@ -14,6 +14,7 @@ use super::inner::Inner;
 use super::names::AT_ONCE;
 use super::{map, paths};
 use crate::directory::{Directory, DotEntries};
+use crate::reopen::HandleInner;
 
 /// A listing of a folder.
 pub struct SmbListing {
@@ -30,6 +31,11 @@ pub struct SmbListing {
 
 impl SmbListing {
     pub(crate) async fn start(tree: Arc<Inner>, dir: &RelPath) -> Result<Self> {
+        Self::start_leased(tree, dir, false).await
+    }
+
+    /// Starts a listing, with a lease on the folder if `lease` is set and the server grants one.
+    pub(crate) async fn start_leased(tree: Arc<Inner>, dir: &RelPath, lease: bool) -> Result<Self> {
         let text = tree.base.text(Op::List, dir)?;
         if let Some(names) = tree.listing_cache.names(&text) {
             let mut dots = DotEntries::default();
@@ -46,10 +52,8 @@ impl SmbListing {
                 tree,
             });
         }
-        let listed = match tree.is_content_shown(dir) {
-            true => tree.share.list(&text, "*").await,
-            false => tree.share.list_itself(&text).await,
-        };
+        let follow = tree.is_content_shown(dir);
+        let listed = tree.share.list_leased(&text, follow, lease).await;
         let directory = tree.map_error(Op::List, dir, listed).await?;
         Ok(Self {
             dir: dir.clone(),
@@ -60,6 +64,11 @@ impl SmbListing {
             dots: DotEntries::default(),
             tree,
         })
+    }
+
+    /// Returns the open folder, unless its names came from a cache.
+    pub(crate) fn folder(&self) -> Option<&Arc<HandleInner>> {
+        self.directory.as_ref().map(|directory| &directory.handle().inner)
     }
 
     async fn chunk(&mut self, max: usize) -> Result<Vec<DirEntry>> {

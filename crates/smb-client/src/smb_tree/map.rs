@@ -35,7 +35,7 @@ pub(crate) fn file_time(time: Timestamp) -> FileTime {
 /// Converts a time; `None` if it is unknown. 0 is no time ([MS-FSCC] 2.4.7), nor are -1 and -2,
 /// which have a special meaning when times are set, nor any other negative value: a FILETIME is not
 /// negative ([MS-FSCC] 2.1.1).
-fn known(time: FileTime) -> Option<Timestamp> {
+pub(crate) fn known(time: FileTime) -> Option<Timestamp> {
     (time != FileTime::KEEP && time <= FileTime::MAX).then(|| timestamp(time))
 }
 

@@ -36,7 +36,7 @@ mod renames;
 pub(crate) mod security;
 mod small;
 pub(crate) mod streams;
-mod watch;
+pub(crate) mod watch;
 pub(crate) mod xattrs;
 
 use std::any::Any;

@@ -37,6 +37,7 @@ type NotifyRequest =
 /// everything.
 pub struct SmbWatch {
     handle: Handle,
+    below: bool,
     at: Opened,
     request: NotifyRequest,
 }
@@ -44,39 +45,60 @@ pub struct SmbWatch {
 impl SmbWatch {
     pub(super) async fn start(tree: &Arc<Inner>) -> Result<Self> {
         let root = RelPath::root();
-        let text = tree.base.text(Op::Watch, &root)?;
-        let started = async {
+        let started = Self::start_at(tree, &root, true).await?;
+        started.map_err(|error| tree_error(Op::Watch, &root, error))
+    }
+
+    /// Watches a folder, and all that is beneath it if `below` is set.
+    pub(crate) async fn start_at(
+        tree: &Arc<Inner>,
+        dir: &RelPath,
+        below: bool,
+    ) -> Result<ClientResult<Self>> {
+        let text = tree.base.text(Op::Watch, dir)?;
+        Ok(async {
             let handle = tree.share.open(&text, &OpenFile::directory()).await?;
-            let (at, request) = start_request(&handle).await?;
-            Ok(Self { handle, at, request })
+            let (at, request) = start_request(&handle, below).await?;
+            Ok(Self {
+                handle,
+                below,
+                at,
+                request,
+            })
+        }
+        .await)
+    }
+
+    /// Waits for the next changes; `None` if some were lost. The server has the next request before
+    /// this returns, or gets it with the next call.
+    pub(crate) async fn next_changes(&mut self) -> ClientResult<Option<Vec<FileNotifyInformation>>> {
+        // Cancel safe: the request stays in `self`.
+        let Some(changes) = (&mut self.request).await? else {
+            (self.at, self.request) = start_request(&self.handle, self.below).await?;
+            return Ok(None);
         };
-        started.await.map_err(|error| tree_error(Op::Watch, &root, error))
+        self.request = request(&self.handle, &self.at, self.below);
+        Ok(Some(changes).filter(|changes| !changes.is_empty()))
     }
 
     async fn changes(&mut self) -> ClientResult<Vec<Change>> {
-        // Cancel safe: the request stays in `self`.
-        let Some(changes) = (&mut self.request).await? else {
-            (self.at, self.request) = start_request(&self.handle).await?;
-            return Ok(vec![Change::Overflow]);
-        };
-        self.request = request(&self.handle, &self.at);
-        if changes.is_empty() {
-            return Ok(vec![Change::Overflow]);
-        }
-        Ok(changes.iter().map(change_of).collect())
+        Ok(match self.next_changes().await? {
+            Some(changes) => changes.iter().map(change_of).collect(),
+            None => vec![Change::Overflow],
+        })
     }
 }
 
-fn request(handle: &Handle, at: &Opened) -> NotifyRequest {
-    Box::pin(watch_once(Arc::clone(&handle.inner), at.clone(), FILTER))
+fn request(handle: &Handle, at: &Opened, below: bool) -> NotifyRequest {
+    Box::pin(watch_once(Arc::clone(&handle.inner), at.clone(), FILTER, below))
 }
 
 /// Sends the first request on the current handle. On return the server has received it, and records
 /// changes from then on.
-async fn start_request(handle: &Handle) -> ClientResult<(Opened, NotifyRequest)> {
+async fn start_request(handle: &Handle, below: bool) -> ClientResult<(Opened, NotifyRequest)> {
     for _ in 0..ATTEMPTS {
         let at = handle.inner.opened().await?;
-        let mut request = request(handle, &at);
+        let mut request = request(handle, &at, below);
         let heard = handle.share().stat(handle.path());
         tokio::select! {
             // Polled first, so that it is sent first: servers take requests in order ([MS-SMB2]
@@ -96,7 +118,8 @@ async fn start_request(handle: &Handle) -> ClientResult<(Opened, NotifyRequest)>
     Err(ClientError::Lost(LostReason::Closed))
 }
 
-fn change_of(changes: &FileNotifyInformation) -> Change {
+/// Returns the changed path below the watched folder; a stream is changed with its file.
+pub(crate) fn change_of(changes: &FileNotifyInformation) -> Change {
     // The name of a stream follows that of its file.
     let units = changes.file_name.units();
     let end = units

@@ -1,8 +1,6 @@
 //! Cut lines and restarted servers: nothing that a sync has acknowledged is lost, and errors reach
 //! somebody.
 
-use std::time::Duration;
-
 use ropeway_smb_client::SmbStoreOptions;
 use ropeway_vfs::ErrorKind;
 use ropeway_vfs::store::Store;
@@ -109,7 +107,7 @@ fn errors_of_the_background_are_reported_once() {
     // Nobody asks before the node is dropped: the store reports it.
     fill(&*node);
     drop(node);
-    std::thread::sleep(Duration::from_secs(2));
+    crate::leases::until("the file is closed", || serve.handle.sizes().1 == 0);
     assert_eq!(store.sync().unwrap_err().kind, ErrorKind::NoSpace);
     store.sync().unwrap();
     drop(store);

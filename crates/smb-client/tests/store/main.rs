@@ -5,6 +5,7 @@
 mod bench;
 mod coherence;
 mod contract;
+mod leases;
 mod losses;
 #[path = "../../../smb-server/tests/hard/serve.rs"]
 mod serve;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, SecurityMode};
-use ropeway_smb_wire::{Guid, SessionId, Text};
+use ropeway_smb_wire::{FileTime, Guid, SessionId, Text};
 
 use crate::compression::Algorithms;
 use crate::crypto::{Cipher, SigningAlgorithm};
@@ -171,6 +171,8 @@ pub struct Negotiated {
     pub max_transact: u32,
     /// Whether a request may cost several credits (dialect 2.1 and later).
     pub multi_credit: bool,
+    /// The server's time when it answered; 0 if it does not tell.
+    pub system_time: FileTime,
     /// The cipher, if messages can be sealed.
     pub cipher: Option<Cipher>,
     /// The signing algorithm.
@@ -256,6 +258,7 @@ mod tests {
             max_write: 1 << 20,
             max_transact: 1 << 20,
             multi_credit: true,
+            system_time: FileTime(0),
             cipher: Some(Cipher::Aes128Ccm),
             signing: SigningAlgorithm::AesCmac,
             compression: Compression::default(),

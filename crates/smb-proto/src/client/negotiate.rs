@@ -145,6 +145,7 @@ impl Connection {
             max_write: limits[1].min(io_max),
             max_transact: limits[2].min(io_max),
             multi_credit,
+            system_time: response.system_time,
             cipher: chosen.cipher,
             signing: chosen.signing,
             compression: chosen.compression,

@@ -9,7 +9,7 @@ use ropeway_smb_wire::header::Header;
 
 use super::{Driver, DriverError};
 use crate::ops;
-use crate::ops::context::{Job, WriteJob};
+use crate::ops::context::{Job, Prepared, WriteJob};
 use crate::ops::deliver::deliver;
 use crate::ops::{Context, Execution, Outcome};
 use crate::state::SharedState;
@@ -23,6 +23,8 @@ pub(super) struct OffloadedWrite {
     pub(super) number: u64,
     /// Offset of the message in the frame.
     pub(super) start: usize,
+    /// Whether it waits for a far server.
+    pub(super) is_far: bool,
     pub(super) job: MessageJob,
 }
 
@@ -36,6 +38,8 @@ pub(super) struct Invocation<'a> {
     pub(super) frame: &'a mut ReplyFrame,
     /// Number of the pending request, if this is a retry.
     pub(super) retry_of: Option<u64>,
+    /// What a thread prepares for it, if it waits for that.
+    pub(super) prepared: Option<Prepared>,
 }
 
 impl Driver {
@@ -89,10 +93,12 @@ impl Driver {
             may_offload,
             may_offload_write: may_offload && self.frame_is_large,
             is_retry: invocation.retry_of.is_some(),
+            prepared: invocation.prepared.take(),
             ticket: None,
         };
         let outcome = ops::execute(&mut context);
         let mut ticket = context.ticket.take();
+        invocation.prepared = context.prepared.take();
         let was_counted = ticket.is_some();
         let outcome = match outcome {
             Ok(Execution::OffloadWrite(job)) => {
@@ -136,7 +142,13 @@ impl Driver {
         let signer = request.signer;
         let span = tracing::Span::current();
         let run = Box::new(move || span.in_scope(|| answer.send(job(reply, header, signer), None)));
-        Arc::clone(&self.shared).workers.run(run);
+        let is_far = self.is_far(invocation.tree.as_ref());
+        self.shared.workers_of(is_far).run(run);
+    }
+
+    fn is_far(&self, tree: Option<&Tree>) -> bool {
+        let share = tree.and_then(|tree| self.shared.share(tree.share));
+        share.is_some_and(|share| share.far)
     }
 
     fn prepare_write(&mut self, request: &Request, invocation: &Invocation<'_>, number: u64, job: WriteJob) {
@@ -149,6 +161,7 @@ impl Driver {
         self.write = Some(OffloadedWrite {
             number,
             start: 0,
+            is_far: self.is_far(invocation.tree.as_ref()),
             job: Box::new(move |message| span.in_scope(|| job(message, reply, header, signer))),
         });
     }

@@ -81,9 +81,14 @@ impl Driver {
 
     /// Passes the write of a frame's payload to a worker, which returns the buffer afterwards.
     pub(super) fn submit_write(&mut self, write: OffloadedWrite, frame: LargeFrame) {
-        let OffloadedWrite { number, start, job } = write;
+        let OffloadedWrite {
+            number,
+            start,
+            is_far,
+            job,
+        } = write;
         let answer = JobReply::of(number, &self.mailbox);
-        self.shared.workers.run(Box::new(move || {
+        self.shared.workers_of(is_far).run(Box::new(move || {
             let reply = job(&frame.buffer[frame.range][start..]);
             answer.send(reply, Some(frame.buffer));
         }));
@@ -192,6 +197,7 @@ impl Driver {
                     compound,
                     frame,
                     retry_of: None,
+                    prepared: None,
                 },
             ),
             outcome => self

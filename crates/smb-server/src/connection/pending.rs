@@ -10,6 +10,7 @@ use super::execute::Invocation;
 use super::frames::request_span;
 use super::{Driver, DriverError};
 use crate::ops;
+use crate::ops::context::Prepared;
 use crate::ops::deliver::deliver;
 
 /// Maximum number of waiting requests of a connection, as in Windows ([MS-SMB2] 3.3.4.2).
@@ -25,6 +26,8 @@ pub(super) struct PendingRequest {
     pub(super) rest: Vec<u8>,
     pub(super) compound: CompoundState,
     pub(super) session: SessionId,
+    /// What a thread prepares for it.
+    prepared: Option<Prepared>,
 }
 
 impl PendingRequest {
@@ -77,6 +80,7 @@ impl Driver {
             message: invocation.message.to_vec(),
             rest: invocation.rest.to_vec(),
             compound: invocation.compound.clone(),
+            prepared: invocation.prepared,
         };
         self.pending.insert(waiter.request, pending);
         deliver(&self.shared);
@@ -116,6 +120,7 @@ impl Driver {
                 compound: &mut pending.compound,
                 frame: &mut frame,
                 retry_of: Some(number),
+                prepared: pending.prepared.take(),
             };
             self.execute(pending.request, invocation)?
         };

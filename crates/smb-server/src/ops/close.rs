@@ -6,6 +6,7 @@ use ropeway_smb_proto::server::hub::{Closed, Deletion, OpenId};
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::change_notify::{Action, CompletionFilter};
 use ropeway_smb_wire::close::{CloseFlags, CloseRequest, CloseResponse};
+use ropeway_smb_wire::create::AccessMask;
 use ropeway_vfs::store::{NodeOpen, Removal};
 use ropeway_vfs::{ErrorKind, FileId, Name, RelPath};
 
@@ -25,8 +26,31 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
         Handle::File(open) => open.id,
         Handle::Pipe(pipe) => pipe.id,
     };
+    let hub_id = open_id(&request, context)?;
+    let shared = Arc::clone(context.shared);
+    context.reply_from_afar(
+        move || close_now(&shared, &handle, id, hub_id, &request),
+        CloseResponse::encode,
+    )
+}
+
+/// Closes a handle. The handle is closed also where that fails.
+///
+/// # Errors
+/// What was written is not at a far server, or a deletion failed.
+fn close_now(
+    shared: &Arc<SharedState>,
+    handle: &Handle,
+    id: u64,
+    hub_id: OpenId,
+    request: &CloseRequest,
+) -> Result<CloseResponse, NtStatus> {
+    let written = match handle {
+        Handle::File(open) => write_out(open),
+        Handle::Pipe(_) => Ok(()),
+    };
     let mut response = CloseResponse::default();
-    if let Handle::File(open) = &handle
+    if let Handle::File(open) = handle
         && request.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
         && let Ok(stat) = open.node.stat()
     {
@@ -41,22 +65,31 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
             file_attributes: attributes::of(&stat, SharedState::is_hidden(open)),
         };
     }
-    context.shared.take_handle(id);
-    if let Handle::File(open) = &handle {
-        range_locks::release(context.shared, open);
+    shared.take_handle(id);
+    if let Handle::File(open) = handle {
+        range_locks::release(shared, open);
     }
-    let closed = context
-        .shared
-        .hub()
-        .close(context.shared.uptime(), open_id(&request, context)?);
+    let closed = shared.hub().close(shared.uptime(), hub_id);
     if let Some(closed) = closed {
-        if let Handle::File(open) = &handle {
-            range_locks::release(context.shared, open);
+        if let Handle::File(open) = handle {
+            range_locks::release(shared, open);
         }
         // The handle is closed although the deletion failed, as in Samba.
-        remove_deleted(context.shared, &closed, handle.file())?;
+        remove_deleted(shared, &closed, handle.file())?;
     }
-    context.reply(|w| response.encode(w))
+    written.map(|()| response)
+}
+
+/// Waits until a far server has what was written through an open: after this, nobody is left to
+/// hear that it was not.
+fn write_out(open: &Open) -> Result<(), NtStatus> {
+    let writable = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
+    if !open.share.far || !open.access.intersects(writable) {
+        return Ok(());
+    }
+    open.node
+        .write_out()
+        .map_err(|error| crate::files::status::of(&error))
 }
 
 fn open_id(request: &CloseRequest, context: &Context<'_>) -> Result<OpenId, NtStatus> {

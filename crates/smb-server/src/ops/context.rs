@@ -1,8 +1,10 @@
 //! Context of a request's execution, and its possible outcomes.
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropeway_smb_proto::server::hub::{CountedRequest, OpenId, WaiterId};
 use ropeway_smb_proto::server::{CompoundState, Connection, ReplyFrame, Request, Tree};
 use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
@@ -11,6 +13,7 @@ use ropeway_smb_wire::{FileId, Guid, NtStatus, Reader, SessionId, TreeId, Writer
 
 use ropeway_vfs::RelPath;
 
+use super::deliver::deliver;
 use crate::audit::Record;
 use crate::share::Share;
 use crate::state::SharedState;
@@ -38,9 +41,15 @@ pub(crate) struct Context<'a> {
     pub(crate) may_offload_write: bool,
     /// The request has waited and is executed again.
     pub(crate) is_retry: bool,
+    /// What a thread prepares for the request, if it waits for that.
+    pub(crate) prepared: Option<Prepared>,
     /// Proof that the hub counts the request as in progress.
     pub(crate) ticket: Option<CountedRequest>,
 }
+
+/// What a thread has prepared for a waiting request; empty until it is there. It goes with the
+/// request, whatever becomes of that.
+pub(crate) type Prepared = Arc<Mutex<Option<Box<dyn Any + Send>>>>;
 
 /// Work for a worker: fills the frame with the reply, which has this header.
 pub(crate) type Job = Box<dyn FnOnce(ReplyFrame, Header, Option<SessionId>) -> ReplyFrame + Send>;
@@ -184,6 +193,35 @@ impl<'a> Context<'a> {
     /// Returns the share of the request's tree; `None` for IPC$.
     pub(crate) fn share(&self) -> Option<Arc<Share>> {
         self.shared.share(self.tree?.share)
+    }
+
+    /// Whether the tree's share is that of a far server, so that calls of its store may take long.
+    pub(crate) fn is_far(&self) -> bool {
+        self.share().is_some_and(|share| share.far)
+    }
+
+    /// Lets a thread make a reply that may have to wait for a far server, if a thread may.
+    pub(crate) fn reply_from_afar<T>(
+        &mut self,
+        work: impl FnOnce() -> Result<T, NtStatus> + Send + 'static,
+        body: impl Fn(&T, &mut Writer<'_>) + Send + 'static,
+    ) -> Outcome {
+        if !self.may_offload || !self.is_far() {
+            let done = work()?;
+            return self.reply(|w| body(&done, w));
+        }
+        let shared = Arc::clone(self.shared);
+        Ok(Execution::Offload(
+            None,
+            Box::new(move |mut frame, header, signer| {
+                match work() {
+                    Ok(done) => frame.push(&header, signer, |w| body(&done, w)),
+                    Err(status) => frame.push_error(&Header { status, ..header }, signer),
+                }
+                deliver(&shared);
+                frame
+            }),
+        ))
     }
 
     /// Returns the token of the session.

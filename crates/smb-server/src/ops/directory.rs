@@ -21,6 +21,8 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
         true => Some(context.token()?),
         false => None,
     };
-    let output = query_directory(&open, &request, open.share.name_view(), token.as_deref())?;
-    context.reply(|w| QueryDirectoryResponse { output: &output }.encode(w))
+    context.reply_from_afar(
+        move || query_directory(&open, &request, open.share.name_view(), token.as_deref()),
+        |output, w| QueryDirectoryResponse { output }.encode(w),
+    )
 }

@@ -1,14 +1,21 @@
-//! Changes by local programs: breaks the caches of clients and notifies those that watch.
+//! Changes by others than this server's clients, by local programs or at a far server: breaks the
+//! caches of clients and notifies those that watch.
 
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use ropeway_smb_wire::change_notify::{Action, CompletionFilter};
-use ropeway_vfs::external::{EntryChange, ExternalChange, Observer};
+use ropeway_vfs::FileId;
+use ropeway_vfs::external::{BREAK_MAX, EntryChange, ExternalChange, LeaseLeft, Observer};
 use ropeway_vfs::store::Store;
 
 use super::deliver::deliver;
 use crate::ops::name::to_wire;
 use crate::state::SharedState;
+
+/// Time between looks whether clients have acknowledged a break. A guess: short against the round
+/// trip to the far server that waits for it.
+const ACKNOWLEDGMENT_POLL: Duration = Duration::from_millis(2);
 
 /// Observer of one store.
 struct Listener {
@@ -46,6 +53,22 @@ impl Observer for Listener {
                 notify_watchers(&shared, *share, change);
             }
             deliver(&shared);
+        }
+    }
+
+    /// Breaks all caches, also if others only want the file closed: a client that has nothing of it
+    /// in its cache closes it soon.
+    fn breaking(&self, id: FileId, _left: LeaseLeft) {
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        let now = shared.uptime();
+        shared.hub().changed_locally(now, id.volume, id.index);
+        deliver(&shared);
+        let start = Instant::now();
+        // The hub ends breaks that are not acknowledged in time.
+        while shared.hub().awaits_acknowledgment(id.volume, id.index) && start.elapsed() < BREAK_MAX {
+            std::thread::sleep(ACKNOWLEDGMENT_POLL);
         }
     }
 }

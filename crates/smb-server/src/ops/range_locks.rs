@@ -16,6 +16,7 @@
 //!   and WRITE check them unless the client may cache the data (smbd does the same with `strict
 //!   locking = auto`).
 //! * On a volume without POSIX locks, only the hub's locks apply.
+//! * On a share of a far server, these are the far server's locks. It checks READ and WRITE itself.
 
 use std::sync::atomic::Ordering;
 
@@ -174,7 +175,8 @@ fn check_io(
     length: u64,
     write: bool,
 ) -> Result<(), NtStatus> {
-    if !shared.posix_locks.enabled || length == 0 || offset > OFFSET_MAX {
+    // A far server checks each request itself; asking it would take two more round trips.
+    if !shared.posix_locks.enabled || open.share.far || length == 0 || offset > OFFSET_MAX {
         return Ok(());
     }
     let last = offset.saturating_add(length - 1).min(OFFSET_MAX);

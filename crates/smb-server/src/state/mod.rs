@@ -43,6 +43,10 @@ use workers::WorkerPool;
 /// some).
 const APPEND_LOCKS: usize = 64;
 
+/// Maximum number of threads for shares of far servers, each of which waits for a reply. A guess:
+/// two full windows of a client's connection.
+const FAR_THREADS: usize = 128;
+
 /// Tables, settings and counters of a server.
 pub(crate) struct SharedState {
     pub(crate) config: Arc<Config>,
@@ -51,6 +55,8 @@ pub(crate) struct SharedState {
     pub(crate) shares: RwLock<Vec<Option<Arc<Share>>>>,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) workers: WorkerPool,
+    /// Threads for shares of far servers: requests that wait for a line do not hold up others.
+    far_workers: WorkerPool,
     pub(crate) counters: Counters,
     pub(crate) accounts: AccountNames,
     pub(crate) audit: Option<Arc<dyn Audit>>,
@@ -125,6 +131,7 @@ impl SharedState {
             shares: RwLock::new(shares.collect()),
             addresses,
             workers: WorkerPool::new(options.io_threads),
+            far_workers: WorkerPool::new(FAR_THREADS),
             counters: Counters::default(),
             accounts: AccountNames::new(netbios, options.machine_sid, options.directory),
             audit: options.audit,
@@ -149,6 +156,14 @@ impl SharedState {
 
     pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock()
+    }
+
+    /// Returns the threads for requests that wait for the store of a share.
+    pub(crate) fn workers_of(&self, is_far: bool) -> &WorkerPool {
+        match is_far {
+            true => &self.far_workers,
+            false => &self.workers,
+        }
     }
 
     pub(crate) fn has_session(&self, id: SessionId) -> bool {

@@ -81,6 +81,7 @@ pub(crate) fn share() -> Arc<Share> {
         anonymous: false,
         hide_dot_files: true,
         links: Default::default(),
+        far: false,
     })
 }
 

@@ -1,6 +1,7 @@
 //! What a [`Store`](super::Store) and its nodes are asked with and answer with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Node;
 use crate::metadata::{FileId, Kind, Owner, Timestamp};
@@ -23,6 +24,20 @@ pub struct StoreFeatures {
     pub windows_metadata: bool,
     /// When the volume was made, if known.
     pub created: Timestamp,
+}
+
+/// How the versions of a file are told apart ([`Store::versioning`](super::Store::versioning)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versioning {
+    /// The present time of the clock that stamps changes, or an earlier time.
+    pub now: Timestamp,
+    /// How long after its change time a file may still change without getting another one: the
+    /// granularity of the volume's times, and delayed stamps.
+    pub settle: Duration,
+    /// Longest time for which the store returns data or attributes that it got earlier.
+    pub memory: Duration,
+    /// Whether a write that returned is visible to every other program, in content and attributes.
+    pub writes_at_once: bool,
 }
 
 /// Attributes of a node as a server reports them.

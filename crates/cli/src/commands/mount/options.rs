@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ropeway_mount::{MountOptions, View};
 
-use crate::args::{self, MountArgs};
+use crate::args::{self, BoostArgs, MountArgs};
 use crate::failure::Failure;
 
 /// Options that the kernel takes.
@@ -65,6 +65,15 @@ pub(super) fn credentials(args: &MountArgs) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Returns the flags of the cache, with the folder that `-o boost=DIR` names.
+pub(super) fn boost(args: &MountArgs) -> BoostArgs {
+    let all = args.options.iter().flat_map(|list| list.split(','));
+    let named = all.filter_map(|option| option.trim().strip_prefix("boost="));
+    let mut boost = args.boost.clone();
+    boost.boost = boost.boost.or_else(|| named.last().map(PathBuf::from));
+    boost
+}
+
 fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
     let (name, value) = option.split_once('=').unwrap_or((option, ""));
     match name {
@@ -83,7 +92,7 @@ fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
             };
         }
         name if KERNEL.contains(&name) => options.kernel.push(name.to_owned()),
-        "" | "comment" | "fsname" | "subtype" | "credentials" => {}
+        "" | "comment" | "fsname" | "subtype" | "credentials" | "boost" => {}
         name if IGNORED.contains(&name) || name.starts_with("x-") || name.starts_with("X-") => {}
         _ => return Err(wrong(option, "there is no such option")),
     }
@@ -126,6 +135,13 @@ mod tests {
             [PathBuf::from("/etc/a"), PathBuf::from("/etc/b")]
         );
         assert!(of(&args).unwrap().read_only);
+    }
+
+    #[test]
+    fn the_folder_of_the_cache_comes_from_options_too() {
+        let folder = |given| boost(&arguments(given)).boost;
+        assert_eq!(folder("ro,boost=/fast/dir"), Some(PathBuf::from("/fast/dir")));
+        assert_eq!(folder("ro"), None);
     }
 
     #[test]

@@ -1,18 +1,25 @@
 //! The process that serves a mount.
 
 use std::io;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
+use ropeway_boost::Session;
 use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter};
+use ropeway_vfs::store::Store;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getegid, geteuid, getrlimit, setrlimit, umask};
 use tokio::runtime::Builder;
 
 use super::report::{Reporter, notify};
 use super::source::{Source, open_store};
-use super::{background, guard};
+use super::{background, guard, options};
 use crate::args::MountArgs;
 use crate::boot;
+use crate::commands::boost::metrics::BoostPages;
+use crate::commands::boost::open;
+use crate::commands::serve::http::{self, Monitoring};
 use crate::failure::{Failure, code};
 use crate::job::Signals;
 use crate::ui::format;
@@ -21,15 +28,19 @@ use crate::ui::format;
 ///
 /// # Errors
 /// SRC cannot be opened, MNT cannot be mounted on, or written data cannot be made durable.
-pub(super) fn run(args: &MountArgs, options: MountOptions) -> Result<u8, Failure> {
+pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> {
     boot::start_warnings();
     let Source { store, name, share } = open_store(args)?;
+    let reporter = Reporter {
+        foreground: args.foreground,
+    };
+    let (store, boosted) = boost(args, store, &name, share.is_none(), reporter)?;
     // The programs' own umask applies to what they make.
     umask(Mode::empty());
     raise_descriptors();
     let mut options = MountOptions {
         source: name.clone(),
-        ..options
+        ..given
     };
     if share.is_some() {
         // A share tells no owners: everything belongs to the user who logged in.
@@ -37,9 +48,6 @@ pub(super) fn run(args: &MountArgs, options: MountOptions) -> Result<u8, Failure
         options.view.group.get_or_insert(getegid().as_raw());
     }
     let mounted = Mounted::new(store, &args.mountpoint, &options).map_err(|error| refused(&error))?;
-    let reporter = Reporter {
-        foreground: args.foreground,
-    };
     let unmounter = mounted.unmounter();
     let path = mounted.path().display().to_string();
     // Without a guard, a killed process leaves a mount that `umount` removes.
@@ -63,7 +71,11 @@ pub(super) fn run(args: &MountArgs, options: MountOptions) -> Result<u8, Failure
     if ended.is_err() {
         unmounter.detach();
     }
-    flush(&unmounter, reporter, &path)?;
+    let flushed = flush(&unmounter, reporter, &path);
+    if let Some(session) = boosted {
+        session.close();
+    }
+    flushed?;
     if let Some(share) = share {
         share.log_off();
     }
@@ -75,6 +87,33 @@ pub(super) fn run(args: &MountArgs, options: MountOptions) -> Result<u8, Failure
             format!("the mount on {path} ended: {error}"),
         )),
     }
+}
+
+/// Puts the cache that the flags name in front of the store.
+fn boost(
+    args: &MountArgs,
+    store: Arc<dyn Store>,
+    name: &str,
+    is_folder: bool,
+    reporter: Reporter,
+) -> Result<(Arc<dyn Store>, Option<Session>), Failure> {
+    let flags = options::boost(args);
+    open::refuse_inside(&flags, &args.mountpoint)?;
+    if is_folder {
+        open::refuse_inside(&flags, Path::new(name))?;
+    }
+    let used_by = format!("{name} on {}", args.mountpoint.display());
+    let say = Arc::new(move |line: &str| reporter.say(line));
+    let Some(session) = open::session(&flags, &used_by, say)? else {
+        return Ok((store, None));
+    };
+    if let Some(address) = args.http {
+        let pages = BoostPages(session.status());
+        let address = http::start(address, Monitoring(pages))?;
+        reporter.say(&format!("http://{address}/metrics"));
+    }
+    let store = open::boosted(&flags, &session, store, name)?;
+    Ok((store, Some(session)))
 }
 
 fn refused(error: &MountError) -> Failure {

@@ -42,11 +42,13 @@ pub(super) struct AccountSummary {
 }
 
 impl Accounts {
-    /// Reads the flags, the file and the environment.
+    /// Reads the flags, the file and the environment. If the server has far shares (`has_far`), the
+    /// variable is the password of a user here only if `--user` names one: otherwise it is for the
+    /// far servers alone.
     ///
     /// # Errors
     /// A file is not private or is malformed, or a user's name is invalid.
-    pub(super) fn load(args: &ServeLoginArgs) -> Result<(Self, AccountSummary), Failure> {
+    pub(super) fn load(args: &ServeLoginArgs, has_far: bool) -> Result<(Self, AccountSummary), Failure> {
         let file = match &args.users {
             Some(file) => Some(file.clone()),
             // A missing home folder must not stop the server.
@@ -64,7 +66,7 @@ impl Accounts {
             let password = match &args.password_file {
                 Some(file) => private::password(file)?,
                 None => match std::env::var(VARIABLE) {
-                    Ok(text) if !text.is_empty() => {
+                    Ok(text) if !text.is_empty() && (args.user.is_some() || !has_far) => {
                         is_variable = true;
                         Password::new(text)
                     }

@@ -38,10 +38,10 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A reply with its whole body.
-pub(super) type Reply = Response<Full<Bytes>>;
+pub(crate) type Reply = Response<Full<Bytes>>;
 
 /// Replies to requests.
-pub(super) trait Site: Send + Sync + 'static {
+pub(crate) trait Site: Send + Sync + 'static {
     /// Methods of the requests that the site replies to; others get status 405.
     const METHODS: &'static [&'static str];
 
@@ -50,7 +50,7 @@ pub(super) trait Site: Send + Sync + 'static {
 }
 
 /// The contents of the monitoring pages.
-pub(super) trait Pages: Send + Sync + 'static {
+pub(crate) trait Pages: Send + Sync + 'static {
     /// Returns `/metrics`.
     fn metrics(&self) -> String;
     /// Checks the server for `/healthz`; an error says what is wrong.
@@ -58,7 +58,7 @@ pub(super) trait Pages: Send + Sync + 'static {
 }
 
 /// The site of the monitoring pages.
-pub(super) struct Monitoring<P>(pub(super) P);
+pub(crate) struct Monitoring<P>(pub(crate) P);
 
 impl<P: Pages> Site for Monitoring<P> {
     const METHODS: &'static [&'static str] = &["GET", "HEAD"];
@@ -83,7 +83,7 @@ impl<P: Pages> Site for Monitoring<P> {
 ///
 /// # Errors
 /// The address cannot be used, or no thread can be started.
-pub(super) fn start(address: SocketAddr, site: impl Site) -> Result<SocketAddr, Failure> {
+pub(crate) fn start(address: SocketAddr, site: impl Site) -> Result<SocketAddr, Failure> {
     let fault = |error: &io::Error| {
         Failure::of_end(
             format!("cannot serve HTTP on {address}: {error}"),

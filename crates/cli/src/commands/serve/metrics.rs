@@ -2,24 +2,32 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use ropeway_boost::Status;
 use ropeway_smb_server::ServerHandle;
 
 use super::http::Pages;
+use crate::commands::boost;
 
 /// Metrics of a server.
 pub(super) struct Metrics {
     server: ServerHandle,
     started: SystemTime,
+    cache: Option<CacheStatus>,
 }
 
+/// Returns the figures of the cache of far shares.
+pub(super) type CacheStatus = Arc<dyn Fn() -> Status + Send + Sync>;
+
 impl Metrics {
-    /// Makes the metrics of a server.
-    pub(super) fn new(server: ServerHandle) -> Self {
+    /// Makes the metrics of a server, and of its cache of far shares.
+    pub(super) fn new(server: ServerHandle, cache: Option<CacheStatus>) -> Self {
         Self {
             server,
+            cache,
             started: SystemTime::now(),
         }
     }
@@ -74,6 +82,9 @@ impl Pages for Metrics {
             1.0,
         );
         process(&mut page, self.started);
+        if let Some(cache) = &self.cache {
+            boost::metrics::add(&mut page, &cache());
+        }
         page.0
     }
 
@@ -138,10 +149,16 @@ fn cpu_seconds() -> Option<f64> {
     Some(ticks / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// A page of metrics.
 #[derive(Default)]
-struct Page(String);
+pub(crate) struct Page(String);
 
 impl Page {
+    /// Returns the text.
+    pub(crate) fn text(self) -> String {
+        self.0
+    }
+
     fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.add(&format!("ropeway_smb_{name}"), "counter", help, "", value as f64);
     }
@@ -150,7 +167,8 @@ impl Page {
         self.add(&format!("ropeway_smb_{name}"), "gauge", help, "", value as f64);
     }
 
-    fn add(&mut self, name: &str, kind: &str, help: &str, labels: &str, value: f64) {
+    /// Adds a metric.
+    pub(crate) fn add(&mut self, name: &str, kind: &str, help: &str, labels: &str, value: f64) {
         _ = write!(
             self.0,
             "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{labels} {value}\n"

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! settings   flags → ServerOptions, system limits
-//! shares     [NAME=]DIR[:ro][:encrypt] → folders, kept open across reloads
+//! shares ─── [NAME=]DIR|URL[:ro][:encrypt] → folders and far shares, kept open across reloads
+//!   └ far    the far servers whose shares are served
 //! kerberos   the key from a keytab, and which tickets are accepted
 //! accounts ─ users (the file), phrase (a random password), user (serve user add|rm|list), directory (names of accounts)
 //! audit      JSON Lines, written by a thread
@@ -15,9 +16,10 @@ mod accounts;
 mod announce;
 mod audit;
 mod directory;
-mod http;
+mod far;
+pub(crate) mod http;
 mod kerberos;
-mod metrics;
+pub(crate) mod metrics;
 mod phrase;
 mod printer;
 mod settings;
@@ -35,10 +37,11 @@ use ropeway_smb_server::{Server, ServerOptions};
 use self::accounts::Accounts;
 use self::announce::Announcer;
 use self::audit::Audit;
+use self::far::FarServers;
 use self::http::Monitoring;
 use self::metrics::Metrics;
 use self::printer::Printer;
-use self::shares::Folders;
+use self::shares::{Folders, RequestedShare};
 use self::signals::Reload;
 pub(crate) use self::users::check_name as check_user_name;
 use crate::args::{ServeArgs, ServeCommand};
@@ -60,11 +63,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let printer = Arc::new(Printer::new(args.watch.json));
     let wanted = shares::requested(args)?;
     settings::check_shares(args, &wanted)?;
-    let (accounts, summary) = Accounts::load(&args.login)?;
+    let has_far = wanted.iter().any(RequestedShare::is_far);
+    let (accounts, summary) = Accounts::load(&args.login, has_far)?;
     let mut options = settings::options(args, accounts.lookup())?;
     options.directory = Arc::new(accounts.directory());
     options.config.mechanisms = kerberos::mechanisms(&args.login, accounts.lookup())?;
-    let mut folders = Folders::new(settings::descriptors(options.connections_max));
+    let far = Arc::new(FarServers::new(&args.far, &printer)?);
+    let mut folders = Folders::new(settings::descriptors(options.connections_max), Arc::clone(&far));
     options.shares = folders.set(wanted)?;
     let name = options.name.clone();
     let writer = match &args.watch.audit {
@@ -78,7 +83,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let server = bind(args, options)?;
     let addresses = server.local_addrs().to_vec();
     let http = match args.watch.http {
-        Some(address) => Some(http::start(address, Monitoring(Metrics::new(server.handle())))?),
+        Some(address) => Some(http::start(
+            address,
+            Monitoring(Metrics::new(server.handle(), far.cache_status())),
+        )?),
         None => None,
     };
     let announcer = announcer(args, &name, &addresses, &printer);
@@ -105,8 +113,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     }
     result.map_err(|error| {
         Failure::new(code::TARGET, format!("not all written data is durable: {error}"))
-            .hint("check the disks; data that clients flushed earlier is durable")
+            .hint("check the disks and far servers; data that clients flushed earlier is durable")
     })?;
+    far.log_off();
     printer.stopped();
     Ok(code::DONE)
 }

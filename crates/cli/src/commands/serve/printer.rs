@@ -131,7 +131,8 @@ impl Printer {
 fn share_json(share: &RequestedShare) -> Value {
     json!({
         "name": share.name,
-        "folder": share.folder.display().to_string(),
+        "folder": share.place.to_string(),
+        "far": share.is_far(),
         "read_only": share.read_only,
         "encrypt": share.encrypt,
     })
@@ -219,7 +220,7 @@ mod tests {
     fn share(name: &str) -> RequestedShare {
         RequestedShare {
             name: name.to_owned(),
-            folder: "/srv".into(),
+            place: std::path::PathBuf::from("/srv").into(),
             read_only: false,
             encrypt: false,
             anonymous: false,

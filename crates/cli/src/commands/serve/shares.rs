@@ -1,4 +1,4 @@
-//! The shares: `[NAME=]DIR[:ro][:encrypt]`, and their open folders.
+//! The shares: `[NAME=]DIR[:ro][:encrypt]` or `[NAME=]URL…`, and their open folders and far shares.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,12 @@ use ropeway_local::{LocalStore, StoreOptions};
 use ropeway_smb_server::{Links, Share};
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::upcase;
+use ropeway_vfs::store::Store;
 
+use super::far::FarServers;
 use crate::args::{ServeArgs, ServeLinks, ShareSpec, check_share_name};
 use crate::failure::{Failure, code};
+use crate::place::Place;
 
 /// Maximum number of shares. A guess: clients list them all at once.
 const SHARES_MAX: usize = 1000;
@@ -18,8 +21,8 @@ const SHARES_MAX: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestedShare {
     pub(super) name: String,
-    /// Canonical path.
-    pub(super) folder: PathBuf,
+    /// Canonical path of a folder, or URL of a far share.
+    pub(super) place: Place,
     pub(super) read_only: bool,
     pub(super) encrypt: bool,
     /// Whether anonymous and guest sessions may use it.
@@ -29,35 +32,33 @@ pub(super) struct RequestedShare {
 }
 
 impl RequestedShare {
-    /// Finds the folder of a share.
+    /// Finds the folder of a share. A far share is not looked for yet.
     ///
     /// # Errors
-    /// The folder is missing or not a folder, or its own name is not valid for a share.
+    /// The folder is missing or not a folder, a URL is invalid, or its own name is not valid for a
+    /// share.
     fn find(spec: &ShareSpec) -> Result<Self, Failure> {
-        let folder = &spec.folder;
-        let whole = folder.canonicalize().and_then(|whole| {
-            let is_folder = whole.metadata()?.is_dir();
-            is_folder
-                .then_some(whole)
-                .ok_or_else(|| std::io::ErrorKind::NotADirectory.into())
-        });
-        let whole = whole.map_err(|error| cannot_share(folder, &crate::ends::cause(&error)))?;
+        let place = match Place::parse_end(&spec.folder)? {
+            Place::Local(folder) => Place::Local(canonical(&folder)?),
+            remote @ Place::Remote(_) => remote,
+        };
         let name = match &spec.name {
             Some(name) => name.clone(),
-            None => whole
-                .file_name()
-                .map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned()),
+            None => place.name().map_or_else(
+                || "root".to_owned(),
+                |name| String::from_utf8_lossy(name.as_bytes()).into_owned(),
+            ),
         };
         check_share_name(&name).map_err(|why| {
             Failure::usage(format!(
                 "{} cannot be shared as {name:?}: {why}",
-                folder.display()
+                spec.folder.display()
             ))
             .hint("choose a name: NAME=DIR")
         })?;
         Ok(Self {
             name,
-            folder: whole,
+            place,
             read_only: spec.read_only,
             encrypt: spec.encrypt,
             anonymous: false,
@@ -65,9 +66,14 @@ impl RequestedShare {
         })
     }
 
-    /// Returns the folder and its options, for people.
+    /// Whether it is the share of a far server.
+    pub(super) fn is_far(&self) -> bool {
+        matches!(self.place, Place::Remote(_))
+    }
+
+    /// Returns the folder or URL and its options, for people.
     pub(super) fn shown(&self) -> String {
-        let mut shown = self.folder.display().to_string();
+        let mut shown = self.place.to_string();
         if self.read_only {
             shown.push_str(", read-only");
         }
@@ -80,6 +86,16 @@ impl RequestedShare {
     pub(super) fn is_called(&self, name: &str) -> bool {
         upcase::equal(&Text::from(self.name.as_str()), &Text::from(name))
     }
+}
+
+fn canonical(folder: &Path) -> Result<PathBuf, Failure> {
+    let whole = folder.canonicalize().and_then(|whole| {
+        let is_folder = whole.metadata()?.is_dir();
+        is_folder
+            .then_some(whole)
+            .ok_or_else(|| std::io::ErrorKind::NotADirectory.into())
+    });
+    whole.map_err(|error| cannot_share(folder, &crate::ends::cause(&error)))
 }
 
 fn cannot_share(folder: &Path, cause: &str) -> Failure {
@@ -112,9 +128,7 @@ pub(super) fn requested(args: &ServeArgs) -> Result<Vec<RequestedShare>, Failure
         if let Some(other) = wanted.iter().find(|other| other.is_called(&share.name)) {
             return Err(Failure::usage(format!(
                 "{} and {} would both have the name {}",
-                other.folder.display(),
-                share.folder.display(),
-                share.name
+                other.place, share.place, share.name
             ))
             .hint("choose another name for one of them: NAME=DIR"));
         }
@@ -131,40 +145,45 @@ pub(super) fn requested(args: &ServeArgs) -> Result<Vec<RequestedShare>, Failure
     Ok(wanted)
 }
 
-/// The open folders, with the shares that use them.
+/// The open folders and far shares, with the shares that use them.
 pub(super) struct Folders {
     open: Vec<Folder>,
     descriptors: usize,
+    far: Arc<FarServers>,
 }
 
 #[derive(Clone)]
 struct Folder {
     wanted: RequestedShare,
-    /// Device and inode; another volume may have been mounted since.
-    id: (u64, u64),
-    store: Arc<LocalStore>,
+    /// Device and inode of a folder; another volume may have been mounted since.
+    id: Option<(u64, u64)>,
+    store: Arc<dyn Store>,
 }
 
-fn id_of(folder: &Path) -> Result<(u64, u64), Failure> {
+fn id_of(place: &Place) -> Result<Option<(u64, u64)>, Failure> {
+    let Some(folder) = place.local() else {
+        return Ok(None);
+    };
     let metadata = folder.metadata();
     let metadata = metadata.map_err(|error| cannot_share(folder, &crate::ends::cause(&error)))?;
-    Ok((metadata.dev(), metadata.ino()))
+    Ok(Some((metadata.dev(), metadata.ino())))
 }
 
 impl Folders {
     /// Makes an empty set; `descriptors` is the limit for all folders together.
-    pub(super) fn new(descriptors: usize) -> Self {
+    pub(super) fn new(descriptors: usize, far: Arc<FarServers>) -> Self {
         Self {
             open: Vec::new(),
             descriptors,
+            far,
         }
     }
 
-    /// Opens the requested folders; those that are open already stay open. On failure everything
-    /// stays as it was.
+    /// Opens the requested folders and far shares; those that are open already stay open. On
+    /// failure everything stays as it was.
     ///
     /// # Errors
-    /// A folder cannot be opened.
+    /// One cannot be opened.
     pub(super) fn set(&mut self, wanted: Vec<RequestedShare>) -> Result<Vec<Share>, Failure> {
         let options = StoreOptions {
             // A few suffice to work, slowly. More than the default never helps.
@@ -173,19 +192,26 @@ impl Folders {
         };
         let mut open: Vec<Folder> = Vec::with_capacity(wanted.len());
         for wanted in wanted {
-            let id = id_of(&wanted.folder)?;
-            let same = |other: &&Folder| other.wanted.folder == wanted.folder && other.id == id;
+            let id = id_of(&wanted.place)?;
+            let same = |other: &&Folder| other.wanted.place == wanted.place && other.id == id;
             let store = match self.open.iter().chain(&open).find(same) {
                 Some(folder) => Arc::clone(&folder.store),
-                None => {
-                    let store = LocalStore::open(&wanted.folder, &options);
-                    Arc::new(store.map_err(|error| cannot_share(&wanted.folder, &error.to_string()))?)
-                }
+                None => self.store(&wanted.place, &options)?,
             };
             open.push(Folder { wanted, id, store });
         }
         self.open = open;
         Ok(self.open.iter().map(shared).collect())
+    }
+
+    fn store(&self, place: &Place, options: &StoreOptions) -> Result<Arc<dyn Store>, Failure> {
+        match place {
+            Place::Remote(url) => self.far.open(url),
+            Place::Local(folder) => match LocalStore::open(folder, options) {
+                Ok(store) => Ok(Arc::new(store)),
+                Err(error) => Err(cannot_share(folder, &error.to_string())),
+            },
+        }
     }
 
     /// Returns whether exactly these shares are open already.
@@ -194,7 +220,7 @@ impl Folders {
             && self
                 .open
                 .iter()
-                .all(|folder| id_of(&folder.wanted.folder).is_ok_and(|id| id == folder.id))
+                .all(|folder| id_of(&folder.wanted.place).is_ok_and(|id| id == folder.id))
     }
 
     /// Returns the current shares.
@@ -205,11 +231,14 @@ impl Folders {
 
 fn shared(folder: &Folder) -> Share {
     let wanted = &folder.wanted;
-    let mut share = Share::new(&wanted.name, Arc::clone(&folder.store) as Arc<_>);
+    let mut share = Share::new(&wanted.name, Arc::clone(&folder.store));
     share.read_only = wanted.read_only;
     share.encrypt = wanted.encrypt;
     share.anonymous = wanted.anonymous;
     share.links = wanted.links;
+    share.far = wanted.is_far();
+    // A far server reports by itself what it hides.
+    share.hide_dot_files = !share.far;
     share
 }
 
@@ -244,7 +273,7 @@ mod tests {
             (named.name.as_str(), named.read_only, named.encrypt),
             ("Photos", true, false)
         );
-        assert_eq!(named.folder, folder.canonicalize().unwrap());
+        assert_eq!(named.place, Place::Local(folder.canonicalize().unwrap()));
         let failure = find(&folder).unwrap_err();
         assert!(
             failure.code == 1 && failure.message.contains("a=b:c"),
@@ -266,7 +295,7 @@ mod tests {
         let folder = place.path().join("data");
         fs::create_dir(&folder).unwrap();
         let wanted = || vec![find(&folder).unwrap()];
-        let mut folders = Folders::new(1000);
+        let mut folders = Folders::new(1000, Arc::new(FarServers::none()));
         folders.set(wanted()).unwrap();
         let first = Arc::clone(&folders.open[0].store);
         folders.set(wanted()).unwrap();

@@ -49,17 +49,16 @@ pub(super) fn catch(mut reload: Reload) -> Result<(), Failure> {
         }
     };
     let work = move || {
-        runtime.block_on(async {
-            while signals.next().await == Request::Reload {
-                reload.run();
-            }
-            reload.printer.stopping();
-            reload.server.stop();
-            while signals.next().await == Request::Reload {}
-            // Clients' unflushed writes are in the page cache; the server has promised no more than
-            // that.
-            std::process::exit(i32::from(code::INTERRUPTED));
-        });
+        // A reload may wait for far servers, which this runtime must not do.
+        while runtime.block_on(signals.next()) == Request::Reload {
+            reload.run();
+        }
+        reload.printer.stopping();
+        reload.server.stop();
+        while runtime.block_on(signals.next()) == Request::Reload {}
+        // Clients' unflushed writes are in the page cache; the server has promised no more than
+        // that.
+        std::process::exit(i32::from(code::INTERRUPTED));
     };
     let thread = std::thread::Builder::new().name("signals".to_owned());
     thread.spawn(work).map(|_| ()).map_err(fault)
@@ -168,7 +167,9 @@ fn restarts(old: &ServeArgs, new: &ServeArgs) -> Vec<String> {
         let protocol = format!("{:?}", args.protocol);
         let watch = format!("{:?}", args.watch);
         let listen = format!("{:?} {:?}", args.listen, args.name);
+        let far = format!("{:?}", args.far);
         [
+            ("far servers", far),
             ("addresses", listen),
             ("logins", login),
             ("protocol", protocol),

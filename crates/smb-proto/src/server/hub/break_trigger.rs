@@ -151,22 +151,33 @@ impl Hub {
     /// folder's entries. The change is done already, so nothing waits, and nothing cached is valid
     /// any more. All caching breaks, as for a write by another client ([MS-FSA] 2.1.4.12).
     pub fn changed_locally(&mut self, now: Duration, share_volume: u64, index: u64) {
+        for file in self.streams_of(share_volume, index) {
+            self.break_read_caching(now, None, &file);
+        }
+    }
+
+    /// Whether a client has yet to acknowledge a break of its caching of a file or a stream of it.
+    pub fn awaits_acknowledgment(&self, share_volume: u64, index: u64) -> bool {
+        let files = self.streams_of(share_volume, index);
+        let mut holders = files.iter().flat_map(|file| self.holders(file, R, None));
+        holders.any(|holder| self.is_breaking(holder))
+    }
+
+    /// Returns the keys of an open file and its open streams.
+    fn streams_of(&self, share_volume: u64, index: u64) -> Vec<FileKey> {
         let key = BaseKey {
             volume: share_volume,
             index,
         };
         let streams = self.tables.bases.get(&key).map_or(&[][..], |base| &base.streams);
-        let files: Vec<_> = streams
+        streams
             .iter()
             .map(|stream| FileKey {
                 share_volume,
                 index,
                 stream: stream.name.clone(),
             })
-            .collect();
-        for file in files {
-            self.break_read_caching(now, None, &file);
-        }
+            .collect()
     }
 
     /// Breaks `demanded` for all holders but the actor, and waits for their acknowledgments.

@@ -11,7 +11,7 @@ mod mode;
 
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::query_info::SecurityInformation;
-use ropeway_smb_wire::security::{Acl, ControlFlags, SecurityDescriptor};
+use ropeway_smb_wire::security::{Acl, ControlFlags, SecurityDescriptor, Sid};
 use ropeway_smb_wire::{DecodeError, NtStatus};
 use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat};
 use ropeway_vfs::{ErrorKind, RelPath};
@@ -85,7 +85,7 @@ pub(crate) fn rights(
     path: &RelPath,
 ) -> Result<AccessMask, NtStatus> {
     let read_only = !share.access().contains(AccessMask::WRITE_DATA);
-    if !share.store.may_hold_security() {
+    if !evaluates(share) {
         return Ok(default_rights(Access::Write, read_only));
     }
     let folder = parent_descriptor(share, path)?;
@@ -97,12 +97,18 @@ pub(crate) fn rights(
     Ok(allowed(guard.as_ref(), token, parent, Access::Write, read_only))
 }
 
+/// Whether descriptors decide about access here. Those of a far server name its own users, and it
+/// checks them itself.
+fn evaluates(share: &Share) -> bool {
+    !share.far && share.store.may_hold_security()
+}
+
 /// Returns the stored descriptor of a path's folder.
 ///
 /// # Errors
 /// Errors of the store.
 fn parent_descriptor(share: &Share, path: &RelPath) -> Result<Option<SecurityDescriptor>, NtStatus> {
-    let Some(parent) = path.parent().filter(|_| share.store.may_hold_security()) else {
+    let Some(parent) = path.parent().filter(|_| evaluates(share)) else {
         return Ok(None);
     };
     match share.store.folder_security(&parent) {
@@ -266,7 +272,13 @@ pub(crate) fn set(
     let new = SecurityDescriptor::decode(bytes).map_err(|_: DecodeError| NtStatus::INVALID_SECURITY_DESCR)?;
     let stat = open.node.stat().map_err(|error| status::of(&error))?;
     let old = descriptor(&*open.node, &stat)?;
-    store(&*open.node, &merged(old, new, parts, token)?)
+    let owner_before = old.owner.clone();
+    let may_own = |owner: &Sid| {
+        // Giving a file to another user requires a privilege that no user has here. A far server
+        // decides that itself.
+        open.share.far || owner_before.as_ref() == Some(owner) || access::is_held(token, owner)
+    };
+    store(&*open.node, &merged(old, new, parts, may_own)?)
 }
 
 /// Returns the access that a change of these parts requires ([MS-SMB2] 3.3.5.21.3).
@@ -290,12 +302,11 @@ fn merged(
     mut old: SecurityDescriptor,
     new: SecurityDescriptor,
     parts: SecurityInformation,
-    token: &Token,
+    may_own: impl Fn(&Sid) -> bool,
 ) -> Result<SecurityDescriptor, NtStatus> {
     if parts.contains(SecurityInformation::OWNER) {
         let owner = new.owner.ok_or(NtStatus::INVALID_OWNER)?;
-        // Giving a file to another user requires a privilege that no user has here.
-        if old.owner.as_ref() != Some(&owner) && !access::is_held(token, &owner) {
+        if !may_own(&owner) {
             return Err(NtStatus::INVALID_OWNER);
         }
         old.owner = Some(owner);

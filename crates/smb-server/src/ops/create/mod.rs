@@ -8,6 +8,7 @@
 //! The file is opened before the hub is asked: opening changes nothing, and the descriptor
 //! identifies the file.
 
+mod afar;
 mod contexts;
 mod find;
 mod pipe;
@@ -27,6 +28,7 @@ use ropeway_smb_wire::create_context::{LeaseState, RequestContext};
 use ropeway_smb_wire::header::HEADER_LEN;
 use ropeway_smb_wire::{NtStatus, Reader};
 use ropeway_vfs::Kind;
+use ropeway_vfs::external::ContentLease;
 use ropeway_vfs::store::{NodeStat, Task};
 
 use self::contexts::CreateContexts;
@@ -98,7 +100,7 @@ fn open(
     share_id: u32,
 ) -> Outcome {
     let token = context.token()?;
-    let found = match find_file(context, share, &token, request, intent, contexts, target) {
+    let (found, watch) = match find_file(context, share, &token, request, intent, contexts, target) {
         Ok(found) => found,
         Err(outcome) => return outcome,
     };
@@ -137,7 +139,7 @@ fn open(
         user: Arc::from(token.name.as_str()),
         waiter: context.waiter,
     };
-    let guard = watch_for_caching(context, &mut hub_request, &found);
+    let guard = watch_for_caching(context, share, &mut hub_request, &found, watch);
     let outcome = context.shared.hub().open(context.shared.uptime(), &hub_request);
     let granted = match outcome {
         OpenOutcome::Granted(granted) => granted,
@@ -150,16 +152,12 @@ fn open(
         take_over(context, &open);
         return reply(context, &open, &granted, contexts, open.action, None);
     }
-    // The file was deleted by another close since it was found, so written data would be lost.
-    let is_gone =
-        hub_request.existed && found.stream.is_none() && found.node.stat().is_ok_and(|stat| stat.links == 0);
-    if is_gone {
-        let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
-        if let Some(closed) = closed {
-            // The error is logged; this request fails with another one.
-            _ = close::remove_deleted(context.shared, &closed, None);
-        }
+    if hub_request.existed && is_deleted(&found) {
+        close_again(context, &granted);
         return Err(NtStatus::DELETE_PENDING);
+    }
+    if share.far && guard.is_some() {
+        break_if_lost(context, &found, &file);
     }
     // A lease that is not granted now may be granted later.
     let guard = guard.filter(|_| granted.lease.is_some() || granted.oplock != OplockLevel::None);
@@ -169,16 +167,20 @@ fn open(
 }
 
 /// Finds or creates the file. If a folder with very many names must be read, a worker reads it once
-/// for all waiting requests, and the connection continues.
+/// for all waiting requests, and the connection continues. A file of a far server is watched if the
+/// client wants to cache it.
 fn find_file(
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     share: &Arc<Share>,
-    token: &Token,
+    token: &Arc<Token>,
     request: &CreateRequest<'_>,
     intent: &CreateIntent,
     contexts: &CreateContexts<'_>,
     target: &Target,
-) -> Result<FoundFile, Outcome> {
+) -> Result<(FoundFile, Option<CacheWatch>), Outcome> {
+    if share.far {
+        return afar::find(context, share, token);
+    }
     let (shared, waiter) = (context.shared, context.waiter);
     let wake_request = || -> Task {
         let shared = Arc::clone(shared);
@@ -193,15 +195,15 @@ fn find_file(
     } else {
         Some(&wake_request)
     };
-    find::find(share, token, request, intent, contexts, target, wake_request).map_err(|missing| match missing
-    {
-        FindError::Status(status) => Err(status),
-        FindError::UnderWay => Ok(Execution::Pending),
-        FindError::After(task) => {
+    match find::find(share, token, request, intent, contexts, target, wake_request) {
+        Ok(found) => Ok((found, None)),
+        Err(FindError::Status(status)) => Err(Err(status)),
+        Err(FindError::UnderWay) => Err(Ok(Execution::Pending)),
+        Err(FindError::After(task)) => {
             shared.workers.run(task);
-            Ok(Execution::Pending)
+            Err(Ok(Execution::Pending))
         }
-    })
+    }
 }
 
 /// Moves a reconnected open to the session that the hub names.
@@ -218,15 +220,32 @@ fn take_over(context: &Context<'_>, open: &Open) {
 
 /// Watches a file that the client wants to cache, because changes by local programs must break the
 /// cache. If that is impossible, no caching is granted.
+///
+/// A file of a far server is watched already, by a lease that the far server has granted. Clients
+/// get no more than that lease allows, and never write caching: the far server's other clients would
+/// not see what a client has not written yet.
 fn watch_for_caching(
     context: &Context<'_>,
+    share: &Share,
     request: &mut OpenRequest,
     found: &FoundFile,
+    far_watch: Option<CacheWatch>,
 ) -> Option<CacheWatch> {
     if request.lease.is_none() && matches!(request.oplock, OplockLevel::None | OplockLevel::Lease) {
         return None;
     }
-    let guard = context.shared.cache_watches.watch(&request.file, &*found.node);
+    let guard = match share.far {
+        true => far_watch.filter(|_| may_be_cached(found)),
+        false => context.shared.cache_watches.watch(&request.file, &*found.node),
+    };
+    if share.far {
+        if let Some(lease) = &mut request.lease {
+            lease.state = lease.state.difference(LeaseState::WRITE_CACHING);
+        }
+        if matches!(request.oplock, OplockLevel::Exclusive | OplockLevel::Batch) {
+            request.oplock = OplockLevel::LevelII;
+        }
+    }
     if guard.is_none() {
         request.oplock = OplockLevel::None;
         if let Some(lease) = &mut request.lease {
@@ -234,6 +253,36 @@ fn watch_for_caching(
         }
     }
     guard
+}
+
+/// Whether a far server would report changes of a file before they are made. Of a folder it reports
+/// them soon afterwards.
+fn may_be_cached(found: &FoundFile) -> bool {
+    found.stat.kind == Kind::Directory || matches!(found.node.lease(), ContentLease::Held { .. })
+}
+
+/// Breaks the lease that was just granted if the far lease was lost since it was looked at.
+fn break_if_lost(context: &Context<'_>, found: &FoundFile, file: &FileKey) {
+    if !may_be_cached(found) {
+        let now = context.shared.uptime();
+        let mut hub = context.shared.hub();
+        hub.changed_locally(now, file.share_volume, file.index);
+    }
+}
+
+/// Whether the file was deleted by another close since it was found, so that written data would be
+/// lost.
+fn is_deleted(found: &FoundFile) -> bool {
+    found.stream.is_none() && found.node.stat().is_ok_and(|stat| stat.links == 0)
+}
+
+/// Closes an open whose CREATE fails.
+fn close_again(context: &Context<'_>, granted: &Granted) {
+    let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
+    if let Some(closed) = closed {
+        // The error is logged; the request fails with another one.
+        _ = close::remove_deleted(context.shared, &closed, None);
+    }
 }
 
 /// Executes a granted CREATE and replies.
@@ -257,11 +306,7 @@ fn finish(
             // outcome.
             _ = context.shared.hub().set_delete_pending(granted.open, true);
         }
-        let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
-        if let Some(closed) = closed {
-            // The error is logged; this request fails with another one.
-            _ = close::remove_deleted(context.shared, &closed, None);
-        }
+        close_again(context, &granted);
         return Err(status);
     }
     let action = intent.action(found.created);

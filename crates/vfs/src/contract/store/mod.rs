@@ -11,6 +11,7 @@
 mod content;
 pub mod model;
 mod names;
+mod watching;
 mod windows;
 
 use std::any::Any;
@@ -91,6 +92,10 @@ pub const RULES: &[(&str, Rule)] = &[
     ("holes_and_zeros", content::holes_and_zeros),
     ("ranges_are_copied", content::ranges_are_copied),
     ("locks_exclude_each_other", content::locks_exclude_each_other),
+    (
+        "own_changes_are_not_reported",
+        watching::own_changes_are_not_reported,
+    ),
     (
         "times_and_attributes_are_kept",
         windows::times_and_attributes_are_kept,

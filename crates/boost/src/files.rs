@@ -1,0 +1,82 @@
+//! The files that the store knows something of. Bounded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ropeway_cache::FileKey;
+use ropeway_vfs::FileId;
+use ropeway_vfs::store::Versioning;
+
+use crate::coherence::Coherence;
+use crate::rates::Streams;
+
+/// Files remembered, at most; some 400 bytes each.
+const FILES_MAX: usize = 65_536;
+
+/// What is known of a file, shared by its nodes.
+pub(crate) struct FileState {
+    pub(crate) key: FileKey,
+    pub(crate) coherence: Mutex<Coherence>,
+    pub(crate) streams: Mutex<Streams>,
+    /// Whether all of it is to be kept.
+    pub(crate) is_pinned: AtomicBool,
+}
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct Files {
+    table: Mutex<HashMap<FileId, Arc<FileState>>>,
+    questions: AtomicU64,
+    is_full: AtomicBool,
+}
+
+impl Files {
+    /// Returns the number of a question to the source that is asked now.
+    pub(crate) fn ask(&self) -> u64 {
+        self.questions.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Whether there were too many changed files to remember: then no file may be cached.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
+    }
+
+    /// Returns the state of a file.
+    pub(crate) fn of(
+        &self,
+        id: FileId,
+        share: [u8; 16],
+        now: Duration,
+        source: Option<&Versioning>,
+    ) -> Arc<FileState> {
+        let mut table = self.table.lock();
+        if let Some(file) = table.get(&id) {
+            return Arc::clone(file);
+        }
+        if table.len() >= FILES_MAX {
+            table.retain(|_, file| {
+                let forgettable = |source| file.coherence.lock().is_forgettable(now, source);
+                Arc::strong_count(file) > 1 || !source.is_some_and(forgettable)
+            });
+        }
+        let file = Arc::new(FileState {
+            key: FileKey {
+                share,
+                volume: id.volume,
+                file: u128::from(id.index),
+            },
+            coherence: Mutex::default(),
+            streams: Mutex::default(),
+            is_pinned: AtomicBool::new(false),
+        });
+        if table.len() >= FILES_MAX {
+            self.is_full.store(true, Ordering::Release);
+        } else {
+            table.insert(id, Arc::clone(&file));
+        }
+        file
+    }
+}

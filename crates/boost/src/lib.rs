@@ -1,0 +1,56 @@
+//! A store with the flash cache in front of it: [`BoostStore`].
+//!
+//! ```text
+//!  BoostStore ──┬─ the source: any Store        everything but reads, unchanged
+//!  BoostNode    ├─ coherence    which version of a file may be found and kept; pure
+//!               ├─ ranges       which blocks a read touches; pure
+//!               ├─ rates        whether a stream is worth keeping; pure
+//!               ├─ fetches      one fetch of a block for all its readers
+//!               └─ Boost ────── Cache, its writer, threads for lookups; shared by all stores
+//! Folder ── DIR: the preallocated file, its key, its status
+//! ```
+//!
+//! **Reads.** A read first looks its blocks of 64 KiB up. What is missing is read from the source
+//! with one request, and kept. Where blocks may be in the cache, the source is asked for the file's
+//! attributes first, which it answers from its memory as long as they are valid; where none is,
+//! only the data is requested. So a read costs at most as many round trips as without the cache.
+//!
+//! **Stale data** cannot be found, by these rules (docs/adr/0018):
+//!
+//! * Blocks are kept under the version (change time, size, times of creation and last write) that
+//!   the source reported before they were read.
+//! * A version counts only once the source's clock is past its change time by the granularity of
+//!   that clock. Until then the file is read from the source.
+//! * Own changes: from their beginning until they are written out, and then as long as the store
+//!   may return older answers, the file is read from the source.
+//! * Files without an id, without a change time, or on another volume than the root are not cached.
+//!   Neither is anything of a source that cannot tell versions apart
+//!   ([`Store::versioning`](ropeway_vfs::store::Store::versioning)).
+//! * A file whose change time a program sets is forgotten first.
+//!
+//! **The device** may fail, fill, hang or vanish at any time. The source serves then.
+//!
+//! Not seen is a change that leaves the change time as it was: a server's administrator who sets it
+//! back to the nanosecond, together with size and the other times.
+
+mod boost;
+mod coherence;
+mod fetches;
+mod files;
+pub mod folder;
+mod lookups;
+mod node;
+mod pins;
+mod probe;
+mod ranges;
+mod rates;
+mod reading;
+mod session;
+mod status;
+mod store;
+
+pub use boost::{Boost, BoostOptions, Sequential};
+pub use pins::{Matcher, PinProgress, Pins};
+pub use session::{Say, Session};
+pub use status::{HourStatus, Status};
+pub use store::{BoostStore, share_id};

@@ -1,0 +1,131 @@
+//! The figures of a cache in Prometheus' text format.
+
+use std::sync::Arc;
+
+use ropeway_boost::Status;
+
+use crate::commands::serve::http::Pages;
+use crate::commands::serve::metrics::Page;
+
+/// The pages of a process that uses a cache.
+pub(crate) struct BoostPages(pub(crate) Arc<dyn Fn() -> Status + Send + Sync>);
+
+impl Pages for BoostPages {
+    fn metrics(&self) -> String {
+        let mut page = Page::default();
+        add(&mut page, &(self.0)());
+        page.text()
+    }
+
+    fn health(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Adds the figures to a page.
+pub(crate) fn add(page: &mut Page, status: &Status) {
+    let mut counter = |name: &str, help: &str, value: u64| {
+        page.add(
+            &format!("ropeway_boost_{name}"),
+            "counter",
+            help,
+            "",
+            value as f64,
+        );
+    };
+    counter(
+        "memory_hits_total",
+        "Lookups answered from memory.",
+        status.memory_hits,
+    );
+    counter(
+        "device_hits_total",
+        "Lookups answered by the device.",
+        status.device_hits,
+    );
+    counter("misses_total", "Lookups not answered.", status.misses);
+    counter(
+        "hit_read_bytes_total",
+        "Bytes of blocks given to readers.",
+        status.hit_read_bytes,
+    );
+    counter(
+        "sequential_ios_bailed_total",
+        "Reads in sequence that passed the cache by.",
+        status.sequential_ios_bailed,
+    );
+    counter(
+        "inserted_bytes_total",
+        "Bytes of blocks taken in.",
+        status.bytes_inserted,
+    );
+    counter(
+        "written_bytes_total",
+        "Bytes written to flash.",
+        status.bytes_written,
+    );
+    counter("dropped_total", "Blocks not taken in.", status.dropped);
+    counter("damaged_total", "Blocks that were damaged.", status.damaged);
+    counter("evicted_total", "Blocks evicted.", status.evicted);
+    counter(
+        "turned_off_total",
+        "Times that the device failed or stalled.",
+        status.turned_off,
+    );
+    let mut gauge = |name: &str, help: &str, value: f64| {
+        page.add(&format!("ropeway_boost_{name}"), "gauge", help, "", value);
+    };
+    gauge(
+        "on",
+        "Whether the cache is in use.",
+        f64::from(u8::from(status.is_on)),
+    );
+    gauge(
+        "size_bytes",
+        "Bytes of the cache's file.",
+        status.size_bytes as f64,
+    );
+    gauge("blocks", "Blocks in the cache.", status.blocks as f64);
+    gauge(
+        "hit_ratio",
+        "Share of the lookups that were answered.",
+        status.hit_ratio,
+    );
+    gauge(
+        "write_amplification",
+        "Bytes written for each byte kept.",
+        status.write_amplification,
+    );
+    gauge(
+        "compression_ratio",
+        "Bytes taken in for each byte kept.",
+        status.compression_ratio,
+    );
+    gauge(
+        "pinned_bytes",
+        "Bytes of pinned files.",
+        status.pinned.bytes as f64,
+    );
+    gauge(
+        "pinned_bytes_done",
+        "Bytes of pinned files in the cache.",
+        status.pinned.bytes_done as f64,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_the_figures() {
+        let status = Status {
+            misses: 42,
+            is_on: true,
+            ..Status::default()
+        };
+        let page = BoostPages(Arc::new(move || status.clone())).metrics();
+        assert!(page.contains("\nropeway_boost_misses_total 42\n"), "{page}");
+        assert!(page.contains("\nropeway_boost_on 1\n"), "{page}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Leases on folders ([MS-SMB2] 3.3.5.9.11): while one is held, the listing of the folder and the
+//! attributes of its entries are valid without a time-out.
+//!
+//! The open of a listing asks for the lease. If the server grants one, the store keeps the folder
+//! open. The server breaks the lease when an entry is added, removed or changed, also by this
+//! store. Then the folder is closed, and the next listing asks again.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_vfs::RelPath;
+
+use super::node_cache::{FolderLease, Validity};
+use super::shared::Shared;
+use crate::caching::{BrokenLease, LeaseHolder};
+use crate::reopen::HandleInner;
+
+/// Folders kept open at the same time. A guess: a server spends some kilobytes for each.
+const FOLDERS_MAX: usize = 256;
+
+/// The folders kept open, the one listed last at the end.
+#[derive(Default)]
+pub(super) struct Folders(Mutex<Vec<(RelPath, Arc<HandleInner>)>>);
+
+impl Folders {
+    /// Keeps a folder open. Returns one that has to be closed for that.
+    fn keep(&self, dir: &RelPath, handle: Arc<HandleInner>) -> Vec<Arc<HandleInner>> {
+        let mut kept = self.0.lock();
+        let mut closed = take(&mut kept, |at| at == dir);
+        if kept.len() == FOLDERS_MAX {
+            closed.push(kept.remove(0).1);
+        }
+        kept.push((dir.clone(), handle));
+        closed
+    }
+
+    /// Returns the lease on a folder.
+    fn lease(&self, dir: &RelPath) -> Option<FolderLease> {
+        let kept = self.0.lock();
+        let found = kept.iter().find(|(at, _)| at == dir);
+        let lease = found.and_then(|(_, handle)| handle.lease());
+        lease.filter(|lease| lease.may_cache_reads()).cloned()
+    }
+
+    fn remove(&self, matches: impl Fn(&RelPath) -> bool) -> Vec<Arc<HandleInner>> {
+        take(&mut self.0.lock(), matches)
+    }
+}
+
+fn take(
+    kept: &mut Vec<(RelPath, Arc<HandleInner>)>,
+    matches: impl Fn(&RelPath) -> bool,
+) -> Vec<Arc<HandleInner>> {
+    let taken = kept.extract_if(.., |(at, _)| matches(at));
+    taken.map(|(_, handle)| handle).collect()
+}
+
+/// Takes the breaks of the lease on one folder.
+struct FolderBreak {
+    store: Weak<Shared>,
+    dir: RelPath,
+}
+
+impl LeaseHolder for FolderBreak {
+    fn broke(&self, mut broken: BrokenLease) {
+        let Some(store) = self.store.upgrade() else { return };
+        store.acknowledge(&mut broken);
+        // Without the right to keep it open, or to keep what was listed, it is of no use.
+        if !broken
+            .left
+            .contains(LeaseState::READ_CACHING | LeaseState::HANDLE_CACHING)
+        {
+            store.close_folders(|at| *at == self.dir);
+        }
+    }
+
+    /// A folder's handle is not durable.
+    fn suspended(&self) {
+        if let Some(store) = self.store.upgrade() {
+            store.close_folders(|at| *at == self.dir);
+        }
+    }
+}
+
+impl Shared {
+    /// Keeps a listed folder open if its lease is held. Returns how long the listing is valid.
+    pub(super) fn keep_folder(
+        self: &Arc<Self>,
+        dir: &RelPath,
+        handle: Option<&Arc<HandleInner>>,
+    ) -> Validity {
+        let mut validity = self.validity();
+        let Some((handle, lease)) = handle.and_then(|handle| Some((handle, handle.lease()?))) else {
+            return validity;
+        };
+        lease.set_holder(Some(Arc::new(FolderBreak {
+            store: Arc::downgrade(self),
+            dir: dir.clone(),
+        })));
+        // A break before that was acknowledged without this store.
+        if !lease.may_cache_reads() {
+            return validity;
+        }
+        validity.lease = Some(Arc::clone(lease));
+        let closed = self.folders.keep(dir, Arc::clone(handle));
+        self.close_handles(closed);
+        if !lease.may_cache_reads() {
+            // Broken meanwhile, when it was not in the list yet.
+            self.close_folders(|at| at == dir);
+        }
+        validity
+    }
+
+    /// Returns the lease that covers a name, which a question that is asked now may rely on.
+    pub(super) fn lease_on_folder_of(&self, path: &RelPath) -> Option<FolderLease> {
+        self.folders.lease(&path.parent()?)
+    }
+
+    /// Closes the folders at a path and beneath it, which would be in the way of removing or
+    /// renaming it.
+    pub(super) fn close_folders_below(&self, path: &RelPath) {
+        self.close_folders(|at| at.strip_prefix(path).is_some());
+    }
+
+    fn close_folders(&self, matches: impl Fn(&RelPath) -> bool) {
+        let closed = self.folders.remove(matches);
+        self.close_handles(closed);
+    }
+
+    fn close_handles(&self, handles: Vec<Arc<HandleInner>>) {
+        let _runtime = self.runtime.enter();
+        drop(handles);
+    }
+}
