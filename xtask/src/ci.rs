@@ -331,14 +331,19 @@ fn build_step(run: &Run<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs simulated copy jobs. No job may break a promise, and the simulator must find each rule that
-/// is broken on purpose.
+/// Runs simulated copy jobs, and a cache that crashes. None may break a promise, and each simulator
+/// must find each rule that is broken on purpose.
 fn simulate(workspace: &Workspace) -> Result<Outcome> {
     run_command(&mut simulator(workspace))?;
     let program = workspace.target().join("release/examples/simulate");
     run_command(Command::new(&program).args(["--seeds", "20000"]))?;
     run_command(Command::new(&program).args(["--mutation", "all", "--seeds", "1000"]))?;
-    Ok(Outcome::passed("20,000 seeds; each broken rule found"))
+    let crash = workspace.target().join("release/examples/crash");
+    run_command(Command::new(&crash).args(["--seeds", "5000"]))?;
+    run_command(Command::new(&crash).args(["--mutation", "all", "--seeds", "1000"]))?;
+    Ok(Outcome::passed(
+        "20,000 seeds of copies, 5,000 of the cache; each broken rule found",
+    ))
 }
 
 /// Returns the command that builds the simulator. For the whole workspace, so that its libraries are
@@ -348,9 +353,11 @@ fn simulator(workspace: &Workspace) -> Command {
         "build",
         "--release",
         "--workspace",
-        "--features=ropeway-copy/mutations",
+        "--features=ropeway-copy/mutations,ropeway-cache/mutations",
         "--example",
         "simulate",
+        "--example",
+        "crash",
     ])
 }
 

@@ -3,6 +3,8 @@
 //! The version is part of the key, so a changed file has other keys and its old blocks cannot be
 //! found. The whole key is authenticated with the block; the index keeps a 64-bit tag of it only.
 
+use crate::mutations::{self, Mutation};
+
 /// Bytes of an encoded key.
 pub(crate) const KEY_BYTES: usize = 72;
 
@@ -55,6 +57,10 @@ impl Key {
     pub(crate) fn encode(&self) -> [u8; KEY_BYTES] {
         let mut bytes = [0; KEY_BYTES];
         bytes[..40].copy_from_slice(&self.file.encode());
+        if mutations::is(Mutation::VersionNotSealed) {
+            bytes[64..].copy_from_slice(&self.block.to_le_bytes());
+            return bytes;
+        }
         bytes[40..48].copy_from_slice(&self.version.change_time.to_le_bytes());
         bytes[48..56].copy_from_slice(&self.version.size.to_le_bytes());
         bytes[56..64].copy_from_slice(&self.version.lease_epoch.to_le_bytes());

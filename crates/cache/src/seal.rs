@@ -10,6 +10,7 @@
 //! device that is brought back (a snapshot of a virtual machine) would repeat epochs: give such a
 //! copy another key.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -113,18 +114,25 @@ impl Sealer {
         (header, body)
     }
 
-    /// Opens a body; `None` if it is not the block of this key.
-    pub(crate) fn open(&self, key: &Key, header: &RecordHeader, body: &mut [u8]) -> Option<Vec<u8>> {
+    /// Opens a body in place; `None` if it is not the block of this key. `scratch` has room for a block.
+    pub(crate) fn open(
+        &self,
+        key: &Key,
+        header: &RecordHeader,
+        body: &mut [u8],
+        scratch: &mut [u8],
+    ) -> Option<Arc<[u8]>> {
         let aad = aad(key, header.raw_len, header.is_compressed);
         let nonce = Nonce::assume_unique_for_key(header.nonce);
-        let plain = self.seal.open_in_place(nonce, aad, body).ok()?;
+        let plain: &[u8] = self.seal.open_in_place(nonce, aad, body).ok()?;
         let raw_len = usize::try_from(header.raw_len).ok()?;
-        if header.is_compressed {
-            let expanded = lz4_flex::block::decompress(plain, raw_len).ok()?;
-            (expanded.len() == raw_len).then_some(expanded)
+        let plain = if header.is_compressed {
+            let expanded = lz4_flex::block::decompress_into(plain, scratch.get_mut(..raw_len)?).ok()?;
+            &scratch[..expanded]
         } else {
-            (plain.len() == raw_len).then(|| plain.to_vec())
-        }
+            plain
+        };
+        (plain.len() == raw_len).then(|| Arc::from(plain))
     }
 }
 
@@ -167,15 +175,16 @@ mod tests {
             plain.resize(plain.len() + zeros, 0);
             let sealer = Sealer::new(&[7; 32], &[8; 32], 9);
             let (header, body) = sealer.seal(&key(1), &plain);
-            prop_assert_eq!(sealer.open(&key(1), &header, &mut body.clone()), Some(plain));
-            prop_assert_eq!(sealer.open(&key(2), &header, &mut body.clone()), None);
+            let mut scratch = vec![0; BLOCK_MAX];
+            prop_assert_eq!(sealer.open(&key(1), &header, &mut body.clone(), &mut scratch), Some(Arc::from(plain)));
+            prop_assert_eq!(sealer.open(&key(2), &header, &mut body.clone(), &mut scratch), None);
             let other = Sealer::new(&[7; 32], &[9; 32], 9);
-            prop_assert_eq!(other.open(&key(1), &header, &mut body.clone()), None);
+            prop_assert_eq!(other.open(&key(1), &header, &mut body.clone(), &mut scratch), None);
             let mut flipped = body.clone();
             flipped[flip % body.len()] ^= 1;
-            prop_assert_eq!(sealer.open(&key(1), &header, &mut flipped), None);
+            prop_assert_eq!(sealer.open(&key(1), &header, &mut flipped, &mut scratch), None);
             let longer = RecordHeader { raw_len: header.raw_len + 1, ..header };
-            prop_assert_eq!(sealer.open(&key(1), &longer, &mut body.clone()), None);
+            prop_assert_eq!(sealer.open(&key(1), &longer, &mut body.clone(), &mut scratch), None);
         }
     }
 

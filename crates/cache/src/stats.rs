@@ -69,8 +69,20 @@ impl Stats {
         ratio(self.bytes_written, self.bytes_stored)
     }
 
+    /// Counts a lookup that was answered with `len` bytes.
+    pub(crate) fn served(&mut self, now: Duration, len: usize) {
+        self.bytes_served += len as u64;
+        self.count(now, true);
+    }
+
+    /// Counts a lookup that was not answered.
+    pub(crate) fn missed(&mut self, now: Duration) {
+        self.misses += 1;
+        self.count(now, false);
+    }
+
     /// Counts a lookup in its hour.
-    pub(crate) fn count(&mut self, now: Duration, is_hit: bool) {
+    fn count(&mut self, now: Duration, is_hit: bool) {
         let hour = now.as_secs() / 3600;
         // Hours that passed without lookups are empty, not as they were a day before.
         while self.last_hour < hour {

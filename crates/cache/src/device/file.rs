@@ -17,6 +17,7 @@ use crate::error::Error;
 pub struct FileDevice {
     file: File,
     is_direct: bool,
+    alignment: usize,
 }
 
 impl FileDevice {
@@ -44,13 +45,25 @@ impl FileDevice {
         // Refused by file systems that know only the page cache, as tmpfs did until 6.6.
         let flags = fcntl_getfl(&file).map_err(io::Error::from)?;
         let is_direct = fcntl_setfl(&file, flags | OFlags::DIRECT).is_ok();
-        Ok(Self { file, is_direct })
+        let alignment = if reads_sectors(&file) { 512 } else { 4096 };
+        Ok(Self {
+            file,
+            is_direct,
+            alignment,
+        })
     }
 
     /// Whether reads and writes go past the page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
+}
+
+/// Whether a single sector can be read. Devices with sectors of 4096 bytes refuse it.
+fn reads_sectors(file: &File) -> bool {
+    let pool = ropeway_block::Pool::new(4096, 1);
+    let mut buffer = pool.try_get().expect("the pool has one slot");
+    file.read_exact_at(&mut buffer.capacity_mut()[..512], 512).is_ok()
 }
 
 impl Device for FileDevice {
@@ -68,5 +81,9 @@ impl Device for FileDevice {
 
     fn size(&self) -> io::Result<u64> {
         self.file.metadata().map(|metadata| metadata.len())
+    }
+
+    fn alignment(&self) -> usize {
+        self.alignment
     }
 }

@@ -10,7 +10,8 @@ pub use simulated::{Faults, SimulatedDevice};
 
 /// A block device or a preallocated file.
 ///
-/// The engine reads and writes at multiples of 4096 bytes, from memory aligned to 4096 bytes.
+/// The engine writes at multiples of 4096 bytes and reads at multiples of
+/// [`alignment`](Self::alignment), from memory aligned to 4096 bytes.
 pub trait Device: Send + Sync {
     /// Fills `into` from `offset`. An end in between is an error.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
@@ -20,6 +21,10 @@ pub trait Device: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Returns the length in bytes.
     fn size(&self) -> io::Result<u64>;
+    /// Returns the unit of reads in bytes: 512 where the device reads single sectors, or 4096.
+    fn alignment(&self) -> usize {
+        4096
+    }
 }
 
 impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
@@ -37,5 +42,9 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
 
     fn size(&self) -> io::Result<u64> {
         (**self).size()
+    }
+
+    fn alignment(&self) -> usize {
+        (**self).alignment()
     }
 }

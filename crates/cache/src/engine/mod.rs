@@ -12,7 +12,9 @@
 //! taken in. All data is clean, so this costs a later hit and nothing else.
 
 mod health;
+mod read;
 mod recover;
+mod replay;
 mod state;
 mod work;
 
@@ -25,13 +27,15 @@ use ropeway_block::{BlockMut, Pool};
 
 pub use health::Clock;
 use health::Guarded;
+use read::Located;
 use state::State;
 
 use crate::device::Device;
 use crate::error::Error;
 use crate::index::Place;
 use crate::key::{FileKey, Key};
-use crate::log::record::{BLOCK_MAX, HEADER_BYTES, Kind, RECORD_MAX, RecordHeader};
+use crate::log::record::{BLOCK_MAX, HEADER_BYTES, Kind, RecordHeader};
+use crate::mutations::{self, Mutation};
 use crate::seal::{SEAL_BYTES, Sealer};
 use crate::stats::Stats;
 
@@ -101,6 +105,8 @@ impl Weighter<Key, Arc<[u8]>> for ByBytes {
 struct Inner {
     device: Guarded,
     sealer: Sealer,
+    /// Of the superblock; it does not change while the cache is open.
+    salt: [u8; 32],
     state: Mutex<State>,
     writer: Mutex<BlockMut>,
     read_buffers: Pool,
@@ -142,9 +148,10 @@ impl Cache {
         let inner = Inner {
             device,
             sealer,
+            salt: state.superblock.salt,
             state: Mutex::new(state),
             writer: Mutex::new(write_buffer),
-            read_buffers: Pool::new(RECORD_MAX + 2 * 4096, READS_MAX),
+            read_buffers: Pool::new(read::BUFFER_BYTES, READS_MAX),
             memory,
             forgets: AtomicU64::new(0),
         };
@@ -163,33 +170,36 @@ impl Cache {
         let now = inner.device.now();
         let tag = inner.sealer.tag(key);
         let forgets = inner.forgets.load(Ordering::Acquire);
-        let place = inner.state.lock().index.access(tag);
         let in_memory = inner.memory.as_ref().and_then(|memory| memory.get(key));
-        let found = match (&in_memory, place) {
-            (Some(bytes), _) => Some(Arc::clone(bytes)),
-            (None, Some(place)) if is_on => inner.read_block(key, tag, place).map(Arc::from),
-            _ => None,
-        };
-        let mut state = inner.state.lock();
-        if let Some(bytes) = &found {
-            state.stats.bytes_served += bytes.len() as u64;
-            if in_memory.is_some() {
+        let located = {
+            let mut state = inner.state.lock();
+            let place = state.index.access(tag);
+            if let Some(bytes) = in_memory {
                 state.stats.memory_hits += 1;
-            } else {
-                state.stats.device_hits += 1;
-                // A file may have been forgotten while its block was read.
-                if inner.forgets.load(Ordering::Acquire) != forgets {
-                    state.stats.count(now, true);
-                    return found;
-                }
-                if let Some(memory) = &inner.memory {
-                    memory.insert(*key, Arc::clone(bytes));
-                }
+                state.stats.served(now, bytes.len());
+                return Some(bytes);
             }
-        } else {
-            state.stats.misses += 1;
+            let place = place.filter(|_| is_on);
+            let Some(located) = place.and_then(|place| inner.locate(&mut state, place)) else {
+                state.stats.missed(now);
+                return None;
+            };
+            located
+        };
+        let found = inner.read_block(key, tag, located);
+        let mut state = inner.state.lock();
+        let Some(bytes) = &found else {
+            state.stats.missed(now);
+            return None;
+        };
+        state.stats.device_hits += 1;
+        state.stats.served(now, bytes.len());
+        // A file that was forgotten while its block was read does not get into the memory.
+        if let Some(memory) = &inner.memory
+            && inner.forgets.load(Ordering::Acquire) == forgets
+        {
+            memory.insert(*key, Arc::clone(bytes));
         }
-        state.stats.count(now, found.is_some());
         found
     }
 
@@ -258,7 +268,9 @@ impl Cache {
         let forgotten = inner.forget(&mut writer, file);
         // Last: what was inserted before the counter rose is in the memory by now, since inserting
         // and removing hold the same lock.
-        if let Some(memory) = &inner.memory {
+        if let Some(memory) = &inner.memory
+            && !mutations::is(Mutation::ForgetSparesMemory)
+        {
             memory.retain(|key, _| key.file != *file);
         }
         forgotten
@@ -309,20 +321,18 @@ impl Cache {
 }
 
 impl Inner {
-    fn read_block(&self, key: &Key, tag: u64, place: Place) -> Option<Vec<u8>> {
+    /// Opens a record; removes it from the index if it is damaged.
+    fn read_block(&self, key: &Key, tag: u64, located: Located) -> Option<Arc<[u8]>> {
+        let (place, seq) = (located.place, located.seq);
         // An error has turned the cache off. The block may be intact, so it stays in the index.
-        let mut record = self.read_record(place).ok()??;
-        let (salt, seq) = {
-            let state = self.state.lock();
-            let segment = state.segment_of(place.sector);
-            (state.superblock.salt, state.segments[segment as usize].seq)
-        };
-        let opened = RecordHeader::parse(&record, &salt)
+        let mut record = self.read(located).ok()?;
+        let (bytes, scratch) = record.parts();
+        let opened = RecordHeader::parse(bytes, &self.salt)
             .filter(|header| header.tag == tag && header.kind == Kind::Block && header.segment_seq == seq)
             .filter(|header| header.stored_len as usize >= SEAL_BYTES)
             .and_then(|header| {
                 let body = HEADER_BYTES..HEADER_BYTES + header.stored_len as usize;
-                self.sealer.open(key, &header, record.get_mut(body)?)
+                self.sealer.open(key, &header, bytes.get_mut(body)?, scratch)
             });
         if opened.is_none() {
             let mut state = self.state.lock();

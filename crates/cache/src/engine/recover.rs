@@ -6,15 +6,16 @@ use aws_lc_rs::rand;
 use ropeway_block::Pool;
 
 use crate::engine::health::Guarded;
-use crate::engine::state::{Segment, State, Use};
+use crate::engine::replay::{Newer, newer};
+use crate::engine::state::{LIVE_PERCENT, Segment, State, Use};
 use crate::engine::{Config, Opened};
 use crate::error::Error;
 use crate::index::{Index, Place};
 use crate::log::checkpoint::{self, Checkpoint};
-use crate::log::record::{Kind, RECORD_MAX, RecordHeader};
-use crate::log::segment::{self, Entry, FOOTER_BYTES, SEGMENT_HEADER_BYTES};
+use crate::log::record::{Kind, RECORD_MAX};
 use crate::log::superblock::{CheckpointPlace, Found, SUPERBLOCKS_BYTES, Superblock};
 use crate::log::{PAGE, checksum};
+use crate::mutations::{self, Mutation};
 use crate::seal::key_check;
 
 /// Fewest segments of a cache: two that are filled, and room for cleaning.
@@ -34,7 +35,9 @@ pub(super) fn open(device: &Guarded, key: &[u8; 32], config: &Config) -> Result<
     let device_len = device.size()?;
     let (found, mut opened) = find(device, key, device_len, buffer)?;
     if let Some(mut superblock) = found {
-        superblock.epoch += 1;
+        if !mutations::is(Mutation::EpochNotRaised) {
+            superblock.epoch += 1;
+        }
         write_superblock(device, &mut superblock, buffer)?;
         match load(device, superblock, config, buffer)? {
             Some(state) => return Ok((state, Opened::Warm)),
@@ -137,12 +140,19 @@ pub(super) fn write_superblock(
     superblock: &mut Superblock,
     buffer: &mut [u8],
 ) -> Result<(), Error> {
-    for _ in 0..2 {
+    let copies = if mutations::is(Mutation::OneSuperblock) {
+        1
+    } else {
+        2
+    };
+    for _ in 0..copies {
         superblock.generation += 1;
         let page = &mut buffer[..PAGE];
         superblock.encode(page);
         device.write_at(superblock.position(), page)?;
-        device.sync()?;
+        if !mutations::is(Mutation::EpochNotSynced) {
+            device.sync()?;
+        }
     }
     Ok(())
 }
@@ -151,7 +161,8 @@ pub(super) fn write_superblock(
 fn slots(superblock: &Superblock) -> (usize, usize) {
     let data = u64::from(superblock.segments) * u64::from(superblock.segment_bytes);
     let slots_max = (data / BYTES_PER_SLOT).max(1);
-    let slots = (data / RECORD_MAX as u64).max(1);
+    // As many blocks as may be live if none compresses: then no slot stays empty.
+    let slots = (data * LIVE_PERCENT / 100).div_ceil(RECORD_MAX as u64).max(1);
     let to_usize = |count: u64| usize::try_from(count).expect("an index fits in memory");
     (to_usize(slots.min(slots_max)), to_usize(slots_max))
 }
@@ -172,36 +183,32 @@ fn load(
     let (mut slots, slots_max) = slots(&superblock);
     slots = slots.max(checkpoint.blocks.len()).min(slots_max);
     let mut state = State::new(superblock, Index::new(slots, config.seed), slots_max);
-    let mut replayed = Vec::new();
+    let sealed = |seq| Segment {
+        state: Use::Sealed,
+        seq,
+        live_sectors: 0,
+    };
+    let mut unlisted = Vec::new();
     for (at, seq) in checkpoint.segments.iter().enumerate() {
-        if *seq != 0 {
-            state.segments[at] = Segment {
-                state: Use::Sealed,
-                seq: *seq,
-                live_sectors: 0,
-            };
-        } else if let Some((seq, entries)) =
-            read_segment(device, &superblock, at, checkpoint.covered_seq, buffer)?
-        {
-            state.segments[at] = Segment {
-                state: Use::Sealed,
-                seq,
-                live_sectors: 0,
-            };
-            replayed.push((seq, at, entries));
+        match *seq {
+            0 => unlisted.push(at),
+            seq => state.segments[at] = sealed(seq),
         }
     }
-    replayed.sort_by_key(|(seq, ..)| *seq);
+    let replayed = newer(device, &superblock, &unlisted, checkpoint.covered_seq, buffer)?;
+    for segment in &replayed {
+        state.segments[segment.at] = sealed(segment.seq);
+    }
     state.sealed_since_checkpoint = replayed.len();
     apply(&mut state, &checkpoint, &replayed);
     Ok(Some(state))
 }
 
 /// Puts the blocks into the index, except forgotten ones.
-fn apply(state: &mut State, checkpoint: &Checkpoint, replayed: &[(u64, usize, Vec<Entry>)]) {
+fn apply(state: &mut State, checkpoint: &Checkpoint, replayed: &[Newer]) {
     // Position in the log of the last order to forget, by file.
     let mut forgotten: HashMap<u32, (u64, usize)> = HashMap::new();
-    for (seq, _, entries) in replayed {
+    for Newer { seq, entries, .. } in replayed {
         for (order, entry) in entries.iter().enumerate() {
             if entry.kind == Kind::Forget {
                 forgotten.insert((entry.tag >> 32) as u32, (*seq, order));
@@ -225,8 +232,8 @@ fn apply(state: &mut State, checkpoint: &Checkpoint, replayed: &[(u64, usize, Ve
             state.live(saved.place, true);
         }
     }
-    for (seq, segment, entries) in replayed {
-        let first = state.first_sector(u32::try_from(*segment).expect("segments are numbered by u32"));
+    for Newer { at, seq, entries } in replayed {
+        let first = state.first_sector(u32::try_from(*at).expect("segments are numbered by u32"));
         for (order, entry) in entries.iter().enumerate() {
             let is_forgotten = forgotten
                 .get(&((entry.tag >> 32) as u32))
@@ -275,33 +282,4 @@ fn read_checkpoint(
     }
     let is_intact = checksum(&superblock.salt, &[&bytes]) == place.crc;
     Ok(Checkpoint::parse(&bytes).filter(|_| is_intact))
-}
-
-/// Returns number and records of a segment that is newer than the checkpoint.
-fn read_segment(
-    device: &Guarded,
-    superblock: &Superblock,
-    at: usize,
-    covered_seq: u64,
-    buffer: &mut [u8],
-) -> Result<Option<(u64, Vec<Entry>)>, Error> {
-    let bytes = superblock.segment_bytes as usize;
-    let start = superblock.data_start() + at as u64 * bytes as u64;
-    device.read_at(start, &mut buffer[..PAGE])?;
-    let salt = &superblock.salt;
-    // A damaged header is made up for by the first record.
-    let seq = segment::parse_header(buffer, salt).or_else(|| {
-        let first = RecordHeader::parse(&buffer[SEGMENT_HEADER_BYTES..PAGE], salt);
-        first.map(|record| record.segment_seq)
-    });
-    let Some(seq) = seq.filter(|seq| *seq > covered_seq) else {
-        return Ok(None);
-    };
-    device.read_at(start + (bytes - FOOTER_BYTES) as u64, &mut buffer[..FOOTER_BYTES])?;
-    if let Some(entries) = segment::parse_footer(buffer, seq, salt) {
-        return Ok(Some((seq, entries)));
-    }
-    let whole = &mut buffer[..bytes];
-    device.read_at(start, whole)?;
-    Ok(Some((seq, segment::scan(whole, seq, salt))))
 }

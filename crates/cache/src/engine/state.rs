@@ -17,7 +17,7 @@ use crate::log::{PAGE, SECTOR};
 use crate::stats::Stats;
 
 /// Share of the data space that live records may take; the rest is room for cleaning.
-const LIVE_PERCENT: u64 = 90;
+pub(super) const LIVE_PERCENT: u64 = 90;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
@@ -248,14 +248,17 @@ impl State {
         }
     }
 
-    /// Returns a record that is still in memory.
-    pub(super) fn in_memory(&mut self, place: Place) -> Option<Vec<u8>> {
+    /// Copies a record that is still in memory. Returns whether it was.
+    pub(super) fn copy_record(&mut self, place: Place, into: &mut [u8]) -> bool {
         let segment = self.segment_of(place.sector);
         let within = (place.sector - self.first_sector(segment)) as usize * SECTOR;
         let len = usize::from(place.sectors) * SECTOR;
         let mut fillings = self.open.iter_mut().chain(self.closing.as_mut());
-        let filling = fillings.find(|filling| filling.segment == segment)?;
-        Some(filling.buffer.capacity_mut()[within..within + len].to_vec())
+        let Some(filling) = fillings.find(|filling| filling.segment == segment) else {
+            return false;
+        };
+        into[..len].copy_from_slice(&filling.buffer.capacity_mut()[within..within + len]);
+        true
     }
 
     /// Adds a block to the index, in place of an older one with its tag.
@@ -271,10 +274,11 @@ impl State {
         }
     }
 
-    /// Adds slots where compression makes room for more blocks.
+    /// Adds slots where compression makes room for more blocks: a 16th at a time, so that with the
+    /// empty ones the index takes at most 32 bytes a block.
     fn grow(&mut self) -> bool {
         let slots = self.index.slots();
-        let larger = (slots + slots / 8 + 1).min(self.slots_max);
+        let larger = (slots + slots / 16 + 1).min(self.slots_max);
         if larger == slots || self.live_sectors >= self.live_max() {
             return false;
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 use ropeway_block::BlockMut;
 
+use crate::engine::read::Record;
 use crate::engine::recover::write_superblock;
 use crate::engine::state::{Chunk, State, Use, forget_header};
 use crate::engine::{Inner, Place};
@@ -13,6 +14,7 @@ use crate::key::FileKey;
 use crate::log::record::{HEADER_BYTES, RECORD_MAX, RecordHeader};
 use crate::log::superblock::{CheckpointPlace, Found, Superblock};
 use crate::log::{PAGE, SECTOR, checksum};
+use crate::mutations::{self, Mutation};
 
 /// Bytes that are written at once while a segment fills: what a crash may lose.
 const FLUSH_BYTES: usize = 256 * 1024;
@@ -129,7 +131,7 @@ impl Inner {
             } else {
                 None
             };
-            if record.is_some_and(|record| self.move_block(tag, place, &record)) {
+            if record.is_some_and(|mut record| self.move_block(tag, place, record.bytes())) {
                 moved += len;
                 self.write_out(writer, FLUSH_BYTES)?;
                 continue;
@@ -145,7 +147,8 @@ impl Inner {
         }
         let mut state = self.state.lock();
         state.stats.bytes_moved += moved as u64;
-        state.segments[victim as usize].state = Use::Pending;
+        let is_freed = mutations::is(Mutation::FreedBeforeCheckpoint);
+        state.segments[victim as usize].state = if is_freed { Use::Free } else { Use::Pending };
         Ok(true)
     }
 
@@ -214,21 +217,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Reads a record from the device. Damage is found by its header and its seal.
-    pub(super) fn read_record(&self, place: Place) -> Result<Option<Vec<u8>>, Error> {
-        if let Some(record) = self.state.lock().in_memory(place) {
-            return Ok(Some(record));
-        }
-        let Some(mut block) = self.read_buffers.try_get() else {
-            return Ok(None);
-        };
-        let offset = u64::from(place.sector) * SECTOR as u64;
-        let start = offset / PAGE as u64 * PAGE as u64;
-        let skip = usize::try_from(offset - start).expect("less than a page");
-        let len = usize::from(place.sectors) * SECTOR;
-        let span = (skip + len).next_multiple_of(PAGE);
-        self.device.read_at(start, &mut block.capacity_mut()[..span])?;
-        Ok(Some(block.capacity_mut()[skip..skip + len].to_vec()))
+    /// Reads a record to be moved; `None` if too many reads are under way.
+    fn read_record(&self, place: Place) -> Result<Option<Record>, Error> {
+        let located = self.locate(&mut self.state.lock(), place);
+        Ok(located.map(|located| self.read(located)).transpose()?)
     }
 
     /// Removes a file's blocks, and returns once they cannot come back.
@@ -237,6 +229,9 @@ impl Inner {
         self.state.lock().remove_file(file_tag);
         if self.device.off_for().is_some() {
             return Err(Error::Off);
+        }
+        if mutations::is(Mutation::ForgetNotWritten) {
+            return Ok(());
         }
         // The second try follows a checkpoint, which frees segments and leaves the file out.
         for _ in 0..2 {
@@ -248,6 +243,9 @@ impl Inner {
             drop(state);
             if is_appended {
                 self.write_out(writer, 1)?;
+                if mutations::is(Mutation::ForgetNotSynced) {
+                    return Ok(());
+                }
                 return Ok(self.device.sync()?);
             }
             self.write_out(writer, 1)?;

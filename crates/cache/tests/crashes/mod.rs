@@ -2,10 +2,13 @@
 //! what each block holds.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+mod nonces;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nonces::Watched;
 use ropeway_cache::{
     Cache, Clock, Config, Error, Faults, FileKey, Hint, Key, Opened, SimulatedDevice, Version,
 };
@@ -49,6 +52,7 @@ struct Run {
     seed: u64,
     rng: fastrand::Rng,
     device: SimulatedDevice,
+    watched: Watched,
     config: Config,
     /// Content generation of each file: raised when the file was forgotten, with the same key.
     generations: HashMap<u64, u64>,
@@ -64,9 +68,11 @@ struct Run {
 pub fn run(seed: u64) -> Totals {
     let mut rng = fastrand::Rng::with_seed(seed);
     let segments = rng.usize(9..20);
+    let device = SimulatedDevice::new(segments * (128 << 10) + (64 << 10));
     let mut run = Run {
         seed,
-        device: SimulatedDevice::new(segments * (128 << 10) + (64 << 10)),
+        watched: Watched::new(device.clone(), seed),
+        device,
         config: Config {
             segment_bytes: 128 << 10,
             memory_bytes: if rng.bool() { 256 << 10 } else { 0 },
@@ -127,7 +133,7 @@ impl Run {
                 ..Faults::default()
             });
             let _ = Cache::open(
-                Box::new(self.device.clone()),
+                Box::new(self.watched.clone()),
                 &KEY,
                 &self.config,
                 clock(&self.device),
@@ -136,7 +142,7 @@ impl Run {
             self.device.cut_power(&mut self.rng);
         }
         let opened = Cache::open(
-            Box::new(self.device.clone()),
+            Box::new(self.watched.clone()),
             &KEY,
             &self.config,
             clock(&self.device),

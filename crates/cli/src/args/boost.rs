@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use ropeway_boost::Sequential;
 
-use super::{AFTER_HELP, values};
+use super::{AFTER_HELP, ShareArgs, values};
 
 const EXAMPLES: &str = "\
 Examples:
+  ropeway boost test /mnt/stick --source smb://ann@nas/photos
   ropeway boost create /mnt/stick/boost --size 64G
   ropeway mount smb://ann@nas/photos /mnt/photos --boost /mnt/stick/boost
   ropeway boost status /mnt/stick/boost";
@@ -30,6 +31,13 @@ pub(crate) struct BoostCommandArgs {
 /// Actions of `ropeway boost`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BoostCommand {
+    /// Test whether a device is fast enough for a cache
+    ///
+    /// Reads 4 KB and writes 512 KB at random places of a temporary file in DIR, past the page
+    /// cache, for about ten seconds. The device must reach 2.5 MB/s and 1.75 MB/s, and with
+    /// --source must be faster than the source. Exit code 8 if it is refused. Nothing stays in DIR.
+    #[command(after_long_help = AFTER_HELP)]
+    Test(Box<BoostTestArgs>),
     /// Make a cache in an empty or new folder
     ///
     /// The whole size is taken at once, so that the cache is never short of space. The blocks in it
@@ -47,6 +55,25 @@ pub(crate) enum BoostCommand {
     /// Its blocks cannot be read any more: the key is replaced. The size stays.
     #[command(after_long_help = AFTER_HELP)]
     Clear(BoostClearArgs),
+}
+
+/// `ropeway boost test`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BoostTestArgs {
+    /// Folder on the device
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Compare with random reads of this file, folder or share, which the cache should speed up
+    ///
+    /// Reads its largest files: those of the folder, and of folders in it until one has any.
+    #[arg(long, value_name = "SRC")]
+    pub(crate) source: Option<PathBuf>,
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Connections to servers.
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
 }
 
 /// `ropeway boost create`.

@@ -27,6 +27,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use boost::{
     BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostStatusArgs,
+    BoostTestArgs,
 };
 pub(crate) use far::FarArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
@@ -145,7 +146,7 @@ pub(crate) enum Command {
     /// MNT` (or `fusermount3 -u MNT`) ends the mount, and so does SIGTERM. What was written is
     /// made durable then.
     Mount(Box<MountArgs>),
-    /// Caches on flash devices: make, show, empty
+    /// Caches on flash devices: test, make, show, empty
     ///
     /// A cache keeps blocks of files that `mount --boost DIR` reads from a slow source.
     Boost(BoostCommandArgs),
@@ -357,6 +358,7 @@ mod tests {
             "logout",
             "serve",
             "mount",
+            "boost test",
             "boost create",
             "boost status",
             "boost clear",

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! create, status, clear      the commands
+//! test, source               whether a device is fit, also beside a source
 //! open                       a cache folder for `mount` and `serve`
 //! metrics                    its figures for Prometheus
 //! ```
 
 pub(crate) mod metrics;
 pub(crate) mod open;
+mod source;
 mod status;
+mod test;
 
 use ropeway_boost::folder::{self, FolderError};
 
@@ -22,6 +25,7 @@ use crate::ui::{format, messages};
 /// The folder cannot be used.
 pub(crate) fn run(args: &BoostCommandArgs) -> Result<u8, Failure> {
     match &args.command {
+        BoostCommand::Test(args) => test::run(args),
         BoostCommand::Create(args) => create(args),
         BoostCommand::Status(args) => status::run(args),
         BoostCommand::Clear(args) => clear(args),
