@@ -86,6 +86,7 @@ mod smb_store;
 mod smb_tree;
 mod snapshot;
 mod socket;
+mod times;
 mod tree;
 mod warm_channels;
 mod window;

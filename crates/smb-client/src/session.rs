@@ -20,7 +20,7 @@ use crate::channel_policy::{Advice, ChannelPolicy, LoadSample, earliest_done};
 use crate::compound_support::CompoundSupport;
 use crate::driver::Ready;
 use crate::error::{Error, LostReason, Result};
-use crate::smb_tree::map;
+use crate::times;
 
 /// Pause before a request that the server took for outdated is sent again: the lost channel may
 /// still have requests running there. A guess; at most [`crate::tree::ATTEMPTS`] pauses.
@@ -96,7 +96,7 @@ impl Session {
 
     /// Returns the server's present time, or an earlier one; `None` if the server does not tell it.
     pub(crate) fn server_time(&self) -> Option<Timestamp> {
-        let at_start = map::known(self.negotiated.system_time)?;
+        let at_start = times::known(self.negotiated.system_time)?;
         // `started` is later than the moment of the server's answer.
         let elapsed = i128::try_from(self.started.elapsed().as_nanos()).ok()?;
         Some(Timestamp(at_start.0 + elapsed))

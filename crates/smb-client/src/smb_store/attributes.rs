@@ -16,7 +16,8 @@ use crate::replies::nth;
 use crate::smb_tree::compound::{self, Compound};
 use crate::smb_tree::streams::LIST_MAX;
 use crate::smb_tree::xattrs::AttributePart;
-use crate::smb_tree::{eas, errors, map, security, xattrs};
+use crate::smb_tree::{eas, errors, security, xattrs};
+use crate::times;
 
 /// The oldest and newest times of SMB, in seconds since 1970: 1601 and 30828 ([MS-DTYP] 2.3.3).
 const SECONDS: std::ops::RangeInclusive<i64> = -11_644_473_600..=910_692_730_085;
@@ -67,7 +68,7 @@ impl SharedFile {
             return Err(self.error(Op::SetAttributes, ErrorKind::Misuse));
         }
         let [creation_time, last_access_time, last_write_time, change_time] =
-            times.map(|time| time.map_or(FileTime::KEEP, map::file_time));
+            times.map(|time| time.map_or(FileTime::KEEP, times::file_time));
         let attributes = change.dos_attributes.map_or(FileAttributes::default(), |bits| {
             match FileAttributes::from_bits_retain(bits & KEPT.bits()) {
                 // 0 would leave the attributes unchanged.

@@ -7,7 +7,6 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_vfs::RelPath;
 
@@ -15,46 +14,6 @@ use super::node_cache::{FolderLease, Validity};
 use super::shared::Shared;
 use crate::caching::{BrokenLease, LeaseHolder};
 use crate::reopen::HandleInner;
-
-/// Folders kept open at the same time. A guess: a server spends some kilobytes for each.
-const FOLDERS_MAX: usize = 256;
-
-/// The folders kept open, the one listed last at the end.
-#[derive(Default)]
-pub(super) struct Folders(Mutex<Vec<(RelPath, Arc<HandleInner>)>>);
-
-impl Folders {
-    /// Keeps a folder open. Returns one that has to be closed for that.
-    fn keep(&self, dir: &RelPath, handle: Arc<HandleInner>) -> Vec<Arc<HandleInner>> {
-        let mut kept = self.0.lock();
-        let mut closed = take(&mut kept, |at| at == dir);
-        if kept.len() == FOLDERS_MAX {
-            closed.push(kept.remove(0).1);
-        }
-        kept.push((dir.clone(), handle));
-        closed
-    }
-
-    /// Returns the lease on a folder.
-    fn lease(&self, dir: &RelPath) -> Option<FolderLease> {
-        let kept = self.0.lock();
-        let found = kept.iter().find(|(at, _)| at == dir);
-        let lease = found.and_then(|(_, handle)| handle.lease());
-        lease.filter(|lease| lease.may_cache_reads()).cloned()
-    }
-
-    fn remove(&self, matches: impl Fn(&RelPath) -> bool) -> Vec<Arc<HandleInner>> {
-        take(&mut self.0.lock(), matches)
-    }
-}
-
-fn take(
-    kept: &mut Vec<(RelPath, Arc<HandleInner>)>,
-    matches: impl Fn(&RelPath) -> bool,
-) -> Vec<Arc<HandleInner>> {
-    let taken = kept.extract_if(.., |(at, _)| matches(at));
-    taken.map(|(_, handle)| handle).collect()
-}
 
 /// Takes the breaks of the lease on one folder.
 struct FolderBreak {

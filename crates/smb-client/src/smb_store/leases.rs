@@ -8,11 +8,10 @@
 //! A file has at most one such task, and one break that waits for it: a server breaks a lease again
 //! only after the acknowledgment ([MS-SMB2] 3.3.4.7).
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_vfs::external::{BREAK_MAX, ContentLease, ExternalChange, LeaseLeft, Watching};
 use ropeway_vfs::{CacheMode, ErrorKind, File as _, Kind, Op, OpenOptions, Result};
@@ -28,20 +27,8 @@ use crate::smb_tree::SmbFile;
 /// client that writes all the time costs one open and one break a second.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
-/// The breaks of a file's leases.
-#[derive(Default)]
-pub(super) struct Breaks {
-    /// The break that waits for the task.
-    waiting: Mutex<Option<BrokenLease>>,
-    is_running: AtomicBool,
-    /// Number of watches.
-    watches: AtomicUsize,
-    is_renewal_planned: AtomicBool,
-    is_reclaiming: AtomicBool,
-}
-
 /// Takes the breaks of one open file.
-pub(super) struct FileLease(pub(super) Weak<SharedFile>);
+struct FileLease(Weak<SharedFile>);
 
 /// Sends the acknowledgment when it is dropped.
 struct Acknowledgment<'a> {
@@ -107,6 +94,13 @@ impl LeaseHolder for FileLease {
 impl SharedFile {
     fn is_watched(&self) -> bool {
         self.breaks.watches.load(Ordering::Acquire) > 0
+    }
+
+    /// Takes the breaks of an open file's lease from now on.
+    pub(super) fn hold_lease(&self, file: &SmbFile) {
+        if let Some(lease) = file.lease() {
+            lease.set_holder(Some(Arc::new(FileLease(Weak::clone(&self.this)))));
+        }
     }
 
     /// Opens a watched file again after a lost connection, and reports it if its lease is lost:

@@ -46,8 +46,10 @@
 //! folder has a CHANGE_NOTIFY at the server (`watches`).
 
 mod attributes;
+mod breaks;
 mod entries;
 mod files;
+mod folder_table;
 mod folders;
 mod leases;
 mod lifetime;
@@ -69,6 +71,7 @@ mod shared;
 mod shared_file;
 mod stat;
 mod stream;
+mod watch_table;
 mod watches;
 mod write_back;
 mod writing;

@@ -14,15 +14,15 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
 use super::files::Files;
-use super::folders::Folders;
+use super::folder_table::Folders;
 use super::node_cache::{NodeCache, Validity};
 use super::options::SmbStoreOptions;
 use super::own_changes::OwnChanges;
 use super::reports::Reports;
-use super::watches::Watches;
+use super::watch_table::Watches;
 use crate::share::Volume;
 use crate::smb_tree::inner::Inner;
-use crate::smb_tree::map;
+use crate::times;
 
 /// Size of a READ or WRITE of the store's own tasks, at most.
 pub(super) const BLOCK_MAX: usize = 1 << 20;
@@ -97,7 +97,7 @@ impl Shared {
             read_only: can(FsAttributes::READ_ONLY_VOLUME),
             sparse: can(FsAttributes::SUPPORTS_SPARSE_FILES),
             windows_metadata: true,
-            created: map::timestamp(volume.volume.volume_creation_time),
+            created: times::timestamp(volume.volume.volume_creation_time),
         };
         let blocks = |bytes: u64| {
             usize::try_from(bytes / block as u64)

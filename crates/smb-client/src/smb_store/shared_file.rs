@@ -10,7 +10,7 @@ use ropeway_vfs::{
 };
 use tokio::sync::watch;
 
-use super::leases::{Breaks, FileLease};
+use super::breaks::Breaks;
 use super::range_locks::RangeLocks;
 use super::read_ahead::ReadAhead;
 use super::read_buffers::ReadBuffers;
@@ -40,7 +40,7 @@ pub(super) struct SharedFile {
     pub(super) progress: watch::Sender<u64>,
     pub(super) locks: tokio::sync::Mutex<RangeLocks>,
     pub(super) breaks: Breaks,
-    this: Weak<Self>,
+    pub(super) this: Weak<Self>,
 }
 
 #[derive(Clone)]
@@ -233,13 +233,6 @@ impl SharedFile {
         };
         drop(held);
         drop(replaced);
-    }
-
-    /// Takes the breaks of an open file's lease from now on.
-    fn hold_lease(&self, file: &SmbFile) {
-        if let Some(lease) = file.lease() {
-            lease.set_holder(Some(Arc::new(FileLease(Weak::clone(&self.this)))));
-        }
     }
 
     /// Gives the open file up.

@@ -5,11 +5,9 @@
 //! Where reports may be missing (the server had too many, the connection was lost), all beneath the
 //! folder is removed from the cache, and the observer learns that changes were lost.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use ropeway_smb_wire::change_notify::{Action, FileNotifyInformation};
 use ropeway_vfs::external::{EntryChange, ExternalChange, Watching};
 use ropeway_vfs::store::NodeStat;
@@ -19,6 +17,7 @@ use ropeway_vfs::{ErrorKind, FileId, Kind, Op, RelPath, Result};
 use super::node_cache::Known;
 use super::shared::Shared;
 use super::shared_file::SharedFile;
+use super::watch_table::Watched;
 use crate::error::{Error as ClientError, LostReason, Result as ClientResult};
 use crate::smb_tree::errors::tree_error;
 use crate::smb_tree::watch::{SmbWatch, change_of};
@@ -28,13 +27,6 @@ use crate::smb_tree::watch::{SmbWatch, change_of};
 const FOLDERS_MAX: usize = 128;
 /// Pause after a failure before the folder is watched again. A guess.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-
-/// The watched folders.
-#[derive(Default)]
-pub(super) struct Watches(Mutex<HashMap<Watched, Weak<FolderWatch>>>);
-
-/// What is watched: a folder, and whether all beneath it.
-type Watched = (FileId, bool);
 
 /// Ends the task of a watch when the last user drops it.
 struct FolderWatch {
@@ -46,7 +38,7 @@ struct FolderWatch {
 impl Drop for FolderWatch {
     fn drop(&mut self) {
         self.task.abort();
-        let mut watches = self.store.watches.0.lock();
+        let mut watches = self.store.watches.lock();
         if watches
             .get(&self.what)
             .is_some_and(|watch| watch.strong_count() == 0)
@@ -56,20 +48,13 @@ impl Drop for FolderWatch {
     }
 }
 
-impl Watches {
-    /// Whether any folder is watched.
-    pub(super) fn is_any(&self) -> bool {
-        !self.0.lock().is_empty()
-    }
-}
-
 impl SharedFile {
     /// Watches the entries of this folder, and all beneath it if `below` is set.
     pub(super) async fn watch_folder(self: &Arc<Self>, below: bool) -> Result<Watching> {
         let what = (self.id, below);
         let store = &self.store;
         let known = {
-            let watches = store.watches.0.lock();
+            let watches = store.watches.lock();
             let known = watches.get(&what).and_then(Weak::upgrade);
             if known.is_none() && watches.len() >= FOLDERS_MAX {
                 return Err(self.error(Op::Watch, ErrorKind::Exhausted));
@@ -95,13 +80,13 @@ impl SharedFile {
             .runtime
             .spawn(run(Arc::downgrade(store), place, watch))
             .abort_handle();
-        let watch = Arc::new(FolderWatch {
+        let watch: Arc<dyn Send + Sync> = Arc::new(FolderWatch {
             store: Arc::clone(store),
             what,
             task,
         });
         // If two threads came here at once, both watches run.
-        store.watches.0.lock().insert(what, Arc::downgrade(&watch));
+        store.watches.lock().insert(what, Arc::downgrade(&watch));
         Ok(Watching::new(watch))
     }
 }

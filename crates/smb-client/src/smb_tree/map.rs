@@ -7,6 +7,7 @@ use ropeway_vfs::{Capabilities, FileId, Kind, Loss, Metadata, MetadataChange, Ti
 
 use crate::open::{Created, KEPT};
 use crate::share::Volume;
+use crate::times::{file_time, known};
 
 /// Small files in flight: what a line of 622 Mbit/s and 75 ms holds of files of 32 KiB (180), and
 /// some for the server's own time.
@@ -19,25 +20,6 @@ pub(crate) const BLOCKS_NEAR: usize = 12;
 pub(crate) const BLOCKS_FAR: usize = 28;
 /// Folders processed at the same time.
 const BATCHES_IN_FLIGHT: usize = 16;
-
-/// Converts a time to that of a tree.
-pub(crate) fn timestamp(time: FileTime) -> Timestamp {
-    let (seconds, nanoseconds) = time.to_unix();
-    Timestamp::from_unix(seconds, nanoseconds)
-}
-
-/// Converts a time to that of SMB: steps of 100 ns, years 1601 to 30828.
-pub(crate) fn file_time(time: Timestamp) -> FileTime {
-    let (seconds, nanoseconds) = time.to_unix();
-    FileTime::from_unix(seconds, nanoseconds)
-}
-
-/// Converts a time; `None` if it is unknown. 0 is no time ([MS-FSCC] 2.4.7), nor are -1 and -2,
-/// which have a special meaning when times are set, nor any other negative value: a FILETIME is not
-/// negative ([MS-FSCC] 2.1.1).
-pub(crate) fn known(time: FileTime) -> Option<Timestamp> {
-    (time != FileTime::KEEP && time <= FileTime::MAX).then(|| timestamp(time))
-}
 
 /// Returns the kind of a node by its attributes and reparse tag. `None`: only its reparse data
 /// decide.
@@ -214,7 +196,7 @@ mod tests {
         #[test]
         fn times_survive_to_100_ns(seconds in -11_000_000_000_i64..200_000_000_000, nanoseconds in 0_u32..1_000_000_000) {
             let time = Timestamp::from_unix(seconds, nanoseconds);
-            let back = timestamp(file_time(time));
+            let back = crate::times::timestamp(file_time(time));
             prop_assert!(back.equal_within(time, 100));
             prop_assert_eq!(file_time(back), file_time(time), "a second pass changes nothing");
         }
