@@ -85,7 +85,8 @@ fn an_interrupted_test_leaves_nothing() {
     while child.try_wait().unwrap().is_none() && !is_at_work() {
         std::thread::yield_now();
     }
-    kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::INT).unwrap();
+    // Ctrl-C does the same, but a program started in the background of a shell ignores it.
+    kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
     assert!(!child.wait().unwrap().success());
     assert!(is_empty(folder.path()));
 }
