@@ -1,6 +1,6 @@
 //! Rules of the cache that are broken on purpose. The simulator must find each one.
 //!
-//! The feature `mutations` is for the simulator alone. Without it [`is`] is a constant, and nothing
+//! The feature `mutations` is for the simulator alone. Without it `is` is a constant, and nothing
 //! of this is in the program.
 
 /// A rule that is broken.
