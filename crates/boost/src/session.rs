@@ -64,7 +64,8 @@ impl Session {
             boost: boost.clone(),
             shown: Shown::default(),
             status: Arc::new(Mutex::new(status)),
-            path: folder.path.join(STATUS),
+            // A process in the background leaves its folder.
+            path: std::path::absolute(&folder.path)?.join(STATUS),
             say,
             last: Instant::now(),
             was_on: true,
