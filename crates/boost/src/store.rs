@@ -179,6 +179,10 @@ impl Store for BoostStore {
         self.shared.inner.folder_security(path)
     }
 
+    fn may_have_xattrs(&self) -> bool {
+        self.shared.inner.may_have_xattrs()
+    }
+
     fn observe(&self, observer: Arc<dyn Observer>) {
         self.shared.inner.observe(observer);
     }

@@ -152,6 +152,12 @@ pub trait Store: Send + Sync {
         self.open(path, &NodeOpen::default())?.node.security()
     }
 
+    /// Whether any node may have extended attributes by full name ([`Node::xattr`]). Where none may, a
+    /// mount answers questions about them without opening the node.
+    fn may_have_xattrs(&self) -> bool {
+        true
+    }
+
     /// Sets the observer of changes that other programs make to watched nodes ([`Node::watch`]). It
     /// replaces the previous one.
     fn observe(&self, observer: Arc<dyn Observer>) {

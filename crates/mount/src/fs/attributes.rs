@@ -139,6 +139,14 @@ impl Fs {
 
     /// Returns the value of an extended attribute.
     pub(crate) fn xattr(&self, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
+        if !self.store.may_have_xattrs() {
+            // `ls -l` asks for the ACL of each file: an open each would cost a round trip.
+            return Err(if is_acl(name) {
+                Errno::NODATA
+            } else {
+                Errno::OPNOTSUPP
+            });
+        }
         match self.node(ino, Access::Attributes)?.xattr(name) {
             // The kernel asks for the ACL to check permissions. Nodes without attributes have none.
             Err(error) if error.kind == ErrorKind::Unsupported && is_acl(name) => Err(Errno::NODATA),
@@ -149,6 +157,9 @@ impl Fs {
 
     /// Returns the names of the extended attributes, each with a NUL byte.
     pub(crate) fn xattr_names(&self, ino: u64) -> Answer<Vec<u8>> {
+        if !self.store.may_have_xattrs() {
+            return Ok(Vec::new());
+        }
         let names = match self.node(ino, Access::Attributes)?.xattr_names() {
             Err(error) if error.kind == ErrorKind::Unsupported => Vec::new(),
             names => answer(names)?,

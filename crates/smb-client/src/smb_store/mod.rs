@@ -184,6 +184,10 @@ impl Store for SmbStore {
         self.shared.wait(self.shared.tree.space())
     }
 
+    fn may_have_xattrs(&self) -> bool {
+        false
+    }
+
     fn versioning(&self) -> Option<Versioning> {
         self.shared.versioning()
     }
