@@ -15,7 +15,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use ropeway_cache::{Cache, Config, FileDevice, Opened};
 use rustix::fs::statvfs;
@@ -27,6 +28,10 @@ use crate::probe;
 const DEFAULT_MAX: u64 = 32 << 30;
 /// Smallest useful size, in bytes: some segments and their reserve.
 pub const SIZE_MIN: u64 = 128 << 20;
+
+/// How long a cache may be in use by a process that is ending. A guess: flushing one takes less.
+const BUSY_WAIT: Duration = Duration::from_secs(2);
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 const BLOCKS: &str = "blocks";
 const KEY: &str = "key";
@@ -184,7 +189,10 @@ pub fn open(path: &Path) -> Result<OpenFolder, FolderError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let is_there = path.try_exists().unwrap_or(false);
             return Err(match is_there {
-                true => FolderError::NoCache(path.to_owned()),
+                true => match foreign(path)? {
+                    Some(name) => foreign_file(path, &name),
+                    None => FolderError::NoCache(path.to_owned()),
+                },
                 false => FolderError::Missing(path.to_owned()),
             });
         }
@@ -193,7 +201,7 @@ pub fn open(path: &Path) -> Result<OpenFolder, FolderError> {
     if !found.is_file() || found.len() == 0 {
         return Err(foreign_file(path, BLOCKS));
     }
-    let device = FileDevice::open(&file, 0).map_err(|error| match error {
+    let device = lock(&file).map_err(|error| match error {
         ropeway_cache::Error::Busy => FolderError::Busy {
             path: path.to_owned(),
             by: user_of(path),
@@ -217,6 +225,17 @@ pub fn open(path: &Path) -> Result<OpenFolder, FolderError> {
             .unwrap_or_default(),
         path: path.to_owned(),
     })
+}
+
+/// Opens and locks the cache's file. After `umount` its last process still flushes for a moment.
+fn lock(file: &Path) -> Result<FileDevice, ropeway_cache::Error> {
+    let deadline = Instant::now() + BUSY_WAIT;
+    loop {
+        match FileDevice::open(file, 0) {
+            Err(ropeway_cache::Error::Busy) if Instant::now() < deadline => thread::sleep(BUSY_PAUSE),
+            opened => return opened,
+        }
+    }
 }
 
 /// Empties the cache of a folder: its blocks cannot be read any more. Returns its size.
@@ -354,14 +373,17 @@ fn user_of(path: &Path) -> String {
     holder(path).map_or_else(|| "another process".to_owned(), named)
 }
 
-/// Returns the process that holds the lock (proc_locks(5)).
+/// Returns the process that holds the lock (proc_locks(5)). Unknown on btrfs, whose files have
+/// other device numbers than its volumes.
 fn holder(path: &Path) -> Option<u32> {
-    let inode = format!(":{}", path.join(BLOCKS).metadata().ok()?.ino());
+    let found = path.join(BLOCKS).metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let file = format!("{major:02x}:{minor:02x}:{}", found.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let (kind, pid, place) = (fields.next()?, fields.nth(2)?, fields.next()?);
-        (kind == "FLOCK" && place.ends_with(&inode)).then(|| pid.parse().ok())?
+        (kind == "FLOCK" && place == file).then(|| pid.parse().ok())?
     })
 }
 

@@ -208,6 +208,27 @@ fn a_device_that_breaks_while_mounted_harms_nothing() {
 }
 
 #[test]
+fn a_mount_right_after_umount_waits_for_its_cache() {
+    let mut bench = or_skip!(Bench::new());
+    let expected = bench.noise("file", 300_000);
+    bench.mount(&[]);
+    // A mount point in use is what is wrong, not the cache that it uses.
+    let finished = bench.start("mnt", &[]).run();
+    finished.assert_code(&[8]);
+    let said = format!("{}{}", finished.out, finished.err);
+    assert!(said.contains("something is mounted there already"), "{said}");
+    for _ in 0..3 {
+        let ending = bench.running.take().unwrap();
+        let status = Command::new("umount").arg(bench.at("")).status().unwrap();
+        assert!(status.success(), "umount: {status}");
+        bench.mount(&[]);
+        assert!(bench.read("file") == expected);
+        ending.wait().assert_code(&[0]);
+    }
+    bench.unmount();
+}
+
+#[test]
 fn unusable_folders_are_refused_in_one_line() {
     let bench = or_skip!(Bench::new());
     let refused = |code: i32, part: &str| {
@@ -228,7 +249,7 @@ fn unusable_folders_are_refused_in_one_line() {
     fs::remove_dir_all(bench.cache()).unwrap();
     fs::create_dir(bench.cache()).unwrap();
     fs::write(bench.cache().join("letter"), "dear").unwrap();
-    refused(4, "has no cache");
+    refused(8, "has other files (letter)");
     let finished = bench.boost(&["create", "--size", "128M"]).run();
     finished.assert_code(&[8]);
     assert_eq!(fs::read_dir(bench.cache()).unwrap().count(), 1);

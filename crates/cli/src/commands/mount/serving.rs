@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ropeway_boost::Session;
-use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter};
+use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter, mountpoint};
 use ropeway_vfs::store::Store;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getegid, geteuid, getrlimit, setrlimit, umask};
@@ -30,6 +30,8 @@ use crate::ui::format;
 /// SRC cannot be opened, MNT cannot be mounted on, or written data cannot be made durable.
 pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> {
     boot::start_warnings();
+    // First: a mistake here shall not cost a login or make a cache.
+    mountpoint::check(&args.mountpoint, given.nonempty).map_err(|error| refused(&error))?;
     let Source { store, name, share } = open_store(args)?;
     let reporter = Reporter {
         foreground: args.foreground,
