@@ -6,9 +6,9 @@
 //! ```
 //!
 //! `traces` replays P2, P6 and cloudPhysicsIO (`../shared/traces` beside the checkout) with both
-//! engines: blocks of 64 KiB, the same content, flash for 1, 5, 10 and 20 % of the footprint, memory
-//! for an eighth of that. Each run has a process of its own, so that its memory can be seen. Both
-//! engines write in the background; both are waited for after every eighth insertion.
+//! engines: blocks of 64 KiB, the same content, flash for 1, 5, 10 and 20 % of the footprint,
+//! memory for an eighth of that. Each run has a process of its own, so that its memory can be seen.
+//! Both engines write in the background; both are waited for after every eighth insertion.
 
 mod faults;
 mod ours;

@@ -11,7 +11,8 @@ use tokio::runtime::Runtime;
 
 use crate::{Budget, Engine, Outcome};
 
-/// Bytes of its unit of eviction ("block"): 16 MiB by default, smaller where fewer than 64 would fit.
+/// Bytes of its unit of eviction ("block"): 16 MiB by default, smaller where fewer than 64 would
+/// fit.
 fn unit(flash: usize) -> usize {
     (flash / 64).next_power_of_two().clamp(512 << 10, 16 << 20)
 }

@@ -1,5 +1,5 @@
-//! The common contract of stores and random operations beside a model, kept with a cache in front of
-//! shares of our server and of smbd, while the cache's device fails, hangs and comes back.
+//! The common contract of stores and random operations beside a model, kept with a cache in front
+//! of shares of our server and of smbd, while the cache's device fails, hangs and comes back.
 //! `ROPEWAY_STORE_ROUNDS` sets the number of rounds.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -36,8 +36,8 @@ const SMBD: Abilities = Abilities {
 const ROUND: usize = 200;
 /// Rounds of an ordinary run. Each waits until what was written is old enough to be cached.
 const ROUNDS: usize = 8;
-/// After this time the store keeps nothing older, so that a file which was written is cached again: the
-/// slack of `SmbStore`, and some time for slow machines.
+/// After this time the store keeps nothing older, so that a file which was written is cached again:
+/// the slack of `SmbStore`, and some time for slow machines.
 const MEMORY: Duration = Duration::from_millis(1150);
 
 /// `serve` logs nothing here.
@@ -107,7 +107,8 @@ impl Bench {
             }
             store.sync().unwrap();
             std::thread::sleep(MEMORY);
-            // The first comparison fills the cache, the others read from it whatever the device does.
+            // The first comparison fills the cache, the others read from it whatever the device
+            // does.
             for _ in 0..6 {
                 compare(&store, &self.folder.join(&base));
                 disturb(&device, &mut random);

@@ -4,7 +4,8 @@
 //! `cargo run --release -p ropeway-cache --example pause`
 //!
 //! The device is in memory and keeps everything but the bodies of blocks. The readers look for
-//! blocks that are not there, so they wait for nothing but each other and the work in the background.
+//! blocks that are not there, so they wait for nothing but each other and the work in the
+//! background.
 #![allow(missing_docs)]
 
 use std::collections::HashMap;

@@ -1,9 +1,11 @@
-//! Prints hit ratios and write amplification of the whole engine on the traces of `../shared/traces`,
-//! beside the policy alone, FIFO and S3-FIFO with as many blocks as the device has room for.
+//! Prints hit ratios and write amplification of the whole engine on the traces of
+//! `../shared/traces`, beside the policy alone, FIFO and S3-FIFO with as many blocks as the device
+//! has room for.
 //!
 //! `cargo run --release -p ropeway-cache --example replay_engine [TRACE…]`
 //!
-//! The device has 1, 5, 10 and 20 % of the bytes of the footprint. There is no memory in front of it.
+//! The device has 1, 5, 10 and 20 % of the bytes of the footprint. There is no memory in front of
+//! it.
 #![allow(missing_docs)]
 
 #[path = "../tests/replay/mod.rs"]

@@ -114,8 +114,8 @@ impl Sealer {
         (header, body)
     }
 
-    /// Opens a body; `None` if it is not the block of this key. What is compressed is opened in place
-    /// first.
+    /// Opens a body; `None` if it is not the block of this key. What is compressed is opened in
+    /// place first.
     pub(crate) fn open(&self, key: &Key, header: &RecordHeader, body: &mut [u8]) -> Option<Arc<[u8]>> {
         let aad = aad(key, header.raw_len, header.is_compressed);
         let nonce = Nonce::assume_unique_for_key(header.nonce);

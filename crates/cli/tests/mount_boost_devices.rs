@@ -21,8 +21,8 @@ const FILES: usize = 24;
 const LENGTH: usize = 1 << 20;
 /// Longest time until a fault is noticed, or until the cache is back: it tries a device after 30 s.
 const LONG: Duration = Duration::from_secs(100);
-/// Longest time of one read of [`LENGTH`] bytes, whatever the device does: a second until the device
-/// counts as hanging, and some for a busy machine.
+/// Longest time of one read of [`LENGTH`] bytes, whatever the device does: a second until the
+/// device counts as hanging, and some for a busy machine.
 const READ_MAX: Duration = Duration::from_secs(8);
 
 /// A mounted share with a cache on a volume.

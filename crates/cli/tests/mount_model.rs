@@ -1,6 +1,6 @@
 //! Random operations on a mount and on a plain folder: each must have the same result, and both
-//! trees must stay equal. A local folder, a share of `ropeway serve` and a share of smbd are mounted,
-//! each with and without a cache. `ROPEWAY_MOUNT_STEPS` sets the number of steps,
+//! trees must stay equal. A local folder, a share of `ropeway serve` and a share of smbd are
+//! mounted, each with and without a cache. `ROPEWAY_MOUNT_STEPS` sets the number of steps,
 //! `ROPEWAY_MOUNT_SEED` the seed.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]

@@ -2,9 +2,9 @@
 //! needs no memory for a copy of the index.
 //!
 //! The pieces are of different moments. That is harmless: segments are sealed and blocks moved by
-//! who holds the writer only, so a block that is listed lies in a segment that is listed. It may have
-//! been evicted since; then it is there again after a restart. A file is forgotten by who holds
-//! the writer, too, so its blocks are in no later checkpoint.
+//! who holds the writer only, so a block that is listed lies in a segment that is listed. It may
+//! have been evicted since; then it is there again after a restart. A file is forgotten by who
+//! holds the writer, too, so its blocks are in no later checkpoint.
 
 use crc32fast::Hasher;
 

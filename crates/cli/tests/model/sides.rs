@@ -196,8 +196,8 @@ impl Side {
             20 => self.on_handle(step, |file| {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 rustix::fs::fallocate(file, flags, step.offset, step.length as u64 + 1)?;
-                // Whether the last block of a file becomes a hole differs: the store frees blocks within
-                // the length only.
+                // Whether the last block of a file becomes a hole differs: the store frees blocks
+                // within the length only.
                 Ok(Seen::default())
             }),
             21 => {

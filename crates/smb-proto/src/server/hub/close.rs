@@ -102,8 +102,8 @@ impl Hub {
         })
     }
 
-    /// Takes the deletion of a name that has no open any more. Opens by other names of the file do not
-    /// keep it, as on Windows and Samba.
+    /// Takes the deletion of a name that has no open any more. Opens by other names of the file do
+    /// not keep it, as on Windows and Samba.
     fn take_deletion(&mut self, key: BaseKey) -> Option<PendingDeletion> {
         let base = self.tables.bases.get(&key)?;
         let opens = || {

@@ -211,8 +211,8 @@ impl Hub {
         }
     }
 
-    /// Returns whether the name that is opened disappears at its last close. Other names of the file
-    /// (hard links) can be opened, as on Windows and Samba.
+    /// Returns whether the name that is opened disappears at its last close. Other names of the
+    /// file (hard links) can be opened, as on Windows and Samba.
     fn is_name_being_deleted(&self, request: &OpenRequest) -> bool {
         let Some(base) = self.tables.bases.get(&request.file.base()) else {
             return false;

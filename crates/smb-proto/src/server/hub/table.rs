@@ -110,8 +110,8 @@ pub(super) struct PendingDeletion {
 }
 
 impl PendingDeletion {
-    /// Whether an open by this path is one of the name to be deleted. A folder has one name. Two shares
-    /// of one folder have different paths for a name, so an open of another share may be.
+    /// Whether an open by this path is one of the name to be deleted. A folder has one name. Two
+    /// shares of one folder have different paths for a name, so an open of another share may be.
     pub(super) fn is_of(&self, share_id: u32, path: &Text) -> bool {
         self.directory || self.share_id != share_id || equal(&self.path, path)
     }

@@ -112,8 +112,8 @@ fn the_last_close_deletes() {
     world.assert_empty();
 }
 
-/// Found by random operations on a mounted share: a file whose one name was removed while it was open
-/// could not be opened by its other name, and the name stayed as long as the other was open.
+/// Found by random operations on a mounted share: a file whose one name was removed while it was
+/// open could not be opened by its other name, and the name stayed as long as the other was open.
 #[test]
 fn each_name_of_a_file_is_deleted_at_its_own_last_close() {
     let mut world = world();
