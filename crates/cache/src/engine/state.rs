@@ -11,14 +11,23 @@ use ropeway_block::{BlockMut, Pool};
 
 use crate::index::{Index, Place};
 use crate::log::checkpoint::Saved;
-use crate::log::record::{HEADER_BYTES, Kind, RecordHeader};
+use crate::log::record::{HEADER_BYTES, Kind, RECORD_MAX, RecordHeader};
 use crate::log::segment::{self, Entry, FOOTER_BYTES, RECORDS_MAX, SEGMENT_HEADER_BYTES};
 use crate::log::superblock::Superblock;
 use crate::log::{PAGE, SECTOR};
 use crate::stats::Stats;
 
-/// Share of the data space that live records may take; the rest is room for cleaning.
-pub(super) const LIVE_PERCENT: u64 = 90;
+/// Share of the segments in use that live records may take. The rest is what the policy has evicted
+/// before cleaning comes to it.
+pub(super) const LIVE_PERCENT: u64 = 98;
+
+/// Segments kept free or nearly free, as a divisor of all: cleaning and checkpoints are paid once
+/// for so many segments.
+const RESERVE_PART: usize = 64;
+
+/// Fewest segments kept free: one for what cleaning moves, one to be filled, and one for a
+/// checkpoint that is under way.
+const RESERVE_MIN: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
@@ -287,10 +296,19 @@ impl State {
         true
     }
 
+    /// Returns the sectors that may be live: without the reserve, the segment that is filled, and
+    /// what stays empty at the end of a segment. If more could be live than has room, only cleaning
+    /// would evict: whole segments, the hot blocks with the cold ones.
     fn live_max(&self) -> u64 {
-        let data =
-            u64::from(self.segment_sectors()) - (FOOTER_BYTES + SEGMENT_HEADER_BYTES) as u64 / SECTOR as u64;
-        data * self.segments.len() as u64 * LIVE_PERCENT / 100
+        let overhead = FOOTER_BYTES + SEGMENT_HEADER_BYTES + RECORD_MAX / 2;
+        let data = u64::from(self.segment_sectors()) - (overhead / SECTOR) as u64;
+        let in_use = self.segments.len() - self.reserve() - 1;
+        data * in_use as u64 * LIVE_PERCENT / 100
+    }
+
+    /// Returns the number of segments to keep free or pending.
+    pub(super) fn reserve(&self) -> usize {
+        (self.segments.len() / RESERVE_PART).max(RESERVE_MIN)
     }
 
     /// Evicts up to `max` blocks until there is room for cleaning. Returns whether more have to go.
@@ -378,7 +396,8 @@ impl State {
         }
     }
 
-    /// Returns the highest number of a segment that is not being filled and has no higher one behind it.
+    /// Returns the highest number of a segment that is not being filled and has no higher one
+    /// behind it.
     pub(super) fn covered_seq(&self) -> u64 {
         let fillings = self.open.iter().chain(&self.closing);
         let first_open = fillings.map(|filling| filling.seq).min();

@@ -18,10 +18,6 @@ use crate::mutations::{self, Mutation};
 /// Bytes that are written at once while a segment fills: what a crash may lose.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 
-/// Segments kept free or nearly free, as a divisor of all: cleaning and checkpoints are paid once for
-/// so many segments.
-const RESERVE_PART: usize = 32;
-
 /// Time between probes of a device that is off.
 const PROBE: Duration = Duration::from_secs(30);
 
@@ -46,7 +42,7 @@ impl Inner {
         self.write_out(writer, FLUSH_BYTES)?;
         let (reserve, segments) = {
             let state = self.state.lock();
-            (reserve(&state), state.segments.len())
+            (state.reserve(), state.segments.len())
         };
         // Bounded: each round frees a segment or ends the loop.
         for _ in 0..segments {
@@ -187,9 +183,4 @@ impl Inner {
         self.device.turn_on();
         Ok(true)
     }
-}
-
-/// Returns the number of segments to keep free or pending.
-pub(super) fn reserve(state: &State) -> usize {
-    (state.segments.len() / RESERVE_PART).max(4)
 }
