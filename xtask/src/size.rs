@@ -19,7 +19,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     let mut files = 0;
     let mut lines_total = 0;
     let mut too_long = Vec::new();
-    for folder in ["crates", "xtask", "fuzz"] {
+    for folder in ["crates", "xtask", "fuzz", "rivals"] {
         let folder = workspace.root().join(folder);
         if !folder.is_dir() {
             continue;

@@ -14,6 +14,10 @@
 use crate::policy::Policy;
 use crate::table::Table;
 
+/// Cells of a table that has grown that an insertion moves. A table grows by a 16th at least, so 20
+/// are enough to be ready before it grows again.
+const MIGRATED: usize = 64;
+
 /// Marks the end of the free list.
 const END: u32 = u32::MAX;
 
@@ -69,18 +73,13 @@ impl Index {
         }
     }
 
-    /// Adds slots.
+    /// Adds slots. The table is moved to its new size by later insertions, some cells each.
     pub fn grow(&mut self, slots: usize) {
         assert!(slots >= self.tags.len(), "an index does not shrink");
         self.add_slots(slots);
         self.policy.grow(slots);
-        self.table = Table::new(slots);
-        for slot in 0..self.tags.len() {
-            if self.lengths[slot] != 0 {
-                self.table
-                    .insert(self.tags[slot], u32::try_from(slot).expect("as above"));
-            }
-        }
+        let tags = &self.tags;
+        self.table.grow(slots, |slot| tags[slot as usize]);
     }
 
     /// Returns the number of blocks.
@@ -130,7 +129,13 @@ impl Index {
         self.tags[slot as usize]
     }
 
-    /// Returns the place of a slot in use.
+    /// Whether a slot holds a block of a file, by the upper half of its tag.
+    pub fn is_of_file(&self, slot: u32, file_tag: u32) -> bool {
+        let slot = slot as usize;
+        (self.tags[slot] >> 32) as u32 == file_tag && self.lengths[slot] != 0
+    }
+
+    /// Returns the place of a slot; its length is 0 if the slot is free.
     pub fn place(&self, slot: u32) -> Place {
         Place {
             sector: self.sectors[slot as usize],
@@ -167,6 +172,8 @@ impl Index {
         self.tags[slot as usize] = tag;
         self.sectors[slot as usize] = place.sector;
         self.lengths[slot as usize] = place.sectors;
+        let tags = &self.tags;
+        self.table.migrate(MIGRATED, |slot| tags[slot as usize]);
         self.table.insert(tag, slot);
         self.len += 1;
         Some(slot)

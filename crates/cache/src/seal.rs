@@ -114,25 +114,29 @@ impl Sealer {
         (header, body)
     }
 
-    /// Opens a body in place; `None` if it is not the block of this key. `scratch` has room for a block.
-    pub(crate) fn open(
-        &self,
-        key: &Key,
-        header: &RecordHeader,
-        body: &mut [u8],
-        scratch: &mut [u8],
-    ) -> Option<Arc<[u8]>> {
+    /// Opens a body; `None` if it is not the block of this key. What is compressed is opened in
+    /// place first.
+    pub(crate) fn open(&self, key: &Key, header: &RecordHeader, body: &mut [u8]) -> Option<Arc<[u8]>> {
         let aad = aad(key, header.raw_len, header.is_compressed);
         let nonce = Nonce::assume_unique_for_key(header.nonce);
-        let plain: &[u8] = self.seal.open_in_place(nonce, aad, body).ok()?;
         let raw_len = usize::try_from(header.raw_len).ok()?;
-        let plain = if header.is_compressed {
-            let expanded = lz4_flex::block::decompress_into(plain, scratch.get_mut(..raw_len)?).ok()?;
-            &scratch[..expanded]
-        } else {
-            plain
-        };
-        (plain.len() == raw_len).then(|| Arc::from(plain))
+        if raw_len > BLOCK_MAX || body.len() < SEAL_BYTES {
+            return None;
+        }
+        // The memory that the caller gets, so that nothing is copied once more.
+        let mut block: Arc<[u8]> = std::iter::repeat_n(0, raw_len).collect();
+        let plain = Arc::get_mut(&mut block)?;
+        if header.is_compressed {
+            let compressed: &[u8] = self.seal.open_in_place(nonce, aad, body).ok()?;
+            let expanded = lz4_flex::block::decompress_into(compressed, plain).ok()?;
+            return (expanded == raw_len).then_some(block);
+        }
+        let (sealed, seal) = body.split_at(body.len() - SEAL_BYTES);
+        if sealed.len() != raw_len {
+            return None;
+        }
+        let opened = self.seal.open_separate_gather(nonce, aad, sealed, seal, plain);
+        opened.is_ok().then_some(block)
     }
 }
 
@@ -175,16 +179,15 @@ mod tests {
             plain.resize(plain.len() + zeros, 0);
             let sealer = Sealer::new(&[7; 32], &[8; 32], 9);
             let (header, body) = sealer.seal(&key(1), &plain);
-            let mut scratch = vec![0; BLOCK_MAX];
-            prop_assert_eq!(sealer.open(&key(1), &header, &mut body.clone(), &mut scratch), Some(Arc::from(plain)));
-            prop_assert_eq!(sealer.open(&key(2), &header, &mut body.clone(), &mut scratch), None);
+            prop_assert_eq!(sealer.open(&key(1), &header, &mut body.clone()), Some(Arc::from(plain)));
+            prop_assert_eq!(sealer.open(&key(2), &header, &mut body.clone()), None);
             let other = Sealer::new(&[7; 32], &[9; 32], 9);
-            prop_assert_eq!(other.open(&key(1), &header, &mut body.clone(), &mut scratch), None);
+            prop_assert_eq!(other.open(&key(1), &header, &mut body.clone()), None);
             let mut flipped = body.clone();
             flipped[flip % body.len()] ^= 1;
-            prop_assert_eq!(sealer.open(&key(1), &header, &mut flipped, &mut scratch), None);
+            prop_assert_eq!(sealer.open(&key(1), &header, &mut flipped), None);
             let longer = RecordHeader { raw_len: header.raw_len + 1, ..header };
-            prop_assert_eq!(sealer.open(&key(1), &longer, &mut body.clone(), &mut scratch), None);
+            prop_assert_eq!(sealer.open(&key(1), &longer, &mut body.clone()), None);
         }
     }
 

@@ -11,10 +11,12 @@
 //! Nothing waits for the writer: at most two segments are in memory, and what does not fit is not
 //! taken in. All data is clean, so this costs a later hit and nothing else.
 
+mod clean;
 mod health;
 mod read;
 mod recover;
 mod replay;
+mod saving;
 mod state;
 mod work;
 
@@ -51,7 +53,8 @@ const WRITE_BYTES: usize = 1 << 20;
 /// How a cache is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bytes of a segment of a new cache: a multiple of 4096, from 128 KiB to 64 MiB. 8 MiB.
+    /// Most bytes of a segment of a new cache: a multiple of 4096, from 128 KiB to 64 MiB. 8 MiB. A
+    /// small cache gets smaller ones.
     pub segment_bytes: u32,
     /// Bytes of blocks kept in memory in front of the device; 0 for none. 64 MiB.
     pub memory_bytes: u64,
@@ -326,13 +329,13 @@ impl Inner {
         let (place, seq) = (located.place, located.seq);
         // An error has turned the cache off. The block may be intact, so it stays in the index.
         let mut record = self.read(located).ok()?;
-        let (bytes, scratch) = record.parts();
+        let bytes = record.bytes();
         let opened = RecordHeader::parse(bytes, &self.salt)
             .filter(|header| header.tag == tag && header.kind == Kind::Block && header.segment_seq == seq)
             .filter(|header| header.stored_len as usize >= SEAL_BYTES)
             .and_then(|header| {
                 let body = HEADER_BYTES..HEADER_BYTES + header.stored_len as usize;
-                self.sealer.open(key, &header, bytes.get_mut(body)?, scratch)
+                self.sealer.open(key, &header, bytes.get_mut(body)?)
             });
         if opened.is_none() {
             let mut state = self.state.lock();

@@ -1,23 +1,20 @@
 //! Reading one record: from a segment in memory, or exactly its sectors from the device.
 //!
-//! The record lies in a buffer of the pool, is opened there, and is copied once, into the memory
-//! that the caller gets.
+//! The record lies in a buffer of the pool, and is opened or expanded into the memory that the
+//! caller gets.
 
 use std::io;
 
 use ropeway_block::BlockMut;
 
+use crate::engine::Inner;
 use crate::engine::state::State;
-use crate::engine::{BLOCK_BYTES, Inner};
 use crate::index::Place;
 use crate::log::record::RECORD_MAX;
 use crate::log::{PAGE, SECTOR};
 
-/// Bytes of a buffer for the record, with what alignment adds at both ends.
-const RECORD_SPACE: usize = (RECORD_MAX + 2 * PAGE).next_multiple_of(PAGE);
-
-/// Bytes of a buffer: a record, and a block expanded from it.
-pub(super) const BUFFER_BYTES: usize = RECORD_SPACE + BLOCK_BYTES;
+/// Bytes of a buffer: a record, with what alignment adds at both ends.
+pub(super) const BUFFER_BYTES: usize = (RECORD_MAX + 2 * PAGE).next_multiple_of(PAGE);
 
 /// A record that is known to be in memory or on the device.
 pub(super) struct Located {
@@ -37,14 +34,8 @@ pub(super) struct Record {
 
 impl Record {
     /// Returns the record.
-    pub(super) fn bytes(&mut self) -> &[u8] {
-        self.parts().0
-    }
-
-    /// Returns the record, and room for [`BLOCK_BYTES`] bytes.
-    pub(super) fn parts(&mut self) -> (&mut [u8], &mut [u8]) {
-        let (record, scratch) = self.buffer.capacity_mut().split_at_mut(RECORD_SPACE);
-        (&mut record[self.start..self.start + self.len], scratch)
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.buffer.capacity_mut()[self.start..self.start + self.len]
     }
 }
 

@@ -21,6 +21,13 @@ use crate::seal::key_check;
 /// Fewest segments of a cache: two that are filled, and room for cleaning.
 const SEGMENTS_MIN: u64 = 8;
 
+/// Segments that a cache has if they do not become smaller than [`SEGMENT_SMALL`]: some are always
+/// free or being filled, and cleaning empties a whole one.
+const SEGMENTS_WANTED: u64 = 64;
+
+/// Segments are not made smaller than this for a small cache: seven blocks that do not compress.
+const SEGMENT_SMALL: u64 = 512 << 10;
+
 /// Bytes of space for one slot of the index at most: blocks that compress to half or better.
 const BYTES_PER_SLOT: u64 = 32 * 1024;
 
@@ -93,6 +100,15 @@ fn find(
     }
 }
 
+/// Returns the bytes of a segment for a device of this length.
+fn segment_bytes(config: &Config, device_len: u64) -> u64 {
+    let mut bytes = u64::from(config.segment_bytes);
+    while bytes / 2 >= SEGMENT_SMALL && device_len / bytes < SEGMENTS_WANTED {
+        bytes = bytes / 2 / PAGE as u64 * PAGE as u64;
+    }
+    bytes
+}
+
 /// Writes the superblock of a new, empty cache. The salt is random, so nothing that lies on the
 /// device can be read any more.
 fn format(
@@ -103,7 +119,7 @@ fn format(
     old: Option<&Superblock>,
     buffer: &mut [u8],
 ) -> Result<Superblock, Error> {
-    let segment_bytes = u64::from(config.segment_bytes);
+    let segment_bytes = segment_bytes(config, device_len);
     let estimate = usize::try_from(device_len / BYTES_PER_SLOT).unwrap_or(usize::MAX);
     let segments_estimate = usize::try_from(device_len / segment_bytes).unwrap_or(usize::MAX);
     let checkpoint_bytes = checkpoint::bytes_for(segments_estimate, estimate).next_multiple_of(PAGE) as u64;
@@ -121,7 +137,7 @@ fn format(
     let mut superblock = Superblock {
         generation: old.map_or(0, |old| old.generation + 2),
         epoch: 1,
-        segment_bytes: config.segment_bytes,
+        segment_bytes: u32::try_from(segment_bytes).expect("at most that of the configuration"),
         // 2 TiB can be addressed in sectors of 512 bytes.
         segments: u32::try_from(segments.min((1 << 40) / segment_bytes)).expect("at most 2^40 / 2^16"),
         checkpoint_bytes,
@@ -252,7 +268,7 @@ fn apply(state: &mut State, checkpoint: &Checkpoint, replayed: &[Newer]) {
             state.add(entry.tag, place);
         }
     }
-    state.keep_room();
+    state.keep_room(usize::MAX);
 }
 
 fn read_checkpoint(

@@ -5,19 +5,29 @@
 //! ```
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use ropeway_block::{BlockMut, Pool};
 
 use crate::index::{Index, Place};
-use crate::log::checkpoint::{Checkpoint, Saved};
-use crate::log::record::{HEADER_BYTES, Kind, RecordHeader};
+use crate::log::checkpoint::Saved;
+use crate::log::record::{HEADER_BYTES, Kind, RECORD_MAX, RecordHeader};
 use crate::log::segment::{self, Entry, FOOTER_BYTES, RECORDS_MAX, SEGMENT_HEADER_BYTES};
 use crate::log::superblock::Superblock;
 use crate::log::{PAGE, SECTOR};
 use crate::stats::Stats;
 
-/// Share of the data space that live records may take; the rest is room for cleaning.
-pub(super) const LIVE_PERCENT: u64 = 90;
+/// Share of the segments in use that live records may take. The rest is what the policy has evicted
+/// before cleaning comes to it.
+pub(super) const LIVE_PERCENT: u64 = 98;
+
+/// Segments kept free or nearly free, as a divisor of all: cleaning and checkpoints are paid once
+/// for so many segments.
+const RESERVE_PART: usize = 64;
+
+/// Fewest segments kept free: one for what cleaning moves, one to be filled, and one for a
+/// checkpoint that is under way.
+const RESERVE_MIN: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
@@ -286,15 +296,30 @@ impl State {
         true
     }
 
+    /// Returns the sectors that may be live: without the reserve, the segment that is filled, and
+    /// what stays empty at the end of a segment. If more could be live than has room, only cleaning
+    /// would evict: whole segments, the hot blocks with the cold ones.
     fn live_max(&self) -> u64 {
-        let data =
-            u64::from(self.segment_sectors()) - (FOOTER_BYTES + SEGMENT_HEADER_BYTES) as u64 / SECTOR as u64;
-        data * self.segments.len() as u64 * LIVE_PERCENT / 100
+        let overhead = FOOTER_BYTES + SEGMENT_HEADER_BYTES + RECORD_MAX / 2;
+        let data = u64::from(self.segment_sectors()) - (overhead / SECTOR) as u64;
+        let in_use = self.segments.len() - self.reserve() - 1;
+        data * in_use as u64 * LIVE_PERCENT / 100
     }
 
-    /// Evicts blocks until there is room for cleaning.
-    pub(super) fn keep_room(&mut self) {
-        while self.live_sectors > self.live_max() && self.evict_one() {}
+    /// Returns the number of segments to keep free or pending.
+    pub(super) fn reserve(&self) -> usize {
+        (self.segments.len() / RESERVE_PART).max(RESERVE_MIN)
+    }
+
+    /// Evicts up to `max` blocks until there is room for cleaning. Returns whether more have to go.
+    pub(super) fn keep_room(&mut self, max: usize) -> bool {
+        let live_max = self.live_max();
+        for _ in 0..max {
+            if self.live_sectors <= live_max || !self.evict_one() {
+                return false;
+            }
+        }
+        true
     }
 
     fn evict_one(&mut self) -> bool {
@@ -330,62 +355,78 @@ impl State {
         }
     }
 
-    /// Removes all blocks of a file.
-    pub(super) fn remove_file(&mut self, file_tag: u32) {
-        let index = &self.index;
-        let of_file = |slot: &u32| (index.tag(*slot) >> 32) as u32 == file_tag;
-        let slots: Vec<u32> = index.iter().filter(of_file).collect();
+    /// Removes the blocks of a file among these slots.
+    pub(super) fn remove_file(&mut self, slots: Range<usize>, file_tag: u32) {
         for slot in slots {
-            self.remove(slot);
+            let slot = slot as u32;
+            if self.index.is_of_file(slot, file_tag) {
+                self.remove(slot);
+            }
         }
     }
 
-    /// Returns the blocks in a segment, likeliest first.
-    pub(super) fn blocks_in(&self, segment: u32) -> Vec<u32> {
-        let first = self.first_sector(segment);
-        let range = first..first + self.segment_sectors();
-        let inside = |slot: &u32| range.contains(&self.index.place(*slot).sector);
-        let mut slots: Vec<u32> = self.index.iter().filter(inside).collect();
-        let likelihood = |slot: &u32| self.index.policy().likelihood(*slot);
-        slots.sort_by(|one, other| likelihood(other).total_cmp(&likelihood(one)));
-        slots
+    /// Returns the slot of a block, if it lies in this place.
+    pub(super) fn slot_at(&self, tag: u64, place: Place) -> Option<u32> {
+        let slot = self.index.find(tag)?;
+        (self.index.place(slot) == place).then_some(slot)
+    }
+
+    /// Returns the place of a record in a segment.
+    pub(super) fn place_of(&self, segment: u32, entry: &Entry) -> Place {
+        Place {
+            sector: self.first_sector(segment) + entry.sector,
+            sectors: entry.sectors,
+        }
+    }
+
+    pub(super) fn is_pinned(&self, tag: u64) -> bool {
+        self.pinned.contains(&((tag >> 32) as u32))
     }
 
     /// Gives up segments whose parts could not be written.
     pub(super) fn abandon(&mut self) {
         for filling in [self.open.take(), self.closing.take()].into_iter().flatten() {
-            for slot in self.blocks_in(filling.segment) {
-                self.remove(slot);
+            for entry in &filling.entries {
+                let place = self.place_of(filling.segment, entry);
+                if let Some(slot) = self.slot_at(entry.tag, place) {
+                    self.remove(slot);
+                }
             }
             self.segments[filling.segment as usize].state = Use::Pending;
         }
     }
 
-    /// Returns a checkpoint of everything in sealed segments.
-    pub(super) fn checkpoint(&self) -> Checkpoint {
+    /// Returns the highest number of a segment that is not being filled and has no higher one
+    /// behind it.
+    pub(super) fn covered_seq(&self) -> u64 {
         let fillings = self.open.iter().chain(&self.closing);
-        let first_open = fillings.map(|filling| filling.seq).min().unwrap_or(self.next_seq);
-        let is_sealed = |segment: &Segment| segment.state == Use::Sealed;
-        let saved = |slot| {
-            let place = self.index.place(slot);
-            let (code, age) = self.index.policy().save(slot);
-            let segment = &self.segments[self.segment_of(place.sector) as usize];
-            is_sealed(segment).then(|| Saved {
-                tag: self.index.tag(slot),
-                place,
-                code,
-                age,
-            })
+        let first_open = fillings.map(|filling| filling.seq).min();
+        first_open.unwrap_or(self.next_seq) - 1
+    }
+
+    /// Returns the number of each sealed segment, and 0 for the others.
+    pub(super) fn sealed(&self) -> Vec<u64> {
+        let number = |segment: &Segment| match segment.state {
+            Use::Sealed => segment.seq,
+            _ => 0,
         };
-        Checkpoint {
-            covered_seq: first_open - 1,
-            segments: self
-                .segments
-                .iter()
-                .map(|segment| if is_sealed(segment) { segment.seq } else { 0 })
-                .collect(),
-            blocks: self.index.iter().filter_map(saved).collect(),
+        self.segments.iter().map(number).collect()
+    }
+
+    /// Returns what a checkpoint keeps of a slot: a block in a sealed segment.
+    pub(super) fn saved(&self, slot: u32) -> Option<Saved> {
+        let place = self.index.place(slot);
+        if place.sectors == 0 {
+            return None;
         }
+        let segment = self.segment_of(place.sector) as usize;
+        let (code, age) = self.index.policy().save(slot);
+        (self.segments[segment].state == Use::Sealed).then(|| Saved {
+            tag: self.index.tag(slot),
+            place,
+            code,
+            age,
+        })
     }
 }
 

@@ -8,6 +8,8 @@ use crate::index::Place;
 use crate::log::Reader;
 
 const HEADER_BYTES: usize = 24;
+/// Where the number of blocks stands.
+pub(crate) const COUNT_AT: usize = 16;
 const ENTRY_BYTES: usize = 18;
 
 /// One block of a checkpoint.
@@ -30,30 +32,35 @@ pub(crate) struct Checkpoint {
     pub(crate) blocks: Vec<Saved>,
 }
 
+/// Returns the beginning of a checkpoint, up to the first block.
+pub(crate) fn encode_head(covered_seq: u64, segments: &[u64], blocks: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(bytes_for(segments.len(), 0));
+    bytes.extend_from_slice(&covered_seq.to_le_bytes());
+    bytes.extend_from_slice(&(segments.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(&(blocks as u64).to_le_bytes());
+    for seq in segments {
+        bytes.extend_from_slice(&seq.to_le_bytes());
+    }
+    bytes
+}
+
 /// Returns the bytes of a checkpoint.
 pub(crate) fn bytes_for(segments: usize, blocks: usize) -> usize {
     HEADER_BYTES + segments * 8 + blocks * ENTRY_BYTES
 }
 
-impl Checkpoint {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(bytes_for(self.segments.len(), self.blocks.len()));
-        bytes.extend_from_slice(&self.covered_seq.to_le_bytes());
-        bytes.extend_from_slice(&(self.segments.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(&(self.blocks.len() as u64).to_le_bytes());
-        for seq in &self.segments {
-            bytes.extend_from_slice(&seq.to_le_bytes());
-        }
-        for saved in &self.blocks {
-            bytes.extend_from_slice(&saved.tag.to_le_bytes());
-            bytes.extend_from_slice(&saved.place.sector.to_le_bytes());
-            bytes.push(saved.place.sectors);
-            bytes.push(saved.code);
-            bytes.extend_from_slice(&saved.age.to_le_bytes());
-        }
-        bytes
+impl Saved {
+    /// Appends the block to a checkpoint.
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.tag.to_le_bytes());
+        bytes.extend_from_slice(&self.place.sector.to_le_bytes());
+        bytes.push(self.place.sectors);
+        bytes.push(self.code);
+        bytes.extend_from_slice(&self.age.to_le_bytes());
     }
+}
 
+impl Checkpoint {
     /// Parses a checkpoint whose CRC was right.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
@@ -105,7 +112,8 @@ mod tests {
                 tag, place: Place { sector, sectors }, code, age,
             }).collect();
             let checkpoint = Checkpoint { covered_seq, segments, blocks };
-            let bytes = checkpoint.encode();
+            let mut bytes = encode_head(checkpoint.covered_seq, &checkpoint.segments, checkpoint.blocks.len());
+            checkpoint.blocks.iter().for_each(|saved| saved.encode(&mut bytes));
             prop_assert_eq!(bytes.len(), bytes_for(checkpoint.segments.len(), checkpoint.blocks.len()));
             prop_assert_eq!(Checkpoint::parse(&bytes), Some(checkpoint));
             prop_assert_eq!(Checkpoint::parse(&bytes[..bytes.len() - cut.min(bytes.len())]), None);

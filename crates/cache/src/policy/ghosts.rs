@@ -32,6 +32,11 @@ impl Ghosts {
         }
     }
 
+    /// Returns the number of blocks that are remembered at most.
+    pub(super) fn len(&self) -> usize {
+        self.uses.len()
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.fingerprints.capacity() * 2 + self.at.capacity() * 2 + self.uses.capacity()
     }

@@ -105,12 +105,17 @@ impl Policy {
         self.generations
     }
 
-    /// Adds slots.
+    /// Adds slots. What was learned stays, until it is of a much smaller cache.
     pub fn grow(&mut self, slots: usize) {
         self.ranking.grow(slots);
-        self.ghosts = Ghosts::new(slots);
+        if self.ghosts.len() * 3 < slots * 2 {
+            self.ghosts = Ghosts::new(slots);
+        }
         let of_shadow = (slots / 32).clamp(SHADOW_SLOTS.0, SHADOW_SLOTS.1).min(slots);
-        self.shadows = HALF_LIVES.map(|generations| Shadow::new(of_shadow, generations));
+        if self.shadows[0].slots() * 3 < of_shadow * 2 {
+            self.shadows = HALF_LIVES.map(|generations| Shadow::new(of_shadow, generations));
+        }
+        let of_shadow = self.shadows[0].slots();
         self.sample_max = sample_max(of_shadow, slots);
         self.forget = 1.0 - 1.0 / (MEMORY * of_shadow as f32);
     }

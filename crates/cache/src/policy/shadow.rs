@@ -31,6 +31,10 @@ impl Shadow {
         }
     }
 
+    pub(super) fn slots(&self) -> usize {
+        self.tags.len()
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.tags.capacity() * size_of::<u32>()
             + self.table.memory_bytes()

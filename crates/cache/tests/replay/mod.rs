@@ -1,6 +1,8 @@
 //! Traces of block devices, and small reference policies to replay them with.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod engine;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io::Read;
 use std::path::Path;
@@ -22,7 +24,10 @@ pub struct Trace {
 impl Trace {
     /// Reads a trace of `../shared/traces`, beside the checkout; `None` if it is not there.
     pub fn load(name: &str) -> Option<Self> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+        let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        let folder = above
+            .map(|folder| folder.join("shared/traces"))
+            .find(|folder| folder.is_dir())?;
         let mut trace = Self {
             blocks: Vec::new(),
             footprint: 0,

@@ -75,12 +75,11 @@ impl Shared {
         if there.id == id {
             return Ok(());
         }
-        let hidden = temporary(Op::Link, to)?;
+        let hidden = temporary(Op::Link, to, &to.parent().unwrap_or_default())?;
         self.tree.make_hard_link(from, &hidden).await?;
         if let Some(open) = self.files.at(to).into_iter().find(|file| file.is_open()) {
             // Servers do not replace open files.
-            let aside = temporary(Op::Link, to)?;
-            self.tree.rename(to, &aside, false).await?;
+            let aside = self.hide(Op::Link, to).await?;
             open.moved(&aside, true);
             self.remove_hidden(&aside).await?;
         }

@@ -26,8 +26,8 @@ pub(super) fn is_temporary(name: &Name) -> bool {
     name.as_bytes().starts_with(TEMPORARY)
 }
 
-/// Returns a new temporary path in the same folder.
-pub(super) fn temporary(op: Op, path: &RelPath) -> Result<RelPath> {
+/// Returns a new temporary path in a folder.
+pub(super) fn temporary(op: Op, path: &RelPath, folder: &RelPath) -> Result<RelPath> {
     let number: [u8; 8] = login::random().map_err(|error| tree_error(op, path, error))?;
     let name = [
         TEMPORARY,
@@ -35,7 +35,7 @@ pub(super) fn temporary(op: Op, path: &RelPath) -> Result<RelPath> {
     ]
     .concat();
     let name = Name::new(&name).expect("letters, digits and hyphens are a name");
-    Ok(path.parent().unwrap_or_default().join(&name))
+    Ok(folder.join(&name))
 }
 
 impl Shared {
@@ -109,11 +109,10 @@ impl Shared {
     /// Removes a file that is open: it gets a temporary name, and the server deletes it when it is
     /// closed. At once, the name would stay until then.
     async fn remove_open(self: &Arc<Self>, file: &Arc<SharedFile>, path: &RelPath) -> Result<()> {
-        let hidden = temporary(Op::Remove, path)?;
         self.changed(path);
-        let moved = self.tree.rename(path, &hidden, false).await;
+        let hidden = self.hide(Op::Remove, path).await;
         self.changed(path);
-        moved.map_err(|error| Error {
+        let hidden = hidden.map_err(|error| Error {
             op: Op::Remove,
             path: path.clone(),
             ..error
@@ -122,6 +121,24 @@ impl Shared {
         self.tree.note_change(path);
         // Deleted now, it disappears with the last handle.
         self.remove_hidden(&hidden).await
+    }
+
+    /// Gives an open file a temporary name, and returns it: in the topmost folder, so that its own
+    /// can be removed or renamed meanwhile, or beside its old name where that is refused.
+    pub(super) async fn hide(&self, op: Op, path: &RelPath) -> Result<RelPath> {
+        let folder = path.parent().unwrap_or_default();
+        if !folder.is_root() {
+            let hidden = temporary(op, path, &RelPath::root())?;
+            match self.tree.rename(path, &hidden, false).await {
+                Ok(()) => return Ok(hidden),
+                Err(error) if error.kind == ErrorKind::NotFound => return Err(error),
+                // No right to the topmost folder, or it is on another volume.
+                Err(error) => tracing::debug!(%error, "a removed file stays in its folder"),
+            }
+        }
+        let hidden = temporary(op, path, &folder)?;
+        self.tree.rename(path, &hidden, false).await?;
+        Ok(hidden)
     }
 
     /// Deletes a file with a temporary name, as soon as its last handle is closed.
@@ -207,8 +224,7 @@ impl Shared {
         let Some(file) = in_the_way.filter(|_| source.kind != Kind::Directory && from != to) else {
             return Ok(None);
         };
-        let hidden = temporary(Op::Rename, to)?;
-        self.tree.rename(to, &hidden, false).await?;
+        let hidden = self.hide(Op::Rename, to).await?;
         file.moved(&hidden, true);
         Ok(Some((file, hidden)))
     }

@@ -109,3 +109,25 @@ fn attributes_are_asked_for_each_time_without_a_time_out() {
         assert_eq!(here.open(&path("f"), &LOOK).unwrap().stat.size, round * 10 + 10);
     }
 }
+
+/// Found by random operations on a mounted share: the temporary name of a removed file that is open
+/// was in its folder, which then could be neither removed nor renamed.
+#[test]
+fn a_folder_is_renamed_and_removed_while_a_file_removed_from_it_is_open() {
+    let bench = Bench::start();
+    let store = bench.store();
+    std::fs::create_dir(bench.path().join("d")).unwrap();
+    let node = open(&store, "d/f", &CREATE);
+    node.write_at(b"content", 0).unwrap();
+    store.remove(&path("d/f"), false).unwrap();
+    store.rename(&path("d"), &path("e"), false).unwrap();
+    store.remove(&path("e"), true).unwrap();
+    assert_eq!(content(&*node), b"content");
+    drop(node);
+    drop(store);
+    let is_gone = (0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        std::fs::read_dir(bench.path()).unwrap().count() == 0
+    });
+    assert!(is_gone, "the file stays under its temporary name");
+}

@@ -81,19 +81,14 @@ impl Hub {
         if open.lock_count > 0 {
             stream.locks.retain(|lock| lock.open != open.info.id);
         }
-        if !stream.summary.is_empty() {
-            if open.lock_count > 0 {
-                self.wake_lock_waiters(file);
-            }
-            return None;
+        let mut stream_deletion = None;
+        if stream.summary.is_empty() {
+            stream_deletion = stream.pending.take();
+            base.streams.retain(|stream| stream.name != file.stream);
+        } else if open.lock_count > 0 {
+            self.wake_lock_waiters(file);
         }
-        let stream_deletion = stream.pending.take();
-        base.streams.retain(|stream| stream.name != file.stream);
-        let deletion = if base.streams.is_empty() {
-            base.pending.take().map(|deletion| (None, deletion))
-        } else {
-            None
-        };
+        let deletion = self.take_deletion(file.base()).map(|deletion| (None, deletion));
         let deletion = deletion.or(stream_deletion.map(|deletion| (file.stream.clone(), deletion)));
         deletion.map(|(stream, deletion)| Deletion {
             file: FileKey {
@@ -105,6 +100,20 @@ impl Hub {
             directory: deletion.directory,
             user: deletion.user,
         })
+    }
+
+    /// Takes the deletion of a name that has no open any more. Opens by other names of the file do
+    /// not keep it, as on Windows and Samba.
+    fn take_deletion(&mut self, key: BaseKey) -> Option<PendingDeletion> {
+        let base = self.tables.bases.get(&key)?;
+        let opens = || {
+            let ids = base.streams.iter().flat_map(|stream| stream.summary.opens());
+            ids.filter_map(|id| self.info(id))
+        };
+        let is_closed =
+            |deletion: &PendingDeletion| !opens().any(|info| deletion.is_of(info.share_id, &info.path));
+        let at = base.pending.iter().position(is_closed)?;
+        Some(self.tables.bases.get_mut(&key)?.pending.remove(at))
     }
 
     fn drop_idle_base(&mut self, key: BaseKey) {
@@ -126,20 +135,29 @@ impl Hub {
             self.mark_for_deletion(open);
             return Ok(());
         }
-        let file = info.file.clone();
-        if let Some(pending) = self.pending_mut(&file) {
-            *pending = None;
+        let (file, share_id, path) = (info.file.clone(), info.share_id, info.path.clone());
+        let Some(base) = self.tables.bases.get_mut(&file.base()) else {
+            return Ok(());
+        };
+        match &file.stream {
+            None => base.pending.retain(|deletion| !deletion.is_of(share_id, &path)),
+            Some(_) => {
+                if let Some(stream) = base.stream_mut(file.stream.as_ref()) {
+                    stream.pending = None;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Returns whether the file is deleted at its last close. It cannot be opened any more.
+    /// Returns whether a name of the file is deleted at its last close. That name cannot be opened
+    /// any more.
     pub fn delete_pending(&self, file: &FileKey) -> bool {
         let Some(base) = self.tables.bases.get(&file.base()) else {
             return false;
         };
         let stream = base.stream(file.stream.as_ref());
-        base.pending.is_some() || stream.is_some_and(|stream| stream.pending.is_some())
+        !base.pending.is_empty() || stream.is_some_and(|stream| stream.pending.is_some())
     }
 
     /// Checks whether `by` may rename an entry into a folder, given the other opens of that folder.
@@ -190,24 +208,14 @@ impl Hub {
             user: Arc::clone(&info.user),
         };
         let (file, directory) = (info.file.clone(), info.directory);
-        if let Some(pending) = self.pending_mut(&file) {
-            pending.get_or_insert(deletion);
+        if let Some(base) = self.tables.bases.get_mut(&file.base()) {
+            base.mark(file.stream.as_ref(), deletion);
         }
         if directory {
             let opens: Vec<_> = self.tables.opens_of(&file).map(|open| open.info.id).collect();
             for open in opens {
                 self.answer_watchers(open, NtStatus::DELETE_PENDING);
             }
-        }
-    }
-
-    fn pending_mut(&mut self, file: &FileKey) -> Option<&mut Option<PendingDeletion>> {
-        let base = self.tables.bases.get_mut(&file.base())?;
-        match &file.stream {
-            None => Some(&mut base.pending),
-            Some(_) => base
-                .stream_mut(file.stream.as_ref())
-                .map(|stream| &mut stream.pending),
         }
     }
 

@@ -200,7 +200,7 @@ impl Hub {
                 self.events.push_back(Event::Wake(request.waiter));
                 return OpenOutcome::Wait;
             }
-            if self.delete_pending(&request.file) {
+            if self.is_name_being_deleted(request) {
                 return OpenOutcome::Refused(NtStatus::DELETE_PENDING);
             }
             let conflicts = self.conflicts(request);
@@ -209,6 +209,19 @@ impl Hub {
             }
             in_the_way = conflicts.absent;
         }
+    }
+
+    /// Returns whether the name that is opened disappears at its last close. Other names of the
+    /// file (hard links) can be opened, as on Windows and Samba.
+    fn is_name_being_deleted(&self, request: &OpenRequest) -> bool {
+        let Some(base) = self.tables.bases.get(&request.file.base()) else {
+            return false;
+        };
+        let stream = base.stream(request.file.stream.as_ref());
+        let pending = base.pending.iter();
+        pending
+            .chain(stream.and_then(|stream| stream.pending.as_ref()))
+            .any(|deletion| deletion.is_of(request.share_id, &request.path))
     }
 
     /// Returns the opens of the same application instance on another client ([MS-SMB2] 3.3.5.9.13).

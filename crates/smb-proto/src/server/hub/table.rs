@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ropeway_smb_wire::create::{AccessMask, ShareAccess};
-use ropeway_smb_wire::upcase::fold;
+use ropeway_smb_wire::upcase::{equal, fold};
 use ropeway_smb_wire::{Guid, LeaseKey, SessionId, Text, TreeId};
 
 use super::caching::Caching;
@@ -81,8 +81,8 @@ impl Open {
 pub(super) struct Base {
     /// Its open streams, unordered and few.
     pub(super) streams: Vec<Stream>,
-    /// Set if the file is deleted at its last close, with the name under which it was marked.
-    pub(super) pending: Option<PendingDeletion>,
+    /// The names that are deleted at their last close: more than one for a file with hard links.
+    pub(super) pending: Vec<PendingDeletion>,
     /// Requests that wait for breaks of this file.
     pub(super) waiters: BTreeSet<WaiterId>,
 }
@@ -109,7 +109,27 @@ pub(super) struct PendingDeletion {
     pub(super) user: Arc<str>,
 }
 
+impl PendingDeletion {
+    /// Whether an open by this path is one of the name to be deleted. A folder has one name. Two
+    /// shares of one folder have different paths for a name, so an open of another share may be.
+    pub(super) fn is_of(&self, share_id: u32, path: &Text) -> bool {
+        self.directory || self.share_id != share_id || equal(&self.path, path)
+    }
+}
+
 impl Base {
+    /// Marks the file or one of its streams for deletion, unless that name is marked already.
+    pub(super) fn mark(&mut self, stream: Option<&Text>, deletion: PendingDeletion) {
+        if stream.is_none() {
+            let is_marked = |marked: &PendingDeletion| marked.is_of(deletion.share_id, &deletion.path);
+            if !self.pending.iter().any(is_marked) {
+                self.pending.push(deletion);
+            }
+        } else if let Some(stream) = self.stream_mut(stream) {
+            stream.pending.get_or_insert(deletion);
+        }
+    }
+
     pub(super) fn stream(&self, name: Option<&Text>) -> Option<&Stream> {
         self.streams.iter().find(|stream| stream.name.as_ref() == name)
     }

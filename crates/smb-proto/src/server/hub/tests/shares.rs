@@ -112,6 +112,28 @@ fn the_last_close_deletes() {
     world.assert_empty();
 }
 
+/// Found by random operations on a mounted share: a file whose one name was removed while it was
+/// open could not be opened by its other name, and the name stayed as long as the other was open.
+#[test]
+fn each_name_of_a_file_is_deleted_at_its_own_last_close() {
+    let mut world = world();
+    let request = world.request();
+    let one = world.open(&request).open;
+    world.hub.set_delete_pending(one, true).unwrap();
+    let other = OpenRequest {
+        path: "folder\\link".into(),
+        ..world.request()
+    };
+    let two = world.open(&other).open;
+    assert_eq!(world.refused(&request), NtStatus::DELETE_PENDING);
+    world.hub.set_delete_pending(two, true).unwrap();
+    let closed = world.close(one);
+    assert_eq!(deletion(&closed), Some((file(1), "folder\\file".to_owned())));
+    let closed = world.close(two);
+    assert_eq!(deletion(&closed), Some((file(1), "folder\\link".to_owned())));
+    world.assert_empty();
+}
+
 /// The deletion belongs to the user who requested it, regardless of who closes last.
 #[test]
 fn a_deletion_belongs_to_the_user_who_requested_it() {
