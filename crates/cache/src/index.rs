@@ -150,6 +150,20 @@ impl Index {
         Some(slot)
     }
 
+    /// Takes in a block that a prediction brought, as [`insert`](Self::insert) does.
+    pub fn insert_predicted(&mut self, tag: u64, place: Place) -> Option<u32> {
+        let slot = self.take_slot(tag, place)?;
+        self.policy.insert_predicted(slot);
+        Some(slot)
+    }
+
+    /// Counts a prediction of a block; see [`Policy::expect`].
+    pub fn expect(&mut self, tag: u64, likelihood: f32) {
+        if let Some(slot) = self.find(tag) {
+            self.policy.expect(slot, likelihood);
+        }
+    }
+
     /// Takes in a block from a checkpoint, with what [`Policy::save`] returned for it.
     pub fn load(&mut self, tag: u64, place: Place, code: u8, age: u32) -> Option<u32> {
         let slot = self.take_slot(tag, place)?;

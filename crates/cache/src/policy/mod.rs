@@ -10,6 +10,10 @@
 //! generations see a sample of the accesses, and the half-life in use is the mean of theirs,
 //! weighted by their recent hits.
 //!
+//! Predictions (`predict`) count too: likelihood = decayed use + pending predictions. A predicted block
+//! that is in the cache gains the likelihood of its prediction as if it were a part of a use; one
+//! that is fetched comes in as any newcomer, without the uses of its earlier life.
+//!
 //! Measured: `cargo run --release -p ropeway-cache --example replay` prints the hit ratios beside
 //! FIFO, LRU and S3-FIFO. The reasons are in `docs/adr/0016-the-policy-of-the-cache.md`.
 
@@ -161,6 +165,18 @@ impl Policy {
     pub fn insert(&mut self, slot: u32, tag: u64) {
         let earlier = self.ghosts.take(tag, self.ranking.tick(), self.ticks());
         self.ranking.insert(slot, earlier);
+    }
+
+    /// Takes in a block that a prediction brought. Its earlier uses stay with the ghosts until it is
+    /// used: most blocks that come this way are used once or never.
+    pub fn insert_predicted(&mut self, slot: u32) {
+        self.ranking.insert(slot, None);
+    }
+
+    /// Counts a prediction of a block that is in the cache: its likelihood, from 0 to 1, is added to
+    /// the decayed use.
+    pub fn expect(&mut self, slot: u32, likelihood: f32) {
+        self.ranking.expect(slot, likelihood, self.ticks());
     }
 
     /// Drops a block without remembering it.

@@ -107,6 +107,15 @@ impl Ranking {
         self.put(slot, encode(count), 0);
     }
 
+    /// Adds the likelihood of a prediction to the decayed count. The time of the last use stays, so a
+    /// prediction protects a block by its worth, not by youth.
+    pub(super) fn expect(&mut self, slot: u32, likelihood: f32, half_life: f32) {
+        let age = self.age(slot);
+        let count = self.score(slot, half_life).exp2() + likelihood.clamp(0.0, 1.0);
+        // The count that decays to this one after that age.
+        self.put(slot, encode(count * (age as f32 / half_life).exp2()), age);
+    }
+
     fn age(&self, slot: u32) -> u32 {
         self.tick.wrapping_sub(self.at[slot as usize])
     }
