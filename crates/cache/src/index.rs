@@ -157,10 +157,10 @@ impl Index {
         Some(slot)
     }
 
-    /// Counts a prediction of a block; see [`Policy::expect`].
-    pub fn expect(&mut self, tag: u64, likelihood: f32) {
+    /// Notes a prediction of a block; see [`Policy::expect`].
+    pub fn expect(&mut self, tag: u64) {
         if let Some(slot) = self.find(tag) {
-            self.policy.expect(slot, likelihood);
+            self.policy.expect(slot);
         }
     }
 

@@ -10,17 +10,19 @@
 //! generations see a sample of the accesses, and the half-life in use is the mean of theirs,
 //! weighted by their recent hits.
 //!
-//! Predictions (`predict`) count too: likelihood = decayed use + pending predictions. A predicted block
-//! that is in the cache gains the likelihood of its prediction as if it were a part of a use; one
-//! that is fetched comes in as any newcomer, without the uses of its earlier life.
+//! Predictions (`predict`) count too: likelihood = decayed use + pending predictions. A block in the
+//! cache that a prediction expects is protected for a while (`expected`); one that is fetched comes
+//! in as any newcomer, without the uses of its earlier life.
 //!
 //! Measured: `cargo run --release -p ropeway-cache --example replay` prints the hit ratios beside
 //! FIFO, LRU and S3-FIFO. The reasons are in `docs/adr/0016-the-policy-of-the-cache.md`.
 
+mod expected;
 mod ghosts;
 mod ranking;
 mod shadow;
 
+use expected::Expected;
 use ghosts::Ghosts;
 use ranking::Ranking;
 use shadow::Shadow;
@@ -64,6 +66,7 @@ pub struct Victim {
 pub struct Policy {
     ranking: Ranking,
     ghosts: Ghosts,
+    expected: Expected,
     shadows: [Shadow; HALF_LIVES.len()],
     hits: [f32; HALF_LIVES.len()],
     sampled: f32,
@@ -86,6 +89,7 @@ impl Policy {
         Self {
             ranking: Ranking::new(slots),
             ghosts: Ghosts::new(slots),
+            expected: Expected::new(slots),
             shadows: HALF_LIVES.map(|generations| Shadow::new(of_shadow, generations)),
             hits: [0.0; HALF_LIVES.len()],
             sampled: 0.0,
@@ -101,6 +105,7 @@ impl Policy {
     pub fn memory_bytes(&self) -> usize {
         self.ranking.memory_bytes()
             + self.ghosts.memory_bytes()
+            + self.expected.memory_bytes()
             + self.shadows.iter().map(Shadow::memory_bytes).sum::<usize>()
     }
 
@@ -113,6 +118,7 @@ impl Policy {
     pub fn grow(&mut self, slots: usize) {
         self.ranking.grow(slots);
         self.ghosts = Ghosts::new(slots);
+        self.expected = Expected::new(slots);
         let of_shadow = (slots / 32).clamp(SHADOW_SLOTS.0, SHADOW_SLOTS.1).min(slots);
         self.shadows = HALF_LIVES.map(|generations| Shadow::new(of_shadow, generations));
         self.sample_max = sample_max(of_shadow, slots);
@@ -158,6 +164,7 @@ impl Policy {
 
     /// Counts a use of a block in the cache.
     pub fn touch(&mut self, slot: u32) {
+        self.expected.remove(slot);
         self.ranking.touch(slot, self.ticks());
     }
 
@@ -173,20 +180,22 @@ impl Policy {
         self.ranking.insert(slot, None);
     }
 
-    /// Counts a prediction of a block that is in the cache: its likelihood, from 0 to 1, is added to
-    /// the decayed use.
-    pub fn expect(&mut self, slot: u32, likelihood: f32) {
-        self.ranking.expect(slot, likelihood, self.ticks());
+    /// Notes a prediction of a block that is in the cache: it is not evicted until it is used or
+    /// until as many other blocks were predicted as one in 32 of the cache.
+    pub fn expect(&mut self, slot: u32) {
+        self.expected.insert(slot);
     }
 
     /// Drops a block without remembering it.
     pub fn remove(&mut self, slot: u32) {
+        self.expected.remove(slot);
         self.ranking.remove(slot);
     }
 
     /// Drops a block and remembers its count.
     pub fn evict(&mut self, slot: u32, tag: u64) {
         let (code, age) = self.ranking.get(slot);
+        self.expected.remove(slot);
         self.ranking.remove(slot);
         let (tick, ticks) = (self.ranking.tick(), self.ticks());
         self.ghosts.insert(tag, code, age, tick, ticks);
@@ -195,7 +204,9 @@ impl Policy {
     /// Chooses a block to evict among those that `may_go`.
     pub fn victim(&mut self, may_go: impl Fn(u32) -> bool) -> Option<Victim> {
         let half_life = self.ticks();
-        self.ranking.victim(half_life, &mut self.rng, may_go)
+        let expected = &self.expected;
+        self.ranking
+            .victim(half_life, &mut self.rng, may_go, |slot| expected.contains(slot))
     }
 
     /// Returns how likely a block is to be used again: log2 of its decayed use count.

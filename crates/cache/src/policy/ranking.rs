@@ -107,15 +107,6 @@ impl Ranking {
         self.put(slot, encode(count), 0);
     }
 
-    /// Adds the likelihood of a prediction to the decayed count. The time of the last use stays, so a
-    /// prediction protects a block by its worth, not by youth.
-    pub(super) fn expect(&mut self, slot: u32, likelihood: f32, half_life: f32) {
-        let age = self.age(slot);
-        let count = self.score(slot, half_life).exp2() + likelihood.clamp(0.0, 1.0);
-        // The count that decays to this one after that age.
-        self.put(slot, encode(count * (age as f32 / half_life).exp2()), age);
-    }
-
     fn age(&self, slot: u32) -> u32 {
         self.tick.wrapping_sub(self.at[slot as usize])
     }
@@ -125,12 +116,14 @@ impl Ranking {
         decayed(self.uses[slot as usize], self.age(slot), half_life)
     }
 
-    /// Chooses the least likely of some random blocks, among those that `may_go`.
+    /// Chooses the least likely of some random blocks, among those that `may_go`. Blocks that a
+    /// prediction expects are protected as young ones are.
     pub(super) fn victim(
         &self,
         half_life: f32,
         rng: &mut fastrand::Rng,
         may_go: impl Fn(u32) -> bool,
+        is_expected: impl Fn(u32) -> bool,
     ) -> Option<Victim> {
         let slots = u32::try_from(self.slots()).expect("slots are numbered by u32");
         let mut best: Option<(f32, u32)> = None;
@@ -139,7 +132,7 @@ impl Ranking {
                 return;
             }
             let mut score = self.score(slot, half_life);
-            if self.age(slot) < slots / YOUNG {
+            if self.age(slot) < slots / YOUNG || is_expected(slot) {
                 score += PROTECTED;
             }
             if best.is_none_or(|(lowest, _)| score < lowest) {
@@ -200,10 +193,27 @@ mod tests {
     fn the_last_block_is_found_in_a_sparse_cache() {
         let mut ranking = Ranking::new(2000);
         let mut rng = fastrand::Rng::with_seed(1);
-        assert!(ranking.victim(1.0, &mut rng, |_| true).is_none());
+        assert!(ranking.victim(1.0, &mut rng, |_| true, |_| false).is_none());
         ranking.insert(1234, None);
-        let victim = ranking.victim(1.0, &mut rng, |_| true);
+        let victim = ranking.victim(1.0, &mut rng, |_| true, |_| false);
         assert_eq!(victim.map(|victim| victim.slot), Some(1234));
-        assert!(ranking.victim(1.0, &mut rng, |_| false).is_none());
+        assert!(ranking.victim(1.0, &mut rng, |_| false, |_| false).is_none());
+    }
+
+    #[test]
+    fn an_expected_block_stays_longer_than_a_likelier_one() {
+        let mut ranking = Ranking::new(16);
+        let mut rng = fastrand::Rng::with_seed(1);
+        ranking.put(3, encode(1.0), 1000);
+        ranking.put(5, encode(4.0), 1000);
+        let mut victim = |expected: Option<u32>| {
+            let victim = ranking.victim(16.0, &mut rng, |_| true, |slot| Some(slot) == expected);
+            victim.map(|victim| victim.slot)
+        };
+        let victims = |expected, victim: &mut dyn FnMut(Option<u32>) -> Option<u32>| {
+            (0..50).filter(|_| victim(expected) == Some(3)).count()
+        };
+        assert!(victims(None, &mut victim) > 25);
+        assert!(victims(Some(3), &mut victim) < 25);
     }
 }

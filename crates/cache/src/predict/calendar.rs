@@ -1,12 +1,13 @@
 //! What is used at this time of the day and of the week.
 //!
 //! A day has 8 slots of 3 hours, and working days differ from weekends: 16 slots. A file has a
-//! *strength* from 0 to 15 in each slot: the first use of a day in a slot adds a quarter of what is
-//! missing to 15 (rounded up, so the first use gives 4), and each day takes a tenth. What is used
-//! each morning reaches 12 or more, and after two weeks without a use it is gone.
+//! *strength* from 0 to 15 in each slot. The first use of a day in a slot adds a third of what is
+//! missing to 15 (rounded up, so the first one gives 5), and each day of the same kind takes 5 % (and
+//! the rest is rounded down). What is used each day reaches 13.
 //!
-//! The likelihood of a file is `max(strength now, half of the strength in the next slot) / 15`, and
-//! its priority `1 + round(6 x likelihood)`: 1 to 7, as SuperFetch had them for pages.
+//! The likelihood of a file is `max(strength now, half of the strength in the next slot) / 12`, at
+//! most 1, and its priority `1 + round(6 x likelihood)`: 1 to 7, as SuperFetch had them for pages. A
+//! daily habit has 7, what was used once yesterday at this time has 3.
 
 use crate::predict::block::FILES_MAX;
 use crate::table::mix;
@@ -19,8 +20,10 @@ const WAYS: usize = 4;
 const SLOTS: u8 = 8;
 /// Largest strength.
 const STRENGTH_MAX: u8 = 15;
-/// Share of a strength that is left after a day.
-const DAY: f32 = 0.9;
+/// Share of a strength that is left after a day of its kind.
+const DAY: f32 = 0.95;
+/// Strength of a daily habit on the next day.
+const DAILY: f32 = 12.0;
 /// Marks a free entry.
 const NONE: u32 = u32::MAX;
 
@@ -43,8 +46,7 @@ impl Moment {
     }
 
     fn slot(self) -> u8 {
-        let is_weekend = matches!((u32::from(self.day) + 4) % 7, 0 | 6);
-        self.hour.min(23) / 3 + if is_weekend { SLOTS } else { 0 }
+        self.hour.min(23) / 3 + if is_weekend(self.day) { SLOTS } else { 0 }
     }
 
     fn next(self) -> Self {
@@ -59,6 +61,22 @@ impl Moment {
             },
         }
     }
+}
+
+fn is_weekend(day: u16) -> bool {
+    // Day 0 was a Thursday.
+    matches!((u32::from(day) + 4) % 7, 0 | 6)
+}
+
+/// Returns the working days and the days of weekends after `from` and up to `to`.
+fn days_between(from: u16, to: u16) -> [u16; 2] {
+    let weeks = to.saturating_sub(from) / 7;
+    let rest = from + weeks * 7..to.max(from);
+    let weekend = rest.clone().filter(|day| is_weekend(day + 1)).count() as u16;
+    [
+        weeks * 5 + rest.len() as u16 - weekend,
+        weeks * 2 + weekend,
+    ]
 }
 
 /// A file that is probably used now.
@@ -203,7 +221,11 @@ fn priority(likelihood: f32) -> u8 {
 impl Entry {
     fn strength(&self, slot: u8) -> u8 {
         let pair = self.strengths[usize::from(slot / 2)];
-        if slot.is_multiple_of(2) { pair >> 4 } else { pair & 15 }
+        if slot.is_multiple_of(2) {
+            pair >> 4
+        } else {
+            pair & 15
+        }
     }
 
     fn set_strength(&mut self, slot: u8, strength: u8) {
@@ -218,9 +240,9 @@ impl Entry {
     /// Returns the entry as it is on a later day. A day before its last use changes nothing.
     fn aged(&self, day: u16) -> Self {
         let mut aged = *self;
-        let days = day.saturating_sub(self.day);
-        let left = DAY.powi(i32::from(days));
+        let left = days_between(self.day, day).map(|days| DAY.powi(i32::from(days)));
         for slot in 0..2 * SLOTS {
+            let left = left[usize::from(slot / SLOTS)];
             aged.set_strength(slot, (f32::from(self.strength(slot)) * left) as u8);
         }
         aged.day = self.day.max(day);
@@ -241,12 +263,12 @@ impl Entry {
         *self = self.aged(now.day);
         self.slot = slot;
         let strength = self.strength(slot);
-        self.set_strength(slot, strength + (STRENGTH_MAX - strength).div_ceil(4));
+        self.set_strength(slot, strength + (STRENGTH_MAX - strength).div_ceil(3));
     }
 
     fn likelihood(&self, now: Moment) -> f32 {
         let strength = |moment: Moment| f32::from(self.strength(moment.slot()));
-        strength(now).max(strength(now.next()) / 2.0) / f32::from(STRENGTH_MAX)
+        (strength(now).max(strength(now.next()) / 2.0) / DAILY).min(1.0)
     }
 }
 
@@ -275,13 +297,13 @@ mod tests {
         calendar.used(2, at(11, 15));
         let morning = calendar.due(at(14, 9), 10);
         assert_eq!((morning[0].file, morning.len()), (1, 1), "{morning:?}");
-        assert!(morning[0].priority >= 5, "{morning:?}");
+        assert!(morning[0].priority >= 6, "{morning:?}");
         let before = calendar.due(at(14, 7), 10);
         assert_eq!(before[0].file, 1, "the next slot counts half");
         assert!(before[0].priority < morning[0].priority);
         assert!(calendar.due(at(14, 15), 10).iter().all(|due| due.file == 2));
         assert!(calendar.due(at(19, 9), 10).is_empty(), "not on Saturday");
-        assert!(calendar.due(at(40, 9), 10).is_empty(), "forgotten");
+        assert!(calendar.due(at(114, 9), 10).is_empty(), "forgotten");
     }
 
     #[test]
@@ -292,7 +314,19 @@ mod tests {
             calendar.used(1, at(day, 23));
         }
         let due = calendar.due(at(365, 23), 1);
-        assert!((6..=7).contains(&due[0].priority), "{due:?}");
+        assert_eq!(due[0].priority, 7, "{due:?}");
+        calendar.used(2, at(364, 9));
+        assert_eq!(calendar.due(at(365, 9), 1)[0].priority, 3);
+    }
+
+    #[test]
+    fn days_are_counted_by_kind() {
+        assert_eq!(days_between(MONDAY, MONDAY), [0, 0]);
+        assert_eq!(days_between(MONDAY, MONDAY + 4), [4, 0]);
+        assert_eq!(days_between(MONDAY + 4, MONDAY + 7), [1, 2], "from Friday to Monday");
+        assert_eq!(days_between(MONDAY, MONDAY + 70), [50, 20]);
+        assert_eq!(days_between(MONDAY + 1, MONDAY), [0, 0]);
+        assert_eq!(days_between(0, u16::MAX).iter().sum::<u16>(), u16::MAX);
     }
 
     #[test]
@@ -305,9 +339,28 @@ mod tests {
         }
         calendar.used(9, at(3, 9));
         let files: Vec<u32> = calendar.due(at(3, 9), 10).iter().map(|due| due.file).collect();
-        assert!(files.contains(&9) && files.contains(&3) && !files.contains(&0), "{files:?}");
+        assert!(
+            files.contains(&9) && files.contains(&3) && !files.contains(&0),
+            "{files:?}"
+        );
         calendar.used(3, Moment { day: 0, hour: 99 });
-        calendar.used(3, Moment { day: u16::MAX, hour: 23 });
-        assert_eq!(calendar.due(Moment { day: u16::MAX, hour: 23 }, 1)[0].file, 3);
+        calendar.used(
+            3,
+            Moment {
+                day: u16::MAX,
+                hour: 23,
+            },
+        );
+        assert_eq!(
+            calendar.due(
+                Moment {
+                    day: u16::MAX,
+                    hour: 23
+                },
+                1
+            )[0]
+            .file,
+            3
+        );
     }
 }

@@ -62,7 +62,11 @@ impl Class {
 
     /// Returns where its predictions come from.
     pub(super) fn source(self) -> Source {
-        if self.0 < PAIRS { Source::Pair } else { Source::Stream }
+        if self.0 < PAIRS {
+            Source::Pair
+        } else {
+            Source::Stream
+        }
     }
 
     /// Returns the precision that a class is given before anything is known: half for streams; for

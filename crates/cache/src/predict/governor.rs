@@ -84,7 +84,11 @@ impl Governor {
             return;
         }
         budget.precision = budget.right as f32 / budget.outcomes as f32;
-        let factor = if budget.precision < PRECISION_MIN { 0.5 } else { 2.0 };
+        let factor = if budget.precision < PRECISION_MIN {
+            0.5
+        } else {
+            2.0
+        };
         budget.share = (budget.share * factor).clamp(BUDGET_MIN, 1.0);
         (budget.outcomes, budget.right) = (0, 0);
     }

@@ -43,7 +43,9 @@ impl Lag {
             return 1;
         };
         // Requests that come at once would make it infinite; the cast saturates.
-        (latency / between.max(1e-6)).ceil().clamp(1.0, f64::from(LAG_MAX)) as u32
+        (latency / between.max(1e-6))
+            .ceil()
+            .clamp(1.0, f64::from(LAG_MAX)) as u32
     }
 }
 

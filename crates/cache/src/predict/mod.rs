@@ -14,7 +14,8 @@
 //! 1. It calls [`Predictor::request`] for each block that a program asks for, in order, and fetches
 //!    the predictions that this returns, likeliest first, behind everything a program waits for.
 //! 2. It puts such a block into the cache with
-//!    [`Policy::insert_predicted`](crate::policy::Policy::insert_predicted).
+//!    [`Index::insert_predicted`](crate::index::Index::insert_predicted), and counts the prediction of
+//!    a block that is there with [`Index::expect`](crate::index::Index::expect).
 //! 3. It calls [`Predictor::evicted`] for blocks that leave the cache, if it knows them. Otherwise a
 //!    fetch counts as one in vain when a newer one takes its cell.
 //! 4. It sets the lag ([`Predictor::set_lag`]): how many requests come while a fetch takes place.
@@ -108,6 +109,8 @@ pub struct Prediction {
     pub likelihood: f32,
     /// Where it comes from.
     pub source: Source,
+    /// Whether the cache has it: then there is nothing to fetch, but the policy should know.
+    pub is_cached: bool,
 }
 
 /// Predicts the next blocks from the last ones.
@@ -161,15 +164,15 @@ impl Predictor {
         self.governor.sources()
     }
 
-    /// Takes a request for a block. Adds the predictions to be fetched, likeliest first: blocks that
-    /// are not in the cache, as `is_cached` says, and that are paid for. The caller fetches all of
-    /// them, or reports them as [`evicted`](Self::evicted).
+    /// Takes a request for a block. Adds the predictions that it leads to, likeliest first. The caller
+    /// fetches those that are not in the cache, as `is_cached` says (they are paid for; one that it
+    /// does not fetch it reports as [`evicted`](Self::evicted)), and tells the policy of the others.
     pub fn request(
         &mut self,
         block: Block,
         found: Found,
         is_cached: impl Fn(Block) -> bool,
-        fetches: &mut Vec<Prediction>,
+        predictions: &mut Vec<Prediction>,
     ) -> Use {
         self.now = self.now.wrapping_add(1);
         let used = self.resolve(block, found);
@@ -180,14 +183,14 @@ impl Predictor {
         if let Some(outcome) = self.trials.request(block, self.now, self.lag) {
             self.governor.outcome(outcome);
         }
-        let start = fetches.len();
-        self.follow_stream(block, &is_cached, fetches);
+        let start = predictions.len();
+        self.follow_stream(block, &is_cached, predictions);
         // What the cache would have missed. Other uses need no prediction.
         if found == Found::Miss || used != Use::Unpredicted {
             self.learn(block);
-            self.follow_pairs(block, &is_cached, fetches);
+            self.follow_pairs(block, &is_cached, predictions);
         }
-        fetches[start..].sort_by(|one, other| other.likelihood.total_cmp(&one.likelihood));
+        predictions[start..].sort_by(|one, other| other.likelihood.total_cmp(&one.likelihood));
         used
     }
 
@@ -214,13 +217,23 @@ impl Predictor {
         block: Block,
         class: Class,
         is_cached: &impl Fn(Block) -> bool,
-        fetches: &mut Vec<Prediction>,
+        predictions: &mut Vec<Prediction>,
     ) -> bool {
-        if self.pending.contains(block) || is_cached(block) {
+        if self.pending.contains(block) {
             return true;
         }
         let likelihood = self.trials.precision(class);
+        let prediction = Prediction {
+            block,
+            likelihood,
+            source: class.source(),
+            is_cached: is_cached(block),
+        };
         let is_likely = likelihood >= likely(class.source());
+        if prediction.is_cached {
+            predictions.extend(is_likely.then_some(prediction));
+            return true;
+        }
         if let Some(outcome) = self.trials.watch(block, class, is_likely, self.now) {
             self.governor.outcome(outcome);
         }
@@ -230,11 +243,7 @@ impl Predictor {
         if let Some(oldest) = self.pending.insert(block, class, self.now) {
             self.streams.wasted(oldest.block);
         }
-        fetches.push(Prediction {
-            block,
-            likelihood,
-            source: class.source(),
-        });
+        predictions.push(prediction);
         true
     }
 
@@ -242,7 +251,7 @@ impl Predictor {
         &mut self,
         block: Block,
         is_cached: &impl Fn(Block) -> bool,
-        fetches: &mut Vec<Prediction>,
+        predictions: &mut Vec<Prediction>,
     ) {
         let Some(ahead) = self.streams.request(block) else {
             return;
@@ -253,7 +262,7 @@ impl Predictor {
                 return;
             };
             let class = Class::stream(ahead.stride, ahead.length, distance);
-            is_covered &= self.propose(next, class, is_cached, fetches);
+            is_covered &= self.propose(next, class, is_cached, predictions);
             if is_covered {
                 self.streams.covered(next);
             }
@@ -292,11 +301,11 @@ impl Predictor {
         &mut self,
         block: Block,
         is_cached: &impl Fn(Block) -> bool,
-        fetches: &mut Vec<Prediction>,
+        predictions: &mut Vec<Prediction>,
     ) {
         for follower in self.pairs.expect(block) {
             let class = Class::pair(follower.hits, follower.tries);
-            self.propose(follower.block, class, is_cached, fetches);
+            self.propose(follower.block, class, is_cached, predictions);
         }
     }
 

@@ -32,104 +32,60 @@ pub(super) struct Follower {
     pub(super) tries: u8,
 }
 
-/// A bounded table of pairs, as arrays so that nothing is lost to padding.
-#[derive(Debug)]
-pub(super) struct Pairs {
-    /// 16 bits of the first block's hash; the bucket is another part of it.
-    fingerprints: Vec<u16>,
-    high: Vec<u16>,
-    low: Vec<u32>,
+/// Pairs whose first blocks share a part of their hash: 72 bytes without padding, so a lookup
+/// touches one or two lines of the processor's cache.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    low: [u32; WAYS],
+    high: [u16; WAYS],
+    /// Another part of the first block's hash.
+    fingerprints: [u16; WAYS],
     /// Hits in the upper half, tries in the lower; 0 marks an empty cell.
-    counts: Vec<u8>,
+    counts: [u8; WAYS],
 }
 
-impl Pairs {
-    /// Makes a table for so many pairs, and at least one bucket.
-    pub(super) fn new(pairs: usize) -> Self {
-        let cells = (pairs / WAYS).max(1) * WAYS;
-        Self {
-            fingerprints: vec![0; cells],
-            high: vec![0; cells],
-            low: vec![0; cells],
-            counts: vec![0; cells],
-        }
+const _: () = assert!(size_of::<Bucket>() == WAYS * PAIR_BYTES);
+
+/// A bounded table of pairs.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    buckets: Vec<Bucket>,
+}
+
+impl Bucket {
+    fn second(&self, way: usize) -> Block {
+        Block::from_number(u64::from(self.high[way]) << 32 | u64::from(self.low[way]))
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
-        let shorts = self.fingerprints.capacity() + self.high.capacity();
-        shorts * size_of::<u16>() + self.low.capacity() * size_of::<u32>() + self.counts.capacity()
+    fn counts(&self, way: usize) -> (u8, u8) {
+        (self.counts[way] >> 4, self.counts[way] & 15)
     }
 
-    fn place(&self, first: Block) -> (usize, u16) {
-        let mixed = mix(first.number());
-        let buckets = (self.counts.len() / WAYS) as u64;
-        let bucket = ((mixed >> 32) * buckets) >> 32;
-        (bucket as usize * WAYS, mixed as u16)
+    /// Returns the pairs that begin with a block.
+    fn of(&self, fingerprint: u16) -> impl Iterator<Item = usize> + use<> {
+        let (fingerprints, counts) = (self.fingerprints, self.counts);
+        (0..WAYS).filter(move |way| fingerprints[*way] == fingerprint && counts[*way] != 0)
     }
 
-    fn second(&self, cell: usize) -> Block {
-        Block::from_number(u64::from(self.high[cell]) << 32 | u64::from(self.low[cell]))
+    fn set(&mut self, way: usize, fingerprint: u16, second: Block, counts: u8) {
+        self.fingerprints[way] = fingerprint;
+        self.high[way] = (second.number() >> 32) as u16;
+        self.low[way] = second.number() as u32;
+        self.counts[way] = counts;
     }
 
-    fn counts(&self, cell: usize) -> (u8, u8) {
-        (self.counts[cell] >> 4, self.counts[cell] & 15)
+    fn clear(&mut self, way: usize) {
+        self.set(way, 0, Block::from_number(0), 0);
     }
 
-    /// A block is requested, and each of its pairs is tried. Returns their seconds, with the counts
-    /// before this try.
-    pub(super) fn expect(&mut self, first: Block) -> impl Iterator<Item = Follower> + use<> {
-        let (bucket, fingerprint) = self.place(first);
-        let mut followers = [None; WAYS];
-        for (cell, follower) in (bucket..bucket + WAYS).zip(&mut followers) {
-            if self.counts[cell] == 0 || self.fingerprints[cell] != fingerprint {
-                continue;
-            }
-            let block = self.second(cell);
-            let (mut hits, mut tries) = self.counts(cell);
-            *follower = Some(Follower { block, hits, tries });
-            if tries == COUNT_MAX {
-                (hits, tries) = (hits / 2, tries / 2);
-            }
-            self.counts[cell] = hits << 4 | (tries + 1);
-        }
-        followers.into_iter().flatten()
-    }
-
-    /// The second block of a pair followed. Returns whether the table has the pair.
-    pub(super) fn strengthen(&mut self, first: Block, second: Block) -> bool {
-        let (bucket, fingerprint) = self.place(first);
-        let is_it = |cell: &usize| {
-            self.counts[*cell] != 0 && self.fingerprints[*cell] == fingerprint && self.second(*cell) == second
-        };
-        let Some(cell) = (bucket..bucket + WAYS).find(is_it) else {
-            return false;
-        };
-        let (hits, tries) = self.counts(cell);
-        self.counts[cell] = (hits + 1).min(tries) << 4 | tries;
-        if cell > bucket {
-            self.swap(cell, cell - 1);
-        }
-        true
-    }
-
-    /// Adds a pair that is not in the table.
-    pub(super) fn insert(&mut self, first: Block, second: Block) {
-        let (bucket, fingerprint) = self.place(first);
-        let worth = |cell: &usize| {
-            let (hits, tries) = self.counts(*cell);
+    /// Returns the pair that gives way to a new one.
+    fn weakest(&self) -> usize {
+        let worth = |way: &usize| {
+            let (hits, tries) = self.counts(*way);
             let worth = i32::from(hits) * WORTH.0 - i32::from(tries) * WORTH.1;
             if tries == 0 { i32::MIN } else { worth }
         };
-        let cells = (bucket..bucket + WAYS).rev();
-        let cell = cells.min_by_key(worth).expect("a bucket has cells");
-        self.fingerprints[cell] = fingerprint;
-        self.set_second(cell, second);
-        self.counts[cell] = 1 << 4 | 1;
-    }
-
-    fn set_second(&mut self, cell: usize, second: Block) {
-        self.high[cell] = (second.number() >> 32) as u16;
-        self.low[cell] = second.number() as u32;
+        (0..WAYS).rev().min_by_key(worth).expect("a bucket has cells")
     }
 
     fn swap(&mut self, one: usize, other: usize) {
@@ -138,69 +94,120 @@ impl Pairs {
         self.low.swap(one, other);
         self.counts.swap(one, other);
     }
+}
+
+impl Pairs {
+    /// Makes a table for so many pairs, and at least one bucket.
+    pub(super) fn new(pairs: usize) -> Self {
+        Self {
+            buckets: vec![Bucket::default(); (pairs / WAYS).max(1)],
+        }
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.buckets.capacity() * size_of::<Bucket>()
+    }
+
+    /// Returns the bucket of a first block, and its fingerprint there.
+    fn bucket(&mut self, first: Block) -> (&mut Bucket, u16) {
+        let mixed = mix(first.number());
+        let bucket = ((mixed >> 32) * self.buckets.len() as u64) >> 32;
+        (&mut self.buckets[bucket as usize], mixed as u16)
+    }
+
+    /// A block is requested, and each of its pairs is tried. Returns their seconds, with the counts
+    /// before this try.
+    pub(super) fn expect(&mut self, first: Block) -> impl Iterator<Item = Follower> + use<> {
+        let (bucket, fingerprint) = self.bucket(first);
+        let mut followers = [None; WAYS];
+        for way in bucket.of(fingerprint) {
+            let block = bucket.second(way);
+            let (mut hits, mut tries) = bucket.counts(way);
+            followers[way] = Some(Follower { block, hits, tries });
+            if tries == COUNT_MAX {
+                (hits, tries) = (hits / 2, tries / 2);
+            }
+            bucket.counts[way] = hits << 4 | (tries + 1);
+        }
+        followers.into_iter().flatten()
+    }
+
+    /// The second block of a pair followed. Returns whether the table has the pair.
+    pub(super) fn strengthen(&mut self, first: Block, second: Block) -> bool {
+        let (bucket, fingerprint) = self.bucket(first);
+        let mut ways = bucket.of(fingerprint);
+        let Some(way) = ways.find(|way| bucket.second(*way) == second) else {
+            return false;
+        };
+        let (hits, tries) = bucket.counts(way);
+        bucket.counts[way] = (hits + 1).min(tries) << 4 | tries;
+        if way > 0 {
+            bucket.swap(way, way - 1);
+        }
+        true
+    }
+
+    /// Adds a pair that is not in the table.
+    pub(super) fn insert(&mut self, first: Block, second: Block) {
+        let (bucket, fingerprint) = self.bucket(first);
+        bucket.set(bucket.weakest(), fingerprint, second, 1 << 4 | 1);
+    }
 
     /// Drops all pairs.
     pub(super) fn clear(&mut self) {
-        self.fingerprints.fill(0);
-        self.high.fill(0);
-        self.low.fill(0);
-        self.counts.fill(0);
-    }
-
-    fn clear_cell(&mut self, cell: usize) {
-        self.fingerprints[cell] = 0;
-        self.set_second(cell, Block::from_number(0));
-        self.counts[cell] = 0;
+        self.buckets.fill(Bucket::default());
     }
 
     /// Drops all pairs whose second block is to be forgotten.
     pub(super) fn forget_seconds(&mut self, is_forgotten: impl Fn(Block) -> bool) {
-        for cell in 0..self.counts.len() {
-            if self.counts[cell] != 0 && is_forgotten(self.second(cell)) {
-                self.clear_cell(cell);
+        for bucket in &mut self.buckets {
+            for way in 0..WAYS {
+                if bucket.counts[way] != 0 && is_forgotten(bucket.second(way)) {
+                    bucket.clear(way);
+                }
             }
         }
     }
 
     /// Drops all pairs that begin with a block.
     pub(super) fn forget_first(&mut self, first: Block) {
-        let (bucket, fingerprint) = self.place(first);
-        for cell in bucket..bucket + WAYS {
-            if self.counts[cell] != 0 && self.fingerprints[cell] == fingerprint {
-                self.clear_cell(cell);
-            }
+        let (bucket, fingerprint) = self.bucket(first);
+        for way in bucket.of(fingerprint) {
+            bucket.clear(way);
         }
     }
 
     /// Returns the number of cells.
     pub(super) fn cells(&self) -> usize {
-        self.counts.len()
+        self.buckets.len() * WAYS
     }
 
     /// Returns the cells as they are saved, 9 bytes each.
     pub(super) fn save(&self) -> impl Iterator<Item = [u8; PAIR_BYTES]> + '_ {
-        (0..self.cells()).map(|cell| {
-            let mut bytes = [0; PAIR_BYTES];
-            bytes[..2].copy_from_slice(&self.fingerprints[cell].to_le_bytes());
-            bytes[2..4].copy_from_slice(&self.high[cell].to_le_bytes());
-            bytes[4..8].copy_from_slice(&self.low[cell].to_le_bytes());
-            bytes[8] = self.counts[cell];
-            bytes
-        })
+        let cells = |bucket: &Bucket| {
+            let bucket = *bucket;
+            (0..WAYS).map(move |way| {
+                let mut bytes = [0; PAIR_BYTES];
+                bytes[..2].copy_from_slice(&bucket.fingerprints[way].to_le_bytes());
+                bytes[2..4].copy_from_slice(&bucket.high[way].to_le_bytes());
+                bytes[4..8].copy_from_slice(&bucket.low[way].to_le_bytes());
+                bytes[8] = bucket.counts[way];
+                bytes
+            })
+        };
+        self.buckets.iter().flat_map(cells)
     }
 
     /// Sets a cell as it was saved. Returns whether its counts are possible.
     pub(super) fn load(&mut self, cell: usize, bytes: &[u8; PAIR_BYTES]) -> bool {
         let [f0, f1, h0, h1, l0, l1, l2, l3, counts] = *bytes;
-        let (hits, tries) = (counts >> 4, counts & 15);
-        if hits > tries {
-            return false;
-        }
-        self.fingerprints[cell] = u16::from_le_bytes([f0, f1]);
-        self.high[cell] = u16::from_le_bytes([h0, h1]);
-        self.low[cell] = u32::from_le_bytes([l0, l1, l2, l3]);
-        self.counts[cell] = counts;
-        true
+        let (bucket, way) = (&mut self.buckets[cell / WAYS], cell % WAYS);
+        bucket.fingerprints[way] = u16::from_le_bytes([f0, f1]);
+        bucket.high[way] = u16::from_le_bytes([h0, h1]);
+        bucket.low[way] = u32::from_le_bytes([l0, l1, l2, l3]);
+        bucket.counts[way] = counts;
+        let (hits, tries) = bucket.counts(way);
+        hits <= tries
     }
 }
 
@@ -219,7 +226,14 @@ mod tests {
         assert!(!pairs.strengthen(block(1), far));
         pairs.insert(block(1), far);
         let follower = pairs.expect(block(1)).next().expect("one pair");
-        assert_eq!(follower, Follower { block: far, hits: 1, tries: 1 });
+        assert_eq!(
+            follower,
+            Follower {
+                block: far,
+                hits: 1,
+                tries: 1
+            }
+        );
         assert!(pairs.strengthen(block(1), far));
         let follower = pairs.expect(block(1)).next().expect("one pair");
         assert_eq!((follower.hits, follower.tries), (2, 2));

@@ -23,7 +23,6 @@ pub(super) struct Pending {
     at: Vec<u32>,
     table: Table,
     next: usize,
-    open: usize,
 }
 
 /// Marks a free cell.
@@ -40,7 +39,6 @@ impl Pending {
             at: vec![0; cells],
             table: Table::new(cells),
             next: 0,
-            open: 0,
         }
     }
 
@@ -50,14 +48,13 @@ impl Pending {
             + self.table.memory_bytes()
     }
 
-    /// Returns the number of open predictions.
-    pub(super) fn open(&self) -> usize {
-        self.open
-    }
-
     fn fetch(&self, cell: usize) -> Option<Fetch> {
         let entry = self.blocks[cell];
-        let source = if entry >> 63 == 0 { Source::Stream } else { Source::Pair };
+        let source = if entry >> 63 == 0 {
+            Source::Stream
+        } else {
+            Source::Pair
+        };
         (entry != FREE).then_some(Fetch {
             block: Block::from_number(entry),
             source,
@@ -77,7 +74,6 @@ impl Pending {
         let tag_of = |cell: u32| tag(Block::from_number(blocks[cell as usize]));
         self.table.remove(tag(fetch.block), cell as u32, tag_of);
         self.blocks[cell] = FREE;
-        self.open -= 1;
         Some(fetch)
     }
 
@@ -98,7 +94,6 @@ impl Pending {
         self.blocks[cell] = block.number() | source << 63;
         self.at[cell] = now;
         self.table.insert(tag(block), cell as u32);
-        self.open += 1;
         oldest
     }
 
@@ -133,7 +128,11 @@ mod tests {
             for now in 0..1000 {
                 let number = rng.u64(..40);
                 let block = Block::from_number(number);
-                assert_eq!(pending.contains(block), model.contains_key(&number), "seed {seed}");
+                assert_eq!(
+                    pending.contains(block),
+                    model.contains_key(&number),
+                    "seed {seed}"
+                );
                 if let Some(fetch) = pending.take(block) {
                     assert_eq!(model.remove(&number), Some((fetch.source, fetch.at)));
                 } else {
@@ -143,12 +142,13 @@ mod tests {
                     }
                     model.insert(number, (class.source(), now));
                 }
-                assert_eq!(pending.open(), model.len());
             }
             pending.forget(|block| block.number() % 2 == 0);
-            assert!(model.keys().all(|number| {
-                pending.contains(Block::from_number(*number)) == (number % 2 == 1)
-            }));
+            assert!(
+                model
+                    .keys()
+                    .all(|number| { pending.contains(Block::from_number(*number)) == (number % 2 == 1) })
+            );
         }
     }
 }

@@ -76,7 +76,10 @@ impl Successors {
     /// A program opens a file. Returns the files that it will probably open next, likeliest first,
     /// with their likelihood.
     pub fn opened(&mut self, program: Program, file: u32) -> impl Iterator<Item = (u32, f32)> + use<> {
-        let place = self.processes.iter().position(|process| process.program == program);
+        let place = self
+            .processes
+            .iter()
+            .position(|process| process.program == program);
         let last = match place {
             Some(place) => self.processes.remove(place).last,
             None => START,
@@ -84,10 +87,7 @@ impl Successors {
         if self.processes.len() == PROCESSES_MAX {
             self.processes.remove(0);
         }
-        self.processes.push(Process {
-            program,
-            last: file,
-        });
+        self.processes.push(Process { program, last: file });
         if last != file && file < FILES_MAX {
             self.learn(program.name, last, file);
         }
@@ -108,7 +108,10 @@ impl Successors {
         let (bucket, key) = self.place(name, file);
         let mut found = self.entries[bucket..bucket + WAYS].iter();
         let entry = found.find(|entry| entry.key == key).copied().unwrap_or(EMPTY);
-        let mut order = [(entry.files[0], entry.scores[0]), (entry.files[1], entry.scores[1])];
+        let mut order = [
+            (entry.files[0], entry.scores[0]),
+            (entry.files[1], entry.scores[1]),
+        ];
         order.sort_by_key(|(_, score)| std::cmp::Reverse(*score));
         order
             .into_iter()
@@ -132,7 +135,9 @@ impl Successors {
             for entry in bucket.iter_mut() {
                 entry.scores = entry.scores.map(|score| score - score / 16);
             }
-            let weakest = bucket.iter_mut().min_by_key(|entry| entry.scores[0].max(entry.scores[1]));
+            let weakest = bucket
+                .iter_mut()
+                .min_by_key(|entry| entry.scores[0].max(entry.scores[1]));
             *weakest.expect("a bucket has entries") = Entry { key, ..EMPTY };
         }
         let entry = bucket.iter_mut().find(|entry| entry.key == key);
@@ -205,10 +210,12 @@ impl Entry {
     fn came(&mut self, next: u32) {
         self.scores = self.scores.map(|score| score - score / 4);
         let weaker = usize::from(self.scores[1] <= self.scores[0]);
-        let place = (0..2).find(|place| self.files[*place] == next).unwrap_or_else(|| {
-            (self.files[weaker], self.scores[weaker]) = (next, 0);
-            weaker
-        });
+        let place = (0..2)
+            .find(|place| self.files[*place] == next)
+            .unwrap_or_else(|| {
+                (self.files[weaker], self.scores[weaker]) = (next, 0);
+                weaker
+            });
         self.scores[place] = self.scores[place].saturating_add(ONCE);
     }
 }

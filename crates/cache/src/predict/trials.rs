@@ -93,7 +93,13 @@ impl Trials {
     }
 
     /// Watches a prediction, if there is room for it. Returns what became of the one before it.
-    pub(super) fn watch(&mut self, block: Block, class: Class, is_proposed: bool, now: u32) -> Option<Outcome> {
+    pub(super) fn watch(
+        &mut self,
+        block: Block,
+        class: Class,
+        is_proposed: bool,
+        now: u32,
+    ) -> Option<Outcome> {
         let (cell, fingerprint) = Self::cell(block);
         let old = self.watched[cell];
         if old.what.is_some() && now.wrapping_sub(old.at) < self.patience {
@@ -117,7 +123,10 @@ impl Trials {
         if age < lag {
             // Too late to be a hit, but the block was not fetched in vain.
             let class = Class::from_index(usize::from(what.0))?;
-            return what.1.then_some(Outcome { class, is_right: true });
+            return what.1.then_some(Outcome {
+                class,
+                is_right: true,
+            });
         }
         self.note(what, age < self.patience)
     }

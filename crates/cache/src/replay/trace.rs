@@ -124,7 +124,10 @@ impl Trace {
 fn parse(line: &str, format: Format) -> Result<(u64, u64), &'static str> {
     let number = |field: Option<&str>| -> Result<u64, &'static str> {
         let field = field.ok_or("too few fields")?;
-        field.trim().parse().map_err(|_| "not a number where one is needed")
+        field
+            .trim()
+            .parse()
+            .map_err(|_| "not a number where one is needed")
     };
     match format {
         Format::Lis => {
@@ -161,10 +164,16 @@ mod tests {
         let message = |text: &str, format| read(text, format).expect_err("damaged").to_string();
         assert_eq!(message("", Format::Lis), "the trace has no requests");
         assert_eq!(message("names only\n", Format::Csv), "the trace has no requests");
-        assert_eq!(message("1 1\nx 1\n", Format::Lis), "line 2: not a number where one is needed");
+        assert_eq!(
+            message("1 1\nx 1\n", Format::Lis),
+            "line 2: not a number where one is needed"
+        );
         assert_eq!(message("1\n", Format::Lis), "line 1: too few fields");
         let huge = format!("1 {}\n", u64::MAX);
-        assert_eq!(message(&huge, Format::Lis), "line 1: a request of more than 1 GiB");
+        assert_eq!(
+            message(&huge, Format::Lis),
+            "line 1: a request of more than 1 GiB"
+        );
         let far = format!("{} 1\n", u64::MAX);
         assert_eq!(message(&far, Format::Lis), "line 1: a sector beyond any device");
         let long = "1".repeat(100_000);
