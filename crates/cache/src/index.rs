@@ -9,7 +9,7 @@
 //! | place in sectors of 512 bytes, so that 2 TiB can be addressed | 4 |
 //! | length in sectors | 1 |
 //! | table from tag to slot | 5 |
-//! | policy: ranking 5, ghosts 5, shadows up to 3 | 13 |
+//! | policy: ranking 5, ghosts 5, expected blocks 1/4, shadows up to 3 1/2 | 14 |
 
 use crate::policy::Policy;
 use crate::table::Table;

@@ -73,10 +73,7 @@ fn days_between(from: u16, to: u16) -> [u16; 2] {
     let weeks = to.saturating_sub(from) / 7;
     let rest = from + weeks * 7..to.max(from);
     let weekend = rest.clone().filter(|day| is_weekend(day + 1)).count() as u16;
-    [
-        weeks * 5 + rest.len() as u16 - weekend,
-        weeks * 2 + weekend,
-    ]
+    [weeks * 5 + rest.len() as u16 - weekend, weeks * 2 + weekend]
 }
 
 /// A file that is probably used now.
@@ -323,7 +320,11 @@ mod tests {
     fn days_are_counted_by_kind() {
         assert_eq!(days_between(MONDAY, MONDAY), [0, 0]);
         assert_eq!(days_between(MONDAY, MONDAY + 4), [4, 0]);
-        assert_eq!(days_between(MONDAY + 4, MONDAY + 7), [1, 2], "from Friday to Monday");
+        assert_eq!(
+            days_between(MONDAY + 4, MONDAY + 7),
+            [1, 2],
+            "from Friday to Monday"
+        );
         assert_eq!(days_between(MONDAY, MONDAY + 70), [50, 20]);
         assert_eq!(days_between(MONDAY + 1, MONDAY), [0, 0]);
         assert_eq!(days_between(0, u16::MAX).iter().sum::<u16>(), u16::MAX);

@@ -158,6 +158,9 @@ impl Successors {
                     (entry.files[place], entry.scores[place]) = (NONE, 0);
                 }
             }
+            if entry.files == EMPTY.files {
+                *entry = EMPTY;
+            }
         }
         for name in names {
             let (bucket, key) = self.place(*name, file);
