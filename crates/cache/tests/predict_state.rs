@@ -4,7 +4,9 @@
 use std::alloc::System;
 
 use proptest::prelude::*;
-use ropeway_cache::predict::{Block, DecodeError, Found, Moment, Program, Superfetch, VERSION};
+use ropeway_cache::predict::{
+    Block, DecodeError, Found, Moment, PREDICTIONS_MAX, Program, Superfetch, VERSION,
+};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]

@@ -13,6 +13,9 @@ pub struct Tally {
     pub requests: u64,
     /// Requests that found their block in the cache.
     pub hits: u64,
+    /// Hits within `delay` requests after the miss that fetched their block: on a busy line, whoever
+    /// asks again so soon waits with the first one.
+    pub joined: u64,
     /// Requests that found their block on its way.
     pub late: u64,
     /// Blocks fetched because a request missed them.
@@ -31,6 +34,11 @@ impl Tally {
     /// Returns the share of requests that hit.
     pub fn hit_ratio(&self) -> f64 {
         ratio(self.hits, self.requests)
+    }
+
+    /// Returns the share of requests that hit so soon after a miss that they may have to wait too.
+    pub fn joined_ratio(&self) -> f64 {
+        ratio(self.joined, self.requests)
     }
 
     /// Returns the share of requests that found their block on its way.
@@ -115,6 +123,8 @@ pub fn replay(trace: &Trace, capacity: usize, delay: usize, seed: u64, by: &mut 
     let mut tally = Tally::default();
     let mut line: VecDeque<(usize, Block)> = VecDeque::new();
     let mut fetches: Vec<Prediction> = Vec::new();
+    // When each block was missed last.
+    let mut missed: HashMap<Block, usize> = HashMap::new();
     for (at, number) in trace.numbers.iter().enumerate() {
         let block = Block::from_number(*number);
         while let Some((_, arrived)) = line.pop_front_if(|(started, _)| *started + delay <= at) {
@@ -127,6 +137,8 @@ pub fn replay(trace: &Trace, capacity: usize, delay: usize, seed: u64, by: &mut 
         tally.requests += 1;
         let found = if cache.index.access(tag(block)).is_some() {
             tally.hits += 1;
+            let missed = missed.get(&block);
+            tally.joined += u64::from(missed.is_some_and(|missed| at < *missed + delay));
             tally.used += u64::from(cache.unused.remove(&block).is_some());
             Found::Hit
         } else {
@@ -135,6 +147,7 @@ pub fn replay(trace: &Trace, capacity: usize, delay: usize, seed: u64, by: &mut 
             } else {
                 tally.demanded += 1;
             }
+            missed.insert(block, at);
             if let Some(left) = cache.take_in(block, false) {
                 by.evicted(left);
             }

@@ -50,6 +50,9 @@ pub struct Figures {
     pub hit_ratio: f64,
     /// Share of prefetched blocks that were used in time; none without prefetches.
     pub precision: Option<f64>,
+    /// Share of requests that hit within the delay after the miss that fetched their block; none for
+    /// methods that are replayed without a delay.
+    pub joined_ratio: Option<f64>,
     /// Share of requests that found their block on its way. They count as misses.
     pub late_ratio: f64,
     /// Blocks fetched, as a multiple of those that our policy fetches without predictions.
@@ -89,8 +92,10 @@ pub struct Run {
     /// Ours: the same as the row `predict`.
     #[serde(flatten)]
     pub ours: Figures,
-    /// Bytes of memory of the predictions for each block of the cache.
-    pub memory_bytes_a_block: f64,
+    /// Bytes of memory of our predictions.
+    pub memory_bytes: u64,
+    /// Bytes of memory that they may take: 120 for each block of the cache, and 24 KiB.
+    pub memory_bytes_max: u64,
     /// The sources of our predictions.
     pub sources: Vec<SourceRow>,
     /// All methods.
@@ -192,13 +197,14 @@ fn one(
     let ours = replay(&mut learned);
     let mut tallies = vec![
         ("predict", ours),
-        ("none", *without),
+        ("none", replay(&mut Nothing)),
         ("read-ahead", replay(&mut ReadAhead::default())),
         ("successor", replay(&mut Successor::default())),
     ];
     tallies.extend_from_slice(fixed);
-    let figures = |tally: &Tally| Figures {
+    let figures = |tally: &Tally, has_delay: bool| Figures {
         hit_ratio: tally.hit_ratio(),
+        joined_ratio: has_delay.then(|| tally.joined_ratio()),
         precision: tally.precision(),
         late_ratio: tally.late_ratio(),
         extra_traffic: tally.traffic(without),
@@ -208,8 +214,9 @@ fn one(
     let sources = learned.0.blocks.sources();
     Run {
         delay,
-        ours: figures(&ours),
-        memory_bytes_a_block: learned.0.memory_bytes() as f64 / blocks as f64,
+        ours: figures(&ours, true),
+        memory_bytes: learned.0.memory_bytes() as u64,
+        memory_bytes_max: predict::Superfetch::memory_max(blocks) as u64,
         sources: sources
             .iter()
             .map(|state| SourceRow {
@@ -222,7 +229,7 @@ fn one(
             .iter()
             .map(|(method, tally)| Row {
                 method,
-                figures: figures(tally),
+                figures: figures(tally, !fixed.iter().any(|(name, _)| name == method)),
             })
             .collect(),
     }

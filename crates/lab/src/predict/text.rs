@@ -41,8 +41,9 @@ fn table(run: &Run, lines: &mut Vec<String>) {
         .map(|row| format!("{} {:.2}", row.source, row.budget))
         .collect();
     lines.push(format!(
-        "  budgets at the end: {}; memory: {:.0} bytes a block",
+        "  budgets at the end: {}; memory: {} KiB of {}",
         budgets.join(", "),
-        run.memory_bytes_a_block
+        run.memory_bytes >> 10,
+        run.memory_bytes_max >> 10
     ));
 }
