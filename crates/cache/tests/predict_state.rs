@@ -82,6 +82,7 @@ fn ten_million_random_blocks_stay_within_120_bytes_a_block_of_the_cache() {
             learned
                 .blocks
                 .request(requested, Found::Miss, |_| false, &mut fetches);
+            assert!(fetches.len() <= PREDICTIONS_MAX);
             if at % 8 == 0 {
                 let program = Program {
                     name: rng.u64(..100),

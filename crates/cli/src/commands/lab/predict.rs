@@ -37,7 +37,7 @@ fn line(args: &LabPredictArgs, report: &Report, run: &Run) -> Value {
     let mut line = json!({
         "type": "lab_predict",
         "version": predict::VERSION,
-        "trace": args.trace,
+        "trace": args.trace.display().to_string(),
     });
     for part in [json!(report), json!(run)] {
         if let (Value::Object(line), Value::Object(part)) = (&mut line, part) {
