@@ -7,7 +7,7 @@
 #[path = "../tests/replay/mod.rs"]
 mod replay;
 
-use replay::{SIZES, Trace, hit_ratio, ours, references};
+use replay::{SIZES, hit_ratio, load, ours, references};
 
 fn main() {
     let mut names: Vec<String> = std::env::args().skip(1).collect();
@@ -16,7 +16,7 @@ fn main() {
     }
     println!("| trace | policy | 1 % | 5 % | 10 % | 20 % |\n|---|---|---|---|---|---|");
     for name in &names {
-        let Some(trace) = Trace::load(name) else {
+        let Some(trace) = load(name) else {
             println!("skipped: the trace {name} is not in ../shared/traces");
             continue;
         };

@@ -12,7 +12,7 @@
 mod replay;
 
 use replay::engine::{Content, Outcome, replay as run};
-use replay::{SIZES, Trace, hit_ratio, ours, references};
+use replay::{SIZES, hit_ratio, load, ours, references};
 
 fn main() {
     let mut names: Vec<String> = std::env::args().skip(1).collect();
@@ -21,7 +21,7 @@ fn main() {
     }
     println!("| trace | | 1 % | 5 % | 10 % | 20 % |\n|---|---|---|---|---|---|");
     for name in &names {
-        let Some(trace) = Trace::load(name) else {
+        let Some(trace) = load(name) else {
             println!("skipped: the trace {name} is not in ../shared/traces");
             continue;
         };

@@ -9,7 +9,7 @@
 //! | place in sectors of 512 bytes, so that 2 TiB can be addressed | 4 |
 //! | length in sectors | 1 |
 //! | table from tag to slot | 5 |
-//! | policy: ranking 5, ghosts 5, shadows up to 3 | 13 |
+//! | policy: ranking 5, ghosts 5, expected blocks 1/4, shadows up to 3 1/2 | 14 |
 
 use crate::policy::Policy;
 use crate::table::Table;
@@ -153,6 +153,20 @@ impl Index {
         let slot = self.take_slot(tag, place)?;
         self.policy.insert(slot, tag);
         Some(slot)
+    }
+
+    /// Takes in a block that a prediction brought, as [`insert`](Self::insert) does.
+    pub fn insert_predicted(&mut self, tag: u64, place: Place) -> Option<u32> {
+        let slot = self.take_slot(tag, place)?;
+        self.policy.insert_predicted(slot);
+        Some(slot)
+    }
+
+    /// Notes a prediction of a block; see [`Policy::expect`].
+    pub fn expect(&mut self, tag: u64) {
+        if let Some(slot) = self.find(tag) {
+            self.policy.expect(slot);
+        }
     }
 
     /// Takes in a block from a checkpoint, with what [`Policy::save`] returned for it.

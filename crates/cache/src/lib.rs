@@ -8,6 +8,7 @@
 //!   [`index`]: tag -> place      log: segments, footers, checkpoints
 //!      │                                      │
 //!   [`policy`]: what stays             [`Device`]: file, or simulated
+//!   [`predict`]: what comes next
 //! ```
 //!
 //! The cache holds clean data only: losing it, or any part of it, costs later hits and nothing else. A
@@ -26,7 +27,9 @@ mod key;
 mod log;
 pub mod mutations;
 pub mod policy;
+pub mod predict;
 pub mod qualify;
+pub mod replay;
 mod seal;
 mod stats;
 mod table;

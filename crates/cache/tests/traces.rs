@@ -3,7 +3,7 @@
 
 mod replay;
 
-use replay::{SIZES, Trace, hit_ratio, ours, references};
+use replay::{SIZES, hit_ratio, load, ours, references};
 
 /// The references must give the figures that were published with the traces, or the replay is wrong.
 #[test]
@@ -34,7 +34,7 @@ fn the_policy_reaches_s3_fifo_on_large_caches_and_fifo_on_small_ones() {
             ],
         ),
     ] {
-        let Some(trace) = Trace::load(name) else {
+        let Some(trace) = load(name) else {
             println!("skipped: the trace {name} is not in ../shared/traces");
             continue;
         };

@@ -6,11 +6,13 @@
 //! * [`scenario`] defines what is measured, and how often.
 //! * [`run`](mod@run) measures a scenario.
 //! * [`local`] holds the labs of this machine's own devices.
+//! * [`predict`] replays recorded traces with predictions.
 //! * [`report`] holds the results: document, tables, plots, page.
 
 pub mod link;
 pub mod local;
 mod named;
+pub mod predict;
 pub mod published;
 pub mod random;
 pub mod report;

@@ -116,12 +116,14 @@ impl Ranking {
         decayed(self.uses[slot as usize], self.age(slot), half_life)
     }
 
-    /// Chooses the least likely of some random blocks, among those that `may_go`.
+    /// Chooses the least likely of some random blocks, among those that `may_go`. Blocks that a
+    /// prediction expects are protected as young ones are.
     pub(super) fn victim(
         &self,
         half_life: f32,
         rng: &mut fastrand::Rng,
         may_go: impl Fn(u32) -> bool,
+        is_expected: impl Fn(u32) -> bool,
     ) -> Option<Victim> {
         let slots = u32::try_from(self.slots()).expect("slots are numbered by u32");
         let mut best: Option<(f32, u32)> = None;
@@ -130,7 +132,7 @@ impl Ranking {
                 return;
             }
             let mut score = self.score(slot, half_life);
-            if self.age(slot) < slots / YOUNG {
+            if self.age(slot) < slots / YOUNG || is_expected(slot) {
                 score += PROTECTED;
             }
             if best.is_none_or(|(lowest, _)| score < lowest) {
@@ -191,10 +193,27 @@ mod tests {
     fn the_last_block_is_found_in_a_sparse_cache() {
         let mut ranking = Ranking::new(2000);
         let mut rng = fastrand::Rng::with_seed(1);
-        assert!(ranking.victim(1.0, &mut rng, |_| true).is_none());
+        assert!(ranking.victim(1.0, &mut rng, |_| true, |_| false).is_none());
         ranking.insert(1234, None);
-        let victim = ranking.victim(1.0, &mut rng, |_| true);
+        let victim = ranking.victim(1.0, &mut rng, |_| true, |_| false);
         assert_eq!(victim.map(|victim| victim.slot), Some(1234));
-        assert!(ranking.victim(1.0, &mut rng, |_| false).is_none());
+        assert!(ranking.victim(1.0, &mut rng, |_| false, |_| false).is_none());
+    }
+
+    #[test]
+    fn an_expected_block_stays_longer_than_a_likelier_one() {
+        let mut ranking = Ranking::new(16);
+        let mut rng = fastrand::Rng::with_seed(1);
+        ranking.put(3, encode(1.0), 1000);
+        ranking.put(5, encode(4.0), 1000);
+        let mut victim = |expected: Option<u32>| {
+            let victim = ranking.victim(16.0, &mut rng, |_| true, |slot| Some(slot) == expected);
+            victim.map(|victim| victim.slot)
+        };
+        let victims = |expected, victim: &mut dyn FnMut(Option<u32>) -> Option<u32>| {
+            (0..50).filter(|_| victim(expected) == Some(3)).count()
+        };
+        assert!(victims(None, &mut victim) > 25);
+        assert!(victims(Some(3), &mut victim) < 25);
     }
 }

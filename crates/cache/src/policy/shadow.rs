@@ -55,7 +55,7 @@ impl Shadow {
             self.filled += 1;
             u32::try_from(self.filled - 1).expect("slots are numbered by u32")
         } else {
-            let Some(victim) = self.ranking.victim(self.half_life, rng, |_| true) else {
+            let Some(victim) = self.ranking.victim(self.half_life, rng, |_| true, |_| false) else {
                 return false;
             };
             let old = u64::from(tags[victim.slot as usize]);

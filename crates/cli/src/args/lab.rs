@@ -10,7 +10,7 @@ use ropeway_lab::scenario::{Client, Direction, Server};
 use ropeway_lab::work::Work;
 
 use super::local::LocalCommand;
-use super::{AFTER_HELP, LabCompareArgs, LabReportArgs, values};
+use super::{AFTER_HELP, LabCompareArgs, LabPredictArgs, LabReportArgs, values};
 
 /// `ropeway lab`.
 #[derive(Args, Clone, Debug)]
@@ -47,6 +47,11 @@ pub(crate) enum LabCommand {
     Quick(LabNamedArgs),
     /// List the built-in scenarios
     List(LabListArgs),
+    /// Replay a recorded trace with predictions
+    ///
+    /// Prints hit ratio, precision, late requests and traffic of the cache with predictions, beside
+    /// the cache without any, plain read-ahead, successors, S3-FIFO and the optimum of Belady.
+    Predict(LabPredictArgs),
     /// Labs for this machine's own devices.
     #[command(flatten)]
     Local(LocalCommand),

@@ -9,6 +9,7 @@ mod combinations;
 mod far;
 mod jobs;
 mod lab;
+mod lab_predict;
 mod lab_reports;
 mod local;
 mod login;
@@ -35,6 +36,7 @@ pub(crate) use lab::{
     LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
     LinkFloorArgs, LinkShape,
 };
+pub(crate) use lab_predict::LabPredictArgs;
 pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
 pub(crate) use local::{DirtyArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
 pub(crate) use login::{LoginArgs, LogoutArgs};
@@ -374,6 +376,7 @@ mod tests {
             "lab tr3869",
             "lab quick",
             "lab list",
+            "lab predict",
             "lab report",
             "lab compare",
         ] {

@@ -3,6 +3,7 @@
 mod link;
 mod local;
 mod measure;
+mod predict;
 mod reports;
 mod run;
 mod signals;
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
         LabCommand::List(args) => run::list(args),
         LabCommand::Report(args) => reports::report(args),
         LabCommand::Compare(args) => reports::compare(args),
+        LabCommand::Predict(args) => predict::run(args),
         LabCommand::Local(command) => local::run(command),
     }
 }
