@@ -48,14 +48,14 @@ impl SharedFile {
             // The tree remembers the file: the next flush of the store covers what was answered.
             content.flushed = content.changes;
             content.lengths_set = None;
-            Some(content.write.discard())
+            Some((content.write.discard(), content.changes > 0))
         });
-        let Some(lost) = lost else { return };
+        let Some((lost, is_changed)) = lost else { return };
         if lost > 0 && self.path().is_some() {
             tracing::error!(path = %self.last_path(), lost, "bytes that could not be written are lost");
         }
         self.close();
-        if let Some(path) = self.path() {
+        if is_changed && let Some(path) = self.path() {
             // Servers may set the times of a written file when it is closed.
             self.store.changed(&path);
         }

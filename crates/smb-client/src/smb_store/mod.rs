@@ -15,7 +15,8 @@
 //! it would wait for work that it has to do.
 //!
 //! **Reads.** A second read in sequence begins to read ahead, as deep as the line needs
-//! (`read_ahead`). A random read takes one round trip.
+//! (`read_ahead`). A random read takes one round trip. Of a folder whose files are read one after the other
+//! the next ones are opened and read ahead (`prefetched`).
 //!
 //! **Writes** return at once. They are gathered to large blocks and sent in the background, many at
 //! the same time (`write_back`). [`Node::write_out`](ropeway_vfs::store::Node::write_out) waits
@@ -49,6 +50,7 @@ mod attributes;
 mod breaks;
 mod entries;
 mod files;
+mod folder_ahead;
 mod folder_table;
 mod folders;
 mod leases;
@@ -61,6 +63,7 @@ mod node_cache;
 mod open;
 mod options;
 mod own_changes;
+mod prefetched;
 mod range_locks;
 mod ranges;
 mod read_ahead;

@@ -14,10 +14,12 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
 use super::files::Files;
+use super::folder_ahead::FolderAhead;
 use super::folder_table::Folders;
 use super::node_cache::{NodeCache, Validity};
 use super::options::SmbStoreOptions;
 use super::own_changes::OwnChanges;
+use super::prefetched::Prefetched;
 use super::reports::Reports;
 use super::watch_table::Watches;
 use crate::share::Volume;
@@ -52,6 +54,9 @@ pub(super) struct Shared {
     pub(super) reports: Reports,
     pub(super) watches: Watches,
     pub(super) folders: Folders,
+    /// What is read of a folder's files before a program opens them.
+    pub(super) folder_ahead: Mutex<FolderAhead>,
+    pub(super) prefetched: Prefetched,
     /// The store's own changes, which its watches do not report.
     pub(super) own: Mutex<OwnChanges>,
     /// Blocks of data read ahead; of single reads; of writes on their way.
@@ -113,6 +118,8 @@ impl Shared {
             reports: Reports::new(runtime.clone()),
             watches: Watches::default(),
             folders: Folders::default(),
+            folder_ahead: Mutex::default(),
+            prefetched: Prefetched::default(),
             own: Mutex::default(),
             unflushed: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
