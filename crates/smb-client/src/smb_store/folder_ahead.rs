@@ -1,8 +1,10 @@
-//! Decides which files of a folder to read ahead of a program that reads one after the other. Pure.
+//! Decides which files of a folder to read ahead of a program that reads one after the other, and
+//! which folders to list. Pure.
 //!
 //! Programs take the files of a folder in the order of its listing, or of their numbers (`cp`, `tar`).
 //! Two files in one of these orders show a sequence: from then on the next ones are worth
-//! reading. If the folder read before was a sequence, the first file of a folder is enough.
+//! reading. If the folder read before was a sequence, the first file of a folder is enough. The same
+//! holds for folders of a folder.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,8 +25,10 @@ const SKIPPED_MAX: usize = 3;
 const ORDERS: usize = 2;
 
 /// The folders whose files were opened last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct FolderAhead {
+    /// Kind of the entries that matter.
+    kind: Kind,
     /// The one used last at the end.
     folders: VecDeque<Folder>,
 }
@@ -43,7 +47,15 @@ struct Folder {
 }
 
 impl FolderAhead {
-    /// Takes the open of a file to read it. Returns the files that will probably be opened next, at
+    /// Follows the entries of a kind.
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            folders: VecDeque::new(),
+        }
+    }
+
+    /// Takes the open of a file to read it, or the listing of a folder. Returns the files that will probably be opened next, at
     /// most `most`, in order.
     pub(super) fn on_open(
         &mut self,
@@ -60,7 +72,7 @@ impl FolderAhead {
         let known = known.and_then(|at| self.folders.remove(at));
         let mut folder = match known {
             Some(folder) if Arc::ptr_eq(&folder.listing, listing) => folder,
-            _ => Folder::new(dir, listing),
+            _ => Folder::new(dir, listing, self.kind),
         };
         let found = folder.on_open(name, &before, most);
         if self.folders.len() == FOLDERS_MAX {
@@ -72,8 +84,8 @@ impl FolderAhead {
 }
 
 impl Folder {
-    fn new(dir: &RelPath, listing: &Listed) -> Self {
-        let is_file = |at: &usize| listing[*at].1.kind == Kind::File;
+    fn new(dir: &RelPath, listing: &Listed, kind: Kind) -> Self {
+        let is_file = |at: &usize| listing[*at].1.kind == kind;
         let by_listing: Vec<usize> = (0..listing.len()).filter(is_file).collect();
         let mut by_number = by_listing.clone();
         by_number.sort_by_key(|at| listing[*at].1.id.index);
@@ -164,7 +176,7 @@ mod tests {
     #[test]
     fn the_second_file_in_order_shows_a_sequence() {
         let files = listing(&[1, 2, 3, 4, 0, 6, 7]);
-        let mut ahead = FolderAhead::default();
+        let mut ahead = FolderAhead::new(Kind::File);
         assert_eq!(opened(&mut ahead, "x", &files, "a"), "");
         assert_eq!(opened(&mut ahead, "x", &files, "b"), "cdf", "no folder");
         assert_eq!(opened(&mut ahead, "x", &files, "b"), "cdf", "opened twice");
@@ -176,7 +188,7 @@ mod tests {
     #[test]
     fn files_may_come_by_their_numbers() {
         let files = listing(&[50, 10, 40, 20, 30]);
-        let mut ahead = FolderAhead::default();
+        let mut ahead = FolderAhead::new(Kind::File);
         assert_eq!(opened(&mut ahead, "x", &files, "b"), "");
         // Both orders fit so far, then only one.
         assert_eq!(opened(&mut ahead, "x", &files, "d"), "e");
@@ -187,7 +199,7 @@ mod tests {
     #[test]
     fn the_first_file_is_enough_after_a_folder_that_was_a_sequence() {
         let files = listing(&[1, 2, 3]);
-        let mut ahead = FolderAhead::default();
+        let mut ahead = FolderAhead::new(Kind::File);
         assert_eq!(opened(&mut ahead, "x", &files, "a"), "");
         assert_eq!(opened(&mut ahead, "y", &files, "a"), "");
         for file in ["b", "c"] {
@@ -205,7 +217,7 @@ mod tests {
         let files = listing(&numbers);
         let entries = files.iter().zip(&names).map(|((_, stat), name)| (name.clone(), *stat));
         let files: Listed = Arc::new(entries.collect());
-        let mut ahead = FolderAhead::default();
+        let mut ahead = FolderAhead::new(Kind::File);
         for round in 0..50 {
             let file = &names[(round * 37) % 99];
             assert_eq!(ahead.on_open(&dir(&format!("{}", round % 20)), &files, file, 9), []);

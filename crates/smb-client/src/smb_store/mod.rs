@@ -207,6 +207,10 @@ impl Store for SmbStore {
         shared.wait(shared.open(path, how))
     }
 
+    fn open_known(&self, path: &RelPath) -> Option<Opened> {
+        self.shared.open_later(path)
+    }
+
     fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
         self.shared.wait(self.shared.remove(path, directory))
     }

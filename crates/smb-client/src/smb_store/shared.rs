@@ -1,5 +1,6 @@
 //! What all nodes of a store share.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_smb_wire::info::FsAttributes;
 use ropeway_vfs::store::{StoreFeatures, Versioning};
-use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result, Verdict};
+use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result, Verdict};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
@@ -56,6 +57,9 @@ pub(super) struct Shared {
     pub(super) folders: Folders,
     /// What is read of a folder's files before a program opens them.
     pub(super) folder_ahead: Mutex<FolderAhead>,
+    /// The same for folders of a folder, and those that are being listed ahead.
+    pub(super) tree_ahead: Mutex<FolderAhead>,
+    pub(super) listings_ahead: Mutex<HashSet<RelPath>>,
     pub(super) prefetched: Prefetched,
     /// The store's own changes, which its watches do not report.
     pub(super) own: Mutex<OwnChanges>,
@@ -118,7 +122,9 @@ impl Shared {
             reports: Reports::new(runtime.clone()),
             watches: Watches::default(),
             folders: Folders::default(),
-            folder_ahead: Mutex::default(),
+            folder_ahead: Mutex::new(FolderAhead::new(Kind::File)),
+            tree_ahead: Mutex::new(FolderAhead::new(Kind::Directory)),
+            listings_ahead: Mutex::default(),
             prefetched: Prefetched::default(),
             own: Mutex::default(),
             unflushed: AtomicU64::new(0),
