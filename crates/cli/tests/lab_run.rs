@@ -238,7 +238,13 @@ fn a_mounted_share_is_measured_with_and_without_a_cache() {
     }
     let place = Place::new();
     let path = place.join("mounts.toml");
-    let clients = ["mount", "mount-later", "mount-boost", "mount-boost-again", "mount-boost-restart"];
+    let clients = [
+        "mount",
+        "mount-later",
+        "mount-boost",
+        "mount-boost-again",
+        "mount-boost-restart",
+    ];
     let pairs = clients.map(|client| format!("\"{client}:ropeway\"")).join(", ");
     let works = "\"files64mib\", \"dirset1gb\", \"list10k\"";
     let text_of = SCENARIO
@@ -246,7 +252,12 @@ fn a_mounted_share_is_measured_with_and_without_a_cache() {
         .replace("PAIRS", &pairs)
         .replace("runs = 3", "runs = 1");
     text(&path, &text_of);
-    let finished = place.ropeway("lab").arg("run").arg(&path).args(["--out", "out"]).ok();
+    let finished = place
+        .ropeway("lab")
+        .arg("run")
+        .arg(&path)
+        .args(["--out", "out"])
+        .ok();
     let report = report(&place.join("out"));
     let cells = report["cells"].as_array().unwrap();
     // Four clients read each set, three write one, and one lists.

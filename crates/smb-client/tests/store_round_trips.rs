@@ -171,6 +171,31 @@ fn a_listed_folder_is_known_while_its_lease_lasts() {
     assert!(bench.path().join("f/a").exists());
 }
 
+/// Before, the end of each use made the store forget the listing of the folder.
+#[test]
+fn a_folder_stays_known_when_its_files_are_only_read() {
+    let _alone = alone();
+    let bench = Bench::start();
+    for name in ["d/a", "d/b"] {
+        std::fs::create_dir_all(bench.path().join("d")).unwrap();
+        std::fs::write(bench.path().join(name), name).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let options = SmbStoreOptions {
+        cache_timeout: Duration::from_secs(60),
+        ..SmbStoreOptions::default()
+    };
+    let store = bench.store_with("", options);
+    let mut found = Vec::new();
+    list_all(&store, "d", &mut found);
+    assert_eq!(content(&*open(&store, "d/b", &READ)), b"d/b");
+    let ((), requests) = asked(|| {
+        list_all(&store, "d", &mut found);
+        drop(open(&store, "d/b", &LOOK));
+    });
+    assert!(requests.is_empty(), "{requests:?}");
+}
+
 #[test]
 fn a_random_read_takes_one_round_trip() {
     let _alone = alone();
@@ -184,6 +209,24 @@ fn a_random_read_takes_one_round_trip() {
     for at in places {
         let (count, requests) = asked(|| node.read_at(&mut [0; 4096], at).unwrap());
         assert_eq!((count, requests), (4096, vec!["Read".to_owned()]));
+    }
+}
+
+/// Neither is a sequence, so nothing is read ahead, and nothing is waited for twice.
+#[test]
+fn strided_and_backward_reads_take_one_round_trip_each() {
+    let _alone = alone();
+    let bench = Bench::start();
+    std::fs::write(bench.path().join("f"), bytes(32 << 20, 3)).unwrap();
+    let store = bench.store();
+    let strided: Vec<u64> = (0..30).map(|index| index * (1 << 20)).collect();
+    let backward: Vec<u64> = (0..30).rev().map(|index| index * 65_536).collect();
+    for places in [strided, backward] {
+        let node = open(&store, "f", &READ);
+        for at in places {
+            let (count, requests) = asked(|| node.read_at(&mut [0; 65_536], at).unwrap());
+            assert_eq!((count, requests), (65_536, vec!["Read".to_owned()]), "{at}");
+        }
     }
 }
 

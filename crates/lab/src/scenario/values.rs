@@ -58,7 +58,11 @@ impl Client {
 
     /// Whether the client reads what a cache in front of the share has already.
     pub fn is_second_reading(self) -> bool {
-        let second = [Self::MountBoostAgain, Self::MountBoostRestart, Self::RcloneMountAgain];
+        let second = [
+            Self::MountBoostAgain,
+            Self::MountBoostRestart,
+            Self::RcloneMountAgain,
+        ];
         second.contains(&self)
     }
 

@@ -215,12 +215,18 @@ mod tests {
         let numbers: Vec<u64> = (1..100).collect();
         let names: Vec<Name> = (0..99).map(|at| name(&format!("{at}"))).collect();
         let files = listing(&numbers);
-        let entries = files.iter().zip(&names).map(|((_, stat), name)| (name.clone(), *stat));
+        let entries = files
+            .iter()
+            .zip(&names)
+            .map(|((_, stat), name)| (name.clone(), *stat));
         let files: Listed = Arc::new(entries.collect());
         let mut ahead = FolderAhead::new(Kind::File);
         for round in 0..50 {
             let file = &names[(round * 37) % 99];
-            assert_eq!(ahead.on_open(&dir(&format!("{}", round % 20)), &files, file, 9), []);
+            assert_eq!(
+                ahead.on_open(&dir(&format!("{}", round % 20)), &files, file, 9),
+                []
+            );
         }
         assert_eq!(ahead.folders.len(), FOLDERS_MAX);
     }

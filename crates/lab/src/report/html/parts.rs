@@ -181,7 +181,11 @@ fn figure(page: &mut String, cell: Option<&Cell>, best: f64) {
         small.push_str(" 1 run");
     }
     if let Some(whole) = cell.judged() {
-        let what = if cell.judges_transfer { "transfer" } else { "whole process" };
+        let what = if cell.judges_transfer {
+            "transfer"
+        } else {
+            "whole process"
+        };
         tip.push_str(&format!("\n{what} {}", numbers::seconds(whole.value)));
         if let Some(factor) = floor_factor(cell) {
             tip.push_str(&format!(", {} the floor", numbers::factor(factor)));
