@@ -267,6 +267,9 @@ impl Shared {
         let shared = self.files.of(self, stat.id, Kind::File, path);
         shared.begin_use();
         shared.adopt(Arc::new(file), access == Access::Write);
+        if let Some(ahead) = self.prefetched.take(stat.id) {
+            ahead.end_use();
+        }
         let node = SmbNode::with_use(shared, access);
         Ok(Opened {
             node: Arc::new(node),

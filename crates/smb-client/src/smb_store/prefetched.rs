@@ -21,6 +21,9 @@ const FILES_MAX: usize = 64;
 /// Bytes at the beginning of a file that are read ahead. From then on the stream reads ahead by
 /// itself. A guess: what 622 Mbit/s deliver in one round trip of 75 ms, and more.
 const HEAD_BYTES: u64 = 8 << 20;
+/// DOS attributes of files whose content is fetched from elsewhere when it is read: OFFLINE,
+/// RECALL_ON_OPEN, RECALL_ON_DATA_ACCESS ([MS-FSCC] 2.6).
+const RECALLED: u32 = 0x1000 | 0x4_0000 | 0x40_0000;
 /// Time after which a file that nobody has opened is closed. A guess.
 const UNUSED_MAX: Duration = Duration::from_secs(5);
 
@@ -104,7 +107,8 @@ impl Shared {
                 return false;
             }
             // A file in use has its own reader, or was read a moment ago.
-            if bytes == 0 || self.files.get(stat.id).is_some() {
+            let is_recalled = stat.dos_attributes.is_some_and(|bits| bits & RECALLED != 0);
+            if bytes == 0 || is_recalled || self.files.get(stat.id).is_some() {
                 return true;
             }
             let file = self.files.of(self, stat.id, Kind::File, &dir.join(name));
