@@ -171,31 +171,6 @@ fn a_listed_folder_is_known_while_its_lease_lasts() {
     assert!(bench.path().join("f/a").exists());
 }
 
-/// Before, the end of each use made the store forget the listing of the folder.
-#[test]
-fn a_folder_stays_known_when_its_files_are_only_read() {
-    let _alone = alone();
-    let bench = Bench::start();
-    for name in ["d/a", "d/b"] {
-        std::fs::create_dir_all(bench.path().join("d")).unwrap();
-        std::fs::write(bench.path().join(name), name).unwrap();
-    }
-    std::thread::sleep(Duration::from_millis(500));
-    let options = SmbStoreOptions {
-        cache_timeout: Duration::from_secs(60),
-        ..SmbStoreOptions::default()
-    };
-    let store = bench.store_with("", options);
-    let mut found = Vec::new();
-    list_all(&store, "d", &mut found);
-    assert_eq!(content(&*open(&store, "d/b", &READ)), b"d/b");
-    let ((), requests) = asked(|| {
-        list_all(&store, "d", &mut found);
-        drop(open(&store, "d/b", &LOOK));
-    });
-    assert!(requests.is_empty(), "{requests:?}");
-}
-
 #[test]
 fn a_random_read_takes_one_round_trip() {
     let _alone = alone();

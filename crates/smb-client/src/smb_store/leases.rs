@@ -168,7 +168,6 @@ impl SharedFile {
     }
 
     async fn handle_break(self: &Arc<Self>, mut broken: BrokenLease) {
-        self.store.prefetched.end_of(self.id);
         let is_watched = self.is_watched();
         let left = match broken.left.contains(LeaseState::READ_CACHING) {
             true => LeaseLeft::Read,

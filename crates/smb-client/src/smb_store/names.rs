@@ -44,7 +44,6 @@ impl Shared {
         if path.is_root() {
             return Err(Error::new(Op::Remove, path, ErrorKind::Misuse));
         }
-        self.prefetched.end_below(path);
         if !directory && let Some(file) = self.open_at(path).await {
             return self.remove_open(&file, path).await;
         }
@@ -152,9 +151,6 @@ impl Shared {
         }
         if to != from && to.strip_prefix(from).is_some() {
             return Err(Error::new(Op::Rename, to, ErrorKind::PermissionDenied));
-        }
-        for path in [from, to] {
-            self.prefetched.end_below(path);
         }
         let source = self.stat(Op::Rename, from).await?;
         let replaced = match replace && from != to {

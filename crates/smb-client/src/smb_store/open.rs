@@ -82,9 +82,6 @@ impl Shared {
             None => None,
         };
         let is_content = how.access != Access::Attributes;
-        if how.access == Access::Read {
-            self.read_files_ahead(path);
-        }
         if is_content && known.is_none_or(|stat| stat.kind == Kind::File) && !path.is_root() {
             match self.open_content(path, how, known).await {
                 // It is no file.
@@ -124,12 +121,6 @@ impl Shared {
         {
             return Ok(self.opened(path, stat, how.access, false));
         }
-        if let Some(stat) = known
-            && !write
-            && let Some(opened) = self.open_prefetched(path, stat, how.access).await
-        {
-            return Ok(opened);
-        }
         // Only the query has the number of links. Both take one round trip together.
         let options = options(write, Create::No);
         let opening = SmbFile::open(&self.tree, path, options);
@@ -145,22 +136,6 @@ impl Shared {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Opens a file that was opened ahead and whose content is that of now.
-    async fn open_prefetched(
-        self: &Arc<Self>,
-        path: &RelPath,
-        stat: NodeStat,
-        access: Access,
-    ) -> Option<Opened> {
-        let file = self.prefetched.take(stat.id)?;
-        let is_leased = file.handle(false).await.is_ok_and(|open| open.may_cache_reads());
-        let is_here = file.path().is_some_and(|at| at == *path);
-        // Begins a use before the other one ends.
-        let opened = (is_leased && is_here).then(|| self.opened(path, stat, access, false));
-        file.end_use();
-        opened
     }
 
     async fn make_file(self: &Arc<Self>, path: &RelPath, how: &NodeOpen, new: NewNode) -> Result<Opened> {
@@ -267,9 +242,6 @@ impl Shared {
         let shared = self.files.of(self, stat.id, Kind::File, path);
         shared.begin_use();
         shared.adopt(Arc::new(file), access == Access::Write);
-        if let Some(ahead) = self.prefetched.take(stat.id) {
-            ahead.end_use();
-        }
         let node = SmbNode::with_use(shared, access);
         Ok(Opened {
             node: Arc::new(node),

@@ -102,21 +102,6 @@ impl SharedFile {
         }
     }
 
-    /// Opens the file and requests its first `bytes`. Returns whether a lease says that they stay
-    /// true.
-    pub(super) async fn read_head(self: &Arc<Self>, bytes: u64) -> bool {
-        let Ok(file) = self.handle(false).await else {
-            return false;
-        };
-        if !file.may_cache_reads() {
-            return false;
-        }
-        let mut content = self.content.lock();
-        self.look_at_lease(&mut content, &file);
-        self.fetch(&mut content, &file, 0..bytes.min(file.known_length()));
-        true
-    }
-
     /// Discards what was read under a lease that is broken by now.
     fn look_at_lease(&self, content: &mut Content, file: &SmbFile) {
         let leased = file.may_cache_reads();

@@ -20,7 +20,6 @@ use super::folder_table::Folders;
 use super::node_cache::{NodeCache, Validity};
 use super::options::SmbStoreOptions;
 use super::own_changes::OwnChanges;
-use super::prefetched::Prefetched;
 use super::reports::Reports;
 use super::watch_table::Watches;
 use crate::share::Volume;
@@ -55,12 +54,9 @@ pub(super) struct Shared {
     pub(super) reports: Reports,
     pub(super) watches: Watches,
     pub(super) folders: Folders,
-    /// What is read of a folder's files before a program opens them.
-    pub(super) folder_ahead: Mutex<FolderAhead>,
-    /// The same for folders of a folder, and those that are being listed ahead.
+    /// Which folders to list ahead, and those that are being listed.
     pub(super) tree_ahead: Mutex<FolderAhead>,
     pub(super) listings_ahead: Mutex<HashSet<RelPath>>,
-    pub(super) prefetched: Prefetched,
     /// The store's own changes, which its watches do not report.
     pub(super) own: Mutex<OwnChanges>,
     /// Blocks of data read ahead; of single reads; of writes on their way.
@@ -122,10 +118,8 @@ impl Shared {
             reports: Reports::new(runtime.clone()),
             watches: Watches::default(),
             folders: Folders::default(),
-            folder_ahead: Mutex::new(FolderAhead::new(Kind::File)),
             tree_ahead: Mutex::new(FolderAhead::new(Kind::Directory)),
             listings_ahead: Mutex::default(),
-            prefetched: Prefetched::default(),
             own: Mutex::default(),
             unflushed: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),

@@ -1,16 +1,14 @@
-//! Files of a folder that are read one after the other are opened and read ahead; folders of a tree
-//! are listed ahead. What is ahead is never old, and never in the way.
+//! Folders of a tree are listed ahead, and a known file is opened when it is first read.
 
 use std::time::{Duration, Instant};
 
 use ropeway_smb_client::{SmbStore, SmbStoreOptions};
 use ropeway_vfs::store::{Node as _, Store};
 
-use crate::bench::{Bench, CREATE, READ, bytes, content, open, path};
+use crate::bench::{Bench, READ, bytes, content, open, path};
 
 /// One way of a line of 60 ms.
 const DELAY: Duration = Duration::from_millis(30);
-const FILES: usize = 40;
 
 fn name(index: usize) -> String {
     format!("d/file {index:02}")
@@ -35,71 +33,6 @@ fn list(store: &SmbStore, at: &str) -> Vec<String> {
         names.push(name.to_string());
     }
     names
-}
-
-#[test]
-fn the_next_files_of_a_folder_are_there_when_they_are_opened() {
-    let bench = Bench::with_delay(DELAY);
-    let contents = files(&bench, FILES);
-    let store = bench.store();
-    let names = list(&store, "d");
-    assert_eq!(names.len(), FILES);
-    let begun = Instant::now();
-    for name in &names {
-        let node = open(&store, &format!("d/{name}"), &READ);
-        let index: usize = name[5..].parse().unwrap();
-        assert!(content(&*node) == contents[index], "{name}");
-    }
-    let took = begun.elapsed();
-    // One after the other they take two round trips each, 4.8 s.
-    assert!(took < DELAY * 2 * 30, "{took:?}");
-}
-
-#[test]
-fn a_file_read_ahead_is_never_old() {
-    let bench = Bench::start();
-    files(&bench, 8);
-    let (here, there) = (bench.store(), bench.store());
-    let names = list(&here, "d");
-    for name in &names[..2] {
-        content(&*open(&here, &format!("d/{name}"), &READ));
-    }
-    // Time to read the next ones.
-    std::thread::sleep(Duration::from_millis(300));
-    let third = format!("d/{}", names[2]);
-    let writer = open(&there, &third, &CREATE);
-    writer.set_len(0).unwrap();
-    writer.write_at(b"new", 0).unwrap();
-    writer.write_out().unwrap();
-    // The server does not wait for the break to arrive.
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(content(&*open(&here, &third, &READ)), b"new");
-}
-
-#[test]
-fn files_read_ahead_are_not_in_the_way_of_changes() {
-    let bench = Bench::start();
-    let contents = files(&bench, 8);
-    let store = bench.store();
-    let names = list(&store, "d");
-    for name in &names[..2] {
-        content(&*open(&store, &format!("d/{name}"), &READ));
-    }
-    std::thread::sleep(Duration::from_millis(300));
-    let at = |index: usize| path(&format!("d/{}", names[index]));
-    store.remove(&at(2), false).unwrap();
-    store.rename(&at(3), &path("d/other"), false).unwrap();
-    store.rename(&at(4), &at(5), true).unwrap();
-    store.rename(&path("d"), &path("e"), false).unwrap();
-    let mut left = list(&store, "e");
-    left.sort();
-    let mut wanted: Vec<String> = [0, 1, 5, 6, 7].map(|at| names[at].clone()).into();
-    wanted.push("other".to_owned());
-    wanted.sort();
-    assert_eq!(left, wanted);
-    let index: usize = names[4][5..].parse().unwrap();
-    let moved = open(&store, &format!("e/{}", names[5]), &READ);
-    assert!(content(&*moved) == contents[index]);
 }
 
 /// A node of a known file that is opened only when it is read.
