@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ropeway_smb_client::{SmbStore, SmbStoreOptions};
-use ropeway_vfs::store::{Node as _, Store};
+use ropeway_vfs::store::Store;
 
 use crate::bench::{Bench, READ, bytes, content, open, path};
 
