@@ -75,6 +75,19 @@ impl BoostStore {
         }
     }
 
+    /// Opens a file whose beginning and end are in the cache, so that the source need not be asked
+    /// for it. Who could read that version once may do so still: taking the right away would have
+    /// made another version.
+    fn open_kept(&self, path: &RelPath) -> Option<Opened> {
+        if !self.shared.boost.shared.is_on() {
+            return None;
+        }
+        let opened = self.open_known(path)?;
+        let node = opened.node.as_any().downcast_ref::<BoostNode>()?;
+        let last = opened.stat.size.checked_sub(1)?;
+        (node.is_kept(0, 1) && node.is_kept(last, 1)).then_some(opened)
+    }
+
     fn opened(&self, number: u64, opened: Opened) -> Opened {
         Opened {
             node: StoreShared::wrap(&self.shared, number, &opened.stat, opened.node),
@@ -203,7 +216,18 @@ impl Store for BoostStore {
         self.shared.inner.look(path)
     }
 
+    fn open_known(&self, path: &RelPath) -> Option<Opened> {
+        let number = self.shared.files.ask();
+        let opened = self.shared.inner.open_known(path)?;
+        Some(self.opened(number, opened))
+    }
+
     fn open_itself(&self, path: &RelPath, access: Access) -> Result<Opened> {
+        if access == Access::Read
+            && let Some(opened) = self.open_kept(path)
+        {
+            return Ok(opened);
+        }
         let number = self.shared.files.ask();
         let opened = self.shared.inner.open_itself(path, access)?;
         Ok(self.opened(number, opened))

@@ -229,6 +229,56 @@ fn a_link_is_cut_in_each_run() {
     }
 }
 
+/// All rows of the scenario `mount` on a short line: reads and writes, the second reading of a cache,
+/// also after a restart of the mount, and a counted listing.
+#[test]
+fn a_mounted_share_is_measured_with_and_without_a_cache() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        support::skip!("mounts need root and /dev/fuse");
+    }
+    let place = Place::new();
+    let path = place.join("mounts.toml");
+    let clients = [
+        "mount",
+        "mount-later",
+        "mount-boost",
+        "mount-boost-again",
+        "mount-boost-restart",
+    ];
+    let pairs = clients.map(|client| format!("\"{client}:ropeway\"")).join(", ");
+    let works = "\"files64mib\", \"dirset1gb\", \"list10k\"";
+    let text_of = SCENARIO
+        .replace("\"file100mb\"", works)
+        .replace("PAIRS", &pairs)
+        .replace("runs = 3", "runs = 1");
+    text(&path, &text_of);
+    let finished = place
+        .ropeway("lab")
+        .arg("run")
+        .arg(&path)
+        .args(["--out", "out"])
+        .ok();
+    let report = report(&place.join("out"));
+    let cells = report["cells"].as_array().unwrap();
+    // Four clients read each set, three write one, and one lists.
+    assert_eq!((cells.len(), runs(&report)), (4 + 4 + 3 + 1, 12), "{finished}");
+    for cell in cells {
+        let run = &cell["runs"][0];
+        assert_eq!(run["outcome"]["state"], "done", "{cell}");
+        let (whole, transfer) = (run["whole_seconds"].as_f64(), run["transfer_seconds"].as_f64());
+        assert!(transfer.unwrap() > 0.0 && transfer < whole, "{cell}");
+        let client = cell["key"]["client"].as_str().unwrap();
+        let is_second = client.ends_with("-again") || client.ends_with("-restart");
+        if is_second && report["links"][0]["kind"] == "packets" {
+            assert!(cell["target_seconds"].as_f64().is_some(), "{cell}");
+        }
+        let trips = run["round_trips"].as_f64();
+        assert_eq!(trips.is_some(), cell["key"]["work"] == "list10k", "{cell}");
+    }
+    let read = fs::read_to_string(place.join("out/report.md")).unwrap();
+    assert!(read.contains("round trips"), "{read}");
+}
+
 /// A report changed by hand or by another program.
 #[test]
 fn impossible_figures_in_a_report_do_not_stop_a_lab() {

@@ -21,8 +21,12 @@ struct Bench {
 
 impl Bench {
     fn new() -> Result<Self, String> {
+        Self::with(&[])
+    }
+
+    fn with(flags: &[&str]) -> Result<Self, String> {
         can_mount()?;
-        let served = Served::start(&[]);
+        let served = Served::start(flags);
         fs::create_dir(served.place.join("mnt")).unwrap();
         fs::create_dir(served.place.join("mnt2")).unwrap();
         let bench = Self {
@@ -186,6 +190,54 @@ fn a_cache_is_warm_after_kill_and_never_stale() {
     let status = bench.status();
     assert_eq!(status["in_use"], Value::Bool(false), "{status}");
     bench.boost(&["clear"]).run().assert_code(&[0]);
+}
+
+/// What is in the cache is opened without a question while the server's lease on the folder says that
+/// its attributes are true.
+#[test]
+fn a_second_reading_asks_the_server_for_nothing() {
+    let mut bench = or_skip!(Bench::with(&["--audit", "audit"]));
+    let names: Vec<String> = (0..5).map(|at| format!("file{at}")).collect();
+    let contents: Vec<Vec<u8>> = names.iter().map(|name| bench.noise(name, 700_000)).collect();
+    let opens = |bench: &Bench| {
+        let audit = fs::read_to_string(bench.served.place.join("audit")).unwrap_or_default();
+        audit.lines().filter(|line| line.contains("file")).count()
+    };
+    bench.mount(&[]);
+    let read_all = |bench: &Bench| {
+        assert!(fs::read_dir(bench.at("")).unwrap().count() >= names.len());
+        for (name, content) in names.iter().zip(&contents) {
+            assert!(bench.read(name) == *content, "{name}");
+        }
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let before = opens(&bench);
+        read_all(&bench);
+        // The log is written a moment later.
+        std::thread::sleep(Duration::from_millis(500));
+        if before > 0 && opens(&bench) == before {
+            break;
+        }
+        assert!(Instant::now() < deadline, "files are opened on the server");
+    }
+    // Another program changes a file, which is then read from the server.
+    let mut changed = contents[3].clone();
+    changed[100] ^= 0xFF;
+    fs::write(bench.served.behind(&names[3]), &changed).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while bench.read(&names[3]) != changed {
+        assert!(Instant::now() < deadline, "the change is not seen");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // A file that is open stays readable without its name, whether the cache has it or not.
+    let file = fs::File::open(bench.at(&names[4])).unwrap();
+    fs::remove_file(bench.at(&names[4])).unwrap();
+    let mut content = vec![0; contents[4].len()];
+    file.read_exact_at(&mut content, 0).unwrap();
+    assert!(content == contents[4]);
+    drop(file);
+    bench.unmount();
 }
 
 #[test]

@@ -15,8 +15,10 @@ use crate::fuse::Fuse;
 use crate::mountpoint;
 use crate::view::View;
 
-/// What the kernel reads ahead of a program that reads in order, in bytes.
-const READ_AHEAD_BYTES: u32 = 1 << 20;
+/// What the kernel reads ahead of a program that reads in order, in bytes: four of the largest
+/// requests, so that a store has several at once. From a cache on a disk (`--boost`) 256 MiB took
+/// 0.45 s so, and 0.65 s with one.
+const READ_AHEAD_BYTES: u32 = 4 << 20;
 
 /// Options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]

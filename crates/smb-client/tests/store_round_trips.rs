@@ -187,6 +187,24 @@ fn a_random_read_takes_one_round_trip() {
     }
 }
 
+/// Neither is a sequence, so nothing is read ahead, and nothing is waited for twice.
+#[test]
+fn strided_and_backward_reads_take_one_round_trip_each() {
+    let _alone = alone();
+    let bench = Bench::start();
+    std::fs::write(bench.path().join("f"), bytes(32 << 20, 3)).unwrap();
+    let store = bench.store();
+    let strided: Vec<u64> = (0..30).map(|index| index * (1 << 20)).collect();
+    let backward: Vec<u64> = (0..30).rev().map(|index| index * 65_536).collect();
+    for places in [strided, backward] {
+        let node = open(&store, "f", &READ);
+        for at in places {
+            let (count, requests) = asked(|| node.read_at(&mut [0; 65_536], at).unwrap());
+            assert_eq!((count, requests), (65_536, vec!["Read".to_owned()]), "{at}");
+        }
+    }
+}
+
 #[test]
 fn small_writes_travel_together() {
     let _alone = alone();

@@ -206,6 +206,14 @@ pub trait Store: Send + Sync {
         self.open(path, &how)
     }
 
+    /// Opens a file to read it without asking the source, if its attributes are known. The source is
+    /// asked at the first read, which then also returns the errors of the open. For caches in front of
+    /// a store, which read most of it elsewhere.
+    fn open_known(&self, path: &RelPath) -> Option<Opened> {
+        let _ = path;
+        None
+    }
+
     /// Makes a node that does not exist yet. A store without modes and owners ignores them.
     ///
     /// # Errors

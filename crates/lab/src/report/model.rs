@@ -233,6 +233,9 @@ pub struct Cell {
     /// Target in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_seconds: Option<f64>,
+    /// Whether the target is one of the transfer alone; else it is one of the whole process.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub judges_transfer: bool,
     /// Runs, in order.
     pub runs: Vec<Run>,
 }
@@ -250,10 +253,13 @@ impl Cell {
         Median::of(self.counted().filter_map(of).collect())
     }
 
-    /// Returns the median seconds that the target judges: those of the whole process, since the floor also
-    /// has connections and set-up.
+    /// Returns the median seconds that the target judges: as a rule those of the whole process, since the
+    /// floor also has connections and set-up.
     pub fn judged(&self) -> Option<Median> {
-        self.median(|run| Some(run.whole_seconds))
+        match self.judges_transfer {
+            true => self.median(|run| run.transfer_seconds),
+            false => self.median(|run| Some(run.whole_seconds)),
+        }
     }
 
     /// Whether each counted run has the time of its transfer.
@@ -267,7 +273,7 @@ impl Cell {
         if self.knows_transfer() {
             self.median(|run| run.transfer_seconds)
         } else {
-            self.judged()
+            self.median(|run| Some(run.whole_seconds))
         }
     }
 }
@@ -325,6 +331,9 @@ pub struct Run {
     /// Time without start, login and end, as for a copy between mounted drives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer_seconds: Option<f64>,
+    /// Time of the transfer in round trips of the link, of a listing: more than were waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trips: Option<f64>,
     /// Time until everything was durable, if the client waits for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durable_seconds: Option<f64>,

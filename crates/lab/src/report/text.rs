@@ -58,7 +58,7 @@ pub(super) fn known(seconds: Option<f64>) -> String {
 
 /// Meaning of the marks.
 pub(super) const MARKS: &str = "Seconds are medians, of the transfer where it is known; × (times the floor, bare TCP on \
-    this link) and targets are of the whole process. ✓ target reached, ✗ missed; ~ the runs differ by 5 % or more, ≈ by \
+    this link) and targets are of the whole process, except for mounts. ✓ target reached, ✗ missed; ~ the runs differ by 5 % or more, ≈ by \
     20 % or more, ¹ one run.";
 
 /// Returns the summary in sentences.
@@ -303,9 +303,22 @@ const COSTS_MAX: usize = 1_000;
 pub(super) fn costs(doc: &Document) -> Table {
     let heads =
         "cell|whole s|transfer s|durable s|client CPU s|server CPU s|client memory|server memory|runs";
+    let mut heads: Vec<&str> = heads.split('|').collect();
+    let is_counted = |cell: &Cell| cell.runs.iter().any(|run| run.round_trips.is_some());
+    let has_trips = doc.cells.iter().any(is_counted);
+    if has_trips {
+        heads.push("round trips");
+    }
     let cells = doc.cells.iter().take(COSTS_MAX);
-    let rows = cells.map(|cell| [vec![named(cell)], cost(cell).to_vec()].concat());
-    (heads.split('|').collect(), rows.collect())
+    let rows = cells.map(|cell| {
+        let mut row = [vec![named(cell)], cost(cell).to_vec()].concat();
+        if has_trips {
+            let trips = cell.median(|run| run.round_trips);
+            row.push(known(trips.map(|median| median.value)));
+        }
+        row
+    });
+    (heads, rows.collect())
 }
 
 /// Returns the costs of a cell: medians.

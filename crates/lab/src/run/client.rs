@@ -8,7 +8,7 @@ use std::process::Command;
 use ropeway_peers::procfs::clean;
 use ropeway_peers::{Remote, smbclient_get, smbclient_put};
 
-use super::mounted;
+use super::mounted::{self, Use};
 use super::server::{PASSWORD, SOURCE, TARGET};
 use super::tools::Tools;
 use crate::scenario::{Client, Direction, Protection};
@@ -25,6 +25,10 @@ pub(super) struct Ends<'a> {
     pub(super) source: &'a Path,
     /// Target of reads.
     pub(super) near: &'a Path,
+    /// Folder on a disk for the caches of mounts.
+    pub(super) cache: &'a Path,
+    /// Bytes of the work.
+    pub(super) bytes: u64,
     /// File for ropeway's trace; `None` for no trace.
     pub(super) trace: Option<&'a Path>,
     /// Flags of `ropeway copy`.
@@ -80,10 +84,8 @@ pub(super) fn copy(
             };
             command
         }
-        Client::Mount | Client::MountLater | Client::RcloneMount => {
-            mounted::command(client, tools, ends, Some(direction))?
-        }
         Client::Cp => return Err(io::Error::other("no share is mounted")),
+        _ => mounted::command(client, tools, ends, Use::Copy(direction))?,
     })
 }
 
@@ -99,23 +101,22 @@ pub(super) fn list(client: Client, tools: &Tools, ends: Ends<'_>) -> io::Result<
             Ok(command)
         }
         Client::Smbclient => smbclient(tools, ends, SOURCE, "ls"),
+        _ if client.is_mount() => mounted::command(client, tools, ends, Use::List),
         _ => Err(io::Error::other(
-            "only ropeway and smbclient are timed at listings",
+            "only ropeway, smbclient and mounts are timed at listings",
         )),
     }
 }
 
-/// Returns a command that logs in, does next to nothing, and ends; `None` for ropeway, which
-/// reports the time of its transfers.
+/// Returns a command that logs in, does next to nothing, and ends; `None` where the time of the
+/// transfer is reported.
 ///
 /// # Errors
 /// The client cannot be prepared.
 pub(super) fn empty(client: Client, tools: &Tools, ends: Ends<'_>) -> io::Result<Option<Command>> {
     Ok(match client {
         Client::Ropeway | Client::Cp => None,
-        Client::Mount | Client::MountLater | Client::RcloneMount => {
-            Some(mounted::command(client, tools, ends, None)?)
-        }
+        _ if client.is_mount() => None,
         Client::Smbclient => Some(smbclient(tools, ends, TARGET, "exit")?),
         Client::Rclone | Client::Rclone32 => {
             let mut command = ends.remote.rclone(&tools.path("rclone"))?;
@@ -127,6 +128,7 @@ pub(super) fn empty(client: Client, tools: &Tools, ends: Ends<'_>) -> io::Result
             command.arg(ends.remote.rsync_url(&format!("{TARGET}/")));
             Some(command)
         }
+        _ => None,
     })
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::client::{self, COPY, Ends};
 use super::curves::{self, Kind, Sampler};
 use super::machine::now;
-use super::measure::{Bounds, End, Measured, json_line, measure};
+use super::measure::{Bounds, End, Measured, REPORTED, json_line, measure};
 use super::monitor::{RunMonitor, Used};
 use super::plan::{Group, affordable, turn};
 use super::scratch::empty;
@@ -45,11 +45,15 @@ pub(super) fn run(lab: &Lab<'_>, id: usize) -> Result<(), LabError> {
     if wanted.is_empty() {
         return Ok(());
     }
-    let folder = lab.scratch.at(&format!("g{id}"));
-    let result =
-        Testbed::open(lab, group, folder.clone(), &wanted).and_then(|testbed| testbed.rounds(wanted));
+    let name = format!("g{id}");
+    let folder = lab.scratch.at(&name);
+    let cache = lab.scratch.on_disk(&name).map_err(LabError::io(NO_ROOM))?;
+    let folders = (folder.clone(), cache.clone());
+    let result = Testbed::open(lab, group, folders, &wanted).and_then(|testbed| testbed.rounds(wanted));
     // What stays here is removed with the scratch folder.
-    _ = fs::remove_dir_all(&folder);
+    for folder in [folder, cache] {
+        _ = fs::remove_dir_all(folder);
+    }
     result
 }
 
@@ -61,10 +65,17 @@ struct Testbed<'a> {
     servers: BTreeMap<Server, Served>,
     route: Route,
     folder: PathBuf,
+    /// Caches of mounts, on a disk.
+    cache: PathBuf,
 }
 
 impl<'a> Testbed<'a> {
-    fn open(lab: &'a Lab<'a>, group: &'a Group, folder: PathBuf, pairs: &[Pair]) -> Result<Self, LabError> {
+    fn open(
+        lab: &'a Lab<'a>,
+        group: &'a Group,
+        (folder, cache): (PathBuf, PathBuf),
+        pairs: &[Pair],
+    ) -> Result<Self, LabError> {
         for name in ["near", "far", "client"] {
             empty(&folder.join(name)).map_err(LabError::io("make folders"))?;
         }
@@ -78,6 +89,7 @@ impl<'a> Testbed<'a> {
             servers: BTreeMap::new(),
             route,
             folder,
+            cache,
         };
         for pair in pairs {
             if !testbed.servers.contains_key(&pair.server) && !lab.is_stopping() {
@@ -209,6 +221,7 @@ impl<'a> Testbed<'a> {
             curves::add(document, Kind::Throughput, &key, done.throughput);
             curves::add(document, Kind::Operations, &key, done.operations);
             record::add_run(document, &key, run);
+            record::judge_second_readings(document);
         })?;
         if !went_well {
             self.quiet();
@@ -219,8 +232,9 @@ impl<'a> Testbed<'a> {
     /// Makes one copy to an empty folder and compares it with the source; `None` if it was stopped.
     fn one(&self, pair: Pair, is_first: bool) -> Result<Option<Done>, LabError> {
         let lab = self.lab;
-        for name in ["near", "far", "client"] {
-            empty(&self.folder.join(name)).map_err(LabError::io(NO_ROOM))?;
+        let folders = ["near", "far", "client"].map(|name| self.folder.join(name));
+        for folder in folders.iter().chain([&self.cache]) {
+            empty(folder).map_err(LabError::io(NO_ROOM))?;
         }
         let Some(server) = self.servers.get(&pair.server) else {
             return Ok(None);
@@ -233,6 +247,8 @@ impl<'a> Testbed<'a> {
             remote: server.remote(&scratch),
             source: &source,
             near: &near,
+            cache: &self.cache,
+            bytes: self.group.bytes,
             trace: is_first.then_some(trace.as_path()),
             flags: &lab.scenario.ropeway_flags,
             protection: lab.link(self.group).protection,
@@ -350,6 +366,8 @@ impl<'a> Testbed<'a> {
             remote: server.remote(&scratch),
             source: &scratch,
             near: &scratch,
+            cache: &self.cache,
+            bytes: 0,
             trace: None,
             flags: &[],
             protection: self.lab.link(self.group).protection,
@@ -386,19 +404,25 @@ impl<'a> Testbed<'a> {
     ) -> Run {
         let measured = &observed.measured;
         let whole = measured.whole.as_secs_f64();
-        let own = match pair.client {
-            Client::Ropeway => json_line(output, "seconds_perceived"),
-            _ => None,
+        let is_mount = pair.client.is_mount();
+        let own = match is_mount || pair.client == Client::Ropeway {
+            true => json_line(output, REPORTED),
+            false => None,
         };
         let seconds = |name: &str| own.as_ref()?.get(name)?.as_f64();
-        let transfer = seconds("seconds_perceived").or(login.map(|login| whole - login.as_secs_f64()));
+        let transfer = seconds(REPORTED).or(login.map(|login| whole - login.as_secs_f64()));
         let outcome = measured.outcome(output, self.group.limit(), true);
         let is_done = matches!(outcome, Outcome::Done);
         // A transfer cannot be faster than the line. If it seems so, the empty operation took longer
-        // than the login of the copy.
+        // than the login of the copy. A mount may have the data in a cache.
         let least = self.group.line.unwrap_or_default().as_secs_f64();
+        let transfer = transfer.filter(|seconds| is_done && (is_mount || *seconds > least));
+        let work = self.lab.scenario.works[self.group.work];
+        let trip = self.lab.link(self.group).spec.rtt.as_secs_f64();
+        let is_counted = work.is_listing() && trip > 0.0;
         Run {
-            transfer_seconds: transfer.filter(|seconds| is_done && *seconds > least),
+            transfer_seconds: transfer,
+            round_trips: transfer.filter(|_| is_counted).map(|seconds| seconds / trip),
             durable_seconds: seconds("seconds_durable").filter(|_| is_done),
             ..observed.used.run(started, measured, outcome)
         }

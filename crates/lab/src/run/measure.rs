@@ -17,6 +17,8 @@ use super::process::peak_bytes;
 use crate::link::sys::wait_with_usage;
 use crate::report::Outcome;
 
+/// Field of a program's JSON line that tells the seconds of its transfer.
+pub(crate) const REPORTED: &str = "seconds_perceived";
 /// Interval of the observations.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time for a program to end after SIGTERM (a guess).

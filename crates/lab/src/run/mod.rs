@@ -321,8 +321,15 @@ impl Lab<'_> {
 
     /// Pairs whose cells of a group need a run.
     fn wanted(&self, group: &Group) -> Vec<Pair> {
-        let pairs = self.pairs.iter().copied();
+        let pairs = self.pairs_of(group);
         pairs.filter(|pair| self.missing(group, *pair) > 0).collect()
+    }
+
+    /// Available pairs whose clients are measured in a group.
+    fn pairs_of(&self, group: &Group) -> impl Iterator<Item = Pair> {
+        let (work, direction) = (self.scenario.works[group.work], group.direction);
+        let pairs = self.pairs.iter().copied();
+        pairs.filter(move |pair| pair.client.does(work, direction))
     }
 
     /// Number of runs that a cell still needs.
@@ -347,9 +354,7 @@ impl Lab<'_> {
         packer.duration(|id| {
             let group = &self.groups[id];
             let fresh: Vec<Pair> = self
-                .pairs
-                .iter()
-                .copied()
+                .pairs_of(group)
                 .filter(|pair| self.recorder.runs(&group.key(&self.scenario, *pair)).is_empty())
                 .collect();
             group.cost(&fresh, &self.pace, true, |pair| self.expected(group, pair))
@@ -385,7 +390,7 @@ impl Lab<'_> {
         let runs_there = document.cells.iter().map(|cell| cell.runs.len()).sum();
         drop(document);
         self.observer.observe(&Event::Planned {
-            cells: self.groups.len() * self.pairs.len(),
+            cells: self.groups.iter().map(|group| self.pairs_of(group).count()).sum(),
             runs_there,
             seconds: (copies + proof::estimate(self)).as_secs_f64(),
             budget_seconds: self.scenario.budget.as_secs_f64(),

@@ -191,10 +191,10 @@ pub(super) fn key(scenario: &Scenario, link: usize, work: Work, direction: Direc
 
 /// Returns the keys of all cells, in the order of the report.
 pub(super) fn keys(scenario: &Scenario) -> Vec<CellKey> {
-    let pairs = scenario.pairs.iter();
     let keys = scenario.places().flat_map(|(link, work, direction)| {
-        let key = move |pair: &Pair| key(scenario, link, scenario.works[work], direction, *pair);
-        pairs.clone().map(key)
+        let work = scenario.works[work];
+        let pairs = scenario.pairs_of(work, direction);
+        pairs.map(move |pair| key(scenario, link, work, direction, pair))
     });
     keys.collect()
 }
@@ -249,6 +249,28 @@ pub(super) fn target(work: Work, client: Client, floor: f64, link: &LinkSpec) ->
     is_ours.then_some(factor * floor + 2.0 * link.rtt.as_secs_f64())
 }
 
+/// Target of `ropeway mount` in seconds, without mounting: 90 % of the line for one file, three times
+/// the line's time for the 1 GB set, 40 round trips for a listing. That of a second reading follows
+/// from the first one. `None` for others, and where the link is cut.
+pub(super) fn mount_target(
+    work: Work,
+    client: Client,
+    line: Option<Duration>,
+    link: &LinkSpec,
+) -> Option<f64> {
+    let is_first = matches!(client, Client::Mount | Client::MountLater | Client::MountBoost);
+    if !is_first || !link.cuts.is_empty() {
+        return None;
+    }
+    let line = line.unwrap_or_default().as_secs_f64();
+    match work {
+        Work::File1gib => Some(line / 0.9),
+        Work::Dirset1gb => Some(3.0 * line),
+        Work::List10k => Some(40.0 * link.rtt.as_secs_f64()),
+        _ => None,
+    }
+}
+
 /// Round trips that a client waits for, from the figures in `docs/benchmarks.md`. Only for estimates.
 struct ClientModel {
     setup: f64,
@@ -267,7 +289,11 @@ impl ClientModel {
             Client::Cp => (4.0, 5.0, 0.3),
             Client::Mount => (20.0, 3.0, 0.0),
             Client::MountLater => (20.0, 1.5, 0.0),
+            Client::MountBoost => (20.0, 3.0, 0.0),
+            // The first reading, which is not counted, and the second one.
+            Client::MountBoostAgain | Client::MountBoostRestart => (60.0, 3.0, 0.0),
             Client::RcloneMount => (20.0, 6.0, 0.5),
+            Client::RcloneMountAgain => (60.0, 6.0, 0.5),
         };
         Self {
             setup,

@@ -209,3 +209,36 @@ fn cuts_make_runs_longer_and_their_limits_too() {
     assert_eq!(never.limit(), plain.limit() + second * 10);
     assert_eq!(never.expected(link, PAIR), never.limit());
 }
+
+#[test]
+fn a_mount_is_measured_where_it_differs() {
+    let scenario = Scenario::shipped("mount").unwrap().unwrap();
+    let clients = |work: Work, direction: Direction| -> Vec<Client> {
+        let pairs = scenario.pairs_of(work, direction);
+        pairs.map(|pair| pair.client).collect()
+    };
+    use Client::{Mount, MountBoost, MountLater, RcloneMount};
+    assert_eq!(
+        clients(Work::File1gib, Direction::Write),
+        [Mount, MountLater, MountBoost, RcloneMount]
+    );
+    assert_eq!(clients(Work::List10k, Direction::Read), [Mount, RcloneMount]);
+    assert_eq!(clients(Work::Dirset1gb, Direction::Read).len(), 6);
+    // Two works in both directions, one set that is only read, and a listing.
+    assert_eq!(scenario.cells(), 2 * (6 + 4) + 6 + 2);
+    assert_eq!(keys(&scenario).len(), scenario.cells());
+}
+
+#[test]
+fn targets_of_mounts_follow_the_line() {
+    let scenario = Scenario::shipped("mount").unwrap().unwrap();
+    let spec = &scenario.links[0].spec;
+    let line = Some(Duration::from_secs(9));
+    let of = |work, client| mount_target(work, client, line, spec);
+    assert_eq!(of(Work::File1gib, Client::Mount), Some(10.0));
+    assert_eq!(of(Work::Dirset1gb, Client::MountLater), Some(27.0));
+    assert_eq!(of(Work::List10k, Client::Mount), Some(3.0));
+    assert_eq!(of(Work::Files64mib, Client::MountBoost), None);
+    assert_eq!(of(Work::File1gib, Client::MountBoostAgain), None);
+    assert_eq!(of(Work::File1gib, Client::RcloneMount), None);
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::pack::Packer;
-use super::plan::{Group, target, windowed};
+use super::plan::{Group, mount_target, target, windowed};
 use super::{Event, Lab, LabError, record, side_by_side};
 use crate::link::{self, Check, CheckPlan, Flow, Link, LinkSpec};
 use crate::report::{Cell, FloorTime, LOOPBACK, LinkProof};
@@ -144,8 +144,8 @@ fn missing_floors(lab: &Lab<'_>) -> Packer {
     let document = lab.recorder.read();
     let is_known = |id: &usize| {
         let group = &lab.groups[*id];
-        lab.pairs.iter().all(|pair| {
-            let key = group.key(&lab.scenario, *pair);
+        lab.pairs_of(group).all(|pair| {
+            let key = group.key(&lab.scenario, pair);
             document
                 .cell(&key)
                 .is_some_and(|cell| cell.floor_seconds.is_some())
@@ -193,9 +193,10 @@ fn make_cells(lab: &Lab<'_>, group: &Group, floor: Option<f64>) -> Result<(), La
     let spec = &lab.scenario.links[group.link].spec;
     let work = lab.scenario.works[group.work];
     lab.recorder.change(|document| {
-        for pair in &lab.pairs {
+        for pair in lab.pairs_of(group) {
             let new = Cell {
-                key: group.key(&lab.scenario, *pair),
+                key: group.key(&lab.scenario, pair),
+                judges_transfer: pair.client.is_mount(),
                 payload_bytes: group.bytes,
                 files: group.files,
                 line_seconds: group.line.map(|line| line.as_secs_f64()),
@@ -203,10 +204,13 @@ fn make_cells(lab: &Lab<'_>, group: &Group, floor: Option<f64>) -> Result<(), La
             };
             let cell = document.cell_or_add(new, &lab.order);
             cell.floor_seconds = floor.or(cell.floor_seconds);
-            cell.target_seconds = cell
-                .floor_seconds
-                .and_then(|floor| target(work, pair.client, floor, spec));
+            let known = cell.floor_seconds;
+            cell.target_seconds = match pair.client.is_mount() {
+                true => known.and_then(|_| mount_target(work, pair.client, group.line, spec)),
+                false => known.and_then(|floor| target(work, pair.client, floor, spec)),
+            };
         }
+        record::judge_second_readings(document);
     })?;
     Ok(())
 }

@@ -11,6 +11,7 @@ use super::plan::mark_discarded;
 use crate::report::{
     CellKey, Document, FileError, FloorTime, Outcome, Run, Setting, Warning, WorkSummary, save,
 };
+use crate::scenario::Client;
 
 /// Processors kept busy by unrelated processes above which a figure is doubted.
 const OTHERS_MAX: f64 = 0.25;
@@ -76,6 +77,30 @@ pub(crate) fn add_run(document: &mut Document, key: &CellKey, run: Run) {
     let runs = &mut document.cells[at].runs;
     runs.push(run);
     mark_discarded(runs);
+}
+
+/// Sets the targets of second readings: a tenth of the first reading's time.
+pub(super) fn judge_second_readings(document: &mut Document) {
+    let seconds = |key: &CellKey| document.cell(key)?.seconds();
+    let firsts: Vec<_> = document
+        .cells
+        .iter()
+        .map(|cell| {
+            let is_second = [Client::MountBoostAgain, Client::MountBoostRestart]
+                .iter()
+                .any(|client| client.name() == cell.key.client);
+            let first = CellKey {
+                client: Client::MountBoost.name().to_owned(),
+                ..cell.key.clone()
+            };
+            is_second.then(|| seconds(&first)).flatten()
+        })
+        .collect();
+    for (cell, first) in document.cells.iter_mut().zip(firsts) {
+        if let Some(first) = first.filter(|_| cell.floor_seconds.is_some()) {
+            cell.target_seconds = Some(first.value / 10.0);
+        }
+    }
 }
 
 /// Keeps a time of bare TCP, in place of an older one.
@@ -213,6 +238,39 @@ mod tests {
         );
         let discarded: Vec<bool> = document.cells[0].runs.iter().map(|run| run.discarded).collect();
         assert_eq!(discarded, [true, false, false]);
+    }
+
+    #[test]
+    fn a_second_reading_is_judged_by_the_first() {
+        let cell = |client: Client, seconds: &[f64]| Cell {
+            floor_seconds: Some(9.0),
+            judges_transfer: true,
+            runs: seconds
+                .iter()
+                .map(|seconds| Run {
+                    transfer_seconds: Some(*seconds),
+                    ..Run::default()
+                })
+                .collect(),
+            ..empty(client.name())
+        };
+        let mut document = Document {
+            cells: vec![
+                cell(Client::MountBoost, &[10.0, 20.0, 30.0]),
+                cell(Client::MountBoostAgain, &[]),
+                cell(Client::MountBoostRestart, &[3.0]),
+                cell(Client::RcloneMountAgain, &[1.0]),
+            ],
+            ..Document::default()
+        };
+        judge_second_readings(&mut document);
+        let targets: Vec<_> = document.cells.iter().map(|cell| cell.target_seconds).collect();
+        assert_eq!(targets, [None, Some(2.0), Some(2.0), None]);
+        // Another link's first reading says nothing.
+        document.cells[0].key.link = "other".to_owned();
+        document.cells[1].target_seconds = None;
+        judge_second_readings(&mut document);
+        assert_eq!(document.cells[1].target_seconds, None);
     }
 
     #[test]

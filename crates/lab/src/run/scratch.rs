@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
+
 use super::LabError;
 use super::cleanup::{PREFIX, private_folder};
 use super::machine::memory_available;
@@ -16,6 +18,8 @@ const MARGIN_BYTES: u64 = 512 << 20;
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: tempfile::TempDir,
+    /// The folder on a disk, where one was asked for.
+    on_disk: Mutex<Option<tempfile::TempDir>>,
     /// Whether the folder is in memory.
     pub(super) in_memory: bool,
     /// Bytes that copies may take at a time.
@@ -45,6 +49,7 @@ impl Scratch {
             };
             return Ok(Self {
                 folder,
+                on_disk: Mutex::default(),
                 in_memory,
                 room_bytes: free - works - MARGIN_BYTES,
             });
@@ -55,6 +60,21 @@ impl Scratch {
     /// Path of an entry.
     pub(super) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Path of an entry of the folder for temporary files, which is on a disk as a rule.
+    ///
+    /// # Errors
+    /// A folder cannot be created there.
+    pub(super) fn on_disk(&self, name: &str) -> io::Result<PathBuf> {
+        let mut folder = self.on_disk.lock();
+        let known = match folder.take() {
+            Some(known) => known,
+            None => private_folder(&std::env::temp_dir())?,
+        };
+        let path = known.path().join(name);
+        *folder = Some(known);
+        Ok(path)
     }
 
     /// Path of a work.

@@ -4,7 +4,7 @@ use crate::report::Setting;
 use crate::scenario::Scenario;
 
 /// Rules that all labs share.
-const RULES: [(&str, &str); 9] = [
+const RULES: [(&str, &str); 10] = [
     (
         "order",
         "clients of the same link, work and direction take turns, each round another one first",
@@ -34,6 +34,12 @@ const RULES: [(&str, &str); 9] = [
         "transfer seconds",
         "ropeway: its own account, without login, until all is written; others: the whole less the same client's empty \
          operation over the same link (best of 3); absent where that is less than the line's own time",
+    ),
+    (
+        "mounts",
+        "transfer seconds from the start of `cp -r` or `ls -lR` to its end, of writes until the share is unmounted and all \
+         has arrived; the targets judge these. Caches are new in each run, in the folder for temporary files on its disk; before a \
+         second reading the kernel drops what it has of files (drop_caches)",
     ),
     (
         "protocol",

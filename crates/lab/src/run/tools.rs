@@ -65,8 +65,9 @@ impl Tools {
     fn look_for_client(&mut self, client: Client) {
         match client {
             Client::Ropeway | Client::Mount | Client::MountLater => {}
+            Client::MountBoost | Client::MountBoostAgain | Client::MountBoostRestart => {}
             Client::Smbclient => self.need("smbclient", "smbclient", "smbclient"),
-            Client::Rclone | Client::Rclone32 | Client::RcloneMount => {
+            Client::Rclone | Client::Rclone32 | Client::RcloneMount | Client::RcloneMountAgain => {
                 self.need(client.name(), "rclone", "rclone")
             }
             Client::Rsync => self.need("rsync", "rsync", "rsync"),

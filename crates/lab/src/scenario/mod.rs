@@ -151,7 +151,16 @@ impl Scenario {
 
     /// Number of cells.
     pub fn cells(&self) -> usize {
-        self.places().count() * self.pairs.len()
+        let cells = self
+            .places()
+            .map(|(_, work, direction)| self.pairs_of(self.works[work], direction).count());
+        cells.sum()
+    }
+
+    /// The pairs whose clients are measured at a work in a direction.
+    pub fn pairs_of(&self, work: Work, direction: Direction) -> impl Iterator<Item = Pair> {
+        let pairs = self.pairs.iter().copied();
+        pairs.filter(move |pair| pair.client.does(work, direction))
     }
 
     /// Returns link and work, by their indices, and direction of all cells, in the order of the
@@ -167,9 +176,9 @@ impl Scenario {
         })
     }
 
-    /// The directions in which a work is moved: a listing is only read.
+    /// The directions in which a work is moved: some are only read.
     pub fn directions_of(&self, work: Work) -> impl Iterator<Item = Direction> {
-        let wanted = move |direction: &Direction| !work.is_listing() || *direction == Direction::Read;
+        let wanted = move |direction: &Direction| !work.is_only_read() || *direction == Direction::Read;
         self.directions.iter().copied().filter(wanted)
     }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::named::named;
+use crate::work::Work;
 
 /// Accepted scales: below, no work is left; above, no machine holds it.
 const SCALE: std::ops::RangeInclusive<f64> = 1e-6..=10.0;
@@ -32,8 +33,47 @@ named! {
         Mount = "mount",
         /// The same, with writes that end after `close`.
         MountLater = "mount-later",
+        /// As `mount`, with an empty cache (`--boost`) on a disk.
+        MountBoost = "mount-boost",
+        /// The second reading through one such mount.
+        MountBoostAgain = "mount-boost-again",
+        /// The first reading of a second such mount, with the cache of the first.
+        MountBoostRestart = "mount-boost-restart",
         /// `cp -r` on a share that rclone mounts with a full cache.
         RcloneMount = "rclone-mount",
+        /// The second reading through one such mount.
+        RcloneMountAgain = "rclone-mount-again",
+    }
+}
+
+impl Client {
+    /// Whether the client is programs on a mounted share.
+    pub fn is_mount(self) -> bool {
+        match self {
+            Self::Mount | Self::MountLater | Self::RcloneMount | Self::RcloneMountAgain => true,
+            Self::MountBoost | Self::MountBoostAgain | Self::MountBoostRestart => true,
+            Self::Ropeway | Self::Smbclient | Self::Rclone | Self::Rclone32 | Self::Rsync | Self::Cp => false,
+        }
+    }
+
+    /// Whether the client reads what a cache in front of the share has already.
+    pub fn is_second_reading(self) -> bool {
+        let second = [
+            Self::MountBoostAgain,
+            Self::MountBoostRestart,
+            Self::RcloneMountAgain,
+        ];
+        second.contains(&self)
+    }
+
+    /// Whether a mount is measured at a work in a direction: some differ from others only there.
+    pub fn does(self, work: Work, direction: Direction) -> bool {
+        match self {
+            Self::MountLater => direction == Direction::Write,
+            Self::MountBoost => !work.is_listing(),
+            _ if self.is_second_reading() => direction == Direction::Read && !work.is_listing(),
+            _ => true,
+        }
     }
 }
 

@@ -34,8 +34,12 @@ named! {
         Small3000 = "small3000",
         /// One file of 1 GiB.
         File1gib = "file1gib",
+        /// 16 files of 64 MiB, which are only read.
+        Files64mib = "files64mib",
         /// A folder of 100,000 empty files, which is listed and not copied.
         List100k = "list100k",
+        /// A folder of 10,000 empty files, which is listed and not copied.
+        List10k = "list10k",
         /// 100,000 files of 1 to 16 KiB in 100 folders.
         Small100k = "small100k",
         /// One file of 4 GiB.
@@ -82,7 +86,9 @@ impl Work {
             Self::Folder4350mb => "4.35 GiB in 38 files of 10 KB to 1 GB",
             Self::Small3000 => "3,000 files of 1 to 64 KB",
             Self::File1gib => "one file of 1 GiB",
+            Self::Files64mib => "1 GiB in 16 files of 64 MiB",
             Self::List100k => "one folder of 100,000 entries",
+            Self::List10k => "one folder of 10,000 entries",
             Self::Small100k => "100,000 files of 1 to 16 KiB",
             Self::File4gib => "one file of 4 GiB",
             Self::Mixed3000 => "3,000 files of 1 KiB to 48 MiB",
@@ -91,10 +97,15 @@ impl Work {
 
     /// Whether the work is listed, not copied.
     pub fn is_listing(self) -> bool {
-        self == Self::List100k
+        matches!(self, Self::List100k | Self::List10k)
     }
 
-    /// Returns the plan. The scale multiplies the bytes of single files and of the folder, and the
+    /// Whether the work is not written to the server.
+    pub fn is_only_read(self) -> bool {
+        self.is_listing() || self == Self::Files64mib
+    }
+
+    /// Returns the plan. The scale multiplies the bytes of single and equal files and of the folder, and the
     /// number of files of the other sets, which keep their sizes.
     pub fn plan(self, seed: u64, scale: f64) -> Plan {
         let mut draft = Draft {
@@ -118,7 +129,9 @@ impl Work {
             Self::Small3000 => draft.small(scaled(3000, scale)),
             Self::File1gib => draft.add("bulk.bin".to_owned(), scaled(1 << 30, scale), Content::Archive),
             Self::File4gib => draft.add("big.bin".to_owned(), scaled(4 << 30, scale), Content::Archive),
+            Self::Files64mib => draft.equal(16, scaled(64 << 20, scale)),
             Self::List100k => draft.entries(scaled(100_000, scale)),
+            Self::List10k => draft.entries(scaled(10_000, scale)),
             Self::Small100k => draft.tiny(scaled(100_000, scale)),
             Self::Mixed3000 => draft.mixed(scaled(3000, scale)),
         }
@@ -290,6 +303,12 @@ impl Draft {
                 Content::Archive
             };
             self.add(format!("d{:02}/f{index:04}", index % 30), size, content);
+        }
+    }
+
+    fn equal(&mut self, files: u64, bytes: u64) {
+        for index in 0..files {
+            self.add(format!("part {index:02}.bin"), bytes, Content::Archive);
         }
     }
 

@@ -15,6 +15,12 @@ use crate::smb_tree::SmbListing;
 /// Entries taken from the listing at once. A guess: a reply of a server holds some hundred.
 const CHUNK: usize = 1024;
 
+/// Folders listed ahead of a program that goes through a tree. A guess: more than a program lists in
+/// a round trip.
+const AHEAD_MAX: usize = 16;
+/// Entries of such a folder. A guess: some round trips of replies.
+const AHEAD_ENTRIES_MAX: usize = 5_000;
+
 /// A listing that the cache holds.
 struct Known {
     store: Arc<Shared>,
@@ -49,10 +55,15 @@ impl Shared {
 
     /// Lists a folder. A small folder takes one round trip.
     pub(super) async fn list(self: &Arc<Self>, dir: &RelPath) -> Result<Box<dyn Entries>> {
+        self.list_ahead(dir);
+        Ok(Box::new(self.begin_list(dir).await?))
+    }
+
+    async fn begin_list(self: &Arc<Self>, dir: &RelPath) -> Result<Streamed> {
         self.tree.wait_for_closes().await;
         let (asked, since) = (self.cache.lock().ask(), self.now());
         let listing = SmbListing::start_leased(Arc::clone(&self.tree), dir, true).await?;
-        Ok(Box::new(Streamed {
+        Ok(Streamed {
             store: Arc::clone(self),
             dir: dir.clone(),
             listing,
@@ -61,7 +72,49 @@ impl Shared {
             asked,
             since,
             is_at_end: false,
-        }))
+        })
+    }
+}
+
+impl Shared {
+    /// Takes the beginning of a folder's listing, and lists those that will follow.
+    fn list_ahead(self: &Arc<Self>, dir: &RelPath) {
+        let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+            return;
+        };
+        let Some(listing) = self.cache.lock().listing(&parent, self.now()) else {
+            return;
+        };
+        let next = self
+            .tree_ahead
+            .lock()
+            .on_open(&parent, &listing, &name, AHEAD_MAX);
+        for (name, _) in next {
+            let dir = parent.join(&name);
+            let is_known = self.cache.lock().listing(&dir, self.now()).is_some();
+            if is_known || !self.listings_ahead.lock().insert(dir.clone()) {
+                continue;
+            }
+            let this = Arc::clone(self);
+            self.runtime.spawn(async move {
+                if let Err(error) = this.list_whole(&dir).await {
+                    tracing::debug!(%error, "a folder was not listed ahead");
+                }
+                this.listings_ahead.lock().remove(&dir);
+            });
+        }
+    }
+
+    /// Lists a folder to keep the listing, unless it is very large.
+    async fn list_whole(self: &Arc<Self>, dir: &RelPath) -> Result<()> {
+        let mut listing = self.begin_list(dir).await?;
+        let mut count = 0;
+        while !listing.is_at_end && count < AHEAD_ENTRIES_MAX {
+            listing.load().await?;
+            count += listing.ready.len();
+            listing.ready.clear();
+        }
+        Ok(())
     }
 }
 
@@ -106,6 +159,16 @@ impl Streamed {
         Ok(())
     }
 
+    /// Takes the next chunk.
+    async fn load(&mut self) -> Result<()> {
+        let chunk = self.listing.next(CHUNK).await?;
+        match chunk.is_empty() {
+            true => self.finish(),
+            false => self.take(chunk)?,
+        }
+        Ok(())
+    }
+
     fn finish(&mut self) {
         self.is_at_end = true;
         if let Some(all) = self.all.take() {
@@ -119,11 +182,8 @@ impl Streamed {
 impl Entries for Streamed {
     fn next(&mut self) -> Result<Option<(Name, NodeStat)>> {
         while self.ready.is_empty() && !self.is_at_end {
-            let chunk = self.store.runtime.block_on(self.listing.next(CHUNK))?;
-            match chunk.is_empty() {
-                true => self.finish(),
-                false => self.take(chunk)?,
-            }
+            let runtime = self.store.runtime.clone();
+            runtime.block_on(self.load())?;
         }
         let entry = self.ready.pop_front();
         Ok(entry.map(|(name, stat)| (name, self.store.with_unsent(stat))))

@@ -54,8 +54,10 @@ impl SharedFile {
         if lost > 0 && self.path().is_some() {
             tracing::error!(path = %self.last_path(), lost, "bytes that could not be written are lost");
         }
+        let was_open = self.is_open();
         self.close();
-        if let Some(path) = self.path() {
+        // One that was never opened on the server changed nothing there.
+        if was_open && let Some(path) = self.path() {
             // Servers may set the times of a written file when it is closed.
             self.store.changed(&path);
         }

@@ -15,7 +15,8 @@
 //! it would wait for work that it has to do.
 //!
 //! **Reads.** A second read in sequence begins to read ahead, as deep as the line needs
-//! (`read_ahead`). A random read takes one round trip.
+//! (`read_ahead`). A random read takes one round trip. Of a tree that is listed folder by folder the
+//! next folders are listed ahead (`folder_ahead`).
 //!
 //! **Writes** return at once. They are gathered to large blocks and sent in the background, many at
 //! the same time (`write_back`). [`Node::write_out`](ropeway_vfs::store::Node::write_out) waits
@@ -49,6 +50,7 @@ mod attributes;
 mod breaks;
 mod entries;
 mod files;
+mod folder_ahead;
 mod folder_table;
 mod folders;
 mod leases;
@@ -202,6 +204,10 @@ impl Store for SmbStore {
             return Ok(opened);
         }
         shared.wait(shared.open(path, how))
+    }
+
+    fn open_known(&self, path: &RelPath) -> Option<Opened> {
+        self.shared.open_later(path)
     }
 
     fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {

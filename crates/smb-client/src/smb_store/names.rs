@@ -44,7 +44,7 @@ impl Shared {
         if path.is_root() {
             return Err(Error::new(Op::Remove, path, ErrorKind::Misuse));
         }
-        if !directory && let Some(file) = self.open_at(path) {
+        if !directory && let Some(file) = self.open_at(path).await {
             return self.remove_open(&file, path).await;
         }
         self.changed(path);
@@ -101,9 +101,16 @@ impl Shared {
         self.remove(path, what == Removal::Directory).await
     }
 
-    /// Returns the file at a path that this store has open on the server.
-    fn open_at(&self, path: &RelPath) -> Option<Arc<SharedFile>> {
-        self.files.at(path).into_iter().find(|file| file.is_open())
+    /// Returns the file at a path that this store has in use, open on the server.
+    async fn open_at(&self, path: &RelPath) -> Option<Arc<SharedFile>> {
+        let mut files = self.files.at(path).into_iter();
+        let file = files.find(|file| file.is_open() || file.is_used())?;
+        // It could not be opened any more without its name.
+        let opened = match file.is_open() {
+            true => Ok(()),
+            false => file.handle(false).await.map(drop),
+        };
+        opened.is_ok().then_some(file)
     }
 
     /// Removes a file that is open: it gets a temporary name, and the server deletes it when it is
@@ -220,7 +227,7 @@ impl Shared {
         from: &RelPath,
         to: &RelPath,
     ) -> Result<Option<(Arc<SharedFile>, RelPath)>> {
-        let in_the_way = self.open_at(to).filter(|file| file.id != source.id);
+        let in_the_way = self.open_at(to).await.filter(|file| file.id != source.id);
         let Some(file) = in_the_way.filter(|_| source.kind != Kind::Directory && from != to) else {
             return Ok(None);
         };

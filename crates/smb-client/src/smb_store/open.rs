@@ -34,6 +34,16 @@ impl Shared {
         is_enough.then(|| self.opened(path, stat, how.access, false))
     }
 
+    /// Opens a known file to read it, and the server is asked at the first read.
+    pub(super) fn open_later(self: &Arc<Self>, path: &RelPath) -> Option<Opened> {
+        match self.known(path)? {
+            Known::There(stat) if stat.kind == Kind::File => {
+                Some(self.opened(path, stat, Access::Read, false))
+            }
+            _ => None,
+        }
+    }
+
     /// Opens or makes a node.
     pub(super) async fn open(self: &Arc<Self>, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
         let mut at = path.clone();

@@ -1,5 +1,6 @@
 //! What all nodes of a store share.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,11 +10,12 @@ use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_smb_wire::info::FsAttributes;
 use ropeway_vfs::store::{StoreFeatures, Versioning};
-use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result, Verdict};
+use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result, Verdict};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
 use super::files::Files;
+use super::folder_ahead::FolderAhead;
 use super::folder_table::Folders;
 use super::node_cache::{NodeCache, Validity};
 use super::options::SmbStoreOptions;
@@ -52,6 +54,9 @@ pub(super) struct Shared {
     pub(super) reports: Reports,
     pub(super) watches: Watches,
     pub(super) folders: Folders,
+    /// Which folders to list ahead, and those that are being listed.
+    pub(super) tree_ahead: Mutex<FolderAhead>,
+    pub(super) listings_ahead: Mutex<HashSet<RelPath>>,
     /// The store's own changes, which its watches do not report.
     pub(super) own: Mutex<OwnChanges>,
     /// Blocks of data read ahead; of single reads; of writes on their way.
@@ -113,6 +118,8 @@ impl Shared {
             reports: Reports::new(runtime.clone()),
             watches: Watches::default(),
             folders: Folders::default(),
+            tree_ahead: Mutex::new(FolderAhead::new(Kind::Directory)),
+            listings_ahead: Mutex::default(),
             own: Mutex::default(),
             unflushed: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),

@@ -242,6 +242,11 @@ impl SharedFile {
         drop(before);
     }
 
+    /// Whether a node uses the content.
+    pub(super) fn is_used(&self) -> bool {
+        self.users.load(Ordering::Acquire) > 0
+    }
+
     /// Begins a use of the content.
     pub(super) fn begin_use(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);

@@ -2,6 +2,7 @@
 //! restarted servers, two clients.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod ahead;
 mod bench;
 mod coherence;
 mod contract;

@@ -181,7 +181,12 @@ fn figure(page: &mut String, cell: Option<&Cell>, best: f64) {
         small.push_str(" 1 run");
     }
     if let Some(whole) = cell.judged() {
-        tip.push_str(&format!("\nwhole process {}", numbers::seconds(whole.value)));
+        let what = if cell.judges_transfer {
+            "transfer"
+        } else {
+            "whole process"
+        };
+        tip.push_str(&format!("\n{what} {}", numbers::seconds(whole.value)));
         if let Some(factor) = floor_factor(cell) {
             tip.push_str(&format!(", {} the floor", numbers::factor(factor)));
         }
