@@ -315,6 +315,7 @@ pub(super) mod testing {
             line_seconds: None,
             floor_seconds: None,
             target_seconds: None,
+            judges_transfer: false,
             runs,
         }
     }

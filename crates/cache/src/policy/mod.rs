@@ -118,7 +118,7 @@ impl Policy {
     /// Adds slots. What was learned stays, until it is of a much smaller cache.
     pub fn grow(&mut self, slots: usize) {
         self.ranking.grow(slots);
-if self.ghosts.len() * 3 < slots * 2 {
+        if self.ghosts.len() * 3 < slots * 2 {
             self.ghosts = Ghosts::new(slots);
         }
         self.expected = Expected::new(slots);

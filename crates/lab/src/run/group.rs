@@ -1,11 +1,11 @@
 //! One group: a link, its servers, and the clients, which take turns until each cell has its runs.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use super::client::{self, COPY, Ends};
 use super::curves::{self, Kind, Sampler};
@@ -281,15 +281,7 @@ impl<'a> Testbed<'a> {
         };
         let mut run = self.account(pair, started, login, &observed, &output);
         if matches!(run.outcome, Outcome::Done) {
-            let arrived = match direction {
-                Direction::Read => near.join(COPY),
-                Direction::Write => self.folder.join("far").join(COPY),
-            };
-            let plan = &lab.plans[self.group.work];
-            let same = match listing {
-                true => plan.compare_listing(&output),
-                false => plan.compare(&source, &arrived),
-            };
+            let same = self.compare(&source, &near, &output);
             if let Err(wrong) = same.map_err(LabError::io(NO_ROOM))? {
                 run.outcome = Outcome::Failed(format!("the result is wrong: {wrong}"));
             }
@@ -303,6 +295,18 @@ impl<'a> Testbed<'a> {
             done.operations = curves::operations(&trace, direction);
         }
         Ok(Some(done))
+    }
+
+    /// Compares what arrived, or what was listed, with the source.
+    fn compare(&self, source: &Path, near: &Path, output: &Path) -> io::Result<Result<(), String>> {
+        let plan = &self.lab.plans[self.group.work];
+        if self.lab.scenario.works[self.group.work].is_listing() {
+            return plan.compare_listing(output);
+        }
+        match self.group.direction {
+            Direction::Read => plan.compare(source, &near.join(COPY)),
+            Direction::Write => plan.compare(source, &self.folder.join("far").join(COPY)),
+        }
     }
 
     /// Runs a client and observes the line, the server and the machine meanwhile.
