@@ -76,7 +76,11 @@ impl Step {
 
     /// Changes the step to one on files that are seldom changed, so that they get into a cache.
     pub(crate) fn on_old_files(&mut self) {
-        self.kind = if self.old % 400 == 0 { OLD_WRITE } else { OLD_READ };
+        self.kind = if self.old.is_multiple_of(400) {
+            OLD_WRITE
+        } else {
+            OLD_READ
+        };
     }
 }
 
@@ -185,7 +189,30 @@ impl Side {
                 self.open.push(file);
                 Ok(Seen::default())
             }
-            17 => self.on_handle(step, |file| file.write_all_at(&data, step.offset).map(done)),
+            17..=20 | 22 | OLD_READ | OLD_WRITE => self.try_content(step, &data),
+            21 => {
+                let name = ["user.a", "user.b"][step.length % 2];
+                match step.byte % 3 {
+                    0 => rustix::fs::lremovexattr(one, name)?,
+                    _ => rustix::fs::lsetxattr(one, name, &data[..step.length % 60], XattrFlags::empty())?,
+                }
+                Ok(Seen::default())
+            }
+            _ => {
+                let mut names: Vec<_> = fs::read_dir(one)?
+                    .map(|entry| entry.map(|entry| entry.file_name()))
+                    .collect::<Result<_, _>>()?;
+                names.sort();
+                Ok(format!("{names:?}").into())
+            }
+        }
+    }
+
+    /// Runs a step on the content of an open file, or of an old one.
+    fn try_content(&self, step: &Step, data: &[u8]) -> io::Result<Seen> {
+        let done = |()| Seen::default();
+        match step.kind {
+            17 => self.on_handle(step, |file| file.write_all_at(data, step.offset).map(done)),
             18 => self.on_handle(step, |file| {
                 let mut buffer = vec![0; step.length];
                 let count = file.read_at(&mut buffer, step.offset)?;
@@ -200,14 +227,6 @@ impl Side {
                 // within the length only.
                 Ok(Seen::default())
             }),
-            21 => {
-                let name = ["user.a", "user.b"][step.length % 2];
-                match step.byte % 3 {
-                    0 => rustix::fs::lremovexattr(one, name)?,
-                    _ => rustix::fs::lsetxattr(one, name, &data[..step.length % 60], XattrFlags::empty())?,
-                }
-                Ok(Seen::default())
-            }
             22 => self.on_handle(step, |file| {
                 let seen = file.metadata()?;
                 file.sync_data()?;
@@ -227,15 +246,9 @@ impl Side {
                 let file = OpenOptions::new()
                     .write(true)
                     .open(self.root.join(old_name(step.old)))?;
-                file.write_all_at(&data, step.offset % OLD_MAX).map(done)
+                file.write_all_at(data, step.offset % OLD_MAX).map(done)
             }
-            _ => {
-                let mut names: Vec<_> = fs::read_dir(one)?
-                    .map(|entry| entry.map(|entry| entry.file_name()))
-                    .collect::<Result<_, _>>()?;
-                names.sort();
-                Ok(format!("{names:?}").into())
-            }
+            kind => unreachable!("step {kind} is not one on content"),
         }
     }
 

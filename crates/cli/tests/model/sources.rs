@@ -23,8 +23,8 @@ pub(crate) enum Kind {
 /// Who serves, with a place for the mount.
 enum Server {
     None(Place),
-    Ours(Served),
-    Smbd(Ground),
+    Ours(Box<Served>),
+    Smbd(Box<Ground>),
 }
 
 /// A mounted source.
@@ -45,10 +45,10 @@ impl Source {
         can_mount()?;
         let server = match kind {
             Kind::Folder => Server::None(Place::new()),
-            Kind::Served => Server::Ours(Served::start(&[])),
+            Kind::Served => Server::Ours(Box::new(Served::start(&[]))),
             Kind::Smbd => {
                 let ground = Ground::sharing(|share| share.streams());
-                Server::Smbd(ground.map_err(|error| error.to_string())?)
+                Server::Smbd(Box::new(ground.map_err(|error| error.to_string())?))
             }
         };
         let mut source = Self {
