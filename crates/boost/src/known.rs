@@ -169,9 +169,12 @@ impl Known {
             let exact = found.join(&name);
             let answer = self.get(&exact, Ask::Followed);
             let there = answer.filter(|answer| answer.found != Found::Missing);
-            let question = if let Some(answer) = there {
+            let there = there.map(|answer| answer.question);
+            // A folder that was listed is there.
+            let listed = || Some(self.listing_of(&exact)?.question);
+            let question = if let Some(question) = there.or_else(listed) {
                 found = exact;
-                answer.question
+                question
             } else {
                 let listing = self.listing_of(&found)?;
                 let wanted = folded(name.as_bytes());

@@ -244,32 +244,32 @@ impl World {
     }
 
     fn step(&mut self) {
-        let most = self.random.u64(1..=6000);
+        let most = self.random.u64(1..=3000);
         self.now += Duration::from_millis(self.random.u64(0..most));
         let elapsed = i128::try_from(self.now.as_nanos()).unwrap();
         self.source.now = Timestamp(START + elapsed);
-        match self.random.u8(0..24) {
+        match self.random.u8(0..40) {
             // Another client, also while the line is cut.
-            0 | 1 => {
+            0 => {
                 let content = self.random.u64(..);
                 self.set_content(content);
             }
-            2 => self.write(),
-            3 | 4 => self.write_out(),
-            5 | 6 => self.turn(),
-            7 => self.ask(),
-            8 | 9 => {
+            1 => self.write(),
+            2 | 3 => self.write_out(),
+            4 | 5 => self.turn(),
+            6 => self.ask(),
+            7..=14 => {
                 // As `confirm` does.
                 let due = self.coherence.to_confirm(self.memory);
                 if due.is_some_and(|due| due <= self.now) {
                     self.ask();
                 }
             }
-            10..=14 => {
+            15..=22 => {
                 let block = self.random.usize(..BLOCKS);
                 self.begin_read(block);
             }
-            15..=18 => self.end_read(),
+            23..=32 => self.end_read(),
             _ if self.is_cut => self.read_lost(),
             _ => {}
         }
@@ -287,5 +287,5 @@ fn a_lost_source_is_replaced_by_one_version_of_its_last_answer() {
         served += world.served;
         stale += world.stale;
     }
-    assert!(served > 10_000 && stale > 1000, "{served} {stale}");
+    assert!(served > 5000 && stale > 500, "{served} {stale}");
 }

@@ -123,7 +123,7 @@ impl StoreShared {
                 }
             }
         };
-        tracing::warn!("{line}");
+        tracing::info!("{line}");
         let mut news = figures.news.lock();
         if news.len() < NEWS_MAX {
             news.push(line);
@@ -142,8 +142,12 @@ impl StoreShared {
         };
         if !self.is_lost() {
             match patience::impatiently(&ask) {
-                Err(error) if error.kind == ErrorKind::Unreachable && self.is_lost() => {}
+                Err(error) if error.kind == ErrorKind::Unreachable => {}
                 answered => return answered,
+            }
+            if !self.is_lost() {
+                // It came back in this moment.
+                return ask();
             }
         }
         match known(offline, self.boost.shared.now()) {
@@ -322,6 +326,15 @@ impl StoreShared {
             let (at, space) = (*offline.space.lock())?;
             offline.allows(now, at).then_some(Ok(space))
         })
+    }
+}
+
+impl Drop for StoreShared {
+    /// An outage of a source that nobody uses any more is none.
+    fn drop(&mut self) {
+        let number = std::ptr::from_ref(self).addr();
+        let mut present = self.boost.shared.offline.present.lock();
+        present.retain(|(of, _)| *of != number);
     }
 }
 

@@ -302,101 +302,127 @@ fn change(remote: &Remote, random: &mut fastrand::Rng, version: u8) {
     }
 }
 
+const CREATE: NodeOpen = NodeOpen {
+    access: Access::Write,
+    create: Some(NewNode {
+        directory: false,
+        dos_attributes: None,
+    }),
+    ..READ
+};
+
+/// A folder, a cache in front of it, and files that stay open for a while.
+struct World {
+    random: fastrand::Rng,
+    remote: Remote,
+    store: BoostStore,
+    past: Past,
+    is_cut: bool,
+    open: Vec<Arc<dyn Node>>,
+    answered: usize,
+    waited: usize,
+    stale: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let remote = Remote::new();
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            store: bounded(&remote),
+            remote,
+            past: Past {
+                states: Vec::new(),
+                own: std::collections::BTreeMap::new(),
+            },
+            is_cut: false,
+            open: Vec::new(),
+            answered: 0,
+            waited: 0,
+            stale: 0,
+        }
+    }
+
+    fn step(&mut self, step: usize) {
+        self.remote.state.lock().advance(self.random.i128(0..40));
+        let at = path(["a", "b", "c"][self.random.usize(..3)]);
+        match self.random.u8(0..20) {
+            0..=2 => change(&self.remote, &mut self.random, step as u8),
+            3 => {
+                self.is_cut = !self.is_cut;
+                self.remote.cut(self.is_cut);
+            }
+            4 if !self.is_cut => {
+                self.past.own.insert(at.clone(), step);
+                let opened = self.store.open(&at, &CREATE).expect("it opens");
+                let size = self.random.usize(1..200_000);
+                opened.node.set_len(0).expect("it is truncated");
+                let written = opened.node.write_at(&content(step as u8, size), 0);
+                written.expect("it is written");
+            }
+            5 if !self.is_cut => {
+                self.past.own.insert(at.clone(), step);
+                // It may be missing.
+                let _ = self.store.remove(&at, false);
+            }
+            6 | 7 => assert!(list(&self.store).is_ok() || self.is_cut),
+            8 if self.open.len() < 4 => self
+                .open
+                .extend(self.store.open(&at, &READ).map(|opened| opened.node)),
+            9 if !self.open.is_empty() => {
+                let place = self.random.usize(..self.open.len());
+                if let Ok(bytes) = read(&*self.open[place]) {
+                    let is_one = bytes.windows(2).all(|pair| pair[0] == pair[1]);
+                    assert!(is_one, "step {step}: parts of two versions");
+                }
+                if self.random.bool() {
+                    self.open.swap_remove(place);
+                }
+            }
+            10..=12 => drop(self.store.look(&at)),
+            _ => self.read(&at, step),
+        }
+        self.past.note(step, &self.remote);
+    }
+
+    fn read(&mut self, at: &RelPath, step: usize) {
+        let present = self.remote.state.lock().files.get(at).cloned();
+        self.past.note(step, &self.remote);
+        match read_at(&self.store, at) {
+            Ok((stat, bytes)) => {
+                assert_eq!(stat.size, bytes.len() as u64, "step {step}");
+                let is_present = present.is_some_and(|file| file.content == bytes);
+                assert!(self.is_cut || is_present, "step {step}: old, and nothing is cut");
+                assert!(self.past.had(at, &bytes), "step {step}: it never was");
+                self.answered += usize::from(self.is_cut);
+                self.stale += usize::from(!is_present);
+            }
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                assert!(self.is_cut || present.is_none(), "step {step}");
+            }
+            Err(error) => {
+                assert!(self.is_cut, "step {step}: {error}");
+                assert_eq!(error.kind, WAITS, "step {step}");
+                self.waited += 1;
+            }
+        }
+    }
+}
+
 #[test]
 fn random_outages_show_nothing_that_never_was() {
     let (mut answered, mut waited, mut stale) = (0, 0, 0);
     for seed in 0..60 {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let remote = Remote::new();
-        let store = bounded(&remote);
-        let mut past = Past {
-            states: Vec::new(),
-            own: std::collections::BTreeMap::new(),
-        };
-        let mut is_cut = false;
-        let mut open: Vec<(RelPath, Arc<dyn Node>, Option<Vec<u8>>)> = Vec::new();
+        let mut world = World::new(seed);
         for step in 1..250 {
-            remote.state.lock().advance(random.i128(0..40));
-            let at = path(["a", "b", "c"][random.usize(..3)]);
-            match random.u8(0..20) {
-                0..=2 => change(&remote, &mut random, step as u8),
-                3 => {
-                    is_cut = !is_cut;
-                    remote.cut(is_cut);
-                }
-                4 if !is_cut => {
-                    past.own.insert(at.clone(), step);
-                    let how = NodeOpen {
-                        access: Access::Write,
-                        create: Some(NewNode {
-                            directory: false,
-                            dos_attributes: None,
-                        }),
-                        ..READ
-                    };
-                    let opened = store.open(&at, &how).expect("it opens");
-                    let size = random.usize(1..200_000);
-                    opened.node.set_len(0).expect("it is truncated");
-                    opened
-                        .node
-                        .write_at(&content(step as u8, size), 0)
-                        .expect("it is written");
-                }
-                5 if !is_cut => {
-                    past.own.insert(at.clone(), step);
-                    let _ = store.remove(&at, false);
-                }
-                6 | 7 => {
-                    let listed = list(&store);
-                    assert!(is_cut || listed.is_ok());
-                }
-                8 if open.len() < 4 => {
-                    if let Ok(opened) = store.open(&at, &READ) {
-                        open.push((at, opened.node, None));
-                    }
-                }
-                9 if !open.is_empty() => {
-                    let place = random.usize(..open.len());
-                    let (_, node, before) = &mut open[place];
-                    if let Ok(bytes) = read(&**node) {
-                        let is_one = bytes.windows(2).all(|pair| pair[0] == pair[1]);
-                        assert!(is_one, "seed {seed}, step {step}: parts of two versions");
-                        *before = Some(bytes);
-                    }
-                    open.swap_remove(place);
-                }
-                10..=12 => drop(store.look(&at)),
-                _ => {
-                    let present = remote.state.lock().files.get(&at).cloned();
-                    past.note(step, &remote);
-                    match read_at(&store, &at) {
-                        Ok((stat, bytes)) => {
-                            assert_eq!(stat.size, bytes.len() as u64, "seed {seed}, step {step}");
-                            let is_present = present.as_ref().is_some_and(|file| file.content == bytes);
-                            assert!(
-                                is_cut || is_present,
-                                "seed {seed}, step {step}: old, and nothing is cut"
-                            );
-                            assert!(past.had(&at, &bytes), "seed {seed}, step {step}: it never was");
-                            answered += usize::from(is_cut);
-                            stale += usize::from(!is_present);
-                        }
-                        Err(error) if error.kind == ErrorKind::NotFound => {
-                            assert!(is_cut || present.is_none(), "seed {seed}, step {step}");
-                        }
-                        Err(error) => {
-                            assert!(is_cut, "seed {seed}, step {step}: {error}");
-                            assert_eq!(error.kind, WAITS, "seed {seed}, step {step}");
-                            waited += 1;
-                        }
-                    }
-                }
-            }
-            past.note(step, &remote);
+            world.step(step);
         }
+        answered += world.answered;
+        waited += world.waited;
+        stale += world.stale;
     }
     assert!(
-        answered > 500 && waited > 100 && stale > 50,
+        answered > 300 && waited > 100 && stale > 30,
         "{answered} {waited} {stale}"
     );
 }

@@ -186,61 +186,18 @@ fn fill(far: &Far) {
 fn a_cut(far: Far) {
     fill(&far);
     let gateway = Gateway::start(far, &["--timeout", "60s"]);
-    let far = &gateway.far;
-    let content = fs::read(far.behind("big")).unwrap();
+    let content = fs::read(gateway.far.behind("big")).unwrap();
     gateway.warm(&["big", "folder/other", "folder/small", "gone", "replaced"]);
     gateway.line.cut();
     // The first one waits until the server is known to be lost.
     let (read, first) = gateway.read("big");
     assert!(read == content && first < FIRST, "{first:?}");
-    // Others change and remove files meanwhile. Clients here see them as they were.
-    text(&far.behind("folder/small"), "changed");
-    fs::remove_file(far.behind("gone")).unwrap();
-    patterned(&far.behind("new"), 1000);
-    fs::rename(far.behind("new"), far.behind("replaced")).unwrap();
-    for name in ["folder/other", "gone", "replaced", "big"] {
-        let (read, time) = gateway.read(name);
-        assert!(read == content && time < LATER, "{name}: {time:?}");
-    }
-    let (read, _) = gateway.read("folder/small");
-    assert_eq!(read, b"small");
-    let (listed, time) = gateway.does("ls; ls folder\\*");
-    let shown = said(&listed);
-    assert!(listed.status.success() && time < LATER, "{time:?}: {shown}");
-    assert!(shown.contains("gone") && shown.contains("small"), "{shown}");
-    let (missing, time) = gateway.does("get none .got");
-    assert!(
-        said(&missing).contains("NT_STATUS_OBJECT_NAME_NOT_FOUND") && time < LATER,
-        "{time:?}"
-    );
-    // Our client.
-    let copied = gateway.near.place.join("copied");
-    let copying = Instant::now();
-    gateway
-        .near
-        .run("copy")
-        .args([gateway.near.url("folder/other").as_ref(), copied.as_os_str()])
-        .ok();
-    assert!(fs::read(&copied).unwrap() == content);
-    assert!(copying.elapsed() < LATER * 2, "{:?}", copying.elapsed());
-    // What is written waits, and so does what is not in the cache.
+    changed_meanwhile(&gateway);
+    reads_meanwhile(&gateway, &content);
     let source = gateway.near.place.join("source");
     patterned(&source, SIZE + 1);
-    let mut writes = gateway.smbclient("put source written").spawn().unwrap();
-    let mut misses = gateway.smbclient("get cold .cold").spawn().unwrap();
-    sleep(Duration::from_secs(2));
-    let waits = writes.try_wait().unwrap().is_none() && misses.try_wait().unwrap().is_none();
-    let (read, time) = gateway.read("big");
-    assert!(read == content && time < LATER && waits, "{time:?} {waits}");
-    let status = gateway.status();
-    assert!(
-        status["is_offline"] == true && status["offline_reads"].as_u64() > Some(3),
-        "{status}"
-    );
-    gateway.line.mend();
-    assert!(writes.wait().unwrap().success() && misses.wait().unwrap().success());
+    waits_meanwhile(&gateway, &content);
     content_same(&source, &gateway.far.behind("written"));
-    assert!(fs::read(gateway.near.place.join(".cold")).unwrap() == content);
     // From now on everything is as it is at the far end.
     assert_eq!(gateway.read("folder/small").0, b"changed");
     assert_eq!(gateway.read("replaced").0.len(), 1000);
@@ -260,6 +217,66 @@ fn a_cut(far: Far) {
     for line in ["the source does not answer", "the source answers again"] {
         assert!(log.contains(line), "{log}");
     }
+}
+
+/// Others change, remove and replace files.
+fn changed_meanwhile(gateway: &Gateway) {
+    let far = &gateway.far;
+    text(&far.behind("folder/small"), "changed");
+    fs::remove_file(far.behind("gone")).unwrap();
+    patterned(&far.behind("new"), 1000);
+    fs::rename(far.behind("new"), far.behind("replaced")).unwrap();
+}
+
+/// Clients see everything as it was.
+fn reads_meanwhile(gateway: &Gateway, content: &[u8]) {
+    for name in ["folder/other", "gone", "replaced", "big"] {
+        let (read, time) = gateway.read(name);
+        assert!(read == content && time < LATER, "{name}: {time:?}");
+    }
+    assert_eq!(gateway.read("folder/small").0, b"small");
+    let (listed, time) = gateway.does("ls; ls folder\\*");
+    let shown = said(&listed);
+    assert!(listed.status.success() && time < LATER, "{time:?}: {shown}");
+    assert!(shown.contains("gone") && shown.contains("small"), "{shown}");
+    let (missing, time) = gateway.does("get none .got");
+    let shown = said(&missing);
+    assert!(
+        shown.contains("NT_STATUS_OBJECT_NAME_NOT_FOUND") && time < LATER,
+        "{time:?}: {shown}"
+    );
+    // Our client.
+    let copied = gateway.near.place.join("copied");
+    let start = Instant::now();
+    let copy = gateway.near.run("copy");
+    copy.args([gateway.near.url("folder/other").as_ref(), copied.as_os_str()])
+        .ok();
+    assert!(
+        fs::read(&copied).unwrap() == content && start.elapsed() < LATER * 2,
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+/// What is written waits, and so does what is not in the cache. Reads go on meanwhile.
+fn waits_meanwhile(gateway: &Gateway, content: &[u8]) {
+    let mut writes = gateway.smbclient("put source written").spawn().unwrap();
+    let mut misses = gateway.smbclient("get cold .cold").spawn().unwrap();
+    sleep(Duration::from_secs(2));
+    let waits = writes.try_wait().unwrap().is_none() && misses.try_wait().unwrap().is_none();
+    let (read, time) = gateway.read("big");
+    let status = gateway.status();
+    gateway.line.mend();
+    let done = writes.wait().unwrap().success() && misses.wait().unwrap().success();
+    assert!(
+        waits && done && read == content && time < LATER,
+        "{waits} {done} {time:?}"
+    );
+    assert!(
+        status["is_offline"] == true && status["offline_reads"].as_u64() > Some(3),
+        "{status}"
+    );
+    assert!(fs::read(gateway.near.place.join(".cold")).unwrap() == content);
 }
 
 #[test]
