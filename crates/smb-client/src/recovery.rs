@@ -3,8 +3,10 @@
 //! Callers that have another answer give their requests up, so none of them would re-establish a
 //! lost connection. And a connection that was not lost, but whose packets vanished, sends its next
 //! packet only when TCP's timer says so, which after a cut of 30 s may be 20 s later. So a task
-//! opens another connection from time to time. When the server answers there, and the old
-//! connection stays silent, the old one is given up: its requests are sent again on a new one.
+//! opens another connection from time to time. When the server answers there for the first time, and
+//! the old connection stays silent, the old one is given up: its requests are sent again on a new
+//! one. A server that answers new connections all the time is only busy with what the old one asks
+//! for: then the old one is kept.
 
 use std::net::SocketAddr;
 use std::sync::Weak;
@@ -39,6 +41,7 @@ impl Drop for Running {
 /// Runs until the server of a link is heard, or the link is closed.
 pub(crate) async fn recover(link: Weak<Link>) {
     let _running = Running(Weak::clone(&link));
+    let mut was_away = false;
     while let Some(link) = link.upgrade() {
         if link.reach.lost_for().is_none() {
             return;
@@ -48,7 +51,9 @@ pub(crate) async fn recover(link: Weak<Link>) {
             Err(_) => return,
             Ok(None) => drop(link.session().await),
             Ok(Some(session)) => {
-                if link.is_answering(session.address).await {
+                let is_answering = link.is_answering(session.address).await;
+                was_away |= !is_answering;
+                if is_answering && was_away {
                     tokio::time::sleep(GRACE).await;
                     if link.reach.lost_for().is_some() {
                         tracing::info!(server = %link.endpoint, "the server answers on a new connection only");
