@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use ropeway_cache::FileKey;
-use ropeway_vfs::FileId;
-use ropeway_vfs::store::Versioning;
+use ropeway_vfs::store::{StreamInfo, Versioning};
+use ropeway_vfs::{FileId, Xattr};
 
 use crate::coherence::Coherence;
 use crate::rates::Streams;
@@ -23,8 +23,18 @@ pub(crate) struct FileState {
     pub(crate) streams: Mutex<Streams>,
     /// Whether all of it is to be kept.
     pub(crate) is_pinned: AtomicBool,
+    /// What else the source said of it, and when it was asked.
+    pub(crate) extras: Mutex<Extras>,
     /// Whether it waits to be confirmed.
     pub(crate) is_confirming: AtomicBool,
+}
+
+/// What clients ask of a file besides its attributes and content.
+#[derive(Default)]
+pub(crate) struct Extras {
+    pub(crate) eas: Option<(Duration, Vec<Xattr>)>,
+    pub(crate) streams: Option<(Duration, Vec<StreamInfo>)>,
+    pub(crate) security: Option<(Duration, Option<Vec<u8>>)>,
 }
 
 /// The table.
@@ -76,6 +86,7 @@ impl Files {
             coherence: Mutex::default(),
             streams: Mutex::default(),
             is_pinned: AtomicBool::new(false),
+            extras: Mutex::default(),
             is_confirming: AtomicBool::new(false),
         });
         if table.len() >= FILES_MAX {

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ropeway_vfs::external::{ContentLease, Watching};
 use ropeway_vfs::posix::{Permissions, XattrSet};
@@ -12,11 +13,14 @@ use ropeway_vfs::tree::Extent;
 use ropeway_vfs::{Error, ErrorKind, FileId, Name, Op, RelPath, Result, Xattr};
 
 use crate::boost::Shared;
-use crate::files::FileState;
+use crate::files::{Extras, FileState};
 use crate::known::{Ask, Found, Question};
 use crate::offline::{NotedEntries, Offline};
 use crate::source::Source;
 use crate::store::StoreShared;
+
+/// Longest list of streams or extended attributes, or security descriptor, that is kept of a file.
+const EXTRA_MAX: usize = 1024;
 
 /// A node of a [`BoostStore`](crate::BoostStore).
 pub(crate) struct BoostNode {
@@ -134,6 +138,7 @@ impl BoostNode {
     fn touching<T>(&self, change: impl FnOnce(&dyn Node) -> Result<T>) -> Result<T> {
         let changed = change(self.inner()?);
         if let Some(file) = &self.file {
+            *file.extras.lock() = Extras::default();
             let next = self.store.files.ask();
             file.coherence.lock().attributes_changed(next);
         } else if let (Some(place), Some(offline)) = (&self.place, &self.store.offline) {
@@ -145,6 +150,34 @@ impl BoostNode {
             }
         }
         changed
+    }
+
+    /// Asks for what clients ask of a file besides its attributes and content. `place`: where the
+    /// answer is kept, if it is short.
+    fn extra<T: Clone>(
+        &self,
+        ask: impl Fn(&dyn Node) -> Result<T>,
+        length: impl Fn(&T) -> usize,
+        place: impl Fn(&mut Extras) -> &mut Option<(Duration, T)>,
+    ) -> Result<T> {
+        let asking = || {
+            let at = self.boost().now();
+            let answer = ask(self.inner()?)?;
+            if let Some(file) = &self.file
+                && self.store.offline.is_some()
+            {
+                let kept = (length(&answer) <= EXTRA_MAX).then(|| (at, answer.clone()));
+                *place(&mut file.extras.lock()) = kept;
+            }
+            Ok(answer)
+        };
+        self.store.ask_or(asking, |offline, now| {
+            let file = self.file.as_ref()?;
+            // Not of a file that was changed through this store since.
+            self.store.last_stat(offline, now, file)?;
+            let (at, answer) = place(&mut file.extras.lock()).clone()?;
+            offline.allows(now, at).then_some(Ok(answer))
+        })
     }
 
     /// Runs what writes out all changes made before.
@@ -301,7 +334,8 @@ impl Node for BoostNode {
     }
 
     fn streams(&self) -> Result<Vec<StreamInfo>> {
-        self.inner()?.streams()
+        let length = |all: &Vec<StreamInfo>| all.iter().map(|stream| stream.name.as_bytes().len() + 32).sum();
+        self.extra(|inner| inner.streams(), length, |extras| &mut extras.streams)
     }
 
     fn open_stream(&self, name: &Name, how: &StreamOpen) -> Result<(Arc<dyn Node>, bool)> {
@@ -325,7 +359,8 @@ impl Node for BoostNode {
     }
 
     fn security(&self) -> Result<Option<Vec<u8>>> {
-        self.inner()?.security()
+        let length = |kept: &Option<Vec<u8>>| kept.as_ref().map_or(0, Vec::len);
+        self.extra(|inner| inner.security(), length, |extras| &mut extras.security)
     }
 
     fn set_security(&self, descriptor: &[u8]) -> Result<()> {
@@ -333,7 +368,8 @@ impl Node for BoostNode {
     }
 
     fn eas(&self) -> Result<Vec<Xattr>> {
-        self.inner()?.eas()
+        let length = |all: &Vec<Xattr>| all.iter().map(|one| one.name.len() + one.value.len() + 48).sum();
+        self.extra(|inner| inner.eas(), length, |extras| &mut extras.eas)
     }
 
     fn set_ea(&self, name: &[u8], value: &[u8]) -> Result<()> {

@@ -40,7 +40,7 @@ impl Far {
     fn behind(&self, path: &str) -> PathBuf {
         match self {
             Self::Own(served) => served.behind(path),
-            Self::Samba(ground) => ground.behind(path),
+            Self::Samba(ground) => ground.behind("data").join(path),
         }
     }
 }
