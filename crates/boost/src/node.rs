@@ -167,7 +167,7 @@ impl BoostNode {
                 && self.store.offline.is_some()
             {
                 let kept = (length(&answer) <= EXTRA_MAX).then(|| (at, answer.clone()));
-                *place(&mut file.extras.lock()) = kept;
+                *place(&mut *file.extras.lock()) = kept;
             }
             Ok(answer)
         };
@@ -175,7 +175,7 @@ impl BoostNode {
             let file = self.file.as_ref()?;
             // Not of a file that was changed through this store since.
             self.store.last_stat(offline, now, file)?;
-            let (at, answer) = place(&mut file.extras.lock()).clone()?;
+            let (at, answer) = place(&mut *file.extras.lock()).clone()?;
             offline.allows(now, at).then_some(Ok(answer))
         })
     }
@@ -334,7 +334,11 @@ impl Node for BoostNode {
     }
 
     fn streams(&self) -> Result<Vec<StreamInfo>> {
-        let length = |all: &Vec<StreamInfo>| all.iter().map(|stream| stream.name.as_bytes().len() + 32).sum();
+        let length = |all: &Vec<StreamInfo>| {
+            all.iter()
+                .map(|stream| stream.name.as_bytes().len() + 32)
+                .sum::<usize>()
+        };
         self.extra(|inner| inner.streams(), length, |extras| &mut extras.streams)
     }
 
@@ -368,7 +372,11 @@ impl Node for BoostNode {
     }
 
     fn eas(&self) -> Result<Vec<Xattr>> {
-        let length = |all: &Vec<Xattr>| all.iter().map(|one| one.name.len() + one.value.len() + 48).sum();
+        let length = |all: &Vec<Xattr>| {
+            all.iter()
+                .map(|one| one.name.len() + one.value.len() + 48)
+                .sum::<usize>()
+        };
         self.extra(|inner| inner.eas(), length, |extras| &mut extras.eas)
     }
 
