@@ -91,7 +91,9 @@ impl StoreShared {
     /// Asks for the attributes of the files that are due.
     fn confirm(&self) {
         let Some(offline) = &self.offline else { return };
-        for _ in 0..self.confirmer.0.lock().len().min(BATCH) {
+        // A statement of its own: in the loop's head the lock would be held for the whole loop.
+        let count = self.confirmer.0.lock().len().min(BATCH);
+        for _ in 0..count {
             let Some(waiting) = self.confirmer.0.lock().pop_front() else {
                 return;
             };
