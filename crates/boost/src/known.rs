@@ -128,9 +128,11 @@ impl Known {
             Found::There(stat) => ask == Ask::Itself || stat.kind != ropeway_vfs::Kind::Symlink,
             Found::Missing => true,
         });
+        // The root is no link: both questions are the same one.
+        let is_same = ask == Ask::Followed || path.is_root();
         let followed = spelling
             .followed
-            .filter(|answer| ask == Ask::Followed || answer.found == Found::Missing);
+            .filter(|answer| is_same || answer.found == Found::Missing);
         let both = [itself, followed].into_iter().flatten();
         both.max_by_key(|answer| answer.question.number)
     }

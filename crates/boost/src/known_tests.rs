@@ -93,6 +93,14 @@ fn a_link_is_not_what_it_leads_to() {
 }
 
 #[test]
+fn the_root_is_known_however_it_was_opened() {
+    let mut known = Known::new(100);
+    let asked = question(&known, 1);
+    known.put(asked, &RelPath::root(), Ask::Followed, there(9));
+    assert_eq!(found(&known, ""), Some(there(9)));
+}
+
+#[test]
 fn own_changes_remove_what_they_touch() {
     let mut known = Known::new(100);
     list(&mut known, 1, "", &["d", "e"]);
