@@ -41,6 +41,7 @@
 mod boost;
 mod coherence;
 mod confirm;
+mod extras;
 mod fetches;
 mod files;
 pub mod folder;

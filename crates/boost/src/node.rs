@@ -161,23 +161,63 @@ impl BoostNode {
         place: impl Fn(&mut Extras) -> &mut Option<(Duration, T)>,
     ) -> Result<T> {
         let asking = || {
-            let at = self.boost().now();
+            let question = self.store.question();
             let answer = ask(self.inner()?)?;
-            if let Some(file) = &self.file
-                && self.store.offline.is_some()
-            {
-                let kept = (length(&answer) <= EXTRA_MAX).then(|| (at, answer.clone()));
-                *place(&mut *file.extras.lock()) = kept;
+            let kept = (length(&answer) <= EXTRA_MAX).then(|| (question.at, answer.clone()));
+            match (&self.file, &self.store.offline) {
+                (Some(file), Some(_)) => *place(&mut *file.extras.lock()) = kept,
+                (None, Some(offline)) => self.folder_extra(offline, question, |extras| {
+                    *place(extras) = kept;
+                }),
+                (_, None) => {}
             }
             Ok(answer)
         };
         self.store.ask_or(asking, |offline, now| {
-            let file = self.file.as_ref()?;
-            // Not of a file that was changed through this store since.
-            self.store.last_stat(offline, now, file)?;
-            let (at, answer) = place(&mut *file.extras.lock()).clone()?;
+            let kept = match &self.file {
+                // Not of a file that was changed through this store since.
+                Some(file) => {
+                    self.store.last_stat(offline, now, file)?;
+                    place(&mut *file.extras.lock()).clone()
+                }
+                None => {
+                    let folder = self.known_folder(offline, now)?;
+                    let known = offline.known.lock();
+                    let is_changed = |question| known.is_changed_since(question, &folder.path);
+                    let mut extras = offline.extras.lock();
+                    place(extras.get(&folder.path, folder.id, is_changed)?).clone()
+                }
+            };
+            let (at, answer) = kept?;
             offline.allows(now, at).then_some(Ok(answer))
         })
+    }
+
+    /// Keeps an answer about a node that is no file, unless its path was changed meanwhile.
+    fn folder_extra(&self, offline: &Offline, question: Question, keep: impl FnOnce(&mut Extras)) {
+        let Some(folder) = self.unchanged_place() else {
+            return;
+        };
+        let known = offline.known.lock();
+        let is_changed = |question| known.is_changed_since(question, &folder.path);
+        if !is_changed(question) {
+            let mut extras = offline.extras.lock();
+            keep(extras.place(&folder.path, folder.id, question, is_changed));
+        }
+    }
+
+    /// Returns the place of a node that is no file, if it was the same node at the last answer.
+    fn known_folder(&self, offline: &Offline, now: Duration) -> Option<&Place> {
+        let place = self.unchanged_place()?;
+        let ask = if place.link_itself {
+            Ask::Itself
+        } else {
+            Ask::Followed
+        };
+        match self.store.answer(offline, now, &place.path, ask)? {
+            Found::There(stat) if stat.id == place.id => Some(place),
+            _ => None,
+        }
     }
 
     /// Runs what writes out all changes made before.

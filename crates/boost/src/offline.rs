@@ -17,6 +17,7 @@ use ropeway_vfs::patience::{self, Reachability};
 use ropeway_vfs::store::{Access, Entries, NodeOpen, NodeStat, Opened, Store};
 use ropeway_vfs::{Error, ErrorKind, Kind, Name, Op, RelPath, Result, Space};
 
+use crate::extras::FolderExtras;
 use crate::files::FileState;
 use crate::known::{Answer, Ask, Found, Known, NAMES_MAX, Question};
 use crate::node::BoostNode;
@@ -28,6 +29,7 @@ pub(crate) struct Offline {
     pub(crate) known: Mutex<Known>,
     outages: Mutex<Outages>,
     space: Mutex<Option<(Duration, Space)>>,
+    pub(crate) extras: Mutex<FolderExtras>,
     /// How long the source returns attributes that it got earlier.
     pub(crate) memory: Duration,
 }
@@ -58,6 +60,7 @@ impl Offline {
             known: Mutex::new(Known::new(NAMES_MAX)),
             outages: Mutex::new(Outages::new(bound)),
             space: Mutex::default(),
+            extras: Mutex::default(),
             // And some more for a question that was under way.
             memory: lifetime + lifetime / 2,
         })

@@ -126,6 +126,21 @@ fn what_was_read_is_read_again_while_the_line_is_cut() {
 }
 
 #[test]
+fn what_was_asked_of_a_folder_is_known_until_it_is_changed() {
+    let (remote, store) = read_before();
+    let root = || store.open(&RelPath::root(), &READ).expect("known").node;
+    assert!(root().eas().expect("asked").is_empty());
+    remote.cut(true);
+    assert!(root().eas().expect("known").is_empty());
+    assert_eq!(root().security().unwrap_err().kind, WAITS, "nobody asked");
+    remote.cut(false);
+    store.remove(&path("f"), false).expect("it is removed");
+    list(&store).expect("it is listed");
+    remote.cut(true);
+    assert_eq!(root().eas().unwrap_err().kind, WAITS);
+}
+
+#[test]
 fn without_offline_reads_everything_waits() {
     let remote = Remote::new();
     remote.state.lock().put(&path("f"), content(1, 150_000), false);
