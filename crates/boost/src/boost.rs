@@ -1,6 +1,6 @@
 //! The cache and all that works for it, shared by the stores on it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,7 +12,9 @@ use ropeway_vfs::store::{Store, Versioning};
 use crate::fetches::Fetches;
 use crate::files::FileState;
 use crate::lookups::Lookups;
+use crate::offline::OfflineFigures;
 use crate::rates::Meter;
+use crate::status::Status;
 
 /// Files that wait to be forgotten, at most; others are not cached until the end of the session.
 const FORGETS_MAX: usize = 1024;
@@ -40,6 +42,8 @@ pub struct BoostOptions {
     pub sequential: Sequential,
     /// Bytes per second that the device reads in sequence, if known.
     pub device_rate: Option<f64>,
+    /// For how long a source that is lost is replaced by what is known of it; `None`: not at all.
+    pub offline_reads: Option<Duration>,
     /// Replaces the source's [`settle`](ropeway_vfs::store::Versioning::settle) where it is known
     /// better.
     pub settle: Option<Duration>,
@@ -55,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) cache: Cache,
     pub(crate) fetches: Fetches,
     pub(crate) meter: Mutex<Meter>,
+    pub(crate) offline: OfflineFigures,
+    pub(crate) share_uses: ShareUses,
     options: BoostOptions,
     lookups: Lookups,
     writer: Mutex<Option<Writer>>,
@@ -75,6 +81,8 @@ impl Boost {
         let shared = Arc::new(Shared {
             fetches: Fetches::default(),
             meter: Mutex::default(),
+            offline: OfflineFigures::default(),
+            share_uses: ShareUses::default(),
             options,
             lookups: Lookups::start(&cache)?,
             writer: Mutex::new(Some(writer)),
@@ -114,6 +122,22 @@ impl Boost {
         self.shared.meter.lock().rate()
     }
 
+    /// Takes what happened to the sources and was not said yet.
+    pub(crate) fn news(&self) -> Vec<String> {
+        std::mem::take(&mut *self.shared.offline.news.lock())
+    }
+
+    /// Adds the figures of the time in which a source was lost.
+    pub(crate) fn fill_offline(&self, status: &mut Status) {
+        let (offline, now) = (&self.shared.offline, self.shared.now());
+        let since = offline.present.lock().iter().map(|(_, since)| *since).min();
+        status.is_offline = since.is_some();
+        status.offline_seconds = since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64());
+        status.outages = offline.outages.load(Ordering::Relaxed);
+        status.offline_reads = offline.reads.load(Ordering::Relaxed);
+        status.offline_answers = offline.answers.load(Ordering::Relaxed);
+    }
+
     /// Writes everything to the device, for at most five seconds. Later reads pass the cache by,
     /// and what could not be written is missed later.
     pub fn close(&self) {
@@ -139,6 +163,38 @@ impl Boost {
     }
 }
 
+/// The shares that stores use.
+#[derive(Default)]
+pub(crate) struct ShareUses(Mutex<HashMap<[u8; 16], Weak<ShareUse>>>);
+
+/// The use of a share by stores.
+#[derive(Default)]
+pub(crate) struct ShareUse {
+    is_shared: AtomicBool,
+}
+
+impl ShareUses {
+    /// Begins the use of a share.
+    pub(crate) fn begin(&self, share: [u8; 16]) -> Arc<ShareUse> {
+        let mut uses = self.0.lock();
+        uses.retain(|_, known| known.strong_count() > 0);
+        if let Some(known) = uses.get(&share).and_then(Weak::upgrade) {
+            known.is_shared.store(true, Ordering::Release);
+            return known;
+        }
+        let new = Arc::<ShareUse>::default();
+        uses.insert(share, Arc::downgrade(&new));
+        new
+    }
+}
+
+impl ShareUse {
+    /// Whether a second store has used it. Then none of them knows all that was kept.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         self.is_closed.store(true, Ordering::Release);
@@ -156,6 +212,11 @@ impl Shared {
         let mut versioning = source.versioning()?;
         versioning.settle = self.options.settle.unwrap_or(versioning.settle);
         Some(versioning)
+    }
+
+    /// Returns for how long a lost source is replaced by what is known of it.
+    pub(crate) fn offline_reads(&self) -> Option<Duration> {
+        self.options.offline_reads
     }
 
     /// Looks blocks up without waiting for a device that hangs.

@@ -15,6 +15,10 @@
 //!    is not used for the file, and after it for [`Versioning::memory`]. Answers to questions from
 //!    before that moment are ignored.
 //! 5. A file whose change time a program sets is not cached until all its blocks are forgotten.
+//! 6. While the source is lost, nobody says that a version is still the present one. Then rule 1 is
+//!    not enough: a block that was read after a change, of which the source was not asked any more,
+//!    is kept under the version before it. So blocks are given out only if the source reported
+//!    their version once more after the last of them was kept: then all of them are of one version.
 
 use std::time::Duration;
 
@@ -26,6 +30,12 @@ use ropeway_vfs::store::{NodeStat, Versioning};
 #[derive(Debug, Default)]
 pub(crate) struct Coherence {
     seen: Option<Seen>,
+    /// The last answer, and when the question was asked.
+    last: Option<(Duration, NodeStat)>,
+    /// When the last question was asked that the source answered with the version seen.
+    confirmed: Duration,
+    /// When a block was last kept.
+    kept: Option<Duration>,
     /// Questions with a lower number are too old.
     floor: u64,
     /// Changes begun so far, and those that have not returned.
@@ -52,8 +62,14 @@ struct Seen {
 }
 
 impl Coherence {
-    /// Takes the answer to question `number` for the attributes, which arrived at `now`.
-    pub(crate) fn learn(&mut self, number: u64, now: Duration, stat: &NodeStat, source: &Versioning) {
+    /// Takes the answer to question `number`, which was asked at `asked` and answered at `now`.
+    pub(crate) fn learn(
+        &mut self,
+        (number, asked): (u64, Duration),
+        now: Duration,
+        stat: &NodeStat,
+        source: &Versioning,
+    ) {
         if number < self.floor {
             return;
         }
@@ -61,16 +77,55 @@ impl Coherence {
         if self.is_changed {
             return;
         }
+        self.last = Some((asked, *stat));
         let version = version_of(stat);
         if self.seen.map(|seen| seen.version) == version {
+            self.confirmed = self.confirmed.max(asked);
             return;
         }
         let changed = stat.changed.0;
         self.seen = version.map(|version| Seen { version, changed });
+        self.confirmed = asked;
         let last = if self.reads > 0 { Some(now) } else { self.last_read };
         if last.is_some_and(|last| now.saturating_sub(last) <= source.memory) {
             self.be_quiet(now + source.memory);
         }
+    }
+
+    /// Returns the last answer, and when the question was asked. `None` if the file has been changed
+    /// through this store since.
+    pub(crate) fn last(&self) -> Option<(Duration, NodeStat)> {
+        self.last.filter(|_| !self.is_changed)
+    }
+
+    /// Forgets the answers before question `next`: attributes were changed through this store.
+    pub(crate) fn attributes_changed(&mut self, next: u64) {
+        self.floor = self.floor.max(next);
+        self.last = None;
+    }
+
+    /// Notes that a block was kept.
+    pub(crate) fn was_kept(&mut self, now: Duration) {
+        self.kept = Some(now);
+    }
+
+    /// Returns when the source must be asked at the earliest to confirm all that was kept; `None` if
+    /// it has. `memory`: for how long the source returns older attributes.
+    pub(crate) fn to_confirm(&self, memory: Duration) -> Option<Duration> {
+        let due = self.kept? + memory;
+        (self.confirmed < due).then_some(due)
+    }
+
+    /// Returns the version whose blocks may be given out while the source is lost.
+    pub(crate) fn usable_lost(
+        &self,
+        now: Duration,
+        memory: Duration,
+        source: &Versioning,
+    ) -> Option<Version> {
+        self.last?;
+        self.usable(now, source)
+            .filter(|_| self.to_confirm(memory).is_none())
     }
 
     /// Returns the version whose blocks may be looked up and kept now.
@@ -108,7 +163,7 @@ impl Coherence {
         self.changes += 1;
         self.under_way += 1;
         self.is_changed = true;
-        self.seen = None;
+        (self.seen, self.last) = (None, None);
     }
 
     /// Ends a change; `next` is the number of the next question.
@@ -158,7 +213,7 @@ impl Coherence {
 }
 
 /// Returns the version that attributes stand for; `None` for what has none.
-fn version_of(stat: &NodeStat) -> Option<Version> {
+pub(crate) fn version_of(stat: &NodeStat) -> Option<Version> {
     if stat.kind != Kind::File || stat.id.index == 0 || !stat.changed.is_known() || stat.changed.0 <= 0 {
         return None;
     }

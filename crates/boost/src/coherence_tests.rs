@@ -96,8 +96,12 @@ impl World {
             .filter(|(_, at)| self.now.saturating_sub(*at) < memory / 2);
         let (changed, at) = known.unwrap_or((self.changed, self.now));
         self.known = Some((changed, at));
-        self.coherence
-            .learn(self.question, self.now, &stat(changed, 1), &self.source);
+        self.coherence.learn(
+            (self.question, self.now),
+            self.now,
+            &stat(changed, 1),
+            &self.source,
+        );
     }
 
     /// Reads through the store, which may remember the content.
@@ -200,11 +204,11 @@ fn source() -> Versioning {
 fn a_file_that_changed_a_moment_ago_is_not_cached() {
     let mut coherence = Coherence::default();
     let now = Duration::from_secs(1);
-    coherence.learn(0, now, &stat(START - 1_999_999_999, 5), &source());
+    coherence.learn((0, now), now, &stat(START - 1_999_999_999, 5), &source());
     assert_eq!(coherence.usable(now, &source()), None);
-    coherence.learn(1, now, &stat(START - 2_000_000_000, 5), &source());
+    coherence.learn((1, now), now, &stat(START - 2_000_000_000, 5), &source());
     assert!(coherence.usable(now, &source()).is_some());
-    coherence.learn(2, now, &stat(START + 1, 5), &source());
+    coherence.learn((2, now), now, &stat(START + 1, 5), &source());
     assert_eq!(coherence.usable(now, &source()), None, "from the future");
 }
 
@@ -217,7 +221,7 @@ fn a_file_without_id_or_change_time_is_not_cached() {
     };
     for none in [stat(0, 5), stat(Timestamp::UNKNOWN.0, 5), without_id] {
         let mut coherence = Coherence::default();
-        coherence.learn(0, Duration::ZERO, &none, &source());
+        coherence.learn((0, Duration::ZERO), Duration::ZERO, &none, &source());
         assert_eq!(coherence.usable(Duration::ZERO, &source()), None);
     }
 }
@@ -243,7 +247,7 @@ fn a_restored_write_time_is_another_version() {
 #[test]
 fn a_late_answer_does_not_bring_an_old_version_back() {
     let (mut coherence, now) = (Coherence::default(), Duration::from_secs(9));
-    coherence.learn(5, now, &stat(20, 5), &source());
-    coherence.learn(4, now, &stat(10, 5), &source());
+    coherence.learn((5, now), now, &stat(20, 5), &source());
+    coherence.learn((4, now), now, &stat(10, 5), &source());
     assert_eq!(coherence.usable(now, &source()), version_of(&stat(20, 5)));
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use ropeway_cache::FileKey;
-use ropeway_vfs::FileId;
-use ropeway_vfs::store::Versioning;
+use ropeway_vfs::store::{StreamInfo, Versioning};
+use ropeway_vfs::{FileId, Xattr};
 
 use crate::coherence::Coherence;
 use crate::rates::Streams;
@@ -23,6 +23,18 @@ pub(crate) struct FileState {
     pub(crate) streams: Mutex<Streams>,
     /// Whether all of it is to be kept.
     pub(crate) is_pinned: AtomicBool,
+    /// What else the source said of it, and when it was asked.
+    pub(crate) extras: Mutex<Extras>,
+    /// Whether it waits to be confirmed.
+    pub(crate) is_confirming: AtomicBool,
+}
+
+/// What clients ask of a file besides its attributes and content.
+#[derive(Default)]
+pub(crate) struct Extras {
+    pub(crate) eas: Option<(Duration, Vec<Xattr>)>,
+    pub(crate) streams: Option<(Duration, Vec<StreamInfo>)>,
+    pub(crate) security: Option<(Duration, Option<Vec<u8>>)>,
 }
 
 /// The table.
@@ -44,33 +56,38 @@ impl Files {
         self.is_full.load(Ordering::Acquire)
     }
 
-    /// Returns the state of a file.
+    /// Returns the state of a file that has one.
+    pub(crate) fn get(&self, id: FileId) -> Option<Arc<FileState>> {
+        self.table.lock().get(&id).cloned()
+    }
+
+    /// Returns the state of a file. `forget` is called before states are removed to make room.
     pub(crate) fn of(
         &self,
         id: FileId,
-        share: [u8; 16],
+        key: FileKey,
         now: Duration,
         source: Option<&Versioning>,
+        forget: impl FnOnce(),
     ) -> Arc<FileState> {
         let mut table = self.table.lock();
         if let Some(file) = table.get(&id) {
             return Arc::clone(file);
         }
         if table.len() >= FILES_MAX {
+            forget();
             table.retain(|_, file| {
                 let forgettable = |source| file.coherence.lock().is_forgettable(now, source);
                 Arc::strong_count(file) > 1 || !source.is_some_and(forgettable)
             });
         }
         let file = Arc::new(FileState {
-            key: FileKey {
-                share,
-                volume: id.volume,
-                file: u128::from(id.index),
-            },
+            key,
             coherence: Mutex::default(),
             streams: Mutex::default(),
             is_pinned: AtomicBool::new(false),
+            extras: Mutex::default(),
+            is_confirming: AtomicBool::new(false),
         });
         if table.len() >= FILES_MAX {
             self.is_full.store(true, Ordering::Release);

@@ -28,6 +28,11 @@
 //!   ([`Store::versioning`](ropeway_vfs::store::Store::versioning)).
 //! * A file whose change time a program sets is forgotten first.
 //!
+//! **A source that is lost** ([`Store::reachability`](ropeway_vfs::store::Store::reachability)) is
+//! replaced for a bounded time by what is known of it (docs/adr/0021): `outages` and `known` say what
+//! may be answered, `coherence` which blocks may be given out, `confirm` makes sure of them, `source`
+//! opens its nodes later.
+//!
 //! **The device** may fail, fill, hang or vanish at any time. The source serves then.
 //!
 //! Not seen is a change that leaves the change time as it was: a server's administrator who sets it
@@ -35,17 +40,26 @@
 
 mod boost;
 mod coherence;
+mod confirm;
+mod extras;
 mod fetches;
 mod files;
 pub mod folder;
+mod known;
 mod lookups;
+#[cfg(test)]
+mod lost_tests;
 mod node;
+mod noting;
+mod offline;
+mod outages;
 mod pins;
 mod probe;
 mod ranges;
 mod rates;
 mod reading;
 mod session;
+mod source;
 mod status;
 mod store;
 

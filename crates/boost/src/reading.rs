@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_cache::{Key, Version};
-use ropeway_vfs::Result;
+use ropeway_vfs::{Error, ErrorKind, Op, Result, patience};
 
 use crate::fetches::{Bytes, Claim, Fetch, Turn};
 use crate::files::FileState;
@@ -39,20 +39,34 @@ impl Plan<'_> {
     }
 }
 
+/// The source was lost while it was asked.
+struct Lost;
+
+/// Puts the blocks of a plan together; `None` if one is missing.
+fn put_together(plan: &Plan<'_>, blocks: &[Option<Bytes>], buffer: &mut [u8], offset: u64) -> Option<usize> {
+    let wanted = offset..offset + buffer.len() as u64;
+    let mut count = 0;
+    for (block, bytes) in plan.blocks.clone().zip(blocks) {
+        let (from, part) = ranges::part(bytes.as_ref()?, block * BLOCK, &wanted);
+        let at = usize::try_from(from - offset).ok()?;
+        buffer[at..at + part.len()].copy_from_slice(part);
+        count = at + part.len();
+    }
+    Some(count)
+}
+
 impl BoostNode {
     /// Reads into `buffer`; returns fewer bytes only at the end. `is_demand`: a program waits.
     pub(crate) fn read(&self, buffer: &mut [u8], offset: u64, is_demand: bool) -> Result<usize> {
         let Some(file) = &self.file else {
-            return self.inner.read_at(buffer, offset);
+            return self.inner()?.read_at(buffer, offset);
         };
         if is_demand {
             self.boost().demanded();
         }
-        let from_cache = self.plan(file, buffer.len(), offset);
-        let from_cache = from_cache.and_then(|plan| self.read_blocks(&plan, buffer, offset));
-        let count = match from_cache {
-            Some(count) => Ok(count),
-            None => self.read_source(file, buffer, offset),
+        let count = match self.read_lost(file, buffer, offset) {
+            Some(count) => count,
+            None => self.read_present(file, buffer, offset),
         };
         if is_demand {
             self.boost().demanded();
@@ -60,24 +74,96 @@ impl BoostNode {
         count
     }
 
+    /// Reads from the cache while the source is lost. `None` if it is not lost, if not all blocks are
+    /// there, or if nobody knows that they are of one version.
+    fn read_lost(&self, file: &Arc<FileState>, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {
+        let offline = self.store.offline.as_ref()?;
+        let boost = self.boost();
+        if !self.store.is_lost() || !boost.is_on() || self.store.share_use.is_shared() {
+            return None;
+        }
+        let source = self.store.versioning()?;
+        let now = boost.now();
+        self.store.last_stat(offline, now, file)?;
+        let version = file.coherence.lock().usable_lost(now, offline.memory, &source)?;
+        let plan = Plan {
+            file,
+            version,
+            blocks: ranges::blocks(offset, buffer.len(), version.size),
+            is_stream: false,
+        };
+        let blocks = self.look_up(&plan);
+        let count = put_together(&plan, &blocks, buffer, offset)?;
+        if !self.source.give_out(version) {
+            return Some(Err(self.stale()));
+        }
+        boost.offline.reads.fetch_add(1, Ordering::Relaxed);
+        Some(Ok(count))
+    }
+
+    /// Reads while the source can be asked, or waits for it.
+    fn read_present(&self, file: &Arc<FileState>, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.compare(file)?;
+        let from_cache = match self.plan(file, buffer.len(), offset) {
+            Ok(plan) => plan.and_then(|plan| self.read_blocks(&plan, buffer, offset)),
+            // Lost meanwhile.
+            Err(Lost) => {
+                if let Some(count) = self.read_lost(file, buffer, offset) {
+                    return count;
+                }
+                // Waits for the source: then the cache may be of use again.
+                self.ask(file)?;
+                self.compare(file)?;
+                None
+            }
+        };
+        let count = match from_cache {
+            Some(count) => count,
+            None => self.read_source(file, buffer, offset)?,
+        };
+        self.compare(file)?;
+        Ok(count)
+    }
+
+    /// Compares the version of a file that was opened while the source was lost with what was read
+    /// from the cache then.
+    fn compare(&self, file: &FileState) -> Result<()> {
+        match self.source.is_pinned() {
+            true => self.ask(file).map(drop),
+            false => Ok(()),
+        }
+    }
+
+    fn stale(&self) -> Error {
+        Error::new(Op::Read, &self.path(), ErrorKind::Gone)
+    }
+
     /// Reads from the source what the caller asks for, no more.
     fn read_source(&self, file: &FileState, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let source = self.store.versioning();
         file.coherence.lock().begin_read(source.as_ref());
-        let read = self.inner.read_at(buffer, offset);
+        let read = self.inner().and_then(|inner| inner.read_at(buffer, offset));
         let now = self.boost().now();
         file.coherence.lock().end_read(now, source.as_ref());
         read
     }
 
     /// Decides whether a read uses the cache, and under which version.
-    fn plan<'a>(&self, file: &'a Arc<FileState>, length: usize, offset: u64) -> Option<Plan<'a>> {
+    fn plan<'a>(
+        &self,
+        file: &'a Arc<FileState>,
+        length: usize,
+        offset: u64,
+    ) -> std::result::Result<Option<Plan<'a>>, Lost> {
         let boost = self.boost();
         if !boost.is_on() || self.store.files.is_full() {
-            return None;
+            return Ok(None);
         }
-        let source = self.store.versioning()?;
-        let version = file.coherence.lock().usable(boost.now(), &source)?;
+        let usable = || {
+            let source = self.store.versioning()?;
+            file.coherence.lock().usable(boost.now(), &source)
+        };
+        let Some(version) = usable() else { return Ok(None) };
         let is_stream = file.streams.lock().on_read(offset, length as u64);
         let mut plan = Plan {
             file,
@@ -88,14 +174,25 @@ impl BoostNode {
         let is_known = |key: &Key| boost.cache.contains(key) || boost.fetches.recent(key).is_some();
         if plan.keys().iter().any(is_known) {
             // What is in the cache counts only if the source says that the file is unchanged.
-            self.ask(file).ok()?;
-            plan.version = file.coherence.lock().usable(boost.now(), &source)?;
+            let asked = match self.store.offline {
+                Some(_) => patience::impatiently(|| self.ask(file)),
+                None => self.ask(file),
+            };
+            match asked {
+                Err(error) if error.kind == ErrorKind::Unreachable && self.store.is_lost() => {
+                    return Err(Lost);
+                }
+                Err(_) => return Ok(None),
+                Ok(_) => {}
+            }
+            let Some(version) = usable() else { return Ok(None) };
+            plan.version = version;
             plan.blocks = ranges::blocks(offset, length, plan.version.size);
         } else if is_stream && boost.passes_by(file) {
             boost.bailed();
-            return None;
+            return Ok(None);
         }
-        (!plan.blocks.is_empty()).then_some(plan)
+        Ok((!plan.blocks.is_empty()).then_some(plan))
     }
 
     /// Carries a plan out; `None` if the source must be read instead.
@@ -123,14 +220,7 @@ impl BoostNode {
         for (place, fetch) in others {
             blocks[place] = Some(fetch.wait()?);
         }
-        let mut count = 0;
-        for (block, bytes) in plan.blocks.clone().zip(blocks) {
-            let (from, part) = ranges::part(bytes.as_ref()?, block * BLOCK, &wanted);
-            let at = usize::try_from(from - offset).ok()?;
-            buffer[at..at + part.len()].copy_from_slice(part);
-            count = at + part.len();
-        }
-        Some(count)
+        put_together(plan, &blocks, buffer, offset)
     }
 
     /// Looks the blocks of a plan up.
@@ -188,6 +278,8 @@ impl BoostNode {
         if read.ok()? as u64 != end - start {
             return None;
         }
+        // Noted before: a lost source is answered for at any moment.
+        self.was_kept(plan.file);
         let mut blocks = Vec::with_capacity(own.len());
         for claim in own {
             let block = claim.key().block;
@@ -217,11 +309,26 @@ impl BoostNode {
         is_usable && boost.keep(key, content)
     }
 
+    /// Notes that blocks of a file may have been kept, in the cache or for a moment, and has that
+    /// confirmed.
+    fn was_kept(&self, file: &Arc<FileState>) {
+        if self.store.offline.is_none() {
+            return;
+        }
+        file.coherence.lock().was_kept(self.boost().now());
+        if let Some(place) = &self.place {
+            self.store.confirmer.add(file, &place.path, place.link_itself);
+        }
+    }
+
     /// Asks the source for the attributes, and learns from them.
     pub(crate) fn ask(&self, file: &FileState) -> Result<ropeway_vfs::store::NodeStat> {
-        let number = self.store.files.ask();
-        let stat = self.inner.stat()?;
-        self.store.learn(file, number, &stat);
+        let question = self.store.question();
+        let stat = self.inner()?.stat()?;
+        self.store.learn(file, (question.number, question.at), &stat);
+        if let Some(offline) = &self.store.offline {
+            self.source.compare(&stat, question.at, offline.memory)?;
+        }
         Ok(stat)
     }
 

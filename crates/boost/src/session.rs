@@ -34,20 +34,23 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes a folder into use. `used_by` says what the cache is used for; `say` hears of a device
-    /// that fails.
+    /// Takes a folder into use. `offline_reads`: for how long a source that is lost is replaced by
+    /// what is known of it. `used_by` says what the cache is used for; `say` hears of a device that
+    /// fails, and of a source that is lost.
     ///
     /// # Errors
     /// A thread cannot be started.
     pub fn start(
         folder: OpenFolder,
         sequential: Sequential,
+        offline_reads: Option<Duration>,
         used_by: &str,
         say: Say,
     ) -> std::io::Result<Self> {
         note_opening(&folder, &say);
         let options = BoostOptions {
             sequential,
+            offline_reads,
             device_rate: folder.figures.sequential_read_bytes_per_s,
             settle: None,
         };
@@ -172,6 +175,9 @@ impl Reporter {
             });
             self.was_on = is_on;
         }
+        for line in self.boost.news() {
+            (self.say)(&line);
+        }
         let pinned: PinProgress = *self.shown.lock();
         let (stats, bailed) = (self.boost.stats(), self.boost.sequential_bailed());
         let seconds = self.last.elapsed().as_secs_f64();
@@ -186,6 +192,7 @@ impl Reporter {
         };
         status.source_bytes_per_s = self.boost.source_rate();
         status.pinned = pinned;
+        self.boost.fill_offline(&mut status);
         status.clone()
     }
 }

@@ -62,6 +62,16 @@ pub struct Status {
     pub evicted: u64,
     /// Times that an error or a stall turned the cache off.
     pub turned_off: u64,
+    /// Whether a source does not answer now, and for how many seconds.
+    pub is_offline: bool,
+    /// See [`is_offline`](Self::is_offline).
+    pub offline_seconds: f64,
+    /// Times that a source did not answer.
+    pub outages: u64,
+    /// Reads answered from the cache while the source did not answer.
+    pub offline_reads: u64,
+    /// Other questions (names, attributes, opens, listings) answered meanwhile.
+    pub offline_answers: u64,
     /// Bytes per second that the source delivers in sequence, if known.
     pub source_bytes_per_s: Option<f64>,
     /// Bytes per second that the device reads in sequence, if known.

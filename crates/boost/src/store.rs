@@ -3,16 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ropeway_cache::FileKey;
 use ropeway_vfs::external::Observer;
-use ropeway_vfs::posix::{NewPosix, RenameMode};
+use ropeway_vfs::patience::Reachability;
+use ropeway_vfs::posix::{NewKind, NewPosix, RenameMode};
 use ropeway_vfs::store::{
-    Access, Node, NodeOpen, NodeStat, Opened, Removal, Resolved, Store, StoreFeatures, Task, Versioning,
+    Access, NewNode, Node, NodeOpen, NodeStat, Opened, Removal, Resolved, Store, StoreFeatures, Task,
+    Versioning,
 };
 use ropeway_vfs::{FileId, Kind, RelPath, Result, Space};
 
-use crate::boost::Boost;
+use crate::boost::{Boost, ShareUse};
+use crate::confirm::{self, Confirmer};
 use crate::files::{FileState, Files};
+use crate::known::Ask;
 use crate::node::BoostNode;
+use crate::noting::Noting;
+use crate::offline::Offline;
 
 /// A store whose reads go through a cache.
 pub struct BoostStore {
@@ -24,6 +31,13 @@ pub(crate) struct StoreShared {
     pub(crate) inner: Arc<dyn Store>,
     pub(crate) boost: Boost,
     pub(crate) files: Files,
+    /// For the time in which the source is lost; `None` if it cannot be, or if that is not wanted.
+    pub(crate) offline: Option<Offline>,
+    pub(crate) confirmer: Confirmer,
+    /// Name of the source in messages.
+    pub(crate) name: String,
+    /// The use of `share`, and whether another store has the same.
+    pub(crate) share_use: Arc<ShareUse>,
     share: [u8; 16],
     /// The root's volume: other volumes beneath it may keep other times.
     volume: Option<u64>,
@@ -38,18 +52,30 @@ pub fn share_id(name: &str) -> [u8; 16] {
 impl BoostStore {
     /// Puts a cache in front of a store. `share` tells stores on one cache apart; see [`share_id`].
     pub fn new(inner: Arc<dyn Store>, boost: Boost, share: [u8; 16]) -> Self {
+        Self::named(inner, boost, share, "the cache")
+    }
+
+    /// Puts a cache in front of a store that messages call by a name.
+    pub fn named(inner: Arc<dyn Store>, boost: Boost, share: [u8; 16], name: &str) -> Self {
         let root = inner.look(&RelPath::root());
         let volume = root.ok().map(|stat| stat.id.volume);
-        let shared = StoreShared {
+        let bound = boost.shared.offline_reads();
+        let offline = bound.and_then(|bound| Offline::new(&*inner, bound));
+        let shared = Arc::new(StoreShared {
+            share_use: boost.shared.share_uses.begin(share),
             inner,
             boost,
             files: Files::default(),
+            offline,
+            confirmer: Confirmer::default(),
+            name: name.to_owned(),
             share,
             volume,
-        };
-        Self {
-            shared: Arc::new(shared),
+        });
+        if shared.offline.is_some() {
+            confirm::start(&shared);
         }
+        Self { shared }
     }
 
     /// Returns the store behind the cache.
@@ -88,11 +114,34 @@ impl BoostStore {
         (node.is_kept(0, 1) && node.is_kept(last, 1)).then_some(opened)
     }
 
-    fn opened(&self, number: u64, opened: Opened) -> Opened {
-        Opened {
-            node: StoreShared::wrap(&self.shared, number, &opened.stat, opened.node),
-            ..opened
+    /// Opens through the source, and keeps what it says.
+    fn open_with(&self, path: &RelPath, how: &NodeOpen, open: impl Fn() -> Result<Opened>) -> Result<Opened> {
+        let shared = &self.shared;
+        let ask = if how.link_itself {
+            Ask::Itself
+        } else {
+            Ask::Followed
+        };
+        let asking = || {
+            let question = shared.question();
+            let opened = open();
+            if how.create.is_none() {
+                shared.note_result(question, path, ask, opened.as_ref().map(|opened| &opened.stat));
+            }
+            let opened = opened?;
+            let node = BoostNode::opened(shared, path, how, question, &opened);
+            Ok(Opened {
+                node: Arc::new(node),
+                ..opened
+            })
+        };
+        if how.create.is_some() {
+            return shared.changing_names(&[path], asking);
         }
+        if how.access == Access::Write && !how.allow_less_access {
+            return asking();
+        }
+        shared.ask_or(asking, |offline, now| shared.open_known(offline, now, path, how))
     }
 }
 
@@ -102,28 +151,40 @@ impl StoreShared {
         self.boost.shared.versioning(&*self.inner)
     }
 
-    /// Takes the answer to a question.
-    pub(crate) fn learn(&self, file: &FileState, number: u64, stat: &NodeStat) {
+    /// Takes the answer to a question, which has a number and a time.
+    pub(crate) fn learn(&self, file: &FileState, question: (u64, Duration), stat: &NodeStat) {
         if let Some(source) = self.versioning() {
             let now = self.boost.shared.now();
-            file.coherence.lock().learn(number, now, stat, &source);
+            file.coherence.lock().learn(question, now, stat, &source);
         }
     }
 
-    fn wrap(this: &Arc<Self>, number: u64, stat: &NodeStat, inner: Arc<dyn Node>) -> Arc<dyn Node> {
-        let is_ours = stat.kind == Kind::File && Some(stat.id.volume) == this.volume && stat.id.index != 0;
-        let file = is_ours.then(|| {
-            let source = this.versioning();
-            let now = this.boost.shared.now();
-            let file = this.files.of(stat.id, this.share, now, source.as_ref());
-            this.learn(&file, number, stat);
-            file
-        });
-        Arc::new(BoostNode {
-            inner,
-            store: Arc::clone(this),
-            file,
+    /// Whether a file may be cached.
+    pub(crate) fn is_ours(&self, stat: &NodeStat) -> bool {
+        stat.kind == Kind::File && Some(stat.id.volume) == self.volume && stat.id.index != 0
+    }
+
+    /// Returns the key of a file's blocks.
+    pub(crate) fn file_key(&self, stat: &NodeStat) -> Option<FileKey> {
+        self.is_ours(stat).then(|| FileKey {
+            share: self.share,
+            volume: stat.id.volume,
+            file: u128::from(stat.id.index),
         })
+    }
+
+    /// Returns the state of a file that may be cached.
+    pub(crate) fn file_of(&self, stat: &NodeStat) -> Option<Arc<FileState>> {
+        let key = self.file_key(stat)?;
+        let source = self.versioning();
+        let now = self.boost.shared.now();
+        let forget = || {
+            // What was known of the files whose states are removed could not be judged any more.
+            if let Some(offline) = &self.offline {
+                offline.known.lock().clear();
+            }
+        };
+        Some(self.files.of(stat.id, key, now, source.as_ref(), forget))
     }
 }
 
@@ -133,29 +194,33 @@ impl Store for BoostStore {
     }
 
     fn space(&self) -> Result<Space> {
-        self.shared.inner.space()
+        self.shared.space()
     }
 
     fn resolve(&self, path: &RelPath) -> Result<RelPath> {
-        self.shared.inner.resolve(path)
+        let known = |offline: &Offline, now| StoreShared::resolve_known(offline, now, path);
+        self.shared.ask_or(|| self.shared.inner.resolve(path), known)
     }
 
     fn resolve_soon(&self, path: &RelPath, then: &dyn Fn() -> Task) -> Result<Resolved> {
+        if self.shared.offline.is_some() {
+            return self.resolve(path).map(Resolved::Path);
+        }
         self.shared.inner.resolve_soon(path, then)
     }
 
     fn open(&self, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
-        let number = self.shared.files.ask();
-        let opened = self.shared.inner.open(path, how)?;
-        Ok(self.opened(number, opened))
+        self.open_with(path, how, || self.shared.inner.open(path, how))
     }
 
     fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
-        self.shared.inner.remove(path, directory)
+        let shared = &self.shared;
+        shared.changing_names(&[path], || shared.inner.remove(path, directory))
     }
 
     fn remove_node(&self, id: FileId, path: &RelPath, what: Removal) -> Result<()> {
-        self.shared.inner.remove_node(id, path, what)
+        let shared = &self.shared;
+        shared.changing_names(&[path], || shared.inner.remove_node(id, path, what))
     }
 
     fn check_remove(&self, path: &RelPath) -> Result<()> {
@@ -163,25 +228,28 @@ impl Store for BoostStore {
     }
 
     fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
-        self.shared.inner.rename(from, to, replace)
+        let shared = &self.shared;
+        shared.changing_names(&[from, to], || shared.inner.rename(from, to, replace))
     }
 
     fn rename_node(&self, id: FileId, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
-        self.shared.inner.rename_node(id, from, to, replace)
+        let shared = &self.shared;
+        shared.changing_names(&[from, to], || shared.inner.rename_node(id, from, to, replace))
     }
 
     fn link_node(&self, node: &dyn Node, to: &RelPath, replace: bool) -> Result<()> {
-        self.shared
-            .inner
-            .link_node(BoostNode::source_of(node), to, replace)
+        let (shared, node) = (&self.shared, BoostNode::source_of(node)?);
+        shared.changing_names(&[to], || shared.inner.link_node(node, to, replace))
     }
 
     fn link(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
-        self.shared.inner.link(from, to, replace)
+        let shared = &self.shared;
+        shared.changing_names(&[from, to], || shared.inner.link(from, to, replace))
     }
 
     fn symlink(&self, path: &RelPath, target: &[u8]) -> Result<()> {
-        self.shared.inner.symlink(path, target)
+        let shared = &self.shared;
+        shared.changing_names(&[path], || shared.inner.symlink(path, target))
     }
 
     fn may_hold_security(&self) -> bool {
@@ -197,7 +265,8 @@ impl Store for BoostStore {
     }
 
     fn observe(&self, observer: Arc<dyn Observer>) {
-        self.shared.inner.observe(observer);
+        let store = Arc::downgrade(&self.shared);
+        self.shared.inner.observe(Arc::new(Noting { store, observer }));
     }
 
     fn sync(&self) -> Result<()> {
@@ -212,34 +281,67 @@ impl Store for BoostStore {
         self.shared.inner.versioning()
     }
 
+    fn reachability(&self) -> Option<Reachability> {
+        self.shared.inner.reachability()
+    }
+
     fn look(&self, path: &RelPath) -> Result<NodeStat> {
-        self.shared.inner.look(path)
+        let shared = &self.shared;
+        let asking = || {
+            let question = shared.question();
+            let stat = shared.inner.look(path);
+            shared.note_result(question, path, Ask::Itself, stat.as_ref());
+            stat
+        };
+        shared.ask_or(asking, |offline, now| shared.last_look(offline, now, path))
     }
 
     fn open_known(&self, path: &RelPath) -> Option<Opened> {
-        let number = self.shared.files.ask();
-        let opened = self.shared.inner.open_known(path)?;
-        Some(self.opened(number, opened))
+        let shared = &self.shared;
+        let question = shared.question();
+        let opened = shared.inner.open_known(path)?;
+        let how = NodeOpen {
+            access: Access::Read,
+            link_itself: true,
+            ..NodeOpen::default()
+        };
+        let node = BoostNode::opened(shared, path, &how, question, &opened);
+        Some(Opened {
+            node: Arc::new(node),
+            ..opened
+        })
     }
 
     fn open_itself(&self, path: &RelPath, access: Access) -> Result<Opened> {
+        let shared = &self.shared;
         if access == Access::Read
             && let Some(opened) = self.open_kept(path)
         {
             return Ok(opened);
         }
-        let number = self.shared.files.ask();
-        let opened = self.shared.inner.open_itself(path, access)?;
-        Ok(self.opened(number, opened))
+        let how = NodeOpen {
+            access,
+            link_itself: true,
+            ..NodeOpen::default()
+        };
+        self.open_with(path, &how, || shared.inner.open_itself(path, access))
     }
 
     fn make(&self, path: &RelPath, new: &NewPosix<'_>) -> Result<Opened> {
-        let number = self.shared.files.ask();
-        let opened = self.shared.inner.make(path, new)?;
-        Ok(self.opened(number, opened))
+        let how = NodeOpen {
+            access: new.access,
+            create: Some(NewNode {
+                directory: matches!(new.kind, NewKind::Directory),
+                dos_attributes: None,
+            }),
+            link_itself: true,
+            ..NodeOpen::default()
+        };
+        self.open_with(path, &how, || self.shared.inner.make(path, new))
     }
 
     fn rename_posix(&self, from: &RelPath, to: &RelPath, mode: RenameMode) -> Result<()> {
-        self.shared.inner.rename_posix(from, to, mode)
+        let shared = &self.shared;
+        shared.changing_names(&[from, to], || shared.inner.rename_posix(from, to, mode))
     }
 }

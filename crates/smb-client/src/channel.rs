@@ -14,6 +14,7 @@ use crate::budget::Budget;
 use crate::caching::{AckTarget, Leases, Oplocks};
 use crate::channel_policy::Backlog;
 use crate::error::LostReason;
+use crate::reach::Reach;
 use crate::replies::left_open;
 use crate::window::WindowGovernor;
 
@@ -79,6 +80,9 @@ pub(crate) enum Control {
         tree: TreeId,
         encrypt: bool,
     },
+    /// Ends the connection as if the network had reported its loss: another one has reached the
+    /// server.
+    GiveUp,
     /// Takes no more requests. The last channel logs off, and waits for the reply if `waits` is
     /// set.
     Shutdown {
@@ -92,13 +96,16 @@ pub(crate) struct SessionShared {
     pub(crate) oplocks: Oplocks,
     /// The leases of the client, across all its sessions.
     pub(crate) leases: Arc<Leases>,
+    /// Whether the server can be reached, also across sessions.
+    pub(crate) reach: Arc<Reach>,
     channels: AtomicUsize,
 }
 
 impl SessionShared {
-    pub(crate) fn new(leases: Arc<Leases>) -> Self {
+    pub(crate) fn new(leases: Arc<Leases>, reach: Arc<Reach>) -> Self {
         Self {
             leases,
+            reach,
             ..Self::default()
         }
     }

@@ -36,6 +36,7 @@ pub(crate) use self::workers::jobs;
 use crate::channel::{Answer, ChannelStatus, CloseNotice, Control, Queues, Request};
 use crate::error::{Error, LostReason, Result, Unprotected};
 use crate::login::{Authenticator, Renewal};
+use crate::reach::{Sending, Wanted};
 use crate::replies::left_open;
 use crate::window::{Stamp, WindowGovernor};
 use crate::wire_log;
@@ -82,6 +83,8 @@ pub(crate) struct Driver {
     /// Whether shutting down waits for the reply to LOGOFF.
     waits: bool,
     ended: Option<LostReason>,
+    /// Held while the server owes a reply.
+    wanted: Option<Wanted>,
     /// [`ClientOptions::timeout`](crate::ClientOptions::timeout).
     timeout: Duration,
     /// Time of the next check for overdue requests.
@@ -101,6 +104,8 @@ struct Pending {
     tree: TreeId,
     encrypt: bool,
     bytes: u64,
+    #[expect(dead_code, reason = "it is dropped with the request")]
+    sending: Option<Sending>,
     sent_at: Duration,
     stamp: Option<Stamp>,
     is_timed: bool,
@@ -148,6 +153,7 @@ impl Driver {
             is_last: false,
             waits: true,
             ended: None,
+            wanted: None,
             timeout,
             next_check_at: Duration::ZERO,
         }
@@ -230,6 +236,12 @@ impl Driver {
         }
         // Sending can end the connection.
         self.events();
+        if self.connection.owes_reply() != self.wanted.is_some() {
+            self.wanted = match self.wanted {
+                None => Some(self.status.session.reach.want()),
+                Some(_) => None,
+            };
+        }
         // The connection's last events come with its last job.
         if let Some(reason) = self.connection.ended()
             && self.ended.is_none()
@@ -304,6 +316,7 @@ impl Driver {
         }
         let session = self.connection.session();
         wire_log::passed(self.now(), "logged in");
+        self.status.session.reach.heard();
         self.publish_window();
         let _ = ready.send(Ok(Ready {
             negotiated,
@@ -343,6 +356,8 @@ impl Driver {
         let is_timed = bytes == 0 && !is_notify;
         let commands = wire_log::commands(&compound);
         let allowance = overdue::allowance(&compound, self.timeout);
+        let is_write = bytes > 0 && first.is_some_and(|operation| operation.payload.is_some());
+        let sending = is_write.then(|| self.status.session.reach.send(bytes, self.governor.rate()));
         match self.connection.submit(compound) {
             Ok(ticket) => {
                 let now = self.now();
@@ -357,6 +372,7 @@ impl Driver {
                         tree,
                         encrypt,
                         bytes,
+                        sending,
                         sent_at: now,
                         stamp,
                         is_timed,
@@ -448,6 +464,10 @@ impl Driver {
                 Ok(0) => return self.close_with(LostReason::Closed),
                 Ok(count) => {
                     let now = self.now();
+                    // A connection that is not logged in may belong to a server that only starts.
+                    if self.ready.is_none() {
+                        self.status.session.reach.heard();
+                    }
                     if let Err(fault) = self.connection.received(now, count) {
                         tracing::warn!(%fault, "the server broke the protocol");
                         self.ended = Some(LostReason::Misbehaved(fault));

@@ -75,6 +75,8 @@ mod open_summary;
 mod ops;
 mod options;
 mod path_ops;
+mod reach;
+mod recovery;
 mod reopen;
 mod replies;
 mod server_copy;

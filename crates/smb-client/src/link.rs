@@ -30,6 +30,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, LostReason, Result};
 use crate::login::{Authenticator, Login, random};
 use crate::options::ClientOptions;
+use crate::reach::{Reach, SILENCE};
 use crate::session::{Established, Session};
 use crate::socket;
 use crate::warm_channels::WarmChannels;
@@ -42,6 +43,10 @@ const PAUSE_LAST: Duration = Duration::from_secs(3);
 /// A silent server gets an ECHO after this fraction of the time-out. It then has twice as long to
 /// answer.
 const ECHOS: u32 = 3;
+
+/// Longest time for one attempt to open a TCP connection to a server that is lost: the kernel tries
+/// at 0, 1 and 3 s and waits longer each time, so a new attempt sooner finds a line that is back.
+pub(crate) const RECONNECT_MAX: Duration = Duration::from_secs(4);
 
 /// The link to one server with one login.
 pub(crate) struct Link {
@@ -59,6 +64,10 @@ pub(crate) struct Link {
     sessions_made: AtomicU64,
     /// Leases of the open files.
     pub(crate) leases: Arc<Leases>,
+    /// Whether the server can be reached.
+    pub(crate) reach: Arc<Reach>,
+    /// Whether a task looks whether it can be reached again.
+    pub(crate) is_recovering: AtomicBool,
     sequence: ChannelSequence,
     /// Whether the server supports compounds.
     pub(crate) compounds: Arc<CompoundSupport>,
@@ -98,12 +107,14 @@ impl Link {
             is_closed: AtomicBool::new(false),
             sessions_made: AtomicU64::new(0),
             leases: Arc::default(),
+            reach: Arc::default(),
+            is_recovering: AtomicBool::new(false),
             sequence: ChannelSequence::default(),
             compounds: Arc::default(),
             options,
             login,
         });
-        let session = link.attempt(SessionId(0)).await?;
+        let session = link.attempt(SessionId(0), link.options.timeout).await?;
         *link.current.lock() = Some(session);
         Ok(link)
     }
@@ -141,7 +152,8 @@ impl Link {
         current.expect("a link has a session from its creation on")
     }
 
-    fn live_session(&self) -> Result<Option<Arc<Session>>> {
+    /// Returns the session, if it is valid.
+    pub(crate) fn live_session(&self) -> Result<Option<Arc<Session>>> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(Error::Lost(LostReason::ClientClosed));
         }
@@ -159,13 +171,19 @@ impl Link {
         }
         let previous_id = previous.secret.as_ref().map_or(SessionId(0), SessionSecret::id);
         let mut pause = PAUSE_FIRST;
+        let limit = self.options.timeout.min(RECONNECT_MAX);
+        let _wanted = self.reach.want();
         loop {
-            let error = match tokio::time::timeout_at(deadline, self.attempt(previous_id)).await {
+            let error = match tokio::time::timeout_at(deadline, self.attempt(previous_id, limit)).await {
                 Ok(Ok(session)) => {
                     tracing::info!(server = %self.endpoint, "reconnected");
                     return Ok(session);
                 }
-                Ok(Err(error)) if !is_transient(&error) => return Err(error),
+                Ok(Err(error)) if !is_transient(&error) => {
+                    // It is there, and refuses.
+                    self.reach.heard();
+                    return Err(error);
+                }
                 Ok(Err(error)) => error,
                 Err(_) => return Err(Error::Lost(LostReason::NotBack)),
             };
@@ -178,7 +196,7 @@ impl Link {
         }
     }
 
-    fn config(&self, previous_session: SessionId) -> Config {
+    pub(crate) fn config(&self, previous_session: SessionId) -> Config {
         Config {
             dialects: self.options.dialects.clone(),
             signing: self.options.signing,
@@ -189,6 +207,7 @@ impl Link {
             io_max: self.options.io_max,
             silence_max: self.options.timeout,
             echo_after: self.options.timeout / ECHOS,
+            echo_after_owed: (SILENCE / 2).min(self.options.timeout / ECHOS),
             sequence: self.sequence.clone(),
             unprotected_allowed: self.login.accepts_guest(),
             previous_session,
@@ -197,12 +216,15 @@ impl Link {
         }
     }
 
-    async fn attempt(self: &Arc<Self>, previous: SessionId) -> Result<Arc<Session>> {
+    /// Connects and logs in. `limit`: longest time for the TCP connection.
+    async fn attempt(self: &Arc<Self>, previous: SessionId, limit: Duration) -> Result<Arc<Session>> {
         // Before connecting, so that the server does not wait for the KDC; without a ticket there
         // is no need to connect.
         let mechanisms = self.authenticator.mechanisms().await?;
-        let shared = Arc::new(SessionShared::new(Arc::clone(&self.leases)));
-        let connected = socket::connect(&self.endpoint, &self.options.tcp, self.options.timeout).await?;
+        let (leases, reach) = (Arc::clone(&self.leases), Arc::clone(&self.reach));
+        let shared = Arc::new(SessionShared::new(leases, reach));
+        let connected =
+            socket::connect(&self.endpoint, &self.options.tcp, limit, self.options.timeout).await?;
         let address = connected.address;
         let warm = WarmChannels::begin(self, &connected, &shared);
         let begin = Begin::LogIn(mechanisms, warm.starting_channels());

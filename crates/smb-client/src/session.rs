@@ -156,6 +156,13 @@ impl Session {
         newest.map(|index| channels.remove(index))
     }
 
+    /// Ends all connections as lost.
+    pub(crate) fn give_up(&self) {
+        for channel in self.read_channels().iter() {
+            channel.send_control(Control::GiveUp);
+        }
+    }
+
     /// Removes all connections, so that the caller can end them.
     pub(crate) fn take_channels(&self) -> Vec<Arc<Channel>> {
         self.write_channels().drain(..).collect()

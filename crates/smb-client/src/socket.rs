@@ -27,14 +27,16 @@ pub(crate) struct Connected {
     pub(crate) round_trip: Duration,
 }
 
-/// Connects to the first address of `endpoint` that answers before the time-out.
+/// Connects to the first address of `endpoint` that answers within `limit`. `timeout`: how long the
+/// connection may wait for acknowledgments later.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     options: &TcpOptions,
+    limit: Duration,
     timeout: Duration,
 ) -> Result<Connected> {
     check_ecn(options)?;
-    let deadline = Instant::now() + timeout;
+    let deadline = Instant::now() + limit;
     let host = (endpoint.host.as_str(), endpoint.port);
     let found = timeout_at(deadline, lookup_host(host)).await;
     let addresses: Vec<SocketAddr> = found

@@ -10,7 +10,8 @@
 //!   a verdict (retry, skip, abort);
 //! * [`small`]: small files in one call; [`claim`]: files that show that a job is alive;
 //! * [`posix`]: what a mounted file system asks of a store besides;
-//! * [`external`]: changes that other programs make beneath a store's root;
+//! * [`external`]: changes that other programs make beneath a store's root; [`patience`]: how long a
+//!   store waits for a source that does not answer;
 //! * [`descent`]: proof that a folder is a child of the folder that lists it; [`backlog`]: a bound
 //!   for the folders a walk has still to enter;
 //! * [`event`]: what a job reports; [`trace`]: one record for each operation; [`clock`]: time as an
@@ -33,6 +34,7 @@ pub mod external;
 pub mod memory;
 pub mod metadata;
 pub mod path;
+pub mod patience;
 pub mod posix;
 pub mod small;
 pub mod store;

@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind, Op, Result};
 use crate::external::{ContentLease, Observer, Watching};
 use crate::metadata::{FileId, Xattr};
 use crate::path::{Name, RelPath};
+use crate::patience::Reachability;
 use crate::posix::{NewKind, NewPosix, Permissions, RenameMode, XattrSet};
 use crate::tree::{Extent, Space};
 
@@ -180,6 +181,12 @@ pub trait Store: Send + Sync {
     /// is its own (0: none), and every change of its content gives it a new change time by one clock
     /// that no program can set back. Caches that outlive the store rely on it.
     fn versioning(&self) -> Option<Versioning> {
+        None
+    }
+
+    /// Returns whether the source of this store answers; `None` if it cannot be lost, such as a local
+    /// folder. Asking sends no request and does not wait.
+    fn reachability(&self) -> Option<Reachability> {
         None
     }
 

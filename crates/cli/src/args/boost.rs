@@ -1,6 +1,7 @@
 //! Flags of `boost`, and those that `mount` and `serve` share.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ropeway_boost::Sequential;
@@ -106,6 +107,49 @@ pub(crate) struct BoostClearArgs {
     pub(crate) folder: PathBuf,
 }
 
+/// Whether a source that is lost is replaced by the cache, and for how long at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfflineReads {
+    /// Not at all.
+    Off,
+    /// For this time.
+    For(Duration),
+}
+
+impl OfflineReads {
+    /// Longest time: answers of the source are not kept longer.
+    const MAX: Duration = Duration::from_secs(24 * 3600);
+
+    /// Returns the time.
+    pub(crate) fn bound(self) -> Option<Duration> {
+        match self {
+            Self::Off => None,
+            Self::For(time) => Some(time),
+        }
+    }
+}
+
+impl Default for OfflineReads {
+    /// Longer than a router or a line takes to come back, shorter than it takes until people at both
+    /// ends have gone on with different versions of a document. A guess (docs/adr/0021).
+    fn default() -> Self {
+        Self::For(Duration::from_secs(600))
+    }
+}
+
+/// Parses for how long a lost source is replaced by the cache.
+pub(crate) fn offline_reads(given: &str) -> Result<OfflineReads, String> {
+    match given {
+        "off" => Ok(OfflineReads::Off),
+        _ => match values::duration(given) {
+            Ok(time) if time.is_zero() => Ok(OfflineReads::Off),
+            Ok(time) if time <= OfflineReads::MAX => Ok(OfflineReads::For(time)),
+            Ok(_) => Err("expected off, or at most 24h".to_owned()),
+            Err(error) => Err(error),
+        },
+    }
+}
+
 /// A cache in front of a source.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Boost")]
@@ -121,6 +165,13 @@ pub(crate) struct BoostArgs {
     /// auto keeps them where the source delivers them slower than the device reads.
     #[arg(long, value_name = "WHEN", value_parser = sequential)]
     pub(crate) boost_sequential: Option<Sequential>,
+    /// While the source does not answer, read what is in the cache, at most for this time; or off
+    ///
+    /// Files, attributes and listings are those that the source reported last. The time counts from
+    /// the moment at which the source was lost (default 10m, at most 24h). What is not in the cache,
+    /// and everything that writes or locks, waits for the source as ever.
+    #[arg(long, value_name = "TIME|off", value_parser = offline_reads)]
+    pub(crate) offline_reads: Option<OfflineReads>,
     /// Fetch matching files ahead of need and keep them (repeatable)
     ///
     /// Patterns are those of `copy --exclude`; a folder's pattern takes all beneath it. Files are

@@ -45,6 +45,7 @@ impl Driver {
             Some(Control::TreeDisconnect { tree, encrypt }) => {
                 self.submit_detached(crate::ops::tree_disconnect(tree), encrypt, None);
             }
+            Some(Control::GiveUp) => self.close_with(LostReason::TimedOut),
             Some(Control::Shutdown { waits }) => {
                 self.waits = waits;
                 self.begin_shutdown();
@@ -84,6 +85,7 @@ impl Driver {
                 tree,
                 encrypt,
                 bytes: 0,
+                sending: None,
                 sent_at: self.now(),
                 stamp: None,
                 is_timed: true,

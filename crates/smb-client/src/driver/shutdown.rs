@@ -27,7 +27,11 @@ impl Driver {
                     self.submit_detached(crate::ops::tree_disconnect(tree), encrypt, None);
                 }
                 Control::Acknowledge { answer, place } => self.send_acknowledgment(&answer, place),
-                Control::Bind(_) | Control::Cancel(_) | Control::Admitted | Control::Shutdown { .. } => {}
+                Control::Bind(_)
+                | Control::Cancel(_)
+                | Control::Admitted
+                | Control::GiveUp
+                | Control::Shutdown { .. } => {}
             }
         }
         // These requests end only when they are cancelled.

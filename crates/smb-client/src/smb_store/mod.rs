@@ -31,7 +31,8 @@
 //! Changes through the store are seen at once.
 //!
 //! **A lost connection.** Calls wait until the client has reconnected, at most
-//! [`ClientOptions::timeout`](crate::ClientOptions::timeout), and go on.
+//! [`ClientOptions::timeout`](crate::ClientOptions::timeout), and go on. Impatient calls
+//! ([`ropeway_vfs::patience`]) fail as soon as the server is known to be lost (`reach`).
 //!
 //! **Open files that are removed** or replaced get a hidden temporary name, and the server deletes
 //! them when they are closed: servers keep the name of a deleted file until then. `entries` leaves
@@ -81,6 +82,7 @@ mod writing;
 use std::sync::Arc;
 
 use ropeway_vfs::external::Observer;
+use ropeway_vfs::patience::Reachability;
 use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Store, StoreFeatures, Versioning};
 use ropeway_vfs::tree::Space;
 use ropeway_vfs::{FileId, RelPath, Result};
@@ -192,6 +194,13 @@ impl Store for SmbStore {
 
     fn versioning(&self) -> Option<Versioning> {
         self.shared.versioning()
+    }
+
+    fn reachability(&self) -> Option<Reachability> {
+        Some(match self.shared.lost_for() {
+            Some(silent) => Reachability::Lost { silent },
+            None => Reachability::Answers,
+        })
     }
 
     fn resolve(&self, path: &RelPath) -> Result<RelPath> {

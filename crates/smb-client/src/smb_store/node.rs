@@ -66,7 +66,7 @@ impl SmbNode {
         Err(self.file.error(op, kind))
     }
 
-    fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+    fn wait<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
         self.file.store.wait(future)
     }
 }

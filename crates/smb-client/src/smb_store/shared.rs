@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_smb_wire::info::FsAttributes;
 use ropeway_vfs::store::{StoreFeatures, Versioning};
-use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result, Verdict};
+use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result, Verdict, patience};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
@@ -22,6 +22,7 @@ use super::options::SmbStoreOptions;
 use super::own_changes::OwnChanges;
 use super::reports::Reports;
 use super::watch_table::Watches;
+use crate::recovery;
 use crate::share::Volume;
 use crate::smb_tree::inner::Inner;
 use crate::times;
@@ -37,6 +38,9 @@ const WRITE_BLOCKS: usize = 32;
 const SETTLE: Duration = Duration::from_secs(2);
 /// Longest time between a check of the age of data and their use. A guess, and generous.
 const MEMORY_SLACK: Duration = Duration::from_secs(1);
+/// Time between two looks of an impatient caller whether the server is lost. A guess: short against
+/// the time after which it is.
+const LOST_POLL: Duration = Duration::from_millis(100);
 /// Files waiting for a flush from which on they are flushed in the background.
 const FLUSH_FILES_FROM: usize = 10_000;
 /// Files waiting for a flush from which on writers wait for it: half of those that can be
@@ -137,9 +141,42 @@ impl Shared {
         })
     }
 
-    /// Runs a future on the calling thread.
-    pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
+    /// Runs a future on the calling thread. An impatient caller waits only as long as the server is
+    /// not lost.
+    pub(super) fn wait<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        if !patience::is_impatient() {
+            return self.runtime.block_on(future);
+        }
+        let unreachable = || Error::new(Op::Stat, &RelPath::root(), ErrorKind::Unreachable);
+        // Nothing is sent that would only be given up again.
+        if self.lost_for().is_some() {
+            return Err(unreachable());
+        }
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                answer = future => answer,
+                () = self.lost() => Err(unreachable()),
+            }
+        })
+    }
+
+    /// Returns how long the server has been silent, if it is lost. From then on a task looks whether
+    /// it is back.
+    pub(super) fn lost_for(&self) -> Option<Duration> {
+        let link = self.tree.share.client().link();
+        let lost = link.reach.lost_for()?;
+        if !link.is_recovering.swap(true, Ordering::AcqRel) {
+            self.runtime.spawn(recovery::recover(Arc::downgrade(link)));
+        }
+        Some(lost)
+    }
+
+    /// Waits until the server is lost.
+    async fn lost(&self) {
+        while self.lost_for().is_none() {
+            tokio::time::sleep(LOST_POLL).await;
+        }
     }
 
     /// Returns how versions of files are told apart, unless the server tells too little for that.

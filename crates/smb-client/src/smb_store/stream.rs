@@ -113,8 +113,8 @@ impl StreamNode {
     }
 
     fn wait<T>(&self, op: Op, future: impl Future<Output = Result<T, ClientError>>) -> Result<T> {
-        let result = self.file.store.wait(future);
-        result.map_err(|error| tree_error(op, &self.file.last_path(), error))
+        let failed = |error| tree_error(op, &self.file.last_path(), error);
+        self.file.store.wait(async { future.await.map_err(failed) })
     }
 
     fn unsupported<T>(&self, op: Op) -> Result<T> {

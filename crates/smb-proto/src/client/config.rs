@@ -72,6 +72,9 @@ pub struct Config {
     /// Length of silence after which an ECHO probes the server, while any request is in flight. The
     /// reply ends the silence. If this is not shorter than [`Self::silence_max`], no ECHO is sent.
     pub echo_after: Duration,
+    /// The same while the server owes a reply: soon, so that the caller learns whether a server that
+    /// takes long is still there.
+    pub echo_after_owed: Duration,
     /// The client's channel sequence, shared by all its connections.
     pub sequence: ChannelSequence,
     /// Whether a session without keys (guest or anonymous) is accepted. Nothing on such a session
@@ -122,6 +125,7 @@ impl Default for Config {
             // A guess: longer than a busy server takes for a reply, yet frequent enough to keep
             // middleboxes from forgetting an idle connection.
             echo_after: Duration::from_secs(20),
+            echo_after_owed: Duration::from_secs(20),
             sequence: ChannelSequence::default(),
             unprotected_allowed: false,
             jobs: None,

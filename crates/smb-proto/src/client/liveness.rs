@@ -8,6 +8,7 @@
 //! ```
 //! A request with an interim reply is in flight but its reply is not owed: it may take forever. The
 //! ECHO is sent for such requests as well, so that a dead connection is noticed.
+//! While a reply is owed, `echo_after_owed` takes the place of `echo_after`.
 
 use std::time::Duration;
 
@@ -39,8 +40,20 @@ impl Connection {
             && !self.echoing
             && self.logoff != Logoff::Queued
             && self.credits.affords(1)
-            && self.config.echo_after < self.config.silence_max;
-        may.then(|| since.saturating_add(self.config.echo_after))
+            && self.echo_after() < self.config.silence_max;
+        may.then(|| since.saturating_add(self.echo_after()))
+    }
+
+    fn echo_after(&self) -> Duration {
+        match self.owes_reply() {
+            true => self.config.echo_after_owed,
+            false => self.config.echo_after,
+        }
+    }
+
+    /// Whether the server owes a reply: a request is in flight that has no interim reply.
+    pub fn owes_reply(&self) -> bool {
+        self.table.owed() > 0
     }
 
     fn partial_deadline(&self) -> Option<Duration> {

@@ -276,6 +276,30 @@ fn no_credits_forever() {
 }
 
 #[test]
+fn a_server_that_owes_a_reply_is_probed_sooner() {
+    use std::time::Duration;
+    let config = ropeway_smb_proto::client::Config {
+        echo_after_owed: Duration::from_secs(1),
+        ..config()
+    };
+    let mut world = World::ready(config.clone(), Setup::default());
+    assert!(!world.client.owes_reply());
+    world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
+    drop(world.client.poll_transmit());
+    assert!(world.client.owes_reply());
+    let start = world.client.deadline().unwrap();
+    world.client.handle_deadline(start);
+    assert_eq!(world.client.deadline().unwrap(), start + config.echo_after_owed);
+    world.client.handle_deadline(start + config.echo_after_owed);
+    assert!(world.client.poll_transmit().is_some(), "an ECHO");
+    assert_eq!(
+        world.client.deadline().unwrap(),
+        start + config.silence_max,
+        "one at a time"
+    );
+}
+
+#[test]
 fn silence_ends_the_connection() {
     use std::time::Duration;
     let mut world = World::ready(config(), Setup::default());

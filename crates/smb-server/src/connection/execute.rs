@@ -40,6 +40,8 @@ pub(super) struct Invocation<'a> {
     pub(super) retry_of: Option<u64>,
     /// What a thread prepares for it, if it waits for that.
     pub(super) prepared: Option<Prepared>,
+    /// Whether it changes nothing. Set by its execution.
+    pub(super) reads: bool,
 }
 
 impl Driver {
@@ -94,11 +96,13 @@ impl Driver {
             may_offload_write: may_offload && self.frame_is_large,
             is_retry: invocation.retry_of.is_some(),
             prepared: invocation.prepared.take(),
+            reads: false,
             ticket: None,
         };
         let outcome = ops::execute(&mut context);
         let mut ticket = context.ticket.take();
         invocation.prepared = context.prepared.take();
+        invocation.reads = context.reads;
         let was_counted = ticket.is_some();
         let outcome = match outcome {
             Ok(Execution::OffloadWrite(job)) => {
@@ -143,7 +147,7 @@ impl Driver {
         let span = tracing::Span::current();
         let run = Box::new(move || span.in_scope(|| answer.send(job(reply, header, signer), None)));
         let is_far = self.is_far(invocation.tree.as_ref());
-        self.shared.workers_of(is_far).run(run);
+        self.shared.workers_of(is_far, invocation.reads).run(run);
     }
 
     fn is_far(&self, tree: Option<&Tree>) -> bool {

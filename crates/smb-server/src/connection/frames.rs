@@ -88,7 +88,7 @@ impl Driver {
             job,
         } = write;
         let answer = JobReply::of(number, &self.mailbox);
-        self.shared.workers_of(is_far).run(Box::new(move || {
+        self.shared.workers_of(is_far, false).run(Box::new(move || {
             let reply = job(&frame.buffer[frame.range][start..]);
             answer.send(reply, Some(frame.buffer));
         }));
@@ -198,6 +198,7 @@ impl Driver {
                     frame,
                     retry_of: None,
                     prepared: None,
+                    reads: false,
                 },
             ),
             outcome => self

@@ -121,6 +121,7 @@ impl Driver {
                 frame: &mut frame,
                 retry_of: Some(number),
                 prepared: pending.prepared.take(),
+                reads: false,
             };
             self.execute(pending.request, invocation)?
         };

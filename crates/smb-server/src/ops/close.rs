@@ -28,6 +28,9 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
     };
     let hub_id = open_id(&request, context)?;
     let shared = Arc::clone(context.shared);
+    // One that deletes at its end is opened for that.
+    let changing = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::DELETE;
+    context.reads = handle.file().is_none_or(|open| !open.access.intersects(changing));
     context.reply_from_afar(
         move || close_now(&shared, &handle, id, hub_id, &request),
         CloseResponse::encode,

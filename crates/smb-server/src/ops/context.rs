@@ -43,6 +43,8 @@ pub(crate) struct Context<'a> {
     pub(crate) is_retry: bool,
     /// What a thread prepares for the request, if it waits for that.
     pub(crate) prepared: Option<Prepared>,
+    /// Whether the request changes nothing, so that it need not queue behind those that do.
+    pub(crate) reads: bool,
     /// Proof that the hub counts the request as in progress.
     pub(crate) ticket: Option<CountedRequest>,
 }

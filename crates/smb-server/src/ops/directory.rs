@@ -21,6 +21,7 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
         true => Some(context.token()?),
         false => None,
     };
+    context.reads = true;
     context.reply_from_afar(
         move || query_directory(&open, &request, open.share.name_view(), token.as_deref()),
         |output, w| QueryDirectoryResponse { output }.encode(w),

@@ -61,6 +61,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     let header = context.protocol.reply(context.request, NtStatus::SUCCESS);
     let signer = context.request.signer;
     let compression = compression(context, &request);
+    context.reads = true;
     if context.may_offload {
         let taken = fill(context.frame, &header, signer, &request, |buffer, offset| {
             open.node

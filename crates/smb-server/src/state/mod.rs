@@ -46,6 +46,9 @@ const APPEND_LOCKS: usize = 64;
 /// Maximum number of threads for shares of far servers, each of which waits for a reply. A guess:
 /// two full windows of a client's connection.
 const FAR_THREADS: usize = 128;
+/// The same for requests that only read. While the line is cut, some are answered at once and others
+/// wait. A guess: the requests of eight connections.
+const FAR_READER_THREADS: usize = 512;
 
 /// Tables, settings and counters of a server.
 pub(crate) struct SharedState {
@@ -57,6 +60,8 @@ pub(crate) struct SharedState {
     pub(crate) workers: WorkerPool,
     /// Threads for shares of far servers: requests that wait for a line do not hold up others.
     far_workers: WorkerPool,
+    /// Further ones for requests that only read: writes that wait for the line do not hold them up.
+    far_readers: WorkerPool,
     pub(crate) counters: Counters,
     pub(crate) accounts: AccountNames,
     pub(crate) audit: Option<Arc<dyn Audit>>,
@@ -132,6 +137,7 @@ impl SharedState {
             addresses,
             workers: WorkerPool::new(options.io_threads),
             far_workers: WorkerPool::new(FAR_THREADS),
+            far_readers: WorkerPool::new(FAR_READER_THREADS),
             counters: Counters::default(),
             accounts: AccountNames::new(netbios, options.machine_sid, options.directory),
             audit: options.audit,
@@ -158,11 +164,13 @@ impl SharedState {
         self.sessions.lock()
     }
 
-    /// Returns the threads for requests that wait for the store of a share.
-    pub(crate) fn workers_of(&self, is_far: bool) -> &WorkerPool {
-        match is_far {
-            true => &self.far_workers,
-            false => &self.workers,
+    /// Returns the threads for requests that wait for the store of a share. `reads`: the request
+    /// changes nothing.
+    pub(crate) fn workers_of(&self, is_far: bool, reads: bool) -> &WorkerPool {
+        match (is_far, reads) {
+            (true, true) => &self.far_readers,
+            (true, false) => &self.far_workers,
+            (false, _) => &self.workers,
         }
     }
 

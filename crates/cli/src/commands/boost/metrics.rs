@@ -40,7 +40,7 @@ pub(crate) fn add(page: &mut Page, status: &Status) {
 
 /// Returns name, help and value of each counter.
 #[rustfmt::skip]
-fn counters(status: &Status) -> [(&'static str, &'static str, u64); 11] {
+fn counters(status: &Status) -> [(&'static str, &'static str, u64); 14] {
     [
         ("memory_hits_total", "Lookups answered from memory.", status.memory_hits),
         ("device_hits_total", "Lookups answered by the device.", status.device_hits),
@@ -52,15 +52,20 @@ fn counters(status: &Status) -> [(&'static str, &'static str, u64); 11] {
         ("dropped_total", "Blocks not taken in.", status.dropped),
         ("damaged_total", "Blocks that were damaged.", status.damaged),
         ("evicted_total", "Blocks evicted.", status.evicted),
+        ("outages_total", "Times that a source did not answer.", status.outages),
+        ("offline_reads_total", "Reads answered while a source did not answer.", status.offline_reads),
+        ("offline_answers_total", "Other questions answered while a source did not answer.", status.offline_answers),
         ("turned_off_total", "Times that the device failed or stalled.", status.turned_off),
     ]
 }
 
 /// Returns name, help and value of each gauge.
 #[rustfmt::skip]
-fn gauges(status: &Status) -> [(&'static str, &'static str, f64); 8] {
+fn gauges(status: &Status) -> [(&'static str, &'static str, f64); 10] {
     [
         ("on", "Whether the cache is in use.", f64::from(u8::from(status.is_on))),
+        ("offline", "Whether a source does not answer.", f64::from(u8::from(status.is_offline))),
+        ("offline_seconds", "How long it has not answered.", status.offline_seconds),
         ("size_bytes", "Bytes of the cache's file.", status.size_bytes as f64),
         ("blocks", "Blocks in the cache.", status.blocks as f64),
         ("hit_ratio", "Share of the lookups that were answered.", status.hit_ratio),

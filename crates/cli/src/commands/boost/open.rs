@@ -35,7 +35,8 @@ pub(crate) fn session(args: &BoostArgs, used_by: &str, say: Say) -> Result<Optio
     }
     let opened = folder::open(path).map_err(fault)?;
     let sequential = args.boost_sequential.unwrap_or_default();
-    let session = Session::start(opened, sequential, used_by, say);
+    let offline_reads = args.offline_reads.unwrap_or_default().bound();
+    let session = Session::start(opened, sequential, offline_reads, used_by, say);
     session.map(Some).map_err(|error| no_thread(&error))
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn boosted(
 ) -> Result<Arc<dyn Store>, Failure> {
     let volume = store.features().volume;
     let share = share_id(&format!("{name}\n{volume:016x}"));
-    let store = Arc::new(BoostStore::new(store, session.boost().clone(), share));
+    let store = Arc::new(BoostStore::named(store, session.boost().clone(), share, name));
     if !args.pin.is_empty() || !args.pin_metadata.is_empty() {
         let pins = Pins {
             content: matcher(&args.pin)?,

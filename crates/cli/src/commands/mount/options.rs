@@ -66,14 +66,25 @@ pub(super) fn credentials(args: &MountArgs) -> Vec<PathBuf> {
 }
 
 /// Returns the flags of the cache, with the folder that `-o boost=DIR` names.
-pub(super) fn boost(args: &MountArgs) -> BoostArgs {
+///
+/// # Errors
+/// `-o offline_reads=TIME` is wrong.
+pub(super) fn boost(args: &MountArgs) -> Result<BoostArgs, Failure> {
     let all = args.options.iter().flat_map(|list| list.split(','));
     let named = all
+        .clone()
         .filter_map(|option| option.trim().strip_prefix("boost="))
         .next_back();
     let mut boost = args.boost.clone();
     boost.boost = boost.boost.or_else(|| named.map(PathBuf::from));
-    boost
+    let offline = all
+        .filter_map(|option| option.trim().strip_prefix("offline_reads="))
+        .next_back();
+    if let (None, Some(given)) = (boost.offline_reads, offline) {
+        let parsed = args::offline_reads(given);
+        boost.offline_reads = Some(parsed.map_err(|what| wrong(&format!("offline_reads={given}"), &what))?);
+    }
+    Ok(boost)
 }
 
 fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
@@ -102,7 +113,7 @@ fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
             };
         }
         name if KERNEL.contains(&name) => options.kernel.push(name.to_owned()),
-        "" | "comment" | "fsname" | "subtype" | "credentials" | "boost" => {}
+        "" | "comment" | "fsname" | "subtype" | "credentials" | "boost" | "offline_reads" => {}
         name if IGNORED.contains(&name) || name.starts_with("x-") || name.starts_with("X-") => {}
         _ => return Err(wrong(option, "there is no such option")),
     }
@@ -149,9 +160,18 @@ mod tests {
 
     #[test]
     fn the_folder_of_the_cache_comes_from_options_too() {
-        let folder = |given| boost(&arguments(given)).boost;
+        let folder = |given| boost(&arguments(given)).unwrap().boost;
         assert_eq!(folder("ro,boost=/fast/dir"), Some(PathBuf::from("/fast/dir")));
         assert_eq!(folder("ro"), None);
+        let offline = |given| boost(&arguments(given)).map(|boost| boost.offline_reads);
+        assert_eq!(offline("ro").unwrap(), None);
+        assert_eq!(
+            offline("offline_reads=off,boost=/d").unwrap(),
+            Some(args::OfflineReads::Off)
+        );
+        let minute = args::OfflineReads::For(std::time::Duration::from_secs(60));
+        assert_eq!(offline("offline_reads=1m").unwrap(), Some(minute));
+        assert_eq!(offline("offline_reads=25h").unwrap_err().code, 1);
     }
 
     #[test]

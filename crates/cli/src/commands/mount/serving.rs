@@ -99,7 +99,7 @@ fn boost(
     is_folder: bool,
     reporter: Reporter,
 ) -> Result<(Arc<dyn Store>, Option<Session>), Failure> {
-    let flags = options::boost(args);
+    let flags = options::boost(args)?;
     open::refuse_inside(&flags, &args.mountpoint)?;
     if is_folder {
         open::refuse_inside(&flags, Path::new(name))?;

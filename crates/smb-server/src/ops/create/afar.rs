@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use ropeway_smb_proto::server::hub::WaiterId;
 use ropeway_smb_proto::server::rules::create::CreateIntent;
-use ropeway_smb_wire::create::{CreateRequest, OplockLevel};
+use ropeway_smb_wire::create::{AccessMask, CreateRequest, OplockLevel};
 use ropeway_smb_wire::header::HEADER_LEN;
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::{NtStatus, Reader};
@@ -40,6 +40,7 @@ pub(super) fn find(
     context: &mut Context<'_>,
     share: &Arc<Share>,
     token: &Arc<Token>,
+    intent: &CreateIntent,
 ) -> Result<Watched, Outcome> {
     if let Some(slot) = &context.prepared {
         let Some(found) = slot.lock().take() else {
@@ -66,7 +67,9 @@ pub(super) fn find(
         dialect: context.protocol.dialect(),
     };
     context.prepared = Some(slot);
-    let workers = context.shared.workers_of(true);
+    let writing = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
+    let changes = intent.creates() || intent.overwrites() || intent.access.intersects(writing);
+    let workers = context.shared.workers_of(true, !changes);
     workers.run(Box::new(move || finder.run()));
     Err(Ok(Execution::Pending))
 }

@@ -179,7 +179,7 @@ fn find_file(
     target: &Target,
 ) -> Result<(FoundFile, Option<CacheWatch>), Outcome> {
     if share.far {
-        return afar::find(context, share, token);
+        return afar::find(context, share, token, intent);
     }
     let (shared, waiter) = (context.shared, context.waiter);
     let wake_request = || -> Task {
