@@ -1,0 +1,242 @@
+//! The files in use, and those with a backlog.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock};
+use ropeway_vfs::external::ContentLease;
+use ropeway_vfs::store::{Node, NodeStat};
+use ropeway_vfs::{FileId, RelPath, Timestamp};
+
+use crate::backlog::{Backlog, Piece};
+use crate::log::{FileLog, Parts, snapshot_of};
+use crate::record::{Record, Snapshot, Version};
+
+/// A far file in use.
+///
+/// Locks are taken in the order `gate`, `drain`, `state`, and none of them while the table of files
+/// is locked, except `state`.
+pub(crate) struct File {
+    pub(crate) id: FileId,
+    /// Held for reading by what goes into the journal, for writing by what must not find a backlog.
+    pub(crate) gate: RwLock<()>,
+    /// Held by whoever brings the backlog to the far file.
+    pub(crate) drain: Mutex<Drainer>,
+    pub(crate) state: Mutex<State>,
+    /// Nodes that near clients have open.
+    pub(crate) nodes: AtomicUsize,
+    /// Whether writes went to the far file past the journal, and were not flushed.
+    pub(crate) is_through_dirty: AtomicBool,
+}
+
+/// What brings the backlog to the far file.
+#[derive(Default)]
+pub(crate) struct Drainer {
+    /// The open far file.
+    pub(crate) node: Option<Arc<dyn Node>>,
+    /// The lease under which the version was last checked.
+    pub(crate) lease: ContentLease,
+    /// Whether a round of this process has begun and not ended.
+    pub(crate) is_under_way: bool,
+}
+
+/// What is known of a file.
+pub(crate) struct State {
+    pub(crate) path: RelPath,
+    /// The far file's attributes and when they were asked for; `None` after changes past the journal.
+    pub(crate) known: Option<(NodeStat, Instant)>,
+    pub(crate) pending: Option<Pending>,
+    /// Others have changed the far file under the backlog: nodes that were open then are of no use.
+    pub(crate) is_lost: bool,
+    /// A near client has removed the last name.
+    pub(crate) is_removed: bool,
+    /// Whether the queue has it.
+    pub(crate) is_queued: bool,
+    /// Failed attempts in a row to bring the backlog to the far file.
+    pub(crate) failures: u32,
+}
+
+/// A backlog and its journal.
+pub(crate) struct Pending {
+    pub(crate) log: FileLog,
+    pub(crate) backlog: Backlog,
+    /// The far file as it should be.
+    pub(crate) base: Version,
+    /// When data were last known to be on their way.
+    pub(crate) draining: Option<Timestamp>,
+    /// The far file's attributes when the backlog began; `None` after a restart.
+    pub(crate) stat: Option<NodeStat>,
+    /// When the backlog began.
+    pub(crate) since: Timestamp,
+    /// Whether the last name was about to be removed when the process ended.
+    pub(crate) is_removing: bool,
+    /// The decided conflict, and the file that gets our side.
+    pub(crate) conflict: Option<Option<(RelPath, FileId)>>,
+}
+
+/// What a read needs of a backlog.
+pub(crate) struct View {
+    pub(crate) size: u64,
+    pub(crate) far_valid: u64,
+    pub(crate) pieces: Vec<(u64, Piece)>,
+    pub(crate) parts: Parts,
+}
+
+impl File {
+    pub(crate) fn new(id: FileId, path: &RelPath) -> Self {
+        Self {
+            id,
+            gate: RwLock::new(()),
+            drain: Mutex::default(),
+            state: Mutex::new(State {
+                path: path.clone(),
+                known: None,
+                pending: None,
+                is_lost: false,
+                is_removed: false,
+                is_queued: false,
+                failures: 0,
+            }),
+            nodes: AtomicUsize::new(0),
+            is_through_dirty: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn path(&self) -> RelPath {
+        self.state.lock().path.clone()
+    }
+
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.state.lock().pending.is_some()
+    }
+
+    /// Returns what a read of a range needs; `None` where the far file has everything.
+    pub(crate) fn view(&self, start: u64, end: u64) -> Option<View> {
+        let state = self.state.lock();
+        let pending = state.pending.as_ref().filter(|_| !state.is_lost)?;
+        Some(View {
+            size: pending.backlog.size,
+            far_valid: pending.backlog.far_valid,
+            pieces: pending.backlog.pieces_in(start, end),
+            parts: pending.log.parts(),
+        })
+    }
+}
+
+impl State {
+    /// Adds what the far file lacks to its attributes.
+    pub(crate) fn overlay(&self, stat: &mut NodeStat) {
+        let Some(pending) = self.pending.as_ref().filter(|_| !self.is_lost) else {
+            return;
+        };
+        let backlog = &pending.backlog;
+        stat.size = backlog.size;
+        stat.allocated = match stat.allocated >= backlog.size {
+            true => stat.allocated,
+            false => backlog.size.next_multiple_of(4096),
+        };
+        let change = &backlog.change;
+        stat.created = change.created.unwrap_or(stat.created);
+        stat.accessed = change.accessed.unwrap_or(stat.accessed);
+        stat.modified = change.modified.unwrap_or(stat.modified);
+        stat.changed = stat.changed.max(change.changed.or(change.modified).unwrap_or(stat.changed));
+        stat.dos_attributes = change.dos_attributes.or(stat.dos_attributes);
+    }
+}
+
+impl Pending {
+    pub(crate) fn snapshot(&self, path: &RelPath) -> Snapshot {
+        snapshot_of(&self.backlog, path, self.base, self.draining)
+    }
+
+    /// Appends a record that has no number.
+    pub(crate) fn note(&mut self, path: &RelPath, record: &Record<'_>) -> std::io::Result<()> {
+        let snapshot = self.snapshot(path);
+        self.log.append(record, || snapshot).map(drop)
+    }
+
+    /// Appends a record that has no number, and returns once the whole log is on the disk.
+    pub(crate) fn note_synced(&mut self, path: &RelPath, record: &Record<'_>) -> std::io::Result<()> {
+        self.note(path, record)?;
+        self.log.sync(self.backlog.next)
+    }
+}
+
+/// Returns the version of a far file.
+pub(crate) fn version_of(stat: &NodeStat) -> Version {
+    Version {
+        id: stat.id,
+        size: stat.size,
+        created: stat.created,
+        modified: stat.modified,
+        changed: stat.changed,
+    }
+}
+
+/// The files by their ids.
+#[derive(Default)]
+pub(crate) struct Files(Mutex<HashMap<FileId, Arc<File>>>);
+
+impl Files {
+    /// Returns the file that a near client has opened, and counts the node.
+    pub(crate) fn opened(&self, id: FileId, path: &RelPath) -> Arc<File> {
+        let mut files = self.0.lock();
+        let file = files.entry(id).or_insert_with(|| Arc::new(File::new(id, path)));
+        file.nodes.fetch_add(1, Ordering::AcqRel);
+        Arc::clone(file)
+    }
+
+    pub(crate) fn get(&self, id: FileId) -> Option<Arc<File>> {
+        self.0.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn insert(&self, file: &Arc<File>) {
+        self.0.lock().insert(file.id, Arc::clone(file));
+    }
+
+    /// Takes a file out: its id may soon be another file's.
+    pub(crate) fn take_out(&self, file: &Arc<File>) {
+        let mut files = self.0.lock();
+        if files.get(&file.id).is_some_and(|there| Arc::ptr_eq(there, file)) {
+            files.remove(&file.id);
+        }
+    }
+
+    /// Forgets a file that nobody has open and that has no backlog.
+    pub(crate) fn forget_if_idle(&self, file: &Arc<File>) {
+        let mut files = self.0.lock();
+        if file.nodes.load(Ordering::Acquire) == 0
+            && files.get(&file.id).is_some_and(|there| Arc::ptr_eq(there, file))
+            && file.state.lock().pending.is_none()
+        {
+            files.remove(&file.id);
+        }
+    }
+
+    /// Returns the files that a condition selects.
+    pub(crate) fn select(&self, is_wanted: impl Fn(&State) -> bool) -> Vec<Arc<File>> {
+        let files = self.0.lock();
+        let wanted = files.values().filter(|file| is_wanted(&file.state.lock()));
+        wanted.cloned().collect()
+    }
+
+    /// Notes that a name was changed, and with it those of everything beneath it.
+    pub(crate) fn renamed(&self, from: &RelPath, to: &RelPath) {
+        for file in self.0.lock().values() {
+            let mut state = file.state.lock();
+            if let Some(rest) = beneath(&state.path, from) {
+                state.path = to.join_path(&rest);
+            }
+        }
+    }
+}
+
+/// Returns the path of a node below a folder, or the root if it is the folder itself.
+pub(crate) fn beneath(path: &RelPath, folder: &RelPath) -> Option<RelPath> {
+    if path == folder {
+        return Some(RelPath::root());
+    }
+    path.strip_prefix(folder)
+}
