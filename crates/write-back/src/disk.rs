@@ -48,7 +48,15 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// The disk fails.
     fn list(&self) -> io::Result<Vec<(String, u64)>>;
+    /// Keeps some space in reserve, if there is enough.
+    fn reserve(&self);
+    /// Gives the reserve up; returns whether there was one.
+    fn give_up_reserve(&self) -> bool;
 }
+
+/// The file that holds space in reserve, and its length: several hundred notes.
+const RESERVE: &str = "reserve";
+const RESERVE_BYTES: u64 = 1 << 20;
 
 /// A folder of the system.
 #[derive(Debug)]
@@ -118,5 +126,26 @@ impl Disk for FolderDisk {
             }
         }
         Ok(files)
+    }
+
+    fn reserve(&self) {
+        let at = self.at(RESERVE);
+        if at.exists() {
+            return;
+        }
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let made = options.open(&at).and_then(|file| {
+            let flags = rustix::fs::FallocateFlags::empty();
+            Ok(rustix::fs::fallocate(&file, flags, 0, RESERVE_BYTES)?)
+        });
+        if made.is_err() {
+            // There is none then.
+            let _ = fs::remove_file(&at);
+        }
+    }
+
+    fn give_up_reserve(&self) -> bool {
+        fs::remove_file(self.at(RESERVE)).is_ok()
     }
 }

@@ -322,6 +322,9 @@ impl Shared {
         if state.pending.as_ref().is_some_and(|pending| !pending.backlog.is_empty()) {
             return Ended::More;
         }
+        if !state.is_removed {
+            self.changes.ended(far);
+        }
         let pending = state.pending.take();
         if !state.is_removed {
             state.known = Some((*far, Instant::now()));
@@ -342,6 +345,7 @@ impl Shared {
             tracing::warn!(%error, "the folder of the write-back journal cannot be synced");
         }
         self.backlogs.fetch_sub(1, Ordering::AcqRel);
+        self.space.disk.reserve();
         self.made_room();
     }
 

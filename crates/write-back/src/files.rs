@@ -1,8 +1,8 @@
 //! The files in use, and those with a backlog.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
@@ -151,10 +151,14 @@ impl Pending {
         snapshot_of(&self.backlog, path, self.base, self.draining)
     }
 
-    /// Appends a record that has no number.
-    pub(crate) fn note(&mut self, path: &RelPath, record: &Record<'_>) -> std::io::Result<()> {
+    /// Appends a record that has no number. On a full disk it takes the reserve: a backlog must be able
+    /// to end there.
+    fn note(&mut self, path: &RelPath, record: &Record<'_>) -> std::io::Result<()> {
         let snapshot = self.snapshot(path);
-        self.log.append(record, || snapshot).map(drop)
+        match self.log.append(record, || snapshot.clone()) {
+            Err(_) if self.log.give_up_reserve() => self.log.append(record, || snapshot).map(drop),
+            noted => noted.map(drop),
+        }
     }
 
     /// Appends a record that has no number, and returns once the whole log is on the disk.
@@ -172,6 +176,49 @@ pub(crate) fn version_of(stat: &NodeStat) -> Version {
         created: stat.created,
         modified: stat.modified,
         changed: stat.changed,
+    }
+}
+
+/// Backlogs whose end is remembered, at most. A guess: those that end while one folder is listed.
+const ENDS_MAX: usize = 4096;
+
+/// Counts what changes far files, and remembers the attributes at the last ends of backlogs: an answer
+/// of the far store that was asked for before lacks what only the backlog had.
+#[derive(Default)]
+pub(crate) struct Changes {
+    count: AtomicU64,
+    ends: Mutex<VecDeque<(u64, NodeStat)>>,
+}
+
+impl Changes {
+    /// Returns the number of changes so far, to be asked before the far store is.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Notes a change past the journal.
+    pub(crate) fn note(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Notes the end of a backlog, before near clients see it.
+    pub(crate) fn ended(&self, stat: &NodeStat) {
+        let number = self.count.fetch_add(1, Ordering::AcqRel) + 1;
+        let mut ends = self.ends.lock();
+        if ends.len() == ENDS_MAX {
+            ends.pop_front();
+        }
+        ends.push_back((number, *stat));
+    }
+
+    /// Returns a file's attributes at the end of its backlog, if that came after `count`.
+    pub(crate) fn end_since(&self, count: u64, id: FileId) -> Option<NodeStat> {
+        if self.count() == count {
+            return None;
+        }
+        let ends = self.ends.lock();
+        let later = ends.iter().rev().take_while(|(number, _)| *number > count);
+        later.map(|(_, stat)| *stat).find(|stat| stat.id == id)
     }
 }
 

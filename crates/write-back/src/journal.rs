@@ -23,7 +23,7 @@ use crate::disk::{Disk as _, FolderDisk};
 use crate::log;
 
 /// The folder of all journals in a cache's folder.
-pub const FOLDER: &str = "write-back";
+const FOLDER: &str = "write-back";
 const SHARE: &str = "share";
 const KEY: &str = "key";
 const LOCK: &str = "lock";

@@ -228,6 +228,11 @@ impl FileLog {
         Ok(place)
     }
 
+    /// Gives up the space that is kept in reserve; returns whether there was some.
+    pub(crate) fn give_up_reserve(&self) -> bool {
+        self.place.disk.give_up_reserve()
+    }
+
     /// Returns once everything is on the disk. `next` is the number of the next record.
     pub(crate) fn sync(&mut self, next: u64) -> io::Result<()> {
         self.sync_newest()?;

@@ -37,8 +37,10 @@ impl Shared {
         let _gate = file.gate.write();
         if stat.links > 1 {
             self.drain_all(file, None)?;
+            let removed = remove();
+            self.changes.note();
             file.state.lock().known = None;
-            return remove();
+            return removed;
         }
         let mut drainer = file.drain.lock();
         {
@@ -98,7 +100,11 @@ impl Shared {
         is_exchange: bool,
         rename: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let renamed = self.with_drained(from, to, is_exchange, rename);
+        let renamed = self.with_drained(from, to, is_exchange, || {
+            let renamed = rename();
+            self.changes.note();
+            renamed
+        });
         if renamed.is_ok() && !is_exchange && from != to {
             self.files.renamed(from, to);
         }

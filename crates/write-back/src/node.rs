@@ -145,18 +145,26 @@ impl Node for WriteBackNode {
         let Some(file) = self.file() else {
             return self.inner.stat();
         };
-        let known = {
+        {
             let state = file.state.lock();
-            let stat = state.pending.as_ref().and_then(|pending| pending.stat);
+            let known = state.pending.as_ref().and_then(|pending| pending.stat);
             // A removed file's number of links is the far store's to say.
-            stat.filter(|_| !state.is_removed && !state.is_lost)
-        };
-        // With a backlog nothing is asked: the line may be cut.
-        let mut stat = match known {
-            Some(stat) => stat,
-            None => self.inner.stat()?,
-        };
-        file.state.lock().overlay(&mut stat);
+            if let Some(mut stat) = known.filter(|_| !state.is_removed && !state.is_lost) {
+                // With a backlog nothing is asked: the line may be cut.
+                state.overlay(&mut stat);
+                return Ok(stat);
+            }
+        }
+        let count = self.shared.changes.count();
+        let mut stat = self.inner.stat()?;
+        let state = file.state.lock();
+        match state.pending {
+            Some(_) => state.overlay(&mut stat),
+            None => {
+                let end = self.shared.changes.end_since(count, stat.id);
+                stat = end.unwrap_or(stat);
+            }
+        }
         Ok(stat)
     }
 
@@ -244,9 +252,10 @@ impl Node for WriteBackNode {
     }
 
     fn entries(&self) -> Result<Box<dyn Entries>> {
+        let count = self.shared.changes.count();
         let inner = self.inner.entries()?;
         let shared = Arc::clone(&self.shared);
-        Ok(Box::new(WithBacklog { inner, shared }))
+        Ok(Box::new(WithBacklog { inner, shared, count }))
     }
 
     fn link_target(&self) -> Result<Vec<u8>> {
@@ -365,13 +374,15 @@ impl Node for WriteBackNode {
 struct WithBacklog {
     inner: Box<dyn Entries>,
     shared: Arc<Shared>,
+    /// Changes when the listing began.
+    count: u64,
 }
 
 impl Entries for WithBacklog {
     fn next(&mut self) -> Result<Option<(Name, NodeStat)>> {
         let mut entry = self.inner.next()?;
         if let Some((_, stat)) = &mut entry {
-            self.shared.overlay(stat);
+            self.shared.overlay(stat, self.count);
         }
         Ok(entry)
     }

@@ -31,6 +31,7 @@ impl Shared {
             torn += replayed.torn;
             self.take(replayed)?;
         }
+        self.space.disk.reserve();
         self.space.disk.sync_names()?;
         Ok(torn)
     }

@@ -11,7 +11,7 @@ use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result, Timestamp};
 
 use crate::backlog::Backlog;
 use crate::drain::Ended;
-use crate::files::{File, Files, Pending, State, version_of};
+use crate::files::{Changes, File, Files, Pending, State, version_of};
 use crate::log::{FileLog, LogSpace, snapshot_of};
 use crate::queue::Queue;
 use crate::record::{DATA_MAX, Record};
@@ -78,6 +78,7 @@ pub(crate) struct Shared {
     pub(crate) space: Arc<LogSpace>,
     pub(crate) options: WriteBackOptions,
     pub(crate) files: Files,
+    pub(crate) changes: Changes,
     pub(crate) queue: Queue,
     pub(crate) figures: Figures,
     pub(crate) observer: Mutex<Option<Arc<dyn Observer>>>,
@@ -102,6 +103,7 @@ impl Shared {
             space,
             options,
             files: Files::default(),
+            changes: Changes::default(),
             queue: Queue::default(),
             figures: Figures::default(),
             observer: Mutex::default(),
@@ -177,6 +179,7 @@ impl Shared {
             return Ok(false);
         }
         let _gate = file.gate.read();
+        let count = self.changes.count();
         let far = match is_new {
             true => match self.far_stat(file, node)? {
                 Some(far) => Some(far),
@@ -184,7 +187,7 @@ impl Shared {
             },
             false => None,
         };
-        self.append(file, node, change, far)
+        self.append(file, node, change, far.filter(|_| self.changes.count() == count))
     }
 
     /// Appends a change to a file's log. Returns `false` if it must go to the far file.
@@ -206,7 +209,7 @@ impl Shared {
         }
         let mut is_new = false;
         if state.pending.is_none() {
-            // Without attributes the backlog ended a moment ago: the far file is asked the next time.
+            // Without attributes a backlog ended a moment ago, or the far file was changed.
             let Some(far) = far else { return Ok(false) };
             match self.begin(state, far) {
                 Ok(()) => is_new = true,
@@ -382,8 +385,10 @@ impl Shared {
     ) -> Result<T> {
         let _gate = file.gate.write();
         self.drain_all(file, node)?;
+        self.changes.note();
         file.state.lock().known = None;
         let result = run();
+        self.changes.note();
         file.state.lock().known = None;
         result
     }
@@ -449,13 +454,22 @@ impl Shared {
         file.has_backlog().then_some((file, stat))
     }
 
-    /// Adds what the far files lack to attributes.
-    pub(crate) fn overlay(&self, stat: &mut NodeStat) {
-        if stat.kind == Kind::File
-            && self.has_backlog()
+    /// Adds what the far files lack to attributes, which were asked for when there had been `count`
+    /// changes.
+    pub(crate) fn overlay(&self, stat: &mut NodeStat, count: u64) {
+        if stat.kind != Kind::File {
+            return;
+        }
+        if self.has_backlog()
             && let Some(file) = self.files.get(stat.id)
         {
-            file.state.lock().overlay(stat);
+            let state = file.state.lock();
+            if state.pending.is_some() {
+                return state.overlay(stat);
+            }
+        }
+        if let Some(end) = self.changes.end_since(count, stat.id) {
+            *stat = end;
         }
     }
 }

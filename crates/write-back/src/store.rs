@@ -155,15 +155,15 @@ impl WriteBackStore {
         next.is_some()
     }
 
-    fn opened(&self, path: &RelPath, opened: Opened) -> Opened {
+    fn opened(&self, path: &RelPath, opened: Opened, count: u64) -> Opened {
         let Opened {
             node,
             mut stat,
             created,
         } = opened;
         let file = (stat.kind == Kind::File && stat.id.index != 0).then(|| {
-            let file = self.file_of(path, &stat);
-            file.state.lock().overlay(&mut stat);
+            let file = self.file_of(path, &stat, count);
+            self.shared.overlay(&mut stat, count);
             file
         });
         Opened {
@@ -173,8 +173,8 @@ impl WriteBackStore {
         }
     }
 
-    /// Returns the file that was opened with these far attributes.
-    fn file_of(&self, path: &RelPath, stat: &NodeStat) -> Arc<crate::files::File> {
+    /// Returns the file that was opened with these far attributes, asked for at `count` changes.
+    fn file_of(&self, path: &RelPath, stat: &NodeStat, count: u64) -> Arc<crate::files::File> {
         let files = &self.shared.files;
         let file = files.opened(stat.id, path);
         let is_other = {
@@ -183,7 +183,8 @@ impl WriteBackStore {
                 // The number is that of another file now: the one with the backlog was removed.
                 Some(pending) => pending.draining.is_none() && pending.base.created != stat.created,
                 None => {
-                    state.known = Some((*stat, Instant::now()));
+                    let is_current = self.shared.changes.count() == count;
+                    state.known = is_current.then(|| (*stat, Instant::now()));
                     state.path = path.clone();
                     false
                 }
@@ -231,8 +232,9 @@ impl Store for WriteBackStore {
     }
 
     fn open(&self, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
+        let count = self.shared.changes.count();
         let opened = self.shared.inner.open(path, how)?;
-        Ok(self.opened(path, opened))
+        Ok(self.opened(path, opened, count))
     }
 
     fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
@@ -340,19 +342,22 @@ impl Store for WriteBackStore {
     }
 
     fn look(&self, path: &RelPath) -> Result<NodeStat> {
+        let count = self.shared.changes.count();
         let mut stat = self.shared.inner.look(path)?;
-        self.shared.overlay(&mut stat);
+        self.shared.overlay(&mut stat, count);
         Ok(stat)
     }
 
     fn open_itself(&self, path: &RelPath, access: Access) -> Result<Opened> {
+        let count = self.shared.changes.count();
         let opened = self.shared.inner.open_itself(path, access)?;
-        Ok(self.opened(path, opened))
+        Ok(self.opened(path, opened, count))
     }
 
     fn make(&self, path: &RelPath, new: &NewPosix<'_>) -> Result<Opened> {
+        let count = self.shared.changes.count();
         let opened = self.shared.inner.make(path, new)?;
-        Ok(self.opened(path, opened))
+        Ok(self.opened(path, opened, count))
     }
 
     fn rename_posix(&self, from: &RelPath, to: &RelPath, mode: RenameMode) -> Result<()> {

@@ -23,6 +23,9 @@ struct State {
     /// Removed, and not yet so on the disk.
     removed: Vec<(String, Content)>,
     is_full: bool,
+    /// Whether space is kept in reserve, and writes that still fit after it was given up.
+    has_reserve: bool,
+    spare: usize,
     random: Option<fastrand::Rng>,
 }
 
@@ -54,7 +57,9 @@ impl SimulatedDisk {
     }
 
     pub(crate) fn set_full(&self, is_full: bool) {
-        self.state.lock().is_full = is_full;
+        let mut state = self.state.lock();
+        state.is_full = is_full;
+        state.spare = 0;
     }
 
     /// Whether any file is there.
@@ -94,6 +99,14 @@ impl SimulatedDisk {
     }
 }
 
+impl State {
+    fn is_full_now(&mut self) -> bool {
+        let is_full = self.is_full && self.spare == 0;
+        self.spare = self.spare.saturating_sub(1);
+        is_full
+    }
+}
+
 fn missing() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
@@ -102,7 +115,7 @@ impl Disk for SimulatedDisk {
     fn create(&self, name: &str) -> io::Result<()> {
         self.step()?;
         let mut state = self.state.lock();
-        if state.is_full {
+        if state.is_full_now() {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let before = state.files.insert(name.to_owned(), Content::default());
@@ -115,13 +128,18 @@ impl Disk for SimulatedDisk {
         let mut state = self.state.lock();
         let state = &mut *state;
         let part = state.random.as_mut().map_or(0, |random| random.usize(0..=bytes.len()));
+        let there = state.files.get(name).ok_or_else(missing)?;
+        assert_eq!(there.bytes.len() as u64, offset, "the journal is appended to");
+        let is_full = alive.is_ok() && state.is_full && state.spare == 0;
+        if alive.is_ok() {
+            state.spare = state.spare.saturating_sub(1);
+        }
         let content = state.files.get_mut(name).ok_or_else(missing)?;
-        assert_eq!(content.bytes.len() as u64, offset, "the journal is appended to");
-        if ends_here || (alive.is_ok() && state.is_full) {
+        if ends_here || is_full {
             content.bytes.extend_from_slice(&bytes[..part]);
         }
         alive?;
-        if state.is_full {
+        if is_full {
             return Err(io::ErrorKind::StorageFull.into());
         }
         content.bytes.extend_from_slice(bytes);
@@ -184,5 +202,25 @@ impl Disk for SimulatedDisk {
         let state = self.state.lock();
         let files = state.files.iter();
         Ok(files.map(|(name, content)| (name.clone(), content.bytes.len() as u64)).collect())
+    }
+
+    fn reserve(&self) {
+        let mut state = self.state.lock();
+        // What was removed made room for it.
+        if !self.process.is_dead() {
+            state.has_reserve = true;
+        }
+    }
+
+    fn give_up_reserve(&self) -> bool {
+        if self.process.is_dead() {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let had = std::mem::take(&mut state.has_reserve);
+        if had {
+            state.spare = 300;
+        }
+        had
     }
 }

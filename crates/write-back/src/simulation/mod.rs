@@ -2,12 +2,12 @@
 
 mod disk;
 mod far;
-//mod run;
+mod run;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-//pub use run::{Tally, run};
+pub use run::{Tally, run};
 
 /// The process: it ends before one of its operations.
 #[derive(Debug)]
@@ -26,6 +26,13 @@ impl Process {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.is_dead.load(Ordering::Relaxed)
+    }
+
+    /// Lets it end after this many more operations.
+    pub(crate) fn end_after(&self, operations: u64) {
+        if !self.is_dead() {
+            self.left.store(operations, Ordering::Relaxed);
+        }
     }
 
     /// Counts an operation. The second result says that the process ends in the middle of this one.
