@@ -389,7 +389,13 @@ impl Shared {
         self.files.take_out(file);
         let observer = self.observer.lock().clone();
         if let Some(observer) = observer {
-            observer.changed(&[ExternalChange::Node(file.id)]);
+            let change = [ExternalChange::Node(file.id)];
+            // On a thread of its own: the observer may close nodes of this file, which wait for locks
+            // that are held here.
+            let thread = std::thread::Builder::new().name("write-back-report".into());
+            if let Err(error) = thread.spawn(move || observer.changed(&change)) {
+                tracing::warn!(%error, "a conflict could not be reported to clients");
+            }
         }
         Ok(Ended::Conflict)
     }

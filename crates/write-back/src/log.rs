@@ -157,6 +157,10 @@ impl FileLog {
         let number = self.parts.back().map_or(0, |part| part.number + 1);
         // What is removed later must not be needed: the snapshot below says all but the data.
         self.sync_newest()?;
+        if !self.is_name_synced {
+            // A gap between parts then means that those before it were released.
+            self.place.disk.sync_names()?;
+        }
         let name = name_of(self.file, number);
         let (seal, mut bytes) = Seal::make(&self.place.key, &(self.place.salt)()?, self.file, number);
         let mut plain = Vec::new();
@@ -267,10 +271,18 @@ impl FileLog {
     }
 
     /// Removes the log when its last reader lets go. The newest part goes last: it says that the others
-    /// are not needed.
+    /// are not needed, also if they come back after a power cut.
     pub(crate) fn finish(mut self) {
+        let newest = self.parts.pop_back();
+        let has_older = !self.parts.is_empty();
         for part in self.parts.drain(..) {
             part.is_done.store(true, Ordering::Release);
+        }
+        if has_older && let Err(error) = self.place.disk.sync_names() {
+            tracing::warn!(%error, "the folder of the write-back journal cannot be synced");
+        }
+        if let Some(newest) = newest {
+            newest.is_done.store(true, Ordering::Release);
         }
     }
 }
@@ -319,10 +331,14 @@ pub(crate) fn replay(place: &Arc<LogSpace>, file: u64, parts: &[(u32, u64)]) -> 
         // A new process seals with a new key.
         is_open: false,
     };
+    let after_gap = parts.windows(2).rposition(|pair| pair[0].0 + 1 != pair[1].0);
+    let (released, parts) = parts.split_at(after_gap.map_or(0, |index| index + 1));
+    for (number, _) in released {
+        // Its removal had not reached the disk.
+        place.disk.remove(&name_of(file, *number))?;
+    }
     for (index, (number, length)) in parts.iter().enumerate() {
         let is_newest = index + 1 == parts.len();
-        let is_gap = index > 0 && parts[index - 1].0 + 1 != *number;
-        replay.is_damaged |= is_gap;
         let name = name_of(file, *number);
         let read = replay.part(place, &name, file, *number, *length)?;
         let Some((seal, end)) = read else {

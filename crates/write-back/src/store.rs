@@ -137,6 +137,10 @@ impl WriteBackStore {
         }
         self.shared.queue.close();
         let status = self.status();
+        if status.files > 0 {
+            // They may wait for a line that is cut. The process ends without them.
+            self.workers.lock().clear();
+        }
         if let Some(journal) = &self.journal
             && let Ok(text) = serde_json::to_vec(&status)
         {
