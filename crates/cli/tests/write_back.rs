@@ -1,5 +1,5 @@
-//! `ropeway serve URL --write-back`: two servers, the real binary, and a line between them that is slow
-//! or cut.
+//! `ropeway serve URL --write-back`: two servers, the real binary, and a line between them that is
+//! slow or cut.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -61,7 +61,10 @@ impl Gateway {
 
     /// Starts the gateway again, with these flags, after it was killed or stopped.
     fn restart(&mut self, flags: &[&str]) {
-        let flags: Vec<&str> = ["--boost", &self.cache].into_iter().chain(flags.iter().copied()).collect();
+        let flags: Vec<&str> = ["--boost", &self.cache]
+            .into_iter()
+            .chain(flags.iter().copied())
+            .collect();
         self.near = near(&self.line, &flags);
     }
 
@@ -104,7 +107,12 @@ impl Gateway {
 
     /// Returns the journal's figures as `boost status` has them.
     fn status(&self) -> Value {
-        let status = self.near.place.ropeway("boost").args(["status", &self.cache, "--json"]).ok();
+        let status = self
+            .near
+            .place
+            .ropeway("boost")
+            .args(["status", &self.cache, "--json"])
+            .ok();
         status.json()[0]["write_back"][0].clone()
     }
 
@@ -162,11 +170,23 @@ fn a_file_is_put_at_the_speed_of_the_near_disk_and_arrives() {
     // Whoever asks here finds it at once.
     assert!(gateway.read("big") == fs::read(&source).unwrap());
     assert!(gateway.says("ls big").contains(&(32 * MIB).to_string()));
-    let shown = gateway.near.place.ropeway("boost").args(["status", &gateway.cache]).ok();
-    assert!(shown.out.contains("backlog") && shown.out.contains("1 file"), "{shown}");
+    let shown = gateway
+        .near
+        .place
+        .ropeway("boost")
+        .args(["status", &gateway.cache])
+        .ok();
+    assert!(
+        shown.out.contains("backlog") && shown.out.contains("1 file"),
+        "{shown}"
+    );
     assert!(wait_until(PATIENCE, || gateway.status()["bytes"].as_u64() > Some(MIB)));
     gateway.line.limit(0);
-    assert!(wait_until(PATIENCE, || gateway.is_drained()), "{}", gateway.status());
+    assert!(
+        wait_until(PATIENCE, || gateway.is_drained()),
+        "{}",
+        gateway.status()
+    );
     content_same(&source, &gateway.far.behind("big"));
     assert!(wait_until(PATIENCE, || gateway.status()["drained_bytes"] == 32 * MIB));
     assert_eq!(names(&gateway.far.behind("")), ["big"]);
@@ -187,7 +207,11 @@ fn a_killed_gateway_writes_its_backlog_back_after_the_next_start() {
         assert!(gateway.far("big").len() as u64 <= 24 * MIB);
         gateway.line.limit(0);
         gateway.restart(flags);
-        assert!(wait_until(PATIENCE, || gateway.is_drained()), "{}", gateway.status());
+        assert!(
+            wait_until(PATIENCE, || gateway.is_drained()),
+            "{}",
+            gateway.status()
+        );
         content_same(&big, &gateway.far.behind("big"));
         content_same(&small, &gateway.far.behind("small"));
         assert_eq!(names(&gateway.far.behind("")), ["big", "small"]);
@@ -222,11 +246,18 @@ fn what_others_write_at_the_far_end_stays_and_ours_is_beside_it() {
     fs::write(gateway.far.behind("report.txt"), "theirs").unwrap();
     gateway.line.limit(0);
     gateway.restart(&["--write-back"]);
-    assert!(wait_until(PATIENCE, || gateway.is_drained()), "{}", gateway.status());
+    assert!(
+        wait_until(PATIENCE, || gateway.is_drained()),
+        "{}",
+        gateway.status()
+    );
     assert_eq!(gateway.far("report.txt"), b"theirs");
     assert_eq!(gateway.read("report.txt"), b"theirs");
     let found = names(&gateway.far.behind(""));
-    let saved = found.iter().find(|name| name.starts_with("report (conflict")).unwrap();
+    let saved = found
+        .iter()
+        .find(|name| name.starts_with("report (conflict"))
+        .unwrap();
     assert!(gateway.far(saved) == ours, "{found:?}");
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(wait_until(PATIENCE, || gateway.status()["conflicts"] == 1));
@@ -260,7 +291,11 @@ fn writes_to_an_open_file_are_acknowledged_while_the_line_is_cut() {
     let finished = mount.wait();
     detach(&path);
     assert!(is_soon, "{elapsed:?} {finished}");
-    assert!(wait_until(PATIENCE, || gateway.is_drained()), "{}", gateway.status());
+    assert!(
+        wait_until(PATIENCE, || gateway.is_drained()),
+        "{}",
+        gateway.status()
+    );
     let expected = [vec![1; 100_000], vec![2; 3_000_000]].concat();
     assert!(gateway.far("file") == expected);
     assert_eq!(names(&gateway.far.behind("")), ["file"]);
@@ -274,7 +309,11 @@ fn a_full_near_disk_makes_writes_go_through() {
     let gateway = Gateway::with_cache(Place::new(), &volume.root().join("cache"));
     gateway.line.limit(16 * MIB);
     let source = gateway.put("big", 48 * MIB);
-    assert!(wait_until(PATIENCE, || gateway.is_drained()), "{}", gateway.status());
+    assert!(
+        wait_until(PATIENCE, || gateway.is_drained()),
+        "{}",
+        gateway.status()
+    );
     content_same(&source, &gateway.far.behind("big"));
     assert_eq!(names(&gateway.far.behind("")), ["big"]);
     // With room again, the journal is used again.
@@ -296,21 +335,39 @@ fn an_end_with_a_backlog_says_what_is_left() {
     let (cache, line) = (gateway.cache.clone(), gateway.line.address());
     let near = std::mem::replace(&mut gateway.near, Served::start(&[]));
     let finished = near.stop();
-    assert!(finished.err.contains("1 file with") && finished.err.contains("next start"), "{finished}");
+    assert!(
+        finished.err.contains("1 file with") && finished.err.contains("next start"),
+        "{finished}"
+    );
     // Another share is not served over this backlog, and nothing is harmed.
     let place = Place::in_memory();
     let login = credentials(&place);
     let other = place
         .ropeway("serve")
-        .args(["--listen", "127.0.0.1:0", "--credentials", &login, "--boost", &cache, "--write-back"])
+        .args([
+            "--listen",
+            "127.0.0.1:0",
+            "--credentials",
+            &login,
+            "--boost",
+            &cache,
+            "--write-back",
+        ])
         .arg(format!("data=smb://ann@{line}/other"))
         .run();
     other.assert_code(&[8]);
-    assert!(other.err.contains("backlog") && other.err.contains("hint"), "{other}");
+    assert!(
+        other.err.contains("backlog") && other.err.contains("hint"),
+        "{other}"
+    );
     gateway.line.limit(0);
     let rest = near_of(&gateway);
     std::mem::replace(&mut gateway.near, rest).stop();
-    assert!(wait_until(PATIENCE, || gateway.is_drained()), "{}", gateway.status());
+    assert!(
+        wait_until(PATIENCE, || gateway.is_drained()),
+        "{}",
+        gateway.status()
+    );
     content_same(&source, &gateway.far.behind("big"));
     gateway.stop();
 }
@@ -322,10 +379,23 @@ fn near_of(gateway: &Gateway) -> Served {
 #[test]
 fn the_flag_needs_a_folder_for_the_journal() {
     let place = Place::in_memory();
-    let refused = place.ropeway("serve").args(["--write-back", "smb://ann@localhost/data"]).run();
+    let refused = place
+        .ropeway("serve")
+        .args(["--write-back", "smb://ann@localhost/data"])
+        .run();
     refused.assert_code(&[1]);
-    assert!(refused.err.contains("--boost") && refused.err.contains("hint"), "{refused}");
-    let small = ["--boost", "cache", "--write-back", "--write-back-size", "1M", "smb://ann@localhost/data"];
+    assert!(
+        refused.err.contains("--boost") && refused.err.contains("hint"),
+        "{refused}"
+    );
+    let small = [
+        "--boost",
+        "cache",
+        "--write-back",
+        "--write-back-size",
+        "1M",
+        "smb://ann@localhost/data",
+    ];
     let refused = place.ropeway("serve").args(small).run();
     refused.assert_code(&[1]);
     assert!(refused.err.contains("64M"), "{refused}");

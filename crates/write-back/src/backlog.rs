@@ -5,11 +5,11 @@
 //!                           else b < far_valid         byte b of the far file
 //!                           else b < size              zero
 //! ```
-//! The far file gets it in rounds. A round first cuts the far file to `far_valid`: what is behind is
-//! left over from before a cut, or from a round that failed. Then it writes pieces in the order in which
-//! they were written, and with the last of them it sets length, times and attributes. Each numbered
-//! record (`Record::is_numbered`) is known by its number; a round covers all up to its `mark`. What
-//! is written during a round has a higher number and stays.
+//! The far file gets it in rounds. A round first cuts the far file to `far_valid`: what is behind
+//! is left over from before a cut, or from a round that failed. Then it writes pieces in the order
+//! in which they were written, and with the last of them it sets length, times and attributes. Each
+//! numbered record (`Record::is_numbered`) is known by its number; a round covers all up to its
+//! `mark`. What is written during a round has a higher number and stays.
 
 use std::collections::BTreeMap;
 
@@ -172,7 +172,12 @@ impl Backlog {
 
     /// Removes what is known of the bytes from `start` to `end`.
     fn clear(&mut self, start: u64, end: u64) {
-        if let Some((at, piece)) = self.pieces.range(..start).next_back().map(|(at, piece)| (*at, *piece)) {
+        if let Some((at, piece)) = self
+            .pieces
+            .range(..start)
+            .next_back()
+            .map(|(at, piece)| (*at, *piece))
+        {
             let piece_end = at + piece.length;
             if piece_end > start {
                 self.bytes -= piece_end - start;
@@ -205,7 +210,14 @@ impl Backlog {
         // A record has at most 256 KiB.
         let skip = piece.skip + u32::try_from(gone).expect("a piece is within a record");
         let length = piece.length - gone;
-        self.pieces.insert(end, Piece { length, skip, ..piece });
+        self.pieces.insert(
+            end,
+            Piece {
+                length,
+                skip,
+                ..piece
+            },
+        );
         self.bytes += length;
     }
 
@@ -221,7 +233,8 @@ impl Backlog {
             .collect()
     }
 
-    /// Returns the ranges of the near file (offset, length) of which only the far file has the bytes.
+    /// Returns the ranges of the near file (offset, length) of which only the far file has the
+    /// bytes.
     pub(crate) fn only_far(&self) -> Vec<(u64, u64)> {
         let mut ranges = Vec::new();
         let (mut at, end) = (0, self.far_valid.min(self.size));

@@ -1,7 +1,7 @@
 //! Saves a backlog under another name, because others have changed its file.
 //!
-//! The far file stays as it is. Our side goes to a new file beside it. Where the journal does not have
-//! all of the content, the rest of the new file is zeros, and a second file lists what it has.
+//! The far file stays as it is. Our side goes to a new file beside it. Where the journal does not
+//! have all of the content, the rest of the new file is zeros, and a second file lists what it has.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,12 +76,7 @@ impl Shared {
     }
 
     /// Makes a file of a name that nobody has.
-    fn new_file(
-        &self,
-        file: &Arc<File>,
-        ours: &Ours,
-        is_partial: bool,
-    ) -> Result<(RelPath, Arc<dyn Node>)> {
+    fn new_file(&self, file: &Arc<File>, ours: &Ours, is_partial: bool) -> Result<(RelPath, Arc<dyn Node>)> {
         let how = NodeOpen {
             access: Access::Write,
             create: Some(NewNode {
@@ -157,7 +152,8 @@ impl Shared {
         Err(failed(ErrorKind::AlreadyExists))
     }
 
-    /// Counts a file whose journal is damaged: it is saved under another name as far as it can be read.
+    /// Counts a file whose journal is damaged: it is saved under another name as far as it can be
+    /// read.
     pub(crate) fn is_damaged(&self, path: &RelPath) {
         self.figures.damaged.fetch_add(1, Ordering::Relaxed);
         let far = &self.options.far;
@@ -219,7 +215,11 @@ fn date(time: Timestamp) -> String {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (hour, minute) = (of_day / 3600, of_day % 3600 / 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}{minute:02}")

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! check the far version ─▶ note "draining", sync ─▶ cut, write ─▶ length, times ─▶ far FLUSH
-//!        │ changed by others                                                        │
-//!        ▼                                                                          ▼
-//!    conflict: our side gets another name            note "drained" and the far version, sync; release
+//!      │ others changed it                                                             │
+//!      ▼                                                                               ▼
+//!  conflict: ours gets another name         note "drained" and the far version, sync; release
 //! ```
-//! A record of the journal is released only after the far FLUSH that covers it. A round that fails is
-//! done again: it writes the same bytes.
+//! A record of the journal is released only after the far FLUSH that covers it. A round that fails
+//! is done again: it writes the same bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,8 +27,8 @@ use crate::shared::Shared;
 const ROUND_TIME: Duration = Duration::from_secs(5);
 /// Time between notes that data are still on their way.
 const TICK: Duration = Duration::from_secs(1);
-/// How much later than the last such note a far file may have changed, and still by what this process
-/// had sent: replies on their way, and clocks that differ.
+/// How much later than the last such note a far file may have changed, and still by what this
+/// process had sent: replies on their way, and clocks that differ.
 const SLACK_NS: i128 = 5_000_000_000;
 /// Pauses after rounds that fail: the first and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
@@ -62,7 +62,10 @@ impl Shared {
                 // What is open still reads it.
                 return;
             }
-            state.pending.as_ref().is_some_and(|pending| pending.conflict.is_some())
+            state
+                .pending
+                .as_ref()
+                .is_some_and(|pending| pending.conflict.is_some())
         };
         let ended = match is_conflict {
             true => self.save_conflict(file).map(|()| Ended::Empty),
@@ -87,7 +90,9 @@ impl Shared {
                     let far = &self.options.far;
                     tracing::warn!(far, path = %state.path, %error, "the backlog of a file waits, and is tried again");
                 }
-                PAUSE_MIN.saturating_mul(1 << state.failures.min(10)).min(PAUSE_MAX)
+                PAUSE_MIN
+                    .saturating_mul(1 << state.failures.min(10))
+                    .min(PAUSE_MAX)
             }
         };
         if state.pending.is_some() && !state.is_queued {
@@ -186,9 +191,7 @@ impl Shared {
         };
         // Data of a round that was not finished have arrived. Were others' changes among them?
         match (drainer.is_under_way, drainer.lease, node.lease()) {
-            (true, ContentLease::Held { epoch: before }, ContentLease::Held { epoch })
-                if before == epoch =>
-            {
+            (true, ContentLease::Held { epoch: before }, ContentLease::Held { epoch }) if before == epoch => {
                 true
             }
             (true, ContentLease::None, _) => true,
@@ -231,8 +234,8 @@ impl Shared {
         }
     }
 
-    /// Sends a round and flushes it at the far server. Returns the far file's attributes then; `None`
-    /// if the round took too long and must be planned again.
+    /// Sends a round and flushes it at the far server. Returns the far file's attributes then;
+    /// `None` if the round took too long and must be planned again.
     fn send(
         &self,
         file: &Arc<File>,
@@ -300,7 +303,8 @@ impl Shared {
         pending.base = version;
         pending.draining = None;
         pending.stat = Some(*far);
-        self.figures.drained(before.saturating_sub(pending.backlog.bytes()));
+        self.figures
+            .drained(before.saturating_sub(pending.backlog.bytes()));
         let noted = match is_removed {
             true => Ok(()),
             false => pending.note_synced(&path, &Record::Drained { mark, version }),
@@ -319,7 +323,11 @@ impl Shared {
         self.figures.works_again();
         let mut state = file.state.lock();
         state.failures = 0;
-        if state.pending.as_ref().is_some_and(|pending| !pending.backlog.is_empty()) {
+        if state
+            .pending
+            .as_ref()
+            .is_some_and(|pending| !pending.backlog.is_empty())
+        {
             return Ended::More;
         }
         if !state.is_removed {
@@ -390,8 +398,8 @@ impl Shared {
         let observer = self.observer.lock().clone();
         if let Some(observer) = observer {
             let change = [ExternalChange::Node(file.id)];
-            // On a thread of its own: the observer may close nodes of this file, which wait for locks
-            // that are held here.
+            // On a thread of its own: the observer may close nodes of this file, which wait for
+            // locks that are held here.
             let thread = std::thread::Builder::new().name("write-back-report".into());
             if let Err(error) = thread.spawn(move || observer.changed(&change)) {
                 tracing::warn!(%error, "a conflict could not be reported to clients");
@@ -403,5 +411,8 @@ impl Shared {
 
 /// Whether a node is not there any more.
 pub(crate) fn is_missing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::Gone)
+    matches!(
+        kind,
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::Gone
+    )
 }

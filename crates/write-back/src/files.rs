@@ -45,7 +45,8 @@ pub(crate) struct Drainer {
 /// What is known of a file.
 pub(crate) struct State {
     pub(crate) path: RelPath,
-    /// The far file's attributes and when they were asked for; `None` after changes past the journal.
+    /// The far file's attributes and when they were asked for; `None` after changes past the
+    /// journal.
     pub(crate) known: Option<(NodeStat, Instant)>,
     pub(crate) pending: Option<Pending>,
     /// Others have changed the far file under the backlog: nodes that were open then are of no use.
@@ -141,7 +142,9 @@ impl State {
         stat.created = change.created.unwrap_or(stat.created);
         stat.accessed = change.accessed.unwrap_or(stat.accessed);
         stat.modified = change.modified.unwrap_or(stat.modified);
-        stat.changed = stat.changed.max(change.changed.or(change.modified).unwrap_or(stat.changed));
+        stat.changed = stat
+            .changed
+            .max(change.changed.or(change.modified).unwrap_or(stat.changed));
         stat.dos_attributes = change.dos_attributes.or(stat.dos_attributes);
     }
 }
@@ -151,8 +154,8 @@ impl Pending {
         snapshot_of(&self.backlog, path, self.base, self.draining)
     }
 
-    /// Appends a record that has no number. On a full disk it takes the reserve: a backlog must be able
-    /// to end there.
+    /// Appends a record that has no number. On a full disk it takes the reserve: a backlog must be
+    /// able to end there.
     fn note(&mut self, path: &RelPath, record: &Record<'_>) -> std::io::Result<()> {
         let snapshot = self.snapshot(path);
         match self.log.append(record, || snapshot.clone()) {
@@ -182,8 +185,8 @@ pub(crate) fn version_of(stat: &NodeStat) -> Version {
 /// Backlogs whose end is remembered, at most. A guess: those that end while one folder is listed.
 const ENDS_MAX: usize = 4096;
 
-/// Counts what changes far files, and remembers the attributes at the last ends of backlogs: an answer
-/// of the far store that was asked for before lacks what only the backlog had.
+/// Counts what changes far files, and remembers the attributes at the last ends of backlogs: an
+/// answer of the far store that was asked for before lacks what only the backlog had.
 #[derive(Default)]
 pub(crate) struct Changes {
     count: AtomicU64,

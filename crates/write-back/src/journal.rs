@@ -86,8 +86,8 @@ pub struct Left {
 }
 
 impl Journal {
-    /// Opens the journal of a far share in a cache's folder, makes it if there is none, and locks it.
-    /// `volume` tells the volume behind the share's name from another one.
+    /// Opens the journal of a far share in a cache's folder, makes it if there is none, and locks
+    /// it. `volume` tells the volume behind the share's name from another one.
     ///
     /// # Errors
     /// Another process uses it, it belongs to another share, or its files cannot be used.
@@ -102,7 +102,12 @@ impl Journal {
             }
         }
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
         let lock = options.open(path.join(LOCK)).map_err(io)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(JournalError::Busy(path)),
@@ -125,12 +130,15 @@ impl Journal {
         }
         let key = key(&path, files > 0)?;
         for folder in [&path, &parent, cache] {
-            File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)?;
+            File::open(folder)
+                .and_then(|folder| folder.sync_all())
+                .map_err(io)?;
         }
         Ok(Self { path, key, lock })
     }
 
-    /// Returns the journals of a cache's folder that have a backlog. They need not be locked for it.
+    /// Returns the journals of a cache's folder that have a backlog. They need not be locked for
+    /// it.
     ///
     /// # Errors
     /// A folder cannot be read.
@@ -181,7 +189,10 @@ fn io_error(path: &Path, error: io::Error) -> JournalError {
 /// Returns the folder of a share's journal.
 fn path_of(cache: &Path, share: &str) -> PathBuf {
     let hash = digest(&SHA256, share.as_bytes());
-    let name: String = hash.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let name: String = hash.as_ref()[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     cache.join(FOLDER).join(name)
 }
 
@@ -276,7 +287,10 @@ mod tests {
         assert_eq!((first.path.clone(), first.key), (path.clone(), key));
         drop(first);
         fs::write(path.join(log::name_of(1, 0)), b"x").unwrap();
-        assert!(matches!(open("smb://far/share", 3), Err(JournalError::Other { .. })));
+        assert!(matches!(
+            open("smb://far/share", 3),
+            Err(JournalError::Other { .. })
+        ));
         assert_eq!(open("smb://far/share", 2).unwrap().key, key);
         let left = Journal::left(cache.path()).unwrap();
         assert_eq!((left.len(), left[0].files, left[0].bytes), (1, 1, 1));
@@ -284,6 +298,10 @@ mod tests {
         // A key is never replaced under a backlog.
         fs::remove_file(path.join(KEY)).unwrap();
         assert!(matches!(open("smb://far/share", 2), Err(JournalError::NoKey(_))));
-        assert!(Journal::left(tempfile::tempdir().unwrap().path()).unwrap().is_empty());
+        assert!(
+            Journal::left(tempfile::tempdir().unwrap().path())
+                .unwrap()
+                .is_empty()
+        );
     }
 }

@@ -14,22 +14,23 @@
 //! ```
 //!
 //! **Acknowledged** means: a write, a new length, and times and attributes set on a file with a
-//! backlog are handed to the kernel, so they survive the end of the process. `sync` returns when they
-//! are on the near disk. Reads, attributes and listings show them at once.
+//! backlog are handed to the kernel, so they survive the end of the process. `sync` returns when
+//! they are on the near disk. Reads, attributes and listings show them at once.
 //!
 //! **The far file** gets them in the background, in the order in which they were written, as far as
 //! they were not written over. A record is released once the far server has flushed what it says.
 //! After a crash the journal is replayed; a round that is done twice writes the same bytes.
 //!
-//! **Conflicts.** The journal remembers the far file's version when the backlog begins, and after each
-//! round. If others have changed, replaced or removed the file since, theirs stays. Ours gets another
-//! name beside it. Nodes that were open then refuse further writes.
+//! **Conflicts.** The journal remembers the far file's version when the backlog begins, and after
+//! each round. If others have changed, replaced or removed the file since, theirs stays. Ours gets
+//! another name beside it. Nodes that were open then refuse further writes.
 //!
 //! **What must not find a backlog** (a rename, a link, a copy on the server, a lock, a security
 //! descriptor, a stream) first brings the file's backlog to the far server. A removal does not: it
 //! ends the backlog.
 //!
-//! **A near disk that fails or is full** sends new writes to the far file directly, after its backlog.
+//! **A near disk that fails or is full** sends new writes to the far file directly, after its
+//! backlog.
 
 mod backlog;
 mod conflict;
@@ -45,9 +46,9 @@ mod record;
 mod recover;
 mod seal;
 mod shared;
+pub mod simulation;
 mod status;
 mod store;
-pub mod simulation;
 
 pub use disk::{Disk, FolderDisk};
 pub use journal::{Journal, JournalError, Left};

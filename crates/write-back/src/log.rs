@@ -4,8 +4,8 @@
 //! 000000000000002a.00000000.log   header | snapshot | record | record | …
 //! 000000000000002a.00000001.log   header | snapshot | …          newest part: appended to
 //! ```
-//! Each part begins with the state of the backlog, so older parts can be removed once the far file has
-//! their data. A process never appends to a part of an earlier process.
+//! Each part begins with the state of the backlog, so older parts can be removed once the far file
+//! has their data. A process never appends to a part of an earlier process.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,8 +19,8 @@ use crate::disk::Disk;
 use crate::record::{self, DATA_AT, RECORD_MAX, Record, Snapshot};
 use crate::seal::{HEADER, LENGTHS, Seal, TAG};
 
-/// From this length on a part is followed by the next. A guess: what is drained gives its space back
-/// in such steps.
+/// From this length on a part is followed by the next. A guess: what is drained gives its space
+/// back in such steps.
 const PART_BYTES: u64 = 16 << 20;
 /// Space that a record counts for at least: it bounds the memory for many small writes (about a
 /// hundred bytes each).
@@ -270,8 +270,8 @@ impl FileLog {
         }
     }
 
-    /// Removes the log when its last reader lets go. The newest part goes last: it says that the others
-    /// are not needed, also if they come back after a power cut.
+    /// Removes the log when its last reader lets go. The newest part goes last: it says that the
+    /// others are not needed, also if they come back after a power cut.
     pub(crate) fn finish(mut self) {
         let newest = self.parts.pop_back();
         let has_older = !self.parts.is_empty();
@@ -415,9 +415,9 @@ impl Replay {
         while at + (LENGTHS as u64) <= length {
             let mut lengths = [0; LENGTHS];
             place.disk.read(name, at, &mut lengths)?;
-            let Some(sealed) = crate::seal::length_of(lengths).filter(|sealed| {
-                at.saturating_add((LENGTHS + sealed) as u64) <= length
-            }) else {
+            let Some(sealed) = crate::seal::length_of(lengths)
+                .filter(|sealed| at.saturating_add((LENGTHS + sealed) as u64) <= length)
+            else {
                 break;
             };
             let mut bytes = vec![0; sealed];

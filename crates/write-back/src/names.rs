@@ -1,7 +1,8 @@
 //! Renames, links and removals of files with a backlog.
 //!
-//! A rename or a link changes what the far server reports of the file, which would look like another's
-//! change. So the backlog is brought there first. A file that loses its last name loses its backlog.
+//! A rename or a link changes what the far server reports of the file, which would look like
+//! another's change. So the backlog is brought there first. A file that loses its last name loses
+//! its backlog.
 
 use std::sync::Arc;
 
@@ -136,7 +137,11 @@ impl Shared {
             }
             target => target,
         };
-        files.retain(|file| replaced.as_ref().is_none_or(|(replaced, _)| replaced.id != file.id));
+        files.retain(|file| {
+            replaced
+                .as_ref()
+                .is_none_or(|(replaced, _)| replaced.id != file.id)
+        });
         let _gates = self.drained(&mut files)?;
         match replaced {
             Some((file, stat)) if stat.kind == Kind::File => self.remove_pending(&file, &stat, false, rename),

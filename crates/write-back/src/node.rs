@@ -53,7 +53,9 @@ impl WriteBackNode {
             None => far(),
             Some(file) if self.is_stream => self.shared.exclusively(file, None, far),
             // The far store says why not.
-            Some(_) if self.inner.access() != Access::Write && !matches!(change, Change::Attributes(_)) => far(),
+            Some(_) if self.inner.access() != Access::Write && !matches!(change, Change::Attributes(_)) => {
+                far()
+            }
             Some(file) => self.shared.change(file, &self.inner, change),
         }
     }
@@ -107,7 +109,10 @@ impl WriteBackNode {
 fn gap(view: &View, offset: u64, end: u64) -> Option<(u64, u64)> {
     let end = end.min(view.far_valid);
     let (mut at, mut first, mut last) = (offset, None, 0);
-    let ends = view.pieces.iter().map(|(start, piece)| (*start, start + piece.length));
+    let ends = view
+        .pieces
+        .iter()
+        .map(|(start, piece)| (*start, start + piece.length));
     for (start, stop) in ends.chain([(end, end)]) {
         let start = start.min(end);
         if start > at {

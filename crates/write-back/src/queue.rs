@@ -8,8 +8,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::files::File;
 
-/// Files by the time from which on it is their turn. Each file with a backlog is in it once, so it is
-/// as long as the journal allows.
+/// Files by the time from which on it is their turn. Each file with a backlog is in it once, so it
+/// is as long as the journal allows.
 #[derive(Default)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
@@ -69,7 +69,10 @@ impl Queue {
             let waiting = self.waiting.lock();
             waiting.files.iter().map(|(_, file)| Arc::clone(file)).collect()
         };
-        files.into_iter().filter(|file| file.state.lock().is_lost).collect()
+        files
+            .into_iter()
+            .filter(|file| file.state.lock().is_lost)
+            .collect()
     }
 
     /// Takes any file, whether it is its turn or not.

@@ -1,8 +1,8 @@
 //! Seals the records of one part of a journal.
 //!
-//! Each part has a key of its own, derived (HKDF-SHA-256) from the journal's key and a random salt in
-//! the part's header. Only the process that made a part appends to it, so the number of the record
-//! is a nonce that is never used twice, whatever crashes, and also if a copy of the disk is
+//! Each part has a key of its own, derived (HKDF-SHA-256) from the journal's key and a random salt
+//! in the part's header. Only the process that made a part appends to it, so the number of the
+//! record is a nonce that is never used twice, whatever crashes, and also if a copy of the disk is
 //! brought back.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -100,10 +100,7 @@ impl Seal {
 /// Returns the length of the sealed record that follows; `None` where no record begins.
 pub(crate) fn length_of(bytes: [u8; LENGTHS]) -> Option<usize> {
     let [a, b, c, d, e, f, g, h] = bytes;
-    let (length, check) = (
-        u32::from_le_bytes([a, b, c, d]),
-        u32::from_le_bytes([e, f, g, h]),
-    );
+    let (length, check) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
     let length = (length == !check).then_some(length as usize)?;
     (length > TAG && length <= RECORD_MAX + TAG).then_some(length)
 }

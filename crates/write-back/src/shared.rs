@@ -17,8 +17,8 @@ use crate::queue::Queue;
 use crate::record::{DATA_MAX, Record};
 use crate::status::Figures;
 
-/// Longest time that a near client waits for room in the journal, or for a backlog that must be gone
-/// before its request: clients give up after about a minute.
+/// Longest time that a near client waits for room in the journal, or for a backlog that must be
+/// gone before its request: clients give up after about a minute.
 const WAIT_MAX: Duration = Duration::from_secs(50);
 /// Age from which on known attributes are asked for again before a backlog begins.
 const KNOWN_MAX: Duration = Duration::from_secs(1);
@@ -28,8 +28,8 @@ const ASK_MAX: Duration = Duration::from_secs(2);
 const ASKING_MAX: usize = 16;
 /// Highest offset of a file ([MS-FSA] 2.1.5.2): offsets are signed.
 const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Open far files kept for the workers, at most; others are opened when it is their turn. A guess: a
-/// far server has some thousands for all its clients.
+/// Open far files kept for the workers, at most; others are opened when it is their turn. A guess:
+/// a far server has some thousands for all its clients.
 const KEPT_OPEN_MAX: usize = 512;
 
 /// How a journal is used.
@@ -40,8 +40,8 @@ pub struct WriteBackOptions {
     pub accepts: bool,
     /// Most bytes of the near disk that the journal takes.
     pub bytes_max: u64,
-    /// Time between the beginning of a file's backlog and its first round: a file that is removed or
-    /// written over soon is not sent.
+    /// Time between the beginning of a file's backlog and its first round: a file that is removed
+    /// or written over soon is not sent.
     pub delay: Duration,
     /// Bytes of a round, after which the journal has room again. Long enough that the round trips
     /// between rounds do not count.
@@ -167,7 +167,11 @@ impl Shared {
             Change::Length(length) => Some(*length),
             Change::Attributes(_) => None,
         };
-        let op = if matches!(change, Change::Length(_)) { Op::SetLength } else { Op::Write };
+        let op = if matches!(change, Change::Length(_)) {
+            Op::SetLength
+        } else {
+            Op::Write
+        };
         if !matches!(change, Change::Attributes(_)) && end.is_none_or(|end| end > OFFSET_MAX) {
             return Err(Error::new(op, &file.path(), ErrorKind::FileTooLarge));
         }
@@ -237,7 +241,13 @@ impl Shared {
             return Ok(());
         };
         let mut put = |record: &Record<'_>| {
-            let Pending { log, backlog, base, draining, .. } = pending;
+            let Pending {
+                log,
+                backlog,
+                base,
+                draining,
+                ..
+            } = pending;
             let place = log.append(record, || snapshot_of(backlog, &path, *base, *draining))?;
             match record {
                 Record::Data { offset, at, bytes } => {
@@ -305,8 +315,8 @@ impl Shared {
         false
     }
 
-    /// Returns the far file's attributes as a backlog begins with them; `None` if versions cannot be
-    /// told apart.
+    /// Returns the far file's attributes as a backlog begins with them; `None` if versions cannot
+    /// be told apart.
     fn far_stat(&self, file: &Arc<File>, node: &Arc<dyn Node>) -> Result<Option<NodeStat>> {
         if self.inner.versioning().is_none() {
             return Ok(None);
@@ -375,8 +385,8 @@ impl Shared {
         }
     }
 
-    /// Runs what must find no backlog of a file, and keeps new ones from beginning meanwhile. `node` is
-    /// an open far file to drain it into, if there is one.
+    /// Runs what must find no backlog of a file, and keeps new ones from beginning meanwhile.
+    /// `node` is an open far file to drain it into, if there is one.
     pub(crate) fn exclusively<T>(
         self: &Arc<Self>,
         file: &Arc<File>,
@@ -433,7 +443,8 @@ impl Shared {
             }
         }
         file.is_through_dirty.store(false, Ordering::Release);
-        node.sync().inspect_err(|_| file.is_through_dirty.store(true, Ordering::Release))
+        node.sync()
+            .inspect_err(|_| file.is_through_dirty.store(true, Ordering::Release))
     }
 
     pub(crate) fn set_through_dirty(&self) {

@@ -25,7 +25,8 @@ pub struct Status {
     pub updated: u64,
     /// Whether new writes go into the journal.
     pub accepts: bool,
-    /// Files that the far share lacks data or attributes of, conflicts that are not saved yet included.
+    /// Files that the far share lacks data or attributes of, conflicts that are not saved yet
+    /// included.
     pub files: u64,
     /// Bytes of data that it lacks.
     pub bytes: u64,
@@ -116,7 +117,11 @@ impl Shared {
         let age_ns = now.0.saturating_sub(oldest).max(0);
         let texts = self.figures.texts.lock();
         let files = self.backlogs.load(Ordering::Acquire) as u64;
-        let last_error = if files == 0 { String::new() } else { texts.last_error.clone() };
+        let last_error = if files == 0 {
+            String::new()
+        } else {
+            texts.last_error.clone()
+        };
         Status {
             far: self.options.far.clone(),
             pid: std::process::id(),

@@ -78,7 +78,11 @@ impl WriteBackStore {
         let torn = shared.recover()?;
         if torn > 0 {
             let far = &shared.options.far;
-            tracing::info!(far, torn, "the write-back journal ended in the middle of a record; what was flushed is there");
+            tracing::info!(
+                far,
+                torn,
+                "the write-back journal ended in the middle of a record; what was flushed is there"
+            );
         }
         let store = Self {
             shared,
@@ -245,7 +249,9 @@ impl Store for WriteBackStore {
         let inner = &self.shared.inner;
         match directory {
             true => inner.remove(path, directory),
-            false => self.shared.removing(path, false, || inner.remove(path, directory)),
+            false => self
+                .shared
+                .removing(path, false, || inner.remove(path, directory)),
         }
     }
 

@@ -1,5 +1,5 @@
-//! The common contract of stores, kept with a journal in front of a local folder while workers bring
-//! the backlog there.
+//! The common contract of stores, kept with a journal in front of a local folder while workers
+//! bring the backlog there.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -71,7 +71,11 @@ fn random_operations_agree_with_a_model_while_the_backlog_is_drained() {
         let store = store(folder.path(), journal.path(), delay);
         model::run(&store, Abilities::ALL, seed, 3000, |_| {});
         let left = store.close(Duration::from_secs(60));
-        assert_eq!((left.files, left.conflicts, left.damaged), (0, 0, 0), "{seed}: {left:?}");
+        assert_eq!(
+            (left.files, left.conflicts, left.damaged),
+            (0, 0, 0),
+            "{seed}: {left:?}"
+        );
         assert!(left.drained_bytes > 0);
         // Past the journal: what the near clients saw is there.
         compare(&store, folder.path());
@@ -85,7 +89,10 @@ fn compare(store: &dyn Store, folder: &Path) {
                 continue;
             };
             let at = format!("{dir}/{name}");
-            let node = store.open(&path(at.trim_start_matches('/')), &WRITE).unwrap().node;
+            let node = store
+                .open(&path(at.trim_start_matches('/')), &WRITE)
+                .unwrap()
+                .node;
             let mut content = vec![0xEE; expected.len() + 1];
             let count = node.read_at(&mut content, 0).unwrap();
             assert!(content[..count] == expected[..], "{at}");
@@ -155,8 +162,12 @@ fn a_file_that_others_replace_stays_and_ours_gets_another_name() {
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(found.len(), 5, "{names:?}");
     let of = |start: &str, end: &str| {
-        let one = found.iter().find(|(name, _)| name.starts_with(start) && name.ends_with(end));
-        one.unwrap_or_else(|| panic!("{start}…{end}: {names:?}")).1.clone()
+        let one = found
+            .iter()
+            .find(|(name, _)| name.starts_with(start) && name.ends_with(end));
+        one.unwrap_or_else(|| panic!("{start}…{end}: {names:?}"))
+            .1
+            .clone()
     };
     assert_eq!(of("whole.txt", ""), b"theirs");
     assert_eq!(of("part.txt", ""), b"theirs");
@@ -204,7 +215,9 @@ fn other_names_and_copies_find_what_was_written() {
     // Renamed over a file that has a backlog, too.
     let saved = write("report~1.tmp", b"new version");
     write("report", b"old version, longer");
-    store.rename(&path("report~1.tmp"), &path("report"), true).unwrap();
+    store
+        .rename(&path("report~1.tmp"), &path("report"), true)
+        .unwrap();
     assert_eq!(far("report"), b"new version");
     saved.write_at(b"NEW", 0).unwrap();
     // A second name, and a removal of the first.
@@ -247,6 +260,9 @@ fn without_the_flag_a_backlog_is_drained_and_new_writes_go_through() {
     };
     let store = WriteBackStore::open(far(folder.path()), journal, options).unwrap();
     write(&*store, 12, b"and now");
-    assert_eq!(std::fs::read(folder.path().join("f")).unwrap(), b"from before and now");
+    assert_eq!(
+        std::fs::read(folder.path().join("f")).unwrap(),
+        b"from before and now"
+    );
     assert_eq!(store.status().files, 0);
 }

@@ -127,7 +127,10 @@ impl Disk for SimulatedDisk {
         let (alive, ends_here) = self.process.step();
         let mut state = self.state.lock();
         let state = &mut *state;
-        let part = state.random.as_mut().map_or(0, |random| random.usize(0..=bytes.len()));
+        let part = state
+            .random
+            .as_mut()
+            .map_or(0, |random| random.usize(0..=bytes.len()));
         let there = state.files.get(name).ok_or_else(missing)?;
         assert_eq!(there.bytes.len() as u64, offset, "the journal is appended to");
         let is_full = alive.is_ok() && state.is_full && state.spare == 0;
@@ -166,7 +169,9 @@ impl Disk for SimulatedDisk {
         self.step()?;
         let mut state = self.state.lock();
         let content = state.files.get_mut(name).ok_or_else(missing)?;
-        content.bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+        content
+            .bytes
+            .truncate(usize::try_from(length).unwrap_or(usize::MAX));
         content.synced = content.synced.min(content.bytes.len());
         Ok(())
     }
@@ -201,7 +206,9 @@ impl Disk for SimulatedDisk {
         self.step()?;
         let state = self.state.lock();
         let files = state.files.iter();
-        Ok(files.map(|(name, content)| (name.clone(), content.bytes.len() as u64)).collect())
+        Ok(files
+            .map(|(name, content)| (name.clone(), content.bytes.len() as u64))
+            .collect())
     }
 
     fn reserve(&self) {

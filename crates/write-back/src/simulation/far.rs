@@ -336,7 +336,9 @@ impl Node for FarNode {
         let state = self.store.server.0.lock();
         let gone = || self.store.error(ErrorKind::Gone);
         let bytes = &state.files.get(&self.index).ok_or_else(gone)?.bytes;
-        let from = bytes.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let from = bytes
+            .get(usize::try_from(offset).unwrap_or(usize::MAX)..)
+            .unwrap_or_default();
         let count = from.len().min(buffer.len());
         buffer[..count].copy_from_slice(&from[..count]);
         Ok(count)

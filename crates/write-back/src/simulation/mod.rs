@@ -53,3 +53,13 @@ impl Process {
 fn dead() -> io::Error {
     io::Error::other("the simulated process has ended")
 }
+
+/// Reads a list of ranges.
+pub(crate) fn ranges_of(text: &[u8]) -> Vec<(usize, usize)> {
+    let text = String::from_utf8_lossy(text).into_owned();
+    let pairs = text.lines().filter_map(|line| {
+        let (at, length) = line.split_once(' ')?;
+        Some((at.parse().ok()?, length.parse().ok()?))
+    });
+    pairs.collect()
+}

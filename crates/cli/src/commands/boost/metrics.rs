@@ -125,8 +125,14 @@ mod tests {
         add_backlogs(&mut page, &[]);
         add_backlogs(&mut page, &[one("smb://a/b", 5), one("smb://c/\"d", 6)]);
         let page = page.text();
-        assert!(page.contains("\nropeway_write_back_bytes{share=\"smb://a/b\"} 5\n"), "{page}");
-        assert!(page.contains("\nropeway_write_back_bytes{share=\"smb://c/\\\"d\"} 6\n"), "{page}");
+        assert!(
+            page.contains("\nropeway_write_back_bytes{share=\"smb://a/b\"} 5\n"),
+            "{page}"
+        );
+        assert!(
+            page.contains("\nropeway_write_back_bytes{share=\"smb://c/\\\"d\"} 6\n"),
+            "{page}"
+        );
         assert_eq!(page.matches("# TYPE ropeway_write_back_bytes gauge").count(), 1);
     }
 }

@@ -5,8 +5,8 @@ use ropeway_write_back::{Journal, Left, Status as Backlog};
 use serde_json::{Value, json};
 
 use super::failure;
-use crate::commands::serve::write_back;
 use crate::args::BoostStatusArgs;
+use crate::commands::serve::write_back;
 use crate::failure::{Failure, code};
 use crate::ui::{format, messages};
 
@@ -22,7 +22,10 @@ pub(super) fn run(args: &BoostStatusArgs) -> Result<u8, Failure> {
     if args.json {
         let mut value = as_json(size, user.as_deref(), status.as_ref());
         if let Value::Object(all) = &mut value {
-            all.insert("write_back".to_owned(), journals.iter().map(journal_json).collect());
+            all.insert(
+                "write_back".to_owned(),
+                journals.iter().map(journal_json).collect(),
+            );
         }
         messages::print_line(&value.to_string());
         return Ok(code::DONE);
@@ -143,7 +146,10 @@ fn journal_json(journal: &Left) -> Value {
     let mut value = serde_json::to_value(&status).unwrap_or_default();
     if let Value::Object(all) = &mut value {
         all.insert("far".to_owned(), Value::from(journal.share.clone()));
-        all.insert("folder".to_owned(), Value::from(journal.path.display().to_string()));
+        all.insert(
+            "folder".to_owned(),
+            Value::from(journal.path.display().to_string()),
+        );
         all.insert("files_in_journal".to_owned(), Value::from(journal.files));
         all.insert("bytes_in_journal".to_owned(), Value::from(journal.bytes));
     }

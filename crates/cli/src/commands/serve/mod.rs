@@ -65,6 +65,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let printer = Arc::new(Printer::new(args.watch.json));
     let wanted = shares::requested(args)?;
     settings::check_shares(args, &wanted)?;
+    write_back::check_flags(&args.far)?;
     let has_far = wanted.iter().any(RequestedShare::is_far);
     let (accounts, summary) = Accounts::load(&args.login, has_far)?;
     let mut options = settings::options(args, accounts.lookup())?;

@@ -26,8 +26,8 @@ pub(super) type BacklogStatus = Arc<dyn Fn() -> Vec<Status> + Send + Sync>;
 pub(super) struct Journals(Arc<Mutex<Vec<(String, Arc<WriteBackStore>)>>>);
 
 impl Journals {
-    /// Puts the journal in front of a far share if the flags ask for it, or if an earlier run has left
-    /// a backlog.
+    /// Puts the journal in front of a far share if the flags ask for it, or if an earlier run has
+    /// left a backlog.
     ///
     /// # Errors
     /// The journal cannot be used.
@@ -90,6 +90,24 @@ impl Journals {
             }
         }
     }
+}
+
+/// Checks that the flags for journals fit together.
+///
+/// # Errors
+/// One is missing.
+pub(super) fn check_flags(args: &FarArgs) -> Result<(), Failure> {
+    if args.write_back && args.boost.boost.is_none() {
+        return Err(Failure::usage("--write-back needs a folder for its journal")
+            .hint("add --boost DIR, on a disk of this machine that you trust"));
+    }
+    if args.write_back_size.is_some() && !args.write_back {
+        return Err(
+            Failure::usage("--write-back-size is of no use without --write-back")
+                .hint("add --write-back, or leave it out"),
+        );
+    }
+    Ok(())
 }
 
 /// Refuses backlogs of shares that are not served: nobody would bring them to their server.
