@@ -244,6 +244,7 @@ impl Shared {
         parts: &Parts,
         stat: &NodeStat,
     ) -> Result<Option<NodeStat>> {
+        let is_change_time_set = round.last.is_some_and(|(_, change)| change.changed.is_some());
         let mut far_size = stat.size;
         if far_size > round.far_valid {
             node.set_len(round.far_valid)?;
@@ -282,6 +283,9 @@ impl Shared {
         }
         node.sync()?;
         let far = node.stat_now()?;
+        if !is_change_time_set {
+            self.calibrate(far.changed);
+        }
         let mark = sent_to.unwrap_or(round.mark);
         if mark != round.mark {
             self.commit(file, mark, &far);
@@ -320,6 +324,8 @@ impl Shared {
     fn end_round(&self, file: &Arc<File>, drainer: &mut Drainer, mark: u64, far: &NodeStat) -> Ended {
         self.commit(file, mark, far);
         drainer.is_under_way = false;
+        // The far FLUSH covers it, too.
+        file.is_through_dirty.store(false, Ordering::Release);
         self.figures.works_again();
         let mut state = file.state.lock();
         state.failures = 0;

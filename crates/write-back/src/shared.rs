@@ -1,6 +1,6 @@
 //! What the nodes of a store and its workers share: how writes get into the journal.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -31,6 +31,10 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Open far files kept for the workers, at most; others are opened when it is their turn. A guess:
 /// a far server has some thousands for all its clients.
 const KEPT_OPEN_MAX: usize = 512;
+
+/// How far behind the far clock must seem to be so that it counts. A guess: longer than a far
+/// FLUSH.
+const CLOCK_BEHIND_NS: i128 = 60_000_000_000;
 
 /// How a journal is used.
 #[derive(Clone, Debug)]
@@ -87,6 +91,8 @@ pub(crate) struct Shared {
     /// Number of the next log.
     pub(crate) next_log: AtomicU64,
     pub(crate) kept_open: AtomicUsize,
+    /// What the far clock is ahead of what the store says.
+    far_skew_ns: AtomicI64,
     asking: AtomicUsize,
     room: Mutex<()>,
     has_room: Condvar,
@@ -110,6 +116,7 @@ impl Shared {
             backlogs: AtomicUsize::new(0),
             next_log: AtomicU64::new(1),
             kept_open: AtomicUsize::new(0),
+            far_skew_ns: AtomicI64::new(0),
             asking: AtomicUsize::new(0),
             room: Mutex::new(()),
             has_room: Condvar::new(),
@@ -120,9 +127,26 @@ impl Shared {
 
     /// Returns the time by the clock that stamps the far files, as far as that is known.
     pub(crate) fn far_now(&self) -> Timestamp {
+        let skew = i128::from(self.far_skew_ns.load(Ordering::Relaxed));
+        Timestamp(self.far_now_raw().0 + skew)
+    }
+
+    fn far_now_raw(&self) -> Timestamp {
         match self.inner.versioning() {
             Some(versioning) => versioning.now,
             None => now(),
+        }
+    }
+
+    /// Sets the far clock by the change time of a file that was changed a moment ago: the store may
+    /// have asked for the time days before.
+    pub(crate) fn calibrate(&self, changed: Timestamp) {
+        let skew = changed.0 - self.far_now_raw().0;
+        let is_ahead = skew > i128::from(self.far_skew_ns.load(Ordering::Relaxed));
+        // A little behind is the time that the far FLUSH took.
+        if is_ahead || skew < -CLOCK_BEHIND_NS {
+            let skew = i64::try_from(skew).unwrap_or(0);
+            self.far_skew_ns.store(skew, Ordering::Relaxed);
         }
     }
 
@@ -176,7 +200,7 @@ impl Shared {
             return Err(Error::new(op, &file.path(), ErrorKind::FileTooLarge));
         }
         let is_new = !file.has_backlog();
-        if is_new && (!self.options.accepts || matches!(change, Change::Attributes(_))) {
+        if !self.options.accepts || (is_new && matches!(change, Change::Attributes(_))) {
             return Ok(false);
         }
         if !self.make_room(file)? {
