@@ -93,7 +93,7 @@ pub(crate) struct Shared {
     pub(crate) kept_open: AtomicUsize,
     /// What the far clock is ahead of what the store says.
     far_skew_ns: AtomicI64,
-    asking: AtomicUsize,
+    asking: Arc<AtomicUsize>,
     room: Mutex<()>,
     has_room: Condvar,
     /// Whether the journal fails, so that writes go to the far store directly.
@@ -117,7 +117,7 @@ impl Shared {
             next_log: AtomicU64::new(1),
             kept_open: AtomicUsize::new(0),
             far_skew_ns: AtomicI64::new(0),
-            asking: AtomicUsize::new(0),
+            asking: Arc::default(),
             room: Mutex::new(()),
             has_room: Condvar::new(),
             is_failing: AtomicBool::new(false),
@@ -368,15 +368,18 @@ impl Shared {
             return None;
         }
         let (done, answer) = mpsc::channel();
-        let node = Arc::clone(node);
+        let (node, asking) = (Arc::clone(node), Arc::clone(&self.asking));
         let thread = std::thread::Builder::new().name("write-back-ask".into());
         let asked = thread.spawn(move || {
             // Nobody listens any more if it took too long.
             let _ = done.send(node.stat_now());
+            asking.fetch_sub(1, Ordering::AcqRel);
         });
-        let answered = asked.ok().and_then(|_| answer.recv_timeout(ASK_MAX).ok());
-        self.asking.fetch_sub(1, Ordering::AcqRel);
-        answered?.ok()
+        if asked.is_err() {
+            self.asking.fetch_sub(1, Ordering::AcqRel);
+            return None;
+        }
+        answer.recv_timeout(ASK_MAX).ok()?.ok()
     }
 
     /// Waits until the journal has room. Returns `false` if it has none and nothing is drained.

@@ -20,8 +20,10 @@ struct State {
     mended: Condvar,
     /// Bytes in both directions.
     bytes: AtomicU64,
-    /// Bytes a second in each direction of each connection; 0: as fast as it can.
+    /// Bytes a second of all connections together; 0: as fast as it can.
     rate: AtomicU64,
+    /// Held by what is on a slow line.
+    turn: Mutex<()>,
 }
 
 impl State {
@@ -31,7 +33,10 @@ impl State {
         drop(self.mended.wait_while(is_cut, |is_cut| *is_cut).unwrap());
         match self.rate.load(Ordering::SeqCst) {
             0 => {}
-            rate => thread::sleep(Duration::from_secs_f64(bytes as f64 / rate as f64)),
+            rate => {
+                let _turn = self.turn.lock().unwrap();
+                thread::sleep(Duration::from_secs_f64(bytes as f64 / rate as f64));
+            }
         }
         self.bytes.fetch_add(bytes as u64, Ordering::SeqCst);
     }
