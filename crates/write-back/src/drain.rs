@@ -18,7 +18,7 @@ use ropeway_vfs::store::{Access, Node, NodeChange, NodeOpen, NodeStat};
 use ropeway_vfs::{Error, ErrorKind, Kind, Op, Result};
 
 use crate::backlog::Round;
-use crate::files::{Drainer, File, Pending, version_of};
+use crate::files::{Drainer, File, Known, Pending, version_of};
 use crate::log::Parts;
 use crate::record::Record;
 use crate::shared::Shared;
@@ -302,6 +302,7 @@ impl Shared {
         let Some(pending) = &mut state.pending else {
             return;
         };
+        self.changes.note(file);
         let before = pending.backlog.bytes();
         pending.backlog.commit(mark, far.size);
         pending.base = version;
@@ -337,11 +338,15 @@ impl Shared {
             return Ended::More;
         }
         if !state.is_removed {
-            self.changes.ended(far);
+            self.changes.ended(file, far);
         }
         let pending = state.pending.take();
         if !state.is_removed {
-            state.known = Some((*far, Instant::now()));
+            state.known = Some(Known {
+                stat: *far,
+                at: Instant::now(),
+                count: self.changes.count(),
+            });
         }
         drop(state);
         if let Some(pending) = pending {

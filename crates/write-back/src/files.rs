@@ -29,6 +29,8 @@ pub(crate) struct File {
     pub(crate) nodes: AtomicUsize,
     /// Whether writes went to the far file past the journal, and were not flushed.
     pub(crate) is_through_dirty: AtomicBool,
+    /// The number of the last change of the far file by this store.
+    pub(crate) changed_at: AtomicU64,
 }
 
 /// What brings the backlog to the far file.
@@ -47,7 +49,7 @@ pub(crate) struct State {
     pub(crate) path: RelPath,
     /// The far file's attributes and when they were asked for; `None` after changes past the
     /// journal.
-    pub(crate) known: Option<(NodeStat, Instant)>,
+    pub(crate) known: Option<Known>,
     pub(crate) pending: Option<Pending>,
     /// Others have changed the far file under the backlog: nodes that were open then are of no use.
     pub(crate) is_lost: bool,
@@ -57,6 +59,15 @@ pub(crate) struct State {
     pub(crate) is_queued: bool,
     /// Failed attempts in a row to bring the backlog to the far file.
     pub(crate) failures: u32,
+}
+
+/// A far file's attributes.
+#[derive(Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) stat: NodeStat,
+    /// When the far store was asked, and the number of changes then.
+    pub(crate) at: Instant,
+    pub(crate) count: u64,
 }
 
 /// A backlog and its journal.
@@ -102,6 +113,7 @@ impl File {
             }),
             nodes: AtomicUsize::new(0),
             is_through_dirty: AtomicBool::new(false),
+            changed_at: AtomicU64::new(0),
         }
     }
 
@@ -190,6 +202,8 @@ const ENDS_MAX: usize = 4096;
 #[derive(Default)]
 pub(crate) struct Changes {
     count: AtomicU64,
+    /// The number of the last change of a name.
+    names_at: AtomicU64,
     ends: Mutex<VecDeque<(u64, NodeStat)>>,
 }
 
@@ -199,14 +213,30 @@ impl Changes {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Notes a change past the journal.
-    pub(crate) fn note(&self) {
-        self.count.fetch_add(1, Ordering::AcqRel);
+    /// Whether what was asked for at `count` changes says of a file what it is now.
+    pub(crate) fn is_current(&self, file: &File, count: u64) -> bool {
+        let last = file.changed_at.load(Ordering::Acquire);
+        last.max(self.names_at.load(Ordering::Acquire)) <= count
+    }
+
+    fn next(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Notes a change of a far file past the journal.
+    pub(crate) fn note(&self, file: &File) {
+        file.changed_at.store(self.next(), Ordering::Release);
+    }
+
+    /// Notes a change of names: it changes the times of files, too.
+    pub(crate) fn note_names(&self) {
+        self.names_at.store(self.next(), Ordering::Release);
     }
 
     /// Notes the end of a backlog, before near clients see it.
-    pub(crate) fn ended(&self, stat: &NodeStat) {
-        let number = self.count.fetch_add(1, Ordering::AcqRel) + 1;
+    pub(crate) fn ended(&self, file: &File, stat: &NodeStat) {
+        let number = self.next();
+        file.changed_at.store(number, Ordering::Release);
         let mut ends = self.ends.lock();
         if ends.len() == ENDS_MAX {
             ends.pop_front();

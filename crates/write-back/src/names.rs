@@ -22,6 +22,12 @@ impl Shared {
         is_for_empty: bool,
         remove: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        // Other names of the file get another change time.
+        let remove = || {
+            let removed = remove();
+            self.changes.note_names();
+            removed
+        };
         match self.pending_at(path) {
             Some((file, stat)) => self.remove_pending(&file, &stat, is_for_empty, remove),
             None => remove(),
@@ -38,10 +44,7 @@ impl Shared {
         let _gate = file.gate.write();
         if stat.links > 1 {
             self.drain_all(file, None)?;
-            let removed = remove();
-            self.changes.note();
-            file.state.lock().known = None;
-            return removed;
+            return remove();
         }
         let mut drainer = file.drain.lock();
         {
@@ -103,7 +106,7 @@ impl Shared {
     ) -> Result<()> {
         let renamed = self.with_drained(from, to, is_exchange, || {
             let renamed = rename();
-            self.changes.note();
+            self.changes.note_names();
             renamed
         });
         if renamed.is_ok() && !is_exchange && from != to {
@@ -157,7 +160,6 @@ impl Shared {
         for file in files.iter() {
             gates.push(file.gate.write());
             self.drain_all(file, None)?;
-            file.state.lock().known = None;
         }
         Ok(gates)
     }
@@ -169,6 +171,11 @@ impl Shared {
         to: &RelPath,
         link: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        let link = || {
+            let linked = link();
+            self.changes.note_names();
+            linked
+        };
         if !self.has_backlog() {
             return link();
         }

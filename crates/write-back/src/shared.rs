@@ -11,7 +11,7 @@ use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result, Timestamp};
 
 use crate::backlog::Backlog;
 use crate::drain::Ended;
-use crate::files::{Changes, File, Files, Pending, State, version_of};
+use crate::files::{Changes, File, Files, Known, Pending, State, version_of};
 use crate::log::{FileLog, LogSpace, snapshot_of};
 use crate::queue::Queue;
 use crate::record::{DATA_MAX, Record};
@@ -215,7 +215,12 @@ impl Shared {
             },
             false => None,
         };
-        self.append(file, node, change, far.filter(|_| self.changes.count() == count))
+        self.append(
+            file,
+            node,
+            change,
+            far.filter(|_| self.changes.is_current(file, count)),
+        )
     }
 
     /// Appends a change to a file's log. Returns `false` if it must go to the far file.
@@ -346,18 +351,23 @@ impl Shared {
             return Ok(None);
         }
         let known = file.state.lock().known;
-        let is_fresh = known.is_some_and(|(_, at)| at.elapsed() < KNOWN_MAX);
+        let count = self.changes.count();
+        let is_current = known.is_some_and(|known| self.changes.is_current(file, known.count));
+        let is_fresh = is_current && known.is_some_and(|known| known.at.elapsed() < KNOWN_MAX);
         let is_cut_off = matches!(node.lease(), ContentLease::Suspended { .. });
         let stat = match known {
-            Some((stat, _)) if is_fresh || is_cut_off => stat,
-            Some((stat, _)) => self.ask(node).unwrap_or(stat),
+            Some(known) if is_fresh || is_cut_off => known.stat,
+            Some(known) => self.ask(node).unwrap_or(known.stat),
             None => node.stat_now()?,
         };
         let is_fit = stat.kind == Kind::File && stat.changed.is_known() && stat.id == file.id;
         if !is_fit {
             return Ok(None);
         }
-        file.state.lock().known = Some((stat, Instant::now()));
+        if !is_fresh {
+            let at = Instant::now();
+            file.state.lock().known = Some(Known { stat, at, count });
+        }
         Ok(Some(stat))
     }
 
@@ -422,11 +432,9 @@ impl Shared {
     ) -> Result<T> {
         let _gate = file.gate.write();
         self.drain_all(file, node)?;
-        self.changes.note();
-        file.state.lock().known = None;
+        self.changes.note(file);
         let result = run();
-        self.changes.note();
-        file.state.lock().known = None;
+        self.changes.note(file);
         result
     }
 

@@ -15,6 +15,7 @@ use ropeway_vfs::store::{
 use ropeway_vfs::{Error, FileId, Kind, Op, RelPath, Result, Space};
 
 use crate::disk::{Disk, FolderDisk};
+use crate::files::{File, Known};
 use crate::journal::{Journal, JournalError, replace};
 use crate::log::LogSpace;
 use crate::node::WriteBackNode;
@@ -182,17 +183,24 @@ impl WriteBackStore {
     }
 
     /// Returns the file that was opened with these far attributes, asked for at `count` changes.
-    fn file_of(&self, path: &RelPath, stat: &NodeStat, count: u64) -> Arc<crate::files::File> {
+    fn file_of(&self, path: &RelPath, stat: &NodeStat, count: u64) -> Arc<File> {
         let files = &self.shared.files;
         let file = files.opened(stat.id, path);
         let is_other = {
             let mut state = file.state.lock();
             match &state.pending {
                 // The number is that of another file now: the one with the backlog was removed.
-                Some(pending) => pending.draining.is_none() && pending.base.created != stat.created,
+                Some(pending) => {
+                    let is_settled =
+                        pending.draining.is_none() && self.shared.changes.is_current(&file, count);
+                    is_settled && pending.base.created != stat.created
+                }
                 None => {
-                    let is_current = self.shared.changes.count() == count;
-                    state.known = is_current.then(|| (*stat, Instant::now()));
+                    state.known = Some(Known {
+                        stat: *stat,
+                        at: Instant::now(),
+                        count,
+                    });
                     state.path = path.clone();
                     false
                 }
