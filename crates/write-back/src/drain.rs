@@ -30,6 +30,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// How much later than the last such note a far file may have changed, and still by what this
 /// process had sent: replies on their way, and clocks that differ.
 const SLACK_NS: i128 = 5_000_000_000;
+/// Errors of writes that are on their way together, at most.
+const ERRORS_MAX: usize = 64;
 /// Pauses after rounds that fail: the first and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -139,13 +141,40 @@ impl Shared {
             self.kept_open.fetch_add(1, Ordering::Relaxed);
             drainer.node = Some(Arc::clone(&node));
         }
-        let (round, parts) = self.begin_round(file, &mut drainer);
+        let Some((round, parts)) = self.begin_round(file, &mut drainer) else {
+            return Ok(Ended::Empty);
+        };
         match self.send(file, &*node, &round, &parts, &stat) {
             Ok(Some(far)) => Ok(self.end_round(file, &mut drainer, round.mark, &far)),
             Ok(None) => Ok(Ended::More),
             Err(error) => {
-                self.tick(file);
+                self.failed(file, &mut drainer, &*node, error.kind);
                 Err(error)
+            }
+        }
+    }
+
+    /// Notes what a round that failed has left in the far file, if the server can be asked.
+    fn failed(&self, file: &Arc<File>, drainer: &mut Drainer, node: &dyn Node, kind: ErrorKind) {
+        self.tick(file);
+        let is_away = matches!(
+            kind,
+            ErrorKind::Network | ErrorKind::Unreachable | ErrorKind::TimedOut | ErrorKind::Interrupted
+        );
+        // Each error of a write on its way is reported once.
+        if is_away || !(0..ERRORS_MAX).any(|_| node.write_out().is_ok()) {
+            return;
+        }
+        let Ok(stat) = node.stat_now() else { return };
+        let version = version_of(&stat);
+        let mut state = file.state.lock();
+        let (path, is_removed) = (state.path.clone(), state.is_removed);
+        if let Some(pending) = state.pending.as_mut().filter(|_| !is_removed) {
+            pending.base = version;
+            pending.draining = None;
+            drainer.is_under_way = false;
+            if let Err(error) = pending.note_synced(&path, &Record::Touched(version)) {
+                tracing::warn!(%error, "the write-back journal cannot be written");
             }
         }
     }
@@ -200,11 +229,11 @@ impl Shared {
     }
 
     /// Plans a round and notes its beginning in the journal.
-    fn begin_round(&self, file: &Arc<File>, drainer: &mut Drainer) -> (Round, Parts) {
+    fn begin_round(&self, file: &Arc<File>, drainer: &mut Drainer) -> Option<(Round, Parts)> {
         let at = self.far_now();
         let mut state = file.state.lock();
         let (path, is_removed) = (state.path.clone(), state.is_removed);
-        let pending = state.pending.as_mut().expect("only its drainer ends a backlog");
+        let pending = state.pending.as_mut()?;
         let round = pending.backlog.plan(self.options.round_bytes);
         if !is_removed {
             let note = Record::Draining { at, begins: true };
@@ -216,7 +245,7 @@ impl Shared {
         pending.backlog.begin();
         pending.draining = Some(at);
         drainer.is_under_way = true;
-        (round, pending.log.parts())
+        Some((round, pending.log.parts()))
     }
 
     /// Notes that data are still on their way.

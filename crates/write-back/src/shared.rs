@@ -431,6 +431,12 @@ impl Shared {
         run: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let _gate = file.gate.write();
+        {
+            let state = file.state.lock();
+            if state.is_lost {
+                return Err(Error::new(Op::Write, &state.path, ErrorKind::Changed));
+            }
+        }
         self.drain_all(file, node)?;
         self.changes.note(file);
         let result = run();
