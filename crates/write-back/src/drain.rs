@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ropeway_vfs::external::{ContentLease, ExternalChange};
 use ropeway_vfs::store::{Access, Node, NodeChange, NodeOpen, NodeStat};
-use ropeway_vfs::{Error, ErrorKind, Kind, Op, Result};
+use ropeway_vfs::{Error, ErrorKind, Kind, Op, Result, Verdict};
 
 use crate::backlog::Round;
 use crate::files::{Drainer, File, Known, Pending, version_of};
@@ -307,7 +307,13 @@ impl Shared {
                 node.set_len(*length)?;
             }
             if *change != NodeChange::default() {
-                node.change(change)?;
+                match node.change(change) {
+                    // The content must not wait for ever for a time that the far volume cannot hold.
+                    Err(error) if error.verdict() == Verdict::Skip && error.kind != ErrorKind::NoSpace => {
+                        tracing::warn!(path = %file.path(), %error, "the far server refuses times or attributes; the content is there");
+                    }
+                    changed => changed?,
+                }
             }
         }
         node.sync()?;
