@@ -167,9 +167,6 @@ fn a_file_is_put_at_the_speed_of_the_near_disk_and_arrives() {
     // The line would take 16 s.
     assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
     assert!(!gateway.is_drained());
-    // Whoever asks here finds it at once.
-    assert!(gateway.read("big") == fs::read(&source).unwrap());
-    assert!(gateway.says("ls big").contains(&(32 * MIB).to_string()));
     let shown = gateway
         .near
         .place
@@ -181,6 +178,9 @@ fn a_file_is_put_at_the_speed_of_the_near_disk_and_arrives() {
         "{shown}"
     );
     assert!(wait_until(PATIENCE, || gateway.status()["bytes"].as_u64() > Some(MIB)));
+    // Whoever asks here finds all of it, wherever it is.
+    assert!(gateway.read("big") == fs::read(&source).unwrap());
+    assert!(gateway.says("ls big").contains(&(32 * MIB).to_string()));
     gateway.line.limit(0);
     assert!(
         wait_until(PATIENCE, || gateway.is_drained()),

@@ -59,6 +59,8 @@ impl Shared {
         let (far, was) = (&self.options.far, &ours.path);
         tracing::warn!(far, path = %was, saved = %path, complete = gaps.is_empty(),
             "others have changed the file at the far server: theirs stays, what was written here is saved");
+        // The last user of a part removes it: that must come before the end of the log is durable.
+        drop(ours);
         self.drop_backlog(file);
         Ok(())
     }

@@ -144,7 +144,10 @@ impl Shared {
         let Some((round, parts)) = self.begin_round(file, &mut drainer) else {
             return Ok(Ended::Empty);
         };
-        match self.send(file, &*node, &round, &parts, &stat) {
+        let sent = self.send(file, &*node, &round, &parts, &stat);
+        // The last user of a part removes it: that must come before the end of the log is durable.
+        drop(parts);
+        match sent {
             Ok(Some(far)) => Ok(self.end_round(file, &mut drainer, round.mark, &far)),
             Ok(None) => Ok(Ended::More),
             Err(error) => {

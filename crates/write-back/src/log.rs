@@ -253,12 +253,6 @@ impl FileLog {
         Parts(self.parts.iter().cloned().collect())
     }
 
-    /// Returns the bytes that are taken.
-    pub(crate) fn bytes(&self) -> u64 {
-        let charged = |part: &Arc<Part>| part.charged.load(Ordering::Relaxed);
-        self.parts.iter().map(charged).sum()
-    }
-
     /// Lets go of the parts before `oldest`, except the newest.
     pub(crate) fn release(&mut self, oldest: Option<u32>) {
         while self.parts.len() > 1

@@ -87,11 +87,6 @@ const REMOVED: u8 = 9;
 const CONFLICT: u8 = 10;
 
 impl Record<'_> {
-    /// Whether the record has a number of its own: it changes what near clients see.
-    pub(crate) fn is_numbered(&self) -> bool {
-        matches!(self, Self::Data { .. } | Self::Length { .. } | Self::Change(_))
-    }
-
     /// Appends the encoding. `synced` is the number of records known to be on the disk.
     pub(crate) fn encode(&self, synced: u64, out: &mut Vec<u8>) {
         let mut put = Put(out);

@@ -360,7 +360,9 @@ impl Shared {
             Some(known) => self.ask(node).unwrap_or(known.stat),
             None => node.stat_now()?,
         };
-        let is_fit = stat.kind == Kind::File && stat.changed.is_known() && stat.id == file.id;
+        // A file without a name is nothing that a later process could find.
+        let has_name = stat.kind == Kind::File && stat.links > 0;
+        let is_fit = has_name && stat.changed.is_known() && stat.id == file.id;
         if !is_fit {
             return Ok(None);
         }

@@ -150,12 +150,6 @@ impl FarServer {
         state.files.get(index).map(|content| content.bytes.clone())
     }
 
-    pub(crate) fn modified(&self, path: &RelPath) -> Option<Timestamp> {
-        let state = self.0.lock();
-        let index = state.names.get(path)?;
-        state.files.get(index).map(|content| content.modified)
-    }
-
     pub(crate) fn paths(&self) -> Vec<RelPath> {
         self.0.lock().names.keys().cloned().collect()
     }
