@@ -7,8 +7,9 @@
 //! ```
 //! The far file gets it in rounds. A round first cuts the far file to `far_valid`: what is behind
 //! is left over from before a cut, or from a round that failed. Then it writes pieces in the order
-//! in which they were written, and with the last of them it sets length, times and attributes. Records
-//! of data, lengths and attributes are numbered; a round covers all up to its `mark`. What is written during a round has a higher number and stays.
+//! in which they were written, and with the last of them it sets length, times and attributes.
+//! Records of data, lengths and attributes are numbered; a round covers all up to its `mark`. What
+//! is written during a round has a higher number and stays.
 
 use std::collections::BTreeMap;
 

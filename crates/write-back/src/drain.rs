@@ -311,7 +311,8 @@ impl Shared {
             }
             if *change != NodeChange::default() {
                 match node.change(change) {
-                    // The content must not wait for ever for a time that the far volume cannot hold.
+                    // The content must not wait for ever for a time that the far volume cannot
+                    // hold.
                     Err(error) if error.verdict() == Verdict::Skip && error.kind != ErrorKind::NoSpace => {
                         tracing::warn!(path = %file.path(), %error, "the far server refuses times or attributes; the content is there");
                     }
