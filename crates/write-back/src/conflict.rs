@@ -55,6 +55,7 @@ impl Shared {
         if !gaps.is_empty() {
             self.list_ranges(&path, &ours)?;
         }
+        self.note_saved(file)?;
         self.figures.conflict(&path);
         let (far, was) = (&self.options.far, &ours.path);
         tracing::warn!(far, path = %was, saved = %path, complete = gaps.is_empty(),
@@ -63,6 +64,18 @@ impl Shared {
         drop(ours);
         self.drop_backlog(file);
         Ok(())
+    }
+
+    /// Notes that our side is saved, before any part of the log goes: else a process that has only
+    /// the last part left would write the saved file again, without the content of the others.
+    fn note_saved(&self, file: &File) -> Result<()> {
+        let mut state = file.state.lock();
+        let path = state.path.clone();
+        let Some(pending) = &mut state.pending else {
+            return Ok(());
+        };
+        let noted = pending.note_synced(&path, &Record::Removed);
+        noted.map_err(|error| Error::from_io(Op::Sync, &path, error))
     }
 
     /// Opens the file that was begun before, if it is still there.

@@ -43,8 +43,9 @@ impl Shared {
             snapshot,
             ..
         } = replayed;
-        let is_over = replayed.is_removed || (backlog.is_empty() && replayed.conflict.is_none());
-        if is_over && !replayed.is_damaged {
+        // An end that was noted counts also where other parts are damaged, or removed already.
+        let has_nothing = backlog.is_empty() && replayed.conflict.is_none() && !replayed.is_damaged;
+        if replayed.is_removed || has_nothing {
             log.finish();
             return Ok(());
         }
