@@ -134,6 +134,8 @@ pub(crate) struct FileLog {
     is_name_synced: bool,
     /// Whether the newest part can still be appended to.
     is_open: bool,
+    /// Whether older parts were removed, and that may not have reached the disk.
+    has_removed: bool,
 }
 
 impl FileLog {
@@ -148,6 +150,7 @@ impl FileLog {
             synced: 0,
             is_name_synced: true,
             is_open: false,
+            has_removed: false,
         };
         log.begin_part(snapshot)?;
         Ok(log)
@@ -261,6 +264,7 @@ impl FileLog {
         {
             part.is_done.store(true, Ordering::Release);
             self.parts.pop_front();
+            self.has_removed = true;
         }
     }
 
@@ -268,7 +272,8 @@ impl FileLog {
     /// others are not needed, also if they come back after a power cut.
     pub(crate) fn finish(mut self) {
         let newest = self.parts.pop_back();
-        let has_older = !self.parts.is_empty();
+        // Also what was released before: alone it would be an older state, taken for a backlog.
+        let has_older = self.has_removed || !self.parts.is_empty();
         for part in self.parts.drain(..) {
             part.is_done.store(true, Ordering::Release);
         }
@@ -324,12 +329,14 @@ pub(crate) fn replay(place: &Arc<LogSpace>, file: u64, parts: &[(u32, u64)]) -> 
         is_name_synced: false,
         // A new process seals with a new key.
         is_open: false,
+        has_removed: false,
     };
     let after_gap = parts.windows(2).rposition(|pair| pair[0].0 + 1 != pair[1].0);
     let (released, parts) = parts.split_at(after_gap.map_or(0, |index| index + 1));
     for (number, _) in released {
         // Its removal had not reached the disk.
         place.disk.remove(&name_of(file, *number))?;
+        log.has_removed = true;
     }
     for (index, (number, length)) in parts.iter().enumerate() {
         let is_newest = index + 1 == parts.len();

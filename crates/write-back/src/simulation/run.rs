@@ -399,7 +399,8 @@ impl Run {
                 if self.process.is_dead() {
                     let last = moved.last().cloned().flatten();
                     self.uncertain.extend([from.clone(), to.clone()]);
-                    self.files.entry(to).or_default().push(last);
+                    // Nothing had this name, unless it is known.
+                    self.files.entry(to).or_insert_with(|| vec![None]).push(last);
                     self.files.entry(from.clone()).or_default().push(None);
                 }
             }
