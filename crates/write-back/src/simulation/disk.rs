@@ -26,6 +26,8 @@ struct State {
     /// Whether space is kept in reserve, and writes that still fit after it was given up.
     has_reserve: bool,
     spare: usize,
+    /// Whether a note found neither room nor a reserve.
+    has_refused_note: bool,
     random: Option<fastrand::Rng>,
 }
 
@@ -65,6 +67,11 @@ impl SimulatedDisk {
     /// Whether any file is there.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().files.is_empty()
+    }
+
+    /// Whether a note found neither room nor a reserve since the last question.
+    pub(crate) fn take_refused_note(&self) -> bool {
+        std::mem::take(&mut self.state.lock().has_refused_note)
     }
 
     /// Loses what was not synced, or a part of it.
@@ -228,6 +235,7 @@ impl Disk for SimulatedDisk {
         if had {
             state.spare = 300;
         }
+        state.has_refused_note |= !had && state.is_full;
         had
     }
 }

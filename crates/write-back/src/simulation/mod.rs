@@ -2,6 +2,7 @@
 
 mod disk;
 mod far;
+mod judge;
 mod run;
 
 use std::io;

@@ -8,19 +8,19 @@ use std::time::Duration;
 use ropeway_vfs::store::{Access, NewNode, Node, NodeChange, NodeOpen, Store as _};
 use ropeway_vfs::{RelPath, Timestamp};
 
+use super::Process;
 use super::disk::SimulatedDisk;
 use super::far::FarServer;
-use super::{Process, ranges_of};
 use crate::log::LogSpace;
 use crate::{WriteBackOptions, WriteBackStore};
 
-const NAMES: [&str; 3] = ["a", "b", "c.txt"];
+pub(super) const NAMES: [&str; 3] = ["a", "b", "c.txt"];
 const KEY: [u8; 32] = [7; 32];
 /// More rounds than any backlog of a run needs.
 const ROUNDS_MAX: usize = 10_000;
 
 /// Contents that a file may have after a crash: the last is the one that near clients see.
-type States = Vec<Option<Vec<u8>>>;
+pub(super) type States = Vec<Option<Vec<u8>>>;
 
 /// What happened in runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,34 +38,34 @@ pub struct Tally {
 }
 
 /// A conflict that must be found: what others wrote, and what was ours.
-struct Expected {
-    theirs: Option<Vec<u8>>,
-    ours: States,
+pub(super) struct Expected {
+    pub(super) theirs: Option<Vec<u8>>,
+    pub(super) ours: States,
     /// Whether the far file lacked something of ours for certain.
-    is_due: bool,
+    pub(super) is_due: bool,
 }
 
-struct Run {
-    seed: u64,
+pub(super) struct Run {
+    pub(super) seed: u64,
     random: fastrand::Rng,
-    server: FarServer,
-    disk: SimulatedDisk,
+    pub(super) server: FarServer,
+    pub(super) disk: SimulatedDisk,
     process: Arc<Process>,
     store: Option<WriteBackStore>,
     options: WriteBackOptions,
     part_bytes: u64,
-    files: BTreeMap<RelPath, States>,
+    pub(super) files: BTreeMap<RelPath, States>,
     /// Files whose last state was under way when the process ended.
-    uncertain: BTreeSet<RelPath>,
+    pub(super) uncertain: BTreeSet<RelPath>,
     /// Whether the states before the last are forgotten, since no power was cut.
-    is_trimmed: bool,
+    pub(super) is_trimmed: bool,
     /// Whether power was cut since the last comparison.
-    was_cut: bool,
+    pub(super) was_cut: bool,
     /// Nodes that stay open.
     open: Vec<(RelPath, Arc<dyn Node>)>,
     is_full: bool,
     is_refusing: bool,
-    tally: Tally,
+    pub(super) tally: Tally,
 }
 
 /// Runs a seed.
@@ -482,89 +482,6 @@ impl Run {
         // Whoever has files open may go on.
         self.process.end_after(u64::MAX);
         self.compare(expected);
-    }
-
-    fn compare(&mut self, expected: BTreeMap<RelPath, Expected>) {
-        let names: Vec<RelPath> = NAMES
-            .iter()
-            .filter_map(|name| RelPath::parse(name.as_bytes()))
-            .collect();
-        for path in &names {
-            let found = self.server.content(path);
-            let states = self.files.entry(path.clone()).or_default();
-            if states.is_empty() {
-                states.push(None);
-            }
-            assert!(
-                states.contains(&found),
-                "{}: {path} is none of the {} states that were acknowledged: {:?} of {:?} bytes",
-                self.seed,
-                states.len(),
-                found.as_ref().map(Vec::len),
-                states
-                    .iter()
-                    .map(|state| state.as_ref().map(Vec::len))
-                    .collect::<Vec<_>>()
-            );
-            *states = vec![found];
-        }
-        let saved: Vec<RelPath> = self
-            .server
-            .paths()
-            .into_iter()
-            .filter(|path| !names.contains(path))
-            .collect();
-        for (path, conflict) in &expected {
-            self.compare_conflict(path, conflict, &saved);
-        }
-        if expected.is_empty() {
-            assert!(saved.is_empty(), "{}: {saved:?}", self.seed);
-        }
-        for path in saved {
-            self.server.forget(&path);
-        }
-        self.uncertain.clear();
-        (self.is_trimmed, self.was_cut) = (false, false);
-    }
-
-    /// Our side of a conflict is one of the states, in full or in the ranges that are listed.
-    fn compare_conflict(&mut self, path: &RelPath, conflict: &Expected, saved: &[RelPath]) {
-        let seed = self.seed;
-        assert_eq!(self.server.content(path), conflict.theirs, "{seed}: {path}");
-        let is_copy = |path: &&RelPath| !path.to_string().contains(".ranges");
-        let copies: Vec<&RelPath> = saved.iter().filter(is_copy).collect();
-        let whole = copies
-            .iter()
-            .filter(|copy| self.is_of(copy, saved, &conflict.ours));
-        let (count, found) = (copies.len(), whole.count());
-        self.tally.conflicts += u64::from(found > 0);
-        // A process that ended between two steps may have left a file that is not finished, too.
-        assert!(
-            count == 0 || found > 0,
-            "{seed}: {path}: {copies:?} are none of ours"
-        );
-        let may_be_gone = !conflict.is_due || self.was_cut;
-        assert!(may_be_gone || found > 0, "{seed}: {path}: ours is gone");
-        let lists = saved.len() - count;
-        self.tally.partial += u64::from(lists > 0);
-    }
-
-    /// Whether a file has one of the states, in full or in the ranges that are listed.
-    fn is_of(&self, copy: &RelPath, saved: &[RelPath], states: &States) -> bool {
-        let ours = self.server.content(copy).unwrap_or_default();
-        let list = saved
-            .iter()
-            .find(|path| path.to_string() == format!("{copy}.ranges.txt"));
-        let ranges = match list {
-            Some(list) => ranges_of(&self.server.content(list).unwrap_or_default()),
-            None => vec![(0, ours.len())],
-        };
-        let is_as = |state: &Vec<u8>| {
-            let same =
-                |(at, length): &(usize, usize)| state.get(*at..at + length) == ours.get(*at..at + length);
-            state.len() == ours.len() && ranges.iter().all(same)
-        };
-        states.iter().flatten().any(is_as)
     }
 }
 
