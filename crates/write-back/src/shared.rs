@@ -355,9 +355,19 @@ impl Shared {
         let is_current = known.is_some_and(|known| self.changes.is_current(file, known.count));
         let is_fresh = is_current && known.is_some_and(|known| known.at.elapsed() < KNOWN_MAX);
         let is_cut_off = matches!(node.lease(), ContentLease::Suspended { .. });
-        let stat = match known {
+        // What is still on its way there would look like another's change when it arrives.
+        let is_dirty = file.is_through_dirty.load(Ordering::Acquire);
+        node.write_out()?;
+        // What was asked for before that is no version to begin with.
+        let usable = known.filter(|_| is_current && !is_dirty);
+        let stat = match usable {
             Some(known) if is_fresh || is_cut_off => known.stat,
             Some(known) => self.ask(node).unwrap_or(known.stat),
+            None if is_cut_off && known.is_some() => return Ok(None),
+            None if known.is_some() => match self.ask(node) {
+                Some(stat) => stat,
+                None => return Ok(None),
+            },
             None => node.stat_now()?,
         };
         // A file without a name is nothing that a later process could find.
@@ -366,7 +376,7 @@ impl Shared {
         if !is_fit {
             return Ok(None);
         }
-        if !is_fresh {
+        if !is_fresh || is_dirty {
             let at = Instant::now();
             file.state.lock().known = Some(Known { stat, at, count });
         }
@@ -485,9 +495,16 @@ impl Shared {
                 self.drain_all(file, Some(node))?;
             }
         }
-        file.is_through_dirty.store(false, Ordering::Release);
-        node.sync()
-            .inspect_err(|_| file.is_through_dirty.store(true, Ordering::Release))
+        if !file.is_through_dirty.swap(false, Ordering::AcqRel) {
+            return node.sync();
+        }
+        self.changes.note(file);
+        let synced = node.sync();
+        if synced.is_err() {
+            file.is_through_dirty.store(true, Ordering::Release);
+        }
+        self.changes.note(file);
+        synced
     }
 
     pub(crate) fn set_through_dirty(&self) {
