@@ -36,6 +36,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const BLOCKS: &str = "blocks";
 const KEY: &str = "key";
 const DEVICE: &str = "device.json";
+/// The folder of write-back journals (crate `write-back`).
+const JOURNALS: &str = "write-back";
 pub(crate) const STATUS: &str = "status.json";
 
 /// Why a folder cannot be used as a cache.
@@ -311,7 +313,7 @@ fn foreign(path: &Path) -> Result<Option<String>, FolderError> {
     for entry in fs::read_dir(path).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
         // An empty volume of ext4 has one.
-        let is_ours = ["lost+found", KEY, DEVICE, STATUS, BLOCKS, probe::NAME]
+        let is_ours = ["lost+found", KEY, DEVICE, STATUS, BLOCKS, JOURNALS, probe::NAME]
             .iter()
             .any(|own| name == *own);
         if !is_ours {

@@ -283,6 +283,10 @@ impl Node for BoostNode {
         }
     }
 
+    fn stat_now(&self) -> Result<NodeStat> {
+        self.inner()?.stat_now()
+    }
+
     fn change(&self, change: &NodeChange) -> Result<()> {
         let (Some(file), Some(_)) = (&self.file, change.changed) else {
             return self.touching(|inner| inner.change(change));

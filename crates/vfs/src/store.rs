@@ -274,6 +274,14 @@ pub trait Node: Send + Sync {
     /// The volume does not answer.
     fn stat(&self) -> Result<NodeStat>;
 
+    /// Reads the attributes as they are now: unlike [`Self::stat`], never from what the store keeps.
+    ///
+    /// # Errors
+    /// As [`Self::stat`].
+    fn stat_now(&self) -> Result<NodeStat> {
+        self.stat()
+    }
+
     /// Sets times and DOS attributes.
     ///
     /// # Errors

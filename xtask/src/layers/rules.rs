@@ -3,7 +3,7 @@
 //! ```text
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto,  names < plan, smb-wire
 //! mechanism    local  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache
-//! composition  copy  boost  mount
+//! composition  copy  boost  write-back  mount
 //! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
 //! ```
@@ -84,6 +84,7 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("cache", Tier::Mechanism, &[]),
     ("copy", Tier::Composition, &[]),
     ("boost", Tier::Composition, &[]),
+    ("write-back", Tier::Composition, &[]),
     ("mount", Tier::Composition, &[]),
     ("peers", Tier::Product, &[]),
     ("lab", Tier::Product, &["peers"]),

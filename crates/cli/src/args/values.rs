@@ -214,6 +214,15 @@ pub(super) fn size(given: &str) -> Result<u64, String> {
     filter::parse_size(given).map_err(text)
 }
 
+/// Parses the size of a write-back journal: some parts of 16 MiB.
+pub(super) fn journal_size(given: &str) -> Result<u64, String> {
+    let size = size(given)?;
+    let is_enough = size >= 64 << 20;
+    is_enough
+        .then_some(size)
+        .ok_or_else(|| "a journal takes 64M at least".to_owned())
+}
+
 /// Parses a size of a socket buffer.
 pub(super) fn window(given: &str) -> Result<u32, String> {
     let window = size(given)?;

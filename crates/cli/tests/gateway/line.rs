@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// A line that lives as long as the test's process: its threads wait in the kernel.
 pub(crate) struct Line {
@@ -19,6 +20,10 @@ struct State {
     mended: Condvar,
     /// Bytes in both directions.
     bytes: AtomicU64,
+    /// Bytes a second of all connections together; 0: as fast as it can.
+    rate: AtomicU64,
+    /// Held by what is on a slow line.
+    turn: Mutex<()>,
 }
 
 impl State {
@@ -26,6 +31,13 @@ impl State {
     fn pass(&self, bytes: usize) {
         let is_cut = self.is_cut.lock().unwrap();
         drop(self.mended.wait_while(is_cut, |is_cut| *is_cut).unwrap());
+        match self.rate.load(Ordering::SeqCst) {
+            0 => {}
+            rate => {
+                let _turn = self.turn.lock().unwrap();
+                thread::sleep(Duration::from_secs_f64(bytes as f64 / rate as f64));
+            }
+        }
         self.bytes.fetch_add(bytes as u64, Ordering::SeqCst);
     }
 }
@@ -58,8 +70,15 @@ impl Line {
     }
 
     /// Returns the bytes delivered so far, in both directions.
+    #[allow(dead_code, reason = "not every test program counts them")]
     pub(crate) fn bytes(&self) -> u64 {
         self.state.bytes.load(Ordering::SeqCst)
+    }
+
+    /// Makes the line slow, or fast again: 0.
+    #[allow(dead_code, reason = "not every test program has a slow line")]
+    pub(crate) fn limit(&self, bytes_per_s: u64) {
+        self.state.rate.store(bytes_per_s, Ordering::SeqCst);
     }
 
     /// Cuts the line.

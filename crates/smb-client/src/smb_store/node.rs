@@ -92,6 +92,10 @@ impl Node for SmbNode {
         }
     }
 
+    fn stat_now(&self) -> Result<NodeStat> {
+        self.wait(self.file.stat_now())
+    }
+
     fn change(&self, change: &NodeChange) -> Result<()> {
         self.wait(self.file.change(change))
     }

@@ -156,9 +156,14 @@ impl SharedFile {
 
     /// Returns the current attributes.
     pub(super) async fn stat(self: &Arc<Self>) -> Result<NodeStat> {
-        if let Some(stat) = self.known_stat() {
-            return Ok(stat);
+        match self.known_stat() {
+            Some(stat) => Ok(stat),
+            None => self.stat_now().await,
         }
+    }
+
+    /// Asks the server for the current attributes.
+    pub(super) async fn stat_now(self: &Arc<Self>) -> Result<NodeStat> {
         let Some(path) = self.path() else {
             return self.stat_without_name().await;
         };

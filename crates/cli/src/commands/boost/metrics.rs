@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ropeway_boost::Status;
+use ropeway_write_back::Status as Backlog;
 
 use crate::commands::serve::http::Pages;
 use crate::commands::serve::metrics::Page;
@@ -76,6 +77,32 @@ fn gauges(status: &Status) -> [(&'static str, &'static str, f64); 10] {
     ]
 }
 
+/// Adds the figures of write-back journals, each with the label of its share.
+#[rustfmt::skip]
+pub(crate) fn add_backlogs(page: &mut Page, journals: &[Backlog]) {
+    type Figure = (&'static str, &'static str, &'static str, fn(&Backlog) -> f64);
+    let figures: [Figure; 9] = [
+        ("files", "gauge", "Files that the far share lacks something of.", |one| one.files as f64),
+        ("bytes", "gauge", "Bytes that the far share lacks.", |one| one.bytes as f64),
+        ("oldest_seconds", "gauge", "Age of the oldest backlog.", |one| one.oldest_s as f64),
+        ("journal_bytes", "gauge", "Bytes that the journal takes.", |one| one.journal_bytes as f64),
+        ("waiting", "gauge", "Whether a backlog waits after an error.", |one| f64::from(u8::from(!one.last_error.is_empty()))),
+        ("failing", "gauge", "Whether writes go past the journal, since its disk fails.", |one| f64::from(u8::from(!one.failing_because.is_empty()))),
+        ("drained_bytes_total", "counter", "Bytes written back.", |one| one.drained_bytes as f64),
+        ("conflicts_total", "counter", "Backlogs saved under another name.", |one| one.conflicts as f64),
+        ("damaged_total", "counter", "Files whose journal was damaged.", |one| one.damaged as f64),
+    ];
+    for (name, kind, help, value) in figures {
+        let rows = journals.iter().map(|one| (label(&one.far), value(one)));
+        page.add_rows(&format!("ropeway_write_back_{name}"), kind, help, rows);
+    }
+}
+
+fn label(far: &str) -> String {
+    let far = far.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ");
+    format!("{{share=\"{far}\"}}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +117,27 @@ mod tests {
         let page = BoostPages(Arc::new(move || status.clone())).metrics();
         assert!(page.contains("\nropeway_boost_misses_total 42\n"), "{page}");
         assert!(page.contains("\nropeway_boost_on 1\n"), "{page}");
+    }
+
+    #[test]
+    fn each_journal_has_a_row_of_its_own() {
+        let mut page = Page::default();
+        let one = |far: &str, bytes| Backlog {
+            far: far.to_owned(),
+            bytes,
+            ..Backlog::default()
+        };
+        add_backlogs(&mut page, &[]);
+        add_backlogs(&mut page, &[one("smb://a/b", 5), one("smb://c/\"d", 6)]);
+        let page = page.text();
+        assert!(
+            page.contains("\nropeway_write_back_bytes{share=\"smb://a/b\"} 5\n"),
+            "{page}"
+        );
+        assert!(
+            page.contains("\nropeway_write_back_bytes{share=\"smb://c/\\\"d\"} 6\n"),
+            "{page}"
+        );
+        assert_eq!(page.matches("# TYPE ropeway_write_back_bytes gauge").count(), 1);
     }
 }

@@ -1,10 +1,12 @@
 //! `ropeway boost status`.
 
 use ropeway_boost::{Status, folder};
+use ropeway_write_back::{Journal, Left, Status as Backlog};
 use serde_json::{Value, json};
 
 use super::failure;
 use crate::args::BoostStatusArgs;
+use crate::commands::serve::write_back;
 use crate::failure::{Failure, code};
 use crate::ui::{format, messages};
 
@@ -16,9 +18,21 @@ pub(super) fn run(args: &BoostStatusArgs) -> Result<u8, Failure> {
     let size = folder::size(&args.folder).map_err(|error| failure(&error))?;
     let user = folder::in_use_by(&args.folder);
     let status = Status::read(&args.folder);
-    match args.json {
-        true => messages::print_line(&as_json(size, user.as_deref(), status.as_ref()).to_string()),
-        false => messages::print(&as_text(size, user.as_deref(), status.as_ref())),
+    let journals = Journal::all(&args.folder).map_err(|error| write_back::failure(&error))?;
+    if args.json {
+        let mut value = as_json(size, user.as_deref(), status.as_ref());
+        if let Value::Object(all) = &mut value {
+            all.insert(
+                "write_back".to_owned(),
+                journals.iter().map(journal_json).collect(),
+            );
+        }
+        messages::print_line(&value.to_string());
+        return Ok(code::DONE);
+    }
+    messages::print(&as_text(size, user.as_deref(), status.as_ref()));
+    for journal in &journals {
+        messages::print(&journal_text(journal));
     }
     Ok(code::DONE)
 }
@@ -139,6 +153,54 @@ fn figures(rows: &mut Vec<(&'static str, String)>, status: &Status) {
             format!("{of_day:02}:00 UTC {} of {lookups}", percent(ratio)),
         ));
     }
+}
+
+/// Returns the figures of a write-back journal: what lies there, and what its process says of it.
+fn journal_json(journal: &Left) -> Value {
+    let status = Backlog::read(&journal.path).unwrap_or_default();
+    let mut value = serde_json::to_value(&status).unwrap_or_default();
+    if let Value::Object(all) = &mut value {
+        all.insert("far".to_owned(), Value::from(journal.share.clone()));
+        all.insert(
+            "folder".to_owned(),
+            Value::from(journal.path.display().to_string()),
+        );
+        all.insert("files_in_journal".to_owned(), Value::from(journal.files));
+        all.insert("bytes_in_journal".to_owned(), Value::from(journal.bytes));
+    }
+    value
+}
+
+fn journal_text(journal: &Left) -> String {
+    let status = Backlog::read(&journal.path).unwrap_or_default();
+    let mut rows = vec![("write-back", journal.share.clone())];
+    let backlog = match journal.files {
+        0 => "none".to_owned(),
+        files => format!(
+            "{} in {} (journal {}), the oldest {} s old",
+            format::bytes(status.bytes),
+            format::counted(files, "file", "files"),
+            format::bytes(journal.bytes),
+            status.oldest_s
+        ),
+    };
+    rows.push(("  backlog", backlog));
+    rows.push(("  written back", format::bytes(status.drained_bytes)));
+    if status.conflicts > 0 {
+        let (count, last) = (format::count(status.conflicts), &status.last_conflict);
+        rows.push(("  conflicts", format!("{count}, the last saved as {last}")));
+    }
+    if status.damaged > 0 {
+        rows.push(("  damaged", format::counted(status.damaged, "file", "files")));
+    }
+    if !status.last_error.is_empty() && journal.files > 0 {
+        rows.push(("  waits", status.last_error));
+    }
+    if !status.failing_because.is_empty() {
+        rows.push(("  past the journal", status.failing_because));
+    }
+    let lines = rows.iter().map(|(name, value)| format!("{name:<20}{value}\n"));
+    lines.collect()
 }
 
 #[cfg(test)]

@@ -13,9 +13,12 @@ use tokio::runtime::Runtime;
 
 use super::metrics::CacheStatus;
 use super::printer::Printer;
+use super::shares::RequestedShare;
+use super::write_back::{self, BacklogStatus, Journals};
 use crate::args::FarArgs;
 use crate::commands::boost::open;
 use crate::failure::Failure;
+use crate::place::Place;
 use crate::servers::{ServerError, Servers};
 use crate::url::SmbUrl;
 
@@ -27,6 +30,8 @@ pub(super) struct FarServers {
     args: FarArgs,
     connected: Mutex<Option<Connected>>,
     cache: Mutex<Option<Session>>,
+    journals: Journals,
+    printer: Arc<Printer>,
 }
 
 struct Connected {
@@ -40,19 +45,41 @@ impl FarServers {
     /// # Errors
     /// The cache cannot be used.
     pub(super) fn new(args: &FarArgs, printer: &Arc<Printer>) -> Result<Self, Failure> {
-        let printer = Arc::clone(printer);
-        let say = Arc::new(move |line: &str| printer.warn(line));
+        let warner = Arc::clone(printer);
+        let say = Arc::new(move |line: &str| warner.warn(line));
         let cache = open::session(&args.boost, "serve", say)?;
         Ok(Self {
             args: args.clone(),
             connected: Mutex::default(),
             cache: Mutex::new(cache),
+            journals: Journals::default(),
+            printer: Arc::clone(printer),
         })
     }
 
     /// Returns the figures of the cache; `None` without one.
     pub(super) fn cache_status(&self) -> Option<CacheStatus> {
         self.cache.lock().as_ref().map(Session::status)
+    }
+
+    /// Returns the figures of the write-back journals.
+    pub(super) fn backlog_status(&self) -> BacklogStatus {
+        self.journals.status()
+    }
+
+    /// Refuses a folder that has a backlog of a share that is not served.
+    ///
+    /// # Errors
+    /// It has one.
+    pub(super) fn check_backlogs(&self, wanted: &[RequestedShare]) -> Result<(), Failure> {
+        let urls: Vec<String> = wanted
+            .iter()
+            .filter_map(|share| match &share.place {
+                Place::Remote(url) => Some(url.to_string()),
+                Place::Local(_) => None,
+            })
+            .collect();
+        write_back::check(&self.args, &urls)
     }
 
     /// Knows no far server and has no cache.
@@ -62,6 +89,8 @@ impl FarServers {
             args: FarArgs::none(),
             connected: Mutex::default(),
             cache: Mutex::default(),
+            journals: Journals::default(),
+            printer: Arc::new(Printer::new(false)),
         }
     }
 
@@ -92,15 +121,18 @@ impl FarServers {
         };
         let store = SmbStore::of_share(share, base, options, runtime.handle().clone());
         let store = store.map_err(|error| fault(&ServerError::Smb(error)))?;
-        match &*self.cache.lock() {
-            Some(cache) => open::boosted(&self.args.boost, cache, Arc::new(store), &url.to_string()),
-            None => Ok(Arc::new(store)),
-        }
+        let store: Arc<dyn Store> = match &*self.cache.lock() {
+            Some(cache) => open::boosted(&self.args.boost, cache, Arc::new(store), &url.to_string())?,
+            None => Arc::new(store),
+        };
+        self.journals
+            .wrap(&self.args, &url.to_string(), store, &self.printer)
     }
 
-    /// Closes the cache and logs off from all of them. Everything is flushed already, and nothing
+    /// Writes back what the journals hold, for a limited time, closes the cache and logs off from all of them. Everything is flushed already, and nothing
     /// is read any more.
     pub(super) fn log_off(&self) {
+        self.journals.close(&self.printer);
         if let Some(cache) = self.cache.lock().take() {
             cache.close();
         }

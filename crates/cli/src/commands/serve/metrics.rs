@@ -10,6 +10,7 @@ use ropeway_boost::Status;
 use ropeway_smb_server::ServerHandle;
 
 use super::http::Pages;
+use super::write_back::BacklogStatus;
 use crate::commands::boost;
 
 /// Metrics of a server.
@@ -17,6 +18,7 @@ pub(super) struct Metrics {
     server: ServerHandle,
     started: SystemTime,
     cache: Option<CacheStatus>,
+    backlogs: BacklogStatus,
 }
 
 /// Returns the figures of the cache of far shares.
@@ -24,10 +26,11 @@ pub(super) type CacheStatus = Arc<dyn Fn() -> Status + Send + Sync>;
 
 impl Metrics {
     /// Makes the metrics of a server, and of its cache of far shares.
-    pub(super) fn new(server: ServerHandle, cache: Option<CacheStatus>) -> Self {
+    pub(super) fn new(server: ServerHandle, cache: Option<CacheStatus>, backlogs: BacklogStatus) -> Self {
         Self {
             server,
             cache,
+            backlogs,
             started: SystemTime::now(),
         }
     }
@@ -85,6 +88,7 @@ impl Pages for Metrics {
         if let Some(cache) = &self.cache {
             boost::metrics::add(&mut page, &cache());
         }
+        boost::metrics::add_backlogs(&mut page, &(self.backlogs)());
         page.0
     }
 
@@ -173,6 +177,22 @@ impl Page {
             self.0,
             "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{labels} {value}\n"
         );
+    }
+
+    /// Adds a metric with a row for each set of labels; nothing without rows.
+    pub(crate) fn add_rows(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        rows: impl Iterator<Item = (String, f64)>,
+    ) {
+        for (index, (labels, value)) in rows.enumerate() {
+            match index {
+                0 => self.add(name, kind, help, &labels, value),
+                _ => _ = writeln!(self.0, "{name}{labels} {value}"),
+            }
+        }
     }
 }
 

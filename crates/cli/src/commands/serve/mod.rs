@@ -4,6 +4,7 @@
 //! settings   flags → ServerOptions, system limits
 //! shares ─── [NAME=]DIR|URL[:ro][:encrypt] → folders and far shares, kept open across reloads
 //!   └ far    the far servers whose shares are served
+//!      └ write_back   the journals of --write-back
 //! kerberos   the key from a keytab, and which tickets are accepted
 //! accounts ─ users (the file), phrase (a random password), user (serve user add|rm|list), directory (names of accounts)
 //! audit      JSON Lines, written by a thread
@@ -27,6 +28,7 @@ mod shares;
 mod signals;
 mod user;
 mod users;
+pub(crate) mod write_back;
 
 use std::io;
 use std::net::SocketAddr;
@@ -63,12 +65,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let printer = Arc::new(Printer::new(args.watch.json));
     let wanted = shares::requested(args)?;
     settings::check_shares(args, &wanted)?;
+    write_back::check_flags(&args.far)?;
     let has_far = wanted.iter().any(RequestedShare::is_far);
     let (accounts, summary) = Accounts::load(&args.login, has_far)?;
     let mut options = settings::options(args, accounts.lookup())?;
     options.directory = Arc::new(accounts.directory());
     options.config.mechanisms = kerberos::mechanisms(&args.login, accounts.lookup())?;
     let far = Arc::new(FarServers::new(&args.far, &printer)?);
+    far.check_backlogs(&wanted)?;
     let mut folders = Folders::new(settings::descriptors(options.connections_max), Arc::clone(&far));
     options.shares = folders.set(wanted)?;
     let name = options.name.clone();
@@ -85,7 +89,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let http = match args.watch.http {
         Some(address) => Some(http::start(
             address,
-            Monitoring(Metrics::new(server.handle(), far.cache_status())),
+            Monitoring(Metrics::new(
+                server.handle(),
+                far.cache_status(),
+                far.backlog_status(),
+            )),
         )?),
         None => None,
     };
