@@ -179,7 +179,9 @@ fn a_file_is_put_at_the_speed_of_the_near_disk_and_arrives() {
     );
     assert!(wait_until(PATIENCE, || gateway.status()["bytes"].as_u64() > Some(MIB)));
     // Whoever asks here finds all of it, wherever it is.
+    let asked = Instant::now();
     assert!(gateway.read("big") == fs::read(&source).unwrap());
+    println!("it was read in {:?} meanwhile", asked.elapsed());
     assert!(gateway.says("ls big").contains(&(32 * MIB).to_string()));
     gateway.line.limit(0);
     assert!(

@@ -30,6 +30,14 @@ const TICK: Duration = Duration::from_secs(1);
 /// How much later than the last such note a far file may have changed, and still by what this
 /// process had sent: replies on their way, and clocks that differ.
 const SLACK_NS: i128 = 5_000_000_000;
+/// Bytes that a worker has on their way: at first, least and most. More would let the requests of
+/// near clients, which share the line, wait behind them.
+pub(crate) const AHEAD_FIRST: u64 = 4 << 20;
+const AHEAD_MIN: u64 = 256 << 10;
+const AHEAD_MAX: u64 = 64 << 20;
+/// Time that they should take. Long enough that the round trip at their end does not count.
+const AHEAD_SHORT: Duration = Duration::from_millis(600);
+const AHEAD_LONG: Duration = Duration::from_millis(1200);
 /// Errors of writes that are on their way together, at most.
 const ERRORS_MAX: usize = 64;
 /// Pauses after rounds that fail: the first and the longest.
@@ -285,6 +293,7 @@ impl Shared {
         let (begun, mut ticked) = (Instant::now(), Instant::now());
         let mut buffer = Vec::new();
         let mut sent_to = None;
+        let mut ahead = (0, Instant::now());
         for (index, (offset, piece)) in round.pieces.iter().enumerate() {
             buffer.clear();
             buffer.resize(usize::try_from(piece.length).unwrap_or(0), 0);
@@ -292,6 +301,8 @@ impl Shared {
             read.map_err(|error| Error::from_io(Op::Read, &file.path(), error))?;
             node.write_at(&buffer, *offset)?;
             far_size = far_size.max(offset + piece.length);
+            ahead.0 += piece.length;
+            self.limit_ahead(node, &mut ahead)?;
             if ticked.elapsed() >= TICK {
                 self.tick(file);
                 ticked = Instant::now();
@@ -331,6 +342,26 @@ impl Shared {
             return Ok(None);
         }
         Ok(Some(far))
+    }
+
+    /// Waits once enough is on its way, and sets how much that is by the time that it took. All
+    /// workers share the line.
+    fn limit_ahead(&self, node: &dyn Node, (bytes, since): &mut (u64, Instant)) -> Result<()> {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        if *bytes < ahead {
+            return Ok(());
+        }
+        node.write_out()?;
+        let took = since.elapsed();
+        (*bytes, *since) = (0, Instant::now());
+        let next = match took {
+            took if took > AHEAD_LONG => ahead / 2,
+            took if took < AHEAD_SHORT => ahead * 2,
+            _ => ahead,
+        };
+        self.ahead
+            .store(next.clamp(AHEAD_MIN, AHEAD_MAX), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Notes in the journal what the far file has now.

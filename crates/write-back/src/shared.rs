@@ -10,7 +10,7 @@ use ropeway_vfs::store::{Node, NodeChange, NodeStat, Store};
 use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result, Timestamp};
 
 use crate::backlog::Backlog;
-use crate::drain::Ended;
+use crate::drain::{AHEAD_FIRST, Ended};
 use crate::files::{Changes, File, Files, Known, Pending, State, version_of};
 use crate::log::{FileLog, LogSpace, snapshot_of};
 use crate::queue::Queue;
@@ -91,6 +91,8 @@ pub(crate) struct Shared {
     /// Number of the next log.
     pub(crate) next_log: AtomicU64,
     pub(crate) kept_open: AtomicUsize,
+    /// Bytes that a worker has on their way, at most.
+    pub(crate) ahead: AtomicU64,
     /// What the far clock is ahead of what the store says.
     far_skew_ns: AtomicI64,
     asking: Arc<AtomicUsize>,
@@ -116,6 +118,7 @@ impl Shared {
             backlogs: AtomicUsize::new(0),
             next_log: AtomicU64::new(1),
             kept_open: AtomicUsize::new(0),
+            ahead: AtomicU64::new(AHEAD_FIRST),
             far_skew_ns: AtomicI64::new(0),
             asking: Arc::default(),
             room: Mutex::new(()),

@@ -1,6 +1,8 @@
 //! The common contract of stores, kept with a journal in front of a local folder while workers
 //! bring the backlog there.
 
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

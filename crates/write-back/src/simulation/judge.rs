@@ -14,8 +14,8 @@ impl Run {
             .into_iter()
             .filter(|path| !NAMES.contains(&path.to_string().as_str()))
             .collect();
-        // A round whose beginning could not be noted looks like another's after a crash: ours is
-        // beside it.
+        // A round or a removal whose beginning could not be noted looks like another's after a
+        // crash: ours is beside it.
         let has_unnoted = self.disk.take_refused_note();
         let names: Vec<RelPath> = NAMES
             .iter()
@@ -23,9 +23,11 @@ impl Run {
             .collect();
         for path in &names {
             let found = self.server.content(path);
-            let is_beside = has_unnoted && self.is_beside(path, &saved);
+            let is_beside = has_unnoted && self.is_beside(self.files.get(path), path, &saved);
+            // What was removed may be beside it. That excuses nothing that is there now.
+            let is_left = has_unnoted && self.is_beside(self.removed.get(path), path, &saved);
             assert!(
-                is_beside || expected.contains_key(path) || copies_of(path, &saved).is_empty(),
+                is_beside || is_left || expected.contains_key(path) || copies_of(path, &saved).is_empty(),
                 "{}: {path}: {saved:?}",
                 self.seed
             );
@@ -53,6 +55,7 @@ impl Run {
             self.server.forget(&path);
         }
         self.uncertain.clear();
+        self.removed.clear();
         (self.is_trimmed, self.was_cut) = (false, false);
     }
 
@@ -77,11 +80,9 @@ impl Run {
         self.tally.partial += u64::from(is_partial);
     }
 
-    /// Whether our side of a file is saved under another name.
-    fn is_beside(&self, path: &RelPath, saved: &[RelPath]) -> bool {
-        let Some(states) = self.files.get(path) else {
-            return false;
-        };
+    /// Whether one of the states of a file is saved under another name.
+    fn is_beside(&self, states: Option<&States>, path: &RelPath, saved: &[RelPath]) -> bool {
+        let Some(states) = states else { return false };
         let copies = copies_of(path, saved);
         copies.iter().any(|copy| self.is_of(copy, saved, states))
     }

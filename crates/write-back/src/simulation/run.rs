@@ -55,6 +55,8 @@ pub(super) struct Run {
     options: WriteBackOptions,
     part_bytes: u64,
     pub(super) files: BTreeMap<RelPath, States>,
+    /// What files had that were removed or replaced since the last comparison.
+    pub(super) removed: BTreeMap<RelPath, States>,
     /// Files whose last state was under way when the process ended.
     pub(super) uncertain: BTreeSet<RelPath>,
     /// Whether the states before the last are forgotten, since no power was cut.
@@ -94,6 +96,7 @@ pub fn run(seed: u64) -> Tally {
         store: None,
         options,
         files: BTreeMap::new(),
+        removed: BTreeMap::new(),
         uncertain: BTreeSet::new(),
         is_trimmed: false,
         was_cut: false,
@@ -368,13 +371,19 @@ impl Run {
         self.open.retain(|(at, _)| at != path);
         let removed = self.store().remove(path, false);
         match removed {
-            Ok(()) => _ = self.files.insert(path.clone(), vec![None]),
+            Ok(()) => self.replaced(path, vec![None]),
             Err(error) => {
                 assert!(self.process.is_dead(), "{}: {path}: {error}", self.seed);
                 self.uncertain.insert(path.clone());
                 self.files.entry(path.clone()).or_default().push(None);
             }
         }
+    }
+
+    /// Notes that a name has another file now, or none.
+    fn replaced(&mut self, path: &RelPath, states: States) {
+        let before = self.files.insert(path.clone(), states).unwrap_or_default();
+        self.removed.entry(path.clone()).or_default().extend(before);
     }
 
     fn rename(&mut self, from: &RelPath) {
@@ -389,7 +398,7 @@ impl Run {
             Ok(()) => {
                 // The backlog is at the far server, flushed.
                 let last = moved.into_iter().last().into_iter().collect();
-                self.files.insert(to, last);
+                self.replaced(&to, last);
                 self.files.insert(from.clone(), vec![None]);
             }
             Err(error) => {
