@@ -33,7 +33,7 @@ const SIZE: u64 = 3 << 20;
 /// A far server, whatever it is.
 enum Far {
     Own(Served),
-    Samba(Ground),
+    Samba(Box<Ground>),
 }
 
 impl Far {
@@ -293,7 +293,7 @@ fn clients_read_cached_files_while_the_line_is_cut() {
 fn clients_read_cached_files_while_the_line_to_samba_is_cut() {
     or_skip!(needs(false, &["smbclient"]));
     let ground = ropeway_peers::or_skip!(Ground::start());
-    a_cut(Far::Samba(ground));
+    a_cut(Far::Samba(Box::new(ground)));
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn nothing_is_read_offline_if_that_is_off_or_too_long() {
 fn a_far_server_that_restarts_during_the_cut_is_asked_anew() {
     or_skip!(needs(false, &["smbclient"]));
     let ground = ropeway_peers::or_skip!(Ground::start());
-    let far = Far::Samba(ground);
+    let far = Far::Samba(Box::new(ground));
     fill(&far);
     let mut gateway = Gateway::start(far, &["--timeout", "60s"]);
     let content = fs::read(gateway.far.behind("big")).unwrap();
