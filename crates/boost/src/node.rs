@@ -165,7 +165,7 @@ impl BoostNode {
             let answer = ask(self.inner()?)?;
             let kept = (length(&answer) <= EXTRA_MAX).then(|| (question.at, answer.clone()));
             match (&self.file, &self.store.offline) {
-                (Some(file), Some(_)) => *place(&mut *file.extras.lock()) = kept,
+                (Some(file), Some(_)) => *place(&mut file.extras.lock()) = kept,
                 (None, Some(offline)) => self.folder_extra(offline, question, |extras| {
                     *place(extras) = kept;
                 }),
@@ -178,7 +178,7 @@ impl BoostNode {
                 // Not of a file that was changed through this store since.
                 Some(file) => {
                     self.store.last_stat(offline, now, file)?;
-                    place(&mut *file.extras.lock()).clone()
+                    place(&mut file.extras.lock()).clone()
                 }
                 None => {
                     let folder = self.known_folder(offline, now)?;
