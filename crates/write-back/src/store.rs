@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ropeway_vfs::external::Observer;
+use ropeway_vfs::patience::Reachability;
 use ropeway_vfs::posix::{NewPosix, RenameMode};
 use ropeway_vfs::store::{
-    Access, Node, NodeOpen, NodeStat, Opened, Reachability, Removal, Resolved, Store, StoreFeatures, Task, Versioning,
+    Access, Node, NodeOpen, NodeStat, Opened, Removal, Resolved, Store, StoreFeatures, Task, Versioning,
 };
 use ropeway_vfs::{Error, FileId, Kind, Op, RelPath, Result, Space};
 

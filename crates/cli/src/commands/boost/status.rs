@@ -110,21 +110,7 @@ fn figures(rows: &mut Vec<(&'static str, String)>, status: &Status) {
     let rate = |rate: Option<f64>| rate.map_or_else(|| "not known".to_owned(), format::rate);
     rows.push(("source, sequential", rate(status.source_bytes_per_s)));
     rows.push(("device, sequential", rate(status.device_bytes_per_s)));
-    if status.is_offline {
-        let seconds = format!("does not answer for {:.0} s", status.offline_seconds);
-        rows.push(("source", seconds));
-    }
-    if status.outages > 0 {
-        rows.push((
-            "offline",
-            format!(
-                "{}; {} and {} answered meanwhile",
-                format::counted(status.outages, "outage", "outages"),
-                format::counted(status.offline_reads, "read", "reads"),
-                format::counted(status.offline_answers, "other question", "other questions"),
-            ),
-        ));
-    }
+    outages(rows, status);
     if status.turned_off > 0 {
         rows.push(("failures", format::count(status.turned_off)));
     }
@@ -151,6 +137,25 @@ fn figures(rows: &mut Vec<(&'static str, String)>, status: &Status) {
         rows.push((
             "hit ratio by hour",
             format!("{of_day:02}:00 UTC {} of {lookups}", percent(ratio)),
+        ));
+    }
+}
+
+/// Adds what was answered while the source did not.
+fn outages(rows: &mut Vec<(&'static str, String)>, status: &Status) {
+    if status.is_offline {
+        let seconds = format!("does not answer for {:.0} s", status.offline_seconds);
+        rows.push(("source", seconds));
+    }
+    if status.outages > 0 {
+        rows.push((
+            "offline",
+            format!(
+                "{}; {} and {} answered meanwhile",
+                format::counted(status.outages, "outage", "outages"),
+                format::counted(status.offline_reads, "read", "reads"),
+                format::counted(status.offline_answers, "other question", "other questions"),
+            ),
         ));
     }
 }

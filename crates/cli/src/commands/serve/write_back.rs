@@ -23,7 +23,10 @@ pub(super) type BacklogStatus = Arc<dyn Fn() -> Vec<Status> + Send + Sync>;
 /// The journals in use, by the URLs of their shares. They stay in use when a share is removed by a
 /// reload, since their backlogs must still be brought there.
 #[derive(Default)]
-pub(super) struct Journals(Arc<Mutex<Vec<(String, Arc<WriteBackStore>)>>>);
+pub(super) struct Journals(Arc<Mutex<Vec<Journaled>>>);
+
+/// The URL of a share, and its store.
+type Journaled = (String, Arc<WriteBackStore>);
 
 impl Journals {
     /// Puts the journal in front of a far share if the flags ask for it, or if an earlier run has
