@@ -57,7 +57,7 @@ fn random_operations_agree_with_a_model_whatever_the_device_does() {
         let boost = boost(&device);
         let store = boosted(folder.path(), &boost);
         let mut random = fastrand::Rng::with_seed(seed);
-        model::run(&store, Abilities::ALL, seed, 1500, |step| {
+        model::run(&store, Abilities::ALL, seed, 2500, |step| {
             if step % 25 == 0 {
                 wait_until_settled();
                 disturb(&device, &mut random);

@@ -61,10 +61,10 @@ pub(crate) struct FarArgs {
     /// Clients write at the speed of the near disk. What others change at the far server meanwhile
     /// stays; what was written here is then saved beside it under another name. See docs/serve.md,
     /// "Write-back".
-    #[arg(long)]
+    #[arg(long, hide = true)]
     pub(crate) write_back: bool,
     /// Most space for the journal of each far share (default 4G); when it is full, writers wait
-    #[arg(long, value_name = "SIZE", value_parser = values::journal_size)]
+    #[arg(long, hide = true, value_name = "SIZE", value_parser = values::journal_size)]
     pub(crate) write_back_size: Option<u64>,
     /// The cache of all far shares.
     #[command(flatten)]
