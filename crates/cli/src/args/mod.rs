@@ -388,7 +388,8 @@ mod tests {
                 command.find_subcommand_mut(part).unwrap()
             });
             let text = sub.clone().term_width(120).render_help().to_string();
-            let flags = sub.get_arguments().filter(|arg| !arg.is_positional()).count();
+            let shown = |arg: &&clap::Arg| !arg.is_positional() && !arg.is_hide_set();
+            let flags = sub.get_arguments().filter(shown).count();
             let lines = text
                 .lines()
                 .filter(|line| line.trim_start().starts_with('-'))
