@@ -1,7 +1,7 @@
 //! Random operations on a mount and on a plain folder: each must have the same result, and both
 //! trees must stay equal. A local folder, a share of `ropeway serve` and a share of smbd are
 //! mounted, each with and without a cache. `ROPEWAY_MOUNT_STEPS` sets the number of steps,
-//! `ROPEWAY_MOUNT_SEED` the seed.
+//! `ROPEWAY_MOUNT_SEED` the seed; with `ROPEWAY_MOUNT_TOLD` every step is printed.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -38,6 +38,7 @@ fn run(kind: Kind, is_boosted: bool, usual: u64) {
     let can = source.can();
     let mut sides = [source.at(), source.plain()].map(|root| Side::new(root, can));
     let start = Instant::now();
+    let is_told = std::env::var_os("ROPEWAY_MOUNT_TOLD").is_some();
     for number in 0..steps {
         let mut step = Step::new(&mut random);
         if is_boosted && number % 4 == 3 {
@@ -48,6 +49,9 @@ fn run(kind: Kind, is_boosted: bool, usual: u64) {
         }
         let [mounted, plain] = sides.each_mut().map(|side| side.run(&step));
         let (one, two) = (step.one.display(), step.two.display());
+        if is_told {
+            println!("step {number}: {step:?}: {plain:?}");
+        }
         assert_eq!(
             mounted, plain,
             "seed {seed}, step {number}: {} {one} {two}",

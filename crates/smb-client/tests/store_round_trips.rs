@@ -26,15 +26,25 @@ static ASKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Held by the test that counts.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// The tickets of compounds that flush, and how many of these succeeded and failed.
+static FLUSHES: Mutex<(Vec<String>, usize, usize)> = Mutex::new((Vec::new(), 0, 0));
+
 struct Count;
 
 #[derive(Default)]
-struct Commands(Option<String>);
+struct Commands {
+    commands: Option<String>,
+    ticket: String,
+    failed: bool,
+}
 
 impl Visit for Commands {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "commands" {
-            self.0 = Some(format!("{value:?}"));
+        match field.name() {
+            "commands" => self.commands = Some(format!("{value:?}")),
+            "ticket" => self.ticket = format!("{value:?}"),
+            "failed" => self.failed = true,
+            _ => {}
         }
     }
 }
@@ -46,11 +56,40 @@ impl<S: tracing::Subscriber> Layer<S> for Count {
         }
         let mut commands = Commands::default();
         event.record(&mut commands);
+        commands.count_flush();
         let awaited = commands
-            .0
+            .commands
             .filter(|commands| commands != "Close" && commands != "OplockBreak");
         ASKED.lock().unwrap().extend(awaited);
     }
+}
+
+impl Commands {
+    fn count_flush(&self) {
+        let mut flushes = FLUSHES.lock().unwrap();
+        match &self.commands {
+            Some(commands) if commands.contains("Flush") => flushes.0.push(self.ticket.clone()),
+            Some(_) => {}
+            None => {
+                if let Some(at) = flushes.0.iter().position(|ticket| *ticket == self.ticket) {
+                    flushes.0.remove(at);
+                    *(if self.failed {
+                        &mut flushes.2
+                    } else {
+                        &mut flushes.1
+                    }) += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Returns how many flushes of `run` succeeded, and how many failed.
+fn flushes(run: impl FnOnce()) -> (usize, usize) {
+    *FLUSHES.lock().unwrap() = (Vec::new(), 0, 0);
+    run();
+    let flushes = FLUSHES.lock().unwrap();
+    (flushes.1, flushes.2)
 }
 
 fn log() {
@@ -227,6 +266,89 @@ fn small_writes_travel_together() {
     assert!(content(&*node) == data[..1 << 20]);
     let ((), requests) = asked(|| node.sync().unwrap());
     assert!(requests.is_empty(), "nothing is left to flush: {requests:?}");
+}
+
+/// A sync of the store flushes closed files by their names. One flush more is that of the folder.
+#[test]
+fn a_file_that_was_renamed_while_it_was_open_is_flushed() {
+    let _alone = alone();
+    let bench = Bench::start();
+    let store = bench.store();
+    let node = open(&store, "f", &CREATE);
+    node.write_at(b"one", 0).unwrap();
+    node.sync().unwrap();
+    store.rename(&path("f"), &path("g"), false).unwrap();
+    store.sync().unwrap();
+    node.write_at(b"two", 0).unwrap();
+    drop(node);
+    until_closed(&bench);
+    assert_eq!(flushes(|| store.sync().unwrap()), (1, 0));
+}
+
+#[test]
+fn what_was_written_to_a_file_that_lost_one_of_its_names_is_flushed() {
+    let _alone = alone();
+    let bench = Bench::start();
+    let store = bench.store();
+    for (is_open, linked_by) in [
+        (false, "here"),
+        (false, "elsewhere"),
+        (true, "here"),
+        (true, "elsewhere"),
+    ] {
+        for how in ["remove", "rename", "link"] {
+            let case = format!("open: {is_open}, linked {linked_by}, {how}");
+            store.sync().unwrap();
+            open(&store, "other", &CREATE).write_at(b"other", 0).unwrap();
+            let node = open(&store, "f", &CREATE);
+            node.write_at(b"one", 0).unwrap();
+            node.write_out().unwrap();
+            match linked_by {
+                "here" => store.link(&path("f"), &path("g"), false).unwrap(),
+                _ => std::fs::hard_link(bench.path().join("f"), bench.path().join("g")).unwrap(),
+            }
+            let node = Some(node).filter(|_| is_open);
+            if !is_open {
+                until_closed(&bench);
+            }
+            let take_name = || match how {
+                "remove" => store.remove(&path("f"), false).unwrap(),
+                "rename" => store.rename(&path("other"), &path("f"), true).unwrap(),
+                _ => store.link(&path("other"), &path("f"), true).unwrap(),
+            };
+            let (done, failed) = flushes(|| {
+                take_name();
+                if let Some(node) = node {
+                    node.write_at(b"two", 0).unwrap();
+                    drop(node);
+                    until_closed(&bench);
+                }
+                store.sync().unwrap();
+            });
+            // The folder, the other file and this one; that again by its handle, before it loses the
+            // name and after the last write.
+            let wanted = if is_open { 5 } else { 3 };
+            assert!(
+                done >= wanted && failed == 0,
+                "{case}: {done} flushes, {failed} failed"
+            );
+            let content = if is_open { b"two" } else { b"one" };
+            assert_eq!(std::fs::read(bench.path().join("g")).unwrap(), content, "{case}");
+            for name in ["f", "g", "other"] {
+                let _ = store.remove(&path(name), false);
+                let _ = std::fs::remove_file(bench.path().join(name));
+            }
+        }
+    }
+}
+
+/// Waits until the server has no open file.
+fn until_closed(bench: &Bench) {
+    let start = std::time::Instant::now();
+    while bench.serve.handle.sizes().1 > 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "files stay open");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

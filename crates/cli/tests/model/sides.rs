@@ -36,6 +36,7 @@ pub(crate) fn old_name(number: usize) -> String {
 }
 
 /// What a step needs to know, the same for both sides.
+#[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) kind: u8,
     pub(crate) one: PathBuf,

@@ -54,8 +54,8 @@ impl SharedFile {
             let set = self.store.tree.set_basic(&text, &basic).await;
             self.store.tree.map_error(Op::SetAttributes, &path, set).await?;
         }
+        self.store.changed_file(self);
         if let Some(path) = self.path() {
-            self.store.changed(&path);
             self.store.tree.note_change(&path);
         }
         Ok(())
@@ -149,7 +149,7 @@ impl SharedFile {
         }
         let tree = &self.store.tree;
         let set = tree.set_descriptor(&text, access, parts, bytes).await;
-        self.store.changed(&path);
+        self.store.changed_file(self);
         tree.map_error(Op::Xattr, &path, set).await.map(drop)
     }
 
@@ -198,7 +198,7 @@ impl SharedFile {
         let sent = tree
             .send_eas(&text, &[FileFullEaInformation { attributes: vec![ea] }])
             .await;
-        self.store.changed(&path);
+        self.store.changed_file(self);
         let replies = tree.map_error(Op::Xattr, &path, sent).await?;
         let status = tree.map_error(Op::Xattr, &path, nth(&replies, 0)).await?.status();
         match status {

@@ -55,7 +55,7 @@ impl Files {
         // Dropped after the lock: the last owner of a file removes it from the table.
         let all = self.all();
         all.into_iter()
-            .filter(|file| file.path().is_some_and(|path| wanted(&path)))
+            .filter(|file| file.names().iter().any(&wanted))
             .collect()
     }
 

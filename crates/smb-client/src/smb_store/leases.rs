@@ -74,8 +74,10 @@ impl Shared {
 impl LeaseHolder for FileLease {
     fn broke(&self, broken: BrokenLease) {
         let Some(file) = self.0.upgrade() else { return };
-        if let Some(path) = file.path() {
-            file.store.cache.lock().changed(&path);
+        {
+            let mut cache = file.store.cache.lock();
+            file.names().iter().for_each(|path| cache.changed(path));
+            cache.changed_file(file.id);
         }
         // One that was not acknowledged yet is replaced: the server has given it up.
         *file.breaks.waiting.lock() = Some(broken);

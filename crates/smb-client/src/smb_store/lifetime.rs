@@ -17,7 +17,8 @@ impl SharedFile {
         }
         let is_done = {
             let content = self.content.lock();
-            content.write.is_answered() && content.error.is_none()
+            let is_answered = content.write.is_answered() && content.error.is_none();
+            is_answered && (content.changes == content.flushed || self.path().is_some())
         };
         if is_done {
             self.close_unused();
@@ -25,10 +26,14 @@ impl SharedFile {
         }
         let this = Arc::clone(self);
         self.store.runtime.spawn(async move {
-            let written = this.write_out().await;
+            // The tree could not flush it later by a name.
+            let written = match this.path().is_none() && this.is_lasting() {
+                true => this.sync().await,
+                false => this.write_out().await,
+            };
             // Nobody can read what has no name any more.
             if let Err(error) = written
-                && this.path().is_some()
+                && this.is_lasting()
             {
                 this.store.keep_error(error);
             }
@@ -51,15 +56,15 @@ impl SharedFile {
             Some(content.write.discard())
         });
         let Some(lost) = lost else { return };
-        if lost > 0 && self.path().is_some() {
+        if lost > 0 && self.is_lasting() {
             tracing::error!(path = %self.last_path(), lost, "bytes that could not be written are lost");
         }
         let was_open = self.is_open();
         self.close();
         // One that was never opened on the server changed nothing there.
-        if was_open && let Some(path) = self.path() {
+        if was_open {
             // Servers may set the times of a written file when it is closed.
-            self.store.changed(&path);
+            self.store.changed_file(self);
         }
     }
 

@@ -78,10 +78,14 @@ impl Shared {
         let hidden = temporary(Op::Link, to, &to.parent().unwrap_or_default())?;
         self.tree.make_hard_link(from, &hidden).await?;
         if let Some(open) = self.files.at(to).into_iter().find(|file| file.is_open()) {
+            self.keep_links(&open, to).await?;
             // Servers do not replace open files.
             let aside = self.hide(Op::Link, to).await?;
-            open.moved(&aside, true);
+            open.removed(to, Some(&aside));
             self.remove_hidden(&aside).await?;
+        }
+        if self.tree.dirty.holds(to) {
+            self.tree.flush_linked(to).await?;
         }
         let renamed = self.tree.rename(&hidden, to, true).await;
         if renamed.is_err() {

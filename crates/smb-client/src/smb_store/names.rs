@@ -47,6 +47,9 @@ impl Shared {
         if !directory && let Some(file) = self.open_at(path).await {
             return self.remove_open(&file, path).await;
         }
+        if !directory && self.tree.dirty.holds(path) {
+            self.tree.flush_linked(path).await?;
+        }
         self.changed(path);
         if directory {
             self.close_folders_below(path);
@@ -71,7 +74,7 @@ impl Shared {
         self.changed_below(path);
         if removed.is_ok() {
             for file in self.files.at(path) {
-                file.removed();
+                file.removed(path, None);
             }
         }
         removed
@@ -108,7 +111,7 @@ impl Shared {
         // It could not be opened any more without its name.
         let opened = match file.is_open() {
             true => Ok(()),
-            false => file.handle(false).await.map(drop),
+            false => file.reopen().await.map(drop),
         };
         opened.is_ok().then_some(file)
     }
@@ -116,6 +119,7 @@ impl Shared {
     /// Removes a file that is open: it gets a temporary name, and the server deletes it when it is
     /// closed. At once, the name would stay until then.
     async fn remove_open(self: &Arc<Self>, file: &Arc<SharedFile>, path: &RelPath) -> Result<()> {
+        self.keep_links(file, path).await?;
         self.changed(path);
         let hidden = self.hide(Op::Remove, path).await;
         self.changed(path);
@@ -124,10 +128,20 @@ impl Shared {
             path: path.clone(),
             ..error
         })?;
-        file.moved(&hidden, true);
+        file.removed(path, Some(&hidden));
         self.tree.note_change(path);
         // Deleted now, it disappears with the last handle.
         self.remove_hidden(&hidden).await
+    }
+
+    /// Makes what was written to a file durable if it has other names than the one that is about to
+    /// go, and has later writes flushed too.
+    pub(super) async fn keep_links(&self, file: &Arc<SharedFile>, path: &RelPath) -> Result<()> {
+        if file.kind == Kind::File && self.tree.flush_linked(path).await? {
+            file.linked();
+            file.sync().await?;
+        }
+        Ok(())
     }
 
     /// Gives an open file a temporary name, and returns it: in the topmost folder, so that its own
@@ -174,6 +188,9 @@ impl Shared {
             true => self.make_way(&source, from, to).await?,
             false => None,
         };
+        if replace && from != to && self.tree.dirty.holds(to) {
+            self.tree.flush_linked(to).await?;
+        }
         self.forget_names(from, to);
         if source.kind == Kind::Directory {
             self.close_folders_below(from);
@@ -202,13 +219,14 @@ impl Shared {
         self.tree.note_change(to);
         for file in self.files.at(to) {
             if file.id != source.id {
-                file.removed();
+                file.removed(to, None);
             }
         }
         for file in self.files.below(from) {
-            let path = file.path();
-            if let Some(rest) = path.and_then(|path| path.strip_prefix(from)) {
-                file.moved(&to.join_path(&rest), false);
+            for path in file.names() {
+                if let Some(rest) = path.strip_prefix(from) {
+                    file.moved(&path, &to.join_path(&rest));
+                }
             }
         }
         Ok(())
@@ -231,15 +249,16 @@ impl Shared {
         let Some(file) = in_the_way.filter(|_| source.kind != Kind::Directory && from != to) else {
             return Ok(None);
         };
+        self.keep_links(&file, to).await?;
         let hidden = self.hide(Op::Rename, to).await?;
-        file.moved(&hidden, true);
+        file.removed(to, Some(&hidden));
         Ok(Some((file, hidden)))
     }
 
     /// Gives a file its name back after a failed rename.
     async fn restore(self: &Arc<Self>, file: &Arc<SharedFile>, hidden: &RelPath, to: &RelPath) {
         match self.tree.rename(hidden, to, false).await {
-            Ok(()) => file.moved(to, false),
+            Ok(()) => file.found_at(to),
             Err(error) => tracing::warn!(%error, "a file keeps a temporary name after a failed rename"),
         }
         self.changed(to);

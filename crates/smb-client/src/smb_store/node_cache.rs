@@ -6,13 +6,15 @@
 //!
 //! Servers do not distinguish upper and lower case as a rule. So a change of `Name` also removes
 //! what is known of `NAME`, and the names of one spelling are found under that spelling only.
+//!
+//! A file may have several names (hard links). A change of it removes what is known of all of them.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_vfs::store::NodeStat;
-use ropeway_vfs::{Name, RelPath};
+use ropeway_vfs::{FileId, Kind, Name, RelPath};
 
 use crate::caching::LeaseStatus;
 
@@ -63,6 +65,8 @@ pub(super) struct Asked(u64);
 pub(super) struct NodeCache {
     /// By folded path; the spellings of one path share a place.
     places: BTreeMap<Vec<u8>, Place>,
+    /// The folded paths at which each file, or link, is known.
+    names: HashMap<FileId, Vec<Vec<u8>>>,
     /// Entries and names of listings.
     count: usize,
     count_max: usize,
@@ -70,7 +74,15 @@ pub(super) struct NodeCache {
     order: VecDeque<Vec<u8>>,
     /// The number of changes so far, and the last of them.
     changes: u64,
-    recent: VecDeque<(u64, Vec<u8>)>,
+    recent: VecDeque<Change>,
+}
+
+/// A change: of a path, and of a file whatever its path.
+#[derive(Debug)]
+struct Change {
+    number: u64,
+    key: Option<Vec<u8>>,
+    id: Option<FileId>,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +101,11 @@ struct Listing {
 }
 
 impl Place {
+    /// Returns the files and links that the names belong to.
+    fn ids(&self) -> impl Iterator<Item = FileId> {
+        self.nodes.iter().filter_map(|(_, known, _)| file_id(known))
+    }
+
     fn count(&self) -> usize {
         self.nodes.len()
             + self
@@ -103,6 +120,7 @@ impl NodeCache {
     pub(super) fn new(count_max: usize) -> Self {
         Self {
             places: BTreeMap::new(),
+            names: HashMap::new(),
             count: 0,
             count_max,
             order: VecDeque::new(),
@@ -143,7 +161,10 @@ impl NodeCache {
 
     /// Keeps the reply to a question.
     pub(super) fn put(&mut self, asked: Asked, path: &RelPath, known: Known, validity: Validity) {
-        if !self.is_changed_since(asked, &folded(path.as_bytes())) {
+        let id = file_id(&known);
+        let is_old = self.is_changed_since(asked, &folded(path.as_bytes()))
+            || id.is_some_and(|id| self.ids_changed_since(asked).any(|changed| changed == id));
+        if !is_old {
             self.insert(path, known, validity);
             self.shrink();
         }
@@ -153,6 +174,10 @@ impl NodeCache {
     pub(super) fn put_listing(&mut self, asked: Asked, dir: &RelPath, entries: &Listed, validity: &Validity) {
         let key = folded(dir.as_bytes());
         if entries.len() > self.count_max / 4 || self.is_changed_since(asked, &key) {
+            return;
+        }
+        let changed: HashSet<FileId> = self.ids_changed_since(asked).collect();
+        if entries.iter().any(|(_, stat)| changed.contains(&stat.id)) {
             return;
         }
         for (name, stat) in entries.iter() {
@@ -172,14 +197,23 @@ impl NodeCache {
     }
 
     /// Removes what a change of a node makes untrue: its attributes, and the listing and the
-    /// attributes of its folder.
+    /// attributes of its folder; the same under its other names.
     pub(super) fn changed(&mut self, path: &RelPath) {
         let key = folded(path.as_bytes());
-        self.remove(&key);
-        if let Some(dir) = path.parent() {
-            self.remove(&folded(dir.as_bytes()));
+        let ids: Vec<FileId> = self.places.get(&key).into_iter().flat_map(Place::ids).collect();
+        self.remove_with_folder(&key);
+        self.note(Some(key), None);
+        for id in ids {
+            self.changed_file(id);
         }
-        self.note(key);
+    }
+
+    /// Removes what a change of a file makes untrue, under all its names.
+    pub(super) fn changed_file(&mut self, id: FileId) {
+        for key in self.names.remove(&id).unwrap_or_default() {
+            self.remove_with_folder(&key);
+        }
+        self.note(None, Some(id));
     }
 
     /// Removes the listing of a folder and what is known of its entries, but nothing beneath those.
@@ -224,13 +258,37 @@ impl NodeCache {
     }
 
     fn insert(&mut self, path: &RelPath, known: Known, validity: Validity) {
-        let place = self.place(folded(path.as_bytes()));
-        if let Some(entry) = place.nodes.iter_mut().find(|(at, ..)| at == path) {
-            (entry.1, entry.2) = (known, validity);
-            return;
+        let key = folded(path.as_bytes());
+        let id = file_id(&known);
+        let place = self.place(key.clone());
+        match place.nodes.iter_mut().find(|(at, ..)| at == path) {
+            Some(entry) => {
+                let before = file_id(&entry.1).filter(|before| Some(*before) != id);
+                (entry.1, entry.2) = (known, validity);
+                if let Some(before) = before.filter(|before| !place.ids().any(|id| id == *before)) {
+                    self.forget_name(before, &key);
+                }
+            }
+            None => {
+                place.nodes.push((path.clone(), known, validity));
+                self.count += 1;
+            }
         }
-        place.nodes.push((path.clone(), known, validity));
-        self.count += 1;
+        if let Some(id) = id {
+            let names = self.names.entry(id).or_default();
+            if !names.contains(&key) {
+                names.push(key);
+            }
+        }
+    }
+
+    fn forget_name(&mut self, id: FileId, key: &[u8]) {
+        if let Some(names) = self.names.get_mut(&id) {
+            names.retain(|name| name != key);
+            if names.is_empty() {
+                self.names.remove(&id);
+            }
+        }
     }
 
     fn place(&mut self, key: Vec<u8>) -> &mut Place {
@@ -242,8 +300,21 @@ impl NodeCache {
 
     fn remove(&mut self, key: &[u8]) {
         // Its key stays in the order until it is met there.
-        let place = self.places.remove(key);
-        self.count -= place.map_or(0, |place| place.count());
+        let Some(place) = self.places.remove(key) else {
+            return;
+        };
+        self.count -= place.count();
+        for id in place.ids() {
+            self.forget_name(id, key);
+        }
+    }
+
+    /// Removes what is known of a node and of its folder.
+    fn remove_with_folder(&mut self, key: &[u8]) {
+        self.remove(key);
+        if let Some(folder) = folder_of(key) {
+            self.remove(folder);
+        }
     }
 
     /// Removes the oldest places until the cache fits.
@@ -253,16 +324,31 @@ impl NodeCache {
         while too_many(self)
             && let Some(key) = self.order.pop_front()
         {
-            self.remove(&key);
+            // A listing lasts no longer than its entries, whose changes under other names end it.
+            if self.places.contains_key(&key) {
+                self.remove_with_folder(&key);
+            }
         }
     }
 
-    fn note(&mut self, key: Vec<u8>) {
+    fn note(&mut self, key: Option<Vec<u8>>, id: Option<FileId>) {
         self.changes += 1;
-        self.recent.push_back((self.changes, key));
+        let number = self.changes;
+        self.recent.push_back(Change { number, key, id });
         if self.recent.len() > CHANGES_MAX {
             self.recent.pop_front();
         }
+    }
+
+    /// Returns the changes since a question. Some may be missing if there were very many.
+    fn since(&self, asked: Asked) -> impl Iterator<Item = &Change> {
+        let recent = self.recent.iter().rev();
+        recent.take_while(move |change| change.number > asked.0)
+    }
+
+    /// Returns the files changed since a question, as far as `is_changed_since` looks back.
+    fn ids_changed_since(&self, asked: Asked) -> impl Iterator<Item = FileId> {
+        self.since(asked).filter_map(|change| change.id)
     }
 
     /// Whether a change since a question may have touched a path: the path itself, one above it, or
@@ -272,10 +358,23 @@ impl NodeCache {
         if since > self.recent.len() as u64 {
             return true;
         }
-        let recent = self.recent.iter().rev();
-        let mut recent = recent.take_while(|(number, _)| *number > asked.0);
-        recent.any(|(_, changed)| is_at_or_below(changed, key) || is_at_or_below(key, changed))
+        let mut changed = self.since(asked).filter_map(|change| change.key.as_deref());
+        changed.any(|changed| is_at_or_below(changed, key) || is_at_or_below(key, changed))
     }
+}
+
+/// Returns the id of what may have several names.
+fn file_id(known: &Known) -> Option<FileId> {
+    match known {
+        Known::There(stat) if stat.kind != Kind::Directory => Some(stat.id),
+        _ => None,
+    }
+}
+
+/// Returns the folder of a folded path.
+fn folder_of(key: &[u8]) -> Option<&[u8]> {
+    let end = key.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    (!key.is_empty()).then(|| &key[..end])
 }
 
 /// Whether `path` is `top` or beneath it.
@@ -296,7 +395,7 @@ fn folded(bytes: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ropeway_vfs::{FileId, Kind, Owner, Timestamp};
+    use ropeway_vfs::{Owner, Timestamp};
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text.as_bytes()).unwrap()
@@ -334,7 +433,15 @@ mod tests {
     }
 
     fn list(cache: &mut NodeCache, dir: &str, names: &[&str], validity: &Validity) {
-        let entry = |name: &&str| (Name::new(name.as_bytes()).unwrap(), stat(name.len() as u64));
+        let entry = |name: &&str| {
+            let mut stat = stat(name.len() as u64);
+            // Each path is a file of its own.
+            let text = format!("{dir}/{name}");
+            stat.id.index = text
+                .bytes()
+                .fold(1 << 32, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
+            (Name::new(name.as_bytes()).unwrap(), stat)
+        };
         let entries = Arc::new(names.iter().map(entry).collect());
         let asked = cache.ask();
         cache.put_listing(asked, &path(dir), &entries, validity);
@@ -359,7 +466,8 @@ mod tests {
         };
         list(&mut cache, "d", &["x", "yy"], &leased);
         assert_eq!(cache.listing(&path("d"), at(1000)).unwrap().len(), 2);
-        assert_eq!(cache.get(&path("d/yy"), at(1000)), Some(Known::There(stat(2))));
+        let known = cache.get(&path("d/yy"), at(1000));
+        assert!(matches!(known, Some(Known::There(stat)) if stat.size == 2));
         assert_eq!(cache.get(&path("d/no"), at(1000)), Some(Known::Missing));
         assert_eq!(
             cache.get(&path("d/X"), at(1000)),
@@ -417,6 +525,47 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_a_file_is_seen_under_all_its_names() {
+        let mut cache = NodeCache::new(100);
+        let there = |cache: &mut NodeCache, at: &str, size| {
+            let asked = cache.ask();
+            cache.put(asked, &path(at), Known::There(stat(size)), until(9));
+        };
+        for (dir, name) in [("d", "f"), ("e", "g")] {
+            let entries = Arc::new(vec![
+                (Name::new(name.as_bytes()).unwrap(), stat(1)),
+                (Name::new(b"other").unwrap(), stat(5)),
+            ]);
+            let asked = cache.ask();
+            cache.put_listing(asked, &path(dir), &entries, &until(9));
+        }
+        there(&mut cache, "h", 1);
+        cache.changed(&path("h"));
+        for name in ["h", "d/f", "e/g"] {
+            assert_eq!(cache.get(&path(name), at(1)), None, "{name}");
+        }
+        assert_eq!(cache.listing(&path("d"), at(1)), None);
+        assert!(cache.get(&path("e/other"), at(1)).is_some());
+        // Also where the name is not known that it was changed under.
+        there(&mut cache, "h", 1);
+        cache.changed_file(stat(1).id);
+        assert_eq!(cache.get(&path("h"), at(1)), None);
+        // Another file has the name by now.
+        there(&mut cache, "h", 1);
+        there(&mut cache, "h", 2);
+        cache.changed_file(stat(1).id);
+        assert!(cache.get(&path("h"), at(1)).is_some());
+        // A reply that the change has overtaken.
+        let asked = cache.ask();
+        cache.changed_file(stat(1).id);
+        cache.put(asked, &path("h"), Known::There(stat(1)), until(9));
+        assert_eq!(cache.get(&path("h"), at(1)), Some(Known::There(stat(2))));
+        let entries = Arc::new(vec![(Name::new(b"f").unwrap(), stat(1))]);
+        cache.put_listing(asked, &path("d"), &entries, &until(9));
+        assert_eq!(cache.listing(&path("d"), at(1)), None);
+    }
+
+    #[test]
     fn the_number_of_names_is_bounded() {
         let mut cache = NodeCache::new(50);
         let mut random = fastrand::Rng::with_seed(3);
@@ -428,12 +577,32 @@ mod tests {
                 2 => cache.changed_below(&path(&name[..1])),
                 _ => {
                     let asked = cache.ask();
-                    cache.put(asked, &path(&name), Known::Missing, until(9));
+                    let known = match random.u64(0..8) {
+                        0 => Known::Missing,
+                        size => Known::There(stat(size)),
+                    };
+                    cache.put(asked, &path(&name), known, until(9));
                 }
             }
             let counted: usize = cache.places.values().map(Place::count).sum();
             assert_eq!(cache.len(), counted);
             assert!(counted <= 50 && cache.order.len() <= 170);
+            let names = cache.places.values().map(|place| place.ids().count());
+            assert_eq!(
+                cache.names.values().map(Vec::len).sum::<usize>(),
+                names.sum::<usize>()
+            );
+            for (key, listing) in cache.places.iter().filter(|(_, place)| place.listing.is_some()) {
+                let entries = listing.listing.iter().flat_map(|listing| listing.entries.iter());
+                let dir = RelPath::parse(key).unwrap();
+                for (name, stat) in entries {
+                    let key = folded(dir.join(name).as_bytes());
+                    assert!(
+                        cache.names[&stat.id].contains(&key),
+                        "its changes end the listing"
+                    );
+                }
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ use super::node_cache::{NodeCache, Validity};
 use super::options::SmbStoreOptions;
 use super::own_changes::OwnChanges;
 use super::reports::Reports;
+use super::shared_file::SharedFile;
 use super::watch_table::Watches;
 use crate::recovery;
 use crate::share::Volume;
@@ -221,6 +222,14 @@ impl Shared {
         self.cache.lock().changed(path);
     }
 
+    /// Notes a change of a file, under all its names.
+    pub(super) fn changed_file(&self, file: &SharedFile) {
+        for path in file.names() {
+            self.changed(&path);
+        }
+        self.cache.lock().changed_file(file.id);
+    }
+
     /// Notes a change of a node and of all beneath it.
     pub(super) fn changed_below(&self, path: &RelPath) {
         self.note_own(path);
@@ -265,7 +274,7 @@ impl Shared {
     pub(super) async fn sync(&self) -> Result<()> {
         let mut files = self.files.all();
         // What has no name any more is not looked for after a crash.
-        files.retain(|file| file.path().is_some());
+        files.retain(|file| file.is_lasting());
         let synced = join_all(files.iter().map(|file| file.sync())).await;
         synced.into_iter().collect::<Result<()>>()?;
         self.tree.sync().await?;

@@ -18,6 +18,9 @@ use super::shared::Shared;
 use super::write_back::WriteBack;
 use crate::smb_tree::SmbFile;
 
+/// Names remembered of a file. A guess: few files in use have more.
+const NAMES_MAX: usize = 64;
+
 /// A file, folder or link in use.
 pub(super) struct SharedFile {
     pub(super) store: Arc<Shared>,
@@ -28,6 +31,8 @@ pub(super) struct SharedFile {
     /// from then on.
     handle: Mutex<Option<OpenHandle>>,
     opening: tokio::sync::Mutex<()>,
+    /// Whether the open file that was given up last was open for writing.
+    was_writable: AtomicBool,
     /// Nodes that read or write.
     pub(super) users: AtomicUsize,
     pub(super) content: Mutex<Content>,
@@ -50,9 +55,13 @@ struct OpenHandle {
 }
 
 struct Place {
-    path: RelPath,
-    /// Whether the name was removed. `path` is then a temporary one.
+    /// The names it was found under, as far as they are known; never empty. The open file is reached
+    /// by the first one, if it has to be opened again.
+    paths: Vec<RelPath>,
+    /// Whether the last name was removed. The path left is then that name, or a temporary one.
     removed: bool,
+    /// Whether it may have a name that is not among them.
+    linked: bool,
 }
 
 /// The data of a file that are on this side.
@@ -91,11 +100,13 @@ impl SharedFile {
             id,
             kind,
             place: Mutex::new(Place {
-                path: path.clone(),
+                paths: vec![path.clone()],
                 removed: false,
+                linked: false,
             }),
             handle: Mutex::new(None),
             opening: tokio::sync::Mutex::new(()),
+            was_writable: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             content: Mutex::new(Content {
                 write: WriteBack::new(store.block),
@@ -120,45 +131,91 @@ impl SharedFile {
         })
     }
 
-    /// Returns the path; `None` if the name was removed.
+    /// Returns a path; `None` if all names were removed.
     pub(super) fn path(&self) -> Option<RelPath> {
         let place = self.place.lock();
-        (!place.removed).then(|| place.path.clone())
+        (!place.removed).then(|| place.paths[0].clone())
     }
 
     /// Returns the last path, for messages and for requests about a removed file that is still
     /// open.
     pub(super) fn last_path(&self) -> RelPath {
-        self.place.lock().path.clone()
+        self.place.lock().paths[0].clone()
     }
 
-    /// Notes that the file was found at a path. One that has a name keeps it: this is another.
+    /// Returns the names it has, as far as they are known.
+    pub(super) fn names(&self) -> Vec<RelPath> {
+        let place = self.place.lock();
+        if place.removed {
+            Vec::new()
+        } else {
+            place.paths.clone()
+        }
+    }
+
+    /// Whether its content can be read later: it has a name, known or not.
+    pub(super) fn is_lasting(&self) -> bool {
+        let place = self.place.lock();
+        !place.removed || place.linked
+    }
+
+    /// Notes that it has several names.
+    pub(super) fn linked(&self) {
+        self.place.lock().linked = true;
+    }
+
+    /// Notes that the file was found at a path.
     pub(super) fn found_at(&self, path: &RelPath) {
         let mut place = self.place.lock();
         if place.removed {
-            *place = Place {
-                path: path.clone(),
-                removed: false,
-            };
+            place.paths = vec![path.clone()];
+            place.removed = false;
+            self.follow(&place);
+        } else if !place.paths.contains(path) && place.paths.len() < NAMES_MAX {
+            place.paths.push(path.clone());
         }
     }
 
-    /// Notes that the file has another path. `removed`: it is a temporary one.
-    pub(super) fn moved(&self, path: &RelPath, removed: bool) {
-        *self.place.lock() = Place {
-            path: path.clone(),
-            removed,
-        };
+    /// Notes that a name was changed.
+    pub(super) fn moved(&self, from: &RelPath, to: &RelPath) {
+        if from == to {
+            return;
+        }
+        let mut place = self.place.lock();
+        let is_known = place.paths.contains(to);
+        if is_known {
+            place.paths.retain(|path| path != from);
+        } else {
+            place
+                .paths
+                .iter_mut()
+                .filter(|path| *path == from)
+                .for_each(|path| *path = to.clone());
+        }
+        self.follow(&place);
+    }
+
+    /// Notes that a name was removed. `hidden`: the temporary one that it has instead.
+    pub(super) fn removed(&self, path: &RelPath, hidden: Option<&RelPath>) {
+        let mut place = self.place.lock();
+        if place.paths.len() > 1 {
+            place.paths.retain(|at| at != path);
+        } else if place.paths[0] == *path {
+            place.removed = true;
+            place.paths.extend(hidden.cloned());
+            let last = place.paths.len() - 1;
+            place.paths.drain(..last);
+        }
+        self.follow(&place);
+    }
+
+    /// Tells the open file its path.
+    fn follow(&self, place: &Place) {
         if let Some(open) = &*self.handle.lock()
-            && let Ok(text) = self.store.tree.base.text(Op::Rename, path)
+            && let Ok(text) = self.store.tree.base.text(Op::Rename, &place.paths[0])
         {
-            open.file.renamed(&text);
+            open.file.renamed(&place.paths[0], &text, place.removed);
         }
-    }
-
-    /// Notes that the name was removed.
-    pub(super) fn removed(&self) {
-        self.place.lock().removed = true;
     }
 
     /// Returns an error about this file.
@@ -187,19 +244,26 @@ impl SharedFile {
         if let Some(file) = self.held(write) {
             return Ok(file);
         }
-        let path = self.path().ok_or_else(|| self.error(Op::Open, ErrorKind::Gone))?;
         let options = OpenOptions {
             write,
             ..OpenOptions::read(CacheMode::default())
         };
         debug_assert!(options.create == Create::No);
-        let file = Arc::new(SmbFile::open(&self.store.tree, &path, options).await?);
-        let id = file.at_open().and_then(|metadata| metadata.id);
-        if id.is_some_and(|id| id != self.id) {
-            // Another file has the name by now.
-            return Err(self.error(Op::Open, ErrorKind::Gone));
+        let mut gone = self.error(Op::Open, ErrorKind::Gone);
+        // Another client may have taken away the first name of several.
+        for path in self.names() {
+            match SmbFile::open(&self.store.tree, &path, options).await {
+                Ok(file) => {
+                    let id = file.at_open().and_then(|metadata| metadata.id);
+                    if id.is_none_or(|id| id == self.id) {
+                        return Ok(self.adopt(Arc::new(file), write));
+                    }
+                }
+                Err(error) if error.kind == ErrorKind::NotFound => gone = error,
+                Err(error) => return Err(error),
+            }
         }
-        Ok(self.adopt(file, write))
+        Err(gone)
     }
 
     /// Takes an open file for all nodes, unless there is one that suits already. Returns the one in
@@ -235,9 +299,20 @@ impl SharedFile {
         drop(replaced);
     }
 
+    /// Opens the file again as it was open before, if it was given up.
+    pub(super) async fn reopen(&self) -> Result<Arc<SmbFile>> {
+        match self.handle(self.was_writable.load(Ordering::Acquire)).await {
+            Err(error) if error.kind == ErrorKind::PermissionDenied => self.handle(false).await,
+            opened => opened,
+        }
+    }
+
     /// Gives the open file up.
     pub(super) fn close(&self) {
         let before = self.handle.lock().take();
+        if let Some(open) = &before {
+            self.was_writable.store(open.writable, Ordering::Release);
+        }
         let _runtime = self.store.runtime.enter();
         drop(before);
     }

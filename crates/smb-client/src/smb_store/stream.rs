@@ -61,7 +61,7 @@ impl SharedFile {
         let handle = self.store.tree.map_error(Op::Open, &path, opened).await?;
         let created = handle.created().action == CreateAction::CREATED;
         if created {
-            self.store.changed(&path);
+            self.store.changed_file(self);
         }
         let node = StreamNode {
             file: Arc::clone(self),
@@ -79,7 +79,7 @@ impl SharedFile {
             .tree
             .remove_stream(&text, &stream_text(&path, name)?)
             .await;
-        self.store.changed(&path);
+        self.store.changed_file(self);
         self.store.tree.map_error(Op::Remove, &path, removed).await
     }
 
@@ -98,7 +98,7 @@ impl SharedFile {
             .once()
             .set(&rename);
         let renamed = renamed.run(&self.store.tree.share).await;
-        self.store.changed(&path);
+        self.store.changed_file(self);
         self.store
             .tree
             .map_error(Op::Rename, &path, renamed)

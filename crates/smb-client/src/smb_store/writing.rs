@@ -57,9 +57,7 @@ impl SharedFile {
             self.send_soon();
         }
         debug_assert_eq!(at, end);
-        if let Some(path) = self.path() {
-            self.store.changed(&path);
-        }
+        self.store.changed_file(self);
         if self.store.is_filling() {
             self.flush_soon();
         }
@@ -132,10 +130,8 @@ impl SharedFile {
                 }
             }
         });
-        if let Some(path) = self.path() {
-            // The server has set new times.
-            self.store.changed(&path);
-        }
+        // The server has set new times.
+        self.store.changed_file(&self);
         self.send(false);
         self.notify();
         if self.store.is_filling() {
@@ -309,9 +305,7 @@ impl SharedFile {
             content.ahead.discarded();
             change(content);
         });
-        if let Some(path) = self.path() {
-            self.store.changed(&path);
-        }
+        self.store.changed_file(self);
     }
 }
 

@@ -42,6 +42,14 @@ impl Files {
         Some(path)
     }
 
+    /// Returns the files at a path.
+    fn at(&self, path: &RelPath) -> impl Iterator<Item = Ticket> {
+        let range = self
+            .tickets
+            .range((path.clone(), 0)..=(path.clone(), Ticket::MAX));
+        range.map(|(_, ticket)| *ticket)
+    }
+
     /// Returns the files at a path and beneath it.
     fn beneath(&self, path: &RelPath) -> Vec<Ticket> {
         let from = self.tickets.range((path.clone(), 0)..);
@@ -86,16 +94,16 @@ impl DirtyFiles {
         self.lock().remove(ticket);
     }
 
+    /// Whether a file at this path waits for a flush, or may do so.
+    pub(crate) fn holds(&self, path: &RelPath) -> bool {
+        let files = self.lock();
+        files.forgotten || files.at(path).next().is_some()
+    }
+
     /// Forgets a file that was removed.
     pub(crate) fn forget(&self, path: &RelPath) {
         let mut files = self.lock();
-        let first = (path.clone(), 0);
-        let last = (path.clone(), Ticket::MAX);
-        let tickets: Vec<_> = files
-            .tickets
-            .range(first..=last)
-            .map(|(_, ticket)| *ticket)
-            .collect();
+        let tickets: Vec<_> = files.at(path).collect();
         for ticket in tickets {
             files.remove(ticket);
         }

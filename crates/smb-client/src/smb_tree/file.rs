@@ -38,6 +38,10 @@ pub struct SmbFile {
     /// `None` only while dropping.
     handle: Option<Handle>,
     path: RelPath,
+    /// Its path once it was renamed.
+    renamed: Mutex<Option<RelPath>>,
+    /// Whether it lost its last name, so that nobody can flush it by one.
+    nameless: AtomicBool,
     /// Its key in the list of open files.
     open_key: Text,
     writable: bool,
@@ -106,6 +110,8 @@ impl SmbFile {
             tree: Arc::clone(tree),
             open_key: tree.open_files.add(&text),
             path: path.clone(),
+            renamed: Mutex::default(),
+            nameless: AtomicBool::new(false),
             writable,
             length: AtomicU64::new(created.end_of_file),
             sparse: AtomicBool::new(sparse),
@@ -133,8 +139,8 @@ impl SmbFile {
     pub(crate) fn note_write(&self) {
         self.ranges.lock().forget();
         let mut unflushed = self.unflushed.lock();
-        if unflushed.is_none() {
-            *unflushed = Some(self.tree.dirty.add(&self.path));
+        if unflushed.is_none() && !self.nameless.load(Ordering::Acquire) {
+            *unflushed = Some(self.tree.dirty.add(&self.current_path()));
         }
     }
 
@@ -211,9 +217,18 @@ impl SmbFile {
         self.run_flush(self.handle().flush()).await
     }
 
-    /// Follows a rename of the file.
-    pub(crate) fn renamed(&self, text: &Text) {
+    /// Follows a rename of the file. `nameless`: the new name is a temporary one, until the server
+    /// deletes the file.
+    pub(crate) fn renamed(&self, path: &RelPath, text: &Text, nameless: bool) {
+        self.nameless.store(nameless, Ordering::Release);
+        *self.renamed.lock() = Some(path.clone());
         self.handle().inner.renamed(text);
+    }
+
+    /// Returns the path, as far as renames are known.
+    fn current_path(&self) -> RelPath {
+        let renamed = self.renamed.lock();
+        renamed.as_ref().unwrap_or(&self.path).clone()
     }
 
     /// Returns whether what was read stays valid until the server says otherwise.
@@ -272,7 +287,7 @@ impl SmbFile {
             set.map_err(|error| self.error(Op::SetAttributes, error))
         })
         .await?;
-        self.tree.note_change(&self.path);
+        self.tree.note_change(&self.current_path());
         self.check_size(reported).await?;
         Ok(map::losses(change))
     }
@@ -313,13 +328,16 @@ impl SmbFile {
 
     async fn set(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
         if !self.writable {
-            return self.tree.set_metadata(&self.path, change).await;
+            return self.tree.set_metadata(&self.current_path(), change).await;
         }
         let mut losses = map::losses(change);
         let tree = &self.tree;
         let is_first = self.is_new() && !self.has_attributes.swap(true, Ordering::AcqRel);
         let sddl = match &change.xattrs {
-            Some(xattrs) => tree.set_xattrs(&self.path, xattrs, is_first, &mut losses).await?,
+            Some(xattrs) => {
+                tree.set_xattrs(&self.current_path(), xattrs, is_first, &mut losses)
+                    .await?
+            }
             None => None,
         };
         if let Some(basic) = map::change(change, false) {
@@ -331,7 +349,7 @@ impl SmbFile {
             }
         }
         if let Some(sddl) = sddl {
-            tree.set_sddl(&self.path, sddl, &mut losses).await?;
+            tree.set_sddl(&self.current_path(), sddl, &mut losses).await?;
         }
         Ok(losses)
     }
@@ -509,7 +527,7 @@ impl File for SmbFile {
         if !self.tree.capabilities.takes_xattrs() {
             return Box::pin(std::future::ready(Ok(Vec::new())));
         }
-        Box::pin(self.tree.xattrs(&self.path))
+        Box::pin(async { self.tree.xattrs(&self.current_path()).await })
     }
 }
 

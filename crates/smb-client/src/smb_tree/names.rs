@@ -533,6 +533,23 @@ impl Inner {
         self.sync_names().await
     }
 
+    /// Flushes a file that has other names, before one of them is removed or replaced: it could not
+    /// be flushed by that name any more. Returns whether there is such a file.
+    pub(crate) async fn flush_linked(&self, path: &RelPath) -> Result<bool> {
+        let links = match self.stat(Op::Remove, path).await {
+            Ok(metadata) if metadata.kind == Kind::File => metadata.links,
+            _ => return Ok(false),
+        };
+        if links < 2 {
+            return Ok(false);
+        }
+        if self.dirty.holds(path) {
+            self.flush_path(path).await?;
+            self.dirty.forget(path);
+        }
+        Ok(true)
+    }
+
     /// Flushes the folders in which names changed. A server that cannot flush folders keeps their
     /// order by itself.
     async fn sync_names(&self) -> Result<()> {
