@@ -13,11 +13,16 @@ use crate::failure::{Failure, code};
 use crate::ui::format;
 
 /// Opens the cache that the flags name, and makes it if the folder is empty or new. `None` without
-/// one. `used_by` says what it is for; `say` hears of a device that fails.
+/// one. `used_by` says what it is for; `made` hears of a new cache, `say` of a device that fails.
 ///
 /// # Errors
 /// The folder cannot be used, or a pattern is wrong.
-pub(crate) fn session(args: &BoostArgs, used_by: &str, say: Say) -> Result<Option<Session>, Failure> {
+pub(crate) fn session(
+    args: &BoostArgs,
+    used_by: &str,
+    made: impl FnOnce(&str),
+    say: Say,
+) -> Result<Option<Session>, Failure> {
     let Some(path) = &args.boost else {
         return Ok(None);
     };
@@ -27,11 +32,8 @@ pub(crate) fn session(args: &BoostArgs, used_by: &str, say: Say) -> Result<Optio
     drop(matcher(&args.pin_metadata)?);
     if folder::is_vacant(path).map_err(fault)? {
         let size = folder::create(path, None).map_err(fault)?;
-        say(&format!(
-            "made a cache of {} in {}",
-            format::bytes(size),
-            path.display()
-        ));
+        let size = format::bytes(size);
+        made(&format!("made a cache of {size} in {}", path.display()));
     }
     let opened = folder::open(path).map_err(fault)?;
     let sequential = args.boost_sequential.unwrap_or_default();

@@ -106,7 +106,7 @@ fn boost(
     }
     let used_by = format!("{name} on {}", args.mountpoint.display());
     let say = Arc::new(move |line: &str| reporter.say(line));
-    let Some(session) = open::session(&flags, &used_by, say)? else {
+    let Some(session) = open::session(&flags, &used_by, |line| reporter.say(line), say)? else {
         return Ok((store, None));
     };
     if let Some(address) = args.http {

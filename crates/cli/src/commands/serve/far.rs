@@ -47,7 +47,7 @@ impl FarServers {
     pub(super) fn new(args: &FarArgs, printer: &Arc<Printer>) -> Result<Self, Failure> {
         let warner = Arc::clone(printer);
         let say = Arc::new(move |line: &str| warner.warn(line));
-        let cache = open::session(&args.boost, "serve", say)?;
+        let cache = open::session(&args.boost, "serve", |line| printer.note(line), say)?;
         Ok(Self {
             args: args.clone(),
             connected: Mutex::default(),

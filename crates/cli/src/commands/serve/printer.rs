@@ -96,6 +96,15 @@ impl Printer {
         }
     }
 
+    /// Prints what was done at the start.
+    pub(super) fn note(&self, message: &str) {
+        if self.json {
+            self.object(&json!({"type": "note", "message": message}));
+        } else {
+            messages::print_line(message);
+        }
+    }
+
     /// Prints a warning.
     pub(super) fn warn(&self, message: &str) {
         if self.json {
