@@ -240,6 +240,7 @@ fn status_verdict(status: NtStatus) -> Verdict {
         | NtStatus::FILE_LOCK_CONFLICT
         | NtStatus::INSUFFICIENT_RESOURCES
         | NtStatus::INSUFF_SERVER_RESOURCES
+        | NtStatus::NO_MEMORY
         | NtStatus::IO_TIMEOUT
         | NtStatus::DELETE_PENDING
         | NtStatus::SERVER_UNAVAILABLE

@@ -1,6 +1,7 @@
 //! The tree connection of a share, and requests that survive its loss.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use ropeway_block::Block;
@@ -13,6 +14,7 @@ use ropeway_smb_wire::tree_connect::{
 };
 use ropeway_smb_wire::unc::SharePath;
 use ropeway_smb_wire::{NtStatus, Text, TreeId};
+use tokio::time::Instant;
 
 use crate::channel::Control;
 use crate::client::Client;
@@ -26,6 +28,9 @@ use crate::session::{Outcome, Session};
 /// Maximum number of attempts at one request, each on another session. A guess: a server that
 /// restarts this often during one request has other problems.
 pub(crate) const ATTEMPTS: u32 = 16;
+/// Pauses before a server that lacks memory is asked again. A guess.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LAST: Duration = Duration::from_secs(1);
 
 /// Whether a request may be sent again when its outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,9 +130,14 @@ impl ShareInner {
     }
 
     /// Returns the session and the tree connection in it, both re-established if they were lost.
+    ///
+    /// A server that has just started may lack memory for the tree connection (smbd reports
+    /// `STATUS_NO_MEMORY` then). That is waited for, within the client's time limit.
     pub(crate) async fn tree(&self) -> Result<(Arc<Session>, Tree)> {
         let mut error = Error::Lost(LostReason::Closed);
-        for _ in 0..ATTEMPTS {
+        let deadline = Instant::now() + self.client.link().options.timeout;
+        let (mut lost, mut pause) = (0, PAUSE_FIRST);
+        while lost < ATTEMPTS {
             let session = self.client.link().session().await?;
             if let Some(tree) = self.tree_in(&session) {
                 return Ok((session, tree));
@@ -141,7 +151,15 @@ impl ShareInner {
                     *self.lock() = Some(tree);
                     return Ok((session, tree));
                 }
-                Err(lost @ Error::Lost(_)) => error = lost,
+                Err(closed @ Error::Lost(_)) => {
+                    error = closed;
+                    lost += 1;
+                }
+                Err(refused) if is_exhausted(&refused) && Instant::now() + pause < deadline => {
+                    tracing::debug!(error = %refused, "no tree connection yet; trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_LAST);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -287,6 +305,14 @@ impl ShareInner {
         operation.flags |= HeaderFlags::DFS_OPERATIONS;
         operation
     }
+}
+
+/// Whether a server lacks resources, which may pass.
+fn is_exhausted(error: &Error) -> bool {
+    matches!(
+        error.status(),
+        Some(NtStatus::NO_MEMORY | NtStatus::INSUFFICIENT_RESOURCES | NtStatus::INSUFF_SERVER_RESOURCES)
+    )
 }
 
 impl Drop for ShareInner {

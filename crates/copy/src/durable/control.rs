@@ -227,6 +227,13 @@ impl DurabilityControl {
         self.wake_if(is_due);
     }
 
+    /// Closes the file of an earlier try, which is about to be removed. A server would keep its name
+    /// until then.
+    pub(crate) fn give_up(&self, token: Token) {
+        let file = self.state.lock().tracker.give_up(token);
+        drop(file);
+    }
+
     /// Returns how far an earlier try of a file came in this run.
     pub(crate) fn reached(&self, token: Token) -> Option<Reached> {
         self.state.lock().tracker.reached(token)

@@ -37,6 +37,7 @@ pub(crate) async fn begin_file(
         let file = open_in_place(config, journal, (task, destination), (source, cache)).await;
         return Ok((file.map_err(EndError::on_target)?, Start::Anew));
     }
+    durability.give_up(task.token());
     if !destination.has_final_name() {
         mark_folder(report, journal, &task.folder);
     }

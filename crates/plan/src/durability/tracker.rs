@@ -88,7 +88,8 @@ pub struct Flush<F> {
 
 #[derive(Debug)]
 struct OpenFile<F> {
-    handle: F,
+    /// `None` once it was given up.
+    handle: Option<F>,
     number: u64,
     written: u64,
     /// Every byte below is on the device, as far as write-back tells.
@@ -215,7 +216,7 @@ impl<F: Clone> DurabilityTracker<F> {
     ) -> (FileTry, bool) {
         self.tries += 1;
         let file = OpenFile {
-            handle,
+            handle: Some(handle),
             number: self.tries,
             written,
             settled: written,
@@ -317,6 +318,12 @@ impl<F: Clone> DurabilityTracker<F> {
         }
     }
 
+    /// Gives the open file of an earlier try up, which is about to be removed: what the try wrote is
+    /// not flushed any more, and counts as before until the next try or the end.
+    pub fn give_up(&mut self, token: u64) -> Option<F> {
+        self.files.get_mut(&token)?.handle.take()
+    }
+
     /// The server may have lost what a try wrote before, so the try is worth nothing.
     pub fn doubt(&mut self, attempt: FileTry) {
         if let Some(file) = self.file(attempt) {
@@ -333,15 +340,17 @@ impl<F: Clone> DurabilityTracker<F> {
     /// Begins a flush of everything that was written before this call. Names that wait are given
     /// after it.
     pub fn begin_flush(&mut self) -> Flush<F> {
-        let files = self.files.iter().map(|(token, file)| FlushedFile {
-            handle: file.handle.clone(),
-            token: *token,
-            attempt: FileTry {
+        let files = self.files.iter().filter_map(|(token, file)| {
+            Some(FlushedFile {
+                handle: file.handle.clone()?,
                 token: *token,
-                number: file.number,
-            },
-            written: file.written,
-            sent: file.sent,
+                attempt: FileTry {
+                    token: *token,
+                    number: file.number,
+                },
+                written: file.written,
+                sent: file.sent,
+            })
         });
         let flush = Flush {
             files: files.collect(),
@@ -454,6 +463,27 @@ mod tests {
         assert!(!tracker.is_in_doubt(first) && !tracker.is_in_doubt(second));
         tracker.doubt(second);
         assert!(tracker.is_in_doubt(second) && tracker.begin_flush().in_doubt);
+    }
+
+    #[test]
+    fn a_file_that_was_given_up_is_not_flushed_and_stays_in_doubt() {
+        let mut tracker = DurabilityTracker::new(None, false);
+        let first = open(&mut tracker, 1, 0);
+        tracker.wrote(first, 9);
+        tracker.written(first, 9);
+        tracker.doubt(first);
+        assert_eq!(tracker.give_up(1), Some(()));
+        assert_eq!(tracker.give_up(1), None);
+        let flush = tracker.begin_flush();
+        assert!(flush.files.is_empty() && flush.in_doubt);
+        tracker.end_flush(&flush, Duration::ZERO);
+        tracker.confirm(&flush);
+        assert_eq!(tracker.reached(1).unwrap().durable, 0);
+        assert_eq!(tracker.dirty_open, 9, "it counts until the next try");
+        open(&mut tracker, 1, 0);
+        let flush = tracker.begin_flush();
+        assert!(flush.files.len() == 1 && !flush.in_doubt);
+        assert_eq!((tracker.dirty_open, tracker.flushing), (0, 9));
     }
 
     #[test]

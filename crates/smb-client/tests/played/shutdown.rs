@@ -3,6 +3,7 @@
 use crate::peer::Setup;
 use crate::{Played, options, text};
 use ropeway_smb_client::{ClientOptions, OpenFile};
+use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::header::Command;
 
 fn last(server: &Played, count: usize) -> Vec<Command> {
@@ -111,4 +112,26 @@ async fn one_of_several_connections_logs_off() {
     client.close().await;
     assert_eq!(server.hub(|hub| hub.count(Command::Logoff)), 1);
     assert_eq!(last(&server, 1), [Command::Logoff]);
+}
+
+/// A server that has just started may lack memory for a moment.
+#[tokio::test]
+async fn a_tree_connection_refused_for_want_of_memory_after_a_loss_is_asked_for_again() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(options()).await;
+    let share = client.share("data").await.unwrap();
+    share.stat(&text("file")).await.unwrap();
+    server.hub(|hub| {
+        hub.fatal = Some(Command::Create);
+        hub.refused = Some((Command::TreeConnect, NtStatus::NO_MEMORY));
+    });
+    share.stat(&text("file")).await.unwrap();
+    assert_eq!(server.hub(|hub| hub.count(Command::TreeConnect)), 3);
+    // Another refusal is final.
+    server.hub(|hub| {
+        hub.fatal = Some(Command::Create);
+        hub.refused = Some((Command::TreeConnect, NtStatus::BAD_NETWORK_NAME));
+    });
+    let refused = share.stat(&text("file")).await.unwrap_err();
+    assert_eq!(refused.status(), Some(NtStatus::BAD_NETWORK_NAME));
 }
