@@ -9,6 +9,8 @@ use parking_lot::{Condvar, Mutex};
 use ropeway_cache::{Cache, Hint, Key, Stats, Writer};
 use ropeway_vfs::store::{Store, Versioning};
 
+use crate::ahead::PredictStatus;
+use crate::ahead::{Ahead, worker};
 use crate::fetches::Fetches;
 use crate::files::FileState;
 use crate::lookups::Lookups;
@@ -44,6 +46,13 @@ pub struct BoostOptions {
     pub device_rate: Option<f64>,
     /// For how long a source that is lost is replaced by what is known of it; `None`: not at all.
     pub offline_reads: Option<Duration>,
+    /// How many blocks the cache has room for, to predict what will be read next; `None`: nothing is
+    /// prefetched.
+    pub predict_blocks: Option<usize>,
+    /// Bytes per second that the source's line carries, if known: prefetching may use a fifth of it.
+    pub line_bytes_per_s: Option<f64>,
+    /// What an earlier session learned.
+    pub learned: Option<Vec<u8>>,
     /// Replaces the source's [`settle`](ropeway_vfs::store::Versioning::settle) where it is known
     /// better.
     pub settle: Option<Duration>,
@@ -61,11 +70,13 @@ pub(crate) struct Shared {
     pub(crate) meter: Mutex<Meter>,
     pub(crate) offline: OfflineFigures,
     pub(crate) share_uses: ShareUses,
+    /// `None` if nothing is prefetched.
+    pub(crate) ahead: Option<Ahead>,
     options: BoostOptions,
     lookups: Lookups,
     writer: Mutex<Option<Writer>>,
     start: Instant,
-    last_demand_micros: AtomicU64,
+    pub(crate) last_demand_micros: AtomicU64,
     bailed: AtomicU64,
     forgets: Mutex<VecDeque<Arc<FileState>>>,
     forget_arrived: Condvar,
@@ -76,13 +87,18 @@ pub(crate) struct Shared {
 
 impl Boost {
     /// Takes a cache into use: starts its writer and the threads for lookups.
-    pub fn new(cache: Cache, options: BoostOptions) -> std::io::Result<Self> {
+    pub fn new(cache: Cache, mut options: BoostOptions) -> std::io::Result<Self> {
+        let learned = options.learned.take();
+        let ahead = options
+            .predict_blocks
+            .map(|blocks| Ahead::new(&cache, blocks, learned.as_deref(), options.line_bytes_per_s));
         let writer = Writer::start(cache.clone())?;
         let shared = Arc::new(Shared {
             fetches: Fetches::default(),
             meter: Mutex::default(),
             offline: OfflineFigures::default(),
             share_uses: ShareUses::default(),
+            ahead,
             options,
             lookups: Lookups::start(&cache)?,
             writer: Mutex::new(Some(writer)),
@@ -99,6 +115,9 @@ impl Boost {
         let weak = Arc::downgrade(&shared);
         let thread = std::thread::Builder::new().name("boost-forget".into());
         thread.spawn(move || forget_all(&weak))?;
+        if shared.ahead.is_some() {
+            worker::start(&shared)?;
+        }
         Ok(Self { shared })
     }
 
@@ -120,6 +139,19 @@ impl Boost {
     /// Returns bytes per second at which the source delivers files in sequence, if known.
     pub fn source_rate(&self) -> Option<f64> {
         self.shared.meter.lock().rate()
+    }
+
+    /// Returns the figures of prefetching.
+    pub fn predicted(&self) -> PredictStatus {
+        self.shared
+            .ahead
+            .as_ref()
+            .map_or_else(PredictStatus::default, Ahead::status)
+    }
+
+    /// Returns what was learned, to be saved, if anything was since the last call.
+    pub fn learned(&self) -> Option<Vec<u8>> {
+        self.shared.ahead.as_ref().and_then(Ahead::save)
     }
 
     /// Takes what happened to the sources and was not said yet.
@@ -147,6 +179,9 @@ impl Boost {
         }
         self.shared.closed.notify_all();
         self.shared.forget_arrived.notify_all();
+        if let Some(ahead) = &self.shared.ahead {
+            ahead.wake();
+        }
         let Some(writer) = self.shared.writer.lock().take() else {
             return;
         };
@@ -250,8 +285,16 @@ impl Shared {
     }
 
     /// Keeps a block; returns whether it was taken.
-    pub(crate) fn keep(&self, key: &Key, bytes: &[u8]) -> bool {
-        self.cache.insert(key, bytes, Hint::Random)
+    pub(crate) fn keep(&self, key: &Key, bytes: &[u8], hint: Hint) -> bool {
+        self.cache.insert(key, bytes, hint)
+    }
+
+    /// Notes bytes that the source delivered to a program, asked for at `since`.
+    pub(crate) fn delivered(&self, bytes: u64, since: Duration) {
+        if let Some(ahead) = &self.ahead {
+            let now = self.now();
+            ahead.demanded(bytes, now.saturating_sub(since), now);
+        }
     }
 
     /// Notes that a program waits for the source.

@@ -5,6 +5,7 @@
 //! DIR/key           32 random bytes, readable by their owner only
 //! DIR/device.json   how fast the device was at creation
 //! DIR/status.json   figures of the last or the running session
+//! DIR/learned       what predictions have learned (`ahead`)
 //! ```
 //!
 //! A folder with anything else in it is refused, and so is a file that is not a cache: neither is
@@ -39,6 +40,7 @@ const DEVICE: &str = "device.json";
 /// The folder of write-back journals (crate `write-back`).
 const JOURNALS: &str = "write-back";
 pub(crate) const STATUS: &str = "status.json";
+pub(crate) const LEARNED: &str = "learned";
 
 /// Why a folder cannot be used as a cache.
 #[derive(Debug, thiserror::Error)]
@@ -252,7 +254,32 @@ pub fn clear(path: &Path) -> Result<u64, FolderError> {
     let flushed = reopened.cache.flush();
     flushed.map_err(|error| cache_error(path, error))?;
     let _ = fs::remove_file(path.join(STATUS));
+    remove_learned(path)?;
     Ok(size)
+}
+
+/// Forgets what predictions have learned, and keeps the blocks.
+pub fn forget(path: &Path) -> Result<(), FolderError> {
+    // A session would save it again.
+    let held = open(path)?;
+    let removed = remove_learned(path);
+    drop(held);
+    removed
+}
+
+fn remove_learned(path: &Path) -> Result<(), FolderError> {
+    match fs::remove_file(path.join(LEARNED)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Reads what predictions have learned; `None` if there is nothing, or too much to be true.
+pub(crate) fn learned(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
+    let file = File::open(path.join(LEARNED)).ok()?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= bytes_max).then_some(bytes)
 }
 
 /// Returns the bytes of a folder's cache.
@@ -313,9 +340,18 @@ fn foreign(path: &Path) -> Result<Option<String>, FolderError> {
     for entry in fs::read_dir(path).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
         // An empty volume of ext4 has one.
-        let is_ours = ["lost+found", KEY, DEVICE, STATUS, BLOCKS, JOURNALS, probe::NAME]
-            .iter()
-            .any(|own| name == *own);
+        let is_ours = [
+            "lost+found",
+            KEY,
+            DEVICE,
+            STATUS,
+            LEARNED,
+            BLOCKS,
+            JOURNALS,
+            probe::NAME,
+        ]
+        .iter()
+        .any(|own| name == *own);
         if !is_ours {
             return Ok(Some(name.to_string_lossy().into_owned()));
         }

@@ -6,6 +6,7 @@
 //!               ├─ ranges       which blocks a read touches; pure
 //!               ├─ rates        whether a stream is worth keeping; pure
 //!               ├─ fetches      one fetch of a block for all its readers
+//!               ├─ ahead        what will be read next, brought into the cache before
 //!               └─ Boost ────── Cache, its writer, threads for lookups; shared by all stores
 //! Folder ── DIR: the preallocated file, its key, its status
 //! ```
@@ -38,6 +39,7 @@
 //! Not seen is a change that leaves the change time as it was: a server's administrator who sets it
 //! back to the nanosecond, together with size and the other times.
 
+mod ahead;
 mod boost;
 mod coherence;
 mod confirm;
@@ -63,8 +65,9 @@ mod source;
 mod status;
 mod store;
 
+pub use ahead::{NextStatus, PredictStatus, SourceStatus};
 pub use boost::{Boost, BoostOptions, Sequential};
 pub use pins::{Matcher, PinProgress, Pins};
-pub use session::{Say, Session};
+pub use session::{Say, Session, SessionOptions};
 pub use status::{HourStatus, Status};
 pub use store::{BoostStore, share_id};

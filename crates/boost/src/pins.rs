@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use ropeway_vfs::store::{Access, NodeOpen, Store as _};
+use ropeway_vfs::store::{Access, NodeOpen};
 use ropeway_vfs::{Kind, RelPath};
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +103,7 @@ impl Walk<'_> {
             };
             let entries = self
                 .store
-                .open(&dir, &how)
+                .open_to_fill(&dir, &how)
                 .and_then(|opened| opened.node.entries());
             let Ok(mut entries) = entries else { continue };
             while let Ok(Some((name, stat))) = entries.next() {
@@ -132,7 +132,7 @@ impl Walk<'_> {
             access: Access::Read,
             ..NodeOpen::default()
         };
-        let opened = self.store.open(path, &how);
+        let opened = self.store.open_to_fill(path, &how);
         let node = opened.as_ref().ok().and_then(|opened| {
             let node = opened.node.as_any();
             node.downcast_ref::<BoostNode>()

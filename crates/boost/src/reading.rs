@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_cache::{Key, Version};
+use ropeway_cache::{Hint, Key, Version};
 use ropeway_vfs::{Error, ErrorKind, Op, Result, patience};
 
+use crate::ahead::Asked;
 use crate::fetches::{Bytes, Claim, Fetch, Turn};
 use crate::files::FileState;
 use crate::node::BoostNode;
@@ -18,6 +19,8 @@ struct Plan<'a> {
     version: Version,
     blocks: Range<u64>,
     is_stream: bool,
+    /// Why it is read: a program asked for it, or will.
+    hint: Hint,
 }
 
 impl Plan<'_> {
@@ -66,7 +69,7 @@ impl BoostNode {
         }
         let count = match self.read_lost(file, buffer, offset) {
             Some(count) => count,
-            None => self.read_present(file, buffer, offset),
+            None => self.read_present(file, buffer, offset, is_demand),
         };
         if is_demand {
             self.boost().demanded();
@@ -91,6 +94,7 @@ impl BoostNode {
             version,
             blocks: ranges::blocks(offset, buffer.len(), version.size),
             is_stream: false,
+            hint: Hint::Random,
         };
         let blocks = self.look_up(&plan);
         let count = put_together(&plan, &blocks, buffer, offset)?;
@@ -102,10 +106,16 @@ impl BoostNode {
     }
 
     /// Reads while the source can be asked, or waits for it.
-    fn read_present(&self, file: &Arc<FileState>, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    fn read_present(
+        &self,
+        file: &Arc<FileState>,
+        buffer: &mut [u8],
+        offset: u64,
+        is_demand: bool,
+    ) -> Result<usize> {
         self.compare(file)?;
         let from_cache = match self.plan(file, buffer.len(), offset) {
-            Ok(plan) => plan.and_then(|plan| self.read_blocks(&plan, buffer, offset)),
+            Ok(plan) => plan.and_then(|plan| self.read_blocks(&plan, buffer, offset, is_demand)),
             // Lost meanwhile.
             Err(Lost) => {
                 if let Some(count) = self.read_lost(file, buffer, offset) {
@@ -170,6 +180,7 @@ impl BoostNode {
             version,
             blocks: ranges::blocks(offset, length, version.size),
             is_stream,
+            hint: Hint::Random,
         };
         let is_known = |key: &Key| boost.cache.contains(key) || boost.fetches.recent(key).is_some();
         if plan.keys().iter().any(is_known) {
@@ -196,9 +207,12 @@ impl BoostNode {
     }
 
     /// Carries a plan out; `None` if the source must be read instead.
-    fn read_blocks(&self, plan: &Plan<'_>, buffer: &mut [u8], offset: u64) -> Option<usize> {
+    fn read_blocks(&self, plan: &Plan<'_>, buffer: &mut [u8], offset: u64, is_demand: bool) -> Option<usize> {
         let fetches = &self.boost().fetches;
         let mut blocks = self.look_up(plan);
+        if is_demand {
+            self.predict(plan, &blocks);
+        }
         let mut own = Vec::new();
         let mut others: Vec<(usize, Arc<Fetch>)> = Vec::new();
         for (place, block) in plan.blocks.clone().enumerate() {
@@ -257,6 +271,68 @@ impl BoostNode {
         found
     }
 
+    /// Tells the predictor of a read, and which of its blocks the cache had.
+    fn predict(&self, plan: &Plan<'_>, blocks: &[Option<Bytes>]) {
+        let boost = self.boost();
+        let (Some(ahead), Some(place)) = (&boost.ahead, &self.place) else {
+            return;
+        };
+        let found: Vec<bool> = blocks.iter().map(Option::is_some).collect();
+        let asked = Asked {
+            file: plan.file.key,
+            path: &place.path,
+            version: plan.version,
+            first: plan.blocks.start,
+            found: &found,
+        };
+        ahead.asked(&asked, boost.now());
+    }
+
+    /// Brings blocks into the cache that will probably be read. Returns how many were fetched, and
+    /// their bytes; `None` if they could not be.
+    pub(crate) fn prefetch(&self, blocks: Range<u64>) -> Option<(u64, u64)> {
+        let boost = self.boost();
+        let file = self.file.as_ref()?;
+        let usable = || {
+            let source = self.store.versioning()?;
+            file.coherence.lock().usable(boost.now(), &source)
+        };
+        let version = usable().or_else(|| {
+            self.ask(file).ok()?;
+            usable()
+        })?;
+        let end = version.size.div_ceil(ranges::BLOCK).min(blocks.end);
+        let mut plan = Plan {
+            file,
+            version,
+            blocks: blocks.start..end,
+            is_stream: false,
+            hint: Hint::Predicted,
+        };
+        let (mut count, mut bytes) = (0, 0);
+        while plan.blocks.start < end {
+            // The next blocks in a row that are not there and that nobody fetches.
+            let mut own = Vec::new();
+            while plan.blocks.start < end {
+                let key = plan.key(plan.blocks.start);
+                let is_there = boost.fetches.recent(&key).is_some() || boost.cache.contains(&key);
+                let turn = (!is_there).then(|| boost.fetches.turn(key));
+                plan.blocks.start += 1;
+                match turn {
+                    Some(Turn::Own(claim)) => own.push(claim),
+                    _ if own.is_empty() => {}
+                    _ => break,
+                }
+            }
+            let first = own.first().map(|claim| claim.key().block);
+            let Some(first) = first else { break };
+            let fetched = self.fetch(&plan, own, &(first * ranges::BLOCK..first * ranges::BLOCK))?;
+            count += fetched.len() as u64;
+            bytes += fetched.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+        }
+        Some((count, bytes))
+    }
+
     /// Reads blocks from the source with one request, and keeps them. `None` if the source's
     /// content is not what the version says, or cannot be read in whole blocks.
     fn fetch(&self, plan: &Plan<'_>, own: Vec<Claim<'_>>, wanted: &Range<u64>) -> Option<Vec<(u64, Bytes)>> {
@@ -270,7 +346,11 @@ impl BoostNode {
         if plan.is_stream {
             boost.meter.lock().begin(boost.now());
         }
+        let since = boost.now();
         let read = self.read_source(plan.file, &mut span, start);
+        if let (Ok(count), Hint::Random) = (&read, plan.hint) {
+            boost.delivered(*count as u64, since);
+        }
         if plan.is_stream {
             let bytes = read.as_ref().map_or(0, |count| *count as u64);
             boost.meter.lock().end(boost.now(), bytes);
@@ -306,7 +386,7 @@ impl BoostNode {
         // Held until the block is in: forgetting the file comes before or after.
         let coherence = plan.file.coherence.lock();
         let is_usable = coherence.usable(boost.now(), &source) == Some(plan.version);
-        is_usable && boost.keep(key, content)
+        is_usable && boost.keep(key, content, plan.hint)
     }
 
     /// Notes that blocks of a file may have been kept, in the cache or for a moment, and has that

@@ -7,10 +7,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropeway_cache::Opened;
+use ropeway_cache::predict::Superfetch;
+use ropeway_cache::{BLOCK_BYTES, Opened};
 
 use crate::boost::{Boost, BoostOptions, Sequential};
-use crate::folder::{OpenFolder, STATUS, replace};
+use crate::folder::{self, LEARNED, OpenFolder, STATUS, replace};
 use crate::pins::{self, PinProgress, Pins, Shown};
 use crate::status::{Status, unix_time};
 use crate::store::BoostStore;
@@ -19,6 +20,23 @@ use crate::store::BoostStore;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Share of the cache that pinned files may take, as a divisor.
 const PINNED_PART: u64 = 2;
+
+/// Time between two states of what was learned. A guess: losing ten minutes costs little, and the
+/// file may have some 10 MB.
+const LEARNED_INTERVAL: Duration = Duration::from_secs(600);
+/// Bytes of the files and paths in what was learned, at most: 65,536 files with long paths.
+const FILES_BYTES_MAX: u64 = 64 << 20;
+
+/// How a cache folder is used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionOptions {
+    /// Whether files that are read in sequence are kept.
+    pub sequential: Sequential,
+    /// For how long a source that is lost is replaced by what is known of it.
+    pub offline_reads: Option<Duration>,
+    /// Whether what will probably be read next is prefetched.
+    pub is_predicting: bool,
+}
 
 /// Says a line to whoever runs the session.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
@@ -34,24 +52,24 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes a folder into use. `offline_reads`: for how long a source that is lost is replaced by
-    /// what is known of it. `used_by` says what the cache is used for; `say` hears of a device that
+    /// Takes a folder into use. `used_by` says what the cache is used for; `say` hears of a device that
     /// fails, and of a source that is lost.
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn start(
-        folder: OpenFolder,
-        sequential: Sequential,
-        offline_reads: Option<Duration>,
-        used_by: &str,
-        say: Say,
-    ) -> std::io::Result<Self> {
+    pub fn start(folder: OpenFolder, how: SessionOptions, used_by: &str, say: Say) -> std::io::Result<Self> {
         note_opening(&folder, &say);
+        let blocks = usize::try_from(folder.size / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
+        let predict_blocks = how.is_predicting.then_some(blocks.clamp(1, 1 << 31));
+        let bytes_max =
+            FILES_BYTES_MAX + predict_blocks.map_or(0, |blocks| Superfetch::memory_max(blocks) as u64);
         let options = BoostOptions {
-            sequential,
-            offline_reads,
+            sequential: how.sequential,
+            offline_reads: how.offline_reads,
+            predict_blocks,
+            learned: predict_blocks.and_then(|_| folder::learned(&folder.path, bytes_max)),
             device_rate: folder.figures.sequential_read_bytes_per_s,
+            line_bytes_per_s: None,
             settle: None,
         };
         let status = Status {
@@ -69,6 +87,7 @@ impl Session {
             status: Arc::new(Mutex::new(status)),
             // A process in the background leaves its folder.
             path: std::path::absolute(&folder.path)?.join(STATUS),
+            saved: Instant::now(),
             say,
             last: Instant::now(),
             was_on: true,
@@ -143,6 +162,7 @@ struct Reporter {
     shown: Shown,
     status: Arc<Mutex<Status>>,
     path: PathBuf,
+    saved: Instant,
     say: Say,
     last: Instant,
     was_on: bool,
@@ -158,10 +178,22 @@ impl Reporter {
             {
                 tracing::debug!(%error, "the cache's status cannot be written");
             }
+            if is_last || self.saved.elapsed() >= LEARNED_INTERVAL {
+                self.saved = Instant::now();
+                self.save_learned();
+            }
             if is_last {
                 return;
             }
             std::thread::park_timeout(INTERVAL);
+        }
+    }
+
+    fn save_learned(&self) {
+        if let Some(bytes) = self.boost.learned()
+            && let Err(error) = replace(&self.path.with_file_name(LEARNED), &bytes)
+        {
+            tracing::debug!(%error, "what was learned cannot be saved");
         }
     }
 
@@ -192,6 +224,7 @@ impl Reporter {
         };
         status.source_bytes_per_s = self.boost.source_rate();
         status.pinned = pinned;
+        status.predict = self.boost.predicted();
         self.boost.fill_offline(&mut status);
         status.clone()
     }

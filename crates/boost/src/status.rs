@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ropeway_cache::{HOURS, Stats};
 use serde::{Deserialize, Serialize};
 
+use crate::ahead::PredictStatus;
 use crate::folder::STATUS;
 use crate::pins::PinProgress;
 
@@ -80,6 +81,8 @@ pub struct Status {
     pub hours: Vec<HourStatus>,
     /// Files that are fetched ahead of need.
     pub pinned: PinProgress,
+    /// What is expected next, and how well that was known.
+    pub predict: PredictStatus,
 }
 
 /// Lookups of one hour.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropeway_cache::FileKey;
+use ropeway_cache::{FileKey, Version};
 use ropeway_vfs::external::Observer;
 use ropeway_vfs::patience::Reachability;
 use ropeway_vfs::posix::{NewKind, NewPosix, RenameMode};
@@ -13,6 +13,7 @@ use ropeway_vfs::store::{
 };
 use ropeway_vfs::{FileId, Kind, RelPath, Result, Space};
 
+use crate::ahead::worker;
 use crate::boost::{Boost, ShareUse};
 use crate::confirm::{self, Confirmer};
 use crate::files::{FileState, Files};
@@ -75,6 +76,9 @@ impl BoostStore {
         if shared.offline.is_some() {
             confirm::start(&shared);
         }
+        if let Some(ahead) = &shared.boost.shared.ahead {
+            ahead.join(share, &shared);
+        }
         Self { shared }
     }
 
@@ -112,6 +116,11 @@ impl BoostStore {
         let node = opened.node.as_any().downcast_ref::<BoostNode>()?;
         let last = opened.stat.size.checked_sub(1)?;
         (node.is_kept(0, 1) && node.is_kept(last, 1)).then_some(opened)
+    }
+
+    /// Opens a node to fill the cache: no program has opened it.
+    pub(crate) fn open_to_fill(&self, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
+        self.open_with(path, how, || self.shared.inner.open(path, how))
     }
 
     /// Opens through the source, and keeps what it says.
@@ -156,6 +165,30 @@ impl StoreShared {
         if let Some(source) = self.versioning() {
             let now = self.boost.shared.now();
             file.coherence.lock().learn(question, now, stat, &source);
+        }
+    }
+
+    /// Returns the version of a file under which its blocks may be found now, if it is known.
+    pub(crate) fn known_version(&self, file: &FileKey) -> Option<Version> {
+        let id = FileId {
+            volume: file.volume,
+            index: u64::try_from(file.file).ok()?,
+        };
+        let (file, source) = (self.files.get(id)?, self.versioning()?);
+        file.coherence.lock().usable(self.boost.shared.now(), &source)
+    }
+
+    /// Tells the predictor that a program has opened a file to read it.
+    pub(crate) fn note_opening(&self, path: &RelPath, opened: &Opened) {
+        let Some(ahead) = &self.boost.shared.ahead else {
+            return;
+        };
+        if opened.node.access() == Access::Attributes || opened.created {
+            return;
+        }
+        if let Some(file) = self.file_key(&opened.stat) {
+            let now = self.boost.shared.now();
+            ahead.opened(file, path, worker::program(), worker::moment(), now);
         }
     }
 
@@ -210,7 +243,9 @@ impl Store for BoostStore {
     }
 
     fn open(&self, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
-        self.open_with(path, how, || self.shared.inner.open(path, how))
+        let opened = self.open_with(path, how, || self.shared.inner.open(path, how))?;
+        self.shared.note_opening(path, &opened);
+        Ok(opened)
     }
 
     fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
@@ -317,6 +352,7 @@ impl Store for BoostStore {
         if access == Access::Read
             && let Some(opened) = self.open_kept(path)
         {
+            shared.note_opening(path, &opened);
             return Ok(opened);
         }
         let how = NodeOpen {
@@ -324,7 +360,9 @@ impl Store for BoostStore {
             link_itself: true,
             ..NodeOpen::default()
         };
-        self.open_with(path, &how, || shared.inner.open_itself(path, access))
+        let opened = self.open_with(path, &how, || shared.inner.open_itself(path, access))?;
+        shared.note_opening(path, &opened);
+        Ok(opened)
     }
 
     fn make(&self, path: &RelPath, new: &NewPosix<'_>) -> Result<Opened> {

@@ -254,8 +254,8 @@ impl Filesystem for Fuse {
         ));
     }
 
-    fn open(&self, _: &fuser::Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.ask(|fs| fs.open(ino.0, access_of(flags)));
+    fn open(&self, request: &fuser::Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.ask(|fs| fs.open_for(request.pid(), ino.0, access_of(flags)));
         send!(opened, reply, |(handle, is_kept)| {
             self.passing.opened(ino.0, handle, is_kept, reply);
         });

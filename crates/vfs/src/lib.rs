@@ -23,6 +23,7 @@
 //! This crate does no I/O, starts no thread and knows no runtime.
 
 pub mod backlog;
+pub mod caller;
 pub mod claim;
 pub mod clock;
 pub mod contract;

@@ -13,8 +13,17 @@ use ropeway_vfs::store::{Access, NodeOpen, Store as _};
 /// Longer than a tick of the kernel's clock: after it, a change has another change time.
 pub(crate) const SETTLE: Duration = Duration::from_millis(12);
 
-/// Takes a device into use as a cache.
+/// Takes a device into use as a cache, with prefetching.
 pub(crate) fn boost(device: &SimulatedDevice) -> Boost {
+    let options = BoostOptions {
+        predict_blocks: Some(128),
+        ..BoostOptions::default()
+    };
+    boost_with(device, options)
+}
+
+/// Takes a device into use as a cache.
+pub(crate) fn boost_with(device: &SimulatedDevice, options: BoostOptions) -> Boost {
     let clock = device.clone();
     let config = Config {
         segment_bytes: 128 << 10,
@@ -25,7 +34,7 @@ pub(crate) fn boost(device: &SimulatedDevice) -> Boost {
     let (cache, _) = Cache::open(Box::new(device.clone()), &[7; 32], &config, clock).expect("a cache");
     let options = BoostOptions {
         settle: Some(SETTLE),
-        ..BoostOptions::default()
+        ..options
     };
     Boost::new(cache, options).expect("threads start")
 }

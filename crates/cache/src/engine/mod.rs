@@ -93,6 +93,8 @@ pub enum Hint {
     /// A block of a sequential stream, which its source delivers as fast: it is not taken in, unless
     /// its file is pinned.
     Sequential,
+    /// A block that nobody asked for yet: a prediction brought it.
+    Predicted,
 }
 
 #[derive(Clone)]
@@ -254,11 +256,17 @@ impl Cache {
         state.stats.bytes_inserted += bytes.len() as u64;
         state.stats.bytes_stored += len as u64;
         let sectors = header.sectors();
-        state.add(tag, Place { sector, sectors });
+        state.add(tag, Place { sector, sectors }, hint == Hint::Predicted);
         if let Some(memory) = &inner.memory {
             memory.insert(*key, Arc::from(bytes));
         }
         true
+    }
+
+    /// Notes that a block, if it is there, will probably be used soon: it is not evicted for a while.
+    pub fn expect(&self, key: &Key) {
+        let tag = self.inner.sealer.tag(key);
+        self.inner.state.lock().index.expect(tag);
     }
 
     /// Removes all blocks of a file, in all versions. When it returns `Ok` they stay removed, also

@@ -265,7 +265,7 @@ fn apply(state: &mut State, checkpoint: &Checkpoint, replayed: &[Newer]) {
                 sector: first + entry.sector,
                 sectors: entry.sectors,
             };
-            state.add(entry.tag, place);
+            state.add(entry.tag, place, false);
         }
     }
     state.keep_room(usize::MAX);

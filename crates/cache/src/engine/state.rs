@@ -272,14 +272,18 @@ impl State {
     }
 
     /// Adds a block to the index, in place of an older one with its tag.
-    pub(super) fn add(&mut self, tag: u64, place: Place) {
+    pub(super) fn add(&mut self, tag: u64, place: Place, is_predicted: bool) {
         if let Some(old) = self.index.find(tag) {
             self.remove(old);
         }
         if self.index.len() == self.index.slots() && !self.grow() && !self.evict_one() {
             return;
         }
-        if self.index.insert(tag, place).is_some() {
+        let slot = match is_predicted {
+            true => self.index.insert_predicted(tag, place),
+            false => self.index.insert(tag, place),
+        };
+        if slot.is_some() {
             self.live(place, true);
         }
     }

@@ -99,6 +99,11 @@ impl Successors {
         self.processes.retain(|process| process.program.pid != pid);
     }
 
+    /// Returns the files that a program opens after a file, as [`opened`](Self::opened) does.
+    pub fn after(&self, name: u64, file: u32) -> impl Iterator<Item = (u32, f32)> + use<> {
+        self.successors(name, file)
+    }
+
     /// Returns the files that a program opens first.
     pub fn first(&self, name: u64) -> impl Iterator<Item = (u32, f32)> + use<> {
         self.successors(name, START)

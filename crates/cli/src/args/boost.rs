@@ -53,7 +53,8 @@ pub(crate) enum BoostCommand {
     Status(BoostStatusArgs),
     /// Empty a cache that is not in use
     ///
-    /// Its blocks cannot be read any more: the key is replaced. The size stays.
+    /// Its blocks cannot be read any more: the key is replaced. What was learned about their use is
+    /// forgotten. The size stays.
     #[command(after_long_help = AFTER_HELP)]
     Clear(BoostClearArgs),
 }
@@ -94,6 +95,9 @@ pub(crate) struct BoostStatusArgs {
     /// Folder of the cache
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
+    /// Also show what would be fetched next and why, and how well that was known so far
+    #[arg(long)]
+    pub(crate) predict: bool,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
@@ -105,6 +109,9 @@ pub(crate) struct BoostClearArgs {
     /// Folder of the cache
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
+    /// Only forget what was learned for --prefetch, and keep the blocks
+    #[arg(long)]
+    pub(crate) learned: bool,
 }
 
 /// Whether a source that is lost is replaced by the cache, and for how long at most.
@@ -172,6 +179,13 @@ pub(crate) struct BoostArgs {
     /// and everything that writes or locks, waits for the source as ever.
     #[arg(long, value_name = "TIME|off", value_parser = offline_reads)]
     pub(crate) offline_reads: Option<OfflineReads>,
+    /// Fetch what programs will probably read next into the cache: auto (default), off
+    ///
+    /// Learns which blocks, and which files of a program, follow each other, and what is used at
+    /// which time of the day. Takes at most a fifth of the line, and nothing while programs keep it
+    /// busy. Choose off on a metered line.
+    #[arg(long, value_name = "WHEN", value_parser = prefetch)]
+    pub(crate) prefetch: Option<Prefetch>,
     /// Fetch matching files ahead of need and keep them (repeatable)
     ///
     /// Patterns are those of `copy --exclude`; a folder's pattern takes all beneath it. Files are
@@ -181,6 +195,25 @@ pub(crate) struct BoostArgs {
     /// Ask for the names and attributes of matching files ahead of need (repeatable)
     #[arg(long, value_name = "PATTERN", requires = "boost")]
     pub(crate) pin_metadata: Vec<String>,
+}
+
+/// Whether what will probably be read next is fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Prefetch {
+    /// Where predictions come true often enough.
+    #[default]
+    Auto,
+    /// Not at all; nothing is learned either.
+    Off,
+}
+
+/// Parses whether what will be read next is fetched.
+pub(crate) fn prefetch(given: &str) -> Result<Prefetch, String> {
+    match given {
+        "auto" => Ok(Prefetch::Auto),
+        "off" => Ok(Prefetch::Off),
+        _ => Err("expected auto or off".to_owned()),
+    }
 }
 
 /// Parses whether files read in sequence are kept.

@@ -30,7 +30,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use boost::OfflineReads;
 pub(crate) use boost::{
     BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostStatusArgs,
-    BoostTestArgs, offline_reads,
+    BoostTestArgs, Prefetch, offline_reads, prefetch,
 };
 pub(crate) use far::FarArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};

@@ -44,7 +44,7 @@ pub(crate) struct MountArgs {
     ///
     /// ro, allow_other, uid=N, gid=N, umask=OCT as the flags; nonempty (mount on a folder that is
     /// not empty), credentials=FILE (as --credentials), boost=DIR (as --boost), offline_reads=TIME
-    /// (as --offline-reads), threads=N (requests answered at once), close=later (close does not wait until a share has the data),
+    /// (as --offline-reads), prefetch=WHEN (as --prefetch), threads=N (requests answered at once), close=later (close does not wait until a share has the data),
     /// nopassthrough (the kernel does not read local files by itself); noatime, nodev, noexec,
     /// nosuid, sync, dirsync. Options that only mount(8) needs are ignored.
     #[arg(short = 'o', long = "option", value_name = "OPT,...")]

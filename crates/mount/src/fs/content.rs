@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use ropeway_vfs::ErrorKind;
 use ropeway_vfs::posix::Permissions;
 use ropeway_vfs::store::{Access, Node, RangeLock};
+use ropeway_vfs::{ErrorKind, caller};
 use rustix::io::Errno;
 
 use super::{Caller, Fs, OpenFile, answer};
@@ -52,6 +52,11 @@ impl Fs {
             is_passed: AtomicBool::new(false),
         };
         self.files.write().insert(handle, Arc::new(file));
+    }
+
+    /// Opens a file for a process; see [`open`](Self::open).
+    pub(crate) fn open_for(&self, process: u32, ino: u64, access: Access) -> Answer<(u64, bool)> {
+        caller::on_behalf_of(process, || self.open(ino, access))
     }
 
     /// Opens a file; returns the handle, and whether the kernel may keep what it has in memory.

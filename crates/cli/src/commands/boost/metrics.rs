@@ -41,7 +41,7 @@ pub(crate) fn add(page: &mut Page, status: &Status) {
 
 /// Returns name, help and value of each counter.
 #[rustfmt::skip]
-fn counters(status: &Status) -> [(&'static str, &'static str, u64); 14] {
+fn counters(status: &Status) -> [(&'static str, &'static str, u64); 19] {
     [
         ("memory_hits_total", "Lookups answered from memory.", status.memory_hits),
         ("device_hits_total", "Lookups answered by the device.", status.device_hits),
@@ -56,6 +56,11 @@ fn counters(status: &Status) -> [(&'static str, &'static str, u64); 14] {
         ("outages_total", "Times that a source did not answer.", status.outages),
         ("offline_reads_total", "Reads answered while a source did not answer.", status.offline_reads),
         ("offline_answers_total", "Other questions answered while a source did not answer.", status.offline_answers),
+        ("predict_requests_total", "Blocks asked for while prefetching was on.", status.predict.requests),
+        ("prefetched_blocks_total", "Blocks prefetched.", status.predict.blocks_fetched),
+        ("prefetched_bytes_total", "Bytes prefetched.", status.predict.bytes_fetched),
+        ("prefetched_used_total", "Prefetched blocks that were asked for in time.", status.predict.sources.iter().map(|of| of.used).sum()),
+        ("prefetched_late_total", "Blocks asked for while they were being prefetched.", status.predict.sources.iter().map(|of| of.late).sum()),
         ("turned_off_total", "Times that the device failed or stalled.", status.turned_off),
     ]
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod metrics;
 pub(crate) mod open;
+mod predict;
 mod source;
 mod status;
 mod test;
@@ -40,6 +41,12 @@ fn create(args: &BoostCreateArgs) -> Result<u8, Failure> {
 }
 
 fn clear(args: &BoostClearArgs) -> Result<u8, Failure> {
+    if args.learned {
+        folder::forget(&args.folder).map_err(|error| failure(&error))?;
+        let folder = args.folder.display();
+        messages::print_line(&format!("forgot what was learned in {folder}; the blocks stay"));
+        return Ok(code::DONE);
+    }
     let size = folder::clear(&args.folder).map_err(|error| failure(&error))?;
     let size = format::bytes(size);
     messages::print_line(&format!(

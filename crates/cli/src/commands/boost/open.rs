@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ropeway_boost::{BoostStore, Matcher, Pins, Say, Session, folder, share_id};
+use ropeway_boost::{BoostStore, Matcher, Pins, Say, Session, SessionOptions, folder, share_id};
 use ropeway_plan::filter::{Filter, FilterSpec};
 use ropeway_vfs::store::Store;
 
 use super::failure;
-use crate::args::BoostArgs;
+use crate::args::{BoostArgs, Prefetch};
 use crate::failure::{Failure, code};
 use crate::ui::format;
 
@@ -36,9 +36,12 @@ pub(crate) fn session(
         made(&format!("made a cache of {size} in {}", path.display()));
     }
     let opened = folder::open(path).map_err(fault)?;
-    let sequential = args.boost_sequential.unwrap_or_default();
-    let offline_reads = args.offline_reads.unwrap_or_default().bound();
-    let session = Session::start(opened, sequential, offline_reads, used_by, say);
+    let how = SessionOptions {
+        sequential: args.boost_sequential.unwrap_or_default(),
+        offline_reads: args.offline_reads.unwrap_or_default().bound(),
+        is_predicting: args.prefetch.unwrap_or_default() == Prefetch::Auto,
+    };
+    let session = Session::start(opened, how, used_by, say);
     session.map(Some).map_err(|error| no_thread(&error))
 }
 

@@ -4,7 +4,7 @@ use ropeway_boost::{Status, folder};
 use ropeway_write_back::{Journal, Left, Status as Backlog};
 use serde_json::{Value, json};
 
-use super::failure;
+use super::{failure, predict};
 use crate::args::BoostStatusArgs;
 use crate::commands::serve::write_back;
 use crate::failure::{Failure, code};
@@ -31,6 +31,10 @@ pub(super) fn run(args: &BoostStatusArgs) -> Result<u8, Failure> {
         return Ok(code::DONE);
     }
     messages::print(&as_text(size, user.as_deref(), status.as_ref()));
+    if args.predict {
+        let predict = status.as_ref().map(|status| &status.predict);
+        messages::print(&predict.map_or_else(String::new, predict::as_text));
+    }
     for journal in &journals {
         messages::print(&journal_text(journal));
     }

@@ -68,7 +68,7 @@ pub(super) fn credentials(args: &MountArgs) -> Vec<PathBuf> {
 /// Returns the flags of the cache, with the folder that `-o boost=DIR` names.
 ///
 /// # Errors
-/// `-o offline_reads=TIME` is wrong.
+/// `-o offline_reads=TIME` or `-o prefetch=WHEN` is wrong.
 pub(super) fn boost(args: &MountArgs) -> Result<BoostArgs, Failure> {
     let all = args.options.iter().flat_map(|list| list.split(','));
     let named = all
@@ -77,6 +77,14 @@ pub(super) fn boost(args: &MountArgs) -> Result<BoostArgs, Failure> {
         .next_back();
     let mut boost = args.boost.clone();
     boost.boost = boost.boost.or_else(|| named.map(PathBuf::from));
+    let prefetch = all
+        .clone()
+        .filter_map(|option| option.trim().strip_prefix("prefetch="))
+        .next_back();
+    if let (None, Some(given)) = (boost.prefetch, prefetch) {
+        let parsed = args::prefetch(given);
+        boost.prefetch = Some(parsed.map_err(|what| wrong(&format!("prefetch={given}"), &what))?);
+    }
     let offline = all
         .filter_map(|option| option.trim().strip_prefix("offline_reads="))
         .next_back();
@@ -113,7 +121,7 @@ fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
             };
         }
         name if KERNEL.contains(&name) => options.kernel.push(name.to_owned()),
-        "" | "comment" | "fsname" | "subtype" | "credentials" | "boost" | "offline_reads" => {}
+        "" | "comment" | "fsname" | "subtype" | "credentials" | "boost" | "offline_reads" | "prefetch" => {}
         name if IGNORED.contains(&name) || name.starts_with("x-") || name.starts_with("X-") => {}
         _ => return Err(wrong(option, "there is no such option")),
     }
@@ -166,7 +174,7 @@ mod tests {
         let offline = |given| boost(&arguments(given)).map(|boost| boost.offline_reads);
         assert_eq!(offline("ro").unwrap(), None);
         assert_eq!(
-            offline("offline_reads=off,boost=/d").unwrap(),
+            offline("prefetch=off,offline_reads=off,boost=/d").unwrap(),
             Some(args::OfflineReads::Off)
         );
         let minute = args::OfflineReads::For(std::time::Duration::from_secs(60));
