@@ -226,15 +226,22 @@ impl Shared {
             return true;
         }
         let is_same_file = now.id == base.id && now.created == base.created && stat.links > 0;
+        let is_lease_unbroken = match (drainer.lease, node.lease()) {
+            (ContentLease::Held { epoch: before }, ContentLease::Held { epoch }) => before == epoch,
+            _ => false,
+        };
+        // A change of a name gives a file another change time. Content that others wrote would have
+        // broken the lease.
+        let is_content_same = now.size == base.size && now.modified == base.modified;
+        if is_same_file && is_content_same && is_lease_unbroken && drainer.node.is_some() {
+            return true;
+        }
         let Some(last) = pending.draining.filter(|_| is_same_file) else {
             return false;
         };
         // Data of a round that was not finished have arrived. Were others' changes among them?
-        match (drainer.is_under_way, drainer.lease, node.lease()) {
-            (true, ContentLease::Held { epoch: before }, ContentLease::Held { epoch }) if before == epoch => {
-                true
-            }
-            (true, ContentLease::None, _) => true,
+        match drainer.is_under_way {
+            true if is_lease_unbroken || drainer.lease == ContentLease::None => true,
             _ => now.changed.0 <= last.0 + SLACK_NS,
         }
     }

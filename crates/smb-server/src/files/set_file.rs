@@ -280,12 +280,25 @@ fn set_time(time: FileTime) -> Option<Timestamp> {
 }
 
 /// Restores the times that a client has set or frozen through this open, after an operation that
-/// changed them (WRITE, READ, …). Free of cost if there are none.
+/// changed the content. Free of cost if there are none.
 ///
 /// # Errors
 /// Errors of the store.
 pub(crate) fn refreeze(open: &Open) -> Result<(), NtStatus> {
-    let frozen = open.state.frozen.load(Ordering::Relaxed);
+    restore(open, FROZEN_ACCESSED | FROZEN_MODIFIED)
+}
+
+/// Restores the time of access as [`refreeze`] does, after a READ. It changes no other time, and
+/// setting one would give the file a new change time.
+///
+/// # Errors
+/// Errors of the store.
+pub(crate) fn refreeze_accessed(open: &Open) -> Result<(), NtStatus> {
+    restore(open, FROZEN_ACCESSED)
+}
+
+fn restore(open: &Open, times: u8) -> Result<(), NtStatus> {
+    let frozen = open.state.frozen.load(Ordering::Relaxed) & times;
     if frozen == 0 {
         return Ok(());
     }

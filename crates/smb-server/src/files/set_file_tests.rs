@@ -72,6 +72,20 @@ fn frozen_times_stay_until_thawed() {
 }
 
 #[test]
+fn a_read_does_not_change_a_file_whose_write_time_was_set() {
+    let open = file();
+    let set = FileBasicInformation {
+        last_write_time: FileTime::from_unix(3000, 0),
+        ..FileBasicInformation::default()
+    };
+    basic(&open, set).unwrap();
+    let before = open.node.stat().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    refreeze_accessed(&open).unwrap();
+    assert_eq!(open.node.stat().unwrap().changed, before.changed);
+}
+
+#[test]
 fn lengths_and_allocation() {
     let open = file();
     let size = |class, bytes: u64| set(&open, class, &bytes.to_le_bytes());
