@@ -55,16 +55,15 @@ pub(crate) struct FarArgs {
     /// about a minute.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Acknowledge writes once they are in a journal in the folder of --boost, and write them back to
-    /// the far servers in the background
+    /// Acknowledge writes once they are in a journal in --boost, and write them back later
     ///
     /// Clients write at the speed of the near disk. What others change at the far server meanwhile
     /// stays; what was written here is then saved beside it under another name. See docs/serve.md,
     /// "Write-back".
-    #[arg(long, hide = true)]
+    #[arg(long)]
     pub(crate) write_back: bool,
     /// Most space for the journal of each far share (default 4G); when it is full, writers wait
-    #[arg(long, hide = true, value_name = "SIZE", value_parser = values::journal_size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::journal_size)]
     pub(crate) write_back_size: Option<u64>,
     /// The cache of all far shares.
     #[command(flatten)]

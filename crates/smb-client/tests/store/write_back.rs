@@ -50,7 +50,9 @@ fn a_share_of_our_server_behind_a_journal_keeps_the_contract() {
 #[test]
 fn random_operations_on_a_share_behind_a_journal_survive_cut_connections() {
     // `ROPEWAY_SEED=N` runs another one.
-    let seed = std::env::var("ROPEWAY_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("ROPEWAY_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or(3);
     let bench = Bench::start();
     let journal = tempfile::tempdir().unwrap();

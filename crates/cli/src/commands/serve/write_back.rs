@@ -17,10 +17,6 @@ use crate::ui::format;
 /// after 90 s (systemd's default).
 const DRAIN_MAX: Duration = Duration::from_secs(20);
 
-/// Printed where the flag is used (docs/serve.md, "Write-back").
-const NOT_FINISHED: &str = "--write-back is not finished: it may save a conflict file although nobody else has changed \
-     the file; do not rely on it yet";
-
 /// Returns the figures of all journals.
 pub(super) type BacklogStatus = Arc<dyn Fn() -> Vec<Status> + Send + Sync>;
 
@@ -62,9 +58,6 @@ impl Journals {
                 format::counted(left.files, "file", "files"),
                 left.path.display()
             ));
-        }
-        if args.write_back {
-            printer.warn(NOT_FINISHED);
         }
         let journal = Journal::open(cache, url, far.features().volume).map_err(|error| failure(&error))?;
         let defaults = WriteBackOptions::default();
