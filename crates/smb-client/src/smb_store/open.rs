@@ -121,6 +121,14 @@ impl Shared {
         {
             return Ok(self.opened(path, stat, how.access, false));
         }
+        if write {
+            self.give_up_ahead_now(path).await;
+        } else if let Some(stat) = known {
+            self.read_files_ahead(path);
+            if let Some(opened) = self.open_read_ahead(path, stat, how.access).await {
+                return Ok(opened);
+            }
+        }
         // Only the query has the number of links. Both take one round trip together.
         let options = options(write, Create::No);
         let opening = SmbFile::open(&self.tree, path, options);
@@ -138,6 +146,27 @@ impl Shared {
         }
     }
 
+    /// Opens a file that was read ahead. An error is left to the open that follows.
+    async fn open_read_ahead(
+        self: &Arc<Self>,
+        path: &RelPath,
+        stat: NodeStat,
+        access: Access,
+    ) -> Option<Opened> {
+        if !self.files_ahead.has(path) {
+            return None;
+        }
+        let file = self.files.of(self, stat.id, stat.kind, path);
+        // It is in use from here on.
+        let node = SmbNode::new(Arc::clone(&file), access);
+        file.handle(false).await.ok()?;
+        Some(Opened {
+            node: Arc::new(node),
+            stat: self.with_unsent(stat),
+            created: false,
+        })
+    }
+
     async fn make_file(self: &Arc<Self>, path: &RelPath, how: &NodeOpen, new: NewNode) -> Result<Opened> {
         if path.is_root()
             || path
@@ -152,6 +181,7 @@ impl Shared {
             Create::IfMissing
         };
         self.changed(path);
+        self.give_up_ahead_now(path).await;
         let opened = SmbFile::open(&self.tree, path, options(true, create)).await;
         self.changed(path);
         let file = match opened {
@@ -242,6 +272,7 @@ impl Shared {
         let shared = self.files.of(self, stat.id, Kind::File, path);
         shared.begin_use();
         shared.adopt(Arc::new(file), access == Access::Write);
+        self.give_up_ahead_of(stat.id);
         let node = SmbNode::with_use(shared, access);
         Ok(Opened {
             node: Arc::new(node),

@@ -15,6 +15,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
 use super::files::Files;
+use super::files_ahead::FilesAhead;
 use super::folder_ahead::FolderAhead;
 use super::folder_table::Folders;
 use super::node_cache::{NodeCache, Validity};
@@ -58,6 +59,9 @@ pub(super) struct Shared {
     pub(super) reports: Reports,
     pub(super) watches: Watches,
     pub(super) folders: Folders,
+    /// Which files to read ahead of their opens, and those that are.
+    pub(super) folder_ahead: Mutex<FolderAhead>,
+    pub(super) files_ahead: FilesAhead,
     /// Which folders to list ahead, and those that are being listed.
     pub(super) tree_ahead: Mutex<FolderAhead>,
     pub(super) listings_ahead: Mutex<HashSet<RelPath>>,
@@ -122,6 +126,8 @@ impl Shared {
             reports: Reports::new(runtime.clone()),
             watches: Watches::default(),
             folders: Folders::default(),
+            folder_ahead: Mutex::new(FolderAhead::new(Kind::File)),
+            files_ahead: FilesAhead::default(),
             tree_ahead: Mutex::new(FolderAhead::new(Kind::Directory)),
             listings_ahead: Mutex::default(),
             own: Mutex::default(),
@@ -218,12 +224,14 @@ impl Shared {
     /// Notes a change of a node, before it is made and after it.
     pub(super) fn changed(&self, path: &RelPath) {
         self.note_own(path);
+        self.give_up_ahead(path);
         self.cache.lock().changed(path);
     }
 
     /// Notes a change of a node and of all beneath it.
     pub(super) fn changed_below(&self, path: &RelPath) {
         self.note_own(path);
+        self.give_up_ahead(path);
         self.cache.lock().changed_below(path);
     }
 

@@ -1,6 +1,6 @@
 //! One file in use: its place, its open handle on the server, its unflushed and read-ahead data.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub(super) struct SharedFile {
     /// Nodes that read or write.
     pub(super) users: AtomicUsize,
     pub(super) content: Mutex<Content>,
+    /// Bytes that programs have read during this use.
+    pub(super) taken: AtomicU64,
     /// Held for reading by each write, for writing by operations on the whole file.
     pub(super) exclusive: tokio::sync::RwLock<()>,
     /// Held by the task that flushes.
@@ -60,8 +62,8 @@ pub(super) struct Content {
     pub(super) write: WriteBack,
     pub(super) buffers: ReadBuffers,
     pub(super) ahead: ReadAhead,
-    /// Whether the read data were covered by a lease when it was last looked at.
-    pub(super) leased: bool,
+    /// The epoch of the lease that covered the read data when it was last looked at.
+    pub(super) epoch: Option<u64>,
     /// The first error of a write in the background.
     pub(super) error: Option<Error>,
     /// When the last write was answered, and the largest end of one answered shortly before.
@@ -97,11 +99,12 @@ impl SharedFile {
             handle: Mutex::new(None),
             opening: tokio::sync::Mutex::new(()),
             users: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
             content: Mutex::new(Content {
                 write: WriteBack::new(store.block),
                 buffers: ReadBuffers::default(),
                 ahead: ReadAhead::default(),
-                leased: false,
+                epoch: None,
                 error: None,
                 answered_end: None,
                 sends: 0,
@@ -179,7 +182,7 @@ impl SharedFile {
     }
 
     /// Returns the open file, and opens it if need be.
-    pub(super) async fn handle(&self, write: bool) -> Result<Arc<SmbFile>> {
+    pub(super) async fn handle(self: &Arc<Self>, write: bool) -> Result<Arc<SmbFile>> {
         if let Some(file) = self.held(write) {
             return Ok(file);
         }
@@ -188,6 +191,12 @@ impl SharedFile {
             return Ok(file);
         }
         let path = self.path().ok_or_else(|| self.error(Op::Open, ErrorKind::Gone))?;
+        if !write {
+            self.store.read_files_ahead(&path);
+            if let Some(file) = self.take_ahead(&path).await {
+                return Ok(file);
+            }
+        }
         let options = OpenOptions {
             write,
             ..OpenOptions::read(CacheMode::default())

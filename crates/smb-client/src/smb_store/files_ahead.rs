@@ -1,0 +1,346 @@
+//! Files that are opened and read before a program opens them (`folder_ahead` decides which).
+//!
+//! ```text
+//! open of a ─▶ FolderAhead: b, c ─▶ CREATE with a lease, READs ─▶ FilesAhead, by path
+//! open of b ─▶ SharedFile::handle takes b's open file and what was read, if the lease is unbroken
+//! ```
+//! Nothing else of the store knows such a file, so nothing relies on it. It is given up when its
+//! lease is broken or the session is lost, when the store changes its path or one above it, and
+//! after some seconds. A break is acknowledged and a name is changed only after the file is closed.
+//!
+//! What was read is used only if the lease of the CREATE is held when a program takes the file, in
+//! the same epoch. From then on `SharedFile::look_at_lease` judges it as all data read ahead.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ropeway_block::Block;
+use ropeway_vfs::store::NodeStat;
+use ropeway_vfs::{CacheMode, File as _, FileId, Name, OpenOptions, RelPath};
+use tokio::task::JoinHandle;
+
+use super::shared::Shared;
+use super::shared_file::SharedFile;
+use crate::caching::{BrokenLease, LeaseHolder};
+use crate::smb_tree::SmbFile;
+
+/// Files read ahead at the same time. A guess: small ones are read faster than one a millisecond,
+/// and a round trip takes some dozen of them.
+const FILES_MAX: usize = 64;
+/// Bytes at the beginning of a file that are read ahead. From then on the reader's own read-ahead
+/// goes on. A guess: what 622 Mbit/s deliver in one round trip of 75 ms, and more.
+const HEAD_BYTES: u64 = 8 << 20;
+/// DOS attributes of files whose content is fetched from elsewhere when it is read: OFFLINE,
+/// RECALL_ON_OPEN, RECALL_ON_DATA_ACCESS ([MS-FSCC] 2.6).
+const RECALLED: u32 = 0x1000 | 0x4_0000 | 0x40_0000;
+/// Time after which a file that nobody has opened is closed. A guess.
+const UNUSED_MAX: Duration = Duration::from_secs(5);
+/// Time without files ahead after the server granted no lease on one. A guess.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+
+/// The files read ahead.
+#[derive(Default)]
+pub(super) struct FilesAhead(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    files: HashMap<RelPath, Entry>,
+    next: u64,
+    /// Whether a task looks after them.
+    is_watched: bool,
+    /// No files are read ahead until then.
+    paused_until: Duration,
+}
+
+struct Entry {
+    number: u64,
+    id: FileId,
+    bytes: u64,
+    at: Duration,
+    opening: Opening,
+}
+
+/// `None` if the file could not be opened with a lease.
+type Opening = JoinHandle<Option<Head>>;
+
+/// An open file and its beginning.
+struct Head {
+    file: Arc<SmbFile>,
+    /// Epoch of the lease under which everything was read.
+    epoch: u64,
+    pieces: Vec<Piece>,
+}
+
+struct Piece {
+    range: Range<u64>,
+    /// `None` if the READ failed.
+    data: JoinHandle<Option<Block>>,
+}
+
+/// Takes the breaks of a file that no program has taken.
+struct AheadLease {
+    store: Weak<Shared>,
+    path: RelPath,
+    number: u64,
+}
+
+impl FilesAhead {
+    /// Takes out the file at a path that has this id.
+    fn take(&self, path: &RelPath, id: FileId) -> Option<Opening> {
+        let mut table = self.0.lock();
+        let is_it = table.files.get(path).is_some_and(|entry| entry.id == id);
+        let entry = is_it.then(|| table.files.remove(path))??;
+        Some(entry.opening)
+    }
+
+    /// Takes out what must go.
+    fn end(&self, is_ended: impl Fn(&RelPath, &Entry) -> bool) -> Vec<Opening> {
+        let mut table = self.0.lock();
+        if table.files.is_empty() {
+            return Vec::new();
+        }
+        let ended = table.files.extract_if(|path, entry| is_ended(path, entry));
+        ended.map(|(_, entry)| entry.opening).collect()
+    }
+
+    fn end_below(&self, top: &RelPath) -> Vec<Opening> {
+        self.end(|path, _| path.strip_prefix(top).is_some())
+    }
+
+    /// Whether the file at a path is being read ahead.
+    pub(super) fn has(&self, path: &RelPath) -> bool {
+        self.0.lock().files.contains_key(path)
+    }
+}
+
+/// Closes a file. What is on its way for it is waited for: the server sees the CLOSE after it.
+async fn close(opening: Opening) {
+    // A task that panicked has nothing open.
+    let Ok(Some(head)) = opening.await else { return };
+    for piece in head.pieces {
+        let _ = piece.data.await;
+    }
+    drop(head.file);
+}
+
+impl LeaseHolder for AheadLease {
+    fn broke(&self, mut broken: BrokenLease) {
+        let Some(store) = self.store.upgrade() else { return };
+        let ended = store.files_ahead.end(|_, entry| entry.number == self.number);
+        let runtime = store.runtime.clone();
+        runtime.spawn(async move {
+            for opening in ended {
+                close(opening).await;
+            }
+            store.acknowledge(&mut broken);
+        });
+    }
+
+    fn suspended(&self) {
+        if let Some(store) = self.store.upgrade() {
+            store.close_ahead(store.files_ahead.end(|_, entry| entry.number == self.number));
+        }
+    }
+}
+
+impl std::fmt::Debug for AheadLease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AheadLease({})", self.path)
+    }
+}
+
+impl Shared {
+    /// Takes the open of a file to read it, and begins to read those that will follow.
+    pub(super) fn read_files_ahead(self: &Arc<Self>, path: &RelPath) {
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+            return;
+        };
+        let Some(listing) = self.cache.lock().listing(&dir, self.now()) else {
+            return;
+        };
+        let next = self.folder_ahead.lock().on_open(&dir, &listing, &name, FILES_MAX);
+        for (name, stat) in next {
+            if !self.read_file_ahead(&dir.join(&name), &name, &stat) {
+                break;
+            }
+        }
+    }
+
+    /// Begins to read a file, unless that has begun. Returns whether there may be room for more.
+    fn read_file_ahead(self: &Arc<Self>, path: &RelPath, name: &Name, stat: &NodeStat) -> bool {
+        let bytes = stat.size.min(HEAD_BYTES);
+        let mut table = self.files_ahead.0.lock();
+        if table.files.contains_key(path) {
+            return true;
+        }
+        let used: u64 = table.files.values().map(|entry| entry.bytes).sum();
+        let is_room = table.files.is_empty() || used + bytes <= self.window_max();
+        // The other half is for readers.
+        let is_memory = self.ahead.available() * 2 > self.ahead.slots();
+        if table.files.len() >= FILES_MAX || !is_room || !is_memory || self.now() < table.paused_until {
+            return false;
+        }
+        let is_recalled = stat.dos_attributes.is_some_and(|bits| bits & RECALLED != 0);
+        // A file in use has its own reader, and may be being written.
+        if bytes == 0 || is_recalled || super::names::is_temporary(name) || self.files.get(stat.id).is_some()
+        {
+            return true;
+        }
+        table.next += 1;
+        let number = table.next;
+        let opening = Arc::clone(self).open_ahead(path.clone(), number, stat.id, bytes);
+        let entry = Entry {
+            number,
+            id: stat.id,
+            bytes,
+            at: self.now(),
+            opening: self.runtime.spawn(opening),
+        };
+        table.files.insert(path.clone(), entry);
+        if !std::mem::replace(&mut table.is_watched, true) {
+            self.watch_ahead();
+        }
+        true
+    }
+
+    /// Opens a file, and requests its beginning.
+    async fn open_ahead(self: Arc<Self>, path: RelPath, number: u64, id: FileId, bytes: u64) -> Option<Head> {
+        let head = self.open_head(&path, number, id, bytes).await;
+        if head.is_none() {
+            // Dropped, and not waited for: this is the task that it would wait for.
+            drop(self.files_ahead.end(|_, entry| entry.number == number));
+        }
+        head
+    }
+
+    async fn open_head(
+        self: &Arc<Self>,
+        path: &RelPath,
+        number: u64,
+        id: FileId,
+        bytes: u64,
+    ) -> Option<Head> {
+        let options = OpenOptions::read(CacheMode::default());
+        let file = Arc::new(SmbFile::open(&self.tree, path, options).await.ok()?);
+        let lease = file.lease().cloned();
+        if let Some(lease) = &lease {
+            lease.set_holder(Some(Arc::new(AheadLease {
+                store: Arc::downgrade(self),
+                path: path.clone(),
+                number,
+            })));
+        }
+        // A break before that was acknowledged without this store.
+        let (Some(epoch), true) = (file.epoch(), lease.is_some_and(|lease| lease.may_keep_open())) else {
+            self.files_ahead.0.lock().paused_until = self.now() + REFUSED_PAUSE;
+            return None;
+        };
+        let is_it = file.at_open().is_some_and(|at_open| at_open.id == Some(id));
+        if !is_it {
+            return None;
+        }
+        let mut pieces = Vec::new();
+        let upto = bytes.min(file.known_length());
+        for start in (0..upto).step_by(self.block) {
+            let Some(block) = self.ahead.try_get() else { break };
+            let range = start..upto.min(start + self.block as u64);
+            let (file, wanted) = (Arc::clone(&file), range.clone());
+            let data = self.runtime.spawn(async move {
+                // At most a block.
+                let length = (wanted.end - wanted.start) as usize;
+                let (block, read) = file.read(block, wanted.start, length).await;
+                read.ok().map(|()| block.freeze())
+            });
+            pieces.push(Piece { range, data });
+        }
+        Some(Head { file, epoch, pieces })
+    }
+
+    /// Closes files that nobody opens.
+    fn watch_ahead(self: &Arc<Self>) {
+        let this = Arc::downgrade(self);
+        self.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(UNUSED_MAX / 2).await;
+                let Some(this) = this.upgrade() else { return };
+                let now = this.now();
+                let old = |_: &RelPath, entry: &Entry| now.saturating_sub(entry.at) >= UNUSED_MAX;
+                this.close_ahead(this.files_ahead.end(old));
+                let mut table = this.files_ahead.0.lock();
+                if table.files.is_empty() {
+                    table.is_watched = false;
+                    return;
+                }
+            }
+        });
+    }
+
+    fn close_ahead(&self, ended: Vec<Opening>) {
+        for opening in ended {
+            self.runtime.spawn(close(opening));
+        }
+    }
+
+    /// Gives up what was read ahead at a path that the store changes, and beneath it.
+    pub(super) fn give_up_ahead(&self, path: &RelPath) {
+        self.close_ahead(self.files_ahead.end_below(path));
+    }
+
+    /// Gives up what was read ahead of a file that is open by now.
+    pub(super) fn give_up_ahead_of(&self, id: FileId) {
+        self.close_ahead(self.files_ahead.end(|_, entry| entry.id == id));
+    }
+
+    /// Gives it up, and waits until the server has closed it: it would be in the way of a change.
+    pub(super) async fn give_up_ahead_now(&self, path: &RelPath) {
+        let ended = self.files_ahead.end_below(path);
+        if ended.is_empty() {
+            return;
+        }
+        for opening in ended {
+            close(opening).await;
+        }
+        self.tree.wait_for_closes().await;
+    }
+}
+
+impl SharedFile {
+    /// Takes what was read ahead of this file, and the open file with it. Returns the open file in
+    /// use.
+    pub(super) async fn take_ahead(self: &Arc<Self>, path: &RelPath) -> Option<Arc<SmbFile>> {
+        let opening = self.store.files_ahead.take(path, self.id)?;
+        let head = opening.await.ok()??;
+        if head.file.epoch() != Some(head.epoch) {
+            return None;
+        }
+        let adopted = self.adopt(Arc::clone(&head.file), false);
+        if !Arc::ptr_eq(&adopted, &head.file) {
+            return Some(adopted);
+        }
+        let now = self.store.now();
+        let mut content = self.content.lock();
+        self.look_at_lease(&mut content, &head.file);
+        // A break since then ends it here.
+        if content.epoch != Some(head.epoch) {
+            return Some(adopted);
+        }
+        for Piece { range, data } in head.pieces {
+            let gaps = content.buffers.gaps(range.clone(), self.store.block as u64);
+            if gaps != [range.clone()] || content.write.is_unanswered(&range) {
+                continue;
+            }
+            let id = content.buffers.begin(&range, now);
+            content.ahead.begun(range.end);
+            let this = Arc::clone(self);
+            self.store.runtime.spawn(async move {
+                let data = data.await.ok().flatten();
+                this.content.lock().buffers.loaded(range.start, id, data);
+                this.notify();
+            });
+        }
+        Some(adopted)
+    }
+}
