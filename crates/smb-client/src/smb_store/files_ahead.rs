@@ -64,10 +64,10 @@ struct Entry {
 }
 
 /// `None` if the file could not be opened with a lease.
-type Opening = JoinHandle<Option<Head>>;
+pub(super) type Opening = JoinHandle<Option<Head>>;
 
 /// An open file and its beginning.
-struct Head {
+pub(super) struct Head {
     file: Arc<SmbFile>,
     /// Epoch of the lease under which everything was read.
     epoch: u64,
@@ -89,7 +89,7 @@ struct AheadLease {
 
 impl FilesAhead {
     /// Takes out the file at a path that has this id.
-    fn take(&self, path: &RelPath, id: FileId) -> Option<Opening> {
+    pub(super) fn take(&self, path: &RelPath, id: FileId) -> Option<Opening> {
         let mut table = self.0.lock();
         let is_it = table.files.get(path).is_some_and(|entry| entry.id == id);
         let entry = is_it.then(|| table.files.remove(path))??;
@@ -310,8 +310,7 @@ impl Shared {
 impl SharedFile {
     /// Takes what was read ahead of this file, and the open file with it. Returns the open file in
     /// use.
-    pub(super) async fn take_ahead(self: &Arc<Self>, path: &RelPath) -> Option<Arc<SmbFile>> {
-        let opening = self.store.files_ahead.take(path, self.id)?;
+    pub(super) async fn adopt_ahead(self: &Arc<Self>, opening: Opening) -> Option<Arc<SmbFile>> {
         let head = opening.await.ok()??;
         if head.file.epoch() != Some(head.epoch) {
             return None;

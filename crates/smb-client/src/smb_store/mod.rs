@@ -76,6 +76,7 @@ mod shared;
 mod shared_file;
 mod stat;
 mod stream;
+mod top_folder;
 mod watch_table;
 mod watches;
 mod write_back;

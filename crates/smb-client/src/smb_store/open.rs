@@ -124,10 +124,12 @@ impl Shared {
         if write {
             self.give_up_ahead_now(path).await;
         } else if let Some(stat) = known {
-            self.read_files_ahead(path);
             if let Some(opened) = self.open_read_ahead(path, stat, how.access).await {
                 return Ok(opened);
             }
+        }
+        if !write && known.is_some() {
+            self.read_files_ahead(path);
         }
         // Only the query has the number of links. Both take one round trip together.
         let options = options(write, Create::No);

@@ -61,7 +61,7 @@ impl SharedFile {
 
     /// Reads like [`read`](Self::read), but only from memory; `None` where the server would have to
     /// be asked.
-    pub(super) fn read_from_memory(&self, buffer: &mut [u8], offset: u64) -> Option<usize> {
+    pub(super) fn read_from_memory(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Option<usize> {
         let count = self.find_in_memory(buffer, offset)?;
         self.note_taken(count);
         Some(count)
@@ -69,12 +69,15 @@ impl SharedFile {
 
     /// Notes that a program has read `count` bytes. One that reads a file whole will probably do so
     /// with the next.
-    fn note_taken(&self, count: usize) {
+    fn note_taken(self: &Arc<Self>, count: usize) {
         let Some(file) = self.held(false) else { return };
         let (size, count) = (file.known_length(), count as u64);
         let before = self.taken.fetch_add(count, Ordering::AcqRel);
         if before < size && before + count >= size {
             self.note_habit(true);
+            if let Some(path) = self.path() {
+                self.store.read_files_ahead(&path);
+            }
         }
     }
 

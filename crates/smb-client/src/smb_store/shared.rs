@@ -22,6 +22,7 @@ use super::node_cache::{NodeCache, Validity};
 use super::options::SmbStoreOptions;
 use super::own_changes::OwnChanges;
 use super::reports::Reports;
+use super::top_folder::TopFolder;
 use super::watch_table::Watches;
 use crate::recovery;
 use crate::share::Volume;
@@ -59,6 +60,7 @@ pub(super) struct Shared {
     pub(super) reports: Reports,
     pub(super) watches: Watches,
     pub(super) folders: Folders,
+    pub(super) top: TopFolder,
     /// Which files to read ahead of their opens, and those that are.
     pub(super) folder_ahead: Mutex<FolderAhead>,
     pub(super) files_ahead: FilesAhead,
@@ -126,6 +128,7 @@ impl Shared {
             reports: Reports::new(runtime.clone()),
             watches: Watches::default(),
             folders: Folders::default(),
+            top: TopFolder::default(),
             folder_ahead: Mutex::new(FolderAhead::new(Kind::File)),
             files_ahead: FilesAhead::default(),
             tree_ahead: Mutex::new(FolderAhead::new(Kind::Directory)),
@@ -225,6 +228,7 @@ impl Shared {
     pub(super) fn changed(&self, path: &RelPath) {
         self.note_own(path);
         self.give_up_ahead(path);
+        self.top.changed(path);
         self.cache.lock().changed(path);
     }
 
@@ -232,6 +236,7 @@ impl Shared {
     pub(super) fn changed_below(&self, path: &RelPath) {
         self.note_own(path);
         self.give_up_ahead(path);
+        self.top.changed(path);
         self.cache.lock().changed_below(path);
     }
 

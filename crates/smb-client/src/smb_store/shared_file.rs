@@ -192,8 +192,12 @@ impl SharedFile {
         }
         let path = self.path().ok_or_else(|| self.error(Op::Open, ErrorKind::Gone))?;
         if !write {
+            let ahead = self.store.files_ahead.take(&path, self.id);
+            // Taken first: there is room for another one now.
             self.store.read_files_ahead(&path);
-            if let Some(file) = self.take_ahead(&path).await {
+            if let Some(ahead) = ahead
+                && let Some(file) = self.adopt_ahead(ahead).await
+            {
                 return Ok(file);
             }
         }
