@@ -348,6 +348,39 @@ fn files_ahead_are_bounded_and_closed_again() {
     }
 }
 
+/// Without this, each folder of a tree takes a round trip that a program waits for.
+#[test]
+fn the_next_folders_of_a_tree_are_listed_ahead() {
+    let _alone = alone();
+    let bench = Bench::start();
+    for folder in 0..18 {
+        let at = bench.path().join(format!("t/{folder:02}"));
+        std::fs::create_dir_all(&at).unwrap();
+        std::fs::write(at.join("f"), [0; 10]).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let store = bench.store_with("", lasting());
+    let names = |at: &str| {
+        let mut entries = open(&store, at, &READ).entries().unwrap();
+        let mut names = Vec::new();
+        while let Some((name, _)) = entries.next().unwrap() {
+            names.push(format!("{at}/{name}"));
+        }
+        names
+    };
+    let folders = names("t");
+    for folder in &folders[..2] {
+        assert_eq!(names(folder), [format!("{folder}/f")]);
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let ((), requests) = asked(|| {
+        for folder in &folders[2..] {
+            assert_eq!(names(folder), [format!("{folder}/f")]);
+        }
+    });
+    assert!(requests.is_empty(), "{requests:?}");
+}
+
 #[test]
 fn a_random_read_takes_one_round_trip() {
     let _alone = alone();

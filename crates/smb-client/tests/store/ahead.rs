@@ -105,31 +105,6 @@ fn a_file_that_is_opened_later_outlives_its_name() {
     assert!(store.open_known(&path("d")).is_none(), "a folder");
 }
 
-/// Without this, each folder of a tree takes a round trip.
-#[test]
-fn the_next_folders_of_a_tree_are_listed_ahead() {
-    const FOLDERS: usize = 30;
-    let bench = Bench::with_delay(DELAY);
-    for folder in 0..FOLDERS {
-        let at = bench.path().join(format!("t/{folder:02}"));
-        std::fs::create_dir_all(&at).unwrap();
-        std::fs::write(at.join("f"), [0; 10]).unwrap();
-    }
-    let options = SmbStoreOptions {
-        cache_timeout: Duration::from_secs(60),
-        ..SmbStoreOptions::default()
-    };
-    let store = bench.store_with("", options);
-    let begun = Instant::now();
-    for folder in list(&store, "t") {
-        assert_eq!(list(&store, &format!("t/{folder}")), ["f"]);
-        // A program also looks at what it has listed.
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let took = begun.elapsed();
-    assert!(took < DELAY * 2 * FOLDERS as u32 / 2, "{took:?}");
-}
-
 /// Two programs of two clients, by seed: one reads the files of a folder in order, again and again,
 /// the other changes them in all ways, and the line of both is cut. Between a change and the next
 /// reading there is time for a break to arrive: then no reading may show anything older.
