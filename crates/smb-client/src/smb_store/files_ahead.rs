@@ -11,17 +11,13 @@
 //! What was read is used only if the lease of the CREATE is held when a program takes the file, in
 //! the same epoch. From then on `SharedFile::look_at_lease` judges it as all data read ahead.
 
-use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use ropeway_block::Block;
 use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{CacheMode, File as _, FileId, Name, OpenOptions, RelPath};
-use tokio::task::JoinHandle;
 
+use super::ahead_table::{Entry, Head, Opening, Piece, close};
 use super::shared::Shared;
 use super::shared_file::SharedFile;
 use crate::caching::{BrokenLease, LeaseHolder};
@@ -41,89 +37,11 @@ const UNUSED_MAX: Duration = Duration::from_secs(5);
 /// Time without files ahead after the server granted no lease on one. A guess.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
-/// The files read ahead.
-#[derive(Default)]
-pub(super) struct FilesAhead(Mutex<Table>);
-
-#[derive(Default)]
-struct Table {
-    files: HashMap<RelPath, Entry>,
-    next: u64,
-    /// Whether a task looks after them.
-    is_watched: bool,
-    /// No files are read ahead until then.
-    paused_until: Duration,
-}
-
-struct Entry {
-    number: u64,
-    id: FileId,
-    bytes: u64,
-    at: Duration,
-    opening: Opening,
-}
-
-/// `None` if the file could not be opened with a lease.
-pub(super) type Opening = JoinHandle<Option<Head>>;
-
-/// An open file and its beginning.
-pub(super) struct Head {
-    file: Arc<SmbFile>,
-    /// Epoch of the lease under which everything was read.
-    epoch: u64,
-    pieces: Vec<Piece>,
-}
-
-struct Piece {
-    range: Range<u64>,
-    /// `None` if the READ failed.
-    data: JoinHandle<Option<Block>>,
-}
-
 /// Takes the breaks of a file that no program has taken.
 struct AheadLease {
     store: Weak<Shared>,
     path: RelPath,
     number: u64,
-}
-
-impl FilesAhead {
-    /// Takes out the file at a path that has this id.
-    pub(super) fn take(&self, path: &RelPath, id: FileId) -> Option<Opening> {
-        let mut table = self.0.lock();
-        let is_it = table.files.get(path).is_some_and(|entry| entry.id == id);
-        let entry = is_it.then(|| table.files.remove(path))??;
-        Some(entry.opening)
-    }
-
-    /// Takes out what must go.
-    fn end(&self, is_ended: impl Fn(&RelPath, &Entry) -> bool) -> Vec<Opening> {
-        let mut table = self.0.lock();
-        if table.files.is_empty() {
-            return Vec::new();
-        }
-        let ended = table.files.extract_if(|path, entry| is_ended(path, entry));
-        ended.map(|(_, entry)| entry.opening).collect()
-    }
-
-    fn end_below(&self, top: &RelPath) -> Vec<Opening> {
-        self.end(|path, _| path.strip_prefix(top).is_some())
-    }
-
-    /// Whether the file at a path is being read ahead.
-    pub(super) fn has(&self, path: &RelPath) -> bool {
-        self.0.lock().files.contains_key(path)
-    }
-}
-
-/// Closes a file. What is on its way for it is waited for: the server sees the CLOSE after it.
-async fn close(opening: Opening) {
-    // A task that panicked has nothing open.
-    let Ok(Some(head)) = opening.await else { return };
-    for piece in head.pieces {
-        let _ = piece.data.await;
-    }
-    drop(head.file);
 }
 
 impl LeaseHolder for AheadLease {
@@ -189,8 +107,8 @@ impl Shared {
         {
             return true;
         }
-        table.next += 1;
-        let number = table.next;
+        table.last += 1;
+        let number = table.last;
         let opening = Arc::clone(self).open_ahead(path.clone(), number, stat.id, bytes);
         let entry = Entry {
             number,

@@ -48,6 +48,7 @@
 //! lease, which is requested again after a break; without a lease it cannot be watched. A watched
 //! folder has a CHANGE_NOTIFY at the server (`watches`).
 
+mod ahead_table;
 mod attributes;
 mod breaks;
 mod entries;

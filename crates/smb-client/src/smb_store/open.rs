@@ -123,10 +123,10 @@ impl Shared {
         }
         if write {
             self.give_up_ahead_now(path).await;
-        } else if let Some(stat) = known {
-            if let Some(opened) = self.open_read_ahead(path, stat, how.access).await {
-                return Ok(opened);
-            }
+        } else if let Some(stat) = known
+            && let Some(opened) = self.open_read_ahead(path, stat, how.access).await
+        {
+            return Ok(opened);
         }
         if !write && known.is_some() {
             self.read_files_ahead(path);

@@ -14,8 +14,8 @@ use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result, Verdict, patience
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
+use super::ahead_table::FilesAhead;
 use super::files::Files;
-use super::files_ahead::FilesAhead;
 use super::folder_ahead::FolderAhead;
 use super::folder_table::Folders;
 use super::node_cache::{NodeCache, Validity};

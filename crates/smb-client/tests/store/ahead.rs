@@ -1,15 +1,12 @@
 //! Files of a folder that are read one after the other are opened and read ahead; folders of a tree
 //! are listed ahead. What is ahead is never old, and never in the way.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ropeway_smb_client::{SmbStore, SmbStoreOptions};
 use ropeway_vfs::store::Store;
 
 use crate::bench::{Bench, CREATE, READ, bytes, content, open, path};
-
-/// One way of a line of 60 ms.
-const DELAY: Duration = Duration::from_millis(30);
 
 fn name(index: usize) -> String {
     format!("d/file {index:02}")

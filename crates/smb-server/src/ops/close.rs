@@ -11,7 +11,7 @@ use ropeway_vfs::store::{NodeOpen, Removal};
 use ropeway_vfs::{ErrorKind, FileId, Name, RelPath};
 
 use super::context::{Context, Outcome};
-use super::{name, notify};
+use super::{folder_leases, name};
 use crate::audit::Record;
 use crate::files::attributes;
 use crate::ops::range_locks;
@@ -162,7 +162,7 @@ pub(crate) fn remove_deleted(
             .hub()
             .changed(deletion.share_id, &deletion.path, action, filter);
         if !is_stream {
-            notify::break_folder_leases(shared, &share, &path, None);
+            folder_leases::break_at(shared, &share, &path, None);
         }
     }
     let called = match &stream {

@@ -1,6 +1,6 @@
 //! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19), and the notifications of changes by clients.
 
-use ropeway_smb_proto::server::hub::{OpenId, WatchOutcome};
+use ropeway_smb_proto::server::hub::WatchOutcome;
 use ropeway_smb_proto::server::rules::notify::Changed;
 use ropeway_smb_proto::server::{Connection, ReplyFrame, Request};
 use ropeway_smb_wire::change_notify::{
@@ -10,12 +10,10 @@ use ropeway_smb_wire::change_notify::{
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::header::HEADER_LEN;
 use ropeway_smb_wire::{NtStatus, Reader, Text, Writer};
-use ropeway_vfs::store::NodeOpen;
-use ropeway_vfs::{Name, RelPath};
+use ropeway_vfs::Name;
 
 use super::context::{Context, Execution, Outcome};
-use super::name;
-use crate::share::Share;
+use super::{folder_leases, name};
 use crate::state::SharedState;
 use crate::state::open::Open;
 
@@ -106,21 +104,7 @@ pub(super) fn entry_changed(shared: &SharedState, open: &Open, added: bool) {
         return;
     }
     shared.hub().changed(share, &path, action, filter);
-    break_folder_leases(shared, &open.share, &open.path(), Some(open.hub_id()));
-}
-
-/// Breaks the leases on the folder of a path: its listing is not that of now. `by` made the change.
-pub(super) fn break_folder_leases(shared: &SharedState, share: &Share, path: &RelPath, by: Option<OpenId>) {
-    // Only these leases need the folder's identity. The folder is opened without the hub's lock.
-    if !shared.hub().has_folder_leases() {
-        return;
-    }
-    let Some(parent) = path.parent() else { return };
-    if let Ok(folder) = share.store.open(&parent, &NodeOpen::default()) {
-        let now = shared.uptime();
-        let key = name::key_of(&folder.stat, None);
-        shared.hub().break_folder_leases(now, by, &key);
-    }
+    folder_leases::break_at(shared, &open.share, &open.path(), Some(open.hub_id()));
 }
 
 /// Reports a change of content or length.
@@ -140,7 +124,7 @@ pub(super) fn changed(shared: &SharedState, open: &Open, filter: CompletionFilte
     shared.hub().changed(share, &path, kind(open).modified(), filter);
     // A listing shows sizes, times and attributes, but nothing of streams.
     if open.stream.is_none() {
-        break_folder_leases(shared, &open.share, &open.path(), Some(open.hub_id()));
+        folder_leases::break_at(shared, &open.share, &open.path(), Some(open.hub_id()));
     }
 }
 

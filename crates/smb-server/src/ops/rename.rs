@@ -11,8 +11,8 @@ use ropeway_vfs::store::NodeOpen;
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
 use super::context::{Context, Execution};
+use super::folder_leases;
 use super::name::{self, key_of};
-use super::notify;
 use crate::files::{attributes, links, security, status};
 use crate::state::SharedState;
 use crate::state::open::{Handle, Open};
@@ -162,7 +162,7 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
 /// Breaks the leases on the folders of names that an open has changed.
 fn break_folder_leases<const N: usize>(context: &Context<'_>, open: &Open, paths: [&RelPath; N]) {
     for path in paths {
-        notify::break_folder_leases(context.shared, &open.share, path, Some(open.hub_id()));
+        folder_leases::break_at(context.shared, &open.share, path, Some(open.hub_id()));
     }
 }
 
