@@ -346,6 +346,15 @@ fn files_ahead_are_bounded_and_closed_again() {
         assert!(std::time::Instant::now() < deadline, "{before} stay open");
         std::thread::sleep(Duration::from_millis(50));
     }
+    // Nobody wanted them: the folder is given up.
+    let ((), requests) = asked(|| {
+        for (name, data) in &files[2..4] {
+            assert!(read_pages(&store, name) == *data, "{name}");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    });
+    let opened = requests.iter().filter(|request| *request == "Create").count();
+    assert_eq!(opened, 2, "{requests:?}");
 }
 
 /// Without this, each folder of a tree takes a round trip that a program waits for.

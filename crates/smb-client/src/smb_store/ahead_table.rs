@@ -1,6 +1,6 @@
 //! The files that are read ahead of their opens, by path (`files_ahead`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub(super) struct Table {
     pub(super) last: u64,
     /// Whether a task looks after them.
     pub(super) is_watched: bool,
+    /// When a program took one.
+    pub(super) taken_at: Duration,
     /// No files are read ahead until then.
     pub(super) paused_until: Duration,
 }
@@ -54,15 +56,16 @@ pub(super) struct Piece {
 
 impl FilesAhead {
     /// Takes out the file at a path that has this id.
-    pub(super) fn take(&self, path: &RelPath, id: FileId) -> Option<Opening> {
+    pub(super) fn take(&self, path: &RelPath, id: FileId, now: Duration) -> Option<Opening> {
         let mut table = self.0.lock();
         let is_it = table.files.get(path).is_some_and(|entry| entry.id == id);
         let entry = is_it.then(|| table.files.remove(path))??;
+        table.taken_at = now;
         Some(entry.opening)
     }
 
     /// Takes out what must go.
-    pub(super) fn end(&self, is_ended: impl Fn(&RelPath, &Entry) -> bool) -> Vec<Opening> {
+    pub(super) fn end(&self, mut is_ended: impl FnMut(&RelPath, &Entry) -> bool) -> Vec<Opening> {
         let mut table = self.0.lock();
         if table.files.is_empty() {
             return Vec::new();
@@ -74,6 +77,31 @@ impl FilesAhead {
     /// Takes out what is at a path and beneath it.
     pub(super) fn end_below(&self, top: &RelPath) -> Vec<Opening> {
         self.end(|path, _| path.strip_prefix(top).is_some())
+    }
+
+    /// Takes out the files that were there before `old`, if none was taken since. Returns the folders
+    /// of those that could have been used, too.
+    pub(super) fn end_unused(&self, old: Duration) -> (HashSet<RelPath>, Vec<Opening>) {
+        if self.0.lock().taken_at > old {
+            return Default::default();
+        }
+        let mut dirs = HashSet::new();
+        let ended = self.end(|path, entry| {
+            let is_old = entry.at <= old;
+            if is_old && entry.bytes > 0 {
+                dirs.extend(path.parent());
+            }
+            is_old
+        });
+        (dirs, ended)
+    }
+
+    /// Notes that a file could not be opened.
+    pub(super) fn failed(&self, number: u64) {
+        let mut table = self.0.lock();
+        if let Some(entry) = table.files.values_mut().find(|entry| entry.number == number) {
+            entry.bytes = 0;
+        }
     }
 
     /// Whether the file at a path is being read ahead.

@@ -32,8 +32,9 @@ const HEAD_BYTES: u64 = 8 << 20;
 /// DOS attributes of files whose content is fetched from elsewhere when it is read: OFFLINE,
 /// RECALL_ON_OPEN, RECALL_ON_DATA_ACCESS ([MS-FSCC] 2.6).
 const RECALLED: u32 = 0x1000 | 0x4_0000 | 0x40_0000;
-/// Time after which a file that nobody has opened is closed. A guess.
-const UNUSED_MAX: Duration = Duration::from_secs(5);
+/// Time after which a file that nobody has opened is closed, if no other was taken meanwhile. A
+/// guess: a picture that somebody looks at.
+const UNUSED_MAX: Duration = Duration::from_secs(10);
 /// Time without files ahead after the server granted no lease on one. A guess.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
@@ -47,6 +48,7 @@ struct AheadLease {
 impl LeaseHolder for AheadLease {
     fn broke(&self, mut broken: BrokenLease) {
         let Some(store) = self.store.upgrade() else { return };
+        store.cache.lock().changed(&self.path);
         let ended = store.files_ahead.end(|_, entry| entry.number == self.number);
         let runtime = store.runtime.clone();
         runtime.spawn(async move {
@@ -128,8 +130,8 @@ impl Shared {
     async fn open_ahead(self: Arc<Self>, path: RelPath, number: u64, id: FileId, bytes: u64) -> Option<Head> {
         let head = self.open_head(&path, number, id, bytes).await;
         if head.is_none() {
-            // Dropped, and not waited for: this is the task that it would wait for.
-            drop(self.files_ahead.end(|_, entry| entry.number == number));
+            // The entry stays: without it the next open would try again.
+            self.files_ahead.failed(number);
         }
         head
     }
@@ -184,9 +186,12 @@ impl Shared {
             loop {
                 tokio::time::sleep(UNUSED_MAX / 2).await;
                 let Some(this) = this.upgrade() else { return };
-                let now = this.now();
-                let old = |_: &RelPath, entry: &Entry| now.saturating_sub(entry.at) >= UNUSED_MAX;
-                this.close_ahead(this.files_ahead.end(old));
+                let old = this.now().saturating_sub(UNUSED_MAX);
+                let (dirs, ended) = this.files_ahead.end_unused(old);
+                this.close_ahead(ended);
+                for dir in dirs {
+                    this.folder_ahead.lock().on_unused(&dir);
+                }
                 let mut table = this.files_ahead.0.lock();
                 if table.files.is_empty() {
                     table.is_watched = false;

@@ -49,6 +49,8 @@ struct Folder {
     runs: [usize; ORDERS],
     /// Whether the file read last was read whole.
     is_whole: bool,
+    /// Whether files were read ahead in vain.
+    is_slow: bool,
 }
 
 impl FolderAhead {
@@ -74,7 +76,8 @@ impl FolderAhead {
         }
         let last = self.folders.back();
         let before = last.map_or([0; ORDERS], |folder| folder.runs);
-        let is_whole = self.kind == Kind::Directory || last.is_some_and(|folder| folder.is_whole);
+        let is_whole =
+            self.kind == Kind::Directory || last.is_some_and(|folder| folder.is_whole && !folder.is_slow);
         let known = self.folders.iter().position(|folder| folder.dir == *dir);
         let known = known.and_then(|at| self.folders.remove(at));
         let mut folder = match known {
@@ -84,13 +87,25 @@ impl FolderAhead {
                 ..Folder::new(dir, listing, self.kind)
             },
         };
-        let most = if folder.is_whole { most } else { 0 };
+        let most = if folder.is_whole && !folder.is_slow {
+            most
+        } else {
+            0
+        };
         let found = folder.on_open(name, &before, most);
         if self.folders.len() == FOLDERS_MAX {
             self.folders.pop_front();
         }
         self.folders.push_back(folder);
         found
+    }
+
+    /// Notes that files of a folder were read ahead and not opened in time. They would be read again
+    /// and again, so this does not happen there any more. The folder after it begins anew.
+    pub(super) fn on_unused(&mut self, dir: &RelPath) {
+        if let Some(folder) = self.folders.iter_mut().find(|folder| folder.dir == *dir) {
+            folder.is_slow = true;
+        }
     }
 
     /// Notes whether a program has read a file of a folder whole.
@@ -121,6 +136,7 @@ impl Folder {
             last: [None; ORDERS],
             runs: [0; ORDERS],
             is_whole: false,
+            is_slow: false,
         }
     }
 
@@ -247,6 +263,20 @@ mod tests {
         assert_eq!(next(&mut ahead, "y", "a"), 3, "so was that of the folder before");
         ahead.on_read(&dir("y"), false);
         assert_eq!(next(&mut ahead, "y", "b"), 0, "this one not");
+    }
+
+    /// Somebody who looks at pictures, one a minute.
+    #[test]
+    fn a_folder_whose_files_were_read_ahead_in_vain_is_given_up() {
+        let files = listing(&[1, 2, 3, 4, 5]);
+        let mut ahead = FolderAhead::new(Kind::File);
+        assert_eq!(opened(&mut ahead, "x", &files, "a"), "");
+        assert_eq!(opened(&mut ahead, "x", &files, "b"), "cde");
+        ahead.on_unused(&dir("x"));
+        assert_eq!(opened(&mut ahead, "x", &files, "c"), "");
+        assert_eq!(opened(&mut ahead, "x", &files, "d"), "");
+        assert_eq!(opened(&mut ahead, "y", &files, "a"), "", "the folder after it");
+        assert_eq!(opened(&mut ahead, "y", &files, "b"), "cde");
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl SharedFile {
         }
         let path = self.path().ok_or_else(|| self.error(Op::Open, ErrorKind::Gone))?;
         if !write {
-            let ahead = self.store.files_ahead.take(&path, self.id);
+            let ahead = self.store.files_ahead.take(&path, self.id, self.store.now());
             // Taken first: there is room for another one now.
             self.store.read_files_ahead(&path);
             if let Some(ahead) = ahead
