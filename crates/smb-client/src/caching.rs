@@ -165,6 +165,12 @@ impl LeaseStatus {
         state.contains(LeaseState::READ_CACHING) && state.bits() & SUSPENDED == 0
     }
 
+    /// Returns whether the file may stay open although nobody uses it.
+    pub(crate) fn may_keep_open(&self) -> bool {
+        let state = self.state();
+        state.contains(LeaseState::HANDLE_CACHING) && state.bits() & SUSPENDED == 0
+    }
+
     /// Returns what the lease says of content that was read under it.
     pub(crate) fn content(&self) -> ContentLease {
         // In this order: a loss between the two is seen.
@@ -379,11 +385,6 @@ impl CachingRight {
             _ => None,
         }
     }
-
-    /// Returns whether what was read through the open stays valid until the server says otherwise.
-    pub(crate) fn may_cache_reads(&self) -> bool {
-        matches!(self, Self::Leased { status, .. } if status.may_cache_reads())
-    }
 }
 
 impl Drop for CachingRight {
@@ -481,19 +482,19 @@ mod tests {
         };
         right.register((TreeId(3), true));
         right.granted(&[ResponseContext::Lease(lease)]);
-        assert!(right.may_cache_reads());
+        assert!(right.lease().unwrap().may_cache_reads());
         let to_none = broken(key, LeaseState::default(), LeaseBreakFlags::default());
         answer(&to_none, &oplocks, &leases);
-        assert!(!right.may_cache_reads());
+        assert!(!right.lease().unwrap().may_cache_reads());
         right.register((TreeId(3), true));
         answer(&to_none, &oplocks, &leases);
         right.granted(&[ResponseContext::Lease(lease)]);
-        assert!(!right.may_cache_reads(), "the break came first");
+        assert!(!right.lease().unwrap().may_cache_reads(), "the break came first");
         right.register((TreeId(3), true));
         right.granted(&[ResponseContext::Lease(lease)]);
-        assert!(right.may_cache_reads());
+        assert!(right.lease().unwrap().may_cache_reads());
         right.lost();
-        assert!(!right.may_cache_reads());
+        assert!(!right.lease().unwrap().may_cache_reads());
     }
 
     /// Takes the breaks of a test.

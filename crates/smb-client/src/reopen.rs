@@ -123,12 +123,6 @@ impl HandleInner {
         self.renamed.lock().clone().unwrap_or_else(|| self.path.clone())
     }
 
-    /// Returns whether what was read through this handle stays valid until the server says
-    /// otherwise.
-    pub(crate) fn may_cache_reads(&self) -> bool {
-        self.durability.right().may_cache_reads()
-    }
-
     /// Returns the lease of the open file, if it has one.
     pub(crate) fn lease(&self) -> Option<&Arc<LeaseStatus>> {
         self.durability.right().lease()

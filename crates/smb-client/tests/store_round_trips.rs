@@ -131,6 +131,14 @@ fn list_all(store: &SmbStore, at: &str, found: &mut Vec<(String, NodeStat)>) {
     }
 }
 
+/// What is known lasts for the whole test on a slow machine.
+fn lasting() -> SmbStoreOptions {
+    SmbStoreOptions {
+        cache_timeout: Duration::from_secs(60),
+        ..SmbStoreOptions::default()
+    }
+}
+
 /// 10,000 entries in 30 folders: one round trip for each folder.
 #[test]
 fn a_recursive_listing_takes_a_round_trip_for_each_folder() {
@@ -208,6 +216,217 @@ fn a_listed_folder_is_known_while_its_lease_lasts() {
     assert!(!bench.path().join("e").exists());
     store.rename(&path("d"), &path("f"), false).unwrap();
     assert!(bench.path().join("f/a").exists());
+}
+
+/// Before, the end of each use made the store forget the listing of the folder.
+#[test]
+fn a_folder_stays_known_when_its_files_are_only_read() {
+    let _alone = alone();
+    let bench = Bench::start();
+    for name in ["d/a", "d/b"] {
+        std::fs::create_dir_all(bench.path().join("d")).unwrap();
+        std::fs::write(bench.path().join(name), name).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let store = bench.store_with("", lasting());
+    let mut found = Vec::new();
+    list_all(&store, "d", &mut found);
+    assert_eq!(content(&*open(&store, "d/b", &READ)), b"d/b");
+    let ((), requests) = asked(|| {
+        list_all(&store, "d", &mut found);
+        drop(open(&store, "d/b", &LOOK));
+    });
+    assert!(requests.is_empty(), "{requests:?}");
+}
+
+/// Reads a file as a kernel does: whole pages, also across its end.
+fn read_pages(store: &SmbStore, at: &str) -> Vec<u8> {
+    let node = open(store, at, &READ);
+    let mut all = Vec::new();
+    loop {
+        let mut page = vec![0; 128 << 10];
+        let count = node.read_at(&mut page, all.len() as u64).unwrap();
+        all.extend_from_slice(&page[..count]);
+        if count < page.len() {
+            return all;
+        }
+    }
+}
+
+/// Makes files of `d` whose sizes are given, and lets the server notice them.
+fn files(bench: &Bench, sizes: &[usize]) -> Vec<(String, Vec<u8>)> {
+    std::fs::create_dir(bench.path().join("d")).unwrap();
+    let files = sizes.iter().enumerate().map(|(at, size)| {
+        let (name, data) = (format!("d/file {at:02}"), bytes(*size, at as u64));
+        std::fs::write(bench.path().join(&name), &data).unwrap();
+        (name, data)
+    });
+    let files = files.collect();
+    // It would break leases for these changes of a local program.
+    std::thread::sleep(Duration::from_millis(500));
+    files
+}
+
+/// Returns files in the order in which their folder is listed.
+fn in_order(store: &SmbStore, mut files: Vec<(String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    list_all(store, "d", &mut found);
+    files.sort_by_key(|(name, _)| found.iter().position(|(at, _)| at == name));
+    files
+}
+
+/// Before, each file took one more READ, behind its end.
+#[test]
+fn the_end_of_a_leased_file_is_not_asked_for() {
+    let _alone = alone();
+    let bench = Bench::start();
+    let files = files(&bench, &[1, 4096, 100_000, 128 << 10]);
+    let store = bench.store_with("", lasting());
+    list_all(&store, "", &mut Vec::new());
+    // Backwards: nothing is read ahead of its open.
+    for (name, data) in files.iter().rev() {
+        let (read, requests) = asked(|| read_pages(&store, name));
+        assert!(read == *data);
+        assert_eq!(requests, ["Create", "Read"], "{name}");
+    }
+}
+
+/// `cp -r`: after two files the next ones are requested, and then nothing more is asked for.
+#[test]
+fn the_next_files_of_a_folder_are_requested_before_they_are_opened() {
+    let _alone = alone();
+    let bench = Bench::start();
+    let sizes: Vec<usize> = (0..30).map(|at| 9_000 + 1_000 * at).collect();
+    let files = files(&bench, &sizes);
+    let store = bench.store_with("", lasting());
+    let files = in_order(&store, files);
+    let ((), requests) = asked(|| {
+        for (name, data) in &files[..2] {
+            assert!(read_pages(&store, name) == *data, "{name}");
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    });
+    let count = |wanted: &str| requests.iter().filter(|request| *request == wanted).count();
+    assert_eq!((count("Create"), count("Read")), (30, 30), "{requests:?}");
+    assert_eq!(requests.len(), 60, "{requests:?}");
+    let ((), requests) = asked(|| {
+        for (name, data) in &files[2..] {
+            assert!(read_pages(&store, name) == *data, "{name}");
+        }
+    });
+    assert!(requests.is_empty(), "{requests:?}");
+}
+
+/// Returns some files in an order in which none follows soon after another, neither as they are
+/// listed nor by their numbers.
+fn without_sequence(bench: &Bench, files: &[(String, Vec<u8>)], count: usize) -> Vec<usize> {
+    use std::os::unix::fs::MetadataExt as _;
+    let number = |at: &usize| std::fs::metadata(bench.path().join(&files[*at].0)).unwrap().ino();
+    let mut by_number: Vec<usize> = (0..files.len()).collect();
+    by_number.sort_by_key(number);
+    let place = |at: usize| by_number.iter().position(|other| *other == at).unwrap();
+    let follows = |one: usize, other: usize| (1..=8).any(|step| one + step == other);
+    let mut random = fastrand::Rng::with_seed(9);
+    loop {
+        let mut order: Vec<usize> = (1..files.len()).collect();
+        random.shuffle(&mut order);
+        order.truncate(count);
+        let mut pairs = order.windows(2);
+        if !pairs.any(|pair| follows(pair[0], pair[1]) || follows(place(pair[0]), place(pair[1]))) {
+            return order;
+        }
+    }
+}
+
+/// Files that are read in no order, or not whole, cause no request for others.
+#[test]
+fn files_read_at_random_or_in_part_cause_nothing_ahead() {
+    let _alone = alone();
+    let bench = Bench::start();
+    let files = files(&bench, &[20_000; 60]);
+    let store = bench.store_with("", lasting());
+    let files = in_order(&store, files);
+    let order = without_sequence(&bench, &files, 15);
+    let ((), requests) = asked(|| {
+        for at in order {
+            assert!(read_pages(&store, &files[at].0) == files[at].1);
+        }
+        for (name, _) in &files {
+            let node = open(&store, name, &READ);
+            assert_eq!(node.read_at(&mut [0; 100], 0).unwrap(), 100);
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    });
+    let opened = requests.iter().filter(|request| *request == "Create").count();
+    assert_eq!(opened, 15 + 60, "{requests:?}");
+}
+
+/// What is ahead is bounded by what the line holds, and is closed if nobody wants it.
+#[test]
+fn files_ahead_are_bounded_and_closed_again() {
+    let _alone = alone();
+    let bench = Bench::start();
+    let files = files(&bench, &[1 << 20; 90]);
+    let store = bench.store_with("", lasting());
+    let files = in_order(&store, files);
+    let ((), requests) = asked(|| {
+        for (name, data) in &files[..2] {
+            assert!(read_pages(&store, name) == *data, "{name}");
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    });
+    let opened = requests.iter().filter(|request| *request == "Create").count();
+    // At most 24 MiB.
+    assert!((3..=26).contains(&opened), "{opened} opens");
+    let (_, before) = bench.serve.handle.sizes();
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    // The listed folders stay open.
+    while bench.serve.handle.sizes().1 > 2 {
+        assert!(std::time::Instant::now() < deadline, "{before} stay open");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Nobody wanted them: the folder is given up.
+    let ((), requests) = asked(|| {
+        for (name, data) in &files[2..4] {
+            assert!(read_pages(&store, name) == *data, "{name}");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    });
+    let opened = requests.iter().filter(|request| *request == "Create").count();
+    assert_eq!(opened, 2, "{requests:?}");
+}
+
+/// Without this, each folder of a tree takes a round trip that a program waits for.
+#[test]
+fn the_next_folders_of_a_tree_are_listed_ahead() {
+    let _alone = alone();
+    let bench = Bench::start();
+    for folder in 0..18 {
+        let at = bench.path().join(format!("t/{folder:02}"));
+        std::fs::create_dir_all(&at).unwrap();
+        std::fs::write(at.join("f"), [0; 10]).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let store = bench.store_with("", lasting());
+    let names = |at: &str| {
+        let mut entries = open(&store, at, &READ).entries().unwrap();
+        let mut names = Vec::new();
+        while let Some((name, _)) = entries.next().unwrap() {
+            names.push(format!("{at}/{name}"));
+        }
+        names
+    };
+    let folders = names("t");
+    for folder in &folders[..2] {
+        assert_eq!(names(folder), [format!("{folder}/f")]);
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let ((), requests) = asked(|| {
+        for folder in &folders[2..] {
+            assert_eq!(names(folder), [format!("{folder}/f")]);
+        }
+    });
+    assert!(requests.is_empty(), "{requests:?}");
 }
 
 #[test]

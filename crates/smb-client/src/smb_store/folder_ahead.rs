@@ -5,6 +5,9 @@
 //! Two files in one of these orders show a sequence: from then on the next ones are worth
 //! reading. If the folder read before was a sequence, the first file of a folder is enough. The same
 //! holds for folders of a folder.
+//!
+//! Files are worth it only while the program reads them whole: one that looks at the beginning of
+//! each (for its type, or a small picture) would wait for all the rest.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -44,6 +47,10 @@ struct Folder {
     /// Place of the file opened last, and how often one followed the one before.
     last: [Option<usize>; ORDERS],
     runs: [usize; ORDERS],
+    /// Whether the file read last was read whole.
+    is_whole: bool,
+    /// Whether files were read ahead in vain.
+    is_slow: bool,
 }
 
 impl FolderAhead {
@@ -67,12 +74,23 @@ impl FolderAhead {
         if listing.len() > ENTRIES_MAX {
             return Vec::new();
         }
-        let before = self.folders.back().map_or([0; ORDERS], |folder| folder.runs);
+        let last = self.folders.back();
+        let before = last.map_or([0; ORDERS], |folder| folder.runs);
+        let is_whole =
+            self.kind == Kind::Directory || last.is_some_and(|folder| folder.is_whole && !folder.is_slow);
         let known = self.folders.iter().position(|folder| folder.dir == *dir);
         let known = known.and_then(|at| self.folders.remove(at));
         let mut folder = match known {
             Some(folder) if Arc::ptr_eq(&folder.listing, listing) => folder,
-            _ => Folder::new(dir, listing, self.kind),
+            _ => Folder {
+                is_whole,
+                ..Folder::new(dir, listing, self.kind)
+            },
+        };
+        let most = if folder.is_whole && !folder.is_slow {
+            most
+        } else {
+            0
         };
         let found = folder.on_open(name, &before, most);
         if self.folders.len() == FOLDERS_MAX {
@@ -80,6 +98,21 @@ impl FolderAhead {
         }
         self.folders.push_back(folder);
         found
+    }
+
+    /// Notes that files of a folder were read ahead and not opened in time. They would be read again
+    /// and again, so this does not happen there any more. The folder after it begins anew.
+    pub(super) fn on_unused(&mut self, dir: &RelPath) {
+        if let Some(folder) = self.folders.iter_mut().find(|folder| folder.dir == *dir) {
+            folder.is_slow = true;
+        }
+    }
+
+    /// Notes whether a program has read a file of a folder whole.
+    pub(super) fn on_read(&mut self, dir: &RelPath, is_whole: bool) {
+        if let Some(folder) = self.folders.iter_mut().find(|folder| folder.dir == *dir) {
+            folder.is_whole = is_whole;
+        }
     }
 }
 
@@ -102,6 +135,8 @@ impl Folder {
             places,
             last: [None; ORDERS],
             runs: [0; ORDERS],
+            is_whole: false,
+            is_slow: false,
         }
     }
 
@@ -169,6 +204,7 @@ mod tests {
 
     fn opened(ahead: &mut FolderAhead, at: &str, listing: &Listed, file: &str) -> String {
         let found = ahead.on_open(&dir(at), listing, &name(file), 3);
+        ahead.on_read(&dir(at), true);
         let names = found.iter().map(|(name, _)| name.to_string());
         names.collect()
     }
@@ -210,6 +246,39 @@ mod tests {
         assert_eq!(opened(&mut ahead, "x", &listing(&[1, 2]), "b"), "");
     }
 
+    /// A program that looks at the beginning of each file, in order.
+    #[test]
+    fn files_that_are_not_read_whole_cause_nothing() {
+        let files = listing(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut ahead = FolderAhead::new(Kind::File);
+        let next = |ahead: &mut FolderAhead, at: &str, file: &str| {
+            ahead.on_open(&dir(at), &files, &name(file), 3).len()
+        };
+        for file in ["a", "b", "c"] {
+            assert_eq!(next(&mut ahead, "x", file), 0);
+            ahead.on_read(&dir("x"), false);
+        }
+        ahead.on_read(&dir("x"), true);
+        assert_eq!(next(&mut ahead, "x", "d"), 3, "one was");
+        assert_eq!(next(&mut ahead, "y", "a"), 3, "so was that of the folder before");
+        ahead.on_read(&dir("y"), false);
+        assert_eq!(next(&mut ahead, "y", "b"), 0, "this one not");
+    }
+
+    /// Somebody who looks at pictures, one a minute.
+    #[test]
+    fn a_folder_whose_files_were_read_ahead_in_vain_is_given_up() {
+        let files = listing(&[1, 2, 3, 4, 5]);
+        let mut ahead = FolderAhead::new(Kind::File);
+        assert_eq!(opened(&mut ahead, "x", &files, "a"), "");
+        assert_eq!(opened(&mut ahead, "x", &files, "b"), "cde");
+        ahead.on_unused(&dir("x"));
+        assert_eq!(opened(&mut ahead, "x", &files, "c"), "");
+        assert_eq!(opened(&mut ahead, "x", &files, "d"), "");
+        assert_eq!(opened(&mut ahead, "y", &files, "a"), "", "the folder after it");
+        assert_eq!(opened(&mut ahead, "y", &files, "b"), "cde");
+    }
+
     #[test]
     fn random_files_cause_nothing_and_folders_are_bounded() {
         let numbers: Vec<u64> = (1..100).collect();
@@ -223,10 +292,9 @@ mod tests {
         let mut ahead = FolderAhead::new(Kind::File);
         for round in 0..50 {
             let file = &names[(round * 37) % 99];
-            assert_eq!(
-                ahead.on_open(&dir(&format!("{}", round % 20)), &files, file, 9),
-                []
-            );
+            let at = dir(&format!("{}", round % 20));
+            assert_eq!(ahead.on_open(&at, &files, file, 9), []);
+            ahead.on_read(&at, true);
         }
         assert_eq!(ahead.folders.len(), FOLDERS_MAX);
     }

@@ -53,16 +53,22 @@ impl SharedFile {
             // The tree remembers the file: the next flush of the store covers what was answered.
             content.flushed = content.changes;
             content.lengths_set = None;
-            Some(content.write.discard())
+            Some((content.write.discard(), content.changes > 0))
         });
-        let Some(lost) = lost else { return };
+        let Some((lost, is_changed)) = lost else { return };
         if lost > 0 && self.is_lasting() {
             tracing::error!(path = %self.last_path(), lost, "bytes that could not be written are lost");
         }
-        let was_open = self.is_open();
+        let taken = self.taken.swap(0, Ordering::AcqRel);
+        if let Some(file) = self.held(false)
+            && taken < file.known_length()
+            && !is_changed
+        {
+            self.note_habit(false);
+        }
         self.close();
-        // One that was never opened on the server changed nothing there.
-        if was_open {
+        // A reader changes nothing there.
+        if is_changed {
             // Servers may set the times of a written file when it is closed.
             self.store.changed_file(self);
         }

@@ -15,8 +15,9 @@
 //! it would wait for work that it has to do.
 //!
 //! **Reads.** A second read in sequence begins to read ahead, as deep as the line needs
-//! (`read_ahead`). A random read takes one round trip. Of a tree that is listed folder by folder the
-//! next folders are listed ahead (`folder_ahead`).
+//! (`read_ahead`). A random read takes one round trip. Of a folder whose files are read whole, one
+//! after the other, the next ones are opened and read ahead (`files_ahead`). Of a tree that is listed
+//! folder by folder the next folders are listed ahead (`folder_ahead`).
 //!
 //! **Writes** return at once. They are gathered to large blocks and sent in the background, many at
 //! the same time (`write_back`). [`Node::write_out`](ropeway_vfs::store::Node::write_out) waits
@@ -47,10 +48,12 @@
 //! lease, which is requested again after a break; without a lease it cannot be watched. A watched
 //! folder has a CHANGE_NOTIFY at the server (`watches`).
 
+mod ahead_table;
 mod attributes;
 mod breaks;
 mod entries;
 mod files;
+mod files_ahead;
 mod folder_ahead;
 mod folder_table;
 mod folders;
@@ -74,6 +77,7 @@ mod shared;
 mod shared_file;
 mod stat;
 mod stream;
+mod top_folder;
 mod watch_table;
 mod watches;
 mod write_back;

@@ -44,6 +44,7 @@ impl Shared {
         if path.is_root() {
             return Err(Error::new(Op::Remove, path, ErrorKind::Misuse));
         }
+        self.give_up_ahead_now(path).await;
         if !directory && let Some(file) = self.open_at(path).await {
             return self.remove_open(&file, path).await;
         }
@@ -183,6 +184,8 @@ impl Shared {
         if to != from && to.strip_prefix(from).is_some() {
             return Err(Error::new(Op::Rename, to, ErrorKind::PermissionDenied));
         }
+        self.give_up_ahead_now(from).await;
+        self.give_up_ahead_now(to).await;
         let source = self.stat(Op::Rename, from).await?;
         let replaced = match replace && from != to {
             true => self.make_way(&source, from, to).await?,

@@ -1,12 +1,13 @@
 //! Opens nodes: from the cache, where no request is needed, or in one round trip.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ropeway_vfs::store::{Access, NewNode, NodeChange, NodeOpen, NodeStat, Opened};
 use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, File as _, Kind, Op, OpenOptions, RelPath, Result};
 
 use super::node::SmbNode;
-use super::node_cache::Known;
+use super::node_cache::{Asked, Known};
 use super::shared::Shared;
 use crate::smb_tree::SmbFile;
 
@@ -121,21 +122,53 @@ impl Shared {
         {
             return Ok(self.opened(path, stat, how.access, false));
         }
+        if write {
+            self.give_up_ahead_now(path).await;
+        } else if let Some(stat) = known
+            && let Some(opened) = self.open_read_ahead(path, stat, how.access).await
+        {
+            return Ok(opened);
+        }
+        if !write && known.is_some() {
+            self.read_files_ahead(path);
+        }
         // Only the query has the number of links. Both take one round trip together.
         let options = options(write, Create::No);
+        let asked = self.cache.lock().ask();
         let opening = SmbFile::open(&self.tree, path, options);
         let (file, stat) = match known {
             Some(stat) => (opening.await, Ok(stat)),
             None => tokio::join!(opening, self.ask(Op::Open, path)),
         };
         match file {
-            Ok(file) => self.content(path, file, stat.ok(), how.access, false),
+            Ok(file) => self.content(path, file, asked, stat.ok(), how.access, false),
             Err(error) if write && how.allow_less_access && error.kind == ErrorKind::PermissionDenied => {
                 let file = SmbFile::open(&self.tree, path, options_for_reading()).await?;
-                self.content(path, file, stat.ok(), Access::Read, false)
+                self.content(path, file, asked, stat.ok(), Access::Read, false)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Opens a file that was read ahead. An error is left to the open that follows.
+    async fn open_read_ahead(
+        self: &Arc<Self>,
+        path: &RelPath,
+        stat: NodeStat,
+        access: Access,
+    ) -> Option<Opened> {
+        if !self.files_ahead.has(path) {
+            return None;
+        }
+        let file = self.files.of(self, stat.id, stat.kind, path);
+        // It is in use from here on.
+        let node = SmbNode::new(Arc::clone(&file), access);
+        file.handle(false).await.ok()?;
+        Some(Opened {
+            node: Arc::new(node),
+            stat: self.with_unsent(stat),
+            created: false,
+        })
     }
 
     async fn make_file(self: &Arc<Self>, path: &RelPath, how: &NodeOpen, new: NewNode) -> Result<Opened> {
@@ -152,6 +185,8 @@ impl Shared {
             Create::IfMissing
         };
         self.changed(path);
+        self.give_up_ahead_now(path).await;
+        let asked = self.cache.lock().ask();
         let opened = SmbFile::open(&self.tree, path, options(true, create)).await;
         self.changed(path);
         let file = match opened {
@@ -165,7 +200,7 @@ impl Shared {
             false => self.ask(Op::Open, path).await.ok(),
         };
         self.tree.note_change(path);
-        let mut opened = self.content(path, file, stat, Access::Write, is_new)?;
+        let mut opened = self.content(path, file, asked, stat, Access::Write, is_new)?;
         if let Some(attributes) = new.dos_attributes.filter(|_| is_new) {
             opened.stat = self.set_attributes(&opened, attributes).await?;
         }
@@ -225,11 +260,12 @@ impl Shared {
         }
     }
 
-    /// Returns a node with content: `file` is open.
+    /// Returns a node with content: `file` is open, and was asked for at `asked`.
     fn content(
         self: &Arc<Self>,
         path: &RelPath,
         file: SmbFile,
+        asked: Asked,
         stat: Option<NodeStat>,
         access: Access,
         created: bool,
@@ -241,7 +277,11 @@ impl Shared {
         let stat = stat.ok_or_else(|| Error::new(Op::Open, path, ErrorKind::InvalidReply))?;
         let shared = self.files.of(self, stat.id, Kind::File, path);
         shared.begin_use();
+        if self.cache.lock().is_file_changed_since(asked, stat.id) {
+            shared.is_end_doubtful.store(true, Ordering::Release);
+        }
         shared.adopt(Arc::new(file), access == Access::Write);
+        self.give_up_ahead_of(stat.id);
         let node = SmbNode::with_use(shared, access);
         Ok(Opened {
             node: Arc::new(node),

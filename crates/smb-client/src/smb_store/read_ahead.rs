@@ -83,6 +83,18 @@ impl ReadAhead {
         })
     }
 
+    /// Notes that the beginning of the file was requested up to `upto` before its first read.
+    pub(super) fn begun(&mut self, upto: u64) {
+        if self.streams.is_empty() {
+            self.begin(0);
+        }
+        if let [stream] = &mut self.streams[..]
+            && stream.next == 0
+        {
+            (stream.ahead, stream.window) = (upto, upto.max(WINDOW_MIN));
+        }
+    }
+
     /// Notes that an advance was requested up to `upto`, which may be less than its range.
     pub(super) fn requested(&mut self, advance: &Advance, upto: u64) {
         if let Some(stream) = self.streams.get_mut(advance.stream) {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropeway_vfs::{Op, Result};
@@ -37,6 +38,12 @@ enum Step {
 impl SharedFile {
     /// Reads into `buffer`; returns fewer bytes only at the end.
     pub(super) async fn read(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let count = self.read_somewhere(buffer, offset).await?;
+        self.note_taken(count);
+        Ok(count)
+    }
+
+    async fn read_somewhere(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(buffer) = clip(buffer, offset) else {
             return Ok(0);
         };
@@ -54,7 +61,34 @@ impl SharedFile {
 
     /// Reads like [`read`](Self::read), but only from memory; `None` where the server would have to
     /// be asked.
-    pub(super) fn read_from_memory(&self, buffer: &mut [u8], offset: u64) -> Option<usize> {
+    pub(super) fn read_from_memory(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Option<usize> {
+        let count = self.find_in_memory(buffer, offset)?;
+        self.note_taken(count);
+        Some(count)
+    }
+
+    /// Notes that a program has read `count` bytes. One that reads a file whole will probably do so
+    /// with the next.
+    fn note_taken(self: &Arc<Self>, count: usize) {
+        let Some(file) = self.held(false) else { return };
+        let (size, count) = (file.known_length(), count as u64);
+        let before = self.taken.fetch_add(count, Ordering::AcqRel);
+        if before < size && before + count >= size {
+            self.note_habit(true);
+            if let Some(path) = self.path() {
+                self.store.read_files_ahead(&path);
+            }
+        }
+    }
+
+    /// Notes whether a program has read the file whole.
+    pub(super) fn note_habit(&self, is_whole: bool) {
+        if let Some(dir) = self.path().and_then(|path| path.parent()) {
+            self.store.folder_ahead.lock().on_read(&dir, is_whole);
+        }
+    }
+
+    fn find_in_memory(&self, buffer: &mut [u8], offset: u64) -> Option<usize> {
         let Some(buffer) = clip(buffer, offset) else {
             return Some(0);
         };
@@ -68,7 +102,7 @@ impl SharedFile {
         self.look_at_lease(&mut content, &file);
         while count < buffer.len() {
             let at = offset + count as u64;
-            match self.step(&mut content, &mut buffer[count..], at) {
+            match self.step(&mut content, &file, &mut buffer[count..], at) {
                 Step::Copied(copied, is_end) => {
                     count += copied;
                     if is_end {
@@ -102,14 +136,24 @@ impl SharedFile {
         }
     }
 
-    /// Discards what was read under a lease that is broken by now.
-    fn look_at_lease(&self, content: &mut Content, file: &SmbFile) {
-        let leased = file.may_cache_reads();
-        if content.leased && !leased {
+    /// Discards what was read under another lease, or before there was one: a file that was opened
+    /// again may have changed meanwhile, whatever lease it has now.
+    pub(super) fn look_at_lease(&self, content: &mut Content, file: &SmbFile) {
+        let epoch = file.epoch();
+        if content.epoch != epoch {
             content.buffers.clear();
             content.ahead.discarded();
         }
-        content.leased = leased;
+        content.epoch = epoch;
+    }
+
+    /// Returns where a file that was only read ends, as long as a lease says that nobody changes it.
+    fn end(&self, content: &Content, file: &SmbFile) -> u64 {
+        let is_doubtful = self.is_end_doubtful.load(Ordering::Acquire);
+        match content.epoch.is_some() && content.changes == 0 && !is_doubtful {
+            true => file.known_length(),
+            false => u64::MAX,
+        }
     }
 
     /// Requests the parts of a range that are not in memory, as far as there is memory for them.
@@ -146,10 +190,14 @@ impl SharedFile {
     }
 
     /// Takes what is in memory at an offset, or says what is missing.
-    fn step(&self, content: &mut Content, buffer: &mut [u8], at: u64) -> Step {
-        let oldest = match content.leased {
-            true => Duration::ZERO,
-            false => self.store.now().saturating_sub(self.store.options.data_timeout),
+    fn step(&self, content: &mut Content, file: &SmbFile, buffer: &mut [u8], at: u64) -> Step {
+        let end = self.end(content, file);
+        if at >= end {
+            return Step::Copied(0, true);
+        }
+        let oldest = match content.epoch {
+            Some(_) => Duration::ZERO,
+            None => self.store.now().saturating_sub(self.store.options.data_timeout),
         };
         match content.buffers.find(at, buffer.len() as u64, oldest) {
             Found::Ready { data, is_end } => {
@@ -160,7 +208,7 @@ impl SharedFile {
                 Step::Copied(count, is_end)
             }
             Found::Loading => Step::Wait,
-            Found::Nothing { upto } => Step::Ask(at..upto.min(at + buffer.len() as u64)),
+            Found::Nothing { upto } => Step::Ask(at..upto.min(at + buffer.len() as u64).min(end)),
         }
     }
 
@@ -178,7 +226,7 @@ impl SharedFile {
             let at = offset + count as u64;
             let step = {
                 let mut content = self.content.lock();
-                match self.step(&mut content, &mut buffer[count..], at) {
+                match self.step(&mut content, file, &mut buffer[count..], at) {
                     // The pieces of a large read are requested at the same time.
                     Step::Ask(range) if range.end - range.start > block => {
                         match self.fetch(&mut content, file, range.clone()) > range.start {

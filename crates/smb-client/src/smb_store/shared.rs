@@ -14,6 +14,7 @@ use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result, Verdict, patience
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
+use super::ahead_table::FilesAhead;
 use super::files::Files;
 use super::folder_ahead::FolderAhead;
 use super::folder_table::Folders;
@@ -22,6 +23,7 @@ use super::options::SmbStoreOptions;
 use super::own_changes::OwnChanges;
 use super::reports::Reports;
 use super::shared_file::SharedFile;
+use super::top_folder::TopFolder;
 use super::watch_table::Watches;
 use crate::recovery;
 use crate::share::Volume;
@@ -59,6 +61,10 @@ pub(super) struct Shared {
     pub(super) reports: Reports,
     pub(super) watches: Watches,
     pub(super) folders: Folders,
+    pub(super) top: TopFolder,
+    /// Which files to read ahead of their opens, and those that are.
+    pub(super) folder_ahead: Mutex<FolderAhead>,
+    pub(super) files_ahead: FilesAhead,
     /// Which folders to list ahead, and those that are being listed.
     pub(super) tree_ahead: Mutex<FolderAhead>,
     pub(super) listings_ahead: Mutex<HashSet<RelPath>>,
@@ -123,6 +129,9 @@ impl Shared {
             reports: Reports::new(runtime.clone()),
             watches: Watches::default(),
             folders: Folders::default(),
+            top: TopFolder::default(),
+            folder_ahead: Mutex::new(FolderAhead::new(Kind::File)),
+            files_ahead: FilesAhead::default(),
             tree_ahead: Mutex::new(FolderAhead::new(Kind::Directory)),
             listings_ahead: Mutex::default(),
             own: Mutex::default(),
@@ -219,6 +228,8 @@ impl Shared {
     /// Notes a change of a node, before it is made and after it.
     pub(super) fn changed(&self, path: &RelPath) {
         self.note_own(path);
+        self.give_up_ahead(path);
+        self.top.changed(path);
         self.cache.lock().changed(path);
     }
 
@@ -233,6 +244,8 @@ impl Shared {
     /// Notes a change of a node and of all beneath it.
     pub(super) fn changed_below(&self, path: &RelPath) {
         self.note_own(path);
+        self.give_up_ahead(path);
+        self.top.changed(path);
         self.cache.lock().changed_below(path);
     }
 

@@ -1,6 +1,6 @@
 //! One file in use: its place, its open handle on the server, its unflushed and read-ahead data.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -36,6 +36,11 @@ pub(super) struct SharedFile {
     /// Nodes that read or write.
     pub(super) users: AtomicUsize,
     pub(super) content: Mutex<Content>,
+    /// Bytes that programs have read during this use.
+    pub(super) taken: AtomicU64,
+    /// Whether the file was opened while own writes of it were on their way, so that the length at
+    /// the open may be too small.
+    pub(super) is_end_doubtful: AtomicBool,
     /// Held for reading by each write, for writing by operations on the whole file.
     pub(super) exclusive: tokio::sync::RwLock<()>,
     /// Held by the task that flushes.
@@ -69,8 +74,8 @@ pub(super) struct Content {
     pub(super) write: WriteBack,
     pub(super) buffers: ReadBuffers,
     pub(super) ahead: ReadAhead,
-    /// Whether the read data were covered by a lease when it was last looked at.
-    pub(super) leased: bool,
+    /// The epoch of the lease that covered the read data when it was last looked at.
+    pub(super) epoch: Option<u64>,
     /// The first error of a write in the background.
     pub(super) error: Option<Error>,
     /// When the last write was answered, and the largest end of one answered shortly before.
@@ -108,11 +113,13 @@ impl SharedFile {
             opening: tokio::sync::Mutex::new(()),
             was_writable: AtomicBool::new(false),
             users: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
+            is_end_doubtful: AtomicBool::new(false),
             content: Mutex::new(Content {
                 write: WriteBack::new(store.block),
                 buffers: ReadBuffers::default(),
                 ahead: ReadAhead::default(),
-                leased: false,
+                epoch: None,
                 error: None,
                 answered_end: None,
                 sends: 0,
@@ -236,13 +243,23 @@ impl SharedFile {
     }
 
     /// Returns the open file, and opens it if need be.
-    pub(super) async fn handle(&self, write: bool) -> Result<Arc<SmbFile>> {
+    pub(super) async fn handle(self: &Arc<Self>, write: bool) -> Result<Arc<SmbFile>> {
         if let Some(file) = self.held(write) {
             return Ok(file);
         }
         let _guard = self.opening.lock().await;
         if let Some(file) = self.held(write) {
             return Ok(file);
+        }
+        if !write && let Some(path) = self.path() {
+            let ahead = self.store.files_ahead.take(&path, self.id, self.store.now());
+            // Taken first: there is room for another one now.
+            self.store.read_files_ahead(&path);
+            if let Some(ahead) = ahead
+                && let Some(file) = self.adopt_ahead(ahead).await
+            {
+                return Ok(file);
+            }
         }
         let options = OpenOptions {
             write,
@@ -300,7 +317,7 @@ impl SharedFile {
     }
 
     /// Opens the file again as it was open before, if it was given up.
-    pub(super) async fn reopen(&self) -> Result<Arc<SmbFile>> {
+    pub(super) async fn reopen(self: &Arc<Self>) -> Result<Arc<SmbFile>> {
         match self.handle(self.was_writable.load(Ordering::Acquire)).await {
             Err(error) if error.kind == ErrorKind::PermissionDenied => self.handle(false).await,
             opened => opened,

@@ -34,7 +34,11 @@ impl Shared {
     /// Returns what the cache knows of a path.
     pub(super) fn known(&self, path: &RelPath) -> Option<Known> {
         let now = self.now();
-        self.cache.lock().get(path, now)
+        let known = self.cache.lock().get(path, now);
+        match known {
+            None if path.is_root() => self.top.get(now).map(Known::There),
+            known => known,
+        }
     }
 
     /// Asks the server for the attributes of a node, in one round trip (two for a link).
@@ -49,6 +53,7 @@ impl Shared {
         self.tree.wait_for_closes().await;
         let (asked, since) = (self.cache.lock().ask(), self.now());
         let lease = self.lease_on_folder_of(path);
+        let question = path.is_root().then(|| self.top.ask(self.folders.lease(path)));
         let found = self.tree.stat(op, path).await;
         let found = found.map(|metadata| self.with_sent(self.node_stat(&metadata, path), since));
         let known = match &found {
@@ -56,6 +61,9 @@ impl Shared {
             Err(error) if error.kind == ErrorKind::NotFound => Some(Known::Missing),
             Err(_) => None,
         };
+        if let (Some(question), Ok(stat)) = (question, &found) {
+            self.top.put(question, *stat, since);
+        }
         if let Some(known) = known {
             let validity = Validity {
                 lease,

@@ -139,7 +139,7 @@ impl SharedFile {
         }
     }
 
-    async fn send_once(&self, outgoing: &Outgoing) -> Result<()> {
+    async fn send_once(self: &Arc<Self>, outgoing: &Outgoing) -> Result<()> {
         let file = self.handle(true).await?;
         let mut block = self.store.writes.get().await;
         // Copied: the data stays here until the server has flushed it, and encryption works in

@@ -11,6 +11,7 @@ use ropeway_smb_wire::create::{CreateAction, CreateDisposition, CreateOptions};
 use ropeway_smb_wire::info::{FileAllInformation, FileEndOfFileInformation, FileStandardInformation};
 use ropeway_smb_wire::lock::LockElement;
 use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus, Text};
+use ropeway_vfs::external::ContentLease;
 use ropeway_vfs::{
     Create, Error, ErrorKind, Extent, File, Kind, Loss, Metadata, MetadataChange, Op, OpenOptions, Pending,
     RelPath, Result, Xattr,
@@ -231,9 +232,12 @@ impl SmbFile {
         renamed.as_ref().unwrap_or(&self.path).clone()
     }
 
-    /// Returns whether what was read stays valid until the server says otherwise.
-    pub(crate) fn may_cache_reads(&self) -> bool {
-        self.handle().inner.may_cache_reads()
+    /// Returns the epoch of the lease under which what was read stays valid, if it is held.
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        match self.lease()?.content() {
+            ContentLease::Held { epoch } => Some(epoch),
+            _ => None,
+        }
     }
 
     /// Returns the lease of the open file, if it has one.

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use ropeway_smb_client::SmbStoreOptions;
-use ropeway_vfs::ErrorKind;
-use ropeway_vfs::store::{RangeLock, Store};
+use ropeway_vfs::store::{NodeChange, RangeLock, Store};
+use ropeway_vfs::{ErrorKind, Timestamp};
 
 use crate::bench::{Bench, CREATE, LOOK, READ, content, open, path};
 
@@ -130,4 +130,58 @@ fn a_folder_is_renamed_and_removed_while_a_file_removed_from_it_is_open() {
         std::fs::read_dir(bench.path()).unwrap().count() == 0
     });
     assert!(is_gone, "the file stays under its temporary name");
+}
+
+/// Before, the server broke the lease on a folder only when an entry was added: after any other
+/// change a client that had listed it showed the old entry for ever.
+#[test]
+fn a_leased_listing_shows_every_change_of_another_client() {
+    let bench = Bench::start();
+    std::fs::create_dir(bench.path().join("d")).unwrap();
+    for name in ["d/a", "d/b", "d/c"] {
+        std::fs::write(bench.path().join(name), "old").unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let options = SmbStoreOptions {
+        cache_timeout: Duration::ZERO,
+        ..SmbStoreOptions::default()
+    };
+    let (here, there) = (bench.store_with("", options.clone()), bench.store());
+    let listed = || {
+        let mut entries = open(&here, "d", &READ).entries().unwrap();
+        let mut found = Vec::new();
+        while let Some((name, stat)) = entries.next().unwrap() {
+            found.push((name.to_string(), stat.size, stat.modified.to_unix().0));
+        }
+        found.sort();
+        found
+    };
+    let node = open(&there, "d/a", &CREATE);
+    let changes: [(&str, &dyn Fn()); 5] = [
+        ("a write", &|| {
+            node.write_at(b"longer", 0).unwrap();
+            node.write_out().unwrap();
+        }),
+        ("a length", &|| node.set_len(100).unwrap()),
+        ("a time", &|| {
+            let change = NodeChange {
+                modified: Some(Timestamp::from_unix(1_000_000, 0)),
+                ..NodeChange::default()
+            };
+            node.change(&change).unwrap();
+        }),
+        ("a rename", &|| {
+            there.rename(&path("d/b"), &path("d/e"), false).unwrap()
+        }),
+        ("a removal", &|| there.remove(&path("d/c"), false).unwrap()),
+    ];
+    for (what, change) in changes {
+        let before = listed();
+        change();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while listed() == before {
+            assert!(Instant::now() < deadline, "{what} is not seen: {before:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }

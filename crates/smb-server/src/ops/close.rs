@@ -11,7 +11,7 @@ use ropeway_vfs::store::{NodeOpen, Removal};
 use ropeway_vfs::{ErrorKind, FileId, Name, RelPath};
 
 use super::context::{Context, Outcome};
-use super::name;
+use super::{folder_leases, name};
 use crate::audit::Record;
 use crate::files::attributes;
 use crate::ops::range_locks;
@@ -161,6 +161,9 @@ pub(crate) fn remove_deleted(
         shared
             .hub()
             .changed(deletion.share_id, &deletion.path, action, filter);
+        if !is_stream {
+            folder_leases::break_at(shared, &share, &path, None);
+        }
     }
     let called = match &stream {
         Some(stream) => format!("{path}:{stream}"),

@@ -9,6 +9,7 @@ pub(super) mod create;
 pub(super) mod deliver;
 pub(super) mod directory;
 pub(super) mod external;
+mod folder_leases;
 pub(super) mod info;
 pub(super) mod io;
 pub(super) mod ioctl;

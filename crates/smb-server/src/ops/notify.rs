@@ -1,6 +1,6 @@
 //! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19), and the notifications of changes by clients.
 
-use ropeway_smb_proto::server::hub::{FileKey, WatchOutcome};
+use ropeway_smb_proto::server::hub::WatchOutcome;
 use ropeway_smb_proto::server::rules::notify::Changed;
 use ropeway_smb_proto::server::{Connection, ReplyFrame, Request};
 use ropeway_smb_wire::change_notify::{
@@ -10,11 +10,10 @@ use ropeway_smb_wire::change_notify::{
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::header::HEADER_LEN;
 use ropeway_smb_wire::{NtStatus, Reader, Text, Writer};
-
 use ropeway_vfs::Name;
 
 use super::context::{Context, Execution, Outcome};
-use super::name;
+use super::{folder_leases, name};
 use crate::state::SharedState;
 use crate::state::open::Open;
 
@@ -104,26 +103,8 @@ pub(super) fn entry_changed(shared: &SharedState, open: &Open, added: bool) {
         shared.hub().changed(share, &path, action, filter);
         return;
     }
-    let has_leases = {
-        let mut hub = shared.hub();
-        hub.changed(share, &path, action, filter);
-        hub.has_leases()
-    };
-    // Only folder leases need the folder's identity. The folder is opened without the hub's lock.
-    if let Some(parent) = has_leases.then(|| parent_key(open)).flatten() {
-        let now = shared.uptime();
-        shared
-            .hub()
-            .break_folder_leases(now, Some(open.hub_id()), &parent);
-    }
-}
-
-/// Returns the hub's key of the folder of an open.
-fn parent_key(open: &Open) -> Option<FileKey> {
-    let parent = open.path().parent()?;
-    let how = ropeway_vfs::store::NodeOpen::default();
-    let opened = open.share.store.open(&parent, &how).ok()?;
-    Some(name::key_of(&opened.stat, None))
+    shared.hub().changed(share, &path, action, filter);
+    folder_leases::break_at(shared, &open.share, &open.path(), Some(open.hub_id()));
 }
 
 /// Reports a change of content or length.
@@ -141,6 +122,10 @@ pub(super) fn changed(shared: &SharedState, open: &Open, filter: CompletionFilte
         Some(stream) => stream_path(&path, stream),
     };
     shared.hub().changed(share, &path, kind(open).modified(), filter);
+    // A listing shows sizes, times and attributes, but nothing of streams.
+    if open.stream.is_none() {
+        folder_leases::break_at(shared, &open.share, &open.path(), Some(open.hub_id()));
+    }
 }
 
 fn kind(open: &Open) -> Changed {

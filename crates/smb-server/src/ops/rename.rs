@@ -11,6 +11,7 @@ use ropeway_vfs::store::NodeOpen;
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
 use super::context::{Context, Execution};
+use super::folder_leases;
 use super::name::{self, key_of};
 use crate::files::{attributes, links, security, status};
 use crate::state::SharedState;
@@ -147,6 +148,7 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
         drop(hub);
         context.shared.renamed(&moved, &from, &to);
     }
+    break_folder_leases(context, open, [&from, &to]);
     context.record(
         "rename",
         Some(&open.share.name),
@@ -155,6 +157,13 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
         NtStatus::SUCCESS,
     );
     Ok(None)
+}
+
+/// Breaks the leases on the folders of names that an open has changed.
+fn break_folder_leases<const N: usize>(context: &Context<'_>, open: &Open, paths: [&RelPath; N]) {
+    for path in paths {
+        folder_leases::break_at(context.shared, &open.share, path, Some(open.hub_id()));
+    }
 }
 
 /// Returns the new path: its folders as on disk, its last name as written.
@@ -341,6 +350,8 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
         let mut hub = context.shared.hub();
         hub.changed(share_id, &path, Action::ADDED, CompletionFilter::FILE_NAME);
     }
+    // The number of links is an attribute, which a listing does not show.
+    break_folder_leases(context, open, [&to]);
     context.record(
         "link",
         Some(&open.share.name),

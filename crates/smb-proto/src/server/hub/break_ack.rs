@@ -72,9 +72,9 @@ impl Hub {
 }
 
 impl Hub {
-    /// Returns whether any lease exists.
-    pub fn has_leases(&self) -> bool {
-        !self.leases.0.is_empty()
+    /// Returns whether any folder is leased.
+    pub fn has_folder_leases(&self) -> bool {
+        self.leases.folders() > 0
     }
 
     /// Returns whether the client uses this lease key for another file ([MS-SMB2] 3.3.5.9.8).

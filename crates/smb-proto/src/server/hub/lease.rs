@@ -64,6 +64,7 @@ pub enum GrantedLease {
 #[derive(Debug)]
 pub(super) struct LeaseEntry {
     pub(super) file: FileKey,
+    pub(super) is_folder: bool,
     pub(super) caching: Caching,
     /// Number of state changes; `None` in version 1.
     pub(super) epoch: Option<u16>,
@@ -72,9 +73,9 @@ pub(super) struct LeaseEntry {
     pub(super) non_stat: usize,
 }
 
-/// All leases.
+/// All leases, and how many of them are on folders.
 #[derive(Debug, Default)]
-pub(super) struct Leases(pub(super) HashMap<LeaseName, LeaseEntry>);
+pub(super) struct Leases(HashMap<LeaseName, LeaseEntry>, usize);
 
 impl Leases {
     pub(super) fn get(&self, name: LeaseName) -> Option<&LeaseEntry> {
@@ -83,6 +84,11 @@ impl Leases {
 
     pub(super) fn get_mut(&mut self, name: LeaseName) -> Option<&mut LeaseEntry> {
         self.0.get_mut(&name)
+    }
+
+    /// Number of leases on folders.
+    pub(super) fn folders(&self) -> usize {
+        self.1
     }
 
     #[cfg(test)]
@@ -100,9 +106,12 @@ impl Leases {
         file: &FileKey,
         ask: &LeaseRequest,
         can: LeaseState,
+        is_folder: bool,
     ) {
+        self.1 += usize::from(is_folder && !self.0.contains_key(&name));
         let held = self.0.entry(name).or_insert_with(|| LeaseEntry {
             file: file.clone(),
+            is_folder,
             caching: Caching {
                 state: can,
                 breaking: None,
@@ -135,6 +144,7 @@ impl Leases {
         }
         let gone = held.opens.is_empty();
         if gone {
+            self.1 -= usize::from(held.is_folder);
             self.0.remove(&name);
         }
         gone

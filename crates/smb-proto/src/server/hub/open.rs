@@ -388,7 +388,8 @@ impl Hub {
         });
         if let (Some(name), Some(ask)) = (name, &request.lease) {
             let non_stat = !is_oplock_stat(request.access);
-            self.leases.join(name, (id, non_stat), &request.file, ask, can);
+            self.leases
+                .join(name, (id, non_stat), &request.file, ask, can, request.directory);
         }
         self.update_caching(name.map_or(Holder::Oplock(id), Holder::Lease));
         let durable = self.make_durable(id, request);

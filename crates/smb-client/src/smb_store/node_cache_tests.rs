@@ -1,0 +1,213 @@
+//! Tests of what is known of the share's names.
+
+use super::*;
+use ropeway_vfs::{Owner, Timestamp};
+
+fn path(text: &str) -> RelPath {
+    RelPath::parse(text.as_bytes()).unwrap()
+}
+
+fn stat(size: u64) -> NodeStat {
+    NodeStat {
+        kind: Kind::File,
+        size,
+        allocated: size,
+        links: 1,
+        id: FileId {
+            volume: 1,
+            index: size,
+        },
+        mode: 0o644,
+        owner: Owner { user: 0, group: 0 },
+        created: Timestamp::default(),
+        accessed: Timestamp::default(),
+        modified: Timestamp::default(),
+        changed: Timestamp::default(),
+        dos_attributes: None,
+    }
+}
+
+fn until(seconds: u64) -> Validity {
+    Validity {
+        until: Duration::from_secs(seconds),
+        lease: None,
+    }
+}
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn list(cache: &mut NodeCache, dir: &str, names: &[&str], validity: &Validity) {
+    let entry = |name: &&str| {
+        let mut stat = stat(name.len() as u64);
+        // Each path is a file of its own.
+        let text = format!("{dir}/{name}");
+        stat.id.index = text
+            .bytes()
+            .fold(1 << 32, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
+        (Name::new(name.as_bytes()).unwrap(), stat)
+    };
+    let entries = Arc::new(names.iter().map(entry).collect());
+    let asked = cache.ask();
+    cache.put_listing(asked, &path(dir), &entries, validity);
+}
+
+#[test]
+fn entries_last_for_their_time_or_their_lease() {
+    let mut cache = NodeCache::new(100);
+    let asked = cache.ask();
+    cache.put(asked, &path("a"), Known::There(stat(1)), until(5));
+    assert_eq!(cache.get(&path("a"), at(4)), Some(Known::There(stat(1))));
+    assert_eq!(
+        cache.get(&path("A"), at(4)),
+        None,
+        "another spelling is asked for"
+    );
+    assert_eq!(cache.get(&path("a"), at(5)), None);
+    let held = LeaseStatus::held();
+    let leased = Validity {
+        until: at(1),
+        lease: Some(Arc::clone(&held)),
+    };
+    list(&mut cache, "d", &["x", "yy"], &leased);
+    assert_eq!(cache.listing(&path("d"), at(1000)).unwrap().len(), 2);
+    let known = cache.get(&path("d/yy"), at(1000));
+    assert!(matches!(known, Some(Known::There(stat)) if stat.size == 2));
+    assert_eq!(cache.get(&path("d/no"), at(1000)), Some(Known::Missing));
+    assert_eq!(
+        cache.get(&path("d/X"), at(1000)),
+        None,
+        "it exists in another case"
+    );
+    assert_eq!(cache.get(&path("d/no~1"), at(1000)), None, "a short name");
+    assert_eq!(cache.get(&path("d/né"), at(1000)), None);
+    held.break_all();
+    assert_eq!(cache.listing(&path("d"), at(1000)), None);
+    assert_eq!(cache.get(&path("d/no"), at(1000)), None);
+}
+
+#[test]
+fn own_changes_are_seen_at_once() {
+    let mut cache = NodeCache::new(100);
+    list(&mut cache, "", &["d", "e"], &until(9));
+    list(&mut cache, "d", &["f", "g"], &until(9));
+    list(&mut cache, "d/f", &["h"], &until(9));
+    cache.changed(&path("D/F"));
+    assert_eq!(cache.get(&path("d/f"), at(1)), None, "whatever the spelling");
+    assert_eq!(cache.listing(&path("d"), at(1)), None);
+    assert!(cache.get(&path("d/g"), at(1)).is_some());
+    assert!(cache.get(&path("d/f/h"), at(1)).is_some());
+    list(&mut cache, "d", &["f", "g"], &until(9));
+    cache.changed_entries(&path("d"));
+    assert_eq!(cache.get(&path("d/g"), at(1)), None);
+    assert!(cache.get(&path("d/f/h"), at(1)).is_some(), "no entry of d");
+    cache.changed_below(&path("d"));
+    assert_eq!(cache.get(&path("d/f/h"), at(1)), None);
+    assert_eq!(cache.get(&path("d/g"), at(1)), None);
+    assert!(cache.get(&path("e"), at(1)).is_some());
+}
+
+#[test]
+fn replies_that_a_change_has_overtaken_are_not_kept() {
+    let mut cache = NodeCache::new(100);
+    let asked = cache.ask();
+    cache.changed(&path("d/f"));
+    cache.put(asked, &path("d/f"), Known::Missing, until(9));
+    assert_eq!(cache.get(&path("d/f"), at(1)), None);
+    cache.put(asked, &path("d/g"), Known::Missing, until(9));
+    assert!(cache.get(&path("d/g"), at(1)).is_some());
+    let entries = Arc::new(vec![(Name::new(b"f").unwrap(), stat(1))]);
+    cache.put_listing(asked, &path("d"), &entries, &until(9));
+    assert_eq!(cache.listing(&path("d"), at(1)), None);
+    cache.put_listing(asked, &path("e"), &entries, &until(9));
+    assert!(cache.listing(&path("e"), at(1)).is_some());
+    let asked = cache.ask();
+    for _ in 0..2 * CHANGES_MAX {
+        cache.changed(&path("z"));
+    }
+    cache.put(asked, &path("y"), Known::Missing, until(9));
+    assert_eq!(cache.get(&path("y"), at(1)), None, "too many changes to judge");
+}
+
+#[test]
+fn a_change_of_a_file_is_seen_under_all_its_names() {
+    let mut cache = NodeCache::new(100);
+    let there = |cache: &mut NodeCache, at: &str, size| {
+        let asked = cache.ask();
+        cache.put(asked, &path(at), Known::There(stat(size)), until(9));
+    };
+    for (dir, name) in [("d", "f"), ("e", "g")] {
+        let entries = Arc::new(vec![
+            (Name::new(name.as_bytes()).unwrap(), stat(1)),
+            (Name::new(b"other").unwrap(), stat(5)),
+        ]);
+        let asked = cache.ask();
+        cache.put_listing(asked, &path(dir), &entries, &until(9));
+    }
+    there(&mut cache, "h", 1);
+    cache.changed(&path("h"));
+    for name in ["h", "d/f", "e/g"] {
+        assert_eq!(cache.get(&path(name), at(1)), None, "{name}");
+    }
+    assert_eq!(cache.listing(&path("d"), at(1)), None);
+    assert!(cache.get(&path("e/other"), at(1)).is_some());
+    // Also where the name is not known that it was changed under.
+    there(&mut cache, "h", 1);
+    cache.changed_file(stat(1).id);
+    assert_eq!(cache.get(&path("h"), at(1)), None);
+    // Another file has the name by now.
+    there(&mut cache, "h", 1);
+    there(&mut cache, "h", 2);
+    cache.changed_file(stat(1).id);
+    assert!(cache.get(&path("h"), at(1)).is_some());
+    // A reply that the change has overtaken.
+    let asked = cache.ask();
+    cache.changed_file(stat(1).id);
+    cache.put(asked, &path("h"), Known::There(stat(1)), until(9));
+    assert_eq!(cache.get(&path("h"), at(1)), Some(Known::There(stat(2))));
+    let entries = Arc::new(vec![(Name::new(b"f").unwrap(), stat(1))]);
+    cache.put_listing(asked, &path("d"), &entries, &until(9));
+    assert_eq!(cache.listing(&path("d"), at(1)), None);
+}
+
+#[test]
+fn the_number_of_names_is_bounded() {
+    let mut cache = NodeCache::new(50);
+    let mut random = fastrand::Rng::with_seed(3);
+    for _ in 0..5000 {
+        let name = format!("{}/{}", random.u8(0..20), random.u8(..));
+        match random.u8(0..4) {
+            0 => list(&mut cache, &name, &["a", "b", "c"], &until(9)),
+            1 => cache.changed(&path(&name)),
+            2 => cache.changed_below(&path(&name[..1])),
+            _ => {
+                let asked = cache.ask();
+                let known = match random.u64(0..8) {
+                    0 => Known::Missing,
+                    size => Known::There(stat(size)),
+                };
+                cache.put(asked, &path(&name), known, until(9));
+            }
+        }
+        let counted: usize = cache.places.values().map(Place::count).sum();
+        assert_eq!(cache.len(), counted);
+        assert!(counted <= 50 && cache.order.len() <= 170);
+        let names = cache.places.values().map(|place| place.ids().count());
+        assert_eq!(
+            cache.names.values().map(Vec::len).sum::<usize>(),
+            names.sum::<usize>()
+        );
+        for (key, listing) in cache.places.iter().filter(|(_, place)| place.listing.is_some()) {
+            let entries = listing.listing.iter().flat_map(|listing| listing.entries.iter());
+            let dir = RelPath::parse(key).unwrap();
+            for (name, stat) in entries {
+                let key = folded(dir.join(name).as_bytes());
+                assert!(
+                    cache.names[&stat.id].contains(&key),
+                    "its changes end the listing"
+                );
+            }
+        }
+    }
+}
