@@ -79,7 +79,8 @@ impl FilesAhead {
         self.end(|path, _| path.strip_prefix(top).is_some())
     }
 
-    /// Takes out the files that were there before `old`, if none was taken since. Returns the folders
+    /// Takes out the files that were there before `old`, if none was taken since. Returns the
+    /// folders
     /// of those that could have been used, too.
     pub(super) fn end_unused(&self, old: Duration) -> (HashSet<RelPath>, Vec<Opening>) {
         if self.0.lock().taken_at > old {

@@ -1,9 +1,11 @@
 //! Decides which files of a folder to read ahead of a program that reads one after the other, and
 //! which folders to list. Pure.
 //!
-//! Programs take the files of a folder in the order of its listing, or of their numbers (`cp`, `tar`).
+//! Programs take the files of a folder in the order of its listing, or of their numbers (`cp`,
+//! `tar`).
 //! Two files in one of these orders show a sequence: from then on the next ones are worth
-//! reading. If the folder read before was a sequence, the first file of a folder is enough. The same
+//! reading. If the folder read before was a sequence, the first file of a folder is enough. The
+//! same
 //! holds for folders of a folder.
 //!
 //! Files are worth it only while the program reads them whole: one that looks at the beginning of
@@ -62,7 +64,8 @@ impl FolderAhead {
         }
     }
 
-    /// Takes the open of a file to read it, or the listing of a folder. Returns the files that will probably be opened next, at
+    /// Takes the open of a file to read it, or the listing of a folder. Returns the files that
+    /// will probably be opened next, at
     /// most `most`, in order.
     pub(super) fn on_open(
         &mut self,
@@ -100,7 +103,8 @@ impl FolderAhead {
         found
     }
 
-    /// Notes that files of a folder were read ahead and not opened in time. They would be read again
+    /// Notes that files of a folder were read ahead and not opened in time. They would be read
+    /// again
     /// and again, so this does not happen there any more. The folder after it begins anew.
     pub(super) fn on_unused(&mut self, dir: &RelPath) {
         if let Some(folder) = self.folders.iter_mut().find(|folder| folder.dir == *dir) {

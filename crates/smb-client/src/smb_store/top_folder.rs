@@ -1,7 +1,9 @@
 //! The attributes of the topmost folder, which are in no listing. Pure.
 //!
-//! Each program that walks a path asks for them. Adding, removing or renaming an entry changes them,
-//! and breaks the lease on the folder, if the server has granted one. What others set directly (times,
+//! Each program that walks a path asks for them. Adding, removing or renaming an entry changes
+//! them,
+//! and breaks the lease on the folder, if the server has granted one. What others set directly
+//! (times,
 //! DOS attributes) breaks no lease, so it is seen after some seconds.
 
 use std::time::Duration;
