@@ -12,6 +12,7 @@ mod losses;
 mod serve;
 mod speed;
 mod way;
+mod write_back;
 
 /// Turns on the log, filtered by `RUST_LOG`.
 fn log() {

@@ -298,6 +298,26 @@ pub(crate) fn refreeze(open: &Open) -> Result<(), NtStatus> {
     stored(open.node.change(&change))
 }
 
+/// As [`refreeze`], after a READ. That changes the access time only, and often not even that:
+/// setting a time that is there already would give the file another change time.
+///
+/// # Errors
+/// Errors of the store.
+pub(crate) fn refreeze_after_read(open: &Open) -> Result<(), NtStatus> {
+    if open.state.frozen.load(Ordering::Relaxed) & FROZEN_ACCESSED == 0 {
+        return Ok(());
+    }
+    let accessed = open.state.frozen_times.lock().accessed;
+    if accessed.is_none() || accessed == Some(stored(open.node.stat())?.accessed) {
+        return Ok(());
+    }
+    let change = NodeChange {
+        accessed,
+        ..NodeChange::default()
+    };
+    stored(open.node.change(&change))
+}
+
 /// Sets the allocation ([MS-FSA] 2.1.5.15.1). Less than the length truncates the file; more
 /// reserves space as far as the volume can.
 fn set_allocation(open: &Open, length: u64) -> Result<(), NtStatus> {
