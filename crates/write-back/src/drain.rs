@@ -142,6 +142,14 @@ impl Shared {
             Err(error) => return Err(error),
         };
         if !is_removed && !self.is_ours(file, &drainer, &*node, &stat) {
+            let base = file
+                .state
+                .lock()
+                .pending
+                .as_ref()
+                .map(|pending| (pending.base, pending.draining));
+            let now = version_of(&stat);
+            tracing::debug!(path = %file.path(), ?now, links = stat.links, ?base, "others have changed the far file");
             return self.conflict(file, &mut drainer);
         }
         drainer.lease = node.lease();
@@ -156,7 +164,7 @@ impl Shared {
         // The last user of a part removes it: that must come before the end of the log is durable.
         drop(parts);
         match sent {
-            Ok(Some(far)) => Ok(self.end_round(file, &mut drainer, round.mark, &far)),
+            Ok(Some(far)) => self.end_round(file, &mut drainer, round.mark, &far),
             Ok(None) => Ok(Ended::More),
             Err(error) => {
                 self.failed(file, &mut drainer, &*node, error.kind);
@@ -345,7 +353,8 @@ impl Shared {
         }
         let mark = sent_to.unwrap_or(round.mark);
         if mark != round.mark {
-            self.commit(file, mark, &far);
+            // Without the note the parts stay, and the next round goes on all the same.
+            let _ = self.commit(file, mark, &far);
             return Ok(None);
         }
         Ok(Some(far))
@@ -371,13 +380,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes in the journal what the far file has now.
-    fn commit(&self, file: &Arc<File>, mark: u64, far: &NodeStat) {
+    /// Notes in the journal what the far file has now. Returns whether the near disk took the note.
+    fn commit(&self, file: &Arc<File>, mark: u64, far: &NodeStat) -> std::io::Result<()> {
         let version = version_of(far);
         let mut state = file.state.lock();
         let (path, is_removed) = (state.path.clone(), state.is_removed);
         let Some(pending) = &mut state.pending else {
-            return;
+            return Ok(());
         };
         self.changes.note(file);
         let before = pending.backlog.bytes();
@@ -397,10 +406,11 @@ impl Shared {
         }
         drop(state);
         self.made_room();
+        noted
     }
 
-    fn end_round(&self, file: &Arc<File>, drainer: &mut Drainer, mark: u64, far: &NodeStat) -> Ended {
-        self.commit(file, mark, far);
+    fn end_round(&self, file: &Arc<File>, drainer: &mut Drainer, mark: u64, far: &NodeStat) -> Result<Ended> {
+        let noted = self.commit(file, mark, far);
         drainer.is_under_way = false;
         // The far FLUSH covers it, too.
         file.is_through_dirty.store(false, Ordering::Release);
@@ -412,7 +422,18 @@ impl Shared {
             .as_ref()
             .is_some_and(|pending| !pending.backlog.is_empty())
         {
-            return Ended::More;
+            return Ok(Ended::More);
+        }
+        if let (Err(error), Some(pending)) = (&noted, &state.pending)
+            && !pending.log.is_removed_at_once()
+        {
+            // The parts go one by one. If the process ended meanwhile, those that are left would be
+            // taken for a backlog: without the note it would cut the far file.
+            return Err(Error::from_io(
+                Op::Sync,
+                &state.path,
+                std::io::Error::from(error.kind()),
+            ));
         }
         if !state.is_removed {
             self.changes.ended(file, far);
@@ -430,7 +451,7 @@ impl Shared {
             self.finish(pending);
         }
         self.let_go(drainer);
-        Ended::Empty
+        Ok(Ended::Empty)
     }
 
     /// Removes the log of a backlog that has ended, for good.

@@ -268,6 +268,11 @@ impl FileLog {
         }
     }
 
+    /// Whether the log is a single file, so that no part of it can be left when it is removed.
+    pub(crate) fn is_removed_at_once(&self) -> bool {
+        self.parts.len() <= 1 && !self.has_removed
+    }
+
     /// Removes the log when its last reader lets go. The newest part goes last: it says that the
     /// others are not needed, also if they come back after a power cut.
     pub(crate) fn finish(mut self) {

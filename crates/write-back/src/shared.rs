@@ -498,15 +498,18 @@ impl Shared {
                 self.drain_all(file, Some(node))?;
             }
         }
-        if !file.is_through_dirty.swap(false, Ordering::AcqRel) {
+        // No write past the journal begins meanwhile: this flush would not cover it.
+        let _gate = file.gate.read();
+        if !file.is_through_dirty.load(Ordering::Acquire) {
             return node.sync();
         }
         self.changes.note(file);
         let synced = node.sync();
-        if synced.is_err() {
-            file.is_through_dirty.store(true, Ordering::Release);
-        }
         self.changes.note(file);
+        // Only now: until then the attributes are none that a backlog can begin with.
+        if synced.is_ok() {
+            file.is_through_dirty.store(false, Ordering::Release);
+        }
         synced
     }
 

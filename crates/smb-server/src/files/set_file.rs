@@ -285,20 +285,7 @@ fn set_time(time: FileTime) -> Option<Timestamp> {
 /// # Errors
 /// Errors of the store.
 pub(crate) fn refreeze(open: &Open) -> Result<(), NtStatus> {
-    restore(open, FROZEN_ACCESSED | FROZEN_MODIFIED)
-}
-
-/// Restores the time of access as [`refreeze`] does, after a READ. It changes no other time, and
-/// setting one would give the file a new change time.
-///
-/// # Errors
-/// Errors of the store.
-pub(crate) fn refreeze_accessed(open: &Open) -> Result<(), NtStatus> {
-    restore(open, FROZEN_ACCESSED)
-}
-
-fn restore(open: &Open, times: u8) -> Result<(), NtStatus> {
-    let frozen = open.state.frozen.load(Ordering::Relaxed) & times;
+    let frozen = open.state.frozen.load(Ordering::Relaxed);
     if frozen == 0 {
         return Ok(());
     }
@@ -306,6 +293,26 @@ fn restore(open: &Open, times: u8) -> Result<(), NtStatus> {
     let change = NodeChange {
         accessed: times.accessed.filter(|_| frozen & FROZEN_ACCESSED != 0),
         modified: times.modified.filter(|_| frozen & FROZEN_MODIFIED != 0),
+        ..NodeChange::default()
+    };
+    stored(open.node.change(&change))
+}
+
+/// As [`refreeze`], after a READ. That changes the access time only, and often not even that:
+/// setting a time that is there already would give the file another change time.
+///
+/// # Errors
+/// Errors of the store.
+pub(crate) fn refreeze_after_read(open: &Open) -> Result<(), NtStatus> {
+    if open.state.frozen.load(Ordering::Relaxed) & FROZEN_ACCESSED == 0 {
+        return Ok(());
+    }
+    let accessed = open.state.frozen_times.lock().accessed;
+    if accessed.is_none() || accessed == Some(stored(open.node.stat())?.accessed) {
+        return Ok(());
+    }
+    let change = NodeChange {
+        accessed,
         ..NodeChange::default()
     };
     stored(open.node.change(&change))

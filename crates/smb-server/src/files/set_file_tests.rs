@@ -81,7 +81,7 @@ fn a_read_does_not_change_a_file_whose_write_time_was_set() {
     basic(&open, set).unwrap();
     let before = open.node.stat().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(20));
-    refreeze_accessed(&open).unwrap();
+    refreeze_after_read(&open).unwrap();
     assert_eq!(open.node.stat().unwrap().changed, before.changed);
 }
 

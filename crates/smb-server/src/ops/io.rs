@@ -135,8 +135,8 @@ fn read_now(
 fn was_read(shared: &SharedState, open: &Open, request: &ReadRequest, count: u64) {
     Counters::add(&shared.counters.bytes_read, count);
     open.position.store(request.offset + count, Ordering::Relaxed);
-    // If that fails, the read still succeeded.
-    _ = set_file::refreeze_accessed(open);
+    // Restores frozen times. If that fails, the read still succeeded.
+    _ = set_file::refreeze_after_read(open);
 }
 
 enum Filled {

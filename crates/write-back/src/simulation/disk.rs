@@ -64,6 +64,13 @@ impl SimulatedDisk {
         state.spare = 0;
     }
 
+    /// Has room for this many more writes, and no reserve.
+    #[cfg(test)]
+    pub(crate) fn fill_after(&self, writes: usize) {
+        let mut state = self.state.lock();
+        (state.is_full, state.has_reserve, state.spare) = (true, false, writes);
+    }
+
     /// Whether any file is there.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().files.is_empty()

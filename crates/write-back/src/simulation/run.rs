@@ -125,6 +125,12 @@ impl Run {
         self.store.as_ref().expect("the process runs")
     }
 
+    /// Whether a change may be refused. A backlog whose end a full near disk cannot note stays.
+    fn may_refuse(&self, error: &ropeway_vfs::Error) -> bool {
+        let is_near = self.is_full && error.kind == ropeway_vfs::ErrorKind::NoSpace;
+        self.process.is_dead() || self.is_refusing || is_near
+    }
+
     fn set_faults(&mut self, is_full: bool, is_refusing: bool) {
         (self.is_full, self.is_refusing) = (is_full, is_refusing);
         self.disk.set_full(is_full);
@@ -280,13 +286,13 @@ impl Run {
 
     /// Notes the outcome of a change.
     fn changed(&mut self, path: &RelPath, after: Vec<u8>, outcome: &ropeway_vfs::Result<()>) {
+        let may_refuse = outcome.as_ref().err().is_none_or(|error| self.may_refuse(error));
         let states = self.files.entry(path.clone()).or_default();
         match outcome {
             Ok(()) => states.push(Some(after)),
             Err(error) => {
                 self.tally.refused += 1;
-                let is_expected = self.process.is_dead() || self.is_refusing;
-                assert!(is_expected, "{}: {path}: {error}", self.seed);
+                assert!(may_refuse, "{}: {path}: {error}", self.seed);
                 if self.process.is_dead() {
                     // It may have been carried out.
                     self.uncertain.insert(path.clone());
@@ -339,7 +345,7 @@ impl Run {
                 }
             }
             Err(error) => {
-                let is_expected = self.process.is_dead() || self.is_refusing;
+                let is_expected = self.may_refuse(&error);
                 assert!(is_expected, "{}: {path}: {error}", self.seed);
             }
         }
@@ -403,7 +409,7 @@ impl Run {
             }
             Err(error) => {
                 self.tally.refused += 1;
-                let is_expected = self.process.is_dead() || self.is_refusing;
+                let is_expected = self.may_refuse(&error);
                 assert!(is_expected, "{}: {from}: {error}", self.seed);
                 if self.process.is_dead() {
                     let last = moved.last().cloned().flatten();
@@ -514,5 +520,54 @@ mod tests {
             all.conflicts > 100 && all.partial > 10 && all.refused > 100,
             "{all:?}"
         );
+    }
+    #[test]
+    fn a_process_that_ends_while_a_log_is_removed_whose_end_was_not_noted_cuts_no_far_file() {
+        let path = RelPath::parse(b"a").expect("a path");
+        let how = NodeOpen {
+            access: Access::Write,
+            create: Some(NewNode {
+                directory: false,
+                dos_attributes: None,
+            }),
+            ..NodeOpen::default()
+        };
+        for (room, end) in (0..5).flat_map(|room| (0..40).map(move |end| (room, end))) {
+            let server = FarServer::new(1);
+            let process = Arc::new(Process::new(u64::MAX));
+            let disk = SimulatedDisk::new(2, Arc::clone(&process));
+            let start = |disk: &SimulatedDisk, process: &Arc<Process>| {
+                let mut space = LogSpace::new(Box::new(disk.clone()), KEY);
+                space.part_bytes = 800;
+                let options = WriteBackOptions {
+                    delay: Duration::ZERO,
+                    workers: 0,
+                    ..WriteBackOptions::default()
+                };
+                let far = Arc::new(server.store(Arc::clone(process)));
+                WriteBackStore::in_space(far, space, options).expect("the store opens")
+            };
+            let store = start(&disk, &process);
+            let node = store.open(&path, &how).expect("the file opens").node;
+            for at in 0..5 {
+                node.write_at(&[1; 200], at * 200).expect("it is written");
+            }
+            drop(node);
+            disk.fill_after(room);
+            process.end_after(end);
+            store.step();
+            drop(store);
+            disk.set_full(false);
+            let next = Arc::new(Process::new(u64::MAX));
+            let store = start(&disk.for_process(Arc::clone(&next)), &next);
+            while store.step() {}
+            let content = server.content(&path).unwrap_or_default();
+            let is_whole = content == [1; 1000];
+            assert!(
+                is_whole || server.paths().len() > 1,
+                "{room}, {end}: {} bytes",
+                content.len()
+            );
+        }
     }
 }
