@@ -144,27 +144,16 @@ pub(crate) fn remove_deleted(
             }
         }
     };
-    let (status, action) = match (&outcome, &deletion.file.stream) {
-        (Err(error), _) => {
+    let status = match &outcome {
+        Err(error) => {
             tracing::warn!(share = share.name, %path, %error, "cannot delete at close");
-            (crate::files::status::of(error), None)
+            crate::files::status::of(error)
         }
-        (Ok(()), None) => (NtStatus::SUCCESS, Some((Action::REMOVED, false))),
-        (Ok(()), Some(_)) => (NtStatus::SUCCESS, Some((Action::REMOVED_STREAM, true))),
+        Ok(()) => {
+            report_removal(shared, &share, deletion, &path);
+            NtStatus::SUCCESS
+        }
     };
-    if let Some((action, is_stream)) = action {
-        let filter = match (is_stream, deletion.directory) {
-            (true, _) => CompletionFilter::STREAM_NAME,
-            (false, true) => CompletionFilter::DIR_NAME,
-            (false, false) => CompletionFilter::FILE_NAME,
-        };
-        shared
-            .hub()
-            .changed(deletion.share_id, &deletion.path, action, filter);
-        if !is_stream {
-            folder_leases::break_at(shared, &share, &path, None);
-        }
-    }
     let called = match &stream {
         Some(stream) => format!("{path}:{stream}"),
         None => path.to_string(),
@@ -184,6 +173,20 @@ pub(crate) fn remove_deleted(
         // It was deleted by someone else before.
         NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND => Ok(()),
         status => Err(status),
+    }
+}
+
+/// Tells watches and folder leases of a removal.
+fn report_removal(shared: &SharedState, share: &Share, deletion: &Deletion, path: &RelPath) {
+    let (action, filter) = match (&deletion.file.stream, deletion.directory) {
+        (Some(_), _) => (Action::REMOVED_STREAM, CompletionFilter::STREAM_NAME),
+        (None, true) => (Action::REMOVED, CompletionFilter::DIR_NAME),
+        (None, false) => (Action::REMOVED, CompletionFilter::FILE_NAME),
+    };
+    let changed = &deletion.path;
+    shared.hub().changed(deletion.share_id, changed, action, filter);
+    if deletion.file.stream.is_none() {
+        folder_leases::break_at(shared, share, path, None);
     }
 }
 
