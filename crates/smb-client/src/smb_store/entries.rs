@@ -18,6 +18,9 @@ const CHUNK: usize = 1024;
 /// Folders listed ahead of a program that goes through a tree. A guess: more than a program lists in
 /// a round trip.
 const AHEAD_MAX: usize = 16;
+/// How long a change of a folder waits for such listings, and the pause between two looks.
+const LISTINGS_WAIT: Duration = Duration::from_secs(1);
+const LISTINGS_POLL: Duration = Duration::from_millis(2);
 /// Entries of such a folder. A guess: some round trips of replies.
 const AHEAD_ENTRIES_MAX: usize = 5_000;
 
@@ -102,6 +105,16 @@ impl Shared {
                 }
                 this.listings_ahead.lock().remove(&dir);
             });
+        }
+    }
+
+    /// Waits until no folder at a path or beneath it is being listed ahead, for a second at most: the
+    /// server refuses to rename or remove a folder that is open.
+    pub(super) async fn wait_for_listings(&self, path: &RelPath) {
+        let is_listed = |dir: &RelPath| dir.strip_prefix(path).is_some();
+        let start = self.now();
+        while self.listings_ahead.lock().iter().any(is_listed) && self.now() - start < LISTINGS_WAIT {
+            tokio::time::sleep(LISTINGS_POLL).await;
         }
     }
 

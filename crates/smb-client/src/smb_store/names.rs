@@ -53,6 +53,7 @@ impl Shared {
         }
         self.changed(path);
         if directory {
+            self.wait_for_listings(path).await;
             self.close_folders_below(path);
         }
         self.tree.note_change(path);
@@ -196,6 +197,8 @@ impl Shared {
         }
         self.forget_names(from, to);
         if source.kind == Kind::Directory {
+            self.wait_for_listings(from).await;
+            self.wait_for_listings(to).await;
             self.close_folders_below(from);
             self.close_folders_below(to);
         }
