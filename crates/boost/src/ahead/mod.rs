@@ -48,11 +48,6 @@ const CHAIN_LIKELY: f32 = 0.35;
 /// Files that were prefetched a moment ago, and for how long they are not prefetched again.
 const RECENT_MAX: usize = 256;
 const RECENT: Duration = Duration::from_secs(10);
-/// The same for the very next file: a source without leases tells attributes for a second.
-const RECENT_NEXT: Duration = Duration::from_millis(500);
-/// Folders whose listing was asked for, and for how long it is not asked for again.
-const LISTED_MAX: usize = 64;
-const LISTED: Duration = Duration::from_secs(60);
 
 /// A read of blocks of one file that a program waits for.
 pub(crate) struct Asked<'a> {
@@ -99,7 +94,6 @@ struct State {
     line: Line,
     names: Vec<u64>,
     recent: VecDeque<(u32, Duration)>,
-    listed: VecDeque<([u8; 16], RelPath, Duration)>,
     /// The last predictions, for people.
     shown: VecDeque<(Job, f32, &'static str)>,
     scratch: Vec<Prediction>,
@@ -150,7 +144,6 @@ impl Ahead {
                 line: Line::new(Duration::ZERO, line),
                 names,
                 recent: VecDeque::new(),
-                listed: VecDeque::new(),
                 shown: VecDeque::new(),
                 scratch: Vec::new(),
                 is_changed: false,
@@ -193,7 +186,7 @@ impl Ahead {
         let due = state.learned.calendar.due(at, most);
         let mut files = Vec::new();
         for due in due.into_iter().filter(|due| due.priority >= PRIORITY_LEAST) {
-            if state.begin(due.file, RECENT, now) {
+            if state.begin(due.file, now) {
                 state.show(Job::File(due.file), due.likelihood, "time of day");
                 files.push(due.file);
             }
@@ -338,11 +331,10 @@ impl State {
     fn chain(&mut self, name: u64, from: u32, now: Duration) -> Vec<u32> {
         let (mut at, mut likelihood) = (from, 1.0);
         let mut files = Vec::new();
-        for step in 0..CHAIN_MAX {
-            let pause = if step == 0 { RECENT_NEXT } else { RECENT };
+        for _ in 0..CHAIN_MAX {
             let next: Vec<(u32, f32)> = self.learned.files.after(name, at).collect();
             for (file, share) in &next {
-                if likelihood * share >= CHAIN_LIKELY && *file != from && self.begin(*file, pause, now) {
+                if likelihood * share >= CHAIN_LIKELY && *file != from && self.begin(*file, now) {
                     self.show(Job::File(*file), likelihood * share, "next file");
                     files.push(*file);
                 }
@@ -355,35 +347,16 @@ impl State {
         files
     }
 
-    /// Begins to prefetch a file, unless that was done less than `pause` ago.
-    fn begin(&mut self, file: u32, pause: Duration, now: Duration) -> bool {
-        let age = |at: Duration| now.saturating_sub(at);
-        self.recent.retain(|(_, at)| age(*at) < RECENT);
-        let is_known = |(known, at): &(u32, Duration)| *known == file && age(*at) < pause;
-        if self.recent.iter().any(is_known) {
+    /// Begins to prefetch a file, unless that was done a moment ago.
+    fn begin(&mut self, file: u32, now: Duration) -> bool {
+        self.recent.retain(|(_, at)| now.saturating_sub(*at) < RECENT);
+        if self.recent.iter().any(|(known, _)| *known == file) {
             return false;
         }
         if self.recent.len() == RECENT_MAX {
             self.recent.pop_front();
         }
         self.recent.push_back((file, now));
-        true
-    }
-
-    /// Begins to list a folder, unless that was done a moment ago.
-    fn begin_listing(&mut self, share: [u8; 16], dir: &RelPath, now: Duration) -> bool {
-        self.listed.retain(|(_, _, at)| now.saturating_sub(*at) < LISTED);
-        if self
-            .listed
-            .iter()
-            .any(|(of, known, _)| *of == share && known == dir)
-        {
-            return false;
-        }
-        if self.listed.len() == LISTED_MAX {
-            self.listed.pop_front();
-        }
-        self.listed.push_back((share, dir.clone(), now));
         true
     }
 }

@@ -20,10 +20,6 @@ const THREADS: usize = 4;
 const RUN_MAX: u64 = 16;
 /// First blocks of a file that is expected next.
 const FIRST_BLOCKS: u64 = 4;
-/// Folders above a file that are listed, and entries of each: their attributes are then known as
-/// long as a lease on the folder says so. A guess.
-const ABOVE_MAX: usize = 3;
-const ENTRIES_MAX: usize = 2000;
 /// Age from which on a job is too late.
 const TOO_OLD: Duration = Duration::from_secs(5);
 /// Time between two looks for room on the line.
@@ -167,7 +163,6 @@ impl Ahead {
     }
 
     fn run_file(&self, shared: &Shared, open: &mut Option<Opened>, number: u32) {
-        self.list_above(shared, number);
         let fetched = self
             .node(shared, open, number)
             .filter(|_| self.has_room(shared, FIRST_BLOCKS * BLOCK, shared.now()))
@@ -175,24 +170,6 @@ impl Ahead {
         if let Some(count) = fetched {
             add(&self.figures.files_fetched, 1);
             self.count(shared, count);
-        }
-    }
-
-    /// Lists the folders above a file, for their own attributes and that of the file.
-    fn list_above(&self, shared: &Shared, number: u32) {
-        let Some((store, mut path, _)) = self.place_of(number) else {
-            return;
-        };
-        for _ in 0..ABOVE_MAX {
-            let Some(dir) = path.parent() else { return };
-            let mut state = self.state.lock();
-            let share = state.table.get(number).map(|known| known.key.share);
-            let is_due = share.is_some_and(|share| state.begin_listing(share, &dir, shared.now()));
-            drop(state);
-            if is_due && !store.is_lost() {
-                store.list_ahead(&dir);
-            }
-            path = dir;
         }
     }
 
@@ -241,24 +218,6 @@ impl Ahead {
 }
 
 impl StoreShared {
-    /// Lists a folder, so that the source's store knows the attributes of its entries.
-    fn list_ahead(&self, dir: &RelPath) {
-        let how = NodeOpen {
-            access: Access::Read,
-            ..NodeOpen::default()
-        };
-        let entries = self
-            .inner
-            .open(dir, &how)
-            .and_then(|opened| opened.node.entries());
-        let Ok(mut entries) = entries else { return };
-        for _ in 0..ENTRIES_MAX {
-            if !matches!(entries.next(), Ok(Some(_))) {
-                return;
-            }
-        }
-    }
-
     /// Opens a file to prefetch it, unless another has its name by now. The source is asked for what
     /// it must be asked for, no more.
     fn open_ahead(self: &Arc<Self>, path: &RelPath, id: FileId) -> Option<BoostNode> {
