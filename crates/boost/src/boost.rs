@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     lookups: Lookups,
     writer: Mutex<Option<Writer>>,
     start: Instant,
-    pub(crate) last_demand_micros: AtomicU64,
+    last_demand_micros: AtomicU64,
     bailed: AtomicU64,
     forgets: Mutex<VecDeque<Arc<FileState>>>,
     forget_arrived: Condvar,
@@ -305,8 +305,13 @@ impl Shared {
 
     /// Whether no program has waited for the source for a while.
     pub(crate) fn is_idle(&self) -> bool {
+        self.idle_for() >= IDLE
+    }
+
+    /// Returns for how long no program has waited for the source.
+    pub(crate) fn idle_for(&self) -> Duration {
         let last = Duration::from_micros(self.last_demand_micros.load(Ordering::Relaxed));
-        self.now().saturating_sub(last) >= IDLE
+        self.now().saturating_sub(last)
     }
 
     /// Whether the session ends.

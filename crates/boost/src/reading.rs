@@ -292,14 +292,9 @@ impl BoostNode {
     /// their bytes; `None` if they could not be.
     pub(crate) fn prefetch(&self, blocks: Range<u64>) -> Option<(u64, u64)> {
         let boost = self.boost();
-        let file = self.file.as_ref()?;
-        let usable = || {
-            let source = self.store.versioning()?;
-            file.coherence.lock().usable(boost.now(), &source)
-        };
-        let version = usable().or_else(|| {
-            self.ask(file).ok()?;
-            usable()
+        let (file, version) = self.usable().or_else(|| {
+            self.ask(self.file.as_ref()?).ok()?;
+            self.usable()
         })?;
         let end = version.size.div_ceil(ranges::BLOCK).min(blocks.end);
         let mut plan = Plan {

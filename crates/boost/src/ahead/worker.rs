@@ -1,6 +1,5 @@
 //! The threads that carry predictions out.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -242,13 +241,5 @@ impl StoreShared {
             ..NodeOpen::default()
         };
         Some(BoostNode::opened(self, path, &how, question, &opened))
-    }
-}
-
-impl Shared {
-    /// Returns for how long no program has waited for the source.
-    fn idle_for(&self) -> Duration {
-        let last = Duration::from_micros(self.last_demand_micros.load(Ordering::Relaxed));
-        self.now().saturating_sub(last)
     }
 }
