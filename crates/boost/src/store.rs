@@ -347,6 +347,12 @@ impl Store for BoostStore {
         })
     }
 
+    fn list_soon(&self, dir: &RelPath) {
+        if !self.shared.is_lost() {
+            self.shared.inner.list_soon(dir);
+        }
+    }
+
     fn open_itself(&self, path: &RelPath, access: Access) -> Result<Opened> {
         let shared = &self.shared;
         if access == Access::Read

@@ -119,9 +119,12 @@ fn the_next_files_of_a_program_are_prefetched_and_what_was_learned_is_kept() {
     let mut order: Vec<usize> = (0..files.len()).collect();
     fastrand::Rng::with_seed(9).shuffle(&mut order);
     let day = |boost: &Boost| {
+        // The day begins some time after the cache was opened.
+        std::thread::sleep(Duration::from_millis(20));
         let store = store(folder.path(), boost);
         for number in &order {
             let (name, content) = &files[*number];
+            eprintln!("open {number}");
             let node = caller::on_behalf_of(pid, || open(&store, name));
             std::thread::sleep(Duration::from_millis(5));
             for block in 0..2 {
@@ -138,14 +141,16 @@ fn the_next_files_of_a_program_are_prefetched_and_what_was_learned_is_kept() {
         let device = SimulatedDevice::new(32 << 20);
         let boost = predicting(&device, 400, learned.take());
         days.push(day(&boost));
+        eprintln!("DAY {days:?} {:?}", boost.predicted());
         learned = boost.learned();
         assert!(learned.is_some() && boost.learned().is_none(), "nothing new");
         boost.close();
     }
     assert!(days[0] > 60, "nothing is known on the first day: {days:?}");
-    // On a busy machine a day's jobs may come too late.
-    let best = days[1..].iter().min().expect("three days");
-    assert!(*best <= 16, "misses of 80 blocks on each day: {days:?}");
+    assert!(
+        days[1..].iter().all(|misses| *misses <= 16),
+        "misses of 80 blocks on each day: {days:?}"
+    );
 }
 
 #[test]

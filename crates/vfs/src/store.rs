@@ -221,6 +221,12 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The entries of a folder will probably be asked for soon. A store that keeps attributes true, as
+    /// long as a lease lasts, lists the folder in the background. Does not wait, and cannot fail.
+    fn list_soon(&self, dir: &RelPath) {
+        let _ = dir;
+    }
+
     /// Makes a node that does not exist yet. A store without modes and owners ignores them.
     ///
     /// # Errors

@@ -254,6 +254,10 @@ impl Store for WriteBackStore {
         Ok(self.opened(path, opened, count))
     }
 
+    fn list_soon(&self, dir: &RelPath) {
+        self.shared.inner.list_soon(dir);
+    }
+
     fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
         let inner = &self.shared.inner;
         match directory {

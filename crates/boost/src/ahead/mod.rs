@@ -13,6 +13,7 @@
 //! (`coherence`). What was learned is saved in the cache's folder (`saved`).
 
 mod line;
+mod recent;
 mod saved;
 mod shown;
 mod table;
@@ -29,6 +30,7 @@ use ropeway_cache::{Cache, FileKey, Key, Version};
 use ropeway_vfs::RelPath;
 
 use self::line::Line;
+use self::recent::Recent;
 pub use self::shown::{NextStatus, PredictStatus, SourceStatus};
 use self::table::{Table, Taken};
 use crate::store::StoreShared;
@@ -45,9 +47,16 @@ const NAMES_MAX: usize = 64;
 const CHAIN_MAX: usize = 4;
 /// Likelihood of the file at the end of such a sequence, at least.
 const CHAIN_LIKELY: f32 = 0.35;
-/// Files that were prefetched a moment ago, and for how long they are not prefetched again.
+/// Files that were prefetched a moment ago, and for how long they are not prefetched again; for how
+/// long if that failed.
 const RECENT_MAX: usize = 256;
 const RECENT: Duration = Duration::from_secs(10);
+const FAILED: Duration = Duration::from_secs(1);
+/// The same for the very next file: a source without leases tells attributes for a second.
+const RECENT_NEXT: Duration = Duration::from_millis(500);
+/// Folders whose listing was asked for, and for how long it is not asked for again.
+const LISTED_MAX: usize = 64;
+const LISTED: Duration = Duration::from_secs(60);
 
 /// A read of blocks of one file that a program waits for.
 pub(crate) struct Asked<'a> {
@@ -93,7 +102,11 @@ struct State {
     lag: Lag,
     line: Line,
     names: Vec<u64>,
-    recent: VecDeque<(u32, Duration)>,
+    recent: Recent<u32>,
+    /// A store has joined since the last look at the calendar.
+    has_joined: bool,
+    /// Folders whose listing was asked for.
+    listed: Recent<([u8; 16], RelPath)>,
     /// The last predictions, for people.
     shown: VecDeque<(Job, f32, &'static str)>,
     scratch: Vec<Prediction>,
@@ -143,7 +156,9 @@ impl Ahead {
                 lag: Lag::default(),
                 line: Line::new(Duration::ZERO, line),
                 names,
-                recent: VecDeque::new(),
+                recent: Recent::new(RECENT_MAX, RECENT, FAILED),
+                has_joined: false,
+                listed: Recent::new(LISTED_MAX, LISTED, FAILED),
                 shown: VecDeque::new(),
                 scratch: Vec::new(),
                 is_changed: false,
@@ -156,7 +171,14 @@ impl Ahead {
 
     /// Adds a store whose files may be prefetched.
     pub(crate) fn join(&self, share: [u8; 16], store: &Arc<StoreShared>) {
-        self.state.lock().stores.insert(share, Arc::downgrade(store));
+        let mut state = self.state.lock();
+        state.stores.insert(share, Arc::downgrade(store));
+        state.has_joined = true;
+    }
+
+    /// Whether a store has joined since the last call: its files may be due at this time.
+    pub(crate) fn has_joined(&self) -> bool {
+        std::mem::take(&mut self.state.lock().has_joined)
     }
 
     /// Takes the opening of a file by a program. `at` is the local time.
@@ -172,7 +194,7 @@ impl Ahead {
         }
         state.learned.files.opened(program, number).for_each(drop);
         state.learned.calendar.used(number, at);
-        let next = state.chain(program.name, number, now);
+        let next = state.chain(program, number, now);
         drop(state);
         add(&self.figures.files_predicted, next.len() as u64);
         for number in next {
@@ -186,7 +208,7 @@ impl Ahead {
         let due = state.learned.calendar.due(at, most);
         let mut files = Vec::new();
         for due in due.into_iter().filter(|due| due.priority >= PRIORITY_LEAST) {
-            if state.begin(due.file, now) {
+            if state.is_reachable(due.file) && state.recent.begin(due.file, now) {
                 state.show(Job::File(due.file), due.likelihood, "time of day");
                 files.push(due.file);
             }
@@ -289,8 +311,10 @@ impl Ahead {
     /// Notes that a job was not carried out.
     fn gave_up(&self, job: Job) {
         add(&self.figures.dropped, 1);
-        if let Job::Block(block) = job {
-            self.state.lock().learned.blocks.evicted(block);
+        let mut state = self.state.lock();
+        match job {
+            Job::Block(block) => state.learned.blocks.evicted(block),
+            Job::File(number) => state.recent.forget(&number),
         }
     }
 
@@ -328,13 +352,17 @@ impl State {
     }
 
     /// Returns the files that will probably be opened after one, and were not prefetched lately.
-    fn chain(&mut self, name: u64, from: u32, now: Duration) -> Vec<u32> {
+    fn chain(&mut self, program: Program, from: u32, now: Duration) -> Vec<u32> {
         let (mut at, mut likelihood) = (from, 1.0);
         let mut files = Vec::new();
-        for _ in 0..CHAIN_MAX {
-            let next: Vec<(u32, f32)> = self.learned.files.after(name, at).collect();
+        for step in 0..CHAIN_MAX {
+            let pause = if step == 0 { RECENT_NEXT } else { RECENT };
+            let next: Vec<(u32, f32)> = self.learned.files.after(program, at).collect();
             for (file, share) in &next {
-                if likelihood * share >= CHAIN_LIKELY && *file != from && self.begin(*file, now) {
+                if likelihood * share >= CHAIN_LIKELY
+                    && *file != from
+                    && self.recent.begin_after(*file, pause, now)
+                {
                     self.show(Job::File(*file), likelihood * share, "next file");
                     files.push(*file);
                 }
@@ -347,16 +375,12 @@ impl State {
         files
     }
 
-    /// Begins to prefetch a file, unless that was done a moment ago.
-    fn begin(&mut self, file: u32, now: Duration) -> bool {
-        self.recent.retain(|(_, at)| now.saturating_sub(*at) < RECENT);
-        if self.recent.iter().any(|(known, _)| *known == file) {
-            return false;
-        }
-        if self.recent.len() == RECENT_MAX {
-            self.recent.pop_front();
-        }
-        self.recent.push_back((file, now));
-        true
+    /// Whether the store of a file is there.
+    fn is_reachable(&self, file: u32) -> bool {
+        let store = self
+            .table
+            .get(file)
+            .and_then(|known| self.stores.get(&known.key.share));
+        store.is_some_and(|store| store.strong_count() > 0)
     }
 }

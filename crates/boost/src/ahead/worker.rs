@@ -19,6 +19,9 @@ const THREADS: usize = 4;
 const RUN_MAX: u64 = 16;
 /// First blocks of a file that is expected next.
 const FIRST_BLOCKS: u64 = 4;
+/// Folders above a file that are listed: the attributes in them are then known as long as a lease on
+/// the folder says so. A guess.
+const ABOVE_MAX: usize = 3;
 /// Age from which on a job is too late.
 const TOO_OLD: Duration = Duration::from_secs(5);
 /// Time between two looks for room on the line.
@@ -68,15 +71,16 @@ pub(crate) fn program() -> Program {
 
 /// Prefetches what is usual at this time: now and then, and when a user comes back.
 fn watch_calendar(shared: &Weak<Shared>) {
-    let (mut last_look, mut was_away) = (None, true);
+    let (mut last_look, mut was_away) = (None, false);
     while let Some(shared) = shared.upgrade() {
         if shared.is_closed() {
             return;
         }
         let Some(ahead) = &shared.ahead else { return };
         let (now, is_away) = (shared.now(), shared.idle_for() >= AWAY);
-        let is_due = last_look.is_none_or(|last| now.saturating_sub(last) >= CALENDAR);
-        if is_due || (was_away && !is_away) {
+        let is_due = last_look.is_some_and(|last| now.saturating_sub(last) >= CALENDAR);
+        // Before a store has joined, nothing can be prefetched.
+        if ahead.has_joined() || is_due || (was_away && !is_away) {
             last_look = Some(now);
             ahead.due(moment(), now, DUE_MAX);
         }
@@ -162,13 +166,35 @@ impl Ahead {
     }
 
     fn run_file(&self, shared: &Shared, open: &mut Option<Opened>, number: u32) {
+        self.list_above(shared, number);
         let fetched = self
             .node(shared, open, number)
             .filter(|_| self.has_room(shared, FIRST_BLOCKS * BLOCK, shared.now()))
             .and_then(|node| node.prefetch(0..FIRST_BLOCKS));
-        if let Some(count) = fetched {
-            add(&self.figures.files_fetched, 1);
-            self.count(shared, count);
+        match fetched {
+            Some(count) => {
+                add(&self.figures.files_fetched, 1);
+                self.count(shared, count);
+            }
+            None => self.state.lock().recent.failed(&number),
+        }
+    }
+
+    /// Lists the folders above a file, for their own attributes and that of the file.
+    fn list_above(&self, shared: &Shared, number: u32) {
+        let Some((store, mut path, _)) = self.place_of(number) else {
+            return;
+        };
+        for _ in 0..ABOVE_MAX {
+            let Some(dir) = path.parent() else { return };
+            let mut state = self.state.lock();
+            let share = state.table.get(number).map(|known| known.key.share);
+            let is_due = share.is_some_and(|share| state.listed.begin((share, dir.clone()), shared.now()));
+            drop(state);
+            if is_due && !store.is_lost() {
+                store.inner.list_soon(&dir);
+            }
+            path = dir;
         }
     }
 

@@ -5,6 +5,10 @@
 //! with a score: with each opening both lose a quarter, and the one that came gains 64. A candidate
 //! is predicted once it came twice in a short time, as with Noah (Amer and Long, IPCCC '01);
 //! the score is the share of recent openings (Recent Popularity: Amer et al., ICDCS '02).
+//!
+//! A process that opens files in a known order is taken to go on with it: once [`FOLLOWED`] files in
+//! a row came as expected, a candidate is predicted that came only once. So an order is worth
+//! something the second time it comes.
 
 use crate::predict::block::FILES_MAX;
 use crate::table::mix;
@@ -19,6 +23,13 @@ const PROCESSES_MAX: usize = 64;
 const ONCE: u8 = 64;
 /// Least score of a prediction: two of the last three openings have at least 100.
 const PREDICTED: u8 = 96;
+/// The same for a process that follows a known order: what came once, even if another came since.
+const PREDICTED_FOLLOWING: u8 = 40;
+/// Files in a row that came as expected, after which a process follows a known order. A guess.
+const FOLLOWED: u8 = 2;
+/// Likelihood that such a process opens the only file that ever came next. A guess: four files ahead
+/// are still likelier than not to be opened soon.
+const FOLLOWS: f32 = 0.8;
 /// Stands for "no file": what a process opens first follows it.
 const START: u32 = FILES_MAX;
 /// Marks a free candidate.
@@ -50,6 +61,8 @@ const EMPTY: Entry = Entry {
 struct Process {
     program: Program,
     last: u32,
+    /// Files in a row that came as expected.
+    followed: u8,
 }
 
 /// The successors of files.
@@ -80,18 +93,31 @@ impl Successors {
             .processes
             .iter()
             .position(|process| process.program == program);
-        let last = match place {
-            Some(place) => self.processes.remove(place).last,
-            None => START,
+        let new = Process {
+            program,
+            last: START,
+            followed: 0,
         };
+        let mut process = place.map_or(new, |place| self.processes.remove(place));
+        let last = process.last;
+        if last != file {
+            let entry = self.entry(program.name, last);
+            let is_known = (0..2).any(|place| entry.files[place] == file);
+            process.followed = if is_known {
+                process.followed.saturating_add(1)
+            } else {
+                0
+            };
+        }
+        process.last = file;
         if self.processes.len() == PROCESSES_MAX {
             self.processes.remove(0);
         }
-        self.processes.push(Process { program, last: file });
+        self.processes.push(process);
         if last != file && file < FILES_MAX {
             self.learn(program.name, last, file);
         }
-        self.successors(program.name, file)
+        self.after(program, file)
     }
 
     /// A process has ended.
@@ -100,19 +126,36 @@ impl Successors {
     }
 
     /// Returns the files that a program opens after a file, as [`opened`](Self::opened) does.
-    pub fn after(&self, name: u64, file: u32) -> impl Iterator<Item = (u32, f32)> + use<> {
-        self.successors(name, file)
+    pub fn after(&self, program: Program, file: u32) -> impl Iterator<Item = (u32, f32)> + use<> {
+        let mut known = self.processes.iter();
+        let process = known.find(|process| process.program == program);
+        let is_following = process.is_some_and(|process| process.followed >= FOLLOWED);
+        self.successors(program.name, file, is_following)
     }
 
     /// Returns the files that a program opens first.
     pub fn first(&self, name: u64) -> impl Iterator<Item = (u32, f32)> + use<> {
-        self.successors(name, START)
+        self.successors(name, START, false)
     }
 
-    fn successors(&self, name: u64, file: u32) -> impl Iterator<Item = (u32, f32)> + use<> {
+    fn entry(&self, name: u64, file: u32) -> Entry {
         let (bucket, key) = self.place(name, file);
         let mut found = self.entries[bucket..bucket + WAYS].iter();
-        let entry = found.find(|entry| entry.key == key).copied().unwrap_or(EMPTY);
+        found.find(|entry| entry.key == key).copied().unwrap_or(EMPTY)
+    }
+
+    fn successors(
+        &self,
+        name: u64,
+        file: u32,
+        is_following: bool,
+    ) -> impl Iterator<Item = (u32, f32)> + use<> {
+        let entry = self.entry(name, file);
+        let sum: f32 = entry.scores.iter().copied().map(f32::from).sum();
+        let (least, follows) = match is_following {
+            true => (PREDICTED_FOLLOWING, FOLLOWS / sum.max(1.0)),
+            false => (PREDICTED, 0.0),
+        };
         let mut order = [
             (entry.files[0], entry.scores[0]),
             (entry.files[1], entry.scores[1]),
@@ -120,8 +163,11 @@ impl Successors {
         order.sort_by_key(|(_, score)| std::cmp::Reverse(*score));
         order
             .into_iter()
-            .filter(|(_, score)| *score >= PREDICTED)
-            .map(|(file, score)| (file, f32::from(score) / 255.0))
+            .filter(move |(_, score)| *score >= least)
+            .map(move |(file, score)| {
+                let score = f32::from(score);
+                (file, (score / 255.0).max(score * follows))
+            })
     }
 
     fn place(&self, name: u64, file: u32) -> (usize, u32) {
@@ -245,13 +291,36 @@ mod tests {
         let mut successors = Successors::new(256);
         for pid in 1..3 {
             assert_eq!(successors.first(7).count(), 0);
-            for file in [10, 20, 30] {
+            for file in [10, 20] {
                 assert_eq!(successors.opened(program(7, pid), file).count(), 0);
             }
         }
         assert_eq!(files(successors.first(7)), [10]);
         assert_eq!(files(successors.opened(program(7, 3), 10)), [20]);
         assert_eq!(files(successors.opened(program(8, 4), 10)), []);
+    }
+
+    #[test]
+    fn a_process_that_follows_a_known_order_is_expected_to_go_on_the_second_time() {
+        let mut successors = Successors::new(256);
+        let mut predicted = |pid: u32, order: &[u32]| -> Vec<Vec<u32>> {
+            let opened = order.iter();
+            opened
+                .map(|file| files(successors.opened(program(7, pid), *file)))
+                .collect()
+        };
+        assert!(predicted(1, &[1, 2, 3, 4, 5]).iter().all(Vec::is_empty));
+        // The first file and its successor are as expected.
+        assert_eq!(
+            predicted(2, &[1, 2, 9, 2, 3]),
+            [vec![], vec![3], vec![], vec![], vec![]]
+        );
+        let likely = successors
+            .opened(program(7, 3), 1)
+            .chain(successors.opened(program(7, 3), 2));
+        for (_, likelihood) in likely {
+            assert!((0.0..=1.0).contains(&likelihood));
+        }
     }
 
     #[test]

@@ -18,9 +18,6 @@ const CHUNK: usize = 1024;
 /// Folders listed ahead of a program that goes through a tree. A guess: more than a program lists in
 /// a round trip.
 const AHEAD_MAX: usize = 16;
-/// How long a change of a folder waits for such listings, and the pause between two looks.
-const LISTINGS_WAIT: Duration = Duration::from_secs(1);
-const LISTINGS_POLL: Duration = Duration::from_millis(2);
 /// Entries of such a folder. A guess: some round trips of replies.
 const AHEAD_ENTRIES_MAX: usize = 5_000;
 
@@ -93,29 +90,23 @@ impl Shared {
             .lock()
             .on_open(&parent, &listing, &name, AHEAD_MAX);
         for (name, _) in next {
-            let dir = parent.join(&name);
-            let is_known = self.cache.lock().listing(&dir, self.now()).is_some();
-            if is_known || !self.listings_ahead.lock().insert(dir.clone()) {
-                continue;
-            }
-            let this = Arc::clone(self);
-            self.runtime.spawn(async move {
-                if let Err(error) = this.list_whole(&dir).await {
-                    tracing::debug!(%error, "a folder was not listed ahead");
-                }
-                this.listings_ahead.lock().remove(&dir);
-            });
+            self.list_soon(&parent.join(&name));
         }
     }
 
-    /// Waits until no folder at a path or beneath it is being listed ahead, for a second at most: the
-    /// server refuses to rename or remove a folder that is open.
-    pub(super) async fn wait_for_listings(&self, path: &RelPath) {
-        let is_listed = |dir: &RelPath| dir.strip_prefix(path).is_some();
-        let start = self.now();
-        while self.listings_ahead.lock().iter().any(is_listed) && self.now() - start < LISTINGS_WAIT {
-            tokio::time::sleep(LISTINGS_POLL).await;
+    /// Lists a folder in the background, unless its listing is known or on its way.
+    pub(super) fn list_soon(self: &Arc<Self>, dir: &RelPath) {
+        let is_known = self.cache.lock().listing(dir, self.now()).is_some();
+        if is_known || !self.listings_ahead.begin(dir) {
+            return;
         }
+        let (this, dir) = (Arc::clone(self), dir.clone());
+        self.runtime.spawn(async move {
+            if let Err(error) = this.list_whole(&dir).await {
+                tracing::debug!(%error, "a folder was not listed ahead");
+            }
+            this.listings_ahead.ended(&dir);
+        });
     }
 
     /// Lists a folder to keep the listing, unless it is very large.

@@ -60,6 +60,7 @@ mod folders;
 mod leases;
 mod lifetime;
 mod links;
+mod listings_ahead;
 mod locking;
 mod names;
 mod node;
@@ -221,6 +222,10 @@ impl Store for SmbStore {
 
     fn open_known(&self, path: &RelPath) -> Option<Opened> {
         self.shared.open_later(path)
+    }
+
+    fn list_soon(&self, dir: &RelPath) {
+        self.shared.list_soon(dir);
     }
 
     fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {

@@ -52,10 +52,14 @@ impl Shared {
             self.tree.flush_linked(path).await?;
         }
         self.changed(path);
-        if directory {
-            self.wait_for_listings(path).await;
-            self.close_folders_below(path);
-        }
+        let _barred = match directory {
+            true => {
+                let barred = self.listings_ahead.bar(path).await;
+                self.close_folders_below(path);
+                Some(barred)
+            }
+            false => None,
+        };
         self.tree.note_change(path);
         let mut removed = self.tree.remove(path, directory).await;
         for _ in 0..ATTEMPTS {
@@ -196,12 +200,18 @@ impl Shared {
             self.tree.flush_linked(to).await?;
         }
         self.forget_names(from, to);
-        if source.kind == Kind::Directory {
-            self.wait_for_listings(from).await;
-            self.wait_for_listings(to).await;
-            self.close_folders_below(from);
-            self.close_folders_below(to);
-        }
+        let _barred = match source.kind {
+            Kind::Directory => {
+                let barred = (
+                    self.listings_ahead.bar(from).await,
+                    self.listings_ahead.bar(to).await,
+                );
+                self.close_folders_below(from);
+                self.close_folders_below(to);
+                Some(barred)
+            }
+            _ => None,
+        };
         let mut renamed = self.tree.rename(from, to, replace).await;
         let is_in_use = |error: &Error| matches!(error.kind, ErrorKind::PermissionDenied | ErrorKind::Busy);
         if renamed.as_ref().is_err_and(is_in_use) && source.kind == Kind::Directory {

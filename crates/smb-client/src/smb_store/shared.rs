@@ -1,6 +1,5 @@
 //! What all nodes of a store share.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +17,7 @@ use super::ahead_table::FilesAhead;
 use super::files::Files;
 use super::folder_ahead::FolderAhead;
 use super::folder_table::Folders;
+use super::listings_ahead::ListingsAhead;
 use super::node_cache::{NodeCache, Validity};
 use super::options::SmbStoreOptions;
 use super::own_changes::OwnChanges;
@@ -67,7 +67,7 @@ pub(super) struct Shared {
     pub(super) files_ahead: FilesAhead,
     /// Which folders to list ahead, and those that are being listed.
     pub(super) tree_ahead: Mutex<FolderAhead>,
-    pub(super) listings_ahead: Mutex<HashSet<RelPath>>,
+    pub(super) listings_ahead: ListingsAhead,
     /// The store's own changes, which its watches do not report.
     pub(super) own: Mutex<OwnChanges>,
     /// Blocks of data read ahead; of single reads; of writes on their way.
@@ -133,7 +133,7 @@ impl Shared {
             folder_ahead: Mutex::new(FolderAhead::new(Kind::File)),
             files_ahead: FilesAhead::default(),
             tree_ahead: Mutex::new(FolderAhead::new(Kind::Directory)),
-            listings_ahead: Mutex::default(),
+            listings_ahead: ListingsAhead::default(),
             own: Mutex::default(),
             unflushed: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
