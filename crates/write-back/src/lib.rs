@@ -41,6 +41,7 @@ mod journal;
 mod log;
 mod names;
 mod node;
+mod part;
 mod queue;
 mod record;
 mod recover;

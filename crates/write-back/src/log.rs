@@ -9,13 +9,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 
 use ropeway_vfs::Timestamp;
 
 use crate::backlog::{Backlog, Piece, Place};
 use crate::disk::Disk;
+use crate::part::Part;
 use crate::record::{self, DATA_AT, RECORD_MAX, Record, Snapshot};
 use crate::seal::{HEADER, LENGTHS, Seal, TAG};
 
@@ -72,54 +73,6 @@ pub(crate) fn parse_name(name: &str) -> Option<(u64, u32)> {
     (name_of(file_number, part_number) == name).then_some((file_number, part_number))
 }
 
-/// One part. Its file is removed when the last user lets go of a part that is done with.
-pub(crate) struct Part {
-    place: Arc<LogSpace>,
-    name: String,
-    number: u32,
-    seal: Seal,
-    charged: AtomicU64,
-    is_done: AtomicBool,
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        if self.is_done.load(Ordering::Acquire) {
-            if let Err(error) = self.place.disk.remove(&self.name) {
-                tracing::warn!(name = self.name, %error, "a part of the journal cannot be removed");
-            }
-            let charged = *self.charged.get_mut();
-            self.place.used.fetch_sub(charged, Ordering::AcqRel);
-        }
-    }
-}
-
-impl Part {
-    fn charge(&self, bytes: u64) {
-        self.charged.fetch_add(bytes, Ordering::AcqRel);
-        self.place.used.fetch_add(bytes, Ordering::AcqRel);
-    }
-
-    /// Reads a part of a piece's bytes: `into.len()` bytes, `skip` bytes behind its beginning.
-    pub(crate) fn read(&self, piece: &Piece, skip: u64, into: &mut [u8]) -> io::Result<()> {
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a record of the journal is damaged");
-        let Place {
-            number, at, length, ..
-        } = piece.place;
-        let mut sealed = vec![0; length as usize];
-        self.place.disk.read(&self.name, at, &mut sealed)?;
-        let plain = self.seal.open(number, &mut sealed).ok_or_else(damaged)?;
-        let data = plain.get(DATA_AT..).ok_or_else(damaged)?;
-        let start = usize::try_from(u64::from(piece.skip) + skip).map_err(|_| damaged())?;
-        let wanted = data
-            .get(start..)
-            .and_then(|data| data.get(..into.len()))
-            .ok_or_else(damaged)?;
-        into.copy_from_slice(wanted);
-        Ok(())
-    }
-}
-
 /// The journal of one file.
 pub(crate) struct FileLog {
     place: Arc<LogSpace>,
@@ -136,6 +89,8 @@ pub(crate) struct FileLog {
     is_open: bool,
     /// Whether older parts were removed, and that may not have reached the disk.
     has_removed: bool,
+    /// Those of them that readers may still hold.
+    released: Vec<Weak<Part>>,
 }
 
 impl FileLog {
@@ -151,6 +106,7 @@ impl FileLog {
             is_name_synced: true,
             is_open: false,
             has_removed: false,
+            released: Vec::new(),
         };
         log.begin_part(snapshot)?;
         Ok(log)
@@ -175,14 +131,7 @@ impl FileLog {
             let _ = self.place.disk.remove(&name);
             return Err(error);
         }
-        let part = Part {
-            place: Arc::clone(&self.place),
-            name,
-            number,
-            seal,
-            charged: AtomicU64::new(0),
-            is_done: AtomicBool::new(false),
-        };
+        let part = Part::new(&self.place, name, number, seal);
         part.charge((bytes.len() as u64).max(CHARGE_MIN));
         self.parts.push_back(Arc::new(part));
         (self.end, self.records) = (bytes.len() as u64, 1);
@@ -262,10 +211,12 @@ impl FileLog {
             && let Some(part) = self.parts.front()
             && oldest.is_none_or(|oldest| part.number < oldest)
         {
-            part.is_done.store(true, Ordering::Release);
+            part.is_done_with();
+            self.released.push(Arc::downgrade(part));
             self.parts.pop_front();
             self.has_removed = true;
         }
+        self.released.retain(|part| part.strong_count() > 0);
     }
 
     /// Whether the log is a single file, so that no part of it can be left when it is removed.
@@ -276,17 +227,22 @@ impl FileLog {
     /// Removes the log when its last reader lets go. The newest part goes last: it says that the
     /// others are not needed, also if they come back after a power cut.
     pub(crate) fn finish(mut self) {
-        let newest = self.parts.pop_back();
+        let Some(newest) = self.parts.pop_back() else {
+            return;
+        };
+        newest.is_done_with();
         // Also what was released before: alone it would be an older state, taken for a backlog.
         let has_older = self.has_removed || !self.parts.is_empty();
         for part in self.parts.drain(..) {
-            part.is_done.store(true, Ordering::Release);
+            part.is_done_with();
+            self.released.push(Arc::downgrade(&part));
         }
-        if has_older && let Err(error) = self.place.disk.sync_names() {
-            tracing::warn!(%error, "the folder of the write-back journal cannot be synced");
+        // What a reader holds goes later.
+        for part in self.released.iter().filter_map(Weak::upgrade) {
+            part.goes_before(&newest);
         }
-        if let Some(newest) = newest {
-            newest.is_done.store(true, Ordering::Release);
+        if has_older {
+            newest.older_is_removed(&self.place.disk.sync_names());
         }
     }
 }
@@ -335,6 +291,7 @@ pub(crate) fn replay(place: &Arc<LogSpace>, file: u64, parts: &[(u32, u64)]) -> 
         // A new process seals with a new key.
         is_open: false,
         has_removed: false,
+        released: Vec::new(),
     };
     let after_gap = parts.windows(2).rposition(|pair| pair[0].0 + 1 != pair[1].0);
     let (released, parts) = parts.split_at(after_gap.map_or(0, |index| index + 1));
@@ -360,14 +317,7 @@ pub(crate) fn replay(place: &Arc<LogSpace>, file: u64, parts: &[(u32, u64)]) -> 
                 place.disk.truncate(&name, end)?;
             }
         }
-        let part = Part {
-            place: Arc::clone(place),
-            name,
-            number: *number,
-            seal,
-            charged: AtomicU64::new(0),
-            is_done: AtomicBool::new(false),
-        };
+        let part = Part::new(place, name, *number, seal);
         part.charge(end.max(CHARGE_MIN));
         log.parts.push_back(Arc::new(part));
     }
@@ -519,3 +469,7 @@ pub(crate) fn snapshot_of(
         draining,
     }
 }
+
+#[cfg(test)]
+#[path = "log_tests.rs"]
+mod tests;

@@ -26,6 +26,8 @@ struct State {
     /// Whether space is kept in reserve, and writes that still fit after it was given up.
     has_reserve: bool,
     spare: usize,
+    /// Whether names cannot be synced.
+    fails_names: bool,
     /// Whether a note found neither room nor a reserve.
     has_refused_note: bool,
     random: Option<fastrand::Rng>,
@@ -62,6 +64,12 @@ impl SimulatedDisk {
         let mut state = self.state.lock();
         state.is_full = is_full;
         state.spare = 0;
+    }
+
+    /// Cannot sync names from now on.
+    #[cfg(test)]
+    pub(crate) fn fail_names(&self) {
+        self.state.lock().fails_names = true;
     }
 
     /// Has room for this many more writes, and no reserve.
@@ -201,6 +209,9 @@ impl Disk for SimulatedDisk {
     fn sync_names(&self) -> io::Result<()> {
         self.step()?;
         let mut state = self.state.lock();
+        if state.fails_names {
+            return Err(io::Error::other("the folder cannot be synced"));
+        }
         state.removed.clear();
         for content in state.files.values_mut() {
             content.is_name_synced = true;

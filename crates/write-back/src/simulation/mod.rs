@@ -1,6 +1,6 @@
 //! A simulated near disk and far store, and runs by seed with crashes at every step.
 
-mod disk;
+pub(crate) mod disk;
 mod far;
 mod judge;
 mod run;
