@@ -43,6 +43,11 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// The disk fails.
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// Keeps a file that cannot be read under its name with the ending `.damaged`.
+    ///
+    /// # Errors
+    /// The disk fails.
+    fn set_aside(&self, name: &str) -> io::Result<()>;
     /// Returns the files with their lengths.
     ///
     /// # Errors
@@ -115,6 +120,10 @@ impl Disk for FolderDisk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.at(name))
+    }
+
+    fn set_aside(&self, name: &str) -> io::Result<()> {
+        fs::rename(self.at(name), self.at(&format!("{name}.damaged")))
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {

@@ -1,11 +1,12 @@
 //! The folder of a journal: whose it is, its key, its lock.
 //!
 //! ```text
-//! DIR/write-back/SHARE/share      the far share, as text
+//! DIR/write-back/SHARE/share      the far share, its volume, and a hash of the key, as text
 //!                      key        32 random bytes, readable by their owner only
 //!                      lock       locked while a process uses the journal
 //!                      status.json
 //!                      *.log      the backlogs
+//!                      *.damaged  parts of backlogs that could not be read
 //! ```
 //! The key is not the cache's: `boost clear` replaces that one, and a lost key would lose what was
 //! acknowledged.
@@ -50,8 +51,8 @@ pub enum JournalError {
     /// Others may read the key.
     #[error("others may read the key {}", .0.display())]
     OpenKey(PathBuf),
-    /// There is a backlog and no key for it.
-    #[error("the key {} is missing or damaged, and there is a backlog that only it opens", .0.display())]
+    /// There is a backlog and no key for it, or another key.
+    #[error("the key {} is missing, damaged or another one, and there is a backlog that only the right one opens", .0.display())]
     NoKey(PathBuf),
     /// A file cannot be read or written.
     #[error("cannot use the write-back journal {}: {error}", .path.display())]
@@ -116,8 +117,8 @@ impl Journal {
         let (files, _) = logs(&path).map_err(io)?;
         let identity = format!("{share}\nvolume {volume:016x}\n");
         let there = read_share(&path).unwrap_or_default();
-        if there != identity {
-            if files > 0 {
+        if files > 0 {
+            if !there.starts_with(&identity) {
                 let first = |text: &str| text.lines().next().unwrap_or("an unknown share").to_owned();
                 let there = match first(&there) {
                     same if same == share => format!("another volume of {same}"),
@@ -126,9 +127,17 @@ impl Journal {
                 let wanted = share.to_owned();
                 return Err(JournalError::Other { path, there, wanted });
             }
-            replace(&path, SHARE, identity.as_bytes()).map_err(io)?;
         }
         let key = key(&path, files > 0)?;
+        let identity = format!("{identity}key {}\n", hex(&hash_of_key(&key)));
+        // Journals of versions before this one do not say which key they have.
+        let has_other_key = there.lines().nth(2).is_some() && there != identity;
+        if files > 0 && has_other_key {
+            return Err(JournalError::NoKey(path.join(KEY)));
+        }
+        if there != identity {
+            replace(&path, SHARE, identity.as_bytes()).map_err(io)?;
+        }
         for folder in [&path, &parent, cache] {
             File::open(folder)
                 .and_then(|folder| folder.sync_all())
@@ -189,11 +198,19 @@ fn io_error(path: &Path, error: io::Error) -> JournalError {
 /// Returns the folder of a share's journal.
 fn path_of(cache: &Path, share: &str) -> PathBuf {
     let hash = digest(&SHA256, share.as_bytes());
-    let name: String = hash.as_ref()[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    cache.join(FOLDER).join(name)
+    cache.join(FOLDER).join(hex(&hash.as_ref()[..8]))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns what tells a key from another one, and says nothing else of it.
+fn hash_of_key(key: &[u8; 32]) -> [u8; 8] {
+    let mut text = b"ropeway write-back key ".to_vec();
+    text.extend_from_slice(key);
+    let hash = digest(&SHA256, &text);
+    hash.as_ref().first_chunk().copied().unwrap_or_default()
 }
 
 /// Returns the number of files with a log, and the bytes of the logs.
@@ -295,6 +312,11 @@ mod tests {
         let left = Journal::left(cache.path()).unwrap();
         assert_eq!((left.len(), left[0].files, left[0].bytes), (1, 1, 1));
         assert_eq!(left[0].share, "smb://far/share");
+        // Nor is another key taken: the backlog would be unreadable.
+        fs::write(path.join(KEY), [9; 32]).unwrap();
+        assert!(matches!(open("smb://far/share", 2), Err(JournalError::NoKey(_))));
+        fs::write(path.join(KEY), key).unwrap();
+        assert_eq!(open("smb://far/share", 2).unwrap().key, key);
         // A key is never replaced under a backlog.
         fs::remove_file(path.join(KEY)).unwrap();
         assert!(matches!(open("smb://far/share", 2), Err(JournalError::NoKey(_))));

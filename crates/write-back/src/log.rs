@@ -304,11 +304,24 @@ pub(crate) fn replay(place: &Arc<LogSpace>, file: u64, parts: &[(u32, u64)]) -> 
         let is_newest = index + 1 == parts.len();
         let name = name_of(file, *number);
         let read = replay.part(place, &name, file, *number, *length)?;
-        let Some((seal, end)) = read else {
+        let (seal, end) = match read {
+            Read::Until(seal, end) => (*seal, end),
             // A part that was never finished is the newest; nothing in it counts.
-            replay.is_damaged |= !is_newest;
-            place.disk.remove(&name)?;
-            continue;
+            Read::Unfinished => {
+                replay.is_damaged |= !is_newest;
+                place.disk.remove(&name)?;
+                continue;
+            }
+            Read::Unreadable => {
+                replay.is_damaged |= !is_newest;
+                place.disk.set_aside(&name)?;
+                tracing::warn!(
+                    name,
+                    "a part of the write-back journal cannot be read: what was written to it is not at the far \
+                     server, and stays here under the ending .damaged"
+                );
+                continue;
+            }
         };
         if end < *length {
             replay.is_damaged |= !is_newest;
@@ -337,6 +350,33 @@ pub(crate) fn replay(place: &Arc<LogSpace>, file: u64, parts: &[(u32, u64)]) -> 
     }))
 }
 
+/// What was read of a part.
+enum Read {
+    /// Its seal, and the end of what can be read.
+    Until(Box<Seal>, u64),
+    /// The process or the machine ended while it was made.
+    Unfinished,
+    /// Something is in it, and nothing can be read.
+    Unreadable,
+}
+
+/// Returns whether a part was left while it was made: nothing but zeros is behind what its making
+/// wrote, which may be torn.
+fn is_unfinished(place: &LogSpace, name: &str, made: u64, length: u64) -> io::Result<bool> {
+    let mut at = made;
+    let mut bytes = [0; 4096];
+    while at < length {
+        let count = (length - at).min(bytes.len() as u64);
+        let bytes = &mut bytes[..count as usize];
+        place.disk.read(name, at, bytes)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += count;
+    }
+    Ok(true)
+}
+
 #[derive(Default)]
 struct Replay {
     backlog: Option<Backlog>,
@@ -349,7 +389,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// Replays a part; returns its seal and the end of what can be read.
+    /// Replays a part.
     fn part(
         &mut self,
         place: &LogSpace,
@@ -357,25 +397,33 @@ impl Replay {
         file: u64,
         number: u32,
         length: u64,
-    ) -> io::Result<Option<(Seal, u64)>> {
+    ) -> io::Result<Read> {
+        let unread = |made: u64| match is_unfinished(place, name, made, length) {
+            Ok(true) => Ok(Read::Unfinished),
+            Ok(false) => Ok(Read::Unreadable),
+            Err(error) => Err(error),
+        };
         let mut header = [0; HEADER];
         if length < HEADER as u64 {
-            return Ok(None);
+            return Ok(Read::Unfinished);
         }
         place.disk.read(name, 0, &mut header)?;
         let Some(seal) = Seal::of_header(&place.key, &header, file, number) else {
-            return Ok(None);
+            return unread(HEADER as u64);
         };
         let (mut at, mut end, mut records) = (HEADER as u64, HEADER as u64, 0);
-        let mut has_hole = false;
+        let (mut has_hole, mut made) = (false, length);
         while at + (LENGTHS as u64) <= length {
             let mut lengths = [0; LENGTHS];
             place.disk.read(name, at, &mut lengths)?;
-            let Some(sealed) = crate::seal::length_of(lengths)
-                .filter(|sealed| at.saturating_add((LENGTHS + sealed) as u64) <= length)
-            else {
+            let Some(sealed) = crate::seal::length_of(lengths) else {
+                made = at + LENGTHS as u64;
                 break;
             };
+            made = at.saturating_add((LENGTHS + sealed) as u64);
+            if made > length {
+                break;
+            }
             let mut bytes = vec![0; sealed];
             place.disk.read(name, at + LENGTHS as u64, &mut bytes)?;
             let opened = seal.open(records, &mut bytes).and_then(record::decode);
@@ -385,12 +433,12 @@ impl Replay {
                 at: at + LENGTHS as u64,
                 length: sealed as u32,
             };
-            at += (LENGTHS + sealed) as u64;
+            at = made;
             records += 1;
             match opened {
                 Some((_, record)) if !has_hole => {
                     if records == 1 && !matches!(record, Record::Snapshot(_)) {
-                        return Ok(None);
+                        return Ok(Read::Unreadable);
                     }
                     self.take(record, here);
                     end = at;
@@ -400,11 +448,14 @@ impl Replay {
                     let next = self.backlog.as_ref().map_or(0, |backlog| backlog.next);
                     self.is_damaged |= synced >= next;
                 }
-                None if records == 1 => return Ok(None),
+                None if records == 1 => return unread(made),
                 None => has_hole = true,
             }
         }
-        Ok((records > 0).then_some((seal, end)))
+        match records {
+            0 => unread(made),
+            _ => Ok(Read::Until(Box::new(seal), end)),
+        }
     }
 
     fn take(&mut self, record: Record<'_>, place: Place) {

@@ -22,7 +22,7 @@ fn snapshot(backlog: &Backlog) -> Snapshot {
 /// Makes a log of three parts on a disk.
 fn three_parts(disk: &SimulatedDisk) -> FileLog {
     let mut space = LogSpace::new(Box::new(disk.clone()), [7; 32]);
-    space.part_bytes = 200;
+    space.part_bytes = 400;
     let mut backlog = Backlog::new(0);
     let mut log = FileLog::create(&Arc::new(space), 9, snapshot(&backlog)).unwrap();
     while log.parts.len() < 3 {
@@ -71,4 +71,36 @@ fn the_newest_part_of_an_ended_log_stays_if_the_removal_of_the_others_cannot_be_
     disk.fail_names();
     log.finish();
     assert_eq!(names(&disk), [name_of(9, 2)]);
+}
+
+#[test]
+fn a_part_that_cannot_be_read_is_kept_and_one_that_was_never_finished_is_not() {
+    let disk = SimulatedDisk::new(1, Arc::new(Process::new(u64::MAX)));
+    let lengths = |disk: &SimulatedDisk| {
+        let listed = disk.list().unwrap();
+        let part = |(name, length): (String, u64)| Some((parse_name(&name)?.1, length));
+        listed.into_iter().filter_map(part).collect::<Vec<_>>()
+    };
+    drop(three_parts(&disk));
+    let other = Arc::new(LogSpace::new(Box::new(disk.clone()), [8; 32]));
+    assert!(replay(&other, 9, &lengths(&disk)).unwrap().is_none());
+    let kept = [0, 1, 2].map(|part| name_of(9, part) + ".damaged");
+    assert_eq!(names(&disk), kept);
+
+    let disk = SimulatedDisk::new(1, Arc::new(Process::new(u64::MAX)));
+    let space = Arc::new(LogSpace::new(Box::new(disk.clone()), [7; 32]));
+    drop(FileLog::create(&space, 9, snapshot(&Backlog::new(0))).unwrap());
+    let made = lengths(&disk)[0].1;
+    for length in (0..made).rev() {
+        disk.truncate(&name_of(9, 0), length).unwrap();
+        let zeros = vec![0; 5000];
+        disk.write(&name_of(9, 0), length, &zeros).unwrap();
+        for length in [length, length + 5000] {
+            let read = Replay::default().part(&space, &name_of(9, 0), 9, 0, length);
+            assert!(
+                matches!(read.unwrap(), Read::Unfinished),
+                "{length} of {made} bytes"
+            );
+        }
+    }
 }

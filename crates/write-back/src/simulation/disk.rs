@@ -227,6 +227,14 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
+    fn set_aside(&self, name: &str) -> io::Result<()> {
+        self.step()?;
+        let mut state = self.state.lock();
+        let content = state.files.remove(name).ok_or_else(missing)?;
+        state.files.insert(format!("{name}.damaged"), content);
+        Ok(())
+    }
+
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         self.step()?;
         let state = self.state.lock();
