@@ -117,16 +117,14 @@ impl Journal {
         let (files, _) = logs(&path).map_err(io)?;
         let identity = format!("{share}\nvolume {volume:016x}\n");
         let there = read_share(&path).unwrap_or_default();
-        if files > 0 {
-            if !there.starts_with(&identity) {
-                let first = |text: &str| text.lines().next().unwrap_or("an unknown share").to_owned();
-                let there = match first(&there) {
-                    same if same == share => format!("another volume of {same}"),
-                    other => other,
-                };
-                let wanted = share.to_owned();
-                return Err(JournalError::Other { path, there, wanted });
-            }
+        if files > 0 && !there.starts_with(&identity) {
+            let first = |text: &str| text.lines().next().unwrap_or("an unknown share").to_owned();
+            let there = match first(&there) {
+                same if same == share => format!("another volume of {same}"),
+                other => other,
+            };
+            let wanted = share.to_owned();
+            return Err(JournalError::Other { path, there, wanted });
         }
         let key = key(&path, files > 0)?;
         let identity = format!("{identity}key {}\n", hex(&hash_of_key(&key)));

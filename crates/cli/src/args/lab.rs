@@ -10,7 +10,7 @@ use ropeway_lab::scenario::{Client, Direction, Server};
 use ropeway_lab::work::Work;
 
 use super::local::LocalCommand;
-use super::{AFTER_HELP, LabCompareArgs, LabPredictArgs, LabReportArgs, values};
+use super::{AFTER_HELP, LabCompareArgs, LabDocumentsArgs, LabPredictArgs, LabReportArgs, values};
 
 /// `ropeway lab`.
 #[derive(Args, Clone, Debug)]
@@ -52,6 +52,14 @@ pub(crate) enum LabCommand {
     /// Prints hit ratio, precision, late requests and traffic of the cache with predictions, beside
     /// the cache without any, plain read-ahead, successors, S3-FIFO and the optimum of Belady.
     Predict(LabPredictArgs),
+    /// Open the same documents day after day over a long line
+    ///
+    /// Run it over a line: `ropeway lab link --rtt 75ms --rate 622mbit -- ropeway lab documents`. A far
+    /// server has documents in eight folders; each day the share is mounted with the cache of the day
+    /// before, and all are opened and read in the same order. Shows how many first reads were answered
+    /// without waiting for the line, with `mount --prefetch off` and `auto`. Needs root, as `mount` does
+    /// in a namespace.
+    Documents(LabDocumentsArgs),
     /// Labs for this machine's own devices.
     #[command(flatten)]
     Local(LocalCommand),

@@ -9,6 +9,7 @@ mod combinations;
 mod far;
 mod jobs;
 mod lab;
+mod lab_documents;
 mod lab_predict;
 mod lab_reports;
 mod local;
@@ -38,6 +39,7 @@ pub(crate) use lab::{
     LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
     LinkFloorArgs, LinkShape,
 };
+pub(crate) use lab_documents::LabDocumentsArgs;
 pub(crate) use lab_predict::LabPredictArgs;
 pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
 pub(crate) use local::{DirtyArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
@@ -379,6 +381,7 @@ mod tests {
             "lab quick",
             "lab list",
             "lab predict",
+            "lab documents",
             "lab report",
             "lab compare",
         ] {

@@ -1,5 +1,6 @@
 //! `ropeway lab`: the laboratory.
 
+mod documents;
 mod link;
 mod local;
 mod measure;
@@ -33,6 +34,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
         LabCommand::Report(args) => reports::report(args),
         LabCommand::Compare(args) => reports::compare(args),
         LabCommand::Predict(args) => predict::run(args),
+        LabCommand::Documents(args) => documents::run(args),
         LabCommand::Local(command) => local::run(command),
     }
 }
