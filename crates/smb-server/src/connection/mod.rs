@@ -84,7 +84,8 @@ pub(super) struct Driver {
     attempts: HashMap<SessionId, LoginAttempt>,
     /// The connection's place among those without a login.
     unauthenticated: Option<UnauthenticatedSlot>,
-    unauthenticated_since: Instant,
+    /// Since when no session is on the connection; `None` while one is.
+    unauthenticated_since: Option<Instant>,
     /// Received frames may not have been executed yet.
     has_frames: bool,
     /// The current frame has its own buffer and is neither decompressed nor moved.
@@ -129,7 +130,7 @@ impl Driver {
             throttle,
             attempts: HashMap::new(),
             unauthenticated: Some(unauthenticated),
-            unauthenticated_since: Instant::now(),
+            unauthenticated_since: Some(Instant::now()),
             has_frames: false,
             frame_is_large: false,
             write: None,
@@ -176,6 +177,12 @@ impl Driver {
         }
     }
 
+    /// Whether there has been no session for too long. The time begins anew with each logoff.
+    fn is_login_late(&mut self) -> bool {
+        let since = self.unauthenticated_since.get_or_insert_with(Instant::now);
+        since.elapsed() > self.shared.login_timeout
+    }
+
     fn serve(&mut self) -> Result<(), DriverError> {
         loop {
             self.process_messages()?;
@@ -188,8 +195,8 @@ impl Driver {
                 continue;
             }
             if self.protocol.sessions().next().is_some() {
-                self.unauthenticated_since = Instant::now();
-            } else if self.unauthenticated_since.elapsed() > self.shared.login_timeout {
+                self.unauthenticated_since = None;
+            } else if self.is_login_late() {
                 return Err(DriverError::Limit("no login in time"));
             }
             let accepts_requests = self.accepts_requests();

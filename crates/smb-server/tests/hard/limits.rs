@@ -96,6 +96,23 @@ fn connections_without_a_login_end_after_a_time() {
     assert_eq!(raw.echo(), NtStatus::SUCCESS, "a connection with a login stays");
 }
 
+/// A client that has logged in and out may log in again, however long its session lasted.
+#[test]
+fn the_time_for_a_login_begins_anew_with_each_logoff() {
+    /// Long enough for a login on a busy machine.
+    const LOGIN_TIMEOUT: Duration = Duration::from_secs(2);
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::with(folder.path(), |options| {
+        options.login_timeout = LOGIN_TIMEOUT;
+    });
+    let mut raw = Raw::ready(serve.address);
+    std::thread::sleep(LOGIN_TIMEOUT + LOGIN_TIMEOUT / 2);
+    let logoff = raw.call(Command::Logoff, |w| w.u32(4));
+    assert_eq!(logoff.status(), NtStatus::SUCCESS);
+    (raw.session, raw.tree, raw.signer) = Default::default();
+    assert_eq!(raw.log_in("alice", "secret"), NtStatus::SUCCESS);
+}
+
 /// Connections without a login do not keep others out: the oldest one is evicted.
 #[test]
 fn idle_connections_are_evicted() {
