@@ -347,6 +347,10 @@ impl Store for BoostStore {
         })
     }
 
+    fn work_in_background(&self) {
+        self.shared.inner.work_in_background();
+    }
+
     fn list_soon(&self, dir: &RelPath) {
         if !self.shared.is_lost() {
             self.shared.inner.list_soon(dir);

@@ -227,6 +227,10 @@ pub trait Store: Send + Sync {
         let _ = dir;
     }
 
+    /// The calling thread works ahead of programs from now on: its requests may wait for all others.
+    /// May be called again. Cannot fail.
+    fn work_in_background(&self) {}
+
     /// Makes a node that does not exist yet. A store without modes and owners ignores them.
     ///
     /// # Errors

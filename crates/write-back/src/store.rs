@@ -254,6 +254,10 @@ impl Store for WriteBackStore {
         Ok(self.opened(path, opened, count))
     }
 
+    fn work_in_background(&self) {
+        self.shared.inner.work_in_background();
+    }
+
     fn list_soon(&self, dir: &RelPath) {
         self.shared.inner.list_soon(dir);
     }

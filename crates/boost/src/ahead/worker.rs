@@ -251,6 +251,7 @@ impl StoreShared {
         }
         let question = self.question();
         let known = || self.inner.open_known(path).filter(|opened| opened.stat.id == id);
+        self.inner.work_in_background();
         let opened = match known() {
             Some(opened) => opened,
             None => {

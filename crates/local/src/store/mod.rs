@@ -200,6 +200,13 @@ impl Store for LocalStore {
         open::open(&self.core, path, how)
     }
 
+    fn work_in_background(&self) {
+        // Without it the reads are as urgent as all others.
+        if let Err(error) = crate::sys::be_idle() {
+            tracing::debug!(%error, "the kernel gives no idle priority");
+        }
+    }
+
     fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
         names::remove(&self.core, path, directory)
     }
