@@ -51,6 +51,7 @@
 mod ahead_table;
 mod attributes;
 mod breaks;
+mod creation;
 mod entries;
 mod files;
 mod files_ahead;

@@ -66,10 +66,7 @@ fn entries_last_for_their_time_or_their_lease() {
     );
     assert_eq!(cache.get(&path("a"), at(5)), None);
     let held = LeaseStatus::held();
-    let leased = Validity {
-        until: at(1),
-        lease: Some(Arc::clone(&held)),
-    };
+    let leased = Validity::leased(Arc::clone(&held));
     list(&mut cache, "d", &["x", "yy"], &leased);
     assert_eq!(cache.listing(&path("d"), at(1000)).unwrap().len(), 2);
     let known = cache.get(&path("d/yy"), at(1000));
@@ -199,7 +196,8 @@ fn the_number_of_names_is_bounded() {
             names.sum::<usize>()
         );
         for (key, listing) in cache.places.iter().filter(|(_, place)| place.listing.is_some()) {
-            let entries = listing.listing.iter().flat_map(|listing| listing.entries.iter());
+            let listing = listing.listing.as_ref().and_then(|listing| listing.entries.as_ref());
+            let entries = listing.into_iter().flat_map(|entries| entries.iter());
             let dir = RelPath::parse(key).unwrap();
             for (name, stat) in entries {
                 let key = folded(dir.join(name).as_bytes());

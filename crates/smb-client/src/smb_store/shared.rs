@@ -233,10 +233,13 @@ impl Shared {
         self.cache.lock().changed(path);
     }
 
-    /// Notes a change of a file, under all its names.
+    /// Notes a change of a file's content or attributes, under all its names.
     pub(super) fn changed_file(&self, file: &SharedFile) {
         for path in file.names() {
-            self.changed(&path);
+            self.note_own(&path);
+            self.give_up_ahead(&path);
+            self.top.changed_attributes(&path);
+            self.cache.lock().changed_attributes(&path);
         }
         self.cache.lock().changed_file(file.id);
     }
@@ -249,7 +252,7 @@ impl Shared {
         self.cache.lock().changed_below(path);
     }
 
-    fn note_own(&self, path: &RelPath) {
+    pub(super) fn note_own(&self, path: &RelPath) {
         if self.watches.is_any() {
             self.own.lock().note(path, self.now());
         }

@@ -65,10 +65,7 @@ impl Shared {
             self.top.put(question, *stat, since);
         }
         if let Some(known) = known {
-            let validity = Validity {
-                lease,
-                ..self.validity()
-            };
+            let validity = lease.map_or_else(|| self.validity(), Validity::leased);
             self.cache.lock().put(asked, path, known, validity);
         }
         found
