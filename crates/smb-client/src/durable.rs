@@ -96,7 +96,10 @@ impl Durability {
                 create_guid,
             })),
         };
-        let contexts = durable.into_iter().chain(self.right.context(open.parent_lease)).collect();
+        let contexts = durable
+            .into_iter()
+            .chain(self.right.context(open.parent_lease))
+            .collect();
         share
             .inner()
             .create(tree, path, open, self.right.level(), contexts)
@@ -127,7 +130,9 @@ impl Durability {
             query_maximal_access: false,
             ..open.clone()
         };
-        let contexts = std::iter::once(context).chain(self.right.context(open.parent_lease)).collect();
+        let contexts = std::iter::once(context)
+            .chain(self.right.context(open.parent_lease))
+            .collect();
         share
             .inner()
             .create(tree, path, &open, self.right.level(), contexts)

@@ -131,7 +131,9 @@ impl HandleInner {
     /// Returns the key of that lease, while it is held.
     pub(crate) fn lease_key(&self) -> Option<LeaseKey> {
         let right = self.durability.right();
-        right.key().filter(|_| self.lease().is_some_and(|lease| lease.may_cache_reads()))
+        right
+            .key()
+            .filter(|_| self.lease().is_some_and(|lease| lease.may_cache_reads()))
     }
 
     /// Counts a write before it is sent, so that a task that reopens the file knows of it.

@@ -51,7 +51,10 @@ impl<'a> Creation<'a> {
         store.give_up_ahead(path);
         let (now, estimate) = (store.now(), store.options.cache_timeout);
         store.top.created(path, stat, now + estimate);
-        let validity = self.lease.take().map_or_else(|| store.validity(), Validity::leased);
+        let validity = self
+            .lease
+            .take()
+            .map_or_else(|| store.validity(), Validity::leased);
         let mut cache = store.cache.lock();
         cache.created(self.asked, path, stat, &validity, now, estimate);
     }

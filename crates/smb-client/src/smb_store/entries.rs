@@ -93,19 +93,32 @@ impl Shared {
             .lock()
             .on_open(&parent, &listing, &name, AHEAD_MAX);
         for (name, _) in next {
-            let dir = parent.join(&name);
-            let is_known = self.cache.lock().listing(&dir, self.now()).is_some();
-            if is_known || !self.listings_ahead.lock().insert(dir.clone()) {
-                continue;
-            }
-            let this = Arc::clone(self);
-            self.runtime.spawn(async move {
-                if let Err(error) = this.list_whole(&dir).await {
-                    tracing::debug!(%error, "a folder was not listed ahead");
-                }
-                this.listings_ahead.lock().remove(&dir);
-            });
+            self.list_in_background(parent.join(&name));
         }
+    }
+
+    /// Notes that a name is asked for. After a few its folder is listed, unless its lease is held:
+    /// then each question is about something that a listing before did not answer either.
+    pub(super) fn note_question(self: &Arc<Self>, path: &RelPath) {
+        let Some(dir) = path.parent() else { return };
+        if self.folders.lease(&dir).is_none() && self.asked_folders.lock().on_ask(&dir, self.now()) {
+            self.list_in_background(dir);
+        }
+    }
+
+    /// Lists a folder to keep the listing, unless it is known or very large.
+    fn list_in_background(self: &Arc<Self>, dir: RelPath) {
+        let is_known = self.cache.lock().listing(&dir, self.now()).is_some();
+        if is_known || !self.listings_ahead.lock().insert(dir.clone()) {
+            return;
+        }
+        let this = Arc::clone(self);
+        self.runtime.spawn(async move {
+            if let Err(error) = this.list_whole(&dir).await {
+                tracing::debug!(%error, "a folder was not listed ahead");
+            }
+            this.listings_ahead.lock().remove(&dir);
+        });
     }
 
     /// Waits until no folder at a path or beneath it is being listed ahead, for a second at most: the

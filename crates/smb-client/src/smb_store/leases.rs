@@ -76,7 +76,9 @@ impl LeaseHolder for FileLease {
         let Some(file) = self.0.upgrade() else { return };
         {
             let mut cache = file.store.cache.lock();
-            file.names().iter().for_each(|path| cache.changed_attributes(path));
+            file.names()
+                .iter()
+                .for_each(|path| cache.changed_attributes(path));
             cache.changed_file(file.id);
         }
         // One that was not acknowledged yet is replaced: the server has given it up.

@@ -49,6 +49,7 @@
 //! folder has a CHANGE_NOTIFY at the server (`watches`).
 
 mod ahead_table;
+mod asked_folders;
 mod attributes;
 mod breaks;
 mod creation;

@@ -199,7 +199,8 @@ impl NodeCache {
             return;
         };
         let changed: HashSet<FileId> = self.ids_changed_since(asked).collect();
-        let is_whole = changed_names.is_empty() && !entries.iter().any(|(_, stat)| changed.contains(&stat.id));
+        let is_whole =
+            changed_names.is_empty() && !entries.iter().any(|(_, stat)| changed.contains(&stat.id));
         if is_whole {
             for (name, stat) in entries.iter() {
                 self.insert(&dir.join(name), Known::There(*stat), validity.clone());

@@ -196,7 +196,10 @@ fn the_number_of_names_is_bounded() {
             names.sum::<usize>()
         );
         for (key, listing) in cache.places.iter().filter(|(_, place)| place.listing.is_some()) {
-            let listing = listing.listing.as_ref().and_then(|listing| listing.entries.as_ref());
+            let listing = listing
+                .listing
+                .as_ref()
+                .and_then(|listing| listing.entries.as_ref());
             let entries = listing.into_iter().flat_map(|entries| entries.iter());
             let dir = RelPath::parse(key).unwrap();
             for (name, stat) in entries {

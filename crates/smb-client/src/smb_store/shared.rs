@@ -15,6 +15,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
 use super::ahead_table::FilesAhead;
+use super::asked_folders::AskedFolders;
 use super::files::Files;
 use super::folder_ahead::FolderAhead;
 use super::folder_table::Folders;
@@ -68,6 +69,8 @@ pub(super) struct Shared {
     /// Which folders to list ahead, and those that are being listed.
     pub(super) tree_ahead: Mutex<FolderAhead>,
     pub(super) listings_ahead: Mutex<HashSet<RelPath>>,
+    /// Which folders to list because of questions about their names.
+    pub(super) asked_folders: Mutex<AskedFolders>,
     /// The store's own changes, which its watches do not report.
     pub(super) own: Mutex<OwnChanges>,
     /// Blocks of data read ahead; of single reads; of writes on their way.
@@ -134,6 +137,7 @@ impl Shared {
             files_ahead: FilesAhead::default(),
             tree_ahead: Mutex::new(FolderAhead::new(Kind::Directory)),
             listings_ahead: Mutex::default(),
+            asked_folders: Mutex::default(),
             own: Mutex::default(),
             unflushed: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),

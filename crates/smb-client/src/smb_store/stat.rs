@@ -42,13 +42,14 @@ impl Shared {
     }
 
     /// Asks the server for the attributes of a node, in one round trip (two for a link).
-    pub(super) async fn ask(&self, op: Op, path: &RelPath) -> Result<NodeStat> {
+    pub(super) async fn ask(self: &Arc<Self>, op: Op, path: &RelPath) -> Result<NodeStat> {
         if path
             .file_name()
             .is_some_and(|name| super::names::is_temporary(&name))
         {
             return Err(Error::new(op, path, ErrorKind::NotFound));
         }
+        self.note_question(path);
         // A server may report the new times of a written file only once it is closed.
         self.tree.wait_for_closes().await;
         let (asked, since) = (self.cache.lock().ask(), self.now());
