@@ -483,12 +483,11 @@ impl NodeCache {
     }
 }
 
-/// Estimates the attributes of a folder in which the store has made a file: until the server is
-/// asked again, at `until`, its times are those of the file. Returns `false` if they cannot be
-/// estimated.
+/// Estimates the attributes of a folder in which the store has made a node: until the server is
+/// asked again, at `until`, its times are those of that node. Returns `false` for what is no folder.
 fn grows(known: &mut Known, validity: &mut Validity, made: &NodeStat, until: Duration) -> bool {
     match known {
-        Known::There(folder) if folder.kind == Kind::Directory && made.kind == Kind::File => {
+        Known::There(folder) if folder.kind == Kind::Directory => {
             folder.modified = folder.modified.max(made.changed);
             folder.changed = folder.changed.max(made.changed);
             validity.until = match validity.lease {

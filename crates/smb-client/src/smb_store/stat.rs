@@ -49,6 +49,7 @@ impl Shared {
         {
             return Err(Error::new(op, path, ErrorKind::NotFound));
         }
+        tracing::trace!(%path, "asks for attributes");
         self.note_question(path);
         // A server may report the new times of a written file only once it is closed.
         self.tree.wait_for_closes().await;

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use ropeway_vfs::RelPath;
 use ropeway_vfs::store::NodeStat;
-use ropeway_vfs::{Kind, RelPath};
 
 use super::node_cache::FolderLease;
 
@@ -69,11 +69,8 @@ impl TopFolder {
     }
 
     /// Notes that the store made a node. Until the folder is asked again, at `until`, its times are
-    /// those of a file that was made in it.
+    /// those of a node that was made in it.
     pub(super) fn created(&self, path: &RelPath, made: &NodeStat, until: Duration) {
-        if made.kind != Kind::File || path.is_root() {
-            return self.changed(path);
-        }
         if path.parent().is_some_and(|parent| parent.is_root()) {
             let mut state = self.0.lock();
             state.changes += 1;
@@ -106,7 +103,7 @@ impl TopFolder {
 mod tests {
     use super::*;
     use crate::caching::LeaseStatus;
-    use ropeway_vfs::{FileId, Owner, Timestamp};
+    use ropeway_vfs::{FileId, Kind, Owner, Timestamp};
 
     fn stat(size: u64) -> NodeStat {
         NodeStat {
