@@ -101,6 +101,9 @@ impl Shared {
     /// then each question is about something that a listing before did not answer either.
     pub(super) fn note_question(self: &Arc<Self>, path: &RelPath) {
         let Some(dir) = path.parent() else { return };
+        if self.options.cache_timeout.is_zero() {
+            return;
+        }
         if self.folders.lease(&dir).is_none() && self.asked_folders.lock().on_ask(&dir, self.now()) {
             self.list_in_background(dir);
         }

@@ -170,6 +170,7 @@ impl SmbStore {
             }
             Ok::<_, ClientError>(Shared::new(tree, &volume, options, runtime.clone()))
         })?;
+        shared.lease_top();
         Ok(Self { shared })
     }
 
