@@ -37,7 +37,7 @@ pub struct OpenFile {
     pub directory_lease: bool,
     /// The key of the client's lease on the folder. The server does not break that lease for what
     /// this open changes ([MS-SMB2] 3.3.1.4 `ParentLeaseKey`); the client knows of it already.
-    pub(crate) parent_lease: Option<LeaseKey>,
+    pub parent_lease: Option<LeaseKey>,
     /// Bytes to allocate.
     pub allocation: Option<u64>,
     /// Security descriptor of a newly created file.

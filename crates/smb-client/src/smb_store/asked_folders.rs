@@ -13,7 +13,7 @@ const ASKED_MIN: u32 = 3;
 const ASKED_WITHIN: Duration = Duration::from_secs(5);
 /// Shortest time between two such listings of one folder. A guess: a folder whose lease is lost all
 /// the time costs one in that time.
-const PAUSE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_secs(5);
 /// Folders remembered. A guess: more than a program works in at a time.
 const FOLDERS_MAX: usize = 256;
 
@@ -77,10 +77,10 @@ mod tests {
             [ask("d", 0), ask("d", 1), ask("e", 1), ask("d", 2)],
             [false, false, false, true]
         );
-        for seconds in 3..22 {
+        for seconds in 3..7 {
             assert!(!ask("d", seconds), "{seconds}");
         }
-        assert!(ask("d", 22), "the pause is over");
+        assert!(ask("d", 7), "the pause is over");
         for seconds in [100, 106, 112, 118] {
             assert!(!ask("e", seconds), "too slow");
         }

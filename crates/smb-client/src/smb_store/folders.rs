@@ -9,12 +9,11 @@ use std::sync::{Arc, Weak};
 
 use ropeway_smb_wire::LeaseKey;
 use ropeway_smb_wire::create_context::LeaseState;
-use ropeway_vfs::{Op, RelPath};
+use ropeway_vfs::RelPath;
 
 use super::node_cache::{FolderLease, Validity};
 use super::shared::Shared;
 use crate::caching::{BrokenLease, LeaseHolder};
-use crate::open::OpenFile;
 use crate::reopen::HandleInner;
 
 /// Takes the breaks of the lease on one folder.
@@ -71,27 +70,6 @@ impl Shared {
             self.close_folders(|at| at == dir);
         }
         validity
-    }
-
-    /// Asks for a lease on the topmost folder, in the background: each program that uses a path asks
-    /// for the names in it first. Not where every question is to reach the server.
-    pub(super) fn lease_top(self: &Arc<Self>) {
-        if self.options.cache_timeout.is_zero() {
-            return;
-        }
-        let this = Arc::clone(self);
-        self.runtime.spawn(async move {
-            let top = RelPath::root();
-            let Ok(text) = this.tree.base.text(Op::List, &top) else {
-                return;
-            };
-            let mut open = OpenFile::directory();
-            open.directory_lease = true;
-            match this.tree.share.open(&text, &open).await {
-                Ok(handle) => drop(this.keep_folder(&top, Some(&handle.inner))),
-                Err(error) => tracing::debug!(%error, "no lease on the topmost folder"),
-            }
-        });
     }
 
     /// Returns the lease that covers a name, which a question that is asked now may rely on.

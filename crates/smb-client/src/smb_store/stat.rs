@@ -50,13 +50,14 @@ impl Shared {
             return Err(Error::new(op, path, ErrorKind::NotFound));
         }
         tracing::trace!(%path, "asks for attributes");
-        self.note_question(path);
+        let listing = self.note_question(path);
         // A server may report the new times of a written file only once it is closed.
         self.tree.wait_for_closes().await;
         let (asked, since) = (self.cache.lock().ask(), self.now());
         let lease = self.lease_on_folder_of(path);
         let question = path.is_root().then(|| self.top.ask(self.folders.lease(path)));
         let found = self.tree.stat(op, path).await;
+        self.wait_for_lease(listing).await;
         let found = found.map(|metadata| self.with_sent(self.node_stat(&metadata, path), since));
         let known = match &found {
             Ok(stat) => Some(Known::There(*stat)),

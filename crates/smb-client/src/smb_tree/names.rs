@@ -10,7 +10,7 @@ use ropeway_smb_wire::info::{
     DirectoryRecord, FileAllInformation, FileBasicInformation, FileDispositionInformation,
     FileLinkInformation,
 };
-use ropeway_smb_wire::{FileAttributes, LeaseKey, NtStatus, Text, upcase};
+use ropeway_smb_wire::{FileAttributes, NtStatus, Text, upcase};
 use ropeway_vfs::{
     Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space, Verdict,
 };
@@ -22,8 +22,7 @@ use super::links::{self, Special};
 use super::map;
 use crate::dfs::Route;
 use crate::error::{Error as ClientError, Result as ClientResult};
-use crate::handle::Handle;
-use crate::open::{Created, OpenFile};
+use crate::open::OpenFile;
 use crate::open_summary::NodeSummary;
 use crate::ops;
 
@@ -281,26 +280,6 @@ impl Inner {
         }
         self.map_error(Op::MakeDir, path, self.share.make_directory(&text).await)
             .await
-    }
-
-    /// Makes a folder and leaves it open, with a lease on it where the server grants one. `parent` is
-    /// the lease on the folder above.
-    pub(crate) async fn make_dir_open(&self, path: &RelPath, parent: Option<LeaseKey>) -> Result<Handle> {
-        let text = self.base.new_text(Op::MakeDir, path)?;
-        if path.is_root() {
-            return Err(Error::new(Op::MakeDir, path, ErrorKind::AlreadyExists));
-        }
-        let mut open = OpenFile::make_directory();
-        open.access |= AccessMask::LIST_DIRECTORY;
-        open.directory_lease = true;
-        open.parent_lease = parent;
-        let made = self.share.open(&text, &open).await;
-        self.map_error(Op::MakeDir, path, made).await
-    }
-
-    /// Returns the metadata in the reply to a CREATE.
-    pub(crate) fn at_create(&self, created: &Created) -> Metadata {
-        map::created(created, self.volume)
     }
 
     pub(crate) async fn make_symlink(&self, path: &RelPath, link: &[u8]) -> Result<()> {
