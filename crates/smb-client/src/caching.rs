@@ -10,9 +10,10 @@
 //! | 3.x | a version 2 lease, R and H | as for 2.1 |
 //!
 //! The client does not request W: it never delays a write, and with W every other open of the file
-//! would wait for the client's acknowledgment. Each open has a random key of its own, and no
-//! parent: a key names one file for the life of the client ([MS-SMB2] 3.3.5.9.8), and the temporary
-//! name of a copy later becomes another file's.
+//! would wait for the client's acknowledgment. Each open has a random key of its own: a key names one
+//! file for the life of the client ([MS-SMB2] 3.3.5.9.8), and the temporary name of a copy later
+//! becomes another file's. A store names its lease on the folder as the parent's, so that what it
+//! changes does not break that lease.
 //!
 //! The client acknowledges a break with what the server leaves it: at once, or when the holder of
 //! the lease ([`LeaseHolder`]) has done what the break asks of it. After that the handle is no longer durable: if the connection is lost
@@ -321,22 +322,33 @@ impl CachingRight {
         }
     }
 
-    /// Returns the create context. A CREATE that reclaims the handle names the same lease
-    /// ([MS-SMB2] 3.3.5.9.7).
-    pub(crate) fn context(&self) -> Option<RequestContext<'static>> {
+    /// Returns the key of the lease, if one is requested.
+    pub(crate) fn key(&self) -> Option<LeaseKey> {
+        match self {
+            Self::Leased { key, .. } => Some(*key),
+            _ => None,
+        }
+    }
+
+    /// Returns the create context; `parent` is the lease on the folder. A CREATE that reclaims the
+    /// handle names the same lease ([MS-SMB2] 3.3.5.9.7).
+    pub(crate) fn context(&self, parent: Option<LeaseKey>) -> Option<RequestContext<'static>> {
         let Self::Leased { key, is_v2, .. } = self else {
             return None;
         };
         let lease = Lease {
             lease_key: *key,
             lease_state: LeaseState::READ_CACHING | LeaseState::HANDLE_CACHING,
-            lease_flags: LeaseFlags::default(),
+            lease_flags: match parent.filter(|_| *is_v2) {
+                Some(_) => LeaseFlags::PARENT_LEASE_KEY_SET,
+                None => LeaseFlags::default(),
+            },
         };
         Some(match is_v2 {
             false => RequestContext::Lease(lease),
             true => RequestContext::LeaseV2(LeaseV2 {
                 lease,
-                parent_lease_key: LeaseKey::default(),
+                parent_lease_key: parent.unwrap_or_default(),
                 epoch: 0,
             }),
         })
@@ -427,13 +439,13 @@ mod tests {
             CachingRight::Batch
         ));
         assert!(matches!(
-            of(Dialect::Smb210, leasing).context(),
+            of(Dialect::Smb210, leasing).context(None),
             Some(RequestContext::Lease(_))
         ));
         for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
             let right = of(dialect, leasing);
             assert_eq!(right.level(), OplockLevel::Lease);
-            let Some(RequestContext::LeaseV2(asked)) = right.context() else {
+            let Some(RequestContext::LeaseV2(asked)) = right.context(None) else {
                 panic!("{dialect:?}");
             };
             let wanted = LeaseState::READ_CACHING | LeaseState::HANDLE_CACHING;

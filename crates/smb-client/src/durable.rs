@@ -56,6 +56,9 @@ impl Durability {
     /// Returns the parameters for an open on `share`: version 2 of durable handles where the
     /// dialect has it, version 1 otherwise.
     pub(crate) fn for_open(share: &Share, open: &OpenFile) -> Result<Self> {
+        if open.directory_lease {
+            return Self::for_directory(share, open);
+        }
         let link = share.client().link();
         let is_wanted = open.durable
             && link.options.durable
@@ -93,7 +96,10 @@ impl Durability {
                 create_guid,
             })),
         };
-        let contexts = durable.into_iter().chain(self.right.context()).collect();
+        let contexts = durable
+            .into_iter()
+            .chain(self.right.context(open.parent_lease))
+            .collect();
         share
             .inner()
             .create(tree, path, open, self.right.level(), contexts)
@@ -124,7 +130,9 @@ impl Durability {
             query_maximal_access: false,
             ..open.clone()
         };
-        let contexts = std::iter::once(context).chain(self.right.context()).collect();
+        let contexts = std::iter::once(context)
+            .chain(self.right.context(open.parent_lease))
+            .collect();
         share
             .inner()
             .create(tree, path, &open, self.right.level(), contexts)

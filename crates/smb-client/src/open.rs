@@ -5,7 +5,7 @@ use ropeway_smb_wire::create::{
 };
 use ropeway_smb_wire::create_context::{OnDiskId, ResponseContext};
 use ropeway_smb_wire::info::FileBasicInformation;
-use ropeway_smb_wire::{FileAttributes, FileTime};
+use ropeway_smb_wire::{FileAttributes, FileTime, LeaseKey};
 
 /// Attributes that a user sets and a copy keeps ([MS-FSCC] 2.6). The others report what the file
 /// system did.
@@ -35,6 +35,9 @@ pub struct OpenFile {
     /// Whether to request a lease on a directory, where the server has such leases. Only a listing
     /// of a store sets it.
     pub directory_lease: bool,
+    /// The key of the client's lease on the folder. The server does not break that lease for what
+    /// this open changes ([MS-SMB2] 3.3.1.4 `ParentLeaseKey`); the client knows of it already.
+    pub parent_lease: Option<LeaseKey>,
     /// Bytes to allocate.
     pub allocation: Option<u64>,
     /// Security descriptor of a newly created file.
@@ -58,6 +61,7 @@ impl OpenFile {
             options,
             durable: false,
             directory_lease: false,
+            parent_lease: None,
             allocation: None,
             security: None,
             snapshot: None,

@@ -15,7 +15,7 @@ use ropeway_smb_proto::client::{Operation, Reply};
 use ropeway_smb_wire::create::{CreateDisposition, CreateResponse, OplockLevel};
 use ropeway_smb_wire::header::{Command, HeaderFlags};
 use ropeway_smb_wire::tree_connect::ShareType;
-use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId};
+use ropeway_smb_wire::{FileId, LeaseKey, NtStatus, Text, TreeId};
 
 use crate::caching::{CachingRight, LeaseStatus};
 use crate::channel::{CloseGuard, CloseNotice, Control};
@@ -126,6 +126,14 @@ impl HandleInner {
     /// Returns the lease of the open file, if it has one.
     pub(crate) fn lease(&self) -> Option<&Arc<LeaseStatus>> {
         self.durability.right().lease()
+    }
+
+    /// Returns the key of that lease, while it is held.
+    pub(crate) fn lease_key(&self) -> Option<LeaseKey> {
+        let right = self.durability.right();
+        right
+            .key()
+            .filter(|_| self.lease().is_some_and(|lease| lease.may_cache_reads()))
     }
 
     /// Counts a write before it is sent, so that a task that reopens the file knows of it.

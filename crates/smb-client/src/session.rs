@@ -9,6 +9,7 @@ use ropeway_block::Block;
 use ropeway_smb_proto::client::{
     Compound, DropReason, Misuse, Negotiated, Operation, PeerMisbehaved, Reply, SessionSecret,
 };
+use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::session_setup::SessionFlags;
 use ropeway_vfs::Timestamp;
 use tokio::time::Instant;
@@ -25,6 +26,11 @@ use crate::times;
 /// Pause before a request that the server took for outdated is sent again: the lost channel may
 /// still have requests running there. A guess; at most [`crate::tree::ATTEMPTS`] pauses.
 const OUTDATED_PAUSE: Duration = Duration::from_millis(50);
+
+/// How much more than the others the first connection counts as having in flight when data is to be
+/// sent. A guess: more than most files that are written one after the other, less than what a long
+/// line holds.
+const FIRST_HANDICAP: u64 = 8 << 20;
 
 /// A session: one login and its connections.
 pub(crate) struct Session {
@@ -202,11 +208,19 @@ impl Session {
         channels.iter().find(|channel| channel.ended().is_none()).cloned()
     }
 
-    /// Returns the connection that would finish `bytes` more first.
-    fn pick(&self, bytes: u64) -> Option<Arc<Channel>> {
+    /// Returns the connection that would finish `bytes` more first. Data that is sent leaves the
+    /// first connection to the others if it is little: a request without data would wait behind it.
+    fn pick(&self, bytes: u64, is_sent: bool) -> Option<Arc<Channel>> {
         let channels = self.read_channels();
         let live = || channels.iter().filter(|channel| channel.ended().is_none());
-        let picked = earliest_done(live().map(|channel| channel.backlog()), bytes)?;
+        let backlogs = live().enumerate().map(|(index, channel)| {
+            let mut backlog = channel.backlog();
+            if is_sent && index == 0 {
+                backlog.bytes += FIRST_HANDICAP;
+            }
+            backlog
+        });
+        let picked = earliest_done(backlogs, bytes)?;
         live().nth(picked).cloned()
     }
 
@@ -216,13 +230,14 @@ impl Session {
         let command = compound.operations.first().map(|operation| operation.command);
         let requests = compound.operations.len();
         let span = tracing::trace_span!("operation", ?command, requests, bytes);
-        self.exchange_in_span(compound, bytes).instrument(span).await
+        let answered = self.exchange_in_span(compound, command, bytes);
+        answered.instrument(span).await
     }
 
-    async fn exchange_in_span(&self, compound: Compound, bytes: u64) -> Outcome {
+    async fn exchange_in_span(&self, compound: Compound, command: Option<Command>, bytes: u64) -> Outcome {
         let picked = match bytes {
             0 => self.first(),
-            _ => self.pick(bytes),
+            _ => self.pick(bytes, command == Some(Command::Write)),
         };
         let Some(channel) = picked else {
             return Outcome::Lost {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ropeway_vfs::store::{Entries, NodeStat};
 use ropeway_vfs::{DirEntry, ErrorKind, Listing as _, Name, RelPath, Result};
+use tokio::task::JoinHandle;
 
+use super::listings_ahead;
 use super::names::is_temporary;
 use super::node_cache::{Asked, Listed};
 use super::shared::Shared;
@@ -94,19 +96,45 @@ impl Shared {
         }
     }
 
-    /// Lists a folder in the background, unless its listing is known or on its way.
+    /// Notes that a name is asked for. After a few its folder is listed, unless its lease is held:
+    /// then each question is about something that a listing before did not answer either. Returns
+    /// the listing that has begun.
+    pub(super) fn note_question(self: &Arc<Self>, path: &RelPath) -> Option<JoinHandle<()>> {
+        let dir = path.parent()?;
+        if self.options.cache_timeout.is_zero() || self.folders.lease(&dir).is_some() {
+            return None;
+        }
+        let lists = self.asked_folders.lock().on_ask(&dir, self.now());
+        lists.then(|| self.list_in_background(&dir)).flatten()
+    }
+
+    /// Waits for a listing that a question has begun, a second at most: what the program makes next
+    /// names the lease, and does not break it.
+    pub(super) async fn wait_for_lease(&self, listing: Option<JoinHandle<()>>) {
+        if let Some(listing) = listing {
+            // It goes on without being waited for.
+            let _ = tokio::time::timeout(listings_ahead::WAIT, listing).await;
+        }
+    }
+
+    /// Lists a folder in the background.
     pub(super) fn list_soon(self: &Arc<Self>, dir: &RelPath) {
+        drop(self.list_in_background(dir));
+    }
+
+    /// Lists a folder to keep the listing, unless it is known, on its way, or very large.
+    fn list_in_background(self: &Arc<Self>, dir: &RelPath) -> Option<JoinHandle<()>> {
         let is_known = self.cache.lock().listing(dir, self.now()).is_some();
         if is_known || !self.listings_ahead.begin(dir) {
-            return;
+            return None;
         }
         let (this, dir) = (Arc::clone(self), dir.clone());
-        self.runtime.spawn(async move {
+        Some(self.runtime.spawn(async move {
             if let Err(error) = this.list_whole(&dir).await {
                 tracing::debug!(%error, "a folder was not listed ahead");
             }
             this.listings_ahead.ended(&dir);
-        });
+        }))
     }
 
     /// Lists a folder to keep the listing, unless it is very large.

@@ -48,7 +48,7 @@ struct AheadLease {
 impl LeaseHolder for AheadLease {
     fn broke(&self, mut broken: BrokenLease) {
         let Some(store) = self.store.upgrade() else { return };
-        store.cache.lock().changed(&self.path);
+        store.cache.lock().changed_attributes(&self.path);
         let ended = store.files_ahead.end(|_, entry| entry.number == self.number);
         let runtime = store.runtime.clone();
         runtime.spawn(async move {

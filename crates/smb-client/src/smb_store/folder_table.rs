@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use ropeway_smb_wire::LeaseKey;
 use ropeway_vfs::RelPath;
 
 use super::node_cache::FolderLease;
@@ -35,6 +36,14 @@ impl Folders {
         lease.filter(|lease| lease.may_cache_reads()).cloned()
     }
 
+    /// Returns the key of the lease on a folder.
+    pub(super) fn lease_key(&self, dir: &RelPath) -> Option<LeaseKey> {
+        let kept = self.0.lock();
+        let found = kept.iter().find(|(at, _)| at == dir);
+        found.and_then(|(_, handle)| handle.lease_key())
+    }
+
+    /// Removes the folders that match, and returns their handles.
     pub(super) fn remove(&self, matches: impl Fn(&RelPath) -> bool) -> Vec<Arc<HandleInner>> {
         take(&mut self.0.lock(), matches)
     }

@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, Weak};
 
+use ropeway_smb_wire::LeaseKey;
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_vfs::RelPath;
 
@@ -61,7 +62,7 @@ impl Shared {
         if !lease.may_cache_reads() {
             return validity;
         }
-        validity.lease = Some(Arc::clone(lease));
+        validity = Validity::leased(Arc::clone(lease));
         let closed = self.folders.keep(dir, Arc::clone(handle));
         self.close_handles(closed);
         if !lease.may_cache_reads() {
@@ -74,6 +75,11 @@ impl Shared {
     /// Returns the lease that covers a name, which a question that is asked now may rely on.
     pub(super) fn lease_on_folder_of(&self, path: &RelPath) -> Option<FolderLease> {
         self.folders.lease(&path.parent()?)
+    }
+
+    /// Returns the key of the lease that covers a name, for opens that change it.
+    pub(super) fn lease_key_for(&self, path: &RelPath) -> Option<LeaseKey> {
+        self.folders.lease_key(&path.parent()?)
     }
 
     /// Closes the folders at a path and beneath it, which would be in the way of removing or

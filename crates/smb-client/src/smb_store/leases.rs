@@ -76,7 +76,9 @@ impl LeaseHolder for FileLease {
         let Some(file) = self.0.upgrade() else { return };
         {
             let mut cache = file.store.cache.lock();
-            file.names().iter().for_each(|path| cache.changed(path));
+            file.names()
+                .iter()
+                .for_each(|path| cache.changed_attributes(path));
             cache.changed_file(file.id);
         }
         // One that was not acknowledged yet is replaced: the server has given it up.
@@ -240,7 +242,8 @@ impl SharedFile {
             write: writable,
             ..OpenOptions::read(CacheMode::default())
         };
-        let file = SmbFile::open(&self.store.tree, &path, options).await?;
+        let parent = self.store.lease_key_for(&path);
+        let file = SmbFile::open_beneath(&self.store.tree, &path, options, parent).await?;
         let is_same = file
             .at_open()
             .and_then(|metadata| metadata.id)

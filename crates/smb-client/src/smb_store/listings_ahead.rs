@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 /// Listings at the same time. A guess: more fill a line for longer than they save.
 const LISTED_MAX: usize = 32;
 /// How long a change waits for the listings, and the pause between two looks.
-const WAIT: Duration = Duration::from_secs(1);
+pub(super) const WAIT: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(2);
 
 /// The folders that are being listed, and those that are being changed.

@@ -49,8 +49,10 @@
 //! folder has a CHANGE_NOTIFY at the server (`watches`).
 
 mod ahead_table;
+mod asked_folders;
 mod attributes;
 mod breaks;
+mod creation;
 mod entries;
 mod files;
 mod files_ahead;
@@ -86,6 +88,7 @@ mod writing;
 
 use std::sync::Arc;
 
+use ropeway_smb_wire::Text;
 use ropeway_vfs::external::Observer;
 use ropeway_vfs::patience::Reachability;
 use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Store, StoreFeatures, Versioning};
@@ -97,6 +100,8 @@ pub use self::options::SmbStoreOptions;
 use self::shared::Shared;
 use crate::client::Client;
 use crate::error::{Error as ClientError, Result as ClientResult};
+use crate::handle::Handle;
+use crate::open::OpenFile;
 use crate::share::Share;
 use crate::smb_tree::{SmbTree, SmbTreeOptions};
 
@@ -164,10 +169,21 @@ impl SmbStore {
             };
             let tree = SmbTree::open(share.clone(), base, tree_options).await?.inner;
             // The root must exist, or every later call would fail with a misleading error.
+            let mut top = None;
             if let Ok(text) = tree.base.text(ropeway_vfs::Op::Open, &RelPath::root()) {
-                share.stat(&text).await?;
+                let leased = async {
+                    // Not where every question is to reach the server.
+                    if !options.cache_timeout.is_zero() {
+                        top = open_leased(&share, &text).await;
+                    }
+                };
+                tokio::join!(share.stat(&text), leased).0?;
             }
-            Ok::<_, ClientError>(Shared::new(tree, &volume, options, runtime.clone()))
+            let shared = Shared::new(tree, &volume, options, runtime.clone());
+            if let Some(top) = top {
+                drop(shared.keep_folder(&RelPath::root(), Some(&top.inner)));
+            }
+            Ok::<_, ClientError>(shared)
         })?;
         Ok(Self { shared })
     }
@@ -176,6 +192,16 @@ impl SmbStore {
     pub fn share(&self) -> &Share {
         &self.shared.tree.share
     }
+}
+
+/// Opens the topmost folder with a lease: each program that uses a path asks for names in it.
+async fn open_leased(share: &Share, text: &Text) -> Option<Handle> {
+    let mut open = OpenFile::directory();
+    open.directory_lease = true;
+    let opened = share.open(text, &open).await;
+    opened
+        .inspect_err(|error| tracing::debug!(%error, "no lease on the topmost folder"))
+        .ok()
 }
 
 impl std::fmt::Debug for SmbStore {

@@ -8,6 +8,10 @@
 //! what is known of `NAME`, and the names of one spelling are found under that spelling only.
 //!
 //! A file may have several names (hard links). A change of it removes what is known of all of them.
+//!
+//! Which names a folder has is known apart from their attributes. A change of a file's content or
+//! attributes leaves its folder's names known, and so does a node that the store makes: it is added
+//! to them (`created`). So a copy of many files does not ask for each name whether it is missing.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -40,19 +44,24 @@ pub(super) type FolderLease = Arc<LeaseStatus>;
 /// Until when an entry is valid.
 #[derive(Clone, Debug)]
 pub(super) struct Validity {
-    /// The end of the time-out.
+    /// The end of the time-out; none where a lease decides alone.
     pub(super) until: Duration,
-    /// The lease that decides instead, if there is one.
+    /// The lease that must be held, if there is one.
     pub(super) lease: Option<FolderLease>,
 }
 
 impl Validity {
+    /// Returns the validity under a lease, without a time-out.
+    pub(super) fn leased(lease: FolderLease) -> Self {
+        Self {
+            until: Duration::MAX,
+            lease: Some(lease),
+        }
+    }
+
     /// Whether an entry is valid. A broken lease says that it may be old, whatever its age.
     fn holds(&self, now: Duration) -> bool {
-        match &self.lease {
-            Some(lease) => lease.may_cache_reads(),
-            None => now < self.until,
-        }
+        now < self.until && self.lease.as_ref().is_none_or(|lease| lease.may_cache_reads())
     }
 }
 
@@ -94,8 +103,9 @@ struct Place {
 #[derive(Debug)]
 struct Listing {
     dir: RelPath,
-    entries: Listed,
-    /// The folded names, to tell which do not exist.
+    /// `None` once an entry's attributes have changed.
+    entries: Option<Listed>,
+    /// The folded names, to tell which do not exist. It may hold names that do not exist either.
     names: HashSet<Vec<u8>>,
     validity: Validity,
 }
@@ -107,11 +117,13 @@ impl Place {
     }
 
     fn count(&self) -> usize {
-        self.nodes.len()
-            + self
-                .listing
-                .as_ref()
-                .map_or(0, |listing| 1 + listing.entries.len())
+        self.nodes.len() + self.listing.as_ref().map_or(0, Listing::count)
+    }
+}
+
+impl Listing {
+    fn count(&self) -> usize {
+        1 + self.names.len()
     }
 }
 
@@ -151,7 +163,7 @@ impl NodeCache {
     pub(super) fn listing(&self, dir: &RelPath, now: Duration) -> Option<Listed> {
         let listing = self.places.get(&folded(dir.as_bytes()))?.listing.as_ref()?;
         let holds = listing.dir == *dir && listing.validity.holds(now);
-        holds.then(|| Arc::clone(&listing.entries))
+        listing.entries.as_ref().filter(|_| holds).map(Arc::clone)
     }
 
     /// Begins a question to the server.
@@ -176,38 +188,56 @@ impl NodeCache {
         }
     }
 
-    /// Keeps a listing, and the attributes of its entries.
+    /// Keeps a listing, and the attributes of its entries. Of one that changes in the folder have
+    /// overtaken only the names are kept, with those that changed.
     pub(super) fn put_listing(&mut self, asked: Asked, dir: &RelPath, entries: &Listed, validity: &Validity) {
         let key = folded(dir.as_bytes());
-        if entries.len() > self.count_max / 4 || self.is_changed_since(asked, &key) {
+        if entries.len() > self.count_max / 4 {
             return;
         }
+        let Some(changed_names) = self.names_changed_since(asked, &key) else {
+            return;
+        };
         let changed: HashSet<FileId> = self.ids_changed_since(asked).collect();
-        if entries.iter().any(|(_, stat)| changed.contains(&stat.id)) {
-            return;
+        let is_whole =
+            changed_names.is_empty() && !entries.iter().any(|(_, stat)| changed.contains(&stat.id));
+        if is_whole {
+            for (name, stat) in entries.iter() {
+                self.insert(&dir.join(name), Known::There(*stat), validity.clone());
+            }
         }
-        for (name, stat) in entries.iter() {
-            self.insert(&dir.join(name), Known::There(*stat), validity.clone());
-        }
+        let names = entries.iter().map(|(name, _)| folded(name.as_bytes()));
         let listing = Listing {
             dir: dir.clone(),
-            entries: Arc::clone(entries),
-            names: entries.iter().map(|(name, _)| folded(name.as_bytes())).collect(),
+            entries: is_whole.then(|| Arc::clone(entries)),
+            names: names.chain(changed_names).collect(),
             validity: validity.clone(),
         };
-        self.count += 1 + entries.len();
+        self.count += listing.count();
         let place = self.place(key);
         let before = place.listing.replace(listing);
-        self.count -= before.map_or(0, |listing| 1 + listing.entries.len());
+        self.count -= before.as_ref().map_or(0, Listing::count);
         self.shrink();
     }
 
-    /// Removes what a change of a node makes untrue: its attributes, and the listing and the
-    /// attributes of its folder; the same under its other names.
+    /// Removes what a change of a name makes untrue: its attributes, and the listing and the
+    /// attributes of its folder; the attributes under the node's other names.
     pub(super) fn changed(&mut self, path: &RelPath) {
         let key = folded(path.as_bytes());
-        let ids: Vec<FileId> = self.places.get(&key).into_iter().flat_map(Place::ids).collect();
+        let ids = self.ids_at(&key);
         self.remove_with_folder(&key);
+        self.note(Some(key), None);
+        for id in ids {
+            self.changed_file(id);
+        }
+    }
+
+    /// Removes what a change of a node makes untrue that keeps its name: its attributes, under all
+    /// its names.
+    pub(super) fn changed_attributes(&mut self, path: &RelPath) {
+        let key = folded(path.as_bytes());
+        let ids = self.ids_at(&key);
+        self.forget_attributes(&key);
         self.note(Some(key), None);
         for id in ids {
             self.changed_file(id);
@@ -217,9 +247,54 @@ impl NodeCache {
     /// Removes what a change of a file makes untrue, under all its names.
     pub(super) fn changed_file(&mut self, id: FileId) {
         for key in self.names.remove(&id).unwrap_or_default() {
-            self.remove_with_folder(&key);
+            self.forget_attributes(&key);
         }
         self.note(None, Some(id));
+    }
+
+    /// Notes that the store begins to make a node. Replies to questions from before may be older.
+    pub(super) fn creating(&mut self, path: &RelPath) {
+        self.note(Some(folded(path.as_bytes())), None);
+    }
+
+    /// Adds a node that the store has made. `asked`: when it began, after [`creating`](Self::creating).
+    /// If the path was changed meanwhile, what is known of it is removed instead.
+    pub(super) fn created(
+        &mut self,
+        asked: Asked,
+        path: &RelPath,
+        stat: &NodeStat,
+        validity: &Validity,
+        now: Duration,
+        estimate: Duration,
+    ) {
+        let key = folded(path.as_bytes());
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+            return self.changed(path);
+        };
+        if self.is_changed_since(asked, &key) {
+            return self.changed(path);
+        }
+        self.note(Some(key.clone()), None);
+        // What was known under other spellings, or of a node that was there before.
+        self.remove(&key);
+        if let Some(place) = self.places.get_mut(&folded(dir.as_bytes())) {
+            let before = place.count();
+            if let Some(listing) = &mut place.listing {
+                let is_same = listing.dir == dir && listing.validity.holds(now);
+                let is_new = listing.names.insert(folded(name.as_bytes()));
+                match &mut listing.entries {
+                    Some(entries) if is_same && is_new => Arc::make_mut(entries).push((name, *stat)),
+                    entries => *entries = None,
+                }
+            }
+            place.nodes.retain_mut(|(at, known, validity)| {
+                *at != dir || file_id(known).is_some() || grows(known, validity, stat, now + estimate)
+            });
+            self.count = self.count - before + place.count();
+        }
+        self.insert(path, Known::There(*stat), validity.clone());
+        self.shrink();
     }
 
     /// Removes the listing of a folder and what is known of its entries, but nothing beneath those.
@@ -261,6 +336,11 @@ impl NodeCache {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.count
+    }
+
+    /// Returns the files known at a folded path.
+    fn ids_at(&self, key: &[u8]) -> Vec<FileId> {
+        self.places.get(key).into_iter().flat_map(Place::ids).collect()
     }
 
     fn insert(&mut self, path: &RelPath, known: Known, validity: Validity) {
@@ -315,6 +395,21 @@ impl NodeCache {
         }
     }
 
+    /// Removes the attributes of a node, and those in the listing of its folder.
+    fn forget_attributes(&mut self, key: &[u8]) {
+        let listing = self.places.get_mut(key).and_then(|place| place.listing.take());
+        self.count -= listing.as_ref().map_or(0, Listing::count);
+        self.remove(key);
+        if let Some(listing) = listing {
+            self.count += listing.count();
+            self.place(key.to_vec()).listing = Some(listing);
+        }
+        let folder = folder_of(key).and_then(|folder| self.places.get_mut(folder));
+        if let Some(listing) = folder.and_then(|folder| folder.listing.as_mut()) {
+            listing.entries = None;
+        }
+    }
+
     /// Removes what is known of a node and of its folder.
     fn remove_with_folder(&mut self, key: &[u8]) {
         self.remove(key);
@@ -357,6 +452,25 @@ impl NodeCache {
         self.since(asked).filter_map(|change| change.id)
     }
 
+    /// Returns the folded names in a folder that changed since a question. `None` if the folder
+    /// itself may have changed.
+    fn names_changed_since(&self, asked: Asked, dir: &[u8]) -> Option<Vec<Vec<u8>>> {
+        if self.changes - asked.0 > self.recent.len() as u64 {
+            return None;
+        }
+        let mut names = Vec::new();
+        for changed in self.since(asked).filter_map(|change| change.key.as_deref()) {
+            if is_at_or_below(dir, changed) {
+                return None;
+            }
+            if is_at_or_below(changed, dir) {
+                let rest = &changed[if dir.is_empty() { 0 } else { dir.len() + 1 }..];
+                names.push(rest.split(|byte| *byte == b'/').next().unwrap_or(rest).to_vec());
+            }
+        }
+        Some(names)
+    }
+
     /// Whether a change since a question may have touched a path: the path itself, one above it, or
     /// one in or beneath it.
     fn is_changed_since(&self, asked: Asked, key: &[u8]) -> bool {
@@ -366,6 +480,23 @@ impl NodeCache {
         }
         let mut changed = self.since(asked).filter_map(|change| change.key.as_deref());
         changed.any(|changed| is_at_or_below(changed, key) || is_at_or_below(key, changed))
+    }
+}
+
+/// Estimates the attributes of a folder in which the store has made a node: until the server is
+/// asked again, at `until`, its times are those of that node. Returns `false` for what is no folder.
+fn grows(known: &mut Known, validity: &mut Validity, made: &NodeStat, until: Duration) -> bool {
+    match known {
+        Known::There(folder) if folder.kind == Kind::Directory => {
+            folder.modified = folder.modified.max(made.changed);
+            folder.changed = folder.changed.max(made.changed);
+            validity.until = match validity.lease {
+                Some(_) => until,
+                None => validity.until.min(until),
+            };
+            true
+        }
+        _ => false,
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use ropeway_vfs::store::{Access, NewNode, NodeChange, NodeOpen, NodeStat, Opened};
 use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, File as _, Kind, Op, OpenOptions, RelPath, Result};
 
+use super::creation::Creation;
 use super::node::SmbNode;
 use super::node_cache::{Asked, Known};
 use super::shared::Shared;
@@ -135,7 +136,8 @@ impl Shared {
         // Only the query has the number of links. Both take one round trip together.
         let options = options(write, Create::No);
         let asked = self.cache.lock().ask();
-        let opening = SmbFile::open(&self.tree, path, options);
+        let parent = self.lease_key_for(path);
+        let opening = SmbFile::open_beneath(&self.tree, path, options, parent);
         let (file, stat) = match known {
             Some(stat) => (opening.await, Ok(stat)),
             None => tokio::join!(opening, self.ask(Op::Open, path)),
@@ -184,17 +186,22 @@ impl Shared {
         } else {
             Create::IfMissing
         };
-        self.changed(path);
         self.give_up_ahead_now(path).await;
-        let asked = self.cache.lock().ask();
-        let opened = SmbFile::open(&self.tree, path, options(true, create)).await;
-        self.changed(path);
-        let file = match opened {
+        let creation = Creation::begin(self, path);
+        let (asked, parent) = (creation.asked, creation.parent);
+        let file = match SmbFile::open_beneath(&self.tree, path, options(true, create), parent).await {
             Ok(file) => file,
-            Err(error) if error.kind == ErrorKind::IsADirectory => return self.open_taken(path, how).await,
+            Err(error) if error.kind == ErrorKind::IsADirectory => {
+                drop(creation);
+                return self.open_taken(path, how).await;
+            }
             Err(error) => return Err(error),
         };
         let is_new = file.is_new();
+        match file.at_open().filter(|metadata| is_new && metadata.id.is_some()) {
+            Some(metadata) => creation.made(&self.node_stat(&metadata, path)),
+            None => drop(creation),
+        }
         let stat = match is_new {
             true => None,
             false => self.ask(Op::Open, path).await.ok(),
@@ -208,16 +215,29 @@ impl Shared {
     }
 
     async fn make_folder(self: &Arc<Self>, path: &RelPath, how: &NodeOpen, new: NewNode) -> Result<Opened> {
-        self.changed(path);
-        let made = self.tree.make_dir(path).await;
-        self.changed(path);
-        match made {
-            Ok(()) => {}
-            Err(error) if error.kind == ErrorKind::AlreadyExists => return self.open_taken(path, how).await,
+        let creation = Creation::begin(self, path);
+        let made = match self.tree.make_dir_open(path, creation.parent).await {
+            // Whoever may make a folder need not be allowed to list it.
+            Err(error) if error.kind == ErrorKind::PermissionDenied => {
+                self.tree.make_dir(path).await.map(|()| None)
+            }
+            made => made.map(Some),
+        };
+        let made = match made {
+            Ok(made) => made,
+            Err(error) if error.kind == ErrorKind::AlreadyExists => {
+                drop(creation);
+                return self.open_taken(path, how).await;
+            }
             Err(error) => return Err(error),
-        }
+        };
         self.tree.note_change(path);
-        let stat = self.ask(Op::Create, path).await?;
+        // Without a handle the creation ends here, and nothing is known.
+        let known = made.and_then(|made| creation.made_folder(&made));
+        let stat = match known {
+            Some(stat) => stat,
+            None => self.ask(Op::Create, path).await?,
+        };
         let mut opened = self.opened(path, stat, how.access, true);
         if let Some(attributes) = new.dos_attributes {
             opened.stat = self.set_attributes(&opened, attributes).await?;

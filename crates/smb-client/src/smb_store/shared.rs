@@ -14,6 +14,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
 use super::ahead_table::FilesAhead;
+use super::asked_folders::AskedFolders;
 use super::files::Files;
 use super::folder_ahead::FolderAhead;
 use super::folder_table::Folders;
@@ -68,6 +69,8 @@ pub(super) struct Shared {
     /// Which folders to list ahead, and those that are being listed.
     pub(super) tree_ahead: Mutex<FolderAhead>,
     pub(super) listings_ahead: ListingsAhead,
+    /// Which folders to list because of questions about their names.
+    pub(super) asked_folders: Mutex<AskedFolders>,
     /// The store's own changes, which its watches do not report.
     pub(super) own: Mutex<OwnChanges>,
     /// Blocks of data read ahead; of single reads; of writes on their way.
@@ -134,6 +137,7 @@ impl Shared {
             files_ahead: FilesAhead::default(),
             tree_ahead: Mutex::new(FolderAhead::new(Kind::Directory)),
             listings_ahead: ListingsAhead::default(),
+            asked_folders: Mutex::default(),
             own: Mutex::default(),
             unflushed: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
@@ -233,10 +237,13 @@ impl Shared {
         self.cache.lock().changed(path);
     }
 
-    /// Notes a change of a file, under all its names.
+    /// Notes a change of a file's content or attributes, under all its names.
     pub(super) fn changed_file(&self, file: &SharedFile) {
         for path in file.names() {
-            self.changed(&path);
+            self.note_own(&path);
+            self.give_up_ahead(&path);
+            self.top.changed_attributes(&path);
+            self.cache.lock().changed_attributes(&path);
         }
         self.cache.lock().changed_file(file.id);
     }
@@ -249,7 +256,7 @@ impl Shared {
         self.cache.lock().changed_below(path);
     }
 
-    fn note_own(&self, path: &RelPath) {
+    pub(super) fn note_own(&self, path: &RelPath) {
         if self.watches.is_any() {
             self.own.lock().note(path, self.now());
         }

@@ -269,7 +269,8 @@ impl SharedFile {
         let mut gone = self.error(Op::Open, ErrorKind::Gone);
         // Another client may have taken away the first name of several.
         for path in self.names() {
-            match SmbFile::open(&self.store.tree, &path, options).await {
+            let parent = self.store.lease_key_for(&path);
+            match SmbFile::open_beneath(&self.store.tree, &path, options, parent).await {
                 Ok(file) => {
                     let id = file.at_open().and_then(|metadata| metadata.id);
                     if id.is_none_or(|id| id == self.id) {

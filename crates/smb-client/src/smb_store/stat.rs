@@ -42,19 +42,22 @@ impl Shared {
     }
 
     /// Asks the server for the attributes of a node, in one round trip (two for a link).
-    pub(super) async fn ask(&self, op: Op, path: &RelPath) -> Result<NodeStat> {
+    pub(super) async fn ask(self: &Arc<Self>, op: Op, path: &RelPath) -> Result<NodeStat> {
         if path
             .file_name()
             .is_some_and(|name| super::names::is_temporary(&name))
         {
             return Err(Error::new(op, path, ErrorKind::NotFound));
         }
+        tracing::trace!(%path, "asks for attributes");
+        let listing = self.note_question(path);
         // A server may report the new times of a written file only once it is closed.
         self.tree.wait_for_closes().await;
         let (asked, since) = (self.cache.lock().ask(), self.now());
         let lease = self.lease_on_folder_of(path);
         let question = path.is_root().then(|| self.top.ask(self.folders.lease(path)));
         let found = self.tree.stat(op, path).await;
+        self.wait_for_lease(listing).await;
         let found = found.map(|metadata| self.with_sent(self.node_stat(&metadata, path), since));
         let known = match &found {
             Ok(stat) => Some(Known::There(*stat)),
@@ -65,10 +68,7 @@ impl Shared {
             self.top.put(question, *stat, since);
         }
         if let Some(known) = known {
-            let validity = Validity {
-                lease,
-                ..self.validity()
-            };
+            let validity = lease.map_or_else(|| self.validity(), Validity::leased);
             self.cache.lock().put(asked, path, known, validity);
         }
         found

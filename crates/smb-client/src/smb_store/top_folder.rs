@@ -1,10 +1,8 @@
 //! The attributes of the topmost folder, which are in no listing. Pure.
 //!
 //! Each program that walks a path asks for them. Adding, removing or renaming an entry changes
-//! them,
-//! and breaks the lease on the folder, if the server has granted one. What others set directly
-//! (times,
-//! DOS attributes) breaks no lease, so it is seen after some seconds.
+//! them, and breaks the lease on the folder, if the server has granted one. What others set directly
+//! (times, DOS attributes) breaks no lease, so it is seen after some seconds.
 
 use std::time::Duration;
 
@@ -23,9 +21,17 @@ pub(super) struct TopFolder(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    known: Option<(NodeStat, FolderLease, Duration)>,
+    known: Option<Known>,
     /// Number of the store's own changes.
     changes: u64,
+}
+
+struct Known {
+    stat: NodeStat,
+    lease: FolderLease,
+    asked: Duration,
+    /// Until when they are kept.
+    until: Duration,
 }
 
 /// A question to the server.
@@ -45,7 +51,12 @@ impl TopFolder {
     pub(super) fn put(&self, question: Question, stat: NodeStat, asked: Duration) {
         let mut state = self.0.lock();
         if question.changes == state.changes {
-            state.known = question.lease.map(|lease| (stat, lease, asked));
+            state.known = question.lease.map(|lease| Known {
+                stat,
+                lease,
+                asked,
+                until: asked + KEPT,
+            });
         }
     }
 
@@ -53,11 +64,32 @@ impl TopFolder {
     pub(super) fn get(&self, now: Duration) -> Option<NodeStat> {
         let state = self.0.lock();
         let known = state.known.as_ref();
-        let held = known.filter(|(_, lease, at)| lease.may_cache_reads() && now < *at + KEPT);
-        held.map(|(stat, ..)| *stat)
+        let held = known.filter(|known| known.lease.may_cache_reads() && now < known.until);
+        held.map(|known| known.stat)
     }
 
-    /// Notes an own change of a path.
+    /// Notes that the store made a node. Until the folder is asked again, at `until`, its times are
+    /// those of a node that was made in it.
+    pub(super) fn created(&self, path: &RelPath, made: &NodeStat, until: Duration) {
+        if path.parent().is_some_and(|parent| parent.is_root()) {
+            let mut state = self.0.lock();
+            state.changes += 1;
+            if let Some(known) = &mut state.known {
+                known.stat.modified = known.stat.modified.max(made.changed);
+                known.stat.changed = known.stat.changed.max(made.changed);
+                known.until = until.min(known.asked + KEPT);
+            }
+        }
+    }
+
+    /// Notes an own change of a node's attributes.
+    pub(super) fn changed_attributes(&self, path: &RelPath) {
+        if path.is_root() {
+            self.changed(path);
+        }
+    }
+
+    /// Notes an own change of a name.
     pub(super) fn changed(&self, path: &RelPath) {
         if path.parent().is_none_or(|parent| parent.is_root()) {
             let mut state = self.0.lock();

@@ -10,7 +10,7 @@ use ropeway_block::{Block, BlockMut};
 use ropeway_smb_wire::create::{CreateAction, CreateDisposition, CreateOptions};
 use ropeway_smb_wire::info::{FileAllInformation, FileEndOfFileInformation, FileStandardInformation};
 use ropeway_smb_wire::lock::LockElement;
-use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus, Text};
+use ropeway_smb_wire::{FileAttributes, FileTime, LeaseKey, NtStatus, Text};
 use ropeway_vfs::external::ContentLease;
 use ropeway_vfs::{
     Create, Error, ErrorKind, Extent, File, Kind, Loss, Metadata, MetadataChange, Op, OpenOptions, Pending,
@@ -60,6 +60,17 @@ pub struct SmbFile {
 
 impl SmbFile {
     pub(crate) async fn open(tree: &Arc<Inner>, path: &RelPath, options: OpenOptions) -> Result<Self> {
+        Self::open_beneath(tree, path, options, None).await
+    }
+
+    /// Opens a file. `parent` is the client's lease on its folder, which the server does not break
+    /// for what is changed through this open.
+    pub(crate) async fn open_beneath(
+        tree: &Arc<Inner>,
+        path: &RelPath,
+        options: OpenOptions,
+        parent: Option<LeaseKey>,
+    ) -> Result<Self> {
         let op = if options.create == Create::No {
             Op::Open
         } else {
@@ -81,6 +92,7 @@ impl SmbFile {
             false => OpenFile::read(),
         };
         open.options |= CreateOptions::OPEN_REPARSE_POINT;
+        open.parent_lease = parent.filter(|_| writable);
         let mut opened = tree.share.open(&text, &open).await;
         let denied = |error: &ClientError| error.status() == Some(NtStatus::ACCESS_DENIED);
         let mut truncate = false;

@@ -28,6 +28,7 @@ pub(crate) mod list;
 mod listing_cache;
 pub(crate) mod map;
 mod names;
+mod new_folders;
 mod open_files;
 pub(crate) mod paths;
 mod ranges;

@@ -6,6 +6,7 @@ mod ahead;
 mod bench;
 mod coherence;
 mod contract;
+mod creation;
 mod leases;
 mod losses;
 #[path = "../../../smb-server/tests/hard/serve.rs"]
