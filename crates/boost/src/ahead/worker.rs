@@ -58,12 +58,22 @@ pub(crate) fn program() -> Program {
         return Program { name: 0, pid: 0 };
     };
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &name);
-    let first = hash.as_ref().first_chunk().copied().unwrap_or_default();
     Program {
-        name: u64::from_le_bytes(first),
+        name: program_name(name.strip_suffix(b"\n").unwrap_or(&name)),
         pid,
     }
+}
+
+/// Returns what a program is known by.
+pub(super) fn program_name(name: &[u8]) -> u64 {
+    // As in /proc/PID/comm, with the end of the line.
+    let mut line = name.to_vec();
+    if !line.is_empty() {
+        line.push(b'\n');
+    }
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &line);
+    let first = hash.as_ref().first_chunk().copied().unwrap_or_default();
+    u64::from_le_bytes(first)
 }
 
 /// Prefetches what is usual at this time: now and then, and when a user comes back.
