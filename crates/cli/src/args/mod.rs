@@ -29,8 +29,8 @@ use clap::{Args, Parser, Subcommand};
 #[cfg(test)]
 pub(crate) use boost::OfflineReads;
 pub(crate) use boost::{
-    BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostStatusArgs,
-    BoostTestArgs, Prefetch, offline_reads, prefetch,
+    BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostLearnArgs,
+    BoostStatusArgs, BoostTestArgs, Prefetch, offline_reads, prefetch,
 };
 pub(crate) use far::FarArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
