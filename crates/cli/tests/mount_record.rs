@@ -139,7 +139,7 @@ fn a_recorded_day_teaches_a_new_cache_what_the_next_day_asks_for() {
     // What is usual at this time is there before any program asks for it.
     bench.mount(&["--boost", "cache"]);
     let deadline = Instant::now() + Duration::from_secs(20);
-    while number(&bench.status()["predict"]["files_fetched"]) < 7 {
+    while number(&bench.status()["predict"]["files_fetched"]) < 10 {
         assert!(Instant::now() < deadline, "{}", bench.status());
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -84,6 +84,11 @@ fn watch_calendar(shared: &Weak<Shared>) {
             return;
         }
         let Some(ahead) = &shared.ahead else { return };
+        // The session begins a moment before its first store.
+        if ahead.state.lock().stores.is_empty() {
+            shared.wait(PAUSE);
+            continue;
+        }
         let (now, is_away) = (shared.now(), shared.idle_for() >= AWAY);
         let is_due = last_look.is_none_or(|last| now.saturating_sub(last) >= CALENDAR);
         if is_due || (was_away && !is_away) {
