@@ -98,8 +98,9 @@ pub(super) fn boost(args: &MountArgs) -> Result<BoostArgs, Failure> {
 /// Returns the file to record in, which `-o record=FILE` may name too.
 pub(super) fn record(args: &MountArgs) -> Option<PathBuf> {
     let all = args.options.iter().flat_map(|list| list.split(','));
-    let named = all.filter_map(|option| option.trim().strip_prefix("record="));
-    args.record.clone().or_else(|| named.last().map(PathBuf::from))
+    let mut named = all.filter_map(|option| option.trim().strip_prefix("record="));
+    let named = named.next_back();
+    args.record.clone().or_else(|| named.map(PathBuf::from))
 }
 
 fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
