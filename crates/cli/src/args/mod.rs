@@ -40,7 +40,7 @@ pub(crate) use lab::{
 };
 pub(crate) use lab_predict::LabPredictArgs;
 pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
-pub(crate) use local::{DirtyArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
+pub(crate) use local::{DirtyArgs, LabBoostArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use mount::{MountArgs, umask};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
