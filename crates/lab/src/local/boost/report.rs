@@ -61,7 +61,7 @@ pub(super) fn begun(options: &Options, memory: u64, refused: Option<&str>) -> Do
             .collect(),
         curves: vec![Curve::lines(
             CURVE,
-            "Share of the last second's reads that memory answered, first run",
+            "Share of reads that memory answered in each half second, first run",
             [Axis::new("time", "s"), Axis::new("share", "")],
             Vec::new(),
         )],
@@ -78,8 +78,8 @@ fn settings(options: &Options, memory: u64, is_alone: bool) -> Vec<Setting> {
     let hogs = match is_alone {
         true => "none: the pages of the files are given up by fadvise(2)".to_owned(),
         false => format!(
-            "three rounds of two processes that take all memory of a group (cgroup) of {} MiB, page cache \
-             included, but 24 MiB",
+            "five rounds of two processes that take all memory of a group (cgroup) of {} MiB, page cache \
+             included, but 8 MiB, then less",
             memory >> 20
         ),
     };
@@ -113,14 +113,14 @@ fn settings(options: &Options, memory: u64, is_alone: bool) -> Vec<Setting> {
             "programs",
             format!(
                 "{} readers start programs at random; a program reads its blocks of 64 KiB once, in a scattered \
-                 order of its own, without read-ahead",
+                 order of its own, without read-ahead, and thinks for 1 ms after each",
                 options.readers
             ),
         ),
         (
             "normal",
-            "the first second in which 95 % of all reads take at most 2 ms: from memory, since the flash needs \
-             2.6 ms and the disk 11"
+            "the beginning of the first second in which disk and flash together are busy for at most 30 %; the \
+             published experiment judged the disk only"
                 .to_owned(),
         ),
         (
@@ -150,7 +150,7 @@ pub(super) fn line(mode: Mode, number: u32, seconds: f64, found: &Found) -> Stri
         format!(", page cache {} then {} MiB", before >> 20, after >> 20)
     });
     format!(
-        "{} {number}: normal after {seconds:.1} s (from memory: {} before the hogs, {} in the first second{cache}; \
+        "{} {number}: normal after {seconds:.1} s (from memory: {} before the hogs, {} at first{cache}; \
          disk {} reads, flash {} reads, {} hits, {} prefetched)",
         mode.name(),
         share(found.before),

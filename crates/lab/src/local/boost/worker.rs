@@ -28,13 +28,17 @@ use super::normal::{FROM_MEMORY_S, Judge};
 pub(super) const READ_BYTES: usize = 64 << 10;
 /// Times that the programs have run before, in the modes with what was learned.
 const DAYS: usize = 3;
-/// Bytes of memory that hogs leave over, so that none is killed. A guess.
-const LEFT_OVER: u64 = 24 << 20;
-/// Hogs at a time, as in the published experiment, and rounds of them.
+/// Hogs at a time, as in the published experiment.
 const HOGS: u64 = 2;
-const ROUNDS: usize = 3;
+/// Bytes of memory that the hogs of each round leave over, for what the kernel needs itself. The last
+/// ones may be killed for want of memory.
+const LEFT_OVER: [u64; 5] = [8 << 20, 4 << 20, 2 << 20, 1 << 20, 0];
 /// Blocks that the cache keeps in memory: few, since memory is what is short.
 const CACHE_MEMORY: u64 = 4 << 20;
+/// What a program does with a block that it has read. A guess.
+const THINKING: Duration = Duration::from_millis(1);
+/// Seconds between two points of the curve.
+const CURVE_STEP_S: f64 = 0.5;
 /// Time between two looks at the reads.
 const LOOK: Duration = Duration::from_millis(50);
 /// Longest time until the cache has written everything.
@@ -109,7 +113,7 @@ pub struct Plan {
 pub struct Found {
     /// Seconds until reads were normal again; `None`: not within the limit.
     pub normal_s: Option<f64>,
-    /// Share of reads that memory answered: before the hogs, and in the first second after them.
+    /// Share of reads that memory answered: before the hogs, and in the first half second after them.
     pub before: Option<f64>,
     /// See [`before`](Self::before).
     pub after: Option<f64>,
@@ -317,9 +321,9 @@ fn hogs(plan: &Plan, at: &Path) -> io::Result<()> {
         }
         return Ok(());
     };
-    for _ in 0..ROUNDS {
+    for left_over in LEFT_OVER {
         let own = group::usage(group).map_or(0, |(_, own)| own);
-        let each = bytes.saturating_sub(own + LEFT_OVER) / HOGS;
+        let each = bytes.saturating_sub(own + left_over) / HOGS;
         let hogs: io::Result<Vec<Child>> = (0..HOGS).map(|_| start_hog(each)).collect();
         for mut hog in hogs? {
             // One that was killed has taken what there was.
@@ -336,6 +340,11 @@ fn start_hog(bytes: u64) -> io::Result<Child> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
+}
+
+fn flash_of(stage: &Stage) -> (u64, f64) {
+    let boost = stage.boost.as_ref();
+    boost.map_or((0, 0.0), |(_, flash)| flash.busy.so_far())
 }
 
 /// Does a run.
@@ -357,7 +366,9 @@ pub(super) fn run(plan: &Plan) -> io::Result<Found> {
     if plan.mode != Mode::Cold {
         // Reading a cold cache's programs would fill it.
         day(plan, &stage.at)?;
+        is_on.store(true, Ordering::Relaxed);
         found.before = Some(day(plan, &stage.at)?);
+        is_on.store(false, Ordering::Relaxed);
     }
     let usage = |plan: &Plan| plan.group.as_ref().and_then(|(group, _)| group::usage(group));
     let before = usage(plan);
@@ -374,16 +385,16 @@ pub(super) fn run(plan: &Plan) -> io::Result<Found> {
         })
     };
     let (hits, prefetched) = counted(&stage);
+    let (disk_before, flash_before) = (disk.busy.so_far(), flash_of(&stage));
     is_on.store(true, Ordering::Relaxed);
-    measure(plan, &stage.at, &mut found)?;
+    let busy = || disk.busy.so_far().1 + flash_of(&stage).1;
+    measure(plan, &stage.at, &busy, &mut found)?;
     is_on.store(false, Ordering::Relaxed);
     let now = counted(&stage);
     (found.hits, found.prefetched) = (now.0 - hits, now.1 - prefetched);
-    found.disk = disk.busy.so_far();
-    found.flash = stage
-        .boost
-        .as_ref()
-        .map_or((0, 0.0), |(_, flash)| flash.busy.so_far());
+    let since = |(reads, time): (u64, f64), before: (u64, f64)| (reads - before.0, time - before.1);
+    found.disk = since(disk.busy.so_far(), disk_before);
+    found.flash = since(flash_of(&stage), flash_before);
     stage.end()?;
     Ok(found)
 }
@@ -400,15 +411,16 @@ fn before(plan: &Plan, disk: &Arc<Disk>, is_on: &Arc<AtomicBool>) -> io::Result<
 }
 
 /// Reads programs at random until that is normal again.
-fn measure(plan: &Plan, at: &Path, found: &mut Found) -> io::Result<()> {
+fn measure(plan: &Plan, at: &Path, busy: &dyn Fn() -> f64, found: &mut Found) -> io::Result<()> {
     let judge = Mutex::new(Judge::default());
+    let (busy_before, mut next_point) = (busy(), CURVE_STEP_S);
     let (is_over, start) = (AtomicBool::new(false), Instant::now());
     let reader = |number: usize| -> io::Result<()> {
         let mut random = fastrand::Rng::with_seed(plan.seed.wrapping_mul(31) + number as u64);
         loop {
             let goes_on = start_program(plan, at, random.usize(0..plan.programs), |took| {
-                let now = start.elapsed().as_secs_f64();
-                judge.lock().read(now, took.as_secs_f64());
+                judge.lock().read(took.as_secs_f64());
+                std::thread::sleep(THINKING);
                 !is_over.load(Ordering::Relaxed)
             });
             match goes_on {
@@ -430,13 +442,14 @@ fn measure(plan: &Plan, at: &Path, found: &mut Found) -> io::Result<()> {
             std::thread::sleep(LOOK);
             let now = start.elapsed().as_secs_f64();
             let mut judge = judge.lock();
-            if let Some(share) = judge.share(now) {
-                found.curve.push([now, share]);
-                if now >= 1.0 {
+            if now >= next_point {
+                next_point = now + CURVE_STEP_S;
+                if let Some(share) = judge.share() {
+                    found.curve.push([now, share]);
                     found.after.get_or_insert(share);
                 }
             }
-            found.normal_s = judge.normal_since(now);
+            found.normal_s = judge.look(now, busy() - busy_before);
             if found.normal_s.is_some() || now > plan.limit_s {
                 is_over.store(true, Ordering::Relaxed);
             }
