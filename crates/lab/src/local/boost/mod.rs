@@ -206,10 +206,11 @@ fn one_run(options: &Options, plan: &Plan, record: &Record<'_>) -> Result<Found,
     while matches!(worker.try_wait(), Ok(None)) && Instant::now() < deadline && !record.is_stopping() {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let was_killed = worker.kill().is_ok() && matches!(worker.try_wait(), Ok(None));
+    // Nothing happens to one that has ended.
+    let _ = worker.kill();
     let output = worker.wait_with_output().map_err(|error| error.to_string())?;
-    if was_killed {
-        // What it mounted stays otherwise.
+    if !output.status.success() {
+        // What it mounted may still be there.
         let _ = Command::new("umount")
             .arg("-l")
             .arg(plan.folder.join("mnt"))
