@@ -224,10 +224,7 @@ fn programs_are_quick_again_sooner_with_a_warm_cache() {
     let place = Place::new();
     let folder = place.folder("here");
     let run = place.ropeway("lab").args(["boost", "--quick", "--json"]);
-    let run = run
-        .arg("--dir")
-        .arg(&folder)
-        .args(["--limit", "60s", "--out"]);
+    let run = run.arg("--dir").arg(&folder).args(["--limit", "60s", "--out"]);
     let finished = run.arg(place.join("report")).ok();
     let last = finished.json().pop().unwrap();
     assert_eq!(
