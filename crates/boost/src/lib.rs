@@ -48,6 +48,7 @@ mod fetches;
 mod files;
 pub mod folder;
 mod known;
+mod learn;
 mod lookups;
 #[cfg(test)]
 mod lost_tests;
@@ -67,6 +68,7 @@ mod store;
 
 pub use ahead::{NextStatus, PredictStatus, SourceStatus};
 pub use boost::{Boost, BoostOptions, Sequential};
+pub use learn::{LearnError, LearnedFigures, learn};
 pub use pins::{Matcher, PinProgress, Pins};
 pub use session::{Say, Session, SessionOptions};
 pub use status::{HourStatus, Status};

@@ -59,15 +59,13 @@ impl Session {
     /// A thread cannot be started.
     pub fn start(folder: OpenFolder, how: SessionOptions, used_by: &str, say: Say) -> std::io::Result<Self> {
         note_opening(&folder, &say);
-        let blocks = usize::try_from(folder.size / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
-        let predict_blocks = how.is_predicting.then_some(blocks.clamp(1, 1 << 31));
-        let bytes_max =
-            FILES_BYTES_MAX + predict_blocks.map_or(0, |blocks| Superfetch::memory_max(blocks) as u64);
+        let blocks = predicted_blocks(&folder);
+        let predict_blocks = how.is_predicting.then_some(blocks);
         let options = BoostOptions {
             sequential: how.sequential,
             offline_reads: how.offline_reads,
             predict_blocks,
-            learned: predict_blocks.and_then(|_| folder::learned(&folder.path, bytes_max)),
+            learned: predict_blocks.and_then(|blocks| learned(&folder, blocks)),
             device_rate: folder.figures.sequential_read_bytes_per_s,
             line_bytes_per_s: None,
             settle: None,
@@ -142,6 +140,18 @@ impl Session {
             }
         }
     }
+}
+
+/// Returns the blocks of a folder's cache, for predictions.
+pub(crate) fn predicted_blocks(folder: &OpenFolder) -> usize {
+    let blocks = usize::try_from(folder.size / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
+    blocks.clamp(1, 1 << 31)
+}
+
+/// Returns what was learned in a folder whose cache has so many blocks.
+pub(crate) fn learned(folder: &OpenFolder, blocks: usize) -> Option<Vec<u8>> {
+    let bytes_max = FILES_BYTES_MAX + Superfetch::memory_max(blocks) as u64;
+    folder::learned(&folder.path, bytes_max)
 }
 
 /// Says what was found in the folder, if it is not what was left there.

@@ -29,6 +29,7 @@ pub mod mutations;
 pub mod policy;
 pub mod predict;
 pub mod qualify;
+pub mod recording;
 pub mod replay;
 mod seal;
 mod stats;

@@ -216,3 +216,34 @@ fn invalid_labs_give_one_line_and_a_hint() {
         .run();
     finished.assert_code(&[4]);
 }
+
+#[test]
+fn programs_are_quick_again_sooner_with_a_warm_cache() {
+    support::or_skip!(support::needs(true, &["umount"]));
+    support::or_skip!(support::can_mount());
+    let place = Place::new();
+    let folder = place.folder("here");
+    let run = place.ropeway("lab").args(["boost", "--quick", "--json"]);
+    let run = run.arg("--dir").arg(&folder).args(["--limit", "60s", "--out"]);
+    let finished = run.arg(place.join("report")).ok();
+    let last = finished.json().pop().unwrap();
+    assert_eq!(
+        (&last["lab"], &last["complete"], &last["cells"]),
+        (&"boost".into(), &true.into(), &4.into()),
+        "{finished}"
+    );
+    let report: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.join("report/report.json")).unwrap()).unwrap();
+    let seconds = |client: &str| {
+        let cells = report["cells"].as_array().unwrap();
+        let cell = cells.iter().find(|cell| cell["key"]["client"] == client);
+        cell.unwrap()["runs"][0]["whole_seconds"].as_f64().unwrap()
+    };
+    // 128 blocks, each a seek of 10 ms at least.
+    let without = seconds("no boost");
+    assert!(without > 1.0, "{without} s: the hogs left the programs in memory");
+    let warm = seconds("boost, warm, predicting");
+    assert!(warm * 2.0 < without, "{warm} s instead of {without} s");
+    assert!(place.join("report/report.md").exists());
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+}

@@ -11,6 +11,7 @@
 //!                                   └─ errno    the store's errors as errno
 //!                                   │
 //!                                 Store
+//!  uses: who hears what programs open and read
 //!  passthrough: files of a disk that the kernel reads and writes by itself
 //!  session: mount, threads, unmount;  attach: mount(2);  mountpoint: what may be mounted on, mountinfo
 //! ```
@@ -31,7 +32,9 @@ mod locks;
 pub mod mountpoint;
 mod passthrough;
 mod session;
+mod uses;
 mod view;
 
 pub use session::{Counters, MountError, MountOptions, Mounted, Unmounter};
+pub use uses::{ReadObserver, SharedObserver, UseObserver};
 pub use view::View;

@@ -13,6 +13,7 @@ use crate::attach;
 use crate::fs::Fs;
 use crate::fuse::Fuse;
 use crate::mountpoint;
+use crate::uses::SharedObserver;
 use crate::view::View;
 
 /// What the kernel reads ahead of a program that reads in order, in bytes: four of the largest
@@ -174,14 +175,30 @@ impl Mounted {
     /// # Errors
     /// The folder cannot be mounted on, or the kernel refuses.
     pub fn new(store: Arc<dyn Store>, path: &Path, options: &MountOptions) -> Result<Self, MountError> {
+        Self::observed(store, path, options, None)
+    }
+
+    /// Mounts a store on a folder, with an observer who hears what programs open and read. Then no file
+    /// passes through: its reads would not be heard.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn observed(
+        store: Arc<dyn Store>,
+        path: &Path,
+        options: &MountOptions,
+        observer: Option<SharedObserver>,
+    ) -> Result<Self, MountError> {
         let whole = mountpoint::check(path, options.nonempty)?;
         let is_read_only = options.read_only || store.features().read_only;
         let mut fs = Fs::new(store, options.view).map_err(MountError::Store)?;
         fs.closes_late = options.late_close;
+        let passthrough = options.passthrough && observer.is_none();
+        fs.observer = observer;
         let fs = Arc::new(fs);
         let config = config(options, is_read_only);
         let attached = attach::attach(&whole, options, is_read_only);
-        let fuse = Fuse::new(Arc::clone(&fs), options.passthrough);
+        let fuse = Fuse::new(Arc::clone(&fs), passthrough);
         let session = match attached.map_err(|error| refused(&whole, error))? {
             Some(device) => {
                 let session = Session::from_fd(fuse, device, config.acl, config);

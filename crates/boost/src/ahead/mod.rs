@@ -12,6 +12,7 @@
 //! is lost or the session ends. A block that a job fetches is kept under the rules of all blocks
 //! (`coherence`). What was learned is saved in the cache's folder (`saved`).
 
+pub(crate) mod learn;
 mod line;
 mod recent;
 mod saved;

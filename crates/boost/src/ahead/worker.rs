@@ -61,12 +61,22 @@ pub(crate) fn program() -> Program {
         return Program { name: 0, pid: 0 };
     };
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &name);
-    let first = hash.as_ref().first_chunk().copied().unwrap_or_default();
     Program {
-        name: u64::from_le_bytes(first),
+        name: program_name(name.strip_suffix(b"\n").unwrap_or(&name)),
         pid,
     }
+}
+
+/// Returns what a program is known by.
+pub(super) fn program_name(name: &[u8]) -> u64 {
+    // As in /proc/PID/comm, with the end of the line.
+    let mut line = name.to_vec();
+    if !line.is_empty() {
+        line.push(b'\n');
+    }
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &line);
+    let first = hash.as_ref().first_chunk().copied().unwrap_or_default();
+    u64::from_le_bytes(first)
 }
 
 /// Prefetches what is usual at this time: now and then, and when a user comes back.
@@ -79,13 +89,17 @@ fn watch_calendar(shared: &Weak<Shared>) {
         let Some(ahead) = &shared.ahead else { return };
         let (now, is_away) = (shared.now(), shared.idle_for() >= AWAY);
         let is_due = last_look.is_some_and(|last| now.saturating_sub(last) >= CALENDAR);
-        // Before a store has joined, nothing can be prefetched.
+        // The session begins a moment before its first store, and has nothing to prefetch until then.
         if ahead.has_joined() || is_due || (was_away && !is_away) {
             last_look = Some(now);
             ahead.due(moment(), now, DUE_MAX);
         }
         was_away = is_away;
-        shared.wait(Duration::from_secs(1));
+        shared.wait(if last_look.is_none() {
+            PAUSE
+        } else {
+            Duration::from_secs(1)
+        });
     }
 }
 

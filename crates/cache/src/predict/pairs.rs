@@ -177,6 +177,12 @@ impl Pairs {
         }
     }
 
+    /// Returns the number of pairs.
+    pub(super) fn count(&self) -> usize {
+        let counts = self.buckets.iter().flat_map(|bucket| bucket.counts);
+        counts.filter(|counts| *counts != 0).count()
+    }
+
     /// Returns the number of cells.
     pub(super) fn cells(&self) -> usize {
         self.buckets.len() * WAYS

@@ -224,6 +224,12 @@ impl Successors {
         self.processes.retain(|process| process.last != file);
     }
 
+    /// Returns after how many files of a program another one is expected.
+    pub(super) fn count(&self) -> usize {
+        let is_expected = |entry: &&Entry| entry.scores.iter().any(|score| *score >= PREDICTED);
+        self.entries.iter().filter(is_expected).count()
+    }
+
     pub(super) fn entries(&self) -> usize {
         self.entries.len()
     }

@@ -51,6 +51,11 @@ impl Superfetch {
         self.blocks.memory_bytes() + self.files.memory_bytes() + self.calendar.memory_bytes()
     }
 
+    /// Returns how much is known: pairs of blocks, and files after which another is expected.
+    pub fn known(&self) -> (usize, usize) {
+        (self.blocks.pairs.count(), self.files.count())
+    }
+
     /// Forgets everything that was learned.
     pub fn forget(&mut self) {
         self.blocks.forget();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 
 use crate::predict::Block;
+use crate::recording::{Reader, Record, RecordingError};
 
 /// Bytes of a sector in all formats.
 const SECTOR: u64 = 512;
@@ -21,6 +22,8 @@ pub enum Format {
     Lis,
     /// A line of names, then one request a line: version, time, operation, bytes, first sector.
     Csv,
+    /// A recording of a mount (docs/recording.md): its reads.
+    Recording,
 }
 
 /// Reasons why a trace cannot be read.
@@ -40,9 +43,21 @@ pub enum TraceError {
     /// The trace has more requests than fit.
     #[error("the trace has more than {REQUESTS_MAX} requests for blocks")]
     TooLong,
+    /// The recording is damaged, or none.
+    #[error("{0}")]
+    Recording(RecordingError),
     /// The file cannot be read.
     #[error("{0}")]
     Read(#[from] std::io::Error),
+}
+
+impl From<RecordingError> for TraceError {
+    fn from(error: RecordingError) -> Self {
+        match error {
+            RecordingError::Io(error) => Self::Read(error),
+            error => Self::Recording(error),
+        }
+    }
 }
 
 /// The blocks that a trace requests, in order.
@@ -82,6 +97,9 @@ impl Trace {
             block_bytes > 0 && block_bytes.is_multiple_of(SECTOR),
             "blocks of {block_bytes} bytes"
         );
+        if format == Format::Recording {
+            return recorded(text, block_bytes);
+        }
         let sectors = block_bytes / SECTOR;
         let mut numbers = Vec::new();
         let mut line = Vec::new();
@@ -120,6 +138,38 @@ impl Trace {
     }
 }
 
+/// Reads the reads of a recording. Each file is a device of its own.
+fn recorded(text: impl BufRead, block_bytes: u64) -> Result<Trace, TraceError> {
+    let (mut session, mut files, mut numbers) = (None, HashMap::new(), Vec::new());
+    for (at, record) in (1_u64..).zip(Reader::new(text)) {
+        let read = match record? {
+            Record::Session(new) => {
+                session = Some((new.share, new.volume));
+                continue;
+            }
+            Record::Read(read) => read,
+            Record::Open(_) | Record::Lost(_) => continue,
+        };
+        let next = u32::try_from(files.len()).unwrap_or(u32::MAX);
+        let file = *files.entry((session, read.file)).or_insert(next);
+        let end = read.offset.saturating_add(read.length).min(read.size);
+        for index in read.offset / block_bytes..end.div_ceil(block_bytes) {
+            let block = Block::new(file, index).ok_or(TraceError::Line {
+                line: at,
+                what: "too many files, or a file that is too large",
+            })?;
+            if numbers.len() == REQUESTS_MAX {
+                return Err(TraceError::TooLong);
+            }
+            numbers.push(block.number());
+        }
+    }
+    if numbers.is_empty() {
+        return Err(TraceError::Empty);
+    }
+    Ok(Trace::new(numbers))
+}
+
 /// Returns first sector and count of sectors.
 fn parse(line: &str, format: Format) -> Result<(u64, u64), &'static str> {
     let number = |field: Option<&str>| -> Result<u64, &'static str> {
@@ -139,6 +189,7 @@ fn parse(line: &str, format: Format) -> Result<(u64, u64), &'static str> {
             let bytes = number(fields.next())?;
             Ok((number(fields.next())?, bytes.div_ceil(SECTOR)))
         }
+        Format::Recording => Err("a recording"),
     }
 }
 
@@ -157,6 +208,38 @@ mod tests {
         assert_eq!((trace.blocks, trace.footprint), (vec![0, 1, 0, 2], 3));
         let csv = "version,time,op,size,lbn\n1,5,2a,1024,127\n1,6,28,512,0\n";
         assert_eq!(read(csv, Format::Csv).expect("a trace").numbers, [0, 1, 0]);
+    }
+
+    #[test]
+    fn the_reads_of_a_recording_are_a_trace() {
+        let session = |share: u8| format!("ropeway-recording\t1\t{share:032x}\t{:016x}\t0\t0\tx\n", 5);
+        let read = |file: u64, offset: u64| format!("read\t1\t1\t1\tcc\t{file}\t200000\t{offset}\t70000\n");
+        let open = "open\t1\t1\tcc\t1\t200000\ta\nlost\t3\n";
+        let text = format!(
+            "{}{open}{}{}{}{}{}",
+            session(1),
+            read(1, 0),
+            read(2, 131_072),
+            read(1, 199_999),
+            session(2),
+            read(1, 0)
+        );
+        let trace = read_as_recording(&text).expect("a trace");
+        assert_eq!(trace.blocks, [0, 1, 2, 3, 4, 5, 6]);
+        let file = |number: u64| (number >> 24, number & 0xff_ffff);
+        let numbers: Vec<(u64, u64)> = trace.numbers.iter().map(|number| file(*number)).collect();
+        assert_eq!(numbers, [(0, 0), (0, 1), (1, 2), (1, 3), (0, 3), (2, 0), (2, 1)]);
+        let empty = read_as_recording(&session(1)).expect_err("no reads");
+        assert_eq!(empty.to_string(), "the trace has no requests");
+        let damaged = read_as_recording(&format!("{}x\n", session(1))).expect_err("damaged");
+        assert_eq!(
+            damaged.to_string(),
+            "line 2: neither session, open, read nor lost"
+        );
+    }
+
+    fn read_as_recording(text: &str) -> Result<Trace, TraceError> {
+        read(text, Format::Recording)
     }
 
     #[test]

@@ -13,6 +13,7 @@ Examples:
   ropeway boost test /mnt/stick --source smb://ann@nas/photos
   ropeway boost create /mnt/stick/boost --size 64G
   ropeway mount smb://ann@nas/photos /mnt/photos --boost /mnt/stick/boost
+  ropeway boost learn /mnt/stick/boost monday
   ropeway boost status /mnt/stick/boost";
 
 /// `ropeway boost`.
@@ -51,6 +52,13 @@ pub(crate) enum BoostCommand {
     /// the last one.
     #[command(after_long_help = AFTER_HELP)]
     Status(BoostStatusArgs),
+    /// Teach a cache from a recording what will be asked of it
+    ///
+    /// `mount --record FILE` makes recordings. What the cache has learned already stays; learning one
+    /// twice counts it twice. A mount with this cache then fetches what is usual from the beginning
+    /// (see --prefetch). For example: ropeway boost learn /mnt/stick/boost monday
+    #[command(after_long_help = AFTER_HELP)]
+    Learn(BoostLearnArgs),
     /// Empty a cache that is not in use
     ///
     /// Its blocks cannot be read any more: the key is replaced. What was learned about their use is
@@ -101,6 +109,17 @@ pub(crate) struct BoostStatusArgs {
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `ropeway boost learn`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BoostLearnArgs {
+    /// Folder of the cache, which must not be in use
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// The recording
+    #[arg(value_name = "FILE")]
+    pub(crate) recording: PathBuf,
 }
 
 /// `ropeway boost clear`.

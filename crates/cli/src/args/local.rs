@@ -39,6 +39,20 @@ pub(crate) enum LocalCommand {
     /// link of 1 Gbit/s. The report plots throughput against record size next to published figures
     /// of a NAS. The default takes about an hour and a half.
     Nas(Box<NasArgs>),
+    /// See how much sooner programs are quick again after memory hogs, with a cache
+    ///
+    /// The published ReadyBoost experiment: memory hogs throw programs out of the page cache, and
+    /// several readers start them again from a modelled disk (50 MB/s, 10 to 20 ms a seek), without a
+    /// cache, with an empty one, and with a warm one on modelled flash (20 MB/s, 1 ms). Needs root.
+    /// The default takes about ten minutes. For example: ropeway lab boost --runs 5
+    #[command(after_long_help = AFTER_HELP)]
+    Boost(Box<LabBoostArgs>),
+    /// Does one run of `lab boost`. The lab starts it.
+    #[command(hide = true)]
+    BoostWorker {
+        /// What to do, as JSON
+        task: String,
+    },
     /// Runs one pass of `lab nas`. The lab starts it at the near end of the link.
     #[command(hide = true)]
     NasWorker(Box<NasWorkerArgs>),
@@ -86,6 +100,38 @@ pub(crate) struct NasArgs {
     pub(crate) relay: bool,
     /// Folder for the report
     #[arg(long, value_name = "DIR", default_value = "lab-nas")]
+    pub(crate) out: PathBuf,
+    /// JSON Lines on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `ropeway lab boost`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LabBoostArgs {
+    /// Runs of each mode
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) runs: u32,
+    /// Programs that are in use
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..=10_000))]
+    pub(crate) programs: u32,
+    /// Blocks of 64 KiB of each program
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) blocks: u32,
+    /// Programs that start at the same time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) readers: u32,
+    /// A small working set and one run of each mode: a minute, for a look
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Time after which a run has failed
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = values::duration)]
+    pub(crate) limit: Duration,
+    /// Folder for the programs and the flash device (default: the folder for temporary files)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Folder for the report
+    #[arg(long, value_name = "DIR", default_value = "lab-boost")]
     pub(crate) out: PathBuf,
     /// JSON Lines on standard output
     #[arg(long)]

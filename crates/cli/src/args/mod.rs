@@ -30,8 +30,8 @@ use clap::{Args, Parser, Subcommand};
 #[cfg(test)]
 pub(crate) use boost::OfflineReads;
 pub(crate) use boost::{
-    BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostStatusArgs,
-    BoostTestArgs, Prefetch, offline_reads, prefetch,
+    BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostLearnArgs,
+    BoostStatusArgs, BoostTestArgs, Prefetch, offline_reads, prefetch,
 };
 pub(crate) use far::FarArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
@@ -42,7 +42,7 @@ pub(crate) use lab::{
 pub(crate) use lab_documents::LabDocumentsArgs;
 pub(crate) use lab_predict::LabPredictArgs;
 pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
-pub(crate) use local::{DirtyArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
+pub(crate) use local::{DirtyArgs, LabBoostArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use mount::{MountArgs, umask};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};

@@ -44,7 +44,8 @@ pub(crate) struct MountArgs {
     ///
     /// ro, allow_other, uid=N, gid=N, umask=OCT as the flags; nonempty (mount on a folder that is
     /// not empty), credentials=FILE (as --credentials), boost=DIR (as --boost), offline_reads=TIME
-    /// (as --offline-reads), prefetch=WHEN (as --prefetch), threads=N (requests answered at once), close=later (close does not wait until a share has the data),
+    /// (as --offline-reads), prefetch=WHEN (as --prefetch), record=FILE (as --record), threads=N
+    /// (requests answered at once), close=later (close does not wait until a share has the data),
     /// nopassthrough (the kernel does not read local files by itself); noatime, nodev, noexec,
     /// nosuid, sync, dirsync. Options that only mount(8) needs are ignored.
     #[arg(short = 'o', long = "option", value_name = "OPT,...")]
@@ -55,6 +56,13 @@ pub(crate) struct MountArgs {
     /// connect can read it.
     #[arg(long, value_name = "[ADDR:]PORT", value_parser = values::http, requires = "boost")]
     pub(crate) http: Option<SocketAddr>,
+    /// Write down in FILE what programs open and read, for `boost learn` and `lab predict`
+    ///
+    /// For example: ropeway mount smb://ann@nas/photos /mnt/photos --record monday. FILE holds the names
+    /// of files and programs, and only you can read it. A recording is continued; another file is
+    /// refused. It ends at 1 GiB, or when it cannot be written; the mount goes on.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) boost: BoostArgs,
     #[command(flatten)]

@@ -1,10 +1,11 @@
 //! Labs of this machine and its devices, without a WAN: dirty pages of a device ([`dirty`]), the copy
 //! engines of Windows XP and Vista ([`vista`]), file and record sizes over a fast network ([`nas`]),
-//! copying tools on fresh file systems ([`copies`]).
+//! copying tools on fresh file systems ([`copies`]), the cache after memory hogs ([`boost`]).
 //!
 //! Each has pure parts (plans, fits, models, documents) and one module with the system calls. All
 //! write a [`Document`] while they run, can be stopped at any time, and leave only the document.
 
+pub mod boost;
 pub mod copies;
 pub mod dirty;
 pub mod nas;

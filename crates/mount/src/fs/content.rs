@@ -3,16 +3,17 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use ropeway_vfs::posix::Permissions;
-use ropeway_vfs::store::{Access, Node, RangeLock};
+use ropeway_vfs::store::{Access, Node, NodeStat, RangeLock};
 use ropeway_vfs::{ErrorKind, caller};
 use rustix::io::Errno;
 
 use super::{Caller, Fs, OpenFile, answer};
 use crate::errno::Answer;
 use crate::locks::{Held, Reply, Request, WaitingRequest};
+use crate::uses::ReadObserver;
 use crate::view::timestamp;
 
 /// Most bytes of one copy inside the store. A copy cannot be interrupted; this many take a fraction
@@ -43,15 +44,22 @@ impl Fs {
     }
 
     /// Records an open file under its handle.
-    pub(super) fn enter(&self, ino: u64, handle: u64, node: Arc<dyn Node>) {
+    pub(super) fn enter(&self, ino: u64, handle: u64, node: Arc<dyn Node>, stat: Option<&NodeStat>) {
         self.inodes.opened(ino, handle, &node);
         let file = OpenFile {
             ino,
             node,
             dirty: self.inodes.dirty(ino),
             is_passed: AtomicBool::new(false),
+            observer: stat.and_then(|stat| self.observed(ino, stat)),
         };
         self.files.write().insert(handle, Arc::new(file));
+    }
+
+    /// Tells the observer that a program has opened a file.
+    fn observed(&self, ino: u64, stat: &NodeStat) -> Option<Arc<dyn ReadObserver>> {
+        let (observer, place) = (self.observer.as_ref()?, self.inodes.place(ino)?);
+        observer.opened(caller::process()?, &place.path, stat)
     }
 
     /// Opens a file for a process; see [`open`](Self::open).
@@ -74,13 +82,20 @@ impl Fs {
             .inodes
             .is_content_kept(ino, &stat, timestamp(SystemTime::now()));
         let handle = self.next_handle();
-        self.enter(ino, handle, node);
+        self.enter(ino, handle, node, Some(&stat));
         Ok((handle, is_kept))
     }
 
     /// Reads; returns fewer bytes only at the end.
     pub(crate) fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Answer<usize> {
-        answer(self.file(handle)?.node.read_at(buffer, offset))
+        let file = self.file(handle)?;
+        let Some(observer) = &file.observer else {
+            return answer(file.node.read_at(buffer, offset));
+        };
+        let start = Instant::now();
+        let read = file.node.read_at(buffer, offset);
+        observer.read(offset, buffer.len() as u64, start);
+        answer(read)
     }
 
     /// Writes all of `data`. `appends` writes at the end of the file as it is by now; the kernel

@@ -28,6 +28,7 @@ use crate::errno::{self, Answer};
 use crate::inodes::Inodes;
 use crate::listing::Listing;
 use crate::locks::{Locks, Waiting};
+use crate::uses::{ReadObserver, SharedObserver};
 use crate::view::View;
 
 /// Most tries to find a node while names change (a guess: a second altogether).
@@ -39,6 +40,8 @@ pub(crate) struct Fs {
     view: View,
     /// Whether a close does not wait for writes.
     pub(crate) closes_late: bool,
+    /// Hears what programs open and read.
+    pub(crate) observer: Option<SharedObserver>,
     /// Whether new nodes get the owner of the program that makes them: only root can do that.
     gives_owners: bool,
     inodes: Inodes,
@@ -62,6 +65,8 @@ struct OpenFile {
     dirty: Arc<AtomicU64>,
     /// Whether the kernel reads and writes it by itself.
     is_passed: AtomicBool,
+    /// Hears what is read.
+    observer: Option<Arc<dyn ReadObserver>>,
 }
 
 /// An open folder.
@@ -92,6 +97,7 @@ impl Fs {
             store,
             view,
             closes_late: false,
+            observer: None,
             gives_owners: rustix::process::geteuid().is_root(),
             files: RwLock::default(),
             folders: RwLock::default(),

@@ -95,7 +95,7 @@ impl Fs {
         };
         let ino = attributes.ino.0;
         let handle = self.next_handle();
-        self.enter(ino, handle, node);
+        self.enter(ino, handle, node, None);
         Ok((attributes, handle))
     }
 

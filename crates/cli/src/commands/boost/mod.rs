@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! create, status, clear      the commands
+//! learn                      what a recording teaches
 //! test, source               whether a device is fit, also beside a source
 //! open                       a cache folder for `mount` and `serve`
 //! metrics                    its figures for Prometheus
 //! ```
 
+mod learn;
 pub(crate) mod metrics;
 pub(crate) mod open;
 mod predict;
@@ -29,6 +31,7 @@ pub(crate) fn run(args: &BoostCommandArgs) -> Result<u8, Failure> {
         BoostCommand::Test(args) => test::run(args),
         BoostCommand::Create(args) => create(args),
         BoostCommand::Status(args) => status::run(args),
+        BoostCommand::Learn(args) => learn::run(args),
         BoostCommand::Clear(args) => clear(args),
     }
 }

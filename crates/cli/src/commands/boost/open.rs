@@ -55,8 +55,7 @@ pub(crate) fn boosted(
     store: Arc<dyn Store>,
     name: &str,
 ) -> Result<Arc<dyn Store>, Failure> {
-    let volume = store.features().volume;
-    let share = share_id(&format!("{name}\n{volume:016x}"));
+    let share = share_of(&*store, name);
     let store = Arc::new(BoostStore::named(store, session.boost().clone(), share, name));
     if !args.pin.is_empty() || !args.pin_metadata.is_empty() {
         let pins = Pins {
@@ -68,6 +67,12 @@ pub(crate) fn boosted(
         pinned.map_err(|error| no_thread(&error))?;
     }
     Ok(store)
+}
+
+/// Returns what a source is known by in a cache.
+pub(crate) fn share_of(store: &dyn Store, name: &str) -> [u8; 16] {
+    let volume = store.features().volume;
+    share_id(&format!("{name}\n{volume:016x}"))
 }
 
 /// Refuses a cache folder inside another folder.

@@ -5,6 +5,7 @@
 //!   └ the process that serves (all with --foreground)
 //!        options   flags and -o → MountOptions
 //!        source    SRC → a store
+//!        record    --record: what programs open and read, to a file
 //!        serving   mounts, answers requests; signals; flushes at the end and says how much
 //!        └ guard   outlives it if it is killed, and takes the dead mount away
 //! ```
@@ -12,6 +13,7 @@
 mod background;
 mod guard;
 mod options;
+mod record;
 mod report;
 mod serving;
 mod source;

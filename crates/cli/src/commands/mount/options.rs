@@ -95,6 +95,14 @@ pub(super) fn boost(args: &MountArgs) -> Result<BoostArgs, Failure> {
     Ok(boost)
 }
 
+/// Returns the file to record in, which `-o record=FILE` may name too.
+pub(super) fn record(args: &MountArgs) -> Option<PathBuf> {
+    let all = args.options.iter().flat_map(|list| list.split(','));
+    let mut named = all.filter_map(|option| option.trim().strip_prefix("record="));
+    let named = named.next_back();
+    args.record.clone().or_else(|| named.map(PathBuf::from))
+}
+
 fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
     let (name, value) = option.split_once('=').unwrap_or((option, ""));
     match name {
@@ -121,7 +129,8 @@ fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
             };
         }
         name if KERNEL.contains(&name) => options.kernel.push(name.to_owned()),
-        "" | "comment" | "fsname" | "subtype" | "credentials" | "boost" | "offline_reads" | "prefetch" => {}
+        "" | "comment" | "fsname" | "subtype" | "credentials" | "boost" | "offline_reads" | "prefetch"
+        | "record" => {}
         name if IGNORED.contains(&name) || name.starts_with("x-") || name.starts_with("X-") => {}
         _ => return Err(wrong(option, "there is no such option")),
     }
@@ -171,6 +180,11 @@ mod tests {
         let folder = |given| boost(&arguments(given)).unwrap().boost;
         assert_eq!(folder("ro,boost=/fast/dir"), Some(PathBuf::from("/fast/dir")));
         assert_eq!(folder("ro"), None);
+        assert_eq!(
+            record(&arguments("record=/a/day,ro")),
+            Some(PathBuf::from("/a/day"))
+        );
+        assert_eq!(record(&arguments("ro")), None);
         let offline = |given| boost(&arguments(given)).map(|boost| boost.offline_reads);
         assert_eq!(offline("ro").unwrap(), None);
         assert_eq!(

@@ -7,11 +7,13 @@ use std::time::Instant;
 
 use ropeway_boost::Session;
 use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter, mountpoint};
+use ropeway_vfs::End;
 use ropeway_vfs::store::Store;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getegid, geteuid, getrlimit, setrlimit, umask};
 use tokio::runtime::Builder;
 
+use super::record::{self, Recorder, Target};
 use super::report::{Reporter, notify};
 use super::source::{Source, open_store};
 use super::{background, guard, options};
@@ -32,10 +34,17 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     boot::start_warnings();
     // First: a mistake here shall not cost a login or make a cache.
     mountpoint::check(&args.mountpoint, given.nonempty).map_err(|error| refused(&error))?;
+    let target = recording(args)?;
     let Source { store, name, share } = open_store(args)?;
     let reporter = Reporter {
         foreground: args.foreground,
     };
+    let recorder = target.map(|target| {
+        let session = record::session(&*store, open::share_of(&*store, &name), &name);
+        let session = session.map_err(|error| Failure::of_tree(&name, &error, End::Source))?;
+        target.start(session, reporter)
+    });
+    let recorder = recorder.transpose()?;
     let (store, boosted) = boost(args, store, &name, share.is_none(), reporter)?;
     // The programs' own umask applies to what they make.
     umask(Mode::empty());
@@ -49,7 +58,9 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
         options.view.user.get_or_insert(geteuid().as_raw());
         options.view.group.get_or_insert(getegid().as_raw());
     }
-    let mounted = Mounted::new(store, &args.mountpoint, &options).map_err(|error| refused(&error))?;
+    let observer = recorder.as_ref().map(Recorder::observer);
+    let mounted = Mounted::observed(store, &args.mountpoint, &options, observer);
+    let mounted = mounted.map_err(|error| refused(&error))?;
     let unmounter = mounted.unmounter();
     let path = mounted.path().display().to_string();
     // Without a guard, a killed process leaves a mount that `umount` removes.
@@ -77,6 +88,9 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     if let Some(session) = boosted {
         session.close();
     }
+    if let Some(recorder) = recorder {
+        recorder.finish();
+    }
     flushed?;
     if let Some(share) = share {
         share.log_off();
@@ -89,6 +103,24 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
             format!("the mount on {path} ended: {error}"),
         )),
     }
+}
+
+/// Opens the file to record in, if the flags name one.
+fn recording(args: &MountArgs) -> Result<Option<Target>, Failure> {
+    let Some(path) = options::record(args) else {
+        return Ok(None);
+    };
+    let there = path.parent().and_then(|folder| match folder.as_os_str() {
+        folder if folder.is_empty() => std::env::current_dir().ok(),
+        _ => folder.canonicalize().ok(),
+    });
+    if let (Some(there), Ok(mountpoint)) = (there, args.mountpoint.canonicalize())
+        && there.starts_with(&mountpoint)
+    {
+        let message = format!("the recording {} is inside the mount", path.display());
+        return Err(Failure::new(code::REFUSED, message).hint("choose a file elsewhere"));
+    }
+    Target::open(&path).map(Some)
 }
 
 /// Puts the cache that the flags name in front of the store.

@@ -1,5 +1,6 @@
 //! `ropeway lab dirty`, `lab vista` and `lab nas`: labs for this machine's own devices.
 
+mod boost;
 mod dirty;
 mod nas;
 mod nas_worker;
@@ -28,6 +29,8 @@ pub(super) fn run(command: &LocalCommand) -> Result<u8, Failure> {
         LocalCommand::Vista(args) => vista::run(args),
         LocalCommand::Nas(args) => nas::run(args),
         LocalCommand::NasWorker(args) => nas_worker::run(args),
+        LocalCommand::Boost(args) => boost::run(args),
+        LocalCommand::BoostWorker { task } => boost::work(task),
     }
 }
 
