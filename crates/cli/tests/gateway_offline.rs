@@ -8,12 +8,12 @@
 mod line;
 mod support;
 
-use std::fs;
+use std::fs::{self, FileTimes};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use line::Line;
 use support::{
@@ -29,6 +29,8 @@ const FIRST: Duration = Duration::from_secs(8);
 const LATER: Duration = Duration::from_millis(1800);
 /// Size of the files that are read.
 const SIZE: u64 = 3 << 20;
+/// Size of a block of the cache.
+const BLOCK: u64 = 64 << 10;
 
 /// A far server, whatever it is.
 enum Far {
@@ -135,12 +137,17 @@ impl Gateway {
 
     /// Reads files until they come from the cache, and a little longer, until that is confirmed.
     fn warm(&self, names: &[&str]) {
+        let sizes = names
+            .iter()
+            .map(|name| fs::metadata(self.far.behind(name)).unwrap().len());
+        let blocks: u64 = sizes.map(|size| size.div_ceil(BLOCK)).sum();
         assert!(wait_until(PATIENCE, || {
             let before = self.line.bytes();
             for name in names {
                 self.read(name);
             }
-            self.line.bytes() - before < SIZE / 20
+            // What was read ahead from the far server needs no line either, and is not in the cache.
+            self.line.bytes() - before < SIZE / 20 && self.status()["blocks"].as_u64() >= Some(blocks)
         }));
         let (listed, _) = self.does("ls; ls folder\\*");
         assert!(listed.status.success(), "{}", said(&listed));
@@ -190,6 +197,16 @@ fn fill(far: &Far) {
         patterned(&far.behind(name), SIZE);
     }
     text(&far.behind("folder/small"), "small");
+    // smbd takes the oldest time of a file for that of its creation. The first read sets the time of
+    // the last access, so the file would have another version from then on.
+    let past = SystemTime::now() - Duration::from_secs(60);
+    let times = FileTimes::new().set_accessed(past).set_modified(past);
+    for name in ["big", "folder/other", "folder/small", "gone", "replaced", "cold"] {
+        fs::File::open(far.behind(name))
+            .unwrap()
+            .set_times(times)
+            .unwrap();
+    }
 }
 
 /// What every client of a gateway may expect of a cut.

@@ -105,6 +105,21 @@ pub(crate) const CREATE: NodeOpen = NodeOpen {
     ..READ
 };
 
+/// As `cp` makes a file.
+pub(crate) const NEW: NodeOpen = NodeOpen {
+    exclusive: true,
+    ..CREATE
+};
+
+pub(crate) const NEW_FOLDER: NodeOpen = NodeOpen {
+    access: Access::Attributes,
+    create: Some(NewNode {
+        directory: true,
+        dos_attributes: None,
+    }),
+    ..NEW
+};
+
 pub(crate) fn open(store: &SmbStore, at: &str, how: &NodeOpen) -> Arc<dyn Node> {
     store.open(&path(at), how).unwrap().node
 }

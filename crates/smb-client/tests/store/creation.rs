@@ -6,23 +6,9 @@ use std::time::{Duration, Instant};
 
 use ropeway_smb_client::SmbStore;
 use ropeway_vfs::ErrorKind;
-use ropeway_vfs::store::{Access, NewNode, NodeOpen, Store};
+use ropeway_vfs::store::Store;
 
-use crate::bench::{Bench, CREATE, LOOK, READ, content, open, path};
-
-const NEW: NodeOpen = NodeOpen {
-    exclusive: true,
-    ..CREATE
-};
-
-const NEW_FOLDER: NodeOpen = NodeOpen {
-    access: Access::Attributes,
-    create: Some(NewNode {
-        directory: true,
-        dos_attributes: None,
-    }),
-    ..NEW
-};
+use crate::bench::{Bench, LOOK, NEW, NEW_FOLDER, READ, content, open, path};
 
 fn names(store: &SmbStore, dir: &str) -> BTreeSet<String> {
     let mut entries = open(store, dir, &READ).entries().unwrap();

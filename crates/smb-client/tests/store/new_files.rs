@@ -4,24 +4,10 @@ use std::time::Duration;
 
 use ropeway_smb_client::SmbStore;
 use ropeway_vfs::Kind;
-use ropeway_vfs::store::{Access, NewNode, NodeOpen, Store};
+use ropeway_vfs::store::Store;
 
-use super::bench::{Bench, CREATE, LOOK, bytes, open, path};
+use super::bench::{Bench, CREATE, LOOK, NEW, NEW_FOLDER, bytes, open, path};
 use super::{alone, asked, files, lasting, list_all};
-
-const NEW: NodeOpen = NodeOpen {
-    exclusive: true,
-    ..CREATE
-};
-
-const NEW_FOLDER: NodeOpen = NodeOpen {
-    access: Access::Attributes,
-    create: Some(NewNode {
-        directory: true,
-        dos_attributes: None,
-    }),
-    ..NEW
-};
 
 /// `cp -r`: looks for the name, makes the file, writes it, closes it; looks at the folder again now
 /// and then. Returns the requests.
