@@ -51,7 +51,11 @@ impl AskedFolders {
         let may_list = asked.listed.is_none_or(|listed| listed + PAUSE <= now);
         let lists = may_list && asked.count >= ASKED_MIN;
         if lists {
-            (asked.listed, asked.count) = (Some(now), 0);
+            *asked = Asked {
+                since: now,
+                count: 0,
+                listed: Some(now),
+            };
         }
         lists
     }

@@ -10,6 +10,7 @@ use super::creation::Creation;
 use super::node::SmbNode;
 use super::node_cache::{Asked, Known};
 use super::shared::Shared;
+use super::stat::goes_away;
 use crate::smb_tree::SmbFile;
 
 /// Maximum number of links followed on one path; Linux has the same limit (path_resolution(7)).
@@ -73,7 +74,7 @@ impl Shared {
         match how.create {
             Some(new) if new.directory => self.make_folder(path, how, new).await,
             Some(new) => self.make_file(path, how, new).await,
-            None => self.open_existing(path, how).await,
+            None => self.open_existing(path, how).await.map_err(goes_away),
         }
     }
 

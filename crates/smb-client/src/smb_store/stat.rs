@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ropeway_smb_wire::NtStatus;
 use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Metadata, Op, Owner, RelPath, Result};
 
 use super::node_cache::{Known, Validity};
 use super::shared::Shared;
 use super::shared_file::SharedFile;
+use super::writing::is_status;
 
 /// Permission bits shown for folders and files: a share does not report them. Programs on it can run.
 const FOLDER_MODE: u32 = 0o755;
@@ -71,7 +73,7 @@ impl Shared {
             let validity = lease.map_or_else(|| self.validity(), Validity::leased);
             self.cache.lock().put(asked, path, known, validity);
         }
-        found
+        found.map_err(goes_away)
     }
 
     /// Converts metadata of the tree.
@@ -207,5 +209,17 @@ impl SharedFile {
         let mut stat = self.store.with_sent(stat, since);
         stat.links = 0;
         Ok(stat)
+    }
+}
+
+/// A name that is being deleted cannot be opened any more, so it is missing, as other clients for Linux
+/// see it too. The handle that keeps it may be one of ours, of a file that was read ahead.
+pub(super) fn goes_away(error: Error) -> Error {
+    match is_status(&error, NtStatus::DELETE_PENDING) {
+        true => Error {
+            kind: ErrorKind::NotFound,
+            ..error
+        },
+        false => error,
     }
 }
