@@ -255,15 +255,21 @@ impl Changes {
     }
 }
 
-/// The files by their ids.
+/// The files by their ids, and the last change of those that were forgotten: an answer of the far store
+/// that was asked for before says nothing of a file that is taken up again.
 #[derive(Default)]
-pub(crate) struct Files(Mutex<HashMap<FileId, Arc<File>>>);
+pub(crate) struct Files(Mutex<HashMap<FileId, Arc<File>>>, AtomicU64);
 
 impl Files {
     /// Returns the file that a near client has opened, and counts the node.
     pub(crate) fn opened(&self, id: FileId, path: &RelPath) -> Arc<File> {
         let mut files = self.0.lock();
-        let file = files.entry(id).or_insert_with(|| Arc::new(File::new(id, path)));
+        let file = files.entry(id).or_insert_with(|| {
+            let file = File::new(id, path);
+            file.changed_at
+                .store(self.1.load(Ordering::Acquire), Ordering::Release);
+            Arc::new(file)
+        });
         file.nodes.fetch_add(1, Ordering::AcqRel);
         Arc::clone(file)
     }
@@ -281,7 +287,13 @@ impl Files {
         let mut files = self.0.lock();
         if files.get(&file.id).is_some_and(|there| Arc::ptr_eq(there, file)) {
             files.remove(&file.id);
+            self.remember_change(file);
         }
+    }
+
+    fn remember_change(&self, file: &File) {
+        let last = file.changed_at.load(Ordering::Acquire);
+        self.1.fetch_max(last, Ordering::AcqRel);
     }
 
     /// Forgets a file that nobody has open and that has no backlog.
@@ -292,6 +304,7 @@ impl Files {
             && file.state.lock().pending.is_none()
         {
             files.remove(&file.id);
+            self.remember_change(file);
         }
     }
 
@@ -319,4 +332,33 @@ pub(crate) fn beneath(path: &RelPath, folder: &RelPath) -> Option<RelPath> {
         return Some(RelPath::root());
     }
     path.strip_prefix(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a backlog would begin with attributes from before the last one, and its own data would look
+    /// like a change by others.
+    #[test]
+    fn a_file_that_was_forgotten_does_not_take_an_older_answer_for_a_current_one() {
+        let (files, changes) = (Files::default(), Changes::default());
+        let id = FileId { volume: 1, index: 2 };
+        let path = RelPath::parse(b"f").unwrap();
+        for is_removed in [false, true] {
+            let asked = changes.count();
+            let file = files.opened(id, &path);
+            changes.note(&file);
+            file.nodes.store(0, Ordering::Release);
+            match is_removed {
+                true => files.take_out(&file),
+                false => files.forget_if_idle(&file),
+            }
+            let again = files.opened(id, &path);
+            assert!(!Arc::ptr_eq(&file, &again));
+            assert!(!changes.is_current(&again, asked));
+            assert!(changes.is_current(&again, changes.count()));
+            files.take_out(&again);
+        }
+    }
 }

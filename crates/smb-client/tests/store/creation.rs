@@ -114,18 +114,18 @@ fn clients_that_make_and_remove_files_of_one_folder_agree_in_the_end() {
         let deadline = Instant::now() + Duration::from_secs(20);
         for store in &stores {
             // What the other did last is reported a moment later.
-            while names(store, "d") != on_disk(&bench, "d") {
-                assert!(Instant::now() < deadline, "seed {seed}");
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            let until = |what: &str, agrees: &dyn Fn() -> bool| {
+                while !agrees() {
+                    assert!(Instant::now() < deadline, "seed {seed}: {what}");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            };
+            until("listing", &|| names(store, "d") == on_disk(&bench, "d"));
             for number in 0..10 {
                 let name = format!("n{number}");
-                let is_there = store.open(&path(&format!("d/{name}")), &LOOK).is_ok();
-                assert_eq!(
-                    is_there,
-                    on_disk(&bench, "d").contains(&name),
-                    "seed {seed}: {name}"
-                );
+                let at = path(&format!("d/{name}"));
+                let is_there = on_disk(&bench, "d").contains(&name);
+                until(&name, &|| store.open(&at, &LOOK).is_ok() == is_there);
             }
         }
     }
