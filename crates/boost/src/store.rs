@@ -39,7 +39,7 @@ pub(crate) struct StoreShared {
     pub(crate) name: String,
     /// The use of `share`, and whether another store has the same.
     pub(crate) share_use: Arc<ShareUse>,
-    share: [u8; 16],
+    pub(crate) share: [u8; 16],
     /// The root's volume: other volumes beneath it may keep other times.
     volume: Option<u64>,
 }

@@ -255,19 +255,22 @@ impl Changes {
     }
 }
 
-/// The files by their ids, and the last change of those that were forgotten: an answer of the far store
-/// that was asked for before says nothing of a file that is taken up again.
+/// The files by their ids.
 #[derive(Default)]
-pub(crate) struct Files(Mutex<HashMap<FileId, Arc<File>>>, AtomicU64);
+pub(crate) struct Files {
+    by_id: Mutex<HashMap<FileId, Arc<File>>>,
+    /// The number of the last change of those that were forgotten: an answer of the far store that was
+    /// asked for before says nothing of a file that is taken up again.
+    forgotten_at: AtomicU64,
+}
 
 impl Files {
     /// Returns the file that a near client has opened, and counts the node.
     pub(crate) fn opened(&self, id: FileId, path: &RelPath) -> Arc<File> {
-        let mut files = self.0.lock();
+        let mut files = self.by_id.lock();
         let file = files.entry(id).or_insert_with(|| {
-            let file = File::new(id, path);
-            file.changed_at
-                .store(self.1.load(Ordering::Acquire), Ordering::Release);
+            let mut file = File::new(id, path);
+            *file.changed_at.get_mut() = self.forgotten_at.load(Ordering::Acquire);
             Arc::new(file)
         });
         file.nodes.fetch_add(1, Ordering::AcqRel);
@@ -275,16 +278,16 @@ impl Files {
     }
 
     pub(crate) fn get(&self, id: FileId) -> Option<Arc<File>> {
-        self.0.lock().get(&id).cloned()
+        self.by_id.lock().get(&id).cloned()
     }
 
     pub(crate) fn insert(&self, file: &Arc<File>) {
-        self.0.lock().insert(file.id, Arc::clone(file));
+        self.by_id.lock().insert(file.id, Arc::clone(file));
     }
 
     /// Takes a file out: its id may soon be another file's.
     pub(crate) fn take_out(&self, file: &Arc<File>) {
-        let mut files = self.0.lock();
+        let mut files = self.by_id.lock();
         if files.get(&file.id).is_some_and(|there| Arc::ptr_eq(there, file)) {
             files.remove(&file.id);
             self.remember_change(file);
@@ -293,12 +296,12 @@ impl Files {
 
     fn remember_change(&self, file: &File) {
         let last = file.changed_at.load(Ordering::Acquire);
-        self.1.fetch_max(last, Ordering::AcqRel);
+        self.forgotten_at.fetch_max(last, Ordering::AcqRel);
     }
 
     /// Forgets a file that nobody has open and that has no backlog.
     pub(crate) fn forget_if_idle(&self, file: &Arc<File>) {
-        let mut files = self.0.lock();
+        let mut files = self.by_id.lock();
         if file.nodes.load(Ordering::Acquire) == 0
             && files.get(&file.id).is_some_and(|there| Arc::ptr_eq(there, file))
             && file.state.lock().pending.is_none()
@@ -310,14 +313,14 @@ impl Files {
 
     /// Returns the files that a condition selects.
     pub(crate) fn select(&self, is_wanted: impl Fn(&State) -> bool) -> Vec<Arc<File>> {
-        let files = self.0.lock();
+        let files = self.by_id.lock();
         let wanted = files.values().filter(|file| is_wanted(&file.state.lock()));
         wanted.cloned().collect()
     }
 
     /// Notes that a name was changed, and with it those of everything beneath it.
     pub(crate) fn renamed(&self, from: &RelPath, to: &RelPath) {
-        for file in self.0.lock().values() {
+        for file in self.by_id.lock().values() {
             let mut state = file.state.lock();
             if let Some(rest) = beneath(&state.path, from) {
                 state.path = to.join_path(&rest);

@@ -398,10 +398,11 @@ impl Replay {
         number: u32,
         length: u64,
     ) -> io::Result<Read> {
-        let unread = |made: u64| match is_unfinished(place, name, made, length) {
-            Ok(true) => Ok(Read::Unfinished),
-            Ok(false) => Ok(Read::Unreadable),
-            Err(error) => Err(error),
+        let unread = |made: u64| {
+            is_unfinished(place, name, made, length).map(|is_unfinished| match is_unfinished {
+                true => Read::Unfinished,
+                false => Read::Unreadable,
+            })
         };
         let mut header = [0; HEADER];
         if length < HEADER as u64 {

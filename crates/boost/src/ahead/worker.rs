@@ -201,11 +201,9 @@ impl Ahead {
         };
         for _ in 0..ABOVE_MAX {
             let Some(dir) = path.parent() else { return };
-            let mut state = self.state.lock();
-            let share = state.table.get(number).map(|known| known.key.share);
-            let is_due = share.is_some_and(|share| state.listed.begin((share, dir.clone()), shared.now()));
-            drop(state);
-            if is_due && !store.is_lost() {
+            let folder = (store.share, dir.clone());
+            let is_due = !store.is_lost() && self.state.lock().listed.begin(folder, shared.now());
+            if is_due {
                 store.inner.list_soon(&dir);
             }
             path = dir;

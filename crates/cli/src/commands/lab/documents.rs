@@ -67,11 +67,6 @@ struct Lab<'a> {
     scratch: tempfile::TempDir,
 }
 
-/// What one day gave.
-struct Day {
-    first_reads: Vec<Duration>,
-}
-
 /// Runs the days, without and with predictions, and returns the exit code.
 ///
 /// # Errors
@@ -96,8 +91,8 @@ pub(super) fn run(args: &LabDocumentsArgs) -> Result<u8, Failure> {
         let cache = lab.scratch.path().join(format!("cache-{prefetch}"));
         lab.create_cache(&cache).map_err(failed)?;
         for number in 1..=args.days {
-            let day = lab.day(&cache, prefetch).map_err(failed)?;
-            lab.report(prefetch, number, day);
+            let times = lab.day(&cache, prefetch).map_err(failed)?;
+            lab.report(prefetch, number, times);
         }
     }
     Ok(code::DONE)
@@ -150,8 +145,8 @@ impl<'a> Lab<'a> {
     }
 
     /// Mounts the share, opens and reads all documents, and unmounts it. Nothing in memory outlives
-    /// a day.
-    fn day(&self, cache: &Path, prefetch: &str) -> io::Result<Day> {
+    /// a day. Returns how long the open and the first read of each took.
+    fn day(&self, cache: &Path, prefetch: &str) -> io::Result<Vec<Duration>> {
         let at = self.scratch.path().join("mounted");
         let before = fs::metadata(&at)?.dev();
         let mut mount = self.ropeway();
@@ -174,11 +169,10 @@ impl<'a> Lab<'a> {
             std::thread::sleep(self.args.pause);
         }
         mounted.end();
-        Ok(Day { first_reads })
+        Ok(first_reads)
     }
 
-    fn report(&self, prefetch: &str, number: u32, day: Day) {
-        let mut times = day.first_reads;
+    fn report(&self, prefetch: &str, number: u32, mut times: Vec<Duration>) {
         times.sort_unstable();
         let ready = times.iter().filter(|time| **time < self.half).count();
         let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize].as_secs_f64();
