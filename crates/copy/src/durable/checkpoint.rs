@@ -99,11 +99,16 @@ async fn flush_written(context: &Arc<Context>) -> Option<Flushed> {
     let journal = context.journal.as_ref();
     let landed = report.live.bytes_landed.load(Ordering::Acquire);
     let files = report.live.files_done.load(Ordering::Acquire);
+    // After the count: a file that grew to what was counted is marked at that or more. On a server,
+    // no flush covers a file that was closed without one of its own.
+    if config.target.capabilities().page_cache {
+        durability.mark();
+    }
     note_clock(durability, report, journal);
     let before = durability.watermark().await;
     let (flush, names) = durability.begin_flush();
     if mutations::is(Mutation::JournalBeforeFlush) {
-        record(report, journal, before, &flush);
+        record(context, before, &flush);
     }
     let doubted = AtomicBool::new(flush.in_doubt);
     let start = Instant::now();
@@ -162,12 +167,7 @@ fn publish(context: &Context, flushed: &Flushed) {
     if !context.config.durability.wants_durable() || flushed.in_doubt {
         return;
     }
-    record(
-        &context.report,
-        context.journal.as_ref(),
-        flushed.before,
-        &flushed.flush,
-    );
+    record(context, flushed.before, &flushed.flush);
     let live = &context.report.live;
     live.bytes_durable.fetch_max(flushed.landed, Ordering::AcqRel);
     live.files_durable.fetch_max(flushed.files, Ordering::AcqRel);
@@ -175,11 +175,16 @@ fn publish(context: &Context, flushed: &Flushed) {
 }
 
 /// Records in the journal what is durable.
-fn record(report: &Report, journal: Option<&Journal>, before: Option<Timestamp>, flush: &Flush<TargetFile>) {
-    if let (Some(journal), Some(before)) = (journal, before) {
-        let files = flush.files.iter().map(|file| (file.token, file.written));
-        report.journal_result(Some(journal.durable(before, files.collect())));
-    }
+fn record(context: &Context, before: Option<Timestamp>, flush: &Flush<TargetFile>) {
+    let (Some(journal), Some(before)) = (context.journal.as_ref(), before) else {
+        return;
+    };
+    context.durability.record(flush, |files| {
+        let recorded = journal.durable(before, files);
+        context.report.journal_result(Some(recorded));
+    });
+    // The next run must find it before this one calls anything durable.
+    context.report.journal_result(Some(journal.sync()));
 }
 
 /// Flushes the open files of a local target.

@@ -27,9 +27,10 @@ use crate::place::folder::Folder;
 /// writes would be flushed only when it is whole.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
 
-/// Milliseconds to wait for the kernel's clock to advance; a tick takes 10 at most
-/// (`CONFIG_HZ=100`).
-const TICK_TRIES: u32 = 12;
+/// Time to wait for the kernel's clock to advance. A tick takes 10 ms at most (`CONFIG_HZ=100`),
+/// but a busy host lets a virtual machine miss many. Less than what counts as a clock that was set
+/// back.
+const TICK_WAIT: Duration = Duration::from_millis(400);
 
 /// A finished node that waits for the next checkpoint to get its final name.
 pub(crate) struct WaitingName {
@@ -68,6 +69,9 @@ pub(crate) struct DurabilityControl {
     postponed: Notify,
     /// Held while a checkpoint runs.
     checkpoint: tokio::sync::Mutex<()>,
+    /// Held while the journal learns that a file begins, or that files are durable: a flush of a
+    /// try must not be recorded after the begin of the next.
+    recording: Mutex<()>,
     clock: WallClock,
     /// Zero of the monotonic clock.
     zero: Instant,
@@ -88,6 +92,7 @@ impl DurabilityControl {
             room: Notify::new(),
             postponed: Notify::new(),
             checkpoint: tokio::sync::Mutex::new(()),
+            recording: Mutex::new(()),
             zero: Instant::now(),
             clock_watch: Mutex::new(ClockWatch::new(clock.now(), Duration::ZERO)),
             clock,
@@ -203,15 +208,17 @@ impl DurabilityControl {
         self.checkpoint.lock().await
     }
 
-    /// Begins a try of a file of which `written` bytes are there. An earlier try of it ends.
+    /// Begins a try of a file of which `written` bytes are there, and lets `record` note it in the
+    /// journal. An earlier try of it ends.
     pub(crate) fn open(
         &self,
-        token: Token,
-        file: Arc<dyn File>,
+        (token, file): (Token, Arc<dyn File>),
         written: u64,
-        version: Version,
-        made: Option<MadeNode>,
+        (version, made): (Version, Option<MadeNode>),
+        record: impl FnOnce(),
     ) -> FileTry {
+        let _recording = self.recording.lock();
+        record();
         let mut state = self.state.lock();
         let (attempt, is_due) = state
             .tracker
@@ -294,6 +301,18 @@ impl DurabilityControl {
         }
     }
 
+    /// Passes what a flush made durable of which files to `record`, which notes it in the journal.
+    pub(crate) fn record(&self, flush: &Flush<TargetFile>, record: impl FnOnce(Vec<(Token, u64)>)) {
+        let _recording = self.recording.lock();
+        let files = self.state.lock().tracker.durable_files(flush);
+        record(files);
+    }
+
+    /// Notes how far the open files are written, before the next flush begins.
+    pub(crate) fn mark(&self) {
+        self.state.lock().tracker.mark();
+    }
+
     /// Begins a flush of everything that was written before this call, and takes the names that
     /// wait for it.
     pub(crate) fn begin_flush(&self) -> (Flush<TargetFile>, Vec<WaitingName>) {
@@ -334,12 +353,10 @@ impl DurabilityControl {
         let start = self.clock.now();
         let mut now = start;
         // Change times are those of the last tick: what was written a moment ago may have this one.
-        for _ in 0..TICK_TRIES {
+        let begin = Instant::now();
+        while now == start && begin.elapsed() < TICK_WAIT {
             tokio::time::sleep(Duration::from_millis(1)).await;
             now = self.clock.now();
-            if now != start {
-                break;
-            }
         }
         (!self.clock_was_set_back()).then_some(now)
     }
@@ -364,6 +381,18 @@ mod tests {
         assert!(!control.is_held(), "writes go on after it");
         control.hold_during(tokio::time::sleep(HOLD_AFTER / 2)).await;
         assert!(!control.is_held(), "a short one holds nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_watermark_is_later_than_what_was_written_before_it_even_if_ticks_are_missed() {
+        let start = Instant::now();
+        // A clock that advances every 300 ms.
+        let ticks = move || Timestamp(i128::from(start.elapsed().as_millis() as u64 / 300));
+        let control = DurabilityControl::new(None, WallClock::new(ticks), false);
+        for _ in 0..3 {
+            let written = ticks();
+            assert!(control.watermark().await > Some(written));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -267,10 +267,10 @@ impl Journal {
         self.append(&Record::Closed { token })
     }
 
-    /// Records that everything older than `before` is durable, and makes the record durable.
+    /// Records that everything older than `before` is durable. The record itself is durable after
+    /// [`sync`](Self::sync).
     pub(crate) fn durable(&self, before: Timestamp, files: Vec<(Token, u64)>) -> io::Result<()> {
-        self.append(&Record::Durable { before, files })?;
-        self.sync()
+        self.append(&Record::Durable { before, files })
     }
 
     /// Records that a flush failed: what was not durable before is lost for this and every later
@@ -312,6 +312,7 @@ impl Journal {
         self.sync()
     }
 
+    /// Makes every record durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync()
     }

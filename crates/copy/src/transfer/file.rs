@@ -213,8 +213,6 @@ async fn move_data(
             hash: None,
         });
     }
-    record_begin(context, (token, before.size), (written, durable), (version, made));
-    landing.add(written);
     let can = context.config.target.capabilities();
     if can.remote && can.sparse && before.is_sparse() {
         // Servers keep holes only in files that are marked as sparse.
@@ -222,9 +220,12 @@ async fn move_data(
     }
     let inside = can.remote && task.folder.root().root.source.capabilities().remote;
     let keep = context.config.cache_of(before.size).target == CacheMode::Keep;
+    let record = || record_begin(context, (token, before.size), (written, durable), (version, made));
+    let of_token = (token, Arc::clone(target));
     let attempt = context
         .durability
-        .open(token, Arc::clone(target), written, *version, made);
+        .open(of_token, written, (*version, made), record);
+    landing.add(written);
     let stream = Stream {
         context,
         landing,

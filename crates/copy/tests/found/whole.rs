@@ -1,7 +1,8 @@
 //! Files that look whole are whole, and what is reported as done or durable is.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ropeway_copy::{Durability, Options, Status};
 use ropeway_vfs::{CacheMode, Create, ErrorKind, Op, OpenOptions, RelPath, Tree};
@@ -11,6 +12,8 @@ use crate::simulate::snapshot::now;
 use crate::simulate::tree::When;
 use crate::simulate::world::FaultKind;
 
+/// Blocks of a file of 20,000 bytes.
+const BLOCKS: u32 = 5;
 const REFUSED: Option<FaultKind> = Some(FaultKind::Error(ErrorKind::PermissionDenied));
 
 /// A machine with one older file on its target.
@@ -134,6 +137,50 @@ async fn nothing_counts_as_durable_after_a_flush_that_failed() {
     let outcome = machine.run_hooked(no_hook(), loses).await;
     assert_eq!(outcome.status, Status::TargetUnwritable);
     assert_eq!(outcome.summary.counters.bytes_durable, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_of_a_version_that_is_overwritten_says_nothing_of_the_next() {
+    let machine = Arc::new(machine(inplace()));
+    let (writes, cuts) = (AtomicU32::new(0), Arc::new(Mutex::new(Vec::new())));
+    let flushes = AtomicU32::new(0);
+    let late = |seconds| Some(FaultKind::Late(Duration::from_secs(seconds)));
+    let slow = {
+        let (machine, cuts) = (Arc::clone(&machine), Arc::clone(&cuts));
+        hook(move |when, op, at| match (when, op) {
+            (When::Before, Op::Write) if *at == path("copy/a") => {
+                match writes.fetch_add(1, Ordering::Relaxed) + 1 {
+                    // Its flush begins.
+                    BLOCKS => late(3),
+                    // The next version, of which nothing is flushed.
+                    7 => late(30),
+                    _ => None,
+                }
+            }
+            (When::Before, Op::Sync) if at.is_root() && writes.load(Ordering::Relaxed) >= BLOCKS => {
+                match flushes.fetch_add(1, Ordering::Relaxed) {
+                    0 => {
+                        write(&machine.source, "a", &content(3, 20_000), 3_000);
+                        return late(10);
+                    }
+                    1 => *cuts.lock().unwrap() = machine.cuts(),
+                    _ => {}
+                }
+                None
+            }
+            _ => None,
+        })
+    };
+    machine.run_hooked(no_hook(), slow).await;
+    let cuts = std::mem::take(&mut *cuts.lock().unwrap());
+    assert!(!cuts.is_empty());
+    for cut in cuts {
+        assert_eq!(cut.run().await.status, Status::Done);
+        assert!(
+            cut.content("copy/a") == Some(content(3, 20_000)),
+            "two versions are mixed"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -78,7 +78,8 @@ impl Gate {
         world.step().await;
         let side = self.side;
         let hooked = self.hook.as_ref().and_then(|hook| hook(When::Before, op, path));
-        let result = match hooked.or_else(|| world.fault(side, op, Some(path))) {
+        let fault = hooked.or_else(|| world.fault(side, op, Some(path)));
+        let result = match fault.or_else(|| world.lateness(side, op)) {
             Some(FaultKind::Error(kind)) => return Err(Error::new(op, path, kind)),
             Some(FaultKind::LostAnswer(kind)) => {
                 let done = action.await;
@@ -92,6 +93,11 @@ impl Gate {
                     world.lose();
                 }
                 action.await
+            }
+            Some(FaultKind::Late(span)) => {
+                let done = action.await;
+                tokio::time::sleep(span).await;
+                done
             }
             _ => action.await,
         };

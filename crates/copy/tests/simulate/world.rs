@@ -52,6 +52,8 @@ pub enum FaultKind {
     FailedFlush,
     /// Half of an append to the journal is written.
     TornAppend,
+    /// The operation has its effect, and its answer comes so much later.
+    Late(Duration),
 }
 
 /// How a run is interrupted.
@@ -70,6 +72,8 @@ pub enum Happening {
 
 struct State {
     random: fastrand::Rng,
+    /// Decides how late a slow device answers. `None` if it is fast.
+    slow: Option<fastrand::Rng>,
     steps: u64,
     happenings: Vec<(u64, Happening)>,
     faults: Vec<Fault>,
@@ -132,6 +136,8 @@ impl World {
         Arc::new(Self {
             state: Mutex::new(State {
                 random: fastrand::Rng::with_seed(seed),
+                // One world of four. Seconds, so that files change and end while a flush runs.
+                slow: seed.is_multiple_of(4).then(|| fastrand::Rng::with_seed(!seed)),
                 steps: 0,
                 happenings: Vec::new(),
                 faults: Vec::new(),
@@ -329,6 +335,22 @@ impl World {
     /// once the process is dead.
     pub fn step_now(&self) -> bool {
         self.lock().is_quiet || self.advance()
+    }
+
+    /// Decides whether an operation that succeeds is answered late.
+    pub fn lateness(&self, side: Side, op: Op) -> Option<FaultKind> {
+        let mut state = self.lock();
+        if state.is_quiet || side != Side::Target {
+            return None;
+        }
+        let slow = state.slow.as_mut()?;
+        let per_cent = match op {
+            Op::Sync => 50,
+            Op::Write => 5,
+            _ => return None,
+        };
+        let is_late = slow.u32(..100) < per_cent;
+        is_late.then(|| FaultKind::Late(Duration::from_millis(slow.u64(500..5_000))))
     }
 
     /// Decides whether an operation fails, and how.

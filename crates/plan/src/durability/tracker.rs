@@ -72,6 +72,8 @@ pub struct FlushedFile<F> {
     /// Every byte below was written before the flush began.
     pub written: u64,
     sent: u64,
+    version: Version,
+    made: Option<MadeNode>,
 }
 
 /// What a flush covers, as of its begin.
@@ -79,6 +81,10 @@ pub struct FlushedFile<F> {
 pub struct Flush<F> {
     /// Files that were open.
     pub files: Vec<FlushedFile<F>>,
+    /// Tokens of files that were open at [`DurabilityTracker::mark`] and closed before the flush
+    /// began, and up to where they were written at the mark. Only a flush of the whole tree covers
+    /// them.
+    pub ended: Vec<(u64, u64)>,
     /// Whether the open files alone do not cover it.
     pub whole_tree: bool,
     /// Whether the server may have lost what was written before to an open file.
@@ -91,7 +97,11 @@ struct OpenFile<F> {
     /// `None` once it was given up.
     handle: Option<F>,
     number: u64,
+    /// Where this try began.
+    start: u64,
     written: u64,
+    /// How far it was written at the last mark.
+    marked: Option<u64>,
     /// Every byte below is on the device, as far as write-back tells.
     settled: u64,
     durable: u64,
@@ -118,6 +128,8 @@ pub struct DurabilityTracker<F> {
     tree_dirty: bool,
     names_waiting: usize,
     files: BTreeMap<u64, OpenFile<F>>,
+    /// Files that were closed since the last mark, as in [`Flush::ended`].
+    ended: Vec<(u64, u64)>,
     tries: u64,
 }
 
@@ -135,6 +147,7 @@ impl<F: Clone> DurabilityTracker<F> {
             tree_dirty,
             names_waiting: 0,
             files: BTreeMap::new(),
+            ended: Vec::new(),
             tries: 0,
         }
     }
@@ -218,7 +231,9 @@ impl<F: Clone> DurabilityTracker<F> {
         let file = OpenFile {
             handle: Some(handle),
             number: self.tries,
+            start: written,
             written,
+            marked: None,
             settled: written,
             durable: written,
             sent: 0,
@@ -228,6 +243,7 @@ impl<F: Clone> DurabilityTracker<F> {
             failed: false,
             in_doubt: false,
         };
+        self.ended.retain(|(ended, _)| *ended != token);
         let before = self.files.insert(token, file);
         let attempt = FileTry {
             token,
@@ -242,7 +258,20 @@ impl<F: Clone> DurabilityTracker<F> {
     pub fn close(&mut self, token: u64) -> bool {
         self.touch();
         let file = self.files.remove(&token);
+        let ended = file.as_ref().filter(|file| !file.failed && !file.in_doubt);
+        if let Some(upto) = ended.and_then(|file| file.marked) {
+            self.ended.push((token, upto));
+        }
         self.unfollow(file)
+    }
+
+    /// Notes how far each open file is written. A file that is closed between this and the next
+    /// [`begin_flush`](Self::begin_flush) is covered up to there.
+    pub fn mark(&mut self) {
+        self.ended.clear();
+        for file in self.files.values_mut() {
+            file.marked = file.handle.is_some().then_some(file.written);
+        }
     }
 
     /// Counts what a file left dirty without it.
@@ -321,7 +350,9 @@ impl<F: Clone> DurabilityTracker<F> {
     /// Gives the open file of an earlier try up, which is about to be removed: what the try wrote is
     /// not flushed any more, and counts as before until the next try or the end.
     pub fn give_up(&mut self, token: u64) -> Option<F> {
-        self.files.get_mut(&token)?.handle.take()
+        let file = self.files.get_mut(&token)?;
+        file.marked = None;
+        file.handle.take()
     }
 
     /// The server may have lost what a try wrote before, so the try is worth nothing.
@@ -350,10 +381,13 @@ impl<F: Clone> DurabilityTracker<F> {
                 },
                 written: file.written,
                 sent: file.sent,
+                version: file.version,
+                made: file.made,
             })
         });
         let flush = Flush {
             files: files.collect(),
+            ended: std::mem::take(&mut self.ended),
             whole_tree: self.tree_dirty || self.dirty_closed > 0 || self.names_waiting > 0,
             in_doubt: self.files.values().any(|file| file.in_doubt),
             dirty: self.dirty_open + self.dirty_closed,
@@ -373,6 +407,26 @@ impl<F: Clone> DurabilityTracker<F> {
         }
     }
 
+    /// Returns the tokens of the files of a flush that has ended, and up to where they are durable.
+    /// A file that a later try writes from its beginning, perhaps in another version, is not among
+    /// them: the same bytes are overwritten.
+    pub fn durable_files(&self, flush: &Flush<F>) -> Vec<(u64, u64)> {
+        let goes_on = |part: &&FlushedFile<F>| match self.files.get(&part.token) {
+            Some(file) if file.number != part.attempt.number => {
+                file.start >= part.written && file.version.is_same(&part.version) && file.made == part.made
+            }
+            _ => true,
+        };
+        let open = flush.files.iter().filter(goes_on);
+        let ended = flush
+            .ended
+            .iter()
+            .filter(|(token, _)| !self.files.contains_key(token));
+        open.map(|part| (part.token, part.written))
+            .chain(ended.copied())
+            .collect()
+    }
+
     /// What a flush covered is durable, and recorded as such.
     pub fn confirm(&mut self, flush: &Flush<F>) {
         for part in &flush.files {
@@ -384,182 +438,5 @@ impl<F: Clone> DurabilityTracker<F> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use ropeway_vfs::Timestamp;
-
-    const VERSION: Version = Version {
-        size: 0,
-        modified: Timestamp(0),
-        changed: None,
-        index: None,
-    };
-
-    fn open(tracker: &mut DurabilityTracker<()>, token: u64, written: u64) -> FileTry {
-        tracker.open(token, (), written, (VERSION, None)).0
-    }
-
-    #[test]
-    fn what_a_closed_file_left_dirty_stays_counted_until_a_flush() {
-        let mut tracker = DurabilityTracker::new(Some(100), false);
-        let file = open(&mut tracker, 1, 0);
-        tracker.wrote(file, 90);
-        assert_eq!(tracker.clean(file, 30), 30, "a window is on the device");
-        assert_eq!(tracker.clean(file, 20), 0, "an older one adds nothing");
-        assert!(!tracker.wrote_small(39));
-        assert!(tracker.has_room());
-        tracker.wrote(file, 1);
-        assert!(!tracker.has_room(), "open and small files share the bound");
-        // Another try of the same file, then its end.
-        let again = open(&mut tracker, 1, 0);
-        assert!(!tracker.has_room());
-        tracker.wrote(again, 5);
-        assert!(tracker.close(1), "more than half the bound");
-        assert!(!tracker.close(1), "nothing was left");
-        assert_eq!((tracker.dirty_open, tracker.dirty_closed), (0, 61 + 39 + 5));
-        // A flush that began before the close ends after it.
-        assert_eq!(tracker.clean(again, 5), 0);
-        assert!(tracker.has_work());
-        let flush = tracker.begin_flush();
-        assert!(
-            flush.whole_tree && !tracker.has_room(),
-            "what is flushed is dirty"
-        );
-        tracker.end_flush(&flush, Duration::ZERO);
-        assert!(tracker.has_room() && !tracker.has_work());
-    }
-
-    #[test]
-    fn after_a_failure_of_the_device_only_durable_bytes_count() {
-        let mut tracker = DurabilityTracker::new(None, false);
-        let file = open(&mut tracker, 1, 10);
-        tracker.written(file, 90);
-        assert_eq!(tracker.reached(1).unwrap().written, 90);
-        tracker.fail(1);
-        assert_eq!(tracker.reached(1).unwrap().written, 10);
-        let other = open(&mut tracker, 2, 0);
-        tracker.written(other, 50);
-        let flush = tracker.begin_flush();
-        tracker.written(other, 70);
-        tracker.confirm(&flush);
-        let reached = tracker.reached(2).unwrap();
-        assert_eq!((reached.written, reached.durable), (70, 50));
-        assert_eq!(tracker.reached(3), None);
-    }
-
-    #[test]
-    fn a_flush_confirms_only_the_try_that_it_saw() {
-        let mut tracker = DurabilityTracker::new(None, false);
-        let first = open(&mut tracker, 1, 0);
-        tracker.written(first, 40);
-        let flush = tracker.begin_flush();
-        let second = open(&mut tracker, 1, 0);
-        tracker.confirm(&flush);
-        tracker.doubt(first);
-        tracker.written(first, 90);
-        let reached = tracker.reached(1).unwrap();
-        assert_eq!((reached.written, reached.durable), (0, 0));
-        assert!(!tracker.is_in_doubt(first) && !tracker.is_in_doubt(second));
-        tracker.doubt(second);
-        assert!(tracker.is_in_doubt(second) && tracker.begin_flush().in_doubt);
-    }
-
-    #[test]
-    fn a_file_that_was_given_up_is_not_flushed_and_stays_in_doubt() {
-        let mut tracker = DurabilityTracker::new(None, false);
-        let first = open(&mut tracker, 1, 0);
-        tracker.wrote(first, 9);
-        tracker.written(first, 9);
-        tracker.doubt(first);
-        assert_eq!(tracker.give_up(1), Some(()));
-        assert_eq!(tracker.give_up(1), None);
-        let flush = tracker.begin_flush();
-        assert!(flush.files.is_empty() && flush.in_doubt);
-        tracker.end_flush(&flush, Duration::ZERO);
-        tracker.confirm(&flush);
-        assert_eq!(tracker.reached(1).unwrap().durable, 0);
-        assert_eq!(tracker.dirty_open, 9, "it counts until the next try");
-        open(&mut tracker, 1, 0);
-        let flush = tracker.begin_flush();
-        assert!(flush.files.len() == 1 && !flush.in_doubt);
-        assert_eq!((tracker.dirty_open, tracker.flushing), (0, 9));
-    }
-
-    #[test]
-    fn settled_bytes_are_ahead_until_they_are_durable() {
-        let mut tracker = DurabilityTracker::new(None, false);
-        let file = open(&mut tracker, 1, 10);
-        tracker.settled(file, 60);
-        tracker.settled(file, 30);
-        assert_eq!(tracker.settled_ahead(), 50);
-        tracker.written(file, 40);
-        let flush = tracker.begin_flush();
-        tracker.confirm(&flush);
-        assert_eq!(tracker.settled_ahead(), 20);
-    }
-
-    #[test]
-    fn the_bound_follows_the_device_unless_it_is_fixed() {
-        let mut fixed = DurabilityTracker::<()>::new(Some(7), false);
-        fixed.observe(1 << 30, Duration::from_secs(1));
-        assert_eq!(fixed.bound(), 7);
-        let mut tracker = DurabilityTracker::<()>::new(None, false);
-        tracker.observe(1 << 20, Duration::from_millis(1));
-        assert_eq!(tracker.bound(), BOUND_FIRST, "too little to tell");
-        tracker.observe(400 << 20, Duration::from_secs(1));
-        assert!(tracker.bound() > BOUND_MIN && tracker.bound() < BOUND_MAX);
-        tracker.observe(40 << 30, Duration::from_secs(1));
-        assert_eq!(tracker.bound(), BOUND_MAX);
-    }
-
-    #[test]
-    fn waiting_names_are_bounded() {
-        let mut tracker = DurabilityTracker::<()>::new(None, false);
-        let early = (0..NAMES_MAX).filter(|_| tracker.name_waits()).count();
-        assert_eq!(early, NAMES_MAX / 2 + 1);
-        assert!(!tracker.has_room());
-        let _ = tracker.begin_flush();
-        assert!(tracker.has_room());
-    }
-
-    proptest! {
-        /// Whatever happens in whatever order, the count of dirty bytes is the sum of what is dirty, and
-        /// a flush with nothing written since leaves none.
-        #[test]
-        fn dirty_bytes_are_never_lost_or_counted_twice(
-            steps in prop::collection::vec((0..6_u8, 0..3_u64, 0..50_u64), 0..60),
-        ) {
-            let mut tracker = DurabilityTracker::new(None, false);
-            let (mut tries, mut flush) = (Vec::new(), None);
-            for (step, token, number) in steps {
-                let attempt = tries.get(number as usize % tries.len().max(1)).copied();
-                match (step, attempt) {
-                    (0, _) => tries.push(open(&mut tracker, token, 0)),
-                    (1, Some(attempt)) => tracker.wrote(attempt, number),
-                    (2, Some(attempt)) => {
-                        // The device cannot take more than was written.
-                        let sent = tracker.file(attempt).map_or(0, |file| file.sent.min(number));
-                        tracker.clean(attempt, sent);
-                    }
-                    (3, _) => drop(tracker.close(token)),
-                    (4, _) => flush = Some(tracker.begin_flush()),
-                    (5, _) => {
-                        if let Some(flush) = flush.take() {
-                            tracker.end_flush(&flush, Duration::ZERO);
-                        }
-                    }
-                    _ => {}
-                }
-                let dirty: u64 = tracker.files.values().map(|file| file.sent - file.clean).sum();
-                prop_assert_eq!(tracker.dirty_open, dirty);
-            }
-            if let Some(flush) = flush {
-                tracker.end_flush(&flush, Duration::ZERO);
-            }
-            let last = tracker.begin_flush();
-            tracker.end_flush(&last, Duration::ZERO);
-            prop_assert_eq!((tracker.dirty_open, tracker.dirty_closed, tracker.flushing), (0, 0, 0));
-        }
-    }
-}
+#[path = "tracker_tests.rs"]
+mod tests;
