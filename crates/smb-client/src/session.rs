@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 
 use crate::budget::Budget;
 use crate::channel::{Answer, Channel, Control, SessionShared};
-use crate::channel_policy::{Advice, ChannelPolicy, LoadSample, earliest_done};
+use crate::channel_policy::{Advice, ChannelPolicy, LoadSample, earliest_done, earliest_sent};
 use crate::compound_support::CompoundSupport;
 use crate::driver::Ready;
 use crate::error::{Error, LostReason, Result};
@@ -26,11 +26,6 @@ use crate::times;
 /// Pause before a request that the server took for outdated is sent again: the lost channel may
 /// still have requests running there. A guess; at most [`crate::tree::ATTEMPTS`] pauses.
 const OUTDATED_PAUSE: Duration = Duration::from_millis(50);
-
-/// How much more than the others the first connection counts as having in flight when data is to be
-/// sent. A guess: more than most files that are written one after the other, less than what a long
-/// line holds.
-const FIRST_HANDICAP: u64 = 8 << 20;
 
 /// A session: one login and its connections.
 pub(crate) struct Session {
@@ -208,20 +203,16 @@ impl Session {
         channels.iter().find(|channel| channel.ended().is_none()).cloned()
     }
 
-    /// Returns the connection that would finish `bytes` more first. Data that is sent leaves the
-    /// first connection to the others if it is little: a request without data would wait behind it.
+    /// Returns the connection for a request that carries or asks for `bytes`.
     fn pick(&self, bytes: u64, is_sent: bool) -> Option<Arc<Channel>> {
         let channels = self.read_channels();
         let live = || channels.iter().filter(|channel| channel.ended().is_none());
-        let backlogs = live().enumerate().map(|(index, channel)| {
-            let mut backlog = channel.backlog();
-            if is_sent && index == 0 {
-                backlog.bytes += FIRST_HANDICAP;
-            }
-            backlog
-        });
-        let picked = earliest_done(backlogs, bytes)?;
-        live().nth(picked).cloned()
+        let backlogs = live().map(|channel| channel.backlog());
+        let picked = match is_sent {
+            true => earliest_sent(backlogs, bytes),
+            false => earliest_done(backlogs, bytes),
+        };
+        live().nth(picked?).cloned()
     }
 
     /// Sends a compound and waits for the replies. `bytes` is the data that it carries or asks for;

@@ -5,6 +5,8 @@
 
 #[path = "store/bench.rs"]
 mod bench;
+#[path = "store/long_line.rs"]
+mod long_line;
 #[path = "store/new_files.rs"]
 mod new_files;
 #[path = "../../smb-server/tests/hard/serve.rs"]

@@ -2,19 +2,41 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use ropeway_block::Block;
 use ropeway_vfs::{FileId, RelPath};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::smb_tree::SmbFile;
 
 /// The files read ahead.
 #[derive(Default)]
-pub(super) struct FilesAhead(pub(super) Mutex<Table>);
+pub(super) struct FilesAhead(pub(super) Mutex<Table>, Arc<Closing>);
+
+/// Paths of files that were given up and may still be open on the server: they are in the way of
+/// changes of their names.
+#[derive(Default)]
+pub(super) struct Closing {
+    paths: Mutex<HashMap<u64, RelPath>>,
+    ended: Notify,
+}
+
+/// Stands for a file that is being closed, until it is dropped.
+pub(super) struct ClosingFile {
+    closing: Arc<Closing>,
+    number: u64,
+}
+
+impl Drop for ClosingFile {
+    fn drop(&mut self) {
+        self.closing.paths.lock().remove(&self.number);
+        self.closing.ended.notify_waiters();
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Table {
@@ -32,13 +54,36 @@ pub(super) struct Table {
 pub(super) struct Entry {
     pub(super) number: u64,
     pub(super) id: FileId,
+    /// Bytes requested, or to be; 0 if the file could not be opened.
     pub(super) bytes: u64,
     pub(super) at: Duration,
+    pub(super) begun: Arc<OnceLock<Begun>>,
     pub(super) opening: Opening,
 }
 
-/// `None` if the file could not be opened with a lease.
-pub(super) type Opening = JoinHandle<Option<Head>>;
+impl Entry {
+    /// Bytes requested behind the beginning.
+    pub(super) fn bytes_behind(&self) -> u64 {
+        let more = self.opening.more.iter();
+        more.map(|piece| piece.range.end - piece.range.start).sum()
+    }
+}
+
+/// A file whose beginning has been requested.
+pub(super) struct Begun {
+    pub(super) file: Arc<SmbFile>,
+    /// End of the beginning.
+    pub(super) upto: u64,
+}
+
+/// A file that is being opened, and what was requested behind its beginning (`read_on`).
+pub(super) struct Opening {
+    /// `None` if the file could not be opened with a lease.
+    pub(super) head: JoinHandle<Option<Head>>,
+    pub(super) more: Vec<Piece>,
+    /// Set when it is taken out of the table.
+    pub(super) closing: Option<ClosingFile>,
+}
 
 /// An open file and its beginning.
 pub(super) struct Head {
@@ -61,7 +106,38 @@ impl FilesAhead {
         let is_it = table.files.get(path).is_some_and(|entry| entry.id == id);
         let entry = is_it.then(|| table.files.remove(path))??;
         table.taken_at = now;
-        Some(entry.opening)
+        Some(self.ended(path.clone(), entry))
+    }
+
+    /// Notes that a file that was taken out is still open.
+    fn ended(&self, path: RelPath, entry: Entry) -> Opening {
+        self.1.paths.lock().insert(entry.number, path);
+        let closing = ClosingFile {
+            closing: Arc::clone(&self.1),
+            number: entry.number,
+        };
+        Opening {
+            closing: Some(closing),
+            ..entry.opening
+        }
+    }
+
+    /// Waits until no file that was given up at a path or beneath it is on its way to be closed.
+    /// Returns whether there was one.
+    pub(super) async fn wait_closing(&self, top: &RelPath) -> bool {
+        let mut was_one = false;
+        loop {
+            let ended = self.1.ended.notified();
+            tokio::pin!(ended);
+            // Before the look: an end between both must not be missed.
+            ended.as_mut().enable();
+            let is_below = |path: &RelPath| path.strip_prefix(top).is_some();
+            if !self.1.paths.lock().values().any(is_below) {
+                return was_one;
+            }
+            was_one = true;
+            ended.await;
+        }
     }
 
     /// Takes out what must go.
@@ -71,7 +147,7 @@ impl FilesAhead {
             return Vec::new();
         }
         let ended = table.files.extract_if(|path, entry| is_ended(path, entry));
-        ended.map(|(_, entry)| entry.opening).collect()
+        ended.map(|(path, entry)| self.ended(path, entry)).collect()
     }
 
     /// Takes out what is at a path and beneath it.
@@ -80,8 +156,7 @@ impl FilesAhead {
     }
 
     /// Takes out the files that were there before `old`, if none was taken since. Returns the
-    /// folders
-    /// of those that could have been used, too.
+    /// folders of those that could have been used, too.
     pub(super) fn end_unused(&self, old: Duration) -> (HashSet<RelPath>, Vec<Opening>) {
         if self.0.lock().taken_at > old {
             return Default::default();
@@ -114,9 +189,62 @@ impl FilesAhead {
 /// Closes a file. What is on its way for it is waited for: the server sees the CLOSE after it.
 pub(super) async fn close(opening: Opening) {
     // A task that panicked has nothing open.
-    let Ok(Some(head)) = opening.await else { return };
-    for piece in head.pieces {
+    if let Ok(Some(head)) = opening.head.await {
+        close_head(head, opening.more).await;
+    }
+    drop(opening.closing);
+}
+
+/// Closes a file whose beginning has been requested.
+pub(super) async fn close_head(head: Head, more: Vec<Piece>) {
+    for piece in head.pieces.into_iter().chain(more) {
         let _ = piece.data.await;
     }
     drop(head.file);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).unwrap()
+    }
+
+    /// Found by random operations under load: a folder could not be renamed, since a file beneath it had
+    /// been given up by another task and was not closed yet.
+    #[tokio::test]
+    async fn a_change_of_a_name_waits_for_every_file_that_is_being_closed_beneath_it() {
+        let ahead = FilesAhead::default();
+        for (number, at) in [(1, "d/a"), (2, "d/b"), (3, "e")] {
+            let entry = Entry {
+                number,
+                id: FileId {
+                    volume: 0,
+                    index: number,
+                },
+                bytes: 1,
+                at: Duration::ZERO,
+                begun: Arc::default(),
+                opening: Opening {
+                    head: tokio::spawn(async { None }),
+                    more: Vec::new(),
+                    closing: None,
+                },
+            };
+            ahead.0.lock().files.insert(path(at), entry);
+        }
+        assert!(!ahead.wait_closing(&path("d")).await, "they are in use");
+        let mut ended = ahead.end_below(&path("d"));
+        let other = ahead.end_below(&path("e"));
+        let top = path("d");
+        let mut waiting = std::pin::pin!(ahead.wait_closing(&top));
+        for left in (0..2).rev() {
+            assert!(futures_util::poll!(&mut waiting).is_pending());
+            drop(ended.pop());
+            assert_eq!(ended.len(), left);
+        }
+        assert!(waiting.await);
+        drop(other);
+    }
 }

@@ -8,16 +8,21 @@
 //! lease is broken or the session is lost, when the store changes its path or one above it, and
 //! after some seconds. A break is acknowledged and a name is changed only after the file is closed.
 //!
+//! While the last bytes of the file before are on their way, more than the beginning is read
+//! (`read_on`).
+//!
 //! What was read is used only if the lease of the CREATE is held when a program takes the file, in
 //! the same epoch. From then on `SharedFile::look_at_lease` judges it as all data read ahead.
 
-use std::sync::{Arc, Weak};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use ropeway_block::BlockMut;
 use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{CacheMode, File as _, FileId, Name, OpenOptions, RelPath};
 
-use super::ahead_table::{Entry, Head, Opening, Piece, close};
+use super::ahead_table::{Begun, Entry, Head, Opening, Piece, close, close_head};
 use super::shared::Shared;
 use super::shared_file::SharedFile;
 use crate::caching::{BrokenLease, LeaseHolder};
@@ -111,13 +116,19 @@ impl Shared {
         }
         table.last += 1;
         let number = table.last;
-        let opening = Arc::clone(self).open_ahead(path.clone(), number, stat.id, bytes);
+        let begun = Arc::default();
+        let opening = Arc::clone(self).open_ahead(path.clone(), number, stat.id, bytes, Arc::clone(&begun));
         let entry = Entry {
             number,
             id: stat.id,
             bytes,
             at: self.now(),
-            opening: self.runtime.spawn(opening),
+            begun,
+            opening: Opening {
+                head: self.runtime.spawn(opening),
+                more: Vec::new(),
+                closing: None,
+            },
         };
         table.files.insert(path.clone(), entry);
         if !std::mem::replace(&mut table.is_watched, true) {
@@ -127,11 +138,23 @@ impl Shared {
     }
 
     /// Opens a file, and requests its beginning.
-    async fn open_ahead(self: Arc<Self>, path: RelPath, number: u64, id: FileId, bytes: u64) -> Option<Head> {
+    async fn open_ahead(
+        self: Arc<Self>,
+        path: RelPath,
+        number: u64,
+        id: FileId,
+        bytes: u64,
+        begun: Arc<OnceLock<Begun>>,
+    ) -> Option<Head> {
         let head = self.open_head(&path, number, id, bytes).await;
-        if head.is_none() {
+        match &head {
+            Some(head) => {
+                let file = Arc::clone(&head.file);
+                let upto = head.pieces.last().map_or(0, |piece| piece.range.end);
+                let _ = begun.set(Begun { file, upto });
+            }
             // The entry stays: without it the next open would try again.
-            self.files_ahead.failed(number);
+            None => self.files_ahead.failed(number),
         }
         head
     }
@@ -167,16 +190,21 @@ impl Shared {
         for start in (0..upto).step_by(self.block) {
             let Some(block) = self.ahead.try_get() else { break };
             let range = start..upto.min(start + self.block as u64);
-            let (file, wanted) = (Arc::clone(&file), range.clone());
-            let data = self.runtime.spawn(async move {
-                // At most a block.
-                let length = (wanted.end - wanted.start) as usize;
-                let (block, read) = file.read(block, wanted.start, length).await;
-                read.ok().map(|()| block.freeze())
-            });
-            pieces.push(Piece { range, data });
+            pieces.push(self.request_ahead(&file, block, range));
         }
         Some(Head { file, epoch, pieces })
+    }
+
+    /// Requests at most a block of a file that is open ahead.
+    pub(super) fn request_ahead(&self, file: &Arc<SmbFile>, block: BlockMut, range: Range<u64>) -> Piece {
+        let (file, wanted) = (Arc::clone(file), range.clone());
+        let data = self.runtime.spawn(async move {
+            // At most a block.
+            let length = (wanted.end - wanted.start) as usize;
+            let (block, read) = file.read(block, wanted.start, length).await;
+            read.ok().map(|()| block.freeze())
+        });
+        Piece { range, data }
     }
 
     /// Closes files that nobody opens.
@@ -219,14 +247,13 @@ impl Shared {
 
     /// Gives it up, and waits until the server has closed it: it would be in the way of a change.
     pub(super) async fn give_up_ahead_now(&self, path: &RelPath) {
-        let ended = self.files_ahead.end_below(path);
-        if ended.is_empty() {
-            return;
+        for opening in self.files_ahead.end_below(path) {
+            self.runtime.spawn(close(opening));
         }
-        for opening in ended {
-            close(opening).await;
+        // Another task may have given one up a moment ago.
+        if self.files_ahead.wait_closing(path).await {
+            self.tree.wait_for_closes().await;
         }
-        self.tree.wait_for_closes().await;
     }
 }
 
@@ -234,14 +261,18 @@ impl SharedFile {
     /// Takes what was read ahead of this file, and the open file with it. Returns the open file in
     /// use.
     pub(super) async fn adopt_ahead(self: &Arc<Self>, opening: Opening) -> Option<Arc<SmbFile>> {
-        let head = opening.await.ok()??;
-        if head.file.epoch() != Some(head.epoch) {
-            return None;
-        }
-        let adopted = self.adopt(Arc::clone(&head.file), false);
-        if !Arc::ptr_eq(&adopted, &head.file) {
-            return Some(adopted);
-        }
+        let Opening { head, more, closing } = opening;
+        let head = head.await.ok()??;
+        let adopted =
+            (head.file.epoch() == Some(head.epoch)).then(|| self.adopt(Arc::clone(&head.file), false));
+        let is_adopted = |adopted: &Arc<SmbFile>| Arc::ptr_eq(adopted, &head.file);
+        let Some(adopted) = adopted.clone().filter(is_adopted) else {
+            self.store.runtime.spawn(async move {
+                close_head(head, more).await;
+                drop(closing);
+            });
+            return adopted;
+        };
         let now = self.store.now();
         let mut content = self.content.lock();
         self.look_at_lease(&mut content, &head.file);
@@ -249,7 +280,7 @@ impl SharedFile {
         if content.epoch != Some(head.epoch) {
             return Some(adopted);
         }
-        for Piece { range, data } in head.pieces {
+        for Piece { range, data } in head.pieces.into_iter().chain(more) {
             let gaps = content.buffers.gaps(range.clone(), self.store.block as u64);
             if gaps != [range.clone()] || content.write.is_unanswered(&range) {
                 continue;

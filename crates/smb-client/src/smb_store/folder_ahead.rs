@@ -103,6 +103,14 @@ impl FolderAhead {
         found
     }
 
+    /// Returns the files that will probably be opened after `name`, the one opened last in its
+    /// folder, at most `most`, in order.
+    pub(super) fn after(&self, dir: &RelPath, name: &Name, most: usize) -> Vec<(Name, NodeStat)> {
+        let folder = self.folders.iter().find(|folder| folder.dir == *dir);
+        let folder = folder.filter(|folder| folder.is_whole && !folder.is_slow);
+        folder.map_or_else(Vec::new, |folder| folder.after(name, most))
+    }
+
     /// Notes that files of a folder were read ahead and not opened in time. They would be read
     /// again
     /// and again, so this does not happen there any more. The folder after it begins anew.
@@ -159,11 +167,20 @@ impl Folder {
             self.runs[order] = if follows { self.runs[order] + 1 } else { 0 };
             self.last[order] = Some(*place);
         }
+        self.after(name, most)
+    }
+
+    /// Returns the files that follow the one opened last, if that is `name` and there is a sequence.
+    fn after(&self, name: &Name, most: usize) -> Vec<(Name, NodeStat)> {
         let longest = if self.runs[1] > self.runs[0] { 1 } else { 0 };
+        let place = self.places.get(name).map(|places| places[longest]);
+        let Some(place) = place.filter(|place| self.last[longest] == Some(*place)) else {
+            return Vec::new();
+        };
         if self.runs[longest] == 0 {
             return Vec::new();
         }
-        let next = self.orders[longest].iter().skip(places[longest] + 1).take(most);
+        let next = self.orders[longest].iter().skip(place + 1).take(most);
         next.map(|at| self.listing[*at].clone()).collect()
     }
 }
@@ -223,6 +240,28 @@ mod tests {
         assert_eq!(opened(&mut ahead, "x", &files, "d"), "fg", "one was left out");
         assert_eq!(opened(&mut ahead, "x", &files, "a"), "", "back");
         assert_eq!(opened(&mut ahead, "x", &files, "e"), "", "a folder");
+    }
+
+    #[test]
+    fn only_the_file_opened_last_in_a_sequence_has_files_after_it() {
+        let files = listing(&[1, 2, 3, 4, 5]);
+        let mut ahead = FolderAhead::new(Kind::File);
+        let after = |ahead: &FolderAhead, file: &str| {
+            let found = ahead.after(&dir("x"), &name(file), 2);
+            found.iter().map(|(name, _)| name.to_string()).collect::<String>()
+        };
+        assert_eq!(after(&ahead, "a"), "", "an unknown folder");
+        opened(&mut ahead, "x", &files, "a");
+        assert_eq!(after(&ahead, "a"), "", "no sequence yet");
+        opened(&mut ahead, "x", &files, "b");
+        assert_eq!(after(&ahead, "b"), "cd");
+        assert_eq!(after(&ahead, "a"), "", "not the last");
+        assert_eq!(after(&ahead, "z"), "", "no such file");
+        ahead.on_read(&dir("x"), false);
+        assert_eq!(after(&ahead, "b"), "", "not read whole");
+        ahead.on_read(&dir("x"), true);
+        ahead.on_unused(&dir("x"));
+        assert_eq!(after(&ahead, "b"), "", "read ahead in vain");
     }
 
     #[test]

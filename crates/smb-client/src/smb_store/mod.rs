@@ -16,7 +16,7 @@
 //!
 //! **Reads.** A second read in sequence begins to read ahead, as deep as the line needs
 //! (`read_ahead`). A random read takes one round trip. Of a folder whose files are read whole, one
-//! after the other, the next ones are opened and read ahead (`files_ahead`). Of a tree that is listed
+//! after the other, the next ones are opened and read ahead (`files_ahead`, `read_on`). Of a tree that is listed
 //! folder by folder the next folders are listed ahead (`folder_ahead`).
 //!
 //! **Writes** return at once. They are gathered to large blocks and sent in the background, many at
@@ -74,6 +74,7 @@ mod range_locks;
 mod ranges;
 mod read_ahead;
 mod read_buffers;
+mod read_on;
 mod reading;
 mod reports;
 mod shared;

@@ -192,7 +192,7 @@ impl Shared {
         self.give_up_ahead_now(from).await;
         self.give_up_ahead_now(to).await;
         let source = self.stat(Op::Rename, from).await?;
-        let replaced = match replace && from != to {
+        let mut replaced = match replace && from != to {
             true => self.make_way(&source, from, to).await?,
             false => None,
         };
@@ -219,6 +219,13 @@ impl Shared {
             for file in self.files.below(from) {
                 file.release().await?;
             }
+            // A CLOSE may be on another connection than what follows.
+            self.tree.wait_for_closes().await;
+            renamed = self.tree.rename(from, to, replace).await;
+        } else if renamed.as_ref().is_err_and(is_in_use) && replace && replaced.is_none() {
+            // A task in the background may have opened the file in the way meanwhile, to write or
+            // flush the rest of it.
+            replaced = self.make_way(&source, from, to).await?;
             renamed = self.tree.rename(from, to, replace).await;
         }
         self.forget_names(from, to);
@@ -238,6 +245,15 @@ impl Shared {
                 file.removed(to, None);
             }
         }
+        self.moved_below(from, to);
+        if source.kind == Kind::Directory {
+            self.close_moved(to).await;
+        }
+        Ok(())
+    }
+
+    /// Notes the new paths of what is in use at and beneath a renamed node.
+    fn moved_below(&self, from: &RelPath, to: &RelPath) {
         for file in self.files.below(from) {
             for path in file.names() {
                 if let Some(rest) = path.strip_prefix(from) {
@@ -245,7 +261,22 @@ impl Shared {
                 }
             }
         }
-        Ok(())
+    }
+
+    /// Closes the files beneath a renamed folder; each is opened again when it is needed. smbd may
+    /// rename a folder with open files (Samba 4.17: one whose name is not ASCII), but knows these by
+    /// their old names then. It would delete one for good when its new name is removed, and refuse to
+    /// rename a folder with the old name.
+    async fn close_moved(self: &Arc<Self>, folder: &RelPath) {
+        for file in self.files.below(folder) {
+            // One that was removed could not be opened again.
+            if file.path().is_some()
+                && let Err(error) = file.release().await
+            {
+                // The next fsync fails, too.
+                tracing::debug!(%error, "a moved file stays open");
+            }
+        }
     }
 
     fn forget_names(&self, from: &RelPath, to: &RelPath) {

@@ -134,6 +134,13 @@ impl SharedFile {
             let upto = self.fetch(&mut content, file, advance.range.clone());
             content.ahead.requested(&advance, upto);
         }
+        let beyond = content.ahead.beyond_end(size);
+        drop(content);
+        if beyond > 0
+            && let Some(path) = self.path()
+        {
+            self.store.read_on(&path, beyond);
+        }
     }
 
     /// Discards what was read under another lease, or before there was one: a file that was opened

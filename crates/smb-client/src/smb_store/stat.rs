@@ -53,8 +53,11 @@ impl Shared {
         }
         tracing::trace!(%path, "asks for attributes");
         let listing = self.note_question(path);
-        // A server may report the new times of a written file only once it is closed.
-        self.tree.wait_for_closes().await;
+        // A server may report the new times of a written file only once it is closed. `umount` asks
+        // for the topmost folder, which is none.
+        if !path.is_root() {
+            self.tree.wait_for_closes().await;
+        }
         let (asked, since) = (self.cache.lock().ask(), self.now());
         let lease = self.lease_on_folder_of(path);
         let question = path.is_root().then(|| self.top.ask(self.folders.lease(path)));

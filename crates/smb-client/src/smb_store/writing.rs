@@ -20,6 +20,9 @@ const RANGES_MAX: usize = 64;
 /// How long a short range waits for the next write. A guess: programs that write in sequence write
 /// again sooner.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Pauses that a short range waits at most while a program goes on writing. A guess: somebody who
+/// reads the file elsewhere sees its end half a second later.
+const PAUSES_MAX: usize = 10;
 /// Attempts to make a file durable whose server keeps losing it.
 const ATTEMPTS: usize = 4;
 /// Attempts to send a write whose outcome is unknown.
@@ -73,10 +76,17 @@ impl SharedFile {
             return;
         }
         content.is_send_planned = true;
+        let mut before = content.changes;
         drop(content);
         let this = Arc::clone(self);
         self.store.runtime.spawn(async move {
-            tokio::time::sleep(PAUSE).await;
+            for _ in 0..PAUSES_MAX {
+                tokio::time::sleep(PAUSE).await;
+                let changes = this.content.lock().changes;
+                if std::mem::replace(&mut before, changes) == changes {
+                    break;
+                }
+            }
             this.content.lock().is_send_planned = false;
             this.send(true);
         });
@@ -93,8 +103,9 @@ impl SharedFile {
         let all = content.send_all;
         while content.sends < SENDS_MAX {
             let Some(outgoing) = content.write.take(all) else {
-                // What is left waits for a write that it overlaps, if any.
-                content.send_all &= !content.write.is_answered();
+                // What is left waits for a write that it overlaps, if any. What is written from now
+                // on is gathered.
+                content.send_all &= content.write.ranges() > 0;
                 break;
             };
             content.sends += 1;
@@ -263,6 +274,12 @@ impl SharedFile {
         }
     }
 
+    /// Whether nothing is left but ranges that are too short to be sent.
+    fn is_all_short(&self) -> bool {
+        let content = self.content.lock();
+        content.sends == 0 && !content.write.has_answered()
+    }
+
     /// Flushes in the background what the server has answered, as long as the memory for unflushed
     /// data is short.
     pub(super) fn flush_soon(self: &Arc<Self>) {
@@ -272,7 +289,7 @@ impl SharedFile {
         let this = Arc::clone(self);
         self.store.runtime.spawn(async move {
             while this.store.is_filling() && this.content.lock().write.bytes() > 0 {
-                this.send(true);
+                this.send(this.is_all_short());
                 let mut progress = this.progress.subscribe();
                 progress.mark_unchanged();
                 let is_error_kept = this.content.lock().error.is_some();

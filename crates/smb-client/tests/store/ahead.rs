@@ -54,6 +54,52 @@ fn a_file_read_ahead_is_never_old() {
     assert_eq!(content(&*open(&here, &third, &READ)), b"new");
 }
 
+/// Behind its beginning, a large file is read ahead only while the one before it ends.
+#[test]
+fn a_file_that_is_read_on_is_never_old() {
+    const LENGTH: usize = 12 << 20;
+    let bench = Bench::start();
+    std::fs::create_dir(bench.path().join("d")).unwrap();
+    for at in 0..5 {
+        std::fs::write(bench.path().join(name(at)), bytes(LENGTH, at as u64)).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let (here, there) = (bench.store(), bench.store());
+    let names = list(&here, "d");
+    let whole = |name: &str| {
+        let node = open(&here, &format!("d/{name}"), &READ);
+        let mut data = vec![0; LENGTH];
+        for piece in data.chunks_mut(1 << 20).enumerate() {
+            assert_eq!(
+                node.read_at(piece.1, (piece.0 as u64) << 20).unwrap(),
+                piece.1.len()
+            );
+        }
+        data
+    };
+    let mut expected: Vec<Vec<u8>> = (0..2).map(|at| whole(&names[at])).collect();
+    assert!(expected[0] != expected[1]);
+    std::thread::sleep(Duration::from_millis(500));
+    // Of the third file everything has been read by now. Another client changes its end, then this
+    // one that of the fourth.
+    for (at, store) in [(2, &there), (3, &here)] {
+        let index: u64 = names[at][5..].parse().unwrap();
+        let mut data = bytes(LENGTH, index);
+        data[LENGTH - 3..].copy_from_slice(b"new");
+        let writer = open(store, &format!("d/{}", names[at]), &CREATE);
+        writer.write_at(b"new", LENGTH as u64 - 3).unwrap();
+        writer.write_out().unwrap();
+        drop(writer);
+        // The server does not wait for the break to arrive.
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(whole(&names[at]) == data, "{at}");
+        expected.push(data);
+    }
+    for (at, data) in expected.iter().enumerate() {
+        assert!(whole(&names[at]) == *data, "{at}");
+    }
+}
+
 #[test]
 fn files_read_ahead_are_not_in_the_way_of_changes() {
     let bench = Bench::start();

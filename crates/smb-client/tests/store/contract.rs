@@ -10,7 +10,7 @@ use ropeway_vfs::contract::store::{Abilities, check_store, model};
 use ropeway_vfs::store::Store;
 use tokio::runtime::Runtime;
 
-use crate::bench::{Bench, CREATE, connect, content, open};
+use crate::bench::{Bench, CREATE, connect, content, open, path};
 
 const OWN_SERVER: Abilities = Abilities {
     case_sensitive: false,
@@ -56,6 +56,41 @@ fn a_share_of_smbd_keeps_the_contract() {
         },
         smbd_can,
     );
+}
+
+/// Found by random operations on a mounted share: smbd renames a folder with open files if its name
+/// is not ASCII, and knows these by their old names then.
+#[test]
+fn files_that_are_open_while_smbd_renames_their_folder_stay_usable() {
+    let folder = tempfile::tempdir().unwrap();
+    let share = Share::new("data", folder.path()).streams();
+    let smbd = or_skip!(Smbd::builder().user("alice", "secret").share(share).start());
+    let runtime = Runtime::new().unwrap();
+    let store = connect(&runtime, smbd.address(), "", SmbStoreOptions::default());
+    for dir in ["\u{fc} \u{2206}", "b", "c"] {
+        std::fs::create_dir(folder.path().join(dir)).unwrap();
+    }
+    let removed = open(&store, "\u{fc} \u{2206}/removed", &CREATE);
+    let kept = open(&store, "\u{fc} \u{2206}/kept", &CREATE);
+    for node in [&removed, &kept] {
+        node.write_at(b"content", 0).unwrap();
+        node.write_out().unwrap();
+    }
+    store
+        .rename(&path("\u{fc} \u{2206}"), &path("b/d"), false)
+        .unwrap();
+    store
+        .rename(&path("b/d/removed"), &path("c/removed"), false)
+        .unwrap();
+    store.remove(&path("c/removed"), false).unwrap();
+    removed.set_len(4).unwrap();
+    assert_eq!(content(&*removed), b"cont", "it lives as long as it is open");
+    store.rename(&path("b/d/kept"), &path("kept"), false).unwrap();
+    // Another folder with the old name.
+    store.rename(&path("c"), &path("\u{fc} \u{2206}"), false).unwrap();
+    store.rename(&path("\u{fc} \u{2206}"), &path("e"), false).unwrap();
+    kept.write_at(b"C", 0).unwrap();
+    assert_eq!(content(&*kept), b"Content");
 }
 
 /// Number of steps of a random run: `usual`, or more by `ROPEWAY_STORE_STEPS`.
