@@ -81,6 +81,63 @@ fn sequential_blocks_pass_by_except_of_pinned_files() {
     assert_eq!(cache.stats().sequential_bypassed, 1);
 }
 
+/// While the writer is behind, the room in memory is for the likeliest blocks.
+#[test]
+fn a_writer_that_is_behind_leaves_unlikely_blocks_out_first() {
+    let device = SimulatedDevice::new(64 << 20);
+    let config = Config {
+        segment_bytes: 1 << 20,
+        ..small()
+    };
+    let (cache, _) = Cache::open(Box::new(device.clone()), &KEY, &config, clock(&device)).unwrap();
+    // A block that was used and has just been evicted. The cache remembers about as many evicted blocks
+    // as it has room for, so that a few are surely among them.
+    let mut inserted = 0;
+    let used = loop {
+        assert!(inserted < 1600, "the device holds 1,000 blocks at most");
+        cache.lookup(&key(9, inserted));
+        assert!(cache.insert(&key(9, inserted), &content(inserted), Hint::Random));
+        cache.work().unwrap();
+        inserted += 1;
+        if let Some(evicted) = (0..inserted).find(|block| !cache.contains(&key(9, *block))) {
+            break evicted;
+        }
+    };
+    cache.flush().unwrap();
+    // From now on the writer does nothing.
+    let mut refused = [None; 3];
+    cache.pin(&file_key(3), true);
+    for number in 0..60 {
+        let offers = [
+            (key(1, number), Hint::Predicted),
+            (key(2, number), Hint::Random),
+            (key(9, used), Hint::Random),
+        ];
+        for (place, (key, hint)) in offers.into_iter().enumerate() {
+            // The last one once only: it is remembered until it is in.
+            let is_asked = place < 2 || (refused[1].is_some() && refused[2].is_none());
+            if is_asked && !cache.insert(&key, &content(number), hint) {
+                refused[place].get_or_insert(number);
+            } else if is_asked && place == 2 {
+                refused[2] = Some(u64::MAX);
+            }
+        }
+    }
+    let [predicted, newcomer, known] = refused;
+    assert!(predicted.unwrap() < newcomer.unwrap(), "{refused:?}");
+    assert_eq!(known, Some(u64::MAX), "one that was used before comes in");
+    assert!(
+        cache.insert(&key(3, 0), &content(0), Hint::Random),
+        "a pinned one too"
+    );
+    assert!(cache.work().unwrap());
+    cache.flush().unwrap();
+    assert!(
+        cache.insert(&key(1, 99), &content(99), Hint::Predicted),
+        "it has caught up"
+    );
+}
+
 #[test]
 fn pinned_files_stay_when_the_cache_is_full() {
     let device = SimulatedDevice::new(8 << 20);

@@ -4,7 +4,7 @@
 //! footer does not list, since it is damaged, is found by a walk in pieces.
 
 use crate::engine::read::Record;
-use crate::engine::state::{State, Use};
+use crate::engine::state::{Segment, State, Use};
 use crate::engine::work::{FLUSH_BYTES, PIECE, Writer};
 use crate::engine::{Inner, Place};
 use crate::error::Error;
@@ -18,6 +18,13 @@ use crate::mutations::{self, Mutation};
 /// With a quarter the hit ratio is below that of S3-FIFO at 10 % of the footprint (docs/adr/0017).
 const MOVED_PART: usize = 2;
 
+/// Live data that a segment may have more than the emptiest one, to be cleaned in its place, as a
+/// divisor of a segment.
+const NEARLY_PART: u32 = 32;
+
+/// What a pinned block is worth, in uses. It would be moved each time that its segment is cleaned.
+const PINNED: f32 = 64.0;
+
 /// A block of the segment that is cleaned.
 struct Live {
     tag: u64,
@@ -30,7 +37,7 @@ impl Inner {
     /// Cleans the segment with the least live data: moves its likeliest blocks, evicts the others.
     /// Returns whether there was one.
     pub(super) fn clean(&self, writer: &mut Writer<'_>) -> Result<bool, Error> {
-        let victim = self.state.lock().emptiest();
+        let victim = self.victim();
         let Some(victim) = victim else {
             return Ok(false);
         };
@@ -63,6 +70,31 @@ impl Inner {
         let is_freed = mutations::is(Mutation::FreedBeforeCheckpoint);
         state.segments[victim as usize].state = if is_freed { Use::Free } else { Use::Pending };
         Ok(true)
+    }
+
+    /// Returns the segment to clean: of those with nearly the least live data, the one whose blocks are
+    /// the least likely to be used.
+    fn victim(&self) -> Option<u32> {
+        let (mut worth, count) = self.state.lock().emptiest();
+        if count > 1 {
+            self.each_slot(|state, slots| {
+                for slot in slots {
+                    let slot = slot as u32;
+                    let place = state.index.place(slot);
+                    if place.sectors == 0 {
+                        continue;
+                    }
+                    if let Some(worth) = &mut worth[state.segment_of(place.sector) as usize] {
+                        let likely = match state.is_pinned(state.index.tag(slot)) {
+                            true => PINNED,
+                            false => state.index.policy().likelihood(slot).exp2(),
+                        };
+                        *worth += likely * f32::from(place.sectors);
+                    }
+                }
+            });
+        }
+        self.state.lock().least_worth(&worth)
     }
 
     /// Returns the blocks that the footer of a segment lists and the index knows: pinned ones
@@ -138,11 +170,32 @@ impl Inner {
 }
 
 impl State {
-    /// Returns the sealed segment with the least live data, the oldest of several.
-    fn emptiest(&self) -> Option<u32> {
-        let sealed = self.segments.iter().enumerate();
-        let sealed = sealed.filter(|(_, segment)| segment.state == Use::Sealed);
-        let (victim, _) = sealed.min_by_key(|(_, segment)| (segment.live_sectors, segment.seq))?;
+    /// Returns a place for the worth of each sealed segment with nearly the least live data, and how
+    /// many these are.
+    fn emptiest(&self) -> (Vec<Option<f32>>, usize) {
+        let sealed = |segment: &&Segment| segment.state == Use::Sealed;
+        let least = self
+            .segments
+            .iter()
+            .filter(sealed)
+            .map(|of| of.live_sectors)
+            .min();
+        let most = least.unwrap_or(0) + self.segment_sectors() / NEARLY_PART;
+        let is_near = |segment: &Segment| sealed(&segment) && segment.live_sectors <= most;
+        let worth: Vec<_> = self
+            .segments
+            .iter()
+            .map(|of| is_near(of).then_some(0.0))
+            .collect();
+        let count = worth.iter().flatten().count();
+        (worth, count)
+    }
+
+    /// Returns the segment that is worth least, the oldest of several.
+    fn least_worth(&self, worth: &[Option<f32>]) -> Option<u32> {
+        let known = self.segments.iter().zip(worth).enumerate();
+        let known = known.filter_map(|(at, (segment, worth))| Some((at, segment.seq, (*worth)?)));
+        let (victim, ..) = known.min_by(|one, other| one.2.total_cmp(&other.2).then(one.1.cmp(&other.1)))?;
         Some(u32::try_from(victim).expect("segments are numbered by u32"))
     }
 

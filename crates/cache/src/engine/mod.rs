@@ -219,6 +219,35 @@ impl Cache {
         in_memory() || (inner.device.is_on() && inner.state.lock().index.find(tag).is_some())
     }
 
+    /// Returns a block as [`lookup`](Self::lookup) does, for whoever prepares its use: nothing is
+    /// counted, and no use is learned.
+    pub fn peek(&self, key: &Key) -> Option<Arc<[u8]>> {
+        let inner = &*self.inner;
+        if let Some(bytes) = inner.memory.as_ref().and_then(|memory| memory.peek(key)) {
+            return Some(bytes);
+        }
+        if !inner.device.is_on() {
+            return None;
+        }
+        let tag = inner.sealer.tag(key);
+        let located = {
+            let mut state = inner.state.lock();
+            let slot = state.index.find(tag)?;
+            let place = state.index.place(slot);
+            inner.locate(&mut state, place)?
+        };
+        inner.read_block(key, tag, located)
+    }
+
+    /// Returns how likely a block is to be used again, if it is on the device: its decayed uses, and one
+    /// for a pending prediction.
+    pub fn likelihood(&self, key: &Key) -> Option<f32> {
+        let tag = self.inner.sealer.tag(key);
+        let state = self.inner.state.lock();
+        let slot = state.index.find(tag)?;
+        Some(state.index.policy().likelihood(slot).exp2())
+    }
+
     /// Takes in a block. Returns whether it was taken: not while the cache is off, and not while the
     /// writer is behind. Blocks with one key have one content; a caller that cannot promise that
     /// forgets the file in between.
@@ -245,6 +274,11 @@ impl Cache {
         let state = &mut *state;
         let len = usize::from(header.sectors()) * crate::log::SECTOR;
         if len > state.record_max() || inner.forgets.load(Ordering::Acquire) != forgets {
+            state.stats.dropped += 1;
+            return false;
+        }
+        let newcomer = state.index.policy().newcomer(tag, hint == Hint::Predicted);
+        if !state.is_pinned(tag) && !state.admits(newcomer) {
             state.stats.dropped += 1;
             return false;
         }

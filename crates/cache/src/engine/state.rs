@@ -29,6 +29,10 @@ const RESERVE_PART: usize = 64;
 /// checkpoint that is under way.
 const RESERVE_MIN: usize = 3;
 
+/// While the writer is behind: from which share of the segment in memory on which likelihood is
+/// needed, in uses.
+const BEHIND: [(f32, f32); 2] = [(0.5, 1.0), (0.75, 1.25)];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Free,
@@ -107,7 +111,7 @@ impl State {
         }
     }
 
-    fn segment_sectors(&self) -> u32 {
+    pub(super) fn segment_sectors(&self) -> u32 {
         self.superblock.segment_bytes / SECTOR as u32
     }
 
@@ -168,6 +172,18 @@ impl State {
         });
         open.filled += len;
         Some(first + within)
+    }
+
+    /// Whether a block with this likelihood may come in now. While the writer is behind by a segment, the
+    /// room that is left is for the likeliest blocks: first those that only a prediction wants wait,
+    /// then those that nobody used before.
+    pub(super) fn admits(&self, likelihood: f32) -> bool {
+        let (Some(open), Some(_)) = (&self.open, &self.closing) else {
+            return true;
+        };
+        let filled = open.filled as f32 / self.superblock.segment_bytes as f32;
+        let steps = BEHIND.iter().filter(|(share, _)| filled >= *share);
+        steps.map(|(_, least)| *least).fold(0.0, f32::max) <= likelihood
     }
 
     fn begin(&mut self, reserve: usize) -> Option<Filling> {

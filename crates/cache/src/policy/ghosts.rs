@@ -68,12 +68,21 @@ impl Ghosts {
         self.uses[cell] = code.max(1);
     }
 
+    fn find(&self, tag: u64) -> Option<usize> {
+        let (bucket, fingerprint) = self.place(tag);
+        (bucket..bucket + WAYS).find(|cell| self.uses[*cell] != 0 && self.fingerprints[*cell] == fingerprint)
+    }
+
+    /// Returns log2 of a block's decayed count.
+    pub(super) fn get(&self, tag: u64, tick: u32, half_life: f32) -> Option<f32> {
+        let cell = self.find(tag)?;
+        Some(decayed(self.uses[cell], self.age(cell, tick), half_life))
+    }
+
     /// Forgets a block; returns log2 of its decayed count.
     pub(super) fn take(&mut self, tag: u64, tick: u32, half_life: f32) -> Option<f32> {
-        let (bucket, fingerprint) = self.place(tag);
-        let cell = (bucket..bucket + WAYS)
-            .find(|cell| self.uses[*cell] != 0 && self.fingerprints[*cell] == fingerprint)?;
-        let score = decayed(self.uses[cell], self.age(cell, tick), half_life);
+        let score = self.get(tag, tick, half_life)?;
+        let cell = self.find(tag)?;
         self.uses[cell] = 0;
         Some(score)
     }
@@ -87,6 +96,7 @@ mod tests {
     fn a_ghost_is_taken_once_with_its_decayed_count() {
         let mut ghosts = Ghosts::new(100);
         ghosts.insert(7, 33, 10, 100, 50.0);
+        assert_eq!(ghosts.get(7, 140, 50.0), ghosts.get(7, 140, 50.0));
         let score = ghosts.take(7, 140, 50.0).unwrap();
         assert!((score - (2.0 - 1.0)).abs() < 0.01, "{score}");
         assert_eq!(ghosts.take(7, 140, 50.0), None);

@@ -50,6 +50,9 @@ const TEMPERATURE: f32 = 0.002;
 /// evicted. The largest value that cost less than .001 on P2 at every size.
 const PATIENCE: f32 = 0.004;
 
+/// Uses that a block is expected to have which a prediction brings: about its precision.
+const PREDICTED: f32 = 0.5;
+
 /// Accesses of the sample between two decisions.
 const INTERVAL: u32 = 16;
 
@@ -215,9 +218,24 @@ impl Policy {
             .victim(half_life, &mut self.rng, may_go, |slot| expected.contains(slot))
     }
 
-    /// Returns how likely a block is to be used again: log2 of its decayed use count.
+    /// Returns how likely a block is to be used again: log2 of its decayed use count, to which a
+    /// pending prediction adds one use.
     pub fn likelihood(&self, slot: u32) -> f32 {
-        self.ranking.score(slot, self.ticks())
+        let score = self.ranking.score(slot, self.ticks());
+        match self.expected.contains(slot) {
+            true => (score.exp2() + 1.0).log2(),
+            false => score,
+        }
+    }
+
+    /// Returns the likelihood of a block that is about to come in, in uses: that of its request, and what
+    /// is remembered of its earlier life. One that a prediction brings has none yet.
+    pub fn newcomer(&self, tag: u64, is_predicted: bool) -> f32 {
+        if is_predicted {
+            return PREDICTED;
+        }
+        let (tick, ticks) = (self.ranking.tick(), self.ticks());
+        1.0 + self.ghosts.get(tag, tick, ticks).map_or(0.0, f32::exp2)
     }
 
     /// Returns what a checkpoint keeps of a block: the code of its count, and its age in ticks.
