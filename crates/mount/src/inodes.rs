@@ -66,6 +66,8 @@ struct Inode {
     kind: Kind,
     /// Hard links when last seen.
     links: u64,
+    /// Whether its last name was removed. Once it is closed too, the disk may use the id again.
+    is_gone: bool,
     /// Parents and names, the one seen last at the end.
     names: Vec<(u64, Name)>,
     lookups: u64,
@@ -102,6 +104,7 @@ impl Inodes {
         if let Some(node) = table.nodes.get_mut(&ino) {
             node.lookups += 1;
             node.links = stat.links;
+            node.is_gone = false;
         }
         ino
     }
@@ -228,6 +231,8 @@ impl Inodes {
         {
             closed = Some(inode.open.swap_remove(index));
         }
+        // Before the store closes it: the kernel may hold the removed node until it hears of the close.
+        table.release_id(ino);
         table.tidy(ino);
         drop(table);
         // Closing may ask the store, so it happens outside the lock.
@@ -292,6 +297,7 @@ impl Table {
             id: stat.id,
             kind: stat.kind,
             links: stat.links,
+            is_gone: false,
             names: Vec::new(),
             lookups: 0,
             children: 0,
@@ -376,16 +382,23 @@ impl Table {
             && is_gone
         {
             node.links = node.links.saturating_sub(1);
-            let is_last = node.kind == Kind::Directory || node.links == 0;
-            if node.names.is_empty() && is_last && node.open.is_empty() {
-                // The disk may use the id again at once.
-                let id = node.id;
-                if self.by_id.get(&id) == Some(&ino) {
-                    self.by_id.remove(&id);
-                }
-            }
+            node.is_gone = node.kind == Kind::Directory || node.links == 0;
         }
+        self.release_id(ino);
         self.tidy(ino);
+    }
+
+    /// Parts the number of a removed node from its id, if it is closed too: the disk may use the id
+    /// again at once, and the kernel must not take the new node for the removed one.
+    fn release_id(&mut self, ino: u64) {
+        if let Some(node) = self.nodes.get(&ino)
+            && node.is_gone
+            && node.names.is_empty()
+            && node.open.is_empty()
+            && self.by_id.get(&node.id) == Some(&ino)
+        {
+            self.by_id.remove(&node.id);
+        }
     }
 
     fn release_name(&mut self, parent: u64, name: &Name) -> Option<u64> {
