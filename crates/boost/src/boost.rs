@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use ropeway_cache::{Cache, Hint, Key, Stats, Writer};
+use ropeway_vfs::pages::KernelPages;
 use ropeway_vfs::store::{Store, Versioning};
 
 use crate::ahead::PredictStatus;
 use crate::ahead::{Ahead, worker};
 use crate::fetches::Fetches;
 use crate::files::FileState;
+use crate::hogs::{self, BringStatus, Hogs};
 use crate::lookups::Lookups;
 use crate::offline::OfflineFigures;
 use crate::rates::Meter;
@@ -72,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) share_uses: ShareUses,
     /// `None` if nothing is prefetched.
     pub(crate) ahead: Option<Ahead>,
+    pub(crate) hogs: Hogs,
     options: BoostOptions,
     lookups: Lookups,
     writer: Mutex<Option<Writer>>,
@@ -99,6 +102,7 @@ impl Boost {
             offline: OfflineFigures::default(),
             share_uses: ShareUses::default(),
             ahead,
+            hogs: Hogs::default(),
             options,
             lookups: Lookups::start(&cache)?,
             writer: Mutex::new(Some(writer)),
@@ -146,7 +150,25 @@ impl Boost {
         self.shared
             .ahead
             .as_ref()
-            .map_or_else(PredictStatus::default, Ahead::status)
+            .map_or_else(PredictStatus::default, |ahead| {
+                let mut status = ahead.status();
+                status.bringing = BringStatus {
+                    bytes_used: status.bringing.bytes_used,
+                    bytes_lost: status.bringing.bytes_lost,
+                    ..self.shared.hogs.status()
+                };
+                status
+            })
+    }
+
+    /// Watches memory from now on: what it throws out of the kernel's memory of a mount of this cache is
+    /// brought back by `pages`, when the pressure is over and nobody waits. `share`: that of the mounted
+    /// store. Does nothing without predictions.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn bring_back(&self, share: [u8; 16], pages: Arc<dyn KernelPages>) -> std::io::Result<()> {
+        hogs::start(&self.shared, share, pages)
     }
 
     /// Returns what was learned, to be saved, if anything was since the last call.
@@ -252,6 +274,16 @@ impl Shared {
     /// Returns for how long a lost source is replaced by what is known of it.
     pub(crate) fn offline_reads(&self) -> Option<Duration> {
         self.options.offline_reads
+    }
+
+    /// Returns bytes per second that the device reads in sequence, if known.
+    pub(crate) fn device_rate(&self) -> Option<f64> {
+        self.options.device_rate
+    }
+
+    /// Returns bytes per second at which the source delivers files in sequence, if known.
+    pub(crate) fn source_rate(&self) -> Option<f64> {
+        self.meter.lock().rate()
     }
 
     /// Looks blocks up without waiting for a device that hangs.

@@ -7,6 +7,7 @@
 //!               ├─ rates        whether a stream is worth keeping; pure
 //!               ├─ fetches      one fetch of a block for all its readers
 //!               ├─ ahead        what will be read next, brought into the cache before
+//!               ├─ hogs         what memory pressure threw out of the kernel's memory, brought back
 //!               └─ Boost ────── Cache, its writer, threads for lookups; shared by all stores
 //! Folder ── DIR: the preallocated file, its key, its status
 //! ```
@@ -47,6 +48,7 @@ mod extras;
 mod fetches;
 mod files;
 pub mod folder;
+mod hogs;
 mod known;
 mod learn;
 mod lookups;
@@ -68,6 +70,7 @@ mod store;
 
 pub use ahead::{NextStatus, PredictStatus, SourceStatus};
 pub use boost::{Boost, BoostOptions, Sequential};
+pub use hogs::BringStatus;
 pub use learn::{LearnError, LearnedFigures, learn};
 pub use pins::{Matcher, PinProgress, Pins};
 pub use session::{Say, Session, SessionOptions};

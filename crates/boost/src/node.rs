@@ -29,6 +29,8 @@ pub(crate) struct BoostNode {
     /// The state of a file that may be cached.
     pub(crate) file: Option<Arc<FileState>>,
     access: Access,
+    /// Whether it was opened to bring blocks back into the kernel's memory, by no program.
+    pub(crate) is_reader: bool,
     /// Where it was opened, and when; `None` for a stream.
     pub(crate) place: Option<Place>,
 }
@@ -56,6 +58,7 @@ impl BoostNode {
         }
         Self {
             access: opened.node.access(),
+            is_reader: store.boost.shared.hogs.is_reader(),
             source: Source::open(Arc::clone(&opened.node)),
             store: Arc::clone(store),
             file,
@@ -72,6 +75,7 @@ impl BoostNode {
     pub(crate) fn known(store: &Arc<StoreShared>, path: &RelPath, how: NodeOpen, stat: &NodeStat) -> Self {
         Self {
             access: how.access,
+            is_reader: store.boost.shared.hogs.is_reader(),
             source: Source::later(path, how, stat.id),
             store: Arc::clone(store),
             file: store.file_of(stat),
@@ -299,7 +303,7 @@ impl Node for BoostNode {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.read(buffer, offset, true)
+        self.read(buffer, offset, !self.is_reader)
     }
 
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
@@ -390,6 +394,7 @@ impl Node for BoostNode {
         let (inner, created) = self.touching(|base| base.open_stream(name, how))?;
         let stream = Self {
             access: inner.access(),
+            is_reader: false,
             source: Source::open(inner),
             store: Arc::clone(&self.store),
             file: None,

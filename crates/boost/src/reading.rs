@@ -149,7 +149,7 @@ impl BoostNode {
     }
 
     /// Reads from the source what the caller asks for, no more.
-    fn read_source(&self, file: &FileState, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    pub(crate) fn read_source(&self, file: &FileState, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let source = self.store.versioning();
         file.coherence.lock().begin_read(source.as_ref());
         let read = self.inner().and_then(|inner| inner.read_at(buffer, offset));
@@ -174,7 +174,8 @@ impl BoostNode {
             file.coherence.lock().usable(boost.now(), &source)
         };
         let Some(version) = usable() else { return Ok(None) };
-        let is_stream = file.streams.lock().on_read(offset, length as u64);
+        // What is brought back has its own order.
+        let is_stream = !self.is_reader && file.streams.lock().on_read(offset, length as u64);
         let mut plan = Plan {
             file,
             version,
@@ -412,7 +413,7 @@ impl BoostNode {
         self.usable().is_some()
     }
 
-    fn usable(&self) -> Option<(&Arc<FileState>, Version)> {
+    pub(crate) fn usable(&self) -> Option<(&Arc<FileState>, Version)> {
         let (file, source) = (self.file.as_ref()?, self.store.versioning()?);
         let version = file.coherence.lock().usable(self.boost().now(), &source)?;
         Some((file, version))

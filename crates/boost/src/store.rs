@@ -183,7 +183,8 @@ impl StoreShared {
         let Some(ahead) = &self.boost.shared.ahead else {
             return;
         };
-        if opened.node.access() == Access::Attributes || opened.created {
+        let is_reader = self.boost.shared.hogs.is_reader();
+        if is_reader || opened.node.access() == Access::Attributes || opened.created {
             return;
         }
         if let Some(file) = self.file_key(&opened.stat) {

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
-    if commands::mount::guard(&arguments) {
+    if commands::mount::guard(&arguments) || ropeway_mount::reader(&arguments) {
         return Ok(failure::code::DONE);
     }
     boot::start_diagnostics();

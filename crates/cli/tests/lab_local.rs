@@ -229,7 +229,7 @@ fn programs_are_quick_again_sooner_with_a_warm_cache() {
     let last = finished.json().pop().unwrap();
     assert_eq!(
         (&last["lab"], &last["complete"], &last["cells"]),
-        (&"boost".into(), &true.into(), &4.into()),
+        (&"boost".into(), &true.into(), &6.into()),
         "{finished}"
     );
     let report: serde_json::Value =
@@ -244,6 +244,12 @@ fn programs_are_quick_again_sooner_with_a_warm_cache() {
     assert!(without > 1.0, "{without} s: the hogs left the programs in memory");
     let warm = seconds("boost, warm, predicting");
     assert!(warm * 2.0 < without, "{warm} s instead of {without} s");
+    // What the hogs threw out is back before the programs start.
+    let lines = finished.out.lines().chain(finished.err.lines());
+    let back = lines.filter(|line| line.contains("predicting, idle first") && line.contains("brought back"));
+    assert_eq!(back.count(), 1, "{finished}");
+    let idle = seconds("boost, warm, predicting, idle first");
+    assert!(idle * 4.0 < without, "{idle} s instead of {without} s");
     assert!(place.join("report/report.md").exists());
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }

@@ -55,6 +55,8 @@ pub use store::{LocalStore, StoreOptions};
 pub use sys::give_back_memory;
 pub use tree::LocalTree;
 
+use std::os::fd::BorrowedFd;
+
 use ropeway_block::Pool;
 use ropeway_vfs::End;
 use ropeway_vfs::trace::SharedObserver;
@@ -92,4 +94,13 @@ pub struct LocalOptions {
     /// Number of threads for metadata and small files, of the whole process. `None`: one for each core,
     /// at least two.
     pub threads: Option<usize>,
+}
+
+/// Returns the bytes of a range of a file that are in the page cache, in whole pages (cachestat(2), or
+/// mincore(2) before Linux 6.5); `None` where the kernel does not tell this process.
+///
+/// # Errors
+/// The kernel's.
+pub fn kept_in_memory(file: BorrowedFd<'_>, offset: u64, length: u64) -> std::io::Result<Option<u64>> {
+    sys::kept_bytes(file, offset, length)
 }

@@ -12,6 +12,7 @@
 //!                                   │
 //!                                 Store
 //!  uses: who hears what programs open and read
+//!  reader: a process that reads files of the mount, to have them in the kernel's memory
 //!  passthrough: files of a disk that the kernel reads and writes by itself
 //!  session: mount, threads, unmount;  attach: mount(2);  mountpoint: what may be mounted on, mountinfo
 //! ```
@@ -31,10 +32,12 @@ mod listing;
 mod locks;
 pub mod mountpoint;
 mod passthrough;
+mod reader;
 mod session;
 mod uses;
 mod view;
 
+pub use reader::{PageReader, reader};
 pub use session::{Counters, MountError, MountOptions, Mounted, Unmounter};
 pub use uses::{ReadObserver, SharedObserver, UseObserver};
 pub use view::View;

@@ -13,6 +13,7 @@ use crate::attach;
 use crate::fs::Fs;
 use crate::fuse::Fuse;
 use crate::mountpoint;
+use crate::reader::PageReader;
 use crate::uses::SharedObserver;
 use crate::view::View;
 
@@ -228,6 +229,12 @@ impl Mounted {
     /// Returns the device number of the mount, `0:57`.
     pub fn device(&self) -> &str {
         &self.device
+    }
+
+    /// Returns a reader of the mount's files, whose reads no observer hears. `program` is this one: it
+    /// calls [`reader`](crate::reader) first.
+    pub fn pages(&self, program: &Path) -> PageReader {
+        PageReader::new(program, &self.path, &self.device, Arc::clone(&self.fs.reader))
     }
 
     /// Returns a handle to end the mount.

@@ -11,7 +11,7 @@
 //! * [`small`]: small files in one call; [`claim`]: files that show that a job is alive;
 //! * [`posix`]: what a mounted file system asks of a store besides;
 //! * [`external`]: changes that other programs make beneath a store's root; [`patience`]: how long a
-//!   store waits for a source that does not answer;
+//!   store waits for a source that does not answer; [`pages`]: what the kernel has in memory of a mount;
 //! * [`descent`]: proof that a folder is a child of the folder that lists it; [`backlog`]: a bound
 //!   for the folders a walk has still to enter;
 //! * [`event`]: what a job reports; [`trace`]: one record for each operation; [`clock`]: time as an
@@ -34,6 +34,7 @@ pub mod event;
 pub mod external;
 pub mod memory;
 pub mod metadata;
+pub mod pages;
 pub mod path;
 pub mod patience;
 pub mod posix;

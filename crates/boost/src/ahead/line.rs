@@ -83,6 +83,11 @@ impl Line {
         self.usual += (took - self.usual) * WEIGHT.max(1.0 / self.known);
     }
 
+    /// Returns the seconds that an answer usually takes, if that is known.
+    pub(super) fn usual(&self) -> Option<f64> {
+        (self.known > 0.0).then_some(self.usual)
+    }
+
     /// Notes bytes that were prefetched.
     pub(super) fn prefetched(&mut self, bytes: u64, now: Duration) {
         self.roll(now);

@@ -19,6 +19,7 @@ mod saved;
 mod shown;
 mod table;
 pub(crate) mod worker;
+mod working;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +35,7 @@ use self::line::Line;
 use self::recent::Recent;
 pub use self::shown::{NextStatus, PredictStatus, SourceStatus};
 use self::table::{Table, Taken};
+use crate::hogs::{Brought, Worked};
 use crate::store::StoreShared;
 
 /// Jobs that wait, at most. A guess: what a line brings in some seconds.
@@ -41,6 +43,9 @@ const JOBS_MAX: usize = 256;
 /// Files remembered, at most, and at least.
 const FILES_MAX: usize = 65_536;
 const FILES_LEAST: usize = 1024;
+/// Blocks of this session's reads that are remembered, at most: 4 GiB, of which 3 MiB of memory are
+/// paid.
+const WORKED_MAX: usize = 65_536;
 /// Names of programs remembered, so that a file can be forgotten in their sequences. A guess.
 const NAMES_MAX: usize = 64;
 /// Files ahead of the one that was opened, along the likeliest sequence. A guess: a program that
@@ -111,6 +116,9 @@ struct State {
     /// The last predictions, for people.
     shown: VecDeque<(Job, f32, &'static str)>,
     scratch: Vec<Prediction>,
+    /// What was read in this session, and what of it was brought back into the kernel's memory.
+    worked: Worked,
+    brought: Brought,
     is_changed: bool,
 }
 
@@ -162,6 +170,8 @@ impl Ahead {
                 listed: Recent::new(LISTED_MAX, LISTED, FAILED),
                 shown: VecDeque::new(),
                 scratch: Vec::new(),
+                worked: Worked::new(blocks.min(WORKED_MAX)),
+                brought: Brought::default(),
                 is_changed: false,
             }),
             jobs: Mutex::default(),
@@ -187,6 +197,8 @@ impl Ahead {
         let mut state = self.state.lock();
         let number = state.number(file, path);
         state.is_changed = true;
+        state.worked.opened(number, now);
+        state.brought.opened(number);
         if !state.names.contains(&program.name) {
             if state.names.len() == NAMES_MAX {
                 state.names.remove(0);
@@ -231,6 +243,8 @@ impl Ahead {
             let at = asked.first + place as u64;
             state.table.asked(number, at);
             if let Some(block) = Block::new(number, at) {
+                state.worked.used(block, now);
+                state.brought.asked(block);
                 self.request(&mut state, block, *is_found, asked, now);
                 let state = &mut *state;
                 planned.append(&mut state.scratch);

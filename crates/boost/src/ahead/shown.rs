@@ -6,6 +6,7 @@ use ropeway_cache::predict::Source;
 use serde::{Deserialize, Serialize};
 
 use super::{Ahead, Job, State};
+use crate::hogs::BringStatus;
 
 /// Predictions shown, at most.
 const SHOWN_MAX: usize = 20;
@@ -32,6 +33,8 @@ pub struct PredictStatus {
     pub dropped: u64,
     /// Requests that come while a fetch takes place.
     pub lag: u32,
+    /// What was brought back into the kernel's memory after memory was short.
+    pub bringing: BringStatus,
     /// The last predictions, the newest first.
     pub next: Vec<NextStatus>,
 }
@@ -115,6 +118,14 @@ impl Ahead {
             bytes_fetched: load(&figures.bytes),
             dropped: load(&figures.dropped),
             lag: state.lag.requests(),
+            bringing: {
+                let (bytes_used, bytes_lost) = state.brought.figures();
+                BringStatus {
+                    bytes_used,
+                    bytes_lost,
+                    ..BringStatus::default()
+                }
+            },
         }
     }
 }

@@ -242,7 +242,7 @@ impl Ahead {
         open.as_ref().map(|open| &open.node)
     }
 
-    fn place_of(&self, number: u32) -> Option<(Arc<StoreShared>, RelPath, FileId)> {
+    pub(crate) fn place_of(&self, number: u32) -> Option<(Arc<StoreShared>, RelPath, FileId)> {
         let state = self.state.lock();
         let known = state.table.get(number)?;
         let id = FileId {
@@ -257,7 +257,7 @@ impl Ahead {
 impl StoreShared {
     /// Opens a file to prefetch it, unless another has its name by now. The source is asked for what
     /// it must be asked for, no more.
-    fn open_ahead(self: &Arc<Self>, path: &RelPath, id: FileId) -> Option<BoostNode> {
+    pub(crate) fn open_ahead(self: &Arc<Self>, path: &RelPath, id: FileId) -> Option<BoostNode> {
         if self.is_lost() {
             return None;
         }

@@ -44,7 +44,7 @@ pub(crate) enum LocalCommand {
     /// The published ReadyBoost experiment: memory hogs throw programs out of the page cache, and
     /// several readers start them again from a modelled disk (50 MB/s, 10 to 20 ms a seek), without a
     /// cache, with an empty one, and with a warm one on modelled flash (20 MB/s, 1 ms). Needs root.
-    /// The default takes about ten minutes. For example: ropeway lab boost --runs 5
+    /// The default takes about 15 minutes. For example: ropeway lab boost --runs 5
     #[command(after_long_help = AFTER_HELP)]
     Boost(Box<LabBoostArgs>),
     /// Does one run of `lab boost`. The lab starts it.

@@ -77,6 +77,12 @@ impl Served {
         self.place.ropeway(command).env("ROPEWAY_PASSWORD", PASSWORD)
     }
 
+    /// The same, run by another program: `before` and its arguments.
+    pub(crate) fn run_by(&self, before: &[&str], command: &str) -> Run {
+        let run = self.place.ropeway_by(before, command);
+        run.env("ROPEWAY_PASSWORD", PASSWORD)
+    }
+
     /// Kills it.
     pub(crate) fn kill(&mut self) {
         if let Some(server) = self.server.take() {

@@ -46,6 +46,37 @@ pub(crate) fn cached_bytes(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::
     }
 }
 
+/// The same, but `None` also where the kernel tells the truth only to a file's owner and to root, and the
+/// process is neither.
+pub(crate) fn kept_bytes(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<Option<u64>> {
+    kept_by(counts(fd, offset, length), fd, offset, length)
+}
+
+/// Returns what cachestat counted, or what mincore says in its place.
+fn kept_by(
+    counted: io::Result<Counts>,
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    length: u64,
+) -> io::Result<Option<u64>> {
+    let page = rustix::param::page_size() as u64;
+    let error = match counted {
+        Ok(counts) => return Ok(Some(counts.cached * page)),
+        Err(error) => error,
+    };
+    match error.raw_os_error() {
+        Some(libc::ENOSYS | libc::EPERM) => {
+            let (owner, own) = (rustix::fs::fstat(fd)?.st_uid, rustix::process::geteuid());
+            match own.is_root() || owner == own.as_raw() {
+                true => by_mincore(fd, offset, length, page),
+                false => Ok(None),
+            }
+        }
+        Some(libc::EOPNOTSUPP | libc::EINVAL) => Ok(None),
+        _ => Err(error),
+    }
+}
+
 /// Bytes of a file that are dirty or on their way to the device, whole pages. `None` before Linux 6.5.
 pub(crate) fn unflushed_bytes(fd: BorrowedFd<'_>) -> Option<u64> {
     let counts = counts(fd, 0, i64::MAX as u64).ok()?;
@@ -144,5 +175,19 @@ mod tests {
         // On tmpfs pages count as dirty until they are swapped out.
         let unflushed = unflushed_bytes(file.as_fd());
         assert!(unflushed <= exact, "{unflushed:?}");
+    }
+    #[test]
+    fn without_cachestat_the_pages_are_counted_by_mincore_or_not_at_all() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 100_000]).unwrap();
+        let page = rustix::param::page_size() as u64;
+        let missing = |number| Err(io::Error::from_raw_os_error(number));
+        let kept = |counted| kept_by(counted, file.as_fd(), 0, 50_000).unwrap();
+        let all = Some(50_000u64.next_multiple_of(page));
+        assert_eq!(kept(missing(libc::ENOSYS)), all, "before Linux 6.5");
+        assert_eq!(kept(missing(libc::EPERM)), all);
+        assert_eq!(kept(missing(libc::EOPNOTSUPP)), None, "huge pages");
+        assert_eq!(kept_bytes(file.as_fd(), 0, 50_000).unwrap(), all);
+        assert!(kept_by(missing(libc::EBADF), file.as_fd(), 0, 1).is_err());
     }
 }

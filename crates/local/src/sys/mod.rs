@@ -15,7 +15,7 @@ mod thread;
 mod xattrat;
 
 pub(crate) use blkdev::flush_block_device;
-pub(crate) use cachestat::{cached_bytes, unflushed_bytes};
+pub(crate) use cachestat::{cached_bytes, kept_bytes, unflushed_bytes};
 pub(crate) use lock::{LockRange, LockType, is_locked, try_lock, try_lock_range};
 pub use memory::give_back_memory;
 pub(crate) use priority::be_idle;

@@ -59,7 +59,11 @@ impl Fs {
     /// Tells the observer that a program has opened a file.
     fn observed(&self, ino: u64, stat: &NodeStat) -> Option<Arc<dyn ReadObserver>> {
         let (observer, place) = (self.observer.as_ref()?, self.inodes.place(ino)?);
-        observer.opened(caller::process()?, &place.path, stat)
+        let process = caller::process()?;
+        if process == self.reader.load(Ordering::Acquire) {
+            return None;
+        }
+        observer.opened(process, &place.path, stat)
     }
 
     /// Opens a file for a process; see [`open`](Self::open).

@@ -13,7 +13,7 @@ mod names;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fuser::FileAttr;
@@ -40,6 +40,8 @@ pub(crate) struct Fs {
     view: View,
     /// Whether a close does not wait for writes.
     pub(crate) closes_late: bool,
+    /// The process that reads files to have them in the kernel's memory; 0: none.
+    pub(crate) reader: Arc<AtomicU32>,
     /// Hears what programs open and read.
     pub(crate) observer: Option<SharedObserver>,
     /// Whether new nodes get the owner of the program that makes them: only root can do that.
@@ -97,6 +99,7 @@ impl Fs {
             store,
             view,
             closes_late: false,
+            reader: Arc::default(),
             observer: None,
             gives_owners: rustix::process::geteuid().is_root(),
             files: RwLock::default(),

@@ -41,7 +41,7 @@ pub(crate) fn add(page: &mut Page, status: &Status) {
 
 /// Returns name, help and value of each counter.
 #[rustfmt::skip]
-fn counters(status: &Status) -> [(&'static str, &'static str, u64); 19] {
+fn counters(status: &Status) -> [(&'static str, &'static str, u64); 24] {
     [
         ("memory_hits_total", "Lookups answered from memory.", status.memory_hits),
         ("device_hits_total", "Lookups answered by the device.", status.device_hits),
@@ -61,13 +61,18 @@ fn counters(status: &Status) -> [(&'static str, &'static str, u64); 19] {
         ("prefetched_bytes_total", "Bytes prefetched.", status.predict.bytes_fetched),
         ("prefetched_used_total", "Prefetched blocks that were asked for in time.", status.predict.sources.iter().map(|of| of.used).sum()),
         ("prefetched_late_total", "Blocks asked for while they were being prefetched.", status.predict.sources.iter().map(|of| of.late).sum()),
+        ("memory_short_total", "Times that memory was short.", status.predict.bringing.episodes),
+        ("brought_back_bytes_total", "Bytes brought back into the kernel's memory.", status.predict.bringing.bytes),
+        ("brought_back_source_bytes_total", "Those of them that were read from a disk.", status.predict.bringing.bytes_from_source),
+        ("brought_back_used_bytes_total", "Those of them whose file a program opened since.", status.predict.bringing.bytes_used),
+        ("brought_back_lost_bytes_total", "Those of them that were thrown out again.", status.predict.bringing.bytes_lost),
         ("turned_off_total", "Times that the device failed or stalled.", status.turned_off),
     ]
 }
 
 /// Returns name, help and value of each gauge.
 #[rustfmt::skip]
-fn gauges(status: &Status) -> [(&'static str, &'static str, f64); 10] {
+fn gauges(status: &Status) -> [(&'static str, &'static str, f64); 11] {
     [
         ("on", "Whether the cache is in use.", f64::from(u8::from(status.is_on))),
         ("offline", "Whether a source does not answer.", f64::from(u8::from(status.is_offline))),
@@ -77,6 +82,7 @@ fn gauges(status: &Status) -> [(&'static str, &'static str, f64); 10] {
         ("hit_ratio", "Share of the lookups that were answered.", status.hit_ratio),
         ("write_amplification", "Bytes written for each byte kept.", status.write_amplification),
         ("compression_ratio", "Bytes taken in for each byte kept.", status.compression_ratio),
+        ("bringing_back", "Whether blocks are brought back into the kernel's memory.", f64::from(u8::from(status.predict.bringing.state == "bringing back"))),
         ("pinned_bytes", "Bytes of pinned files.", status.pinned.bytes as f64),
         ("pinned_bytes_done", "Bytes of pinned files in the cache.", status.pinned.bytes_done as f64),
     ]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ropeway_boost::PredictStatus;
+use ropeway_boost::{BringStatus, NextStatus, PredictStatus};
 
 use crate::ui::format;
 
@@ -48,14 +48,52 @@ pub(super) fn as_text(status: &PredictStatus) -> String {
         line(&mut text, &format!("source {}", of.source), &value);
     }
     for next in &status.next {
-        let what = match next.block {
-            Some(block) => format!("block {block} of {}", next.path),
-            None => format!("the beginning of {}", next.path),
-        };
-        let value = format!("{what} (likelihood {:.2}, {})", next.likelihood, next.because);
-        line(&mut text, "predicted", &value);
+        line(&mut text, "predicted", &expected(next));
+    }
+    if status.bringing.is_on {
+        bringing(&mut text, &status.bringing);
     }
     text
+}
+
+/// Adds what was brought back into the kernel's memory.
+fn bringing(text: &mut String, of: &BringStatus) {
+    let stalled = of.stalled.map_or_else(
+        || "not told".to_owned(),
+        |share| format!("{:.0} % of the time", share * 100.0),
+    );
+    let state = format!(
+        "{}; memory was short {}; tasks wait for memory: {stalled}; room for {}",
+        of.state,
+        format::counted(of.episodes, "time", "times"),
+        format::bytes(of.room_bytes),
+    );
+    line(text, "after the hogs", &state);
+    let precision = of.bytes_used as f64 / of.bytes.max(1) as f64;
+    let brought = format!(
+        "{} ({}, {} of them from the disk) in {:.1} s; {} were still there, {} gone again; precision {precision:.2}",
+        format::counted(of.blocks, "block", "blocks"),
+        format::bytes(of.bytes),
+        format::bytes(of.bytes_from_source),
+        of.seconds,
+        format::bytes(of.bytes_kept),
+        format::bytes(of.bytes_lost),
+    );
+    line(text, "brought back", &brought);
+    if !of.ended.is_empty() {
+        line(text, "last time", &of.ended);
+    }
+    for next in &of.next {
+        line(text, "to bring back", &expected(next));
+    }
+}
+
+fn expected(next: &NextStatus) -> String {
+    let what = match next.block {
+        Some(block) => format!("block {block} of {}", next.path),
+        None => format!("the beginning of {}", next.path),
+    };
+    format!("{what} (likelihood {:.2}, {})", next.likelihood, next.because)
 }
 
 fn line(text: &mut String, name: &str, value: &str) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ropeway_boost::Session;
 use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter, mountpoint};
@@ -26,6 +26,10 @@ use crate::failure::{Failure, code};
 use crate::job::Signals;
 use crate::ui::format;
 
+/// Tries to unmount before the mount counts as in use, and the time between them.
+const UNMOUNT_TRIES: u32 = 3;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
+
 /// Mounts, and serves until the mount ends.
 ///
 /// # Errors
@@ -39,13 +43,10 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     let reporter = Reporter {
         foreground: args.foreground,
     };
-    let recorder = target.map(|target| {
-        let session = record::session(&*store, open::share_of(&*store, &name), &name);
-        let session = session.map_err(|error| Failure::of_tree(&name, &error, End::Source))?;
-        target.start(session, reporter)
-    });
+    let recorder = target.map(|target| start_recording(target, &*store, &name, reporter));
     let recorder = recorder.transpose()?;
     let (store, boosted) = boost(args, store, &name, share.is_none(), reporter)?;
+    let share_id = open::share_of(&*store, &name);
     // The programs' own umask applies to what they make.
     umask(Mode::empty());
     raise_descriptors();
@@ -62,6 +63,12 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     let mounted = Mounted::observed(store, &args.mountpoint, &options, observer);
     let mounted = mounted.map_err(|error| refused(&error))?;
     let unmounter = mounted.unmounter();
+    if let Some(session) = &boosted {
+        let pages = mounted.pages(Path::new(background::SELF));
+        if let Err(error) = session.boost().bring_back(share_id, Arc::new(pages)) {
+            tracing::warn!(%error, "what memory pressure throws out of memory is not brought back");
+        }
+    }
     let path = mounted.path().display().to_string();
     // Without a guard, a killed process leaves a mount that `umount` removes.
     let guarded = guard::start(mounted.path(), mounted.device());
@@ -78,9 +85,8 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     if !args.foreground {
         background::detach();
     }
-    let ended = serving
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+    let panicked = |_| Err(io::Error::other("a thread panicked"));
+    let ended = serving.join().unwrap_or_else(panicked);
     if ended.is_err() {
         unmounter.detach();
     }
@@ -103,6 +109,18 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
             format!("the mount on {path} ended: {error}"),
         )),
     }
+}
+
+/// Begins to record what programs do with a source.
+fn start_recording(
+    target: Target,
+    store: &dyn Store,
+    name: &str,
+    reporter: Reporter,
+) -> Result<Recorder, Failure> {
+    let session = record::session(store, open::share_of(store, name), name);
+    let session = session.map_err(|error| Failure::of_tree(name, &error, End::Source))?;
+    target.start(session, reporter)
 }
 
 /// Opens the file to record in, if the flags name one.
@@ -203,9 +221,13 @@ fn catch_signals(unmounter: Unmounter, reporter: Reporter, path: String) -> Resu
 }
 
 fn stop(unmounter: &Unmounter, reporter: Reporter, path: &str) {
-    if unmounter.unmount().is_ok() {
-        // The main thread sees the end.
-        return;
+    for _ in 0..UNMOUNT_TRIES {
+        if unmounter.unmount().is_ok() {
+            // The main thread sees the end.
+            return;
+        }
+        // What brings blocks back has a file open for a moment.
+        std::thread::sleep(UNMOUNT_PAUSE);
     }
     // Programs use it. They get errors from now on.
     let files = unmounter.counters().open_files;

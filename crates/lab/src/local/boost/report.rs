@@ -18,6 +18,8 @@ const PUBLISHED: [(Mode, f64); 3] = [(Mode::None, 155.0), (Mode::Cold, 119.0), (
 const WORK: &str = "programs";
 /// How many times faster the warm cache shall be: as in the published experiment.
 const TARGET: f64 = 155.0 / 35.0;
+/// Shorter times count as this: a window is a second, and programs that are normal at once took none.
+const LEAST_S: f64 = 0.5;
 /// Name of the curve.
 const CURVE: &str = "memory";
 
@@ -126,7 +128,8 @@ fn settings(options: &Options, memory: u64, is_alone: bool) -> Vec<Setting> {
         (
             "modes",
             "no boost; cold: an empty cache that knows nothing; warm: all programs ran three times with the cache \
-             before; predicting: and it learned how. The cache has twice the room, and 4 MiB of memory"
+             before; predicting: and it learned how; idle first: nobody uses the machine for 15 s after the hogs, \
+             then the time begins. The cache has twice the room, and 4 MiB of memory"
                 .to_owned(),
         ),
         ("runs", format!("{} of each mode, in turns", options.runs)),
@@ -149,9 +152,17 @@ pub(super) fn line(mode: Mode, number: u32, seconds: f64, found: &Found) -> Stri
     let cache = found.page_cache.map_or(String::new(), |(before, after)| {
         format!(", page cache {} then {} MiB", before >> 20, after >> 20)
     });
+    let brought = found.brought.filter(|(bytes, ..)| *bytes > 0);
+    let brought = brought.map_or(String::new(), |(bytes, from_disk, took)| {
+        format!(
+            ", {} MiB brought back in {took:.1} s, {} of them from the disk",
+            bytes >> 20,
+            from_disk >> 20
+        )
+    });
     format!(
         "{} {number}: normal after {seconds:.1} s (from memory: {} before the hogs, {} at first{cache}; \
-         disk {} reads, flash {} reads, {} hits, {} prefetched)",
+         disk {} reads, flash {} reads, {} hits, {} prefetched{brought})",
         mode.name(),
         share(found.before),
         share(found.after),
@@ -187,19 +198,26 @@ pub(super) fn conclude(document: &mut Document) {
     let Some(without) = median(Mode::None) else {
         return;
     };
-    let parts: Vec<ScorePart> = [Mode::Cold, Mode::Warm, Mode::Predicting]
-        .into_iter()
+    let parts: Vec<ScorePart> = Mode::ALL[1..]
+        .iter()
+        .copied()
         .filter_map(|mode| {
             Some(ScorePart {
                 name: format!("{}: times faster than without", mode.name()),
-                value: without / median(mode)?.max(0.05),
+                value: without / median(mode)?.max(LEAST_S),
             })
         })
         .collect();
-    let Some(last) = parts.last() else { return };
+    let name = Mode::Predicting.name();
+    let Some(main) = parts
+        .iter()
+        .find(|part| part.name.starts_with(&format!("{name}:")))
+    else {
+        return;
+    };
     document.score = Some(Score {
         described: "times faster with a warm cache than without".to_owned(),
-        value: last.value,
+        value: main.value,
         published: BTreeMap::from([("with enough in the cache".to_owned(), TARGET)]),
         parts,
     });

@@ -44,6 +44,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Longest time until the cache has written everything.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
 
+/// How long nobody uses the machine after the hogs, in the modes that begin so. A guess: someone closes
+/// a game and looks for the next program.
+pub(super) const IDLE_FIRST: Duration = Duration::from_secs(15);
+
 /// What is in front of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -56,11 +60,23 @@ pub enum Mode {
     Warm,
     /// A cache with the programs in it, which has learned how they are read.
     Predicting,
+    /// As [`Warm`](Self::Warm), and after the hogs nobody uses the machine for a while.
+    WarmIdle,
+    /// As [`Predicting`](Self::Predicting), and after the hogs nobody uses the machine for a while: what
+    /// they threw out is brought back.
+    PredictingIdle,
 }
 
 impl Mode {
     /// All modes.
-    pub const ALL: [Self; 4] = [Self::None, Self::Cold, Self::Warm, Self::Predicting];
+    pub const ALL: [Self; 6] = [
+        Self::None,
+        Self::Cold,
+        Self::Warm,
+        Self::Predicting,
+        Self::WarmIdle,
+        Self::PredictingIdle,
+    ];
 
     /// Returns its name in reports.
     pub fn name(self) -> &'static str {
@@ -69,11 +85,25 @@ impl Mode {
             Self::Cold => "boost, cold",
             Self::Warm => "boost, warm",
             Self::Predicting => "boost, warm, predicting",
+            Self::WarmIdle => "boost, warm, idle first",
+            Self::PredictingIdle => "boost, warm, predicting, idle first",
         }
     }
 
     fn is_warm(self) -> bool {
-        matches!(self, Self::Warm | Self::Predicting)
+        !matches!(self, Self::None | Self::Cold)
+    }
+
+    fn is_predicting(self) -> bool {
+        !matches!(self, Self::Warm | Self::WarmIdle)
+    }
+
+    /// How long nobody uses the machine after the hogs.
+    fn pause(self) -> Duration {
+        match self {
+            Self::WarmIdle | Self::PredictingIdle => IDLE_FIRST,
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -129,6 +159,9 @@ pub struct Found {
     pub hits: u64,
     /// Blocks that were fetched from the disk because they were predicted.
     pub prefetched: u64,
+    /// Bytes that were brought back before the programs started, those of them that came from the disk,
+    /// and the seconds that it took; `None` without a cache.
+    pub brought: Option<(u64, u64, f64)>,
     /// Seconds, and the share of reads that memory answered.
     pub curve: Vec<[f64; 2]>,
 }
@@ -183,6 +216,10 @@ impl Stage {
         let mounted =
             Mounted::new(store, &at, &options).map_err(|error| io::Error::other(error.to_string()))?;
         let unmounter = mounted.unmounter();
+        if let Some((boost, _)) = &boost {
+            let pages = mounted.pages(Path::new("/proc/self/exe"));
+            boost.bring_back(share_id("lab"), Arc::new(pages))?;
+        }
         let thread = std::thread::Builder::new().spawn(move || mounted.run())?;
         Ok(Self {
             at,
@@ -259,7 +296,7 @@ fn cache(
     let opened = Cache::open(Box::new(Arc::clone(&flash)), &[7; 32], &config, clock);
     let (cache, _) = opened.map_err(io::Error::other)?;
     let options = BoostOptions {
-        predict_blocks: (mode != Mode::Warm).then(|| (size / READ_BYTES as u64) as usize),
+        predict_blocks: mode.is_predicting().then(|| (size / READ_BYTES as u64) as usize),
         learned,
         device_rate: Some(FLASH_READ_BYTES_PER_S),
         ..BoostOptions::default()
@@ -387,6 +424,11 @@ pub(super) fn run(plan: &Plan) -> io::Result<Found> {
     let (hits, prefetched) = counted(&stage);
     let (disk_before, flash_before) = (disk.busy.so_far(), flash_of(&stage));
     is_on.store(true, Ordering::Relaxed);
+    std::thread::sleep(plan.mode.pause());
+    found.brought = stage.boost.as_ref().map(|(boost, _)| {
+        let of = boost.predicted().bringing;
+        (of.bytes, of.bytes_from_source, of.seconds)
+    });
     let busy = || disk.busy.so_far().1 + flash_of(&stage).1;
     measure(plan, &stage.at, &busy, &mut found)?;
     is_on.store(false, Ordering::Relaxed);
