@@ -27,11 +27,6 @@ use crate::place::folder::Folder;
 /// writes would be flushed only when it is whole.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
 
-/// Time to wait for the kernel's clock to advance. A tick takes 10 ms at most (`CONFIG_HZ=100`),
-/// but a busy host lets a virtual machine miss many. Less than what counts as a clock that was set
-/// back.
-const TICK_WAIT: Duration = Duration::from_millis(400);
-
 /// A finished node that waits for the next checkpoint to get its final name.
 pub(crate) struct WaitingName {
     /// The folder that holds both names. It stays open until then.
@@ -350,14 +345,7 @@ impl DurabilityControl {
     /// time, and whatever changes on the target later has one that is not earlier. `None` when the
     /// wall clock was set back, so that change times tell nothing.
     pub(crate) async fn watermark(&self) -> Option<Timestamp> {
-        let start = self.clock.now();
-        let mut now = start;
-        // Change times are those of the last tick: what was written a moment ago may have this one.
-        let begin = Instant::now();
-        while now == start && begin.elapsed() < TICK_WAIT {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            now = self.clock.now();
-        }
+        let now = self.clock.next_tick().await;
         (!self.clock_was_set_back()).then_some(now)
     }
 }
@@ -383,15 +371,25 @@ mod tests {
         assert!(!control.is_held(), "a short one holds nothing");
     }
 
+    /// A clock that advances every 300 ms, or every 4 ms.
+    fn ticking(every: u64) -> (impl Fn() -> Timestamp + Clone, WallClock) {
+        let start = Instant::now();
+        let fine = move || Timestamp(i128::from(start.elapsed().as_millis() as u64));
+        let ticks = move || Timestamp(fine().0 / i128::from(every) * i128::from(every));
+        (fine, WallClock::new(fine).with_ticks(ticks))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_watermark_is_later_than_what_was_written_before_it_even_if_ticks_are_missed() {
-        let start = Instant::now();
-        // A clock that advances every 300 ms.
-        let ticks = move || Timestamp(i128::from(start.elapsed().as_millis() as u64 / 300));
-        let control = DurabilityControl::new(None, WallClock::new(ticks), false);
-        for _ in 0..3 {
-            let written = ticks();
-            assert!(control.watermark().await > Some(written));
+        for every in [4, 300] {
+            let (fine, clock) = ticking(every);
+            let control = DurabilityControl::new(None, clock, false);
+            for step in 0..7 {
+                tokio::time::sleep(Duration::from_millis(step)).await;
+                // The change time of a file that somebody has looked at is that of the fine clock.
+                let written = fine();
+                assert!(control.watermark().await > Some(written), "{every} {step}");
+            }
         }
     }
 

@@ -17,7 +17,7 @@ pub(crate) async fn find_lost_writes(config: &JobConfig, report: &Report, journa
     if let Err(error) = config.target.sync().await {
         record_lost_writes(config, report, Some(journal));
         // What this run writes is not what was lost.
-        report.journal_result(Some(journal.begin_again()));
+        report.journal_result(Some(journal.begin_again().await));
         report.note(
             None,
             format!("{error}; what was not durable before is copied once more"),

@@ -6,34 +6,78 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fmt, io};
 
 use ropeway_vfs::Timestamp;
+use rustix::time::ClockId;
+use tokio::time::Instant;
 
-/// The wall clock. A test may set it.
+/// Longest time to wait for the clock to tick. A tick takes 10 ms at most (`CONFIG_HZ=100`), but a busy
+/// host lets a virtual machine miss many. Less than what counts as a clock that was set back.
+const TICK_WAIT: Duration = Duration::from_millis(400);
+
+/// The wall clock of the machine whose file systems hold the target. A test may set it.
+///
+/// File systems take change times from the last tick. Since Linux 6.13, ext4, xfs, btrfs and tmpfs
+/// take that of a file whose change time somebody has looked at from the fine clock
+/// (Documentation/filesystems/multigrain-ts.rst), which is up to a tick ahead.
 #[derive(Clone)]
-pub struct WallClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+pub struct WallClock {
+    ticks: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    fine: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
 
 impl WallClock {
     /// Makes a clock that shows what `now` returns.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
+        let now: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(now);
+        Self {
+            ticks: Arc::clone(&now),
+            fine: now,
+        }
     }
 
+    /// The same clock, whose last tick `ticks` returns.
+    #[must_use]
+    pub fn with_ticks(self, ticks: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self {
+            ticks: Arc::new(ticks),
+            ..self
+        }
+    }
+
+    /// Returns the last tick. Whatever changes later has a change time that is not earlier.
     pub(crate) fn now(&self) -> Timestamp {
-        (self.0)()
+        (self.ticks)()
+    }
+
+    /// Waits for a tick that is later than the change time of everything that has changed by now, and
+    /// returns it. Whatever changes after the wait has a change time that is not earlier.
+    pub(crate) async fn next_tick(&self) -> Timestamp {
+        let latest = (self.fine)().max(self.now());
+        let begin = Instant::now();
+        loop {
+            let now = self.now();
+            if now > latest || begin.elapsed() >= TICK_WAIT {
+                return now;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }
 
 impl Default for WallClock {
-    /// The coarse clock of the machine. File systems take change times from it, so whatever changes
-    /// later has a change time that is not earlier.
+    /// The clock of the machine.
     fn default() -> Self {
-        Self::new(|| {
-            let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-            // The nanoseconds of a second fit.
-            Timestamp::from_unix(now.tv_sec, now.tv_nsec as u32)
-        })
+        let read = |id| {
+            move || {
+                let now = rustix::time::clock_gettime(id);
+                // The nanoseconds of a second fit.
+                Timestamp::from_unix(now.tv_sec, now.tv_nsec as u32)
+            }
+        };
+        Self::new(read(ClockId::Realtime)).with_ticks(read(ClockId::RealtimeCoarse))
     }
 }
 

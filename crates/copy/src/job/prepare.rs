@@ -48,7 +48,7 @@ const STREAMS_MANY: usize = 16;
 ///
 /// # Errors
 /// The job cannot begin. Nothing was touched but the journal.
-pub(crate) fn prepare(
+pub(crate) async fn prepare(
     spec: JobSpec,
     (live, cancel, pool): (Arc<Live>, CancellationToken, Pool),
     sink: EventSink,
@@ -62,7 +62,7 @@ pub(crate) fn prepare(
     } = spec;
     let journal = journal.filter(|_| !options.dry_run);
     let durability = durability_of(&options, &*target);
-    let (journal, nonce) = begin_journal(journal, &environment, durability.names_are_durable())?;
+    let (journal, nonce) = begin_journal(journal, &environment, durability.names_are_durable()).await?;
     let tree_dirty = options.durability != Durability::None && target.capabilities().page_cache;
     let roots: Vec<_> = roots
         .into_iter()

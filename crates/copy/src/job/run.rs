@@ -97,7 +97,7 @@ impl Job {
 
     /// Runs the job to its end.
     pub async fn run(self, sink: EventSink) -> Outcome {
-        let (context, roots) = match prepare(self.spec, (self.live, self.cancel, self.pool), sink) {
+        let (context, roots) = match prepare(self.spec, (self.live, self.cancel, self.pool), sink).await {
             Ok(prepared) => prepared,
             Err(fatal) => {
                 return Outcome {

@@ -8,7 +8,7 @@ use crate::journal::open::{Journal, JournalSpec};
 
 /// Opens the journal, and returns it with the nonce of temporary names. A job without a journal has
 /// a new nonce.
-pub(crate) fn begin_journal(
+pub(crate) async fn begin_journal(
     spec: Option<JournalSpec>,
     environment: &Environment,
     names_durable: bool,
@@ -20,7 +20,7 @@ pub(crate) fn begin_journal(
         });
         return Ok((None, Nonce(nonce?)));
     };
-    match Journal::open(&spec, environment, names_durable) {
+    match Journal::open(&spec, environment, names_durable).await {
         Ok(journal) => {
             let nonce = journal.nonce();
             Ok((Some(journal), nonce))

@@ -96,12 +96,13 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Opens or creates the journal of a job and begins an epoch. `names_durable` is whether this
-    /// run gives final names only to what is durable.
+    /// run gives final names only to what is durable. Nothing that an earlier run changed has a change
+    /// time of this epoch: the process of that run has ended, since it held the lock.
     ///
     /// # Errors
     /// The folder cannot be made, the file cannot be read or written, or (`WouldBlock`) the job is
     /// running already.
-    pub(crate) fn open(
+    pub(crate) async fn open(
         spec: &JournalSpec,
         environment: &Environment,
         names_durable: bool,
@@ -121,7 +122,10 @@ impl Journal {
         let begin = Begin {
             version: VERSION,
             boot: boot.clone(),
-            started: environment.clock.now(),
+            started: match memory.resumed() {
+                true => environment.clock.next_tick().await,
+                false => environment.clock.now(),
+            },
             nonce: nonce.0,
             names_durable,
             sources: named(&spec.sources),
@@ -285,9 +289,9 @@ impl Journal {
     }
 
     /// Begins a new epoch after a loss that this run learned of. The run has written nothing yet.
-    pub(crate) fn begin_again(&self) -> io::Result<()> {
+    pub(crate) async fn begin_again(&self) -> io::Result<()> {
         let mut begin = self.begin.clone();
-        begin.started = self.clock.now();
+        begin.started = self.clock.next_tick().await;
         self.append(&Record::Begin(begin))?;
         self.sync()
     }

@@ -2,6 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 use std::fs;
+use std::sync::atomic::AtomicI64;
 
 use crate::journal::store::{FILE_NAME, JournalFolder, LOST_NAME};
 
@@ -31,8 +32,18 @@ fn version(size: u64) -> Version {
     }
 }
 
+/// Opens a journal. Waits take virtual time.
+fn try_open(dir: &Path, environment: &Environment, names_durable: bool) -> io::Result<Journal> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(Journal::open(&spec(dir), environment, names_durable))
+}
+
 fn open(dir: &Path, boot: &str, now: i128) -> Journal {
-    Journal::open(&spec(dir), &at(boot, now), false).unwrap()
+    try_open(dir, &at(boot, now), false).unwrap()
 }
 
 #[test]
@@ -66,10 +77,31 @@ fn the_same_boot_trusts_the_written_another_only_the_durable() {
 }
 
 #[test]
+fn what_an_earlier_run_changed_is_older_than_the_next_run() {
+    let dir = tempfile::tempdir().unwrap();
+    // Each look takes a unit of time; a tick takes 64. Some change times are fine.
+    let time = Arc::new(AtomicI64::new(0));
+    let looked = Arc::clone(&time);
+    let fine = move || Timestamp(i128::from(looked.fetch_add(1, Ordering::Relaxed)));
+    let ticks = fine.clone();
+    let clock = WallClock::new(fine.clone()).with_ticks(move || Timestamp(ticks().0 / 64 * 64));
+    let environment = |boot: &str| Environment {
+        clock: clock.clone(),
+        ..at(boot, 0)
+    };
+    for run in 0..40 {
+        drop(try_open(dir.path(), &environment("one"), false).unwrap());
+        let written = fine();
+        let next = try_open(dir.path(), &environment("two"), false).unwrap();
+        assert!(!next.trusts(Some(written), true), "{run}");
+    }
+}
+
+#[test]
 fn a_running_job_is_locked() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(dir.path(), "one", 1);
-    let second = Journal::open(&spec(dir.path()), &at("one", 2), false).unwrap_err();
+    let second = try_open(dir.path(), &at("one", 2), false).unwrap_err();
     assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
     drop(first);
 }
@@ -217,7 +249,7 @@ fn a_journal_that_cannot_be_read_is_no_reason_to_trust() {
 #[test]
 fn what_is_named_after_a_sync_is_trusted_by_its_name() {
     let dir = tempfile::tempdir().unwrap();
-    drop(Journal::open(&spec(dir.path()), &at("one", 100), true).unwrap());
+    drop(try_open(dir.path(), &at("one", 100), true).unwrap());
     let after = open(dir.path(), "two", 200);
     for changed in [None, Some(Timestamp(50)), Some(Timestamp(150))] {
         assert!(after.trusts(changed, false));
