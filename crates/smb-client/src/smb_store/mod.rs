@@ -244,7 +244,10 @@ impl Store for SmbStore {
         if let Some(opened) = shared.open_known(path, how) {
             return Ok(opened);
         }
-        shared.wait(shared.open(path, how))
+        shared.wait(async {
+            let _still = shared.moving.read().await;
+            shared.open(path, how).await
+        })
     }
 
     fn open_known(&self, path: &RelPath) -> Option<Opened> {

@@ -21,6 +21,9 @@ const TEMPORARY: &[u8] = b".ropeway-removed-";
 /// Attempts to remove a name whose removal was sent, and its reply lost.
 const ATTEMPTS: usize = 3;
 
+/// Attempts to rename a folder beneath which files were open.
+const FOLDER_TRIES: usize = 3;
+
 /// Whether a name is that of a removed file that is still open.
 pub(super) fn is_temporary(name: &Name) -> bool {
     name.as_bytes().starts_with(TEMPORARY)
@@ -208,15 +211,8 @@ impl Shared {
             _ => None,
         };
         let mut renamed = self.tree.rename(from, to, replace).await;
-        let is_in_use = |error: &Error| matches!(error.kind, ErrorKind::PermissionDenied | ErrorKind::Busy);
         if renamed.as_ref().is_err_and(is_in_use) && source.kind == Kind::Directory {
-            // Servers do not rename a folder while a file beneath it is open.
-            for file in self.files.below(from) {
-                file.release().await?;
-            }
-            // A CLOSE may be on another connection than what follows.
-            self.tree.wait_for_closes().await;
-            renamed = self.tree.rename(from, to, replace).await;
+            renamed = self.rename_in_use(from, to, replace).await;
         } else if renamed.as_ref().is_err_and(is_in_use) && replace && replaced.is_none() {
             // A task in the background may have opened the file in the way meanwhile, to write or
             // flush the rest of it.
@@ -245,6 +241,27 @@ impl Shared {
             self.close_moved(to).await;
         }
         Ok(())
+    }
+
+    /// Renames a folder after the open files beneath it are closed: servers refuse it before. They
+    /// are opened again when they are needed.
+    async fn rename_in_use(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+        // Nothing is opened meanwhile.
+        let _still = self.moving.write().await;
+        let mut tries = 0;
+        loop {
+            for file in self.files.below(from) {
+                file.release().await?;
+            }
+            // A CLOSE may be on another connection than what follows.
+            self.tree.wait_for_closes().await;
+            tries += 1;
+            match self.tree.rename(from, to, replace).await {
+                // What was written to one may have been sent in the background meanwhile.
+                Err(error) if is_in_use(&error) && tries < FOLDER_TRIES => {}
+                ended => return ended,
+            }
+        }
     }
 
     /// Notes the new paths of what is in use at and beneath a renamed node.
@@ -351,4 +368,9 @@ impl Shared {
             _ => error,
         }
     }
+}
+
+/// Whether a server may have refused a rename because something is open.
+fn is_in_use(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::PermissionDenied | ErrorKind::Busy)
 }

@@ -62,6 +62,9 @@ pub(super) struct Shared {
     pub(super) reports: Reports,
     pub(super) watches: Watches,
     pub(super) folders: Folders,
+    /// Held while a node is opened, and alone while a folder is renamed beneath which files were open:
+    /// servers rename no folder with open files in it.
+    pub(super) moving: tokio::sync::RwLock<()>,
     pub(super) top: TopFolder,
     /// Which files to read ahead of their opens, and those that are.
     pub(super) folder_ahead: Mutex<FolderAhead>,
@@ -132,6 +135,7 @@ impl Shared {
             reports: Reports::new(runtime.clone()),
             watches: Watches::default(),
             folders: Folders::default(),
+            moving: tokio::sync::RwLock::default(),
             top: TopFolder::default(),
             folder_ahead: Mutex::new(FolderAhead::new(Kind::File)),
             files_ahead: FilesAhead::default(),

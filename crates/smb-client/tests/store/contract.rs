@@ -1,7 +1,7 @@
 //! The contract of stores, and random operations beside a model.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ropeway_peers::{Share, Smbd, or_skip};
@@ -91,6 +91,49 @@ fn files_that_are_open_while_smbd_renames_their_folder_stay_usable() {
     store.rename(&path("\u{fc} \u{2206}"), &path("e"), false).unwrap();
     kept.write_at(b"C", 0).unwrap();
     assert_eq!(content(&*kept), b"Content");
+}
+
+/// Found by random operations on a mounted share: a prefetch opened a file between the CLOSE of the
+/// open ones and the rename.
+#[test]
+fn smbd_renames_a_folder_while_other_threads_open_files_in_it() {
+    const FILES: [&str; 4] = ["a", "b", "c", "d"];
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("one/below")).unwrap();
+    for file in FILES {
+        std::fs::write(folder.path().join("one/below").join(file), b"content").unwrap();
+    }
+    let builder = Smbd::builder().user("alice", "secret");
+    let smbd = or_skip!(builder.share(Share::new("data", folder.path())).start());
+    let runtime = Runtime::new().unwrap();
+    let store = connect(&runtime, smbd.address(), "", SmbStoreOptions::default());
+    let (one, two) = (path("one"), path("two"));
+    let is_over = AtomicBool::new(false);
+    let look = |file: &str| {
+        while !is_over.load(Ordering::Relaxed) {
+            for folder in ["one", "two"] {
+                let Ok(opened) = store.open(&path(&format!("{folder}/below/{file}")), &READ) else {
+                    continue;
+                };
+                let mut read = [0; 7];
+                if opened.node.read_at(&mut read, 0).is_ok() {
+                    assert_eq!(&read, b"content");
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for file in FILES {
+            scope.spawn(move || look(file));
+        }
+        let renamed = (0..100).map(|_| {
+            store.rename(&one, &two, true)?;
+            store.rename(&two, &one, true)
+        });
+        let renamed: Result<(), _> = renamed.collect();
+        is_over.store(true, Ordering::Relaxed);
+        renamed.unwrap();
+    });
 }
 
 /// Number of steps of a random run: `usual`, or more by `ROPEWAY_STORE_STEPS`.
