@@ -99,6 +99,16 @@ impl Ahead {
     }
 }
 
+impl Ahead {
+    /// Waits until all builds have ended.
+    pub(crate) fn wait_all(&self) {
+        let mut state = self.shared.lock();
+        while !state.waiting.is_empty() {
+            self.shared.changed.wait(&mut state);
+        }
+    }
+}
+
 impl Drop for Ahead {
     fn drop(&mut self) {
         let mut state = self.shared.lock();

@@ -12,7 +12,7 @@ use crate::ahead::Ahead;
 use crate::process::run as run_command;
 use crate::step::{Outcome, build, build_command};
 use crate::workspace::Workspace;
-use crate::{attack, conformance, fuzz, layers, size, tests, tools};
+use crate::{attack, conformance, fuzz, layers, package, size, tests, tools};
 
 /// Options of `ci`.
 #[derive(Debug, clap::Args)]
@@ -51,6 +51,8 @@ struct Run<'a> {
     workspace: &'a Workspace,
     chosen: &'a [&'static Step],
     ahead: Ahead,
+    /// The bare systems for packages, made beside the builds: they wait for the network.
+    bare: Ahead,
 }
 
 impl Run<'_> {
@@ -58,7 +60,7 @@ impl Run<'_> {
     fn build_ahead(&self) -> Result<()> {
         let is_chosen = |names: &[&str]| self.chosen.iter().any(|step| names.contains(&step.name));
         let mut builds = Vec::new();
-        if is_chosen(&["build", "attack", "conformance", "demo"]) {
+        if is_chosen(&["build", "attack", "conformance", "demo", "package"]) {
             builds.push(("build", build_command(self.workspace)));
         }
         if is_chosen(&["simulate"]) {
@@ -70,6 +72,9 @@ impl Run<'_> {
             builds.push(("fuzz", command));
         }
         self.ahead.start(self.workspace, builds);
+        if is_chosen(&["package"]) {
+            package::bare::make_ahead(self.workspace, &self.bare);
+        }
         Ok(())
     }
 }
@@ -152,6 +157,15 @@ const STEPS: &[Step] = &[
         run: |run| demo(run.workspace),
     },
     Step {
+        name: "package",
+        about: "Debian package of the release binary; installed, used and removed on bare systems",
+        order: Order::AfterParallel,
+        run: |run| {
+            run.bare.wait_all();
+            package::ci_step(run.workspace)
+        },
+    },
+    Step {
         name: "fuzz",
         about: "builds the fuzz targets and runs each for a few seconds",
         order: Order::AfterParallel,
@@ -180,6 +194,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         workspace,
         chosen: &steps,
         ahead: Ahead::default(),
+        bare: Ahead::default(),
     };
     let failed = in_order(&run, &mut done);
     print_table(&done);

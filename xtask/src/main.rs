@@ -4,6 +4,7 @@
 //! * `layers`: checks which crate uses which;
 //! * `bench`: compares ropeway with other tools;
 //! * `conformance`: runs smbtorture against `ropeway serve`;
+//! * `package`: makes the files that users install;
 //! * `attack`: attacks the promises of the README, by known cases and by seed.
 //!
 //! Nothing here is part of the product. Checks run the binary as a user does, and the laboratory
@@ -17,6 +18,7 @@ mod conformance;
 mod fuzz;
 mod interop;
 mod layers;
+mod package;
 mod process;
 mod size;
 mod step;
@@ -49,6 +51,8 @@ enum Task {
     /// Compare ropeway with other tools
     #[command(subcommand)]
     Bench(bench::Task),
+    /// Make the files that users install: a Debian package, an archive, a container file
+    Package(package::Arguments),
     /// Run smbtorture's suites against `ropeway serve`, and keep the results
     Conformance(conformance::Arguments),
     /// Attack the promises of a copy: known cases, then kills and changes by seed, judged by a
@@ -74,6 +78,7 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Ci(arguments) => ci::run(&Workspace::find()?, &arguments),
         Task::Layers(arguments) => layers::run(&Workspace::find()?, &arguments),
+        Task::Package(arguments) => package::run(&Workspace::find()?, &arguments),
         Task::Bench(task) => bench::run(&Workspace::find()?, &task),
         Task::Conformance(arguments) => conformance::run(&Workspace::find()?, &arguments),
         Task::Attack(arguments) => attack::run(&Workspace::find()?, &arguments),

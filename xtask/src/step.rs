@@ -57,6 +57,18 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::passed("target/release/ropeway"))
 }
 
+/// Returns the program that users get: `chosen`, or else a new build with the profile `dist`.
+///
+/// # Errors
+/// There is no such file, or the build fails.
+pub(crate) fn shipped(workspace: &Workspace, chosen: Option<&Path>) -> Result<PathBuf> {
+    if chosen.is_some() {
+        return ropeway(workspace, chosen);
+    }
+    run_command(&mut workspace.cargo(["build", "--profile", "dist", "--bin", "ropeway"]))?;
+    Ok(workspace.target().join("dist/ropeway"))
+}
+
 /// Returns the program to test: `chosen`, or else a new release build.
 ///
 /// # Errors

@@ -36,6 +36,7 @@ const TOOLS: &[Tool] = &[
     ("fusermount3", "fuse3", "FUSE mounts"),
     ("losetup", "mount", "loop devices"),
     ("unshare", "util-linux", "namespaces"),
+    ("debootstrap", "debootstrap", "bare systems for the package"),
     ("ip", "iproute2", "the emulated link"),
     ("smbd", "samba", "private SMB servers of the tests"),
     ("pdbedit", "samba-common-bin", "their users"),

@@ -22,6 +22,7 @@ use clap::Command as Clap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::args;
 use crate::failure::Failure;
 
 /// A flag's value from the environment or the configuration.
@@ -151,20 +152,7 @@ impl Config {
     /// # Errors
     /// The first unknown name and its place.
     pub(crate) fn check_keys(&self, cli: &Clap) -> Result<(), Failure> {
-        let longs = |command: &Clap| -> Vec<String> {
-            command
-                .get_arguments()
-                .filter_map(|arg| arg.get_long())
-                .map(str::to_owned)
-                .collect()
-        };
-        let mut all = Vec::new();
-        let mut below: Vec<&Clap> = cli.get_subcommands().collect();
-        while let Some(command) = below.pop() {
-            all.extend(longs(command));
-            below.extend(command.get_subcommands());
-        }
-        known(&self.common, &all, "")?;
+        known(&self.common, &args::long_flags(cli), "")?;
         for (name, (place, settings)) in &self.commands {
             let mut command = cli;
             for part in name.split('.') {
@@ -179,7 +167,7 @@ impl Config {
                 };
                 command = found;
             }
-            known(settings, &longs(command), &format!(" of {name}"))?;
+            known(settings, &args::own_long_flags(command), &format!(" of {name}"))?;
         }
         Ok(())
     }
@@ -244,13 +232,11 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
-    use clap::CommandFactory;
 
     fn fault(text: &str) -> Failure {
         let config = Config::parse("c.toml", text);
         config
-            .and_then(|config| config.check_keys(&Cli::command()))
+            .and_then(|config| config.check_keys(&args::command()))
             .unwrap_err()
     }
 

@@ -11,13 +11,14 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command as Clap, CommandFactory, FromArgMatches, ValueHint};
+use clap::{Arg, ArgAction, ArgMatches, Command as Clap, FromArgMatches, ValueHint};
 
 use crate::args::{self, Cli, Command};
 use crate::config::{Config, Setting};
 use crate::failure::{Failure, code};
+use crate::habits;
 
 /// Looks up an environment variable.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -46,26 +47,67 @@ pub(crate) fn parse(
     environment: Environment<'_>,
     config: &Config,
 ) -> Result<Parsed, Failure> {
-    let plain = Cli::command();
+    let plain = args::command();
     config.check_keys(&plain)?;
     let lenient = with_lenient_switches(plain.clone());
     let given = match lenient.clone().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         // Help is rendered from the plain command, without this module's additions.
         Err(error) if is_text(error.kind()) => return text(plain, &arguments),
-        Err(error) => return Err(usage(&error)),
+        Err(error) => return Err(usage(&error, &arguments)),
     };
     let layered = with_layers(lenient, "", &given, environment, config)?;
     let matches = layered
         .try_get_matches_from(&arguments)
-        .map_err(|error| usage(&error))?;
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| usage(&error))?;
+        .map_err(|error| usage(&error, &arguments))?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| usage(&error, &arguments))?;
     Ok(Parsed::Command(Box::new(cli.command)))
 }
 
+/// Begin of every environment variable of this program.
+const VARIABLES: &str = "ROPEWAY_";
+
+/// Variables that belong to no flag. The last one is that of the project's tests.
+const OTHER_VARIABLES: [&str; 7] = [
+    "ROPEWAY_PASSWORD",
+    "ROPEWAY_DEBUG",
+    "ROPEWAY_IO",
+    "ROPEWAY_LINK",
+    "ROPEWAY_FAR",
+    "ROPEWAY_FAR_NETNS",
+    "ROPEWAY_SEEDS",
+];
+
 /// Returns the environment variable of a flag.
 pub(crate) fn variable(long: &str) -> String {
-    format!("ROPEWAY_{}", long.to_ascii_uppercase().replace('-', "_"))
+    format!("{VARIABLES}{}", long.to_ascii_uppercase().replace('-', "_"))
+}
+
+/// Refuses a variable of the environment that is nearly the name of a flag's: it would be without
+/// effect. Others that begin with `ROPEWAY_` belong to somebody else.
+///
+/// # Errors
+/// There is such a variable; exit code 1.
+pub(crate) fn check_environment(names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    let flags: Vec<String> = args::long_flags(&args::command())
+        .iter()
+        .map(|long| variable(long))
+        .collect();
+    let given = names.filter_map(|name| name.into_string().ok());
+    for name in given.filter(|name| name.starts_with(VARIABLES) && !OTHER_VARIABLES.contains(&name.as_str()))
+    {
+        let alike = |flag: &&String| habits::is_slip(&name[VARIABLES.len()..], &flag[VARIABLES.len()..]);
+        if flags.contains(&name) {
+            continue;
+        }
+        if let Some(flag) = flags.iter().find(alike) {
+            return Err(
+                Failure::usage(format!("the environment variable {name} belongs to no flag"))
+                    .hint(format!("write {flag}, or unset {name}")),
+            );
+        }
+    }
+    Ok(())
 }
 
 fn is_text(kind: ErrorKind) -> bool {
@@ -87,21 +129,23 @@ fn text(plain: Clap, arguments: &[OsString]) -> Result<Parsed, Failure> {
             text: error.render().to_string(),
             code: code::DONE,
         }),
-        Err(error) => Err(usage(&error)),
+        Err(error) => Err(usage(&error, arguments)),
         // Reached only by --switch=value before --help.
         Ok(_) => Err(Failure::usage("no command given")),
     }
 }
 
 /// Turns clap's message into one line and a hint.
-fn usage(error: &clap::Error) -> Failure {
+fn usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
     let text = error.render().to_string();
     let mut message = String::new();
-    let mut hints = Vec::new();
+    let mut hints: Vec<String> = habit(error, arguments).into_iter().collect();
     let mut in_usage = false;
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(tip) = line.strip_prefix("tip: ") {
-            hints.push(tip.to_owned());
+            if hints.is_empty() && is_worth_it(error) {
+                hints.push(tip.to_owned());
+            }
         } else if let Some(usage) = line.strip_prefix("Usage: ") {
             hints.push(format!("usage: {usage}"));
             in_usage = true;
@@ -114,6 +158,37 @@ fn usage(error: &clap::Error) -> Failure {
     }
     hints.push("`--help` explains every flag".to_owned());
     Failure::usage(message).hint(hints.join("; "))
+}
+
+fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Returns what does the same as a command or flag of another program.
+fn habit(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let command = arguments
+        .get(1)
+        .and_then(|first| first.to_str())
+        .unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UnknownArgument => habits::flag(command, context(error, ContextKind::InvalidArg)?),
+        ErrorKind::InvalidSubcommand => {
+            habits::command(context(error, ContextKind::InvalidSubcommand)?).map(str::to_owned)
+        }
+        _ => None,
+    }
+}
+
+/// Whether clap's guess is near to what was given.
+fn is_worth_it(error: &clap::Error) -> bool {
+    let given = context(error, ContextKind::InvalidArg);
+    match (given, context(error, ContextKind::SuggestedArg)) {
+        (Some(given), Some(guess)) => habits::is_slip(given, guess),
+        _ => true,
+    }
 }
 
 fn is_switch(arg: &Arg) -> bool {
@@ -260,7 +335,7 @@ fn check_alone(arg: &Arg, long: &str, setting: &Setting, values: &[OsString]) ->
             .no_binary_name(true)
             .arg(arg.clone().required(false));
         if let Err(error) = alone.try_get_matches_from([flag]) {
-            let failure = usage(&error);
+            let failure = usage(&error, &[]);
             return Err(Failure::usage(format!("{}: {}", setting.place, failure.message))
                 .hint(format!("correct it there, or override it with --{long}")));
         }

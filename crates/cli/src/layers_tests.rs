@@ -140,7 +140,6 @@ fn settings_of_other_commands_are_ignored() {
 
 #[test]
 fn no_flag_has_a_reserved_variable() {
-    use clap::CommandFactory;
     // Variables that do not belong to a flag.
     let reserved = [
         "ROPEWAY_IO",
@@ -149,7 +148,7 @@ fn no_flag_has_a_reserved_variable() {
         "ROPEWAY_FAR",
         "ROPEWAY_FAR_NETNS",
     ];
-    for sub in Cli::command().get_subcommands() {
+    for sub in args::command().get_subcommands() {
         for long in sub.get_arguments().filter_map(|arg| arg.get_long()) {
             assert!(!reserved.contains(&variable(long).as_str()), "{long}");
         }
@@ -176,4 +175,23 @@ fn help_and_version_are_printed_with_exit_code_0() {
         panic!()
     };
     assert!(text.contains("--verify\n") && !text.contains("BOOL"), "{text}");
+}
+
+#[test]
+fn a_variable_that_is_nearly_that_of_a_flag_is_refused() {
+    let check = |name: &str| check_environment([OsString::from(name)].into_iter());
+    let failure = check("ROPEWAY_VERIFI").unwrap_err();
+    assert_eq!(failure.code, code::USAGE);
+    assert!(failure.message.contains("ROPEWAY_VERIFI"), "{failure:?}");
+    assert!(failure.hint.is_some_and(|hint| hint.contains("ROPEWAY_VERIFY")));
+    for name in [
+        "ROPEWAY_VERIFY",
+        "ROPEWAY_PASSWORD",
+        "ROPEWAY_FAR",
+        "ROPEWAY_SEEDS",
+        "ROPEWAY_MOUNT_STEPS",
+        "PATH",
+    ] {
+        assert_eq!(check(name), Ok(()), "{name}");
+    }
 }

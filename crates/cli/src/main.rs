@@ -5,7 +5,8 @@
 //! main ─ args (clap) ─ layers (flags > environment > config file)
 //!      └ commands    one file for each command: copy, mirror, check, ls, stat, mkdir, rm, mv, login,
 //!            │       logout, serve, mount, boost, jobs, trace, demo, lab
-//!            ├ place, url   what an argument names: a local path, or a place on a share
+//!            ├ place, url, spelling   what an argument names: a local path, or a place on a share
+//!            ├ completing   what a shell's completion offers for jobs, logins and places
 //!            ├ servers, secrets   connections to servers, and their logins
 //!            ├ ends    what SRC and DST mean; refuses bad combinations before anything is changed
 //!            ├ trees   opens both trees, with limits and models around them
@@ -18,16 +19,19 @@
 mod args;
 mod boot;
 mod commands;
+mod completing;
 mod config;
 mod demo;
 mod ends;
 mod failure;
 mod filters;
+mod habits;
 mod job;
 mod layers;
 mod place;
 mod secrets;
 mod servers;
+mod spelling;
 mod trace_file;
 mod trees;
 mod ui;
@@ -37,9 +41,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::Command;
+use clap_complete::CompleteEnv;
 use failure::Failure;
 
 fn main() -> ExitCode {
+    // Ends the process if a shell asks for completions (COMPLETE=bash).
+    CompleteEnv::with_factory(|| completing::with_completions(args::command())).complete();
     let arguments: Vec<OsString> = commands::mount::as_command(std::env::args_os().collect());
     // Arguments after `--` belong to another command.
     let own = arguments.iter().skip(1).take_while(|argument| *argument != "--");
@@ -58,6 +65,7 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         return Ok(failure::code::DONE);
     }
     boot::start_diagnostics();
+    layers::check_environment(std::env::vars_os().map(|(name, _)| name))?;
     let config = config::Config::load(&boot::config_file())?;
     let command = match layers::parse(arguments, &|name| std::env::var_os(name), &config)? {
         layers::Parsed::Command(command) => command,
@@ -84,5 +92,6 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Trace(args) => commands::trace::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
+        Command::Man(args) => commands::man::run(&args),
     }
 }

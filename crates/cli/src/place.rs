@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use ropeway_smb_wire::names::{NameMapping, to_wire};
 use ropeway_vfs::{Name, RelPath};
 
 use crate::failure::{Failure, code};
-use crate::url::{Address, SmbUrl, is_url};
+use crate::spelling::{Refusal, Spelling, spelling};
+use crate::url::{Address, SmbUrl};
 
 /// A place, absolute or as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,19 +21,26 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Parses an argument.
+    /// Parses an argument. A name that other programs take for a place on another machine
+    /// (`nas:backup`) is a path if such a file exists.
     ///
     /// # Errors
-    /// The argument begins like a URL but is not a valid one.
+    /// The argument begins like a URL but is not a valid one, or names a place that cannot be reached
+    /// ([`Spelling`]).
     pub(crate) fn parse(argument: &Path) -> Result<Self, Failure> {
-        let bytes = argument.as_os_str().as_bytes();
-        if !is_url(bytes) {
-            if bytes.len() > 7 && bytes[..7].eq_ignore_ascii_case(b"cifs://") {
-                return Err(Failure::usage("cifs:// URLs are not supported").hint("write smb:// instead"));
+        let url = match spelling(argument.as_os_str().as_bytes()) {
+            Spelling::Path => return Ok(Self::Local(argument.to_path_buf())),
+            Spelling::HostPath(_) | Spelling::Switch(_) if argument.symlink_metadata().is_ok() => {
+                return Ok(Self::Local(argument.to_path_buf()));
             }
-            return Ok(Self::Local(argument.to_path_buf()));
-        }
-        SmbUrl::parse(bytes).map(Self::Remote).map_err(|fault| {
+            Spelling::Slashes(_) if is_local(argument) => return Ok(Self::Local(argument.to_path_buf())),
+            Spelling::HostPath(refusal) | Spelling::Switch(refusal) | Spelling::Refused(refusal) => {
+                return Err(refused(argument, refusal));
+            }
+            Spelling::Smb => argument.as_os_str().as_bytes().to_vec(),
+            Spelling::Unc(url) | Spelling::Slashes(url) => url,
+        };
+        SmbUrl::parse(&url).map(Self::Remote).map_err(|fault| {
             let message = match fault.is_quotable {
                 true => format!("{}: {}", argument.display(), fault.message),
                 false => fault.message,
@@ -56,11 +64,15 @@ impl Place {
         }
     }
 
-    /// Parses a place that is to be changed; a snapshot of a share is refused.
+    /// Parses a place that is to be changed; a snapshot of a share is refused, and so is `nas:backup`
+    /// even if a local file of that name exists: it may stem from an earlier mistake.
     ///
     /// # Errors
     /// As for [`parse_end`](Self::parse_end), and a path in a snapshot.
     pub(crate) fn parse_target(argument: &Path) -> Result<Self, Failure> {
+        if let Spelling::HostPath(refusal) = spelling(argument.as_os_str().as_bytes()) {
+            return Err(refused(argument, refusal));
+        }
         let place = Self::parse_end(argument)?;
         match &place {
             Self::Remote(url) if url.snapshot().is_some() => Err(Failure::new(
@@ -163,6 +175,19 @@ impl Place {
     }
 }
 
+fn refused(argument: &Path, refusal: Refusal) -> Failure {
+    Failure::usage(format!("{}: {}", argument.display(), refusal.message)).hint(refusal.hint)
+}
+
+/// Whether a path that begins with two slashes is one of this machine: its first folder exists.
+fn is_local(path: &Path) -> bool {
+    let first = path.components().find_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    first.is_some_and(|first| Path::new("/").join(first).symlink_metadata().is_ok())
+}
+
 /// Returns UTF-8 as it is, and other bytes in hexadecimal after a NUL, which no path can contain.
 fn identity(bytes: &[u8], before: &str) -> String {
     match std::str::from_utf8(bytes) {
@@ -213,6 +238,36 @@ mod tests {
                 .contains("no share")
         );
         assert!(Place::parse(Path::new("cifs://nas/s")).is_err());
+    }
+
+    #[test]
+    fn other_spellings_of_shares_are_places_on_them() {
+        assert_eq!(place(r"\\NAS\photos\a"), place("smb://nas/photos/a"));
+        assert_eq!(
+            place("//no-such-folder/photos"),
+            place("smb://no-such-folder/photos")
+        );
+        assert_eq!(place("//usr/share"), Place::Local("//usr/share".into()));
+        for elsewhere in ["nas:backup", r"C:\x", "s3://bucket/x"] {
+            let failure = Place::parse(Path::new(elsewhere)).unwrap_err();
+            assert_eq!(failure.code, code::USAGE);
+            assert!(failure.message.starts_with(elsewhere), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_local_name_with_a_colon_is_a_source_and_no_target() {
+        let folder = tempfile::tempdir().unwrap();
+        // Tests run beside each other, so the working folder stays what it is.
+        let name = format!("nas:{}", folder.path().file_name().unwrap().display());
+        std::fs::write(&name, b"").unwrap();
+        let (source, target) = (
+            Place::parse(Path::new(&name)),
+            Place::parse_target(Path::new(&name)),
+        );
+        std::fs::remove_file(&name).unwrap();
+        assert_eq!(source, Ok(Place::Local(PathBuf::from(&name))));
+        assert!(target.is_err_and(|failure| failure.hint.is_some_and(|hint| hint.contains("./nas:"))));
     }
 
     #[test]

@@ -284,6 +284,12 @@ fn of_connect(server: &Server, source: Source, error: &SmbError) -> Failure {
         other => code_of(other, End::Source),
     };
     let code = if code == code::SOURCE { code::NETWORK } else { code };
+    if error.is_lookup() {
+        let message = format!("cannot find the server {}: {}", Address(server), clause(error));
+        return Failure::new(code, message).hint(
+            "check its name, and that this machine has a network; an address works too: smb://192.0.2.7/…",
+        );
+    }
     let failure = Failure::new(
         code,
         format!("cannot connect to {}: {}", Address(server), clause(error)),

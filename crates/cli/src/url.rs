@@ -80,11 +80,6 @@ impl UrlError {
 const FORM: &str = "the form is smb://[domain;]user@host[:port]/share/path";
 const PERCENT: &str = "write a percent sign itself as %25";
 
-/// Returns whether an argument is meant as a URL and not as a path.
-pub(crate) fn is_url(argument: &[u8]) -> bool {
-    without_scheme(argument).is_some()
-}
-
 fn without_scheme(argument: &[u8]) -> Option<&[u8]> {
     const SCHEME: &[u8] = b"smb://";
     argument

@@ -43,14 +43,6 @@ fn expect(text: &str, expected: (&str, &str, &str, u16, &str, &str)) {
 }
 
 #[test]
-fn only_smb_urls_are_urls() {
-    assert!(is_url(b"smb://host/share") && is_url(b"SMB://host"));
-    for path in ["smb:/host", "./smb://host", "http://host", "", "smb:"] {
-        assert!(!is_url(path.as_bytes()), "{path}");
-    }
-}
-
-#[test]
 fn all_parts_of_a_url_are_parsed() {
     expect("smb://host", ("", "", "host", 445, "", ""));
     expect("smb://host/", ("", "", "host", 445, "", ""));

@@ -138,10 +138,42 @@ fn lists_of_files() {
 }
 
 #[test]
+fn listed_names_that_the_source_lacks_are_named() {
+    let place = with_tree();
+    text(&place.join("list"), "src/a.c\nsrc/missing\nno folder/x\nbuild\n");
+    let finished = place
+        .copy("source", "target")
+        .args(["--files-from", "list"])
+        .exits(2);
+    for missing in ["src/missing", "no folder/x"] {
+        finished.mentions(missing);
+    }
+    assert!(
+        !finished.err.contains("a.c") && !finished.err.contains("build"),
+        "{finished}"
+    );
+    assert_eq!(files(&place.join("target")), ["build/out/x", "src/a.c"]);
+    assert_eq!(finished.number("errors"), 2);
+}
+
+#[test]
+fn an_include_that_takes_nothing_is_told() {
+    let place = with_tree();
+    let told = |flags: &[&str]| {
+        let finished = place.copy("source", "target").args(flags).ok();
+        finished.out.contains("--include took no file") || finished.err.contains("--include took no file")
+    };
+    assert!(told(&["--include", "*.C"]));
+    assert!(!told(&["--include", "*.c"]));
+    assert!(!told(&["--include", "*.C", "--exclude", "src"]));
+}
+
+#[test]
 fn invalid_filters_are_refused() {
     let place = with_tree();
     for flags in [
         ["--exclude", "[z-a]"],
+        ["--exclude", "["],
         ["--min-size", "huge"],
         ["--newer", "yesteryear"],
         ["--files-from", "no such list"],

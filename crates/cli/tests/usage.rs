@@ -87,6 +87,7 @@ fn invalid_mirrors_and_checks_are_refused() {
     refused(&place, 1, &["mirror", "--yes", "tree/deep", "tree"]);
     refused(&place, 1, &["mirror", "--yes", "tree", "tree/deep"]);
     refused(&place, 3, &["check", "missing", "other"]);
+    refused(&place, 3, &["check", "tree", "missing"]).mentions("cannot read the target missing");
     refused(&place, 1, &["check", "tree"]);
     refused(&place, 1, &["check"]);
     refused(&place, 1, &["check", "tree", "file"]);
@@ -104,6 +105,60 @@ fn invalid_mirrors_and_checks_are_refused() {
     finished.mentions("hint:");
     let finished = place.ropeway("trace").arg("file").run();
     finished.assert_code(&[1, 3]);
+}
+
+#[test]
+fn places_on_other_machines_are_never_local_files() {
+    let place = ground();
+    for (target, instead) in [
+        ("nas:backup", "smb://user@nas/SHARE/backup"),
+        ("ann@nas:/x", "smb://ann@nas/SHARE/x"),
+        (r"C:\x", "smb://user@server/share/path"),
+        (r"smb:\\nas\x", "smb://nas/x"),
+        ("s3://bucket/x", "rclone mount"),
+        ("sftp://nas/x", "sshfs"),
+        ("/MIR", "ropeway mirror"),
+        ("/R:3", "--retries"),
+    ] {
+        refused(&place, 1, &["copy", "file", target]).mentions(instead);
+        refused(&place, 1, &["mkdir", target]).mentions(instead);
+    }
+    // A UNC name is a share: nobody is named to log in.
+    for share in [r"\\nas.invalid\photos\f1", "//nas.invalid/photos/f1"] {
+        let failed = refused(&place, 1, &["copy", "file", share]);
+        failed.mentions("smb://user@nas.invalid");
+    }
+    let nowhere = ["ls", "smb://nas.invalid/photos", "--anonymous"];
+    refused(&place, 6, &nowhere).mentions("cannot find the server nas.invalid");
+    // With a path before it, it is a local file.
+    place.copy("file", "./nas:backup").ok();
+    place.copy("nas:backup", "other").ok();
+    assert_eq!(fs::read(place.join("other/nas:backup")).unwrap(), b"content");
+    refused(&place, 1, &["copy", "file", "nas:backup"]).mentions("./nas:backup");
+}
+
+#[test]
+fn habits_of_other_programs_are_answered() {
+    let place = ground();
+    for (arguments, instead) in [
+        (&["copy", "--delete", "tree", "other"][..], "ropeway mirror"),
+        (&["copy", "-a", "tree", "other"], "leave -a out"),
+        (&["copy", "-rP", "tree", "other"], "leave -r out"),
+        (&["mirror", "--progress", "tree", "other"], "leave --progress out"),
+        (&["sync", "tree", "other"], "ropeway mirror"),
+        (&["diff", "tree", "other"], "ropeway check"),
+        (&["compare", "tree", "other"], "ropeway check"),
+        (&["copy", "--verfy", "tree", "other"], "--verify"),
+        (&["mkdir", "a/b/c"], "-p creates"),
+    ] {
+        let code = if arguments[0] == "mkdir" { 4 } else { 1 };
+        let failed = refused(&place, code, arguments);
+        failed.mentions(instead);
+        assert!(!failed.err.contains("dialect"), "{failed}");
+    }
+    refused(&place, 4, &["mkdir", "a/b/c"]).mentions("there is no folder a/b");
+    let failed = place.ropeway("ls").env("ROPEWAY_VERIFI", "1").exits(1);
+    failed.mentions("ROPEWAY_VERIFY");
 }
 
 #[test]
@@ -303,7 +358,7 @@ fn help_short_and_long() {
         let lines = finished
             .out
             .lines()
-            .filter(|line| line.trim_start().contains(flag))
+            .filter(|line| line.trim_start().starts_with('-') && line.contains(flag))
             .count();
         assert_eq!(lines, 1, "{flag} has one line");
     }

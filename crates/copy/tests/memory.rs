@@ -134,7 +134,7 @@ async fn a_read_error_costs_that_file_only() {
     let (outcome, events) = spec(source, target.clone(), "c", Options::default()).run().await;
     assert_eq!(outcome.status, Status::SomeFailed);
     assert_eq!(outcome.summary.errors, 1);
-    assert_eq!(failed(&events), [("c/sub/b.bin", true)]);
+    assert_eq!(failed(&events), [("sub/b.bin", true)]);
     assert_eq!(names(&*target, "c/sub").await, ["deep"]);
     assert_eq!(target.content(&path("c/a.txt")).unwrap(), b"alpha");
 }
@@ -433,7 +433,7 @@ async fn what_a_failed_copy_left_is_removed_when_the_server_is_back() {
     let faulty = Faults::new(target.clone(), rules, Arc::new(RuntimeClock::new()));
     let (outcome, events) = spec(source, faulty.clone(), "c", Options::default()).run().await;
     assert_eq!(outcome.status, Status::SomeFailed);
-    assert_eq!(failed(&events), [("c/sub/b.bin", true)]);
+    assert_eq!(failed(&events), [("sub/b.bin", true)]);
     assert_eq!(faulty.fired(), [2]);
     assert_eq!(names(&*target, "c/sub").await, ["deep"]);
 }

@@ -148,6 +148,23 @@ impl Filter {
         })
     }
 
+    /// Returns the paths of the list (`files_from`), if there is one.
+    pub fn listed(&self) -> impl Iterator<Item = RelPath> + '_ {
+        let paths = self.listed.iter().flat_map(|listed| &listed.paths);
+        paths.filter_map(|path| RelPath::parse(path))
+    }
+
+    /// Whether the list names exactly this path.
+    pub fn is_listed(&self, path: &RelPath) -> bool {
+        let listed = self.listed.as_ref();
+        listed.is_some_and(|listed| listed.paths.contains(path.as_bytes()))
+    }
+
+    /// Whether only included names take part (`include` without `exclude`).
+    pub fn takes_included_only(&self) -> bool {
+        matches!(self.names, Names::Only(_))
+    }
+
     /// Whether to enter this folder. The root is always entered.
     pub fn directory(&self, path: &RelPath) -> bool {
         let named = match &self.names {
@@ -229,6 +246,8 @@ fn as_os_path(bytes: &[u8]) -> &std::path::Path {
 /// Compiles all of `exclude`, then all of `include` with `mark` in front of each.
 fn compile(exclude: &[String], include: &[String], mark: &str) -> Result<Gitignore, FilterError> {
     let mut builder = GitignoreBuilder::new("");
+    // git takes it literally; in an option it is a slip.
+    builder.allow_unclosed_class(false);
     let excludes = exclude.iter().map(|pattern| ("", pattern));
     let includes = include.iter().map(|pattern| (mark, pattern));
     for (mark, pattern) in excludes.chain(includes) {

@@ -8,6 +8,9 @@ use ropeway_smb_proto::client::PeerMisbehaved;
 use ropeway_smb_wire::{DecodeError, NtStatus};
 use ropeway_vfs::Verdict;
 
+/// What was attempted when the server's name could not be resolved.
+pub(crate) const LOOK_UP: &str = "look up the server";
+
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -163,6 +166,11 @@ impl Error {
             | Self::ReferralRefused { .. }
             | Self::Misuse(_) => Verdict::Skip,
         }
+    }
+
+    /// Returns whether the server's name could not be resolved to an address.
+    pub fn is_lookup(&self) -> bool {
+        matches!(self, Self::Local { op, .. } if *op == LOOK_UP)
     }
 
     /// Returns the server's status, if the error has one.

@@ -9,7 +9,7 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout_at};
 
 use crate::endpoint::Endpoint;
-use crate::error::{Error, Result};
+use crate::error::{Error, LOOK_UP, Result};
 use crate::options::TcpOptions;
 
 /// Idle time before the kernel sends keep-alive probes. A guess: shorter than the time for which
@@ -40,8 +40,8 @@ pub(crate) async fn connect(
     let host = (endpoint.host.as_str(), endpoint.port);
     let found = timeout_at(deadline, lookup_host(host)).await;
     let addresses: Vec<SocketAddr> = found
-        .map_err(|_| Error::local("look up the server", ErrorKind::TimedOut.into()))?
-        .map_err(|source| Error::local("look up the server", source))?
+        .map_err(|_| Error::local(LOOK_UP, ErrorKind::TimedOut.into()))?
+        .map_err(|source| Error::local(LOOK_UP, source))?
         .collect();
     let mut fault = io::Error::from(ErrorKind::NotFound);
     for (index, address) in addresses.iter().enumerate() {

@@ -368,6 +368,15 @@ pub enum End {
     Target,
 }
 
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Source => "source",
+            Self::Target => "target",
+        })
+    }
+}
+
 /// An error of a call that uses both ends, with the end that failed.
 #[derive(Debug)]
 pub struct EndError {

@@ -108,7 +108,7 @@ pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
 /// The tool is not available.
 pub(super) fn install(workspace: &Workspace, name: &'static str, binary: Option<&Path>) -> Result<Tool> {
     let program = match name {
-        "ropeway" => crate::step::ropeway(workspace, binary)?,
+        "ropeway" => crate::step::shipped(workspace, binary)?,
         "xcp" | "cpz" => install_crate(workspace, &workspace.target().join("tools"), name, None)?,
         name => find_program(name).with_context(|| format!("{name} is not installed"))?,
     };

@@ -158,7 +158,7 @@ impl Call<'_> {
         ensure!(options.runs != Some(0), "--runs must be at least 1");
         let scenario = self.with_options(scenario);
         let lab = LabOptions {
-            program: crate::step::ropeway(self.workspace, options.binary.as_deref())?,
+            program: crate::step::shipped(self.workspace, options.binary.as_deref())?,
             out: out.clone(),
             relay: false,
             smb_server: self.smb_server.clone(),

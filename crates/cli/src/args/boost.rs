@@ -8,21 +8,12 @@ use ropeway_boost::Sequential;
 
 use super::{AFTER_HELP, ShareArgs, values};
 
-const EXAMPLES: &str = "\
-Examples:
-  ropeway boost test /mnt/stick --source smb://ann@nas/photos
-  ropeway boost create /mnt/stick/boost --size 64G
-  ropeway mount smb://ann@nas/photos /mnt/photos --boost /mnt/stick/boost
-  ropeway boost learn /mnt/stick/boost monday
-  ropeway boost status /mnt/stick/boost";
-
 /// `ropeway boost`.
 #[derive(Args, Clone, Debug)]
 #[command(
     disable_help_subcommand = true,
     subcommand_value_name = "ACTION",
-    after_help = EXAMPLES,
-    after_long_help = format!("{EXAMPLES}\n\n{AFTER_HELP}")
+    after_long_help = AFTER_HELP
 )]
 pub(crate) struct BoostCommandArgs {
     /// What to do

@@ -6,22 +6,13 @@ use clap::{Args, Subcommand};
 
 use super::{AFTER_HELP, ShareArgs};
 
-const EXAMPLES: &str = "\
-Examples:
-  ropeway jobs                            list unfinished jobs
-  ropeway jobs resume 3f2a                run that job again with the same flags
-  ropeway jobs rm 3f2a                    forget it and remove its leftovers
-  ropeway jobs sweep -n /mnt/stick        list leftovers of killed runs by any user
-  ropeway jobs sweep smb://ann@nas/data   remove them";
-
 /// `ropeway jobs`.
 #[derive(Args, Clone, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
     subcommand_value_name = "ACTION",
-    after_help = EXAMPLES,
-    after_long_help = format!("{EXAMPLES}\n\n{AFTER_HELP}")
+    after_long_help = AFTER_HELP
 )]
 pub(crate) struct JobsArgs {
     /// What to do. Without an action, the jobs are listed.

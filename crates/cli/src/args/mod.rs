@@ -6,6 +6,7 @@
 
 mod boost;
 mod combinations;
+mod examples;
 mod far;
 mod jobs;
 mod lab;
@@ -33,6 +34,7 @@ pub(crate) use boost::{
     BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostLearnArgs,
     BoostStatusArgs, BoostTestArgs, Prefetch, offline_reads, prefetch,
 };
+pub(crate) use examples::command;
 pub(crate) use far::FarArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
 pub(crate) use lab::{
@@ -70,6 +72,22 @@ pub(crate) fn is_command_line_only(command: &str, long: &str) -> bool {
         // --delete-excluded and the like.
         _ => long.starts_with("delete"),
     }
+}
+
+/// Returns the long names of a command's flags.
+pub(crate) fn own_long_flags(command: &clap::Command) -> Vec<String> {
+    let longs = command.get_arguments().filter_map(|arg| arg.get_long());
+    longs.map(str::to_owned).collect()
+}
+
+/// Returns the long names of the flags of all commands below one.
+pub(crate) fn long_flags(command: &clap::Command) -> Vec<String> {
+    let (mut all, mut below) = (Vec::new(), vec![command]);
+    while let Some(command) = below.pop() {
+        all.extend(own_long_flags(command));
+        below.extend(command.get_subcommands());
+    }
+    all
 }
 
 /// Move and share files between disks, flash, NAS and sites at the speed of the link, and tell the
@@ -178,6 +196,17 @@ pub(crate) enum Command {
     /// `lab link` runs a command over a link with the round trip, rate, loss and queue that you
     /// choose. `lab link check` checks the emulator. `lab link floor` measures bare TCP.
     Lab(Box<LabArgs>),
+    /// Write the manual pages of all commands into a folder
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+/// `ropeway man`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ManArgs {
+    /// Existing folder for the pages
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
 }
 
 /// `ropeway copy`.

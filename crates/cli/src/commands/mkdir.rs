@@ -14,6 +14,8 @@ use crate::failure::{Failure, code};
 use crate::place::Place;
 use crate::servers::Servers;
 
+const PARENTS: &str = "-p creates missing parent folders too";
+
 /// Runs the command and returns its exit code.
 ///
 /// # Errors
@@ -43,6 +45,11 @@ async fn make(
 ) -> Result<(), Failure> {
     let located = match Place::parse_target(path)? {
         Place::Local(path) if parents => below_existing(&path)?,
+        Place::Local(path) if is_missing(parent_of(&path)) => {
+            let (folder, parent) = (path.display(), parent_of(&path).display());
+            let message = format!("cannot create folder {folder}: there is no folder {parent}");
+            return Err(Failure::new(code::TARGET, message).hint(PARENTS));
+        }
         Place::Local(_) | Place::Remote(_) => {
             nodes::find(path, true, servers)
                 .await
@@ -78,11 +85,17 @@ async fn make(
     Ok(())
 }
 
+fn is_missing(folder: &Path) -> bool {
+    folder
+        .metadata()
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
 async fn make_one(located: &Located, mode: u32) -> Result<(), Failure> {
     located.tree.make_dir(&located.path, mode).await.map_err(|error| {
         let failure = located.fault("create folder", &error, End::Target);
         match error.kind {
-            ErrorKind::NotFound => failure.hint("-p creates missing parent folders too"),
+            ErrorKind::NotFound => failure.hint(PARENTS),
             ErrorKind::AlreadyExists => failure.hint("-p accepts an existing folder"),
             _ => failure,
         }

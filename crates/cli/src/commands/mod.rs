@@ -10,6 +10,7 @@ pub(crate) mod lab;
 pub(crate) mod login;
 pub(crate) mod logout;
 pub(crate) mod ls;
+pub(crate) mod man;
 pub(crate) mod mirror;
 pub(crate) mod mkdir;
 pub(crate) mod mount;

@@ -11,7 +11,7 @@ use ropeway_copy::{
 };
 use ropeway_plan::retry::Backoff;
 use ropeway_vfs::event::Event;
-use ropeway_vfs::{Preserve, Tree};
+use ropeway_vfs::{Preserve, RelPath, Tree};
 
 use super::jobs::recorded::CommandRecord;
 use crate::args::{AttributeArgs, ExistingArgs, TransferArgs};
@@ -245,6 +245,10 @@ async fn open(opener: &Opener<'_>, ends: &Ends) -> Result<Opened, Failure> {
         last = Some((&end.tree, Arc::clone(&source)));
         roots.push(Root {
             source,
+            source_name: end
+                .tree
+                .name()
+                .map_or_else(RelPath::root, |name| RelPath::root().join(&name)),
             source_path: end.path.clone(),
             target_path: end.target_path.clone(),
         });
@@ -337,7 +341,6 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
-    use ropeway_vfs::RelPath;
 
     fn args(flags: &[&str]) -> TransferArgs {
         let line = ["ropeway", "copy", "a", "b"].iter().chain(flags);

@@ -156,27 +156,27 @@ pub(super) struct Found {
     pub(super) nameless: bool,
 }
 
-/// Finds a source.
-pub(super) async fn find(given: &Path, servers: &Servers) -> Result<Found, Failure> {
+/// Finds an end that is read: a source, or the target of a check.
+pub(super) async fn find(given: &Path, end: End, servers: &Servers) -> Result<Found, Failure> {
     if given.as_os_str().is_empty() {
-        return Err(Failure::usage("a source is empty")
+        return Err(Failure::usage("a path is empty")
             .hint("quote your variables: an unset variable gives an empty name"));
     }
     match Place::parse_end(given)? {
-        Place::Local(path) => find_local(&path),
-        Place::Remote(url) => find_remote(url, servers).await,
+        Place::Local(path) => find_local(&path, end),
+        Place::Remote(url) => find_remote(url, end, servers).await,
     }
 }
 
-async fn find_remote(url: SmbUrl, servers: &Servers) -> Result<Found, Failure> {
+async fn find_remote(url: SmbUrl, end: End, servers: &Servers) -> Result<Found, Failure> {
     let metadata = servers
         .metadata_of_source(&url)
         .await
-        .map_err(|error| error.failure(&format!("cannot read the source {url}"), End::Source))?;
+        .map_err(|error| error.failure(&format!("cannot read the {end} {url}"), End::Source))?;
     if url.must_be_folder && !metadata.is_dir() {
         return Err(Failure::new(
             code::SOURCE,
-            format!("cannot read the source {url}/: not a folder"),
+            format!("cannot read the {end} {url}/: not a folder"),
         )
         .hint("remove the slash at the end"));
     }
@@ -188,10 +188,10 @@ async fn find_remote(url: SmbUrl, servers: &Servers) -> Result<Found, Failure> {
     })
 }
 
-fn find_local(given: &Path) -> Result<Found, Failure> {
+fn find_local(given: &Path, end: End) -> Result<Found, Failure> {
     let missing = |error: &io::Error| {
         let failure = Failure::of_end(
-            format!("cannot read the source {}: {}", given.display(), cause(error)),
+            format!("cannot read the {end} {}: {}", given.display(), cause(error)),
             error,
             code::SOURCE,
         );

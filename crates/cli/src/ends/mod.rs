@@ -15,11 +15,10 @@
 
 mod find;
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use ropeway_copy::JobKey;
-use ropeway_vfs::{Kind, RelPath};
+use ropeway_vfs::{End, Kind, RelPath};
 
 use crate::failure::{Failure, code};
 use crate::place::Place;
@@ -109,7 +108,7 @@ pub(crate) async fn resolve(
     Place::parse_target(target)?;
     let mut found = Vec::with_capacity(sources.len());
     for path in sources {
-        found.push(find(path, options.servers).await?);
+        found.push(find(path, End::Source, options.servers).await?);
     }
     let mut target = Target::find(target, options.servers).await?;
     if let [only] = found.as_slice()
@@ -139,37 +138,16 @@ pub(crate) async fn resolve(
 
 /// Resolves the two trees of a check.
 ///
-/// DST may be missing; then everything differs.
-///
 /// # Errors
-/// One end is unreadable, SRC is missing, or the ends cannot be compared.
+/// One end is missing or unreadable, or the ends cannot be compared.
 pub(crate) async fn resolve_check(
     source: &Path,
     target: &Path,
     servers: &Servers,
 ) -> Result<(Node, Node), Failure> {
     Place::parse_end(target)?;
-    let source = find(source, servers).await?;
-    let is_missing = match Place::parse_end(target)? {
-        Place::Local(path) => {
-            matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
-        }
-        Place::Remote(url) => {
-            matches!(servers.metadata(&url).await, Err(error) if error.is_missing())
-        }
-    };
-    if is_missing {
-        let missing = Target::find(target, servers).await?;
-        let (Some(parent), Some(name)) = (missing.absolute.parent(), missing.absolute.name()) else {
-            return Err(Failure::new(
-                code::TARGET,
-                format!("there is no {}", target.display()),
-            ));
-        };
-        let (tree, folder) = parent.rooted();
-        return Ok((tree_of(&source)?, (tree, folder.join(&name))));
-    }
-    let target = find(target, servers).await?;
+    let source = find(source, End::Source, servers).await?;
+    let target = find(target, End::Target, servers).await?;
     if source.node.is_dir != target.node.is_dir {
         let (folder, other) = if source.node.is_dir {
             (&source, &target)

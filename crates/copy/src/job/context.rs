@@ -24,6 +24,7 @@ use crate::name::kept_versions::KeptVersions;
 use crate::sweep::temporaries::Temporaries;
 use crate::transfer::link_table::LinkTable;
 use crate::verify::hashes::Hashes;
+use crate::walk::listed::ListedPaths;
 use crate::walk::listing_cache::ListingCache;
 
 /// The shared state of a job.
@@ -48,6 +49,8 @@ pub(crate) struct Context {
     pub(crate) copied_nodes: CopiedNodes,
     /// Folders that the counting walk listed for the copying walk.
     pub(crate) listing_cache: ListingCache,
+    /// Paths of a list that the source has.
+    pub(crate) listed_paths: ListedPaths,
 }
 
 impl Context {

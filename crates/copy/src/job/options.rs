@@ -162,6 +162,8 @@ impl Default for Options {
 pub struct Root {
     /// The tree to read.
     pub source: Arc<dyn Tree>,
+    /// How the user calls the top of that tree: messages begin with it. May be empty.
+    pub source_name: RelPath,
     /// The node in it; the root path copies the whole tree.
     pub source_path: RelPath,
     /// Its path on the target tree. Its parent must exist. The root path copies a folder's content

@@ -35,6 +35,7 @@ use crate::verify::manifest::{ManifestError, publish_manifest};
 use crate::verify::read_back::read_back;
 use crate::verify::repair::repair;
 use crate::walk::count::{count_during_copy, preflight};
+use crate::walk::listed::report_missing;
 
 /// When a job reached its states, as times since its start.
 #[derive(Default)]
@@ -76,6 +77,8 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
         .timeout
         .map(|timeout| tokio::spawn(watch_for_stall(Arc::clone(context), roots.to_vec(), timeout)));
     let landed = copy_roots(context, roots).await;
+    report_missing(context, roots).await;
+    note_nothing_included(context);
     for beside in [counting, watching].into_iter().flatten() {
         beside.abort();
     }
@@ -112,6 +115,18 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
     }
     context.report.emit(Event::Phase { phase: Phase::Done });
     times
+}
+
+/// Says so if patterns that only include took no file.
+fn note_nothing_included(context: &Context) {
+    let filter = &context.config.options.filter;
+    let walked = context.report.live.walked_files.load(Ordering::Acquire);
+    if filter.takes_included_only() && walked == 0 && !context.stopped() {
+        context.report.note(
+            None,
+            "--include took no file: its patterns are those of gitignore, and case counts",
+        );
+    }
 }
 
 /// Runs what must succeed before the first write.

@@ -29,6 +29,7 @@ use crate::sweep::temporaries::Temporaries;
 use crate::transfer::link_table::LinkTable;
 use crate::transfer::pipeline::SmallFilePipeline;
 use crate::verify::hashes::Hashes;
+use crate::walk::listed::ListedPaths;
 use crate::walk::listing_cache::ListingCache;
 
 /// Largest number of blocks in flight that the tuner may choose.
@@ -88,6 +89,7 @@ pub(crate) async fn prepare(
         resources,
         copied_nodes: CopiedNodes::remembered(options.move_source),
         listing_cache: ListingCache::new(),
+        listed_paths: ListedPaths::default(),
         link_table: LinkTable::default(),
         delete_guard: Mutex::default(),
         kept_versions: KeptVersions::default(),

@@ -86,7 +86,7 @@ impl Report {
     }
 
     /// Reports the failure of one item. Stops the job if nothing more can succeed. `path` is where
-    /// the user looks for the item, even if it is elsewhere for the moment.
+    /// the user looks for the item at this end, even if it is elsewhere for the moment.
     pub(crate) async fn fail(&self, path: &RelPath, mut error: Error, end: End) {
         error.path = path.clone();
         if self.stopped() && error.verdict() != Verdict::Skip {

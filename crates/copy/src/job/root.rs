@@ -25,6 +25,11 @@ impl JobRoot {
         self.whole.0 != self.root.source_path
     }
 
+    /// Returns how messages name a node of the source.
+    pub(crate) fn shown(&self, source_path: &RelPath) -> RelPath {
+        self.root.source_name.join_path(source_path)
+    }
+
     /// Returns the path on the target of a node given relative to the root. `None` if the target
     /// cannot hold one of the names.
     pub(crate) fn target_of(&self, below: &RelPath) -> Option<RelPath> {

@@ -28,6 +28,7 @@ impl JobSpec {
     pub fn whole(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: RelPath, options: Options) -> Self {
         let root = Root {
             source,
+            source_name: RelPath::root(),
             source_path: RelPath::root(),
             target_path: to,
         };

@@ -111,7 +111,9 @@ async fn follow_one(context: Arc<Context>, root: Arc<JobRoot>, mut watch: Box<dy
             }
         }
         if let Err(error) = result {
-            context.fail(&root.root.source_path, error, End::Source).await;
+            context
+                .fail(&root.shown(&root.root.source_path), error, End::Source)
+                .await;
             return;
         }
         let everything = changes.everything;
@@ -213,7 +215,7 @@ async fn round_of(context: &Arc<Context>, root: &Arc<JobRoot>, paths: BTreeSet<R
                 continue;
             }
             Err(error) => {
-                context.fail(&path, error, End::Source).await;
+                context.fail(&root.shown(&path), error, End::Source).await;
                 continue;
             }
         };
@@ -265,6 +267,7 @@ async fn anchor(target: &dyn Tree, root: &JobRoot, below: RelPath) -> Option<Rel
 fn part_at(root: &JobRoot, below: &RelPath) -> Option<Arc<JobRoot>> {
     let part = Root {
         source: Arc::clone(&root.root.source),
+        source_name: root.root.source_name.clone(),
         source_path: root.root.source_path.join_path(below),
         target_path: root.target_of(below)?,
     };

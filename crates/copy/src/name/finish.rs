@@ -121,7 +121,9 @@ async fn change_of(
         match folder.root.root.source.xattrs(&folder.source_path).await {
             Ok(xattrs) => Some(xattrs),
             Err(error) => {
-                report.fail(&folder.shown, error, End::Source).await;
+                report
+                    .fail(&folder.root.shown(&folder.source_path), error, End::Source)
+                    .await;
                 has_all = false;
                 None
             }

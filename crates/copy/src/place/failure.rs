@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use ropeway_vfs::{EndError, Error, Verdict};
+use ropeway_vfs::{End, EndError, Error, Verdict};
 
 use crate::delete::clear::clear;
 use crate::job::context::Context;
@@ -51,5 +51,8 @@ pub(crate) async fn discard(context: &Context, task: &FileTask, error: &Error) {
 pub(crate) async fn fail_file(context: &Context, task: &FileTask, EndError { end, error }: EndError) {
     discard(context, task, &error).await;
     context.report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-    context.fail(&task.shown(), error, end).await;
+    match end {
+        End::Source => context.fail(&task.shown_source(), error, end).await,
+        End::Target => context.fail(&task.shown(), error, end).await,
+    }
 }

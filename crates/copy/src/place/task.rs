@@ -39,7 +39,12 @@ impl FileTask {
         self.folder.shown(&self.name)
     }
 
-    /// Returns the path for messages: the final path, with the name that the user knows if it had
+    /// Returns the path of the source for messages.
+    pub(crate) fn shown_source(&self) -> RelPath {
+        self.folder.root().shown(&self.source_path)
+    }
+
+    /// Returns the path for messages about the target: the final path, with the name that the user knows if it had
     /// to be mapped.
     pub(crate) fn shown(&self) -> RelPath {
         let known = self.source_path.file_name().filter(|name| {

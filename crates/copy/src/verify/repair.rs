@@ -123,6 +123,7 @@ async fn part_of(report: &Report, roots: &[Arc<JobRoot>], path: &RelPath) -> Opt
         }
         let part = Root {
             source: Arc::clone(&root.root.source),
+            source_name: root.root.source_name.clone(),
             source_path,
             target_path: path.clone(),
         };

@@ -37,6 +37,6 @@ pub(crate) async fn hash_skipped(context: &Context, task: &FileTask) {
     };
     match hashed.await {
         Ok(hash) => record_hash(&context.report, hashes, task, &hash),
-        Err(error) => context.fail(&task.shown(), error, End::Source).await,
+        Err(error) => context.fail(&task.shown_source(), error, End::Source).await,
     }
 }

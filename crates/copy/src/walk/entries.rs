@@ -60,9 +60,8 @@ impl<'a> EntryFilter<'a> {
             Err(error) => {
                 names.miss();
                 report.live.files_failed.fetch_add(1, Ordering::Relaxed);
-                self.context
-                    .fail(&folder.shown(&entry.name), error, End::Source)
-                    .await;
+                let shown = self.root.shown(&source_path);
+                self.context.fail(&shown, error, End::Source).await;
                 return None;
             }
         };
@@ -70,6 +69,9 @@ impl<'a> EntryFilter<'a> {
             || skips_in_source(self.context, &entry.name);
         if is_ours || !self.context.config.options.filter.node(&below, &metadata) {
             return None;
+        }
+        if self.context.config.options.filter.is_listed(&below) {
+            self.context.listed_paths.meet(&below);
         }
         if metadata.is_dir() && self.is_other_volume(&metadata) {
             report.note(Some(&below), "another file system; not entered (-x)");

@@ -10,6 +10,7 @@ pub(crate) mod decision;
 pub(crate) mod dispatch;
 pub(crate) mod entries;
 pub(crate) mod leftover;
+pub(crate) mod listed;
 pub(crate) mod listing_cache;
 pub(crate) mod make_folder;
 pub(crate) mod walker;

@@ -109,7 +109,9 @@ pub(crate) async fn walk(
         if end == End::Source && root.is_part() {
             // The next round of the watch handles what vanished since the change.
             if !error.kind.is_absence() {
-                context.fail(&shown, error, End::Source).await;
+                context
+                    .fail(&root.shown(&root.root.source_path), error, End::Source)
+                    .await;
             }
         } else if end == End::Source {
             context.fatal(Fatal::from_error(&error, End::Source));
@@ -559,6 +561,7 @@ impl Walker<'_> {
             .live
             .files_failed
             .fetch_add(1, Ordering::Relaxed);
-        self.context.fail(&folder.inner().shown, error, End::Source).await;
+        let shown = self.root.shown(&folder.inner().source_path);
+        self.context.fail(&shown, error, End::Source).await;
     }
 }

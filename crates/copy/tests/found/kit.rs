@@ -127,6 +127,7 @@ impl Machine {
     pub async fn run_hooked(&self, on_source: Hook, on_target: Hook) -> Outcome {
         let spec = JobSpec {
             roots: vec![Root {
+                source_name: RelPath::root(),
                 source: SimTree::hooked(&self.world, Side::Source, &self.source, on_source),
                 source_path: RelPath::root(),
                 target_path: path("copy"),

@@ -219,6 +219,7 @@ impl History {
         let name = if rival { "rival" } else { "source" };
         JobSpec {
             roots: vec![Root {
+                source_name: RelPath::root(),
                 source,
                 source_path: RelPath::root(),
                 target_path: scenario.to.clone(),

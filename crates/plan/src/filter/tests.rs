@@ -280,3 +280,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_paths_of_a_list_are_known() {
+    let spec = FilterSpec {
+        files_from: Some(vec![path("a/b"), path("c")]),
+        ..FilterSpec::default()
+    };
+    let filter = Filter::new(&spec).unwrap();
+    let mut listed: Vec<RelPath> = filter.listed().collect();
+    listed.sort();
+    assert_eq!(listed, [path("a/b"), path("c")]);
+    assert!(filter.is_listed(&path("c")) && !filter.is_listed(&path("a")) && !filter.is_listed(&path("c/d")));
+    assert_eq!(Filter::default().listed().count(), 0);
+}
+
+#[test]
+fn a_class_that_does_not_end_is_refused() {
+    for pattern in ["[", "a[bc", "*.[ch"] {
+        let spec = FilterSpec {
+            exclude: vec![pattern.to_owned()],
+            ..FilterSpec::default()
+        };
+        let error = Filter::new(&spec).unwrap_err();
+        assert!(error.to_string().contains(pattern), "{error}");
+    }
+}

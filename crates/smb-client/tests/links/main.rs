@@ -126,6 +126,7 @@ fn snapshot(at: &Path, base: &Path, into: &mut BTreeMap<PathBuf, Option<Vec<u8>>
 async fn copy(source: Arc<dyn Tree>, target: Arc<dyn Tree>, from: &str, to: &str) {
     let root = Root {
         source,
+        source_name: RelPath::root(),
         source_path: path(from),
         target_path: path(to),
     };

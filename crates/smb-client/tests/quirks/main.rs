@@ -67,6 +67,7 @@ async fn copy(share: &Arc<SmbTree>, here: &Path, to: &str, options: Options) -> 
     let target: Arc<dyn Tree> = LocalTree::open(here, LocalOptions::default()).unwrap();
     let spec = JobSpec {
         roots: vec![Root {
+            source_name: RelPath::root(),
             source: Arc::clone(share) as Arc<dyn Tree>,
             source_path: RelPath::root(),
             target_path: path(to),
@@ -304,6 +305,7 @@ async fn a_file_stored_in_part_fails_alone_and_is_not_moved() {
         }
         let spec = JobSpec {
             roots: vec![Root {
+                source_name: RelPath::root(),
                 source: LocalTree::open(here.path(), LocalOptions::default()).unwrap(),
                 source_path: path("from"),
                 target_path: path("to"),

@@ -356,6 +356,7 @@ impl Worker {
     async fn copy(&mut self, source: &Arc<dyn Tree>, target: &Arc<dyn Tree>, from: &str, to: &str) -> bool {
         let root = Root {
             source: Arc::clone(source),
+            source_name: RelPath::root(),
             source_path: path(from),
             target_path: path(&format!("{to}{}", self.number)),
         };

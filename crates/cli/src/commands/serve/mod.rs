@@ -19,6 +19,7 @@ mod audit;
 mod directory;
 mod far;
 pub(crate) mod http;
+mod instructions;
 mod kerberos;
 pub(crate) mod metrics;
 mod phrase;

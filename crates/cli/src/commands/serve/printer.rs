@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Value, json};
 
 use super::accounts::AccountSummary;
+use super::instructions::instructions;
 use super::shares::RequestedShare;
 use crate::args::{KerberosUsers, ServeArgs, ServeLoginArgs};
 use crate::secrets::VARIABLE;
@@ -55,6 +56,14 @@ impl Printer {
         }
         for (url, share) in urls.iter().zip(shares.iter().cycle()) {
             messages::print_line(&format!("{url}  ({})", share.shown()));
+        }
+        let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+        let interfaces: Vec<IpAddr> = interfaces.iter().map(if_addrs::Interface::ip).collect();
+        if let Some(share) = shares.first() {
+            let user = summary.users.first().map(String::as_str);
+            for line in instructions(addresses, &interfaces, &share.name, user) {
+                messages::print_line(&line);
+            }
         }
         messages::print_line(&format!("users: {}", accepted_users(&summary.users, &args.login)));
         if let Some(phrase) = &summary.new {
@@ -173,7 +182,7 @@ fn urls(addresses: &[SocketAddr], name: &str, shares: &[&RequestedShare], user: 
 }
 
 /// Percent-encodes everything but unreserved characters (RFC 3986), as [`crate::url`] reads it.
-fn encode(text: &str) -> String {
+pub(super) fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~$".contains(&byte) {
