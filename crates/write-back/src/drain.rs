@@ -229,9 +229,9 @@ impl Shared {
             let removing = state.pending.as_ref().is_some_and(|pending| pending.is_removing);
             (state.path.clone(), removing)
         };
+        // A near client may have reached it through a link.
         let how = NodeOpen {
             access: Access::Write,
-            link_itself: true,
             ..NodeOpen::default()
         };
         let opened = match self.inner.open(&path, &how) {
