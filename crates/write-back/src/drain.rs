@@ -281,7 +281,8 @@ impl Shared {
             {
                 true
             }
-            _ => now.changed.0 <= last.0 + SLACK_NS,
+            // A change from before the backlog is none of ours: the far clock was set back.
+            _ => (base.changed.0 - SLACK_NS..=last.0 + SLACK_NS).contains(&now.changed.0),
         }
     }
 

@@ -192,6 +192,12 @@ impl FarServer {
         self.0.lock().later.is_some()
     }
 
+    /// Sets the clock back by an hour.
+    #[cfg(test)]
+    pub(crate) fn set_clock_back(&self) {
+        self.0.lock().now -= 3_600_000_000_000;
+    }
+
     /// Grants leases from now on.
     #[cfg(test)]
     pub(crate) fn grant_leases(&self) {

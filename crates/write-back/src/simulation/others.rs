@@ -116,3 +116,30 @@ fn a_file_that_is_written_in_the_middle_of_a_round_is_saved_beside() {
     };
     ours_is_kept(true, &others);
 }
+
+/// A server without a clock of its own begins in the past. What others write then is older than what the
+/// process had noted, but it is theirs.
+#[test]
+fn what_others_write_while_the_far_clock_is_set_back_stays() {
+    let ours = vec![1; 1000];
+    for end in 0..60 {
+        let server = FarServer::new(1);
+        let process = Arc::new(Process::new(u64::MAX));
+        let disk = SimulatedDisk::new(2, Arc::clone(&process));
+        let store = start_on(&server, disk.clone(), Arc::clone(&process));
+        let node = written(&store, &ours);
+        process.end_after(end);
+        while store.step() && !process.is_dead() {}
+        let is_due = server.content(&path("f")).as_ref() != Some(&ours);
+        drop((node, store));
+        server.set_clock_back();
+        server.others_change(&path("f"), Some(THEIRS.to_vec()), true);
+        let next = Arc::new(Process::new(u64::MAX));
+        let store = start_on(&server, disk.for_process(Arc::clone(&next)), next);
+        while store.step() {}
+        assert_eq!(server.content(&path("f")).as_deref(), Some(THEIRS), "{end}");
+        let saved = server.paths().into_iter().filter(|at| *at != path("f"));
+        let whole = saved.filter(|at| server.content(at).as_ref() == Some(&ours));
+        assert!(!is_due || whole.count() == 1, "{end}");
+    }
+}
