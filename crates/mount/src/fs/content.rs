@@ -84,9 +84,9 @@ impl Fs {
             }
             opened => opened?,
         };
-        let is_kept = self
-            .inodes
-            .is_content_kept(ino, &stat, timestamp(SystemTime::now()));
+        let versioning = self.store.versioning();
+        let now = versioning.map_or_else(|| timestamp(SystemTime::now()), |source| source.now);
+        let is_kept = self.inodes.is_content_kept(ino, &stat, now);
         let handle = self.next_handle();
         self.enter(ino, handle, node, Some(&stat));
         Ok((handle, is_kept))
