@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ropeway_cache::{Cache, Config, FileDevice, Opened};
 use rustix::fs::statvfs;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::probe;
@@ -74,6 +75,9 @@ pub enum FolderError {
     /// Others may read the key.
     #[error("others may read the key {}", .0.display())]
     OpenKey(PathBuf),
+    /// Others may change the folder.
+    #[error("others may change the folder {}", .0.display())]
+    OpenFolder(PathBuf),
     /// There is not enough space.
     #[error("{} has {free} bytes free; the cache would take {wanted}", .path.display())]
     NoSpace {
@@ -153,6 +157,7 @@ pub fn create(path: &Path, size: Option<u64>) -> Result<u64, FolderError> {
     if path.symlink_metadata().is_err() {
         fs::DirBuilder::new().mode(0o700).create(path).map_err(io)?;
     }
+    check_owner(path)?;
     if let Some(name) = foreign(path)? {
         return Err(foreign_file(path, &name));
     }
@@ -205,6 +210,7 @@ pub fn open(path: &Path) -> Result<OpenFolder, FolderError> {
     if !found.is_file() || found.len() == 0 {
         return Err(foreign_file(path, BLOCKS));
     }
+    check_owner(path)?;
     let device = lock(&file).map_err(|error| match error {
         ropeway_cache::Error::Busy => FolderError::Busy {
             path: path.to_owned(),
@@ -359,6 +365,21 @@ fn foreign(path: &Path) -> Result<Option<String>, FolderError> {
     Ok(None)
 }
 
+/// Refuses a folder that others may change: a link of theirs could lead what is written here to
+/// another file, and blocks of theirs would be taken for the share's.
+fn check_owner(path: &Path) -> Result<(), FolderError> {
+    let found = path.metadata().map_err(|error| io_error(path, error))?;
+    match found.mode() & 0o022 == 0 && is_owner_trusted(&found) {
+        true => Ok(()),
+        false => Err(FolderError::OpenFolder(path.to_owned())),
+    }
+}
+
+/// Whether this user or root owns it.
+fn is_owner_trusted(found: &fs::Metadata) -> bool {
+    [0, geteuid().as_raw()].contains(&found.uid())
+}
+
 /// Reads the key; makes one up if it is missing or damaged.
 fn key(path: &Path) -> Result<([u8; 32], bool), FolderError> {
     let at = path.join(KEY);
@@ -366,7 +387,8 @@ fn key(path: &Path) -> Result<([u8; 32], bool), FolderError> {
     let mut bytes = Vec::new();
     match File::open(&at) {
         Ok(file) => {
-            if file.metadata().map_err(io)?.mode() & 0o077 != 0 {
+            let found = file.metadata().map_err(io)?;
+            if found.mode() & 0o077 != 0 || !is_owner_trusted(&found) {
                 return Err(FolderError::OpenKey(at));
             }
             // Longer than a key is no key.
@@ -396,10 +418,11 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(probe::TEMPORARY);
     let temporary = path.with_file_name(name);
+    // A killed process may have left one. What is opened is new: no link is followed.
+    let _ = fs::remove_file(&temporary);
     let mut file = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&temporary)?;
     file.write_all(content)?;
@@ -433,3 +456,7 @@ fn named(pid: u32) -> String {
         line => format!("process {pid} ({line})"),
     }
 }
+
+#[cfg(test)]
+#[path = "folder_tests.rs"]
+mod tests;

@@ -7,10 +7,10 @@ mod support;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{MountedShare, Served, can_mount, is_mounted, or_skip, patterned};
+use support::{MountedShare, Place, Served, Volume, can_mount, is_mounted, or_skip, patterned};
 
 #[test]
 fn a_share_is_used_as_a_folder() {
@@ -68,6 +68,39 @@ fn a_share_is_used_as_a_folder() {
             .unwrap()
             .ends_with(b"the end")
     );
+}
+
+/// Whoever closes the file first hears that a write has failed. That must not make fsync(2) of the
+/// program that wrote say that all is well.
+#[test]
+fn a_lost_write_is_an_error_of_fsync_whoever_has_closed_the_file_before() {
+    or_skip!(can_mount());
+    let small = or_skip!(Volume::tmpfs(8));
+    let served = Served::serving(Place::in_memory(), &small.root(), &[]);
+    let mut mount = MountedShare::served(served, &[]);
+    for how in ["another program", "a duplicate", "a child"] {
+        let path = mount.at("file");
+        let mut file = fs::File::create(&path).unwrap();
+        let mut is_full = false;
+        for _ in 0..24 {
+            is_full |= file.write_all(&vec![1; 1 << 20]).is_err();
+        }
+        match how {
+            "another program" => drop(fs::read(&path)),
+            "a duplicate" => drop(file.try_clone().unwrap()),
+            _ => {
+                let held = Stdio::from(file.try_clone().unwrap());
+                assert!(Command::new("true").stdin(held).status().unwrap().success());
+            }
+        }
+        assert!(
+            is_full || file.sync_all().is_err(),
+            "{how}: the server has no room for it"
+        );
+        drop(file);
+        fs::remove_file(&path).unwrap();
+    }
+    mount.unmount();
 }
 
 #[test]

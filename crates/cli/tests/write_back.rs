@@ -9,7 +9,7 @@ mod support;
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -226,6 +226,29 @@ fn a_killed_gateway_writes_its_backlog_back_after_the_next_start() {
         let through = gateway.put("through", 100_000);
         content_same(&through, &gateway.far.behind("through"));
     }
+    gateway.stop();
+}
+
+/// The journal knows the file by the name that the client used.
+#[test]
+fn a_backlog_that_was_written_through_a_link_survives_a_restart() {
+    or_skip!(needs(false, &["smbclient"]));
+    let mut gateway = Gateway::start();
+    fs::write(gateway.far.behind("target"), "before").unwrap();
+    symlink("target", gateway.far.behind("link")).unwrap();
+    gateway.line.limit(2 * MIB);
+    let ours = gateway.put("link", 8 * MIB);
+    gateway.near.kill();
+    assert!(!gateway.is_drained());
+    gateway.line.limit(0);
+    gateway.restart(&["--write-back"]);
+    assert!(
+        wait_until(PATIENCE, || gateway.is_drained()),
+        "{}",
+        gateway.status()
+    );
+    content_same(&ours, &gateway.far.behind("target"));
+    assert_eq!(names(&gateway.far.behind("")), ["link", "target"]);
     gateway.stop();
 }
 

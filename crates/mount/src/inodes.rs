@@ -50,8 +50,9 @@ pub(crate) struct Place {
     pub(crate) id: FileId,
 }
 
-/// Size and time of last change of a file, as seen when it was opened.
-type Content = (u64, Timestamp);
+/// Size, time of last write and change time of a file, as seen when it was opened. Programs that copy
+/// files set the second to what it was before; nobody sets the third.
+type Content = (u64, Timestamp, Timestamp);
 
 struct Table {
     nodes: HashMap<u64, Inode>,
@@ -247,16 +248,17 @@ impl Inodes {
         found.map(|(_, node)| Arc::clone(node))
     }
 
-    /// Remembers size and time of a file that is being opened; returns whether they are the same as
+    /// Remembers size and times of a file that is being opened; returns whether they are the same as
     /// at the last time, so that the kernel may keep what it has in memory. A file that changed
-    /// within [`SETTLED`] before `now` is not remembered: it may change again at the same time.
+    /// within [`SETTLED`] before `now`, by the clock that stamps changes, is not remembered: it may
+    /// change again at the same time.
     pub(crate) fn is_content_kept(&self, ino: u64, stat: &NodeStat, now: Timestamp) -> bool {
         let mut table = self.table.lock();
         let Some(inode) = table.nodes.get_mut(&ino) else {
             return false;
         };
-        let is_settled = now.0 - stat.modified.0 > SETTLED;
-        let content = is_settled.then_some((stat.size, stat.modified));
+        let is_settled = now.0 - stat.modified.max(stat.changed).0 > SETTLED;
+        let content = is_settled.then_some((stat.size, stat.modified, stat.changed));
         let before = std::mem::replace(&mut inode.content, content);
         content.is_some() && content == before
     }

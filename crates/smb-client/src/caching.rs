@@ -180,6 +180,7 @@ impl LeaseStatus {
         match state.contains(LeaseState::READ_CACHING) {
             true if state.bits() & SUSPENDED == 0 => ContentLease::Held { epoch },
             true => ContentLease::Suspended { epoch },
+            false if state.bits() & BROKEN != 0 => ContentLease::Broken,
             false => ContentLease::None,
         }
     }
@@ -542,7 +543,7 @@ mod tests {
         assert_eq!(status.content(), ContentLease::Suspended { epoch });
         let rest = broken(*key, LeaseState::default(), LeaseBreakFlags::default());
         assert_eq!(answer(&rest, &oplocks, &leases), None);
-        assert_eq!(status.content(), ContentLease::None);
+        assert_eq!(status.content(), ContentLease::Broken);
         let taken = std::mem::take(&mut *taken.0.lock());
         let answered: Vec<bool> = taken.iter().map(|broken| broken.answer.is_some()).collect();
         assert_eq!(answered, [true, false]);

@@ -58,6 +58,8 @@ pub enum ContentLease {
     /// There is no lease: the content may change at any time.
     #[default]
     None,
+    /// There was one, and its break was announced: somebody else changes the content, or is about to.
+    Broken,
     /// Nobody else changes the content without a break of the lease, which waits for this side.
     Held {
         /// Differs between any two leases of one process, and is higher after each loss: content
@@ -70,6 +72,14 @@ pub enum ContentLease {
         /// As in [`ContentLease::Held`].
         epoch: u64,
     },
+}
+
+impl ContentLease {
+    /// Whether the lease was held `before` and others have broken it since. A lease that went with its
+    /// connection does not count.
+    pub fn is_broken_since(self, before: Self) -> bool {
+        self == Self::Broken && matches!(before, Self::Held { .. } | Self::Suspended { .. })
+    }
 }
 
 /// What is left of a lease after a break.

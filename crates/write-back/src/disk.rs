@@ -1,9 +1,11 @@
 //! The near disk as the journal needs it: a folder of files that are appended to.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, statat, unlinkat};
 
 /// A folder of files that only this process changes. Files are named anew at each call, so that a
 /// backlog of many files takes no descriptors.
@@ -63,12 +65,9 @@ pub trait Disk: Send + Sync {
 const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 1 << 20;
 
-/// A folder of the system.
+/// A folder of the system. It stays the same one when it is renamed, and another one takes its path.
 #[derive(Debug)]
-pub struct FolderDisk {
-    path: PathBuf,
-    folder: File,
-}
+pub struct FolderDisk(File);
 
 impl FolderDisk {
     /// Opens a folder.
@@ -76,26 +75,26 @@ impl FolderDisk {
     /// # Errors
     /// It does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self {
-            path: path.to_owned(),
-            folder: File::open(path)?,
-        })
+        File::open(path).map(Self)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
-        self.path.join(name)
+    fn file(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?.into())
     }
 
     fn writable(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().write(true).open(self.at(name))
+        self.file(name, OFlags::WRONLY)
+    }
+
+    fn made(&self, name: &str) -> io::Result<File> {
+        self.file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
     }
 }
 
 impl Disk for FolderDisk {
     fn create(&self, name: &str) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        options.open(self.at(name)).map(drop)
+        self.made(name).map(drop)
     }
 
     fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -103,7 +102,7 @@ impl Disk for FolderDisk {
     }
 
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        File::open(self.at(name))?.read_exact_at(into, offset)
+        self.file(name, OFlags::RDONLY)?.read_exact_at(into, offset)
     }
 
     fn truncate(&self, name: &str, length: u64) -> io::Result<()> {
@@ -115,46 +114,84 @@ impl Disk for FolderDisk {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        self.folder.sync_all()
+        self.0.sync_all()
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.at(name))
+        Ok(unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
     fn set_aside(&self, name: &str) -> io::Result<()> {
-        fs::rename(self.at(name), self.at(&format!("{name}.damaged")))
+        Ok(renameat(&self.0, name, &self.0, format!("{name}.damaged"))?)
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
+        for entry in Dir::read_from(&self.0)? {
             let entry = entry?;
-            if let Ok(name) = entry.file_name().into_string() {
-                files.push((name, entry.metadata()?.len()));
+            let name = entry.file_name().to_str();
+            if let Some(name) = name.ok().filter(|name| ![".", ".."].contains(name)) {
+                let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                files.push((name.to_owned(), u64::try_from(found.st_size).unwrap_or(0)));
             }
         }
         Ok(files)
     }
 
     fn reserve(&self) {
-        let at = self.at(RESERVE);
-        if at.exists() {
-            return;
-        }
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let made = options.open(&at).and_then(|file| {
-            let flags = rustix::fs::FallocateFlags::empty();
-            Ok(rustix::fs::fallocate(&file, flags, 0, RESERVE_BYTES)?)
-        });
-        if made.is_err() {
+        let Ok(file) = self.made(RESERVE) else { return };
+        let flags = rustix::fs::FallocateFlags::empty();
+        if rustix::fs::fallocate(&file, flags, 0, RESERVE_BYTES).is_err() {
             // There is none then.
-            let _ = fs::remove_file(&at);
+            let _ = self.remove(RESERVE);
         }
     }
 
     fn give_up_reserve(&self) -> bool {
-        fs::remove_file(self.at(RESERVE)).is_ok()
+        self.remove(RESERVE).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Else what was acknowledged would be in two folders, and syncs of names would be those of the
+    /// wrong one.
+    #[test]
+    fn a_folder_that_is_swapped_stays_the_one_that_was_opened() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, away) = (place.path().join("journal"), place.path().join("away"));
+        fs::create_dir(&path).unwrap();
+        let disk = FolderDisk::open(&path).unwrap();
+        disk.create("a").unwrap();
+        disk.write("a", 0, b"before").unwrap();
+        fs::rename(&path, &away).unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("a"), "theirs").unwrap();
+        disk.write("a", 6, b", after").unwrap();
+        disk.sync("a").unwrap();
+        disk.create("b").unwrap();
+        disk.sync_names().unwrap();
+        let mut read = [0; 13];
+        disk.read("a", 0, &mut read).unwrap();
+        assert_eq!(&read, b"before, after");
+        let names = disk.list().unwrap().into_iter().map(|(name, _)| name);
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, ["a", "b"]);
+        disk.set_aside("b").unwrap();
+        disk.remove("a").unwrap();
+        disk.reserve();
+        assert!(away.join("b.damaged").exists() && !away.join("a").exists());
+        assert_eq!(fs::read(path.join("a")).unwrap(), b"theirs");
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
+        assert!(disk.give_up_reserve());
+        // Nor is a link followed.
+        std::os::unix::fs::symlink(path.join("a"), away.join("link")).unwrap();
+        assert!(disk.write("link", 0, b"x").is_err() && disk.sync("link").is_err());
+        assert_eq!(fs::read(path.join("a")).unwrap(), b"theirs");
     }
 }

@@ -55,6 +55,23 @@ pub(crate) enum Ended {
     Conflict,
 }
 
+/// The far file before a round.
+#[derive(Clone, Copy)]
+struct Before {
+    size: u64,
+    lease: ContentLease,
+}
+
+/// What came of sending a round.
+enum Sent {
+    /// The far file has all of it, and these attributes.
+    All(NodeStat),
+    /// The round took too long, and must be planned again.
+    Part,
+    /// Others have changed, replaced or removed the far file meanwhile.
+    Disturbed,
+}
+
 impl Shared {
     /// Works until the queue is closed.
     pub(crate) fn work(self: &Arc<Self>) {
@@ -131,6 +148,8 @@ impl Shared {
         let Some(node) = opened else {
             return self.conflict(file, &mut drainer);
         };
+        // Before the question: a change that the answer lacks breaks it.
+        let lease = node.lease();
         let stat = match node.stat_now() {
             Ok(stat) => stat,
             Err(error) if is_missing(error.kind) && drainer.node.is_some() => {
@@ -152,7 +171,7 @@ impl Shared {
             tracing::debug!(path = %file.path(), ?now, links = stat.links, ?base, "others have changed the far file");
             return self.conflict(file, &mut drainer);
         }
-        drainer.lease = node.lease();
+        drainer.lease = lease;
         if drainer.node.is_none() {
             self.kept_open.fetch_add(1, Ordering::Relaxed);
             drainer.node = Some(Arc::clone(&node));
@@ -160,12 +179,17 @@ impl Shared {
         let Some((round, parts)) = self.begin_round(file, &mut drainer) else {
             return Ok(Ended::Empty);
         };
-        let sent = self.send(file, &*node, &round, &parts, &stat);
+        let before = Before {
+            size: stat.size,
+            lease,
+        };
+        let sent = self.send(file, &*node, &round, &parts, before);
         // The last user of a part removes it: that must come before the end of the log is durable.
         drop(parts);
         match sent {
-            Ok(Some(far)) => self.end_round(file, &mut drainer, round.mark, &far),
-            Ok(None) => Ok(Ended::More),
+            Ok(Sent::All(far)) => self.end_round(file, &mut drainer, round.mark, &far),
+            Ok(Sent::Part) => Ok(Ended::More),
+            Ok(Sent::Disturbed) => self.conflict(file, &mut drainer),
             Err(error) => {
                 self.failed(file, &mut drainer, &*node, error.kind);
                 Err(error)
@@ -205,15 +229,15 @@ impl Shared {
             let removing = state.pending.as_ref().is_some_and(|pending| pending.is_removing);
             (state.path.clone(), removing)
         };
+        // A near client may have reached it through a link.
         let how = NodeOpen {
             access: Access::Write,
-            link_itself: true,
             ..NodeOpen::default()
         };
         let opened = match self.inner.open(&path, &how) {
             Ok(opened) if opened.stat.kind == Kind::File && opened.stat.id == file.id => Some(opened.node),
             Ok(_) => None,
-            Err(error) if is_missing(error.kind) || error.kind == ErrorKind::IsADirectory => None,
+            Err(error) if is_missing(error.kind) || is_other(error.kind) => None,
             Err(error) => return Err(error),
         };
         if opened.is_none() && is_removing {
@@ -234,6 +258,9 @@ impl Shared {
             return true;
         }
         let is_same_file = now.id == base.id && now.created == base.created && stat.links > 0;
+        if drainer.is_under_way && node.lease().is_broken_since(drainer.lease) {
+            return false;
+        }
         let is_lease_unbroken = match (drainer.lease, node.lease()) {
             (ContentLease::Held { epoch: before }, ContentLease::Held { epoch }) => before == epoch,
             _ => false,
@@ -249,8 +276,13 @@ impl Shared {
         };
         // Data of a round that was not finished have arrived. Were others' changes among them?
         match drainer.is_under_way {
-            true if is_lease_unbroken || drainer.lease == ContentLease::None => true,
-            _ => now.changed.0 <= last.0 + SLACK_NS,
+            true if is_lease_unbroken
+                || matches!(drainer.lease, ContentLease::None | ContentLease::Broken) =>
+            {
+                true
+            }
+            // A change from before the backlog is none of ours: the far clock was set back.
+            _ => (base.changed.0 - SLACK_NS..=last.0 + SLACK_NS).contains(&now.changed.0),
         }
     }
 
@@ -289,51 +321,29 @@ impl Shared {
         }
     }
 
-    /// Sends a round and flushes it at the far server. Returns the far file's attributes then;
-    /// `None` if the round took too long and must be planned again.
+    /// Sends a round and flushes it at the far server. Stops where others change the far file: what
+    /// they write must not be written over by more than what is on its way.
     fn send(
         &self,
         file: &Arc<File>,
         node: &dyn Node,
         round: &Round,
         parts: &Parts,
-        stat: &NodeStat,
-    ) -> Result<Option<NodeStat>> {
+        before: Before,
+    ) -> Result<Sent> {
         let is_change_time_set = round.last.is_some_and(|(_, change)| change.changed.is_some());
-        let mut far_size = stat.size;
+        let mut far_size = before.size;
         if far_size > round.far_valid {
             node.set_len(round.far_valid)?;
             far_size = round.far_valid;
         }
-        let (begun, mut ticked) = (Instant::now(), Instant::now());
-        let mut buffer = Vec::new();
-        let mut sent_to = None;
-        let mut ahead = (0, Instant::now());
-        for (index, (offset, piece)) in round.pieces.iter().enumerate() {
-            buffer.clear();
-            buffer.resize(usize::try_from(piece.length).unwrap_or(0), 0);
-            let read = parts.read(piece, 0, &mut buffer);
-            read.map_err(|error| Error::from_io(Op::Read, &file.path(), error))?;
-            node.write_at(&buffer, *offset)?;
-            far_size = far_size.max(offset + piece.length);
-            ahead.0 += piece.length;
-            self.limit_ahead(node, &mut ahead)?;
-            if ticked.elapsed() >= TICK {
-                self.tick(file);
-                ticked = Instant::now();
-            }
-            let next = round.pieces.get(index + 1);
-            if begun.elapsed() >= ROUND_TIME
-                && let Some((_, next)) = next
-                && next.from != piece.from
-            {
-                sent_to = Some(piece.from);
-                break;
-            }
-        }
-        if let (Some((length, change)), None) = (&round.last, sent_to) {
+        let Some(mark) = self.send_pieces(file, node, round, parts, before.lease, &mut far_size)? else {
+            return Ok(Sent::Disturbed);
+        };
+        if let (Some((length, change)), true) = (&round.last, mark == round.mark) {
             if *length != far_size {
                 node.set_len(*length)?;
+                far_size = *length;
             }
             if *change != NodeChange::default() {
                 match node.change(change) {
@@ -347,17 +357,65 @@ impl Shared {
             }
         }
         node.sync()?;
+        // Now too: a flushed file may get a new lease at any time.
+        let mut is_broken = node.lease().is_broken_since(before.lease);
         let far = node.stat_now()?;
+        is_broken |= node.lease().is_broken_since(before.lease);
+        let is_as_sent = far.links > 0 && far.size == far_size;
+        let is_removed_here = file.state.lock().is_removed;
+        if is_broken || !(is_as_sent || is_removed_here) {
+            return Ok(Sent::Disturbed);
+        }
         if !is_change_time_set {
             self.calibrate(far.changed);
         }
-        let mark = sent_to.unwrap_or(round.mark);
         if mark != round.mark {
             // Without the note the parts stay, and the next round goes on all the same.
             let _ = self.commit(file, mark, &far);
-            return Ok(None);
+            return Ok(Sent::Part);
         }
-        Ok(Some(far))
+        Ok(Sent::All(far))
+    }
+
+    /// Sends the pieces of a round, for some time. Returns the highest record that they cover then;
+    /// `None` if others have broken the lease.
+    fn send_pieces(
+        &self,
+        file: &Arc<File>,
+        node: &dyn Node,
+        round: &Round,
+        parts: &Parts,
+        lease: ContentLease,
+        far_size: &mut u64,
+    ) -> Result<Option<u64>> {
+        let (begun, mut ticked) = (Instant::now(), Instant::now());
+        let mut buffer = Vec::new();
+        let mut ahead = (0, Instant::now());
+        for (index, (offset, piece)) in round.pieces.iter().enumerate() {
+            if node.lease().is_broken_since(lease) {
+                return Ok(None);
+            }
+            buffer.clear();
+            buffer.resize(usize::try_from(piece.length).unwrap_or(0), 0);
+            let read = parts.read(piece, 0, &mut buffer);
+            read.map_err(|error| Error::from_io(Op::Read, &file.path(), error))?;
+            node.write_at(&buffer, *offset)?;
+            *far_size = (*far_size).max(offset + piece.length);
+            ahead.0 += piece.length;
+            self.limit_ahead(node, &mut ahead)?;
+            if ticked.elapsed() >= TICK {
+                self.tick(file);
+                ticked = Instant::now();
+            }
+            let next = round.pieces.get(index + 1);
+            if begun.elapsed() >= ROUND_TIME
+                && let Some((_, next)) = next
+                && next.from != piece.from
+            {
+                return Ok(Some(piece.from));
+            }
+        }
+        Ok(Some(round.mark))
     }
 
     /// Waits once enough is on its way, and sets how much that is by the time that it took. All
@@ -524,4 +582,9 @@ pub(crate) fn is_missing(kind: ErrorKind) -> bool {
         kind,
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::Gone
     )
+}
+
+/// Whether something that is no file has the name by now.
+fn is_other(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::IsADirectory | ErrorKind::SymbolicLink)
 }

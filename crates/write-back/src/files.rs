@@ -176,10 +176,14 @@ impl Pending {
         }
     }
 
-    /// Appends a record that has no number, and returns once the whole log is on the disk.
+    /// Appends a record that has no number, and returns once it is on the disk.
     pub(crate) fn note_synced(&mut self, path: &RelPath, record: &Record<'_>) -> std::io::Result<()> {
         self.note(path, record)?;
-        self.log.sync(self.backlog.next)
+        // Where a sync has failed, this note matters all the same: it may be that the backlog has ended.
+        match self.log.sync(self.backlog.next) {
+            Err(_) => self.log.sync_last(),
+            synced => synced,
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{SHA256, digest};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::disk::{Disk as _, FolderDisk};
 use crate::log;
@@ -51,6 +52,9 @@ pub enum JournalError {
     /// Others may read the key.
     #[error("others may read the key {}", .0.display())]
     OpenKey(PathBuf),
+    /// Others may change the folder.
+    #[error("others may change the folder {}", .0.display())]
+    OpenFolder(PathBuf),
     /// There is a backlog and no key for it, or another key.
     #[error("the key {} is missing, damaged or another one, and there is a backlog that only the right one opens", .0.display())]
     NoKey(PathBuf),
@@ -99,7 +103,7 @@ impl Journal {
         for folder in [&parent, &path] {
             match DirBuilder::new().mode(0o700).create(folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io(error)),
-                _ => {}
+                _ => check_owner(folder)?,
             }
         }
         let mut options = OpenOptions::new();
@@ -230,13 +234,27 @@ fn read_share(path: &Path) -> Option<String> {
     Some(text)
 }
 
+/// Refuses a folder that others may change: they could remove what was acknowledged.
+fn check_owner(path: &Path) -> Result<(), JournalError> {
+    let found = path.metadata().map_err(|error| io_error(path, error))?;
+    match found.mode() & 0o022 == 0 && is_owner_trusted(&found) {
+        true => Ok(()),
+        false => Err(JournalError::OpenFolder(path.to_owned())),
+    }
+}
+
+/// Whether this user or root owns it.
+fn is_owner_trusted(found: &fs::Metadata) -> bool {
+    [0, geteuid().as_raw()].contains(&found.uid())
+}
+
 fn key(path: &Path, has_backlog: bool) -> Result<[u8; 32], JournalError> {
     let at = path.join(KEY);
     let mut bytes = Vec::new();
     match File::open(&at) {
         Ok(file) => {
-            let mode = file.metadata().map_err(|error| io_error(&at, error))?.mode();
-            if mode & 0o077 != 0 {
+            let found = file.metadata().map_err(|error| io_error(&at, error))?;
+            if found.mode() & 0o077 != 0 || !is_owner_trusted(&found) {
                 return Err(JournalError::OpenKey(at));
             }
             // Longer than a key is no key.
@@ -276,9 +294,12 @@ fn new_name(folder: &Path, name: &str) -> PathBuf {
 }
 
 fn put(folder: &Path, name: &str, content: &[u8]) -> io::Result<File> {
+    let new = new_name(folder, name);
+    // A killed process may have left one. What is opened is new: no link is followed.
+    let _ = fs::remove_file(&new);
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(new_name(folder, name))?;
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(new)?;
     file.write_all(content)?;
     Ok(file)
 }
@@ -315,6 +336,19 @@ mod tests {
         assert!(matches!(open("smb://far/share", 2), Err(JournalError::NoKey(_))));
         fs::write(path.join(KEY), key).unwrap();
         assert_eq!(open("smb://far/share", 2).unwrap().key, key);
+        // Whoever owns the key could write to the far share, and whoever may change the folder could
+        // remove what was acknowledged.
+        if geteuid().is_root() {
+            for at in [&path.join(KEY), &path] {
+                std::os::unix::fs::chown(at, Some(12_345), None).unwrap();
+                let refused = open("smb://far/share", 2);
+                assert!(matches!(
+                    refused,
+                    Err(JournalError::OpenKey(_) | JournalError::OpenFolder(_))
+                ));
+                std::os::unix::fs::chown(at, Some(0), None).unwrap();
+            }
+        }
         // A key is never replaced under a backlog.
         fs::remove_file(path.join(KEY)).unwrap();
         assert!(matches!(open("smb://far/share", 2), Err(JournalError::NoKey(_))));
@@ -323,5 +357,16 @@ mod tests {
                 .unwrap()
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn a_link_in_place_of_an_unfinished_file_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("other");
+        fs::write(&other, "another file").unwrap();
+        std::os::unix::fs::symlink(&other, new_name(folder.path(), KEY)).unwrap();
+        replace(folder.path(), KEY, b"key").unwrap();
+        assert_eq!(fs::read(folder.path().join(KEY)).unwrap(), b"key");
+        assert_eq!(fs::read(&other).unwrap(), b"another file");
     }
 }

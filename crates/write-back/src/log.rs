@@ -87,6 +87,9 @@ pub(crate) struct FileLog {
     is_name_synced: bool,
     /// Whether the newest part can still be appended to.
     is_open: bool,
+    /// Whether a sync failed. The kernel drops what it could not write, and says so once: a later sync
+    /// that succeeds proves nothing. So from then on only the far file counts.
+    is_doubtful: bool,
     /// Whether older parts were removed, and that may not have reached the disk.
     has_removed: bool,
     /// Those of them that readers may still hold.
@@ -105,6 +108,7 @@ impl FileLog {
             synced: 0,
             is_name_synced: true,
             is_open: false,
+            is_doubtful: false,
             has_removed: false,
             released: Vec::new(),
         };
@@ -118,7 +122,7 @@ impl FileLog {
         self.sync_newest()?;
         if !self.is_name_synced {
             // A gap between parts then means that those before it were released.
-            self.place.disk.sync_names()?;
+            self.sync_names()?;
         }
         let name = name_of(self.file, number);
         let (seal, mut bytes) = Seal::make(&self.place.key, &(self.place.salt)()?, self.file, number);
@@ -141,9 +145,26 @@ impl FileLog {
     }
 
     fn sync_newest(&mut self) -> io::Result<()> {
-        match self.parts.back() {
-            Some(part) => self.place.disk.sync(&part.name),
-            None => Ok(()),
+        let Some(part) = self.parts.back() else {
+            return Ok(());
+        };
+        let synced = self.place.disk.sync(&part.name);
+        self.is_doubtful |= synced.is_err();
+        synced
+    }
+
+    fn sync_names(&mut self) -> io::Result<()> {
+        let synced = self.place.disk.sync_names();
+        self.is_doubtful |= synced.is_err();
+        self.is_name_synced |= synced.is_ok();
+        synced
+    }
+
+    /// Fails once a sync has failed.
+    fn trust(&self) -> io::Result<()> {
+        match self.is_doubtful {
+            true => Err(io::Error::other("the near disk has failed to keep the journal")),
+            false => Ok(()),
         }
     }
 
@@ -153,6 +174,12 @@ impl FileLog {
         record: &Record<'_>,
         snapshot: impl FnOnce() -> Snapshot,
     ) -> io::Result<Place> {
+        if matches!(
+            record,
+            Record::Data { .. } | Record::Length { .. } | Record::Change(_)
+        ) {
+            self.trust()?;
+        }
         if !self.is_open || self.end >= self.place.part_bytes {
             self.begin_part(snapshot())?;
         }
@@ -191,13 +218,19 @@ impl FileLog {
 
     /// Returns once everything is on the disk. `next` is the number of the next record.
     pub(crate) fn sync(&mut self, next: u64) -> io::Result<()> {
-        self.sync_newest()?;
-        if !self.is_name_synced {
-            self.place.disk.sync_names()?;
-            self.is_name_synced = true;
-        }
+        self.sync_last()?;
+        self.trust()?;
         self.synced = next - 1;
         Ok(())
+    }
+
+    /// Returns once the last record is on the disk. What was before it may not be, if a sync has failed.
+    pub(crate) fn sync_last(&mut self) -> io::Result<()> {
+        self.sync_newest()?;
+        match self.is_name_synced {
+            true => Ok(()),
+            false => self.sync_names(),
+        }
     }
 
     /// Returns the parts by their numbers, for reading.
@@ -290,6 +323,7 @@ pub(crate) fn replay(place: &Arc<LogSpace>, file: u64, parts: &[(u32, u64)]) -> 
         is_name_synced: false,
         // A new process seals with a new key.
         is_open: false,
+        is_doubtful: false,
         has_removed: false,
         released: Vec::new(),
     };

@@ -50,7 +50,11 @@ impl Shared {
             return Ok(());
         }
         // What the process before this one had handed to the kernel is durable from now on.
-        log.sync(backlog.next)?;
+        if let Err(error) = log.sync(backlog.next) {
+            // Another start might be told that all is well. The far server gets it now, and only that
+            // counts.
+            self.fails(&error);
+        }
         let file = Arc::new(File::new(snapshot.base.id, &snapshot.path));
         let mut conflict = replayed.conflict;
         if replayed.is_damaged {

@@ -338,7 +338,7 @@ impl Shared {
     }
 
     /// Notes that the near disk fails; returns `false`, as the change must go to the far file.
-    fn fails(&self, error: &std::io::Error) -> bool {
+    pub(crate) fn fails(&self, error: &std::io::Error) -> bool {
         self.figures.fails(error);
         if !self.is_failing.swap(true, Ordering::AcqRel) {
             let far = &self.options.far;

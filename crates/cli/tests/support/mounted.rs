@@ -80,7 +80,11 @@ impl MountedShare {
     /// What is missing here.
     pub(crate) fn new(flags: &[&str]) -> Result<Self, String> {
         can_mount()?;
-        let served = Served::start(&[]);
+        Ok(Self::served(Served::start(&[]), flags))
+    }
+
+    /// Mounts a share that is served.
+    pub(crate) fn served(served: Served, flags: &[&str]) -> Self {
         fs::create_dir(served.place.join("mnt")).unwrap();
         let mut running = served
             .run("mount")
@@ -90,10 +94,10 @@ impl MountedShare {
             .start();
         let is_up = running.until(|running| running.stdout().contains("is mounted on"));
         assert!(is_up, "{}{}", running.stdout(), running.stderr());
-        Ok(Self {
+        Self {
             running: Some(running),
             served,
-        })
+        }
     }
 
     /// A path in the mount.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
+use parking_lot::Mutex;
 use ropeway_vfs::posix::Permissions;
 use ropeway_vfs::store::{Access, Node, NodeStat, RangeLock};
 use ropeway_vfs::{ErrorKind, caller};
@@ -51,6 +52,7 @@ impl Fs {
             node,
             dirty: self.inodes.dirty(ino),
             is_passed: AtomicBool::new(false),
+            close_error: Mutex::default(),
             observer: stat.and_then(|stat| self.observed(ino, stat)),
         };
         self.files.write().insert(handle, Arc::new(file));
@@ -82,9 +84,9 @@ impl Fs {
             }
             opened => opened?,
         };
-        let is_kept = self
-            .inodes
-            .is_content_kept(ino, &stat, timestamp(SystemTime::now()));
+        let versioning = self.store.versioning();
+        let now = versioning.map_or_else(|| timestamp(SystemTime::now()), |source| source.now);
+        let is_kept = self.inodes.is_content_kept(ino, &stat, now);
         let handle = self.next_handle();
         self.enter(ino, handle, node, Some(&stat));
         Ok((handle, is_kept))
@@ -163,7 +165,9 @@ impl Fs {
         match self.closes_late {
             // The store goes on by itself, and keeps the error.
             true => Ok(()),
-            false => answer(file.node.write_out()),
+            false => answer(file.node.write_out()).inspect_err(|error| {
+                *file.close_error.lock() = Some(*error);
+            }),
         }
     }
 
@@ -199,7 +203,8 @@ impl Fs {
                 file.dirty.fetch_add(dirty, Ordering::Relaxed);
             }
         }
-        answer(result)
+        let before = file.close_error.lock().take();
+        answer(result).and(before.map_or(Ok(()), Err))
     }
 
     /// Reserves space, makes holes or zeros.

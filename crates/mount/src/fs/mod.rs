@@ -67,6 +67,9 @@ struct OpenFile {
     dirty: Arc<AtomicU64>,
     /// Whether the kernel reads and writes it by itself.
     is_passed: AtomicBool,
+    /// The error that the last failed close of a descriptor has reported: the file may be open by others
+    /// (dup(2), fork(2)), whose fsync(2) must fail, too.
+    close_error: Mutex<Option<Errno>>,
     /// Hears what is read.
     observer: Option<Arc<dyn ReadObserver>>,
 }

@@ -107,6 +107,11 @@ fn content_is_kept_if_it_is_known_to_be_the_same() {
     file.size = 1;
     assert!(!opened(&file, 112));
     assert!(opened(&file, 113));
+    // Other content of the same size, with the time of last write of the old one (`cp -p`, `touch -r`).
+    file.changed = seconds(114);
+    assert!(!opened(&file, 115) && !opened(&file, 116));
+    assert!(!opened(&file, 120));
+    assert!(opened(&file, 121));
 }
 
 /// Others moved folders into each other before the kernel noticed.

@@ -227,7 +227,7 @@ impl SharedFile {
         };
         let is_lost = held
             .lease()
-            .is_none_or(|lease| lease.content() == ContentLease::None);
+            .is_none_or(|lease| matches!(lease.content(), ContentLease::None | ContentLease::Broken));
         let is_clean = {
             let content = self.content.lock();
             content.changes == content.flushed && content.write.is_answered()

@@ -22,10 +22,10 @@
 //! **Writes** return at once. They are gathered to large blocks and sent in the background, many at
 //! the same time (`write_back`). [`Node::write_out`](ropeway_vfs::store::Node::write_out) waits
 //! until the server has answered them, [`Node::sync`](ropeway_vfs::store::Node::sync) until it has
-//! flushed them. Both return the error of a write that failed in the background, once. Whatever the
-//! server has not flushed stays in memory, at most [`SmbStoreOptions::write_buffer_max`] bytes of
-//! all files; then the store flushes by itself, and writers wait. If a server comes back without
-//! the open file, those writes are sent again.
+//! flushed them. Both return the error of a write that failed in the background, once to each node that
+//! was open then. Whatever the server has not flushed stays in memory, at most
+//! [`SmbStoreOptions::write_buffer_max`] bytes of all files; then the store flushes by itself, and writers
+//! wait. If a server comes back without the open file, or a flush fails, those writes are sent again.
 //!
 //! **Names and attributes** are kept for [`SmbStoreOptions::cache_timeout`], or as long as the server
 //! grants a lease on the listed folder (`folders`). A listing brings the attributes of its entries.

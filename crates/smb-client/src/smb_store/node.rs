@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_vfs::external::{ContentLease, Watching};
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
@@ -19,6 +19,8 @@ pub(super) struct SmbNode {
     /// Whether this node keeps the file open on the server.
     is_using: bool,
     holder: Holder,
+    /// The losses of the file that this node has heard of.
+    losses: AtomicU64,
 }
 
 impl SmbNode {
@@ -40,7 +42,13 @@ impl SmbNode {
         if is_using && access == Access::Write {
             file.writers.fetch_add(1, Ordering::AcqRel);
         }
+        let losses = {
+            let content = file.content.lock();
+            // One that nobody has heard of is this node's, too.
+            content.losses - u64::from(content.losses > 0 && content.error.is_some())
+        };
         Self {
+            losses: AtomicU64::new(losses),
             file,
             access,
             is_using,
@@ -67,6 +75,19 @@ impl SmbNode {
             _ => ErrorKind::PermissionDenied,
         };
         Err(self.file.error(op, kind))
+    }
+
+    /// Adds to an outcome the loss that another node has heard of: it may be of what this one wrote.
+    fn with_losses(&self, op: Op, outcome: Result<()>) -> Result<()> {
+        let (losses, kind) = {
+            let content = self.file.content.lock();
+            (content.losses, content.last_loss)
+        };
+        let before = self.losses.swap(losses, Ordering::AcqRel);
+        match outcome {
+            Ok(()) if before < losses => Err(self.file.error(op, kind)),
+            outcome => outcome,
+        }
     }
 
     fn wait<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
@@ -157,6 +178,9 @@ impl Node for SmbNode {
 
     fn write_out(&self) -> Result<()> {
         match self.file.kind {
+            Kind::File if self.access == Access::Write => {
+                self.with_losses(Op::Write, self.wait(self.file.write_out()))
+            }
             Kind::File => self.wait(self.file.write_out()),
             _ => Ok(()),
         }
@@ -164,7 +188,7 @@ impl Node for SmbNode {
 
     fn sync(&self) -> Result<()> {
         match self.file.kind {
-            Kind::File => self.wait(self.file.sync()),
+            Kind::File => self.with_losses(Op::Sync, self.wait(self.file.sync())),
             Kind::Directory => self.wait(self.file.sync_folder()),
             _ => Ok(()),
         }

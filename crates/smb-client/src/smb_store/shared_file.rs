@@ -76,8 +76,13 @@ pub(super) struct Content {
     pub(super) ahead: ReadAhead,
     /// The epoch of the lease that covered the read data when it was last looked at.
     pub(super) epoch: Option<u64>,
-    /// The first error of a write in the background.
+    /// The first error of a write in the background that nobody has heard of. Nothing is sent until
+    /// somebody has.
     pub(super) error: Option<Error>,
+    /// Number of writes and flushes that failed for good, and how the last one did: each node hears of
+    /// them.
+    pub(super) losses: u64,
+    pub(super) last_loss: ErrorKind,
     /// When the last write was answered, and the largest end of one answered shortly before.
     pub(super) answered_end: Option<(Duration, u64)>,
     /// Number of writes on their way.
@@ -94,6 +99,8 @@ pub(super) struct Content {
     /// Whether the server changed content by itself since the last flush (copied or zeroed a
     /// range), which cannot be repeated from memory.
     pub(super) is_changed_there: bool,
+    /// Whether the server had lost the open file, and its writes are not pending again yet.
+    pub(super) is_in_doubt: bool,
 }
 
 impl SharedFile {
@@ -121,6 +128,8 @@ impl SharedFile {
                 ahead: ReadAhead::default(),
                 epoch: None,
                 error: None,
+                losses: 0,
+                last_loss: ErrorKind::DeviceError,
                 answered_end: None,
                 sends: 0,
                 send_all: false,
@@ -129,6 +138,7 @@ impl SharedFile {
                 flushed: 0,
                 lengths_set: None,
                 is_changed_there: false,
+                is_in_doubt: false,
             }),
             exclusive: tokio::sync::RwLock::new(()),
             flushing: tokio::sync::Mutex::new(()),

@@ -137,6 +137,7 @@ impl SharedFile {
                 Err(error) => {
                     tracing::debug!(%error, "a write in the background failed");
                     content.write.failed(&outgoing, may_pass(error.kind));
+                    content.failed(&error);
                     content.error.get_or_insert(error);
                 }
             }
@@ -209,6 +210,10 @@ impl SharedFile {
     /// then its writes are pending again.
     async fn flush_answered(self: &Arc<Self>) -> Result<bool> {
         let _guard = self.flushing.lock().await;
+        if self.content.lock().is_in_doubt {
+            // Another open file knows nothing of it: its FLUSH would succeed.
+            return self.write_again().await.map(|()| false);
+        }
         let (mark, changes, covers_all) = {
             let content = self.content.lock();
             if content.changes == content.flushed {
@@ -232,8 +237,22 @@ impl SharedFile {
                 self.notify();
                 Ok(true)
             }
-            Err(ClientError::Lost(LostReason::WritesInDoubt)) => self.write_again().await.map(|()| false),
-            Err(error) => Err(tree_error(Op::Sync, &self.last_path(), error)),
+            Err(ClientError::Lost(LostReason::WritesInDoubt)) => {
+                self.content.lock().is_in_doubt = true;
+                self.write_again().await.map(|()| false)
+            }
+            Err(error) => {
+                let error = tree_error(Op::Sync, &self.last_path(), error);
+                if !may_pass(error.kind) {
+                    // The server may have dropped what it could not flush, and say so once, as Linux
+                    // does. A second FLUSH proves something only if all is sent again before.
+                    self.with_content(|content| {
+                        content.write.rewrite();
+                        content.failed(&error);
+                    });
+                }
+                Err(error)
+            }
         }
     }
 
@@ -266,7 +285,10 @@ impl SharedFile {
         self.with_content(|content| {
             content.write.rewrite();
             content.changes += 1;
-            content.is_changed_there = false;
+            content.is_in_doubt = false;
+            if std::mem::take(&mut content.is_changed_there) {
+                content.lost(ErrorKind::DeviceError);
+            }
         });
         match is_changed_there {
             true => Err(in_doubt()),
@@ -323,6 +345,20 @@ impl SharedFile {
             change(content);
         });
         self.store.changed_file(self);
+    }
+}
+
+impl Content {
+    /// Notes that a write or a flush failed.
+    fn failed(&mut self, error: &Error) {
+        if !may_pass(error.kind) {
+            self.lost(error.kind);
+        }
+    }
+
+    fn lost(&mut self, kind: ErrorKind) {
+        self.losses += 1;
+        self.last_loss = kind;
     }
 }
 

@@ -73,7 +73,7 @@ fn an_epoch_lasts_until_another_client_writes() {
     writer.sync().unwrap();
     drop(writer);
     until("a lease is granted", || {
-        open(&here, "f", &READ).lease() != ContentLease::None
+        matches!(open(&here, "f", &READ).lease(), ContentLease::Held { .. })
     });
     let reader = open(&here, "f", &READ);
     let first = epoch(&*reader);
@@ -83,7 +83,7 @@ fn an_epoch_lasts_until_another_client_writes() {
     let writer = open(&there, "f", &CREATE);
     writer.write_at(b"two", 0).unwrap();
     writer.write_out().unwrap();
-    until("the lease is broken", || reader.lease() == ContentLease::None);
+    until("the lease is broken", || reader.lease() == ContentLease::Broken);
     assert_eq!(content(&*reader), b"two");
     drop((reader, writer));
     until("there is a new lease", || {

@@ -1,11 +1,16 @@
 //! Cut lines and restarted servers: nothing that a sync has acknowledged is lost, and errors reach
 //! somebody.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use ropeway_smb_client::SmbStoreOptions;
+use ropeway_smb_server::Share;
 use ropeway_vfs::ErrorKind;
 use ropeway_vfs::store::Store;
 
 use crate::bench::{Bench, CREATE, READ, bytes, connect, content, open, path};
+use crate::faulty::{Faults, FaultyStore};
 use crate::serve::Serve;
 
 #[test]
@@ -113,6 +118,98 @@ fn errors_of_the_background_are_reported_once() {
     store.sync().unwrap();
     drop(store);
     drop(runtime);
+}
+
+/// Somebody else's close, lock or `sync` may be the first to hear that a write failed.
+#[test]
+fn a_loss_that_others_have_heard_of_is_an_error_of_the_writers_sync() {
+    let Some(small) = SmallVolume::mount() else {
+        println!("skipped: a small tmpfs needs root");
+        return;
+    };
+    let serve = Serve::start(small.folder.path());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let store = connect(&runtime, serve.address, "", SmbStoreOptions::default());
+    let (writer, reader) = (open(&store, "f", &CREATE), open(&store, "f", &READ));
+    let second = open(&store, "f", &CREATE);
+    let others: [&dyn Fn() -> ropeway_vfs::Result<()>; 3] =
+        [&|| reader.write_out(), &|| second.write_out(), &|| store.sync()];
+    for (index, hears) in others.into_iter().enumerate() {
+        for piece in 0..24_u64 {
+            writer.write_at(&bytes(1 << 20, piece), piece << 20).unwrap();
+        }
+        while hears().is_err() {}
+        assert_eq!(writer.sync().unwrap_err().kind, ErrorKind::NoSpace, "{index}");
+        writer.sync().unwrap();
+        let later = open(&store, "f", &CREATE);
+        later.sync().unwrap();
+        writer.set_len(0).unwrap();
+        writer.sync().unwrap();
+    }
+    // Each writer hears of it once.
+    assert_eq!(second.sync().unwrap_err().kind, ErrorKind::NoSpace);
+    second.sync().unwrap();
+    drop((writer, reader, second, store));
+    drop(runtime);
+}
+
+/// A second FLUSH alone would succeed, and nothing would be there.
+#[test]
+fn what_a_server_could_not_flush_is_sent_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let faults = Arc::<Faults>::default();
+    let faulty = FaultyStore::open(folder.path(), &faults);
+    let serve = Serve::with(folder.path(), |options| {
+        options.shares = vec![Share::new("data", Arc::new(faulty))];
+    });
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let store = connect(&runtime, serve.address, "", SmbStoreOptions::default());
+    let (first, second) = (open(&store, "f", &CREATE), open(&store, "f", &CREATE));
+    let data = bytes(3_000_000, 1);
+    first.write_at(&data, 0).unwrap();
+    faults.flush.store(true, Ordering::Release);
+    assert!(first.sync().is_err());
+    // The other one has not heard of it.
+    assert!(second.sync().is_err());
+    first.sync().unwrap();
+    second.sync().unwrap();
+    assert!(std::fs::read(folder.path().join("f")).unwrap() == data);
+    drop((first, second, store));
+    drop(runtime);
+}
+
+/// The server restarts without what it had not flushed, and refuses to open the file again at first. A FLUSH
+/// of the file that is opened later says nothing about what was written before.
+#[test]
+fn writes_in_doubt_stay_so_until_they_are_sent_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let faults = Arc::<Faults>::default();
+    let serve = |address: &str| {
+        Serve::at(address, folder.path(), |options| {
+            let faulty = FaultyStore::open(folder.path(), &faults);
+            options.shares = vec![Share::new("data", Arc::new(faulty))];
+        })
+    };
+    let server = serve("127.0.0.1:0");
+    let address = server.address;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let store = connect(&runtime, address, "", SmbStoreOptions::default());
+    let node = open(&store, "f", &CREATE);
+    let data = bytes(100_000, 1);
+    node.write_at(&data, 0).unwrap();
+    node.write_out().unwrap();
+    drop(server);
+    let file = folder.path().join("f");
+    std::fs::File::create(&file).unwrap();
+    // The client opens it again, and then once more to send the writes.
+    faults.open.store(2, Ordering::Release);
+    let server = serve(&address.to_string());
+    assert_eq!(node.sync().unwrap_err().kind, ErrorKind::NoSpace);
+    node.sync().unwrap();
+    assert!(std::fs::read(&file).unwrap() == data);
+    drop((node, store));
+    drop(runtime);
+    drop(server);
 }
 
 /// A file system of 8 MiB in memory.

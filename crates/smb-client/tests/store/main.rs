@@ -7,6 +7,7 @@ mod bench;
 mod coherence;
 mod contract;
 mod creation;
+mod faulty;
 mod leases;
 mod losses;
 #[path = "../../../smb-server/tests/hard/serve.rs"]

@@ -15,6 +15,8 @@ struct Content {
     /// The first bytes that are on the disk.
     synced: usize,
     is_name_synced: bool,
+    /// Ranges that could not be written: they are in memory only, whatever later syncs say.
+    lost: Vec<std::ops::Range<usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ struct State {
     spare: usize,
     /// Whether names cannot be synced.
     fails_names: bool,
+    /// Whether the next sync of a file fails.
+    fails_sync: bool,
     /// Whether a note found neither room nor a reserve.
     has_refused_note: bool,
     random: Option<fastrand::Rng>,
@@ -72,6 +76,17 @@ impl SimulatedDisk {
         self.state.lock().fails_names = true;
     }
 
+    /// Fails to write what the next sync of a file asks for, and says so once, as Linux does.
+    pub(crate) fn fail_next_sync(&self) {
+        self.state.lock().fails_sync = true;
+    }
+
+    /// Whether something is in memory only, whatever syncs say.
+    pub(crate) fn has_lost(&self) -> bool {
+        let state = self.state.lock();
+        state.files.values().any(|content| !content.lost.is_empty())
+    }
+
     /// Has room for this many more writes, and no reserve.
     #[cfg(test)]
     pub(crate) fn fill_after(&self, writes: usize) {
@@ -106,6 +121,10 @@ impl SimulatedDisk {
         for content in state.files.values_mut() {
             let length = random.usize(content.synced..=content.bytes.len());
             content.bytes.truncate(length);
+            for lost in content.lost.drain(..) {
+                let end = lost.end.min(content.bytes.len());
+                content.bytes[lost.start.min(end)..end].fill(0);
+            }
             // The length may be on the disk before the bytes.
             if random.u8(0..3) == 0 {
                 let from = random.usize(content.synced..=length);
@@ -201,8 +220,16 @@ impl Disk for SimulatedDisk {
     fn sync(&self, name: &str) -> io::Result<()> {
         self.step()?;
         let mut state = self.state.lock();
+        let is_failing = std::mem::take(&mut state.fails_sync);
+        // Then a note may be lost, too.
+        state.has_refused_note |= is_failing;
         let content = state.files.get_mut(name).ok_or_else(missing)?;
+        let unsynced = content.synced..content.bytes.len();
         content.synced = content.bytes.len();
+        if is_failing {
+            content.lost.push(unsynced);
+            return Err(io::Error::other("the disk fails"));
+        }
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 //! A far store in memory: files in one folder, a clock, refused writes.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use ropeway_vfs::external::ContentLease;
 use ropeway_vfs::store::{
     Access, Entries, Node, NodeChange, NodeOpen, NodeStat, Opened, Removal, Store, StoreFeatures, StreamInfo,
     StreamOpen, Versioning,
@@ -30,7 +31,22 @@ struct State {
     next: u64,
     now: i128,
     is_refusing: bool,
+    /// Whether open files have leases, and which of them others have broken.
+    has_leases: bool,
+    broken: HashSet<u64>,
+    /// What others do after so many more requests.
+    later: Option<(u64, OthersChange)>,
     random: fastrand::Rng,
+}
+
+/// A change by somebody else.
+#[derive(Clone, Debug)]
+pub(crate) struct OthersChange {
+    pub(crate) path: RelPath,
+    /// The new content; `None`: the file is removed.
+    pub(crate) bytes: Option<Vec<u8>>,
+    /// Whether the file stays the same one.
+    pub(crate) in_place: bool,
 }
 
 /// The server. Its connections are [`FarStore`]s.
@@ -96,6 +112,29 @@ impl State {
             content.changed = at;
         }
     }
+
+    fn others_change(&mut self, others: OthersChange) {
+        match (others.bytes, self.names.get(&others.path).copied()) {
+            (Some(bytes), Some(index)) if others.in_place => {
+                self.change(index, |there| *there = bytes);
+                self.broken.insert(index);
+            }
+            (Some(bytes), _) => {
+                let index = self.make(bytes);
+                self.names.insert(others.path, index);
+            }
+            (None, _) => _ = self.names.remove(&others.path),
+        }
+    }
+
+    /// Counts a request. Others may do something before it.
+    fn next_request(&mut self) {
+        match self.later.take() {
+            Some((0, others)) => self.others_change(others),
+            Some((requests, others)) => self.later = Some((requests - 1, others)),
+            None => {}
+        }
+    }
 }
 
 impl FarServer {
@@ -134,14 +173,35 @@ impl FarServer {
         let mut state = self.0.lock();
         // Later than what was on its way.
         state.now += 10_000_000_000;
-        match (bytes, state.names.get(path).copied()) {
-            (Some(bytes), Some(index)) if in_place => state.change(index, |there| *there = bytes),
-            (Some(bytes), _) => {
-                let index = state.make(bytes);
-                state.names.insert(path.clone(), index);
-            }
-            (None, _) => _ = state.names.remove(path),
-        }
+        state.others_change(OthersChange {
+            path: path.clone(),
+            bytes,
+            in_place,
+        });
+    }
+
+    /// Somebody else does this before the request after so many more.
+    #[cfg(test)]
+    pub(crate) fn others_change_after(&self, requests: u64, others: OthersChange) {
+        self.0.lock().later = Some((requests, others));
+    }
+
+    /// Whether that is still to come.
+    #[cfg(test)]
+    pub(crate) fn is_change_to_come(&self) -> bool {
+        self.0.lock().later.is_some()
+    }
+
+    /// Sets the clock back by an hour.
+    #[cfg(test)]
+    pub(crate) fn set_clock_back(&self) {
+        self.0.lock().now -= 3_600_000_000_000;
+    }
+
+    /// Grants leases from now on.
+    #[cfg(test)]
+    pub(crate) fn grant_leases(&self) {
+        self.0.lock().has_leases = true;
     }
 
     pub(crate) fn content(&self, path: &RelPath) -> Option<Vec<u8>> {
@@ -168,6 +228,7 @@ impl FarStore {
     fn request<T>(&self, run: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let (alive, ends_here) = self.process.step();
         let mut state = self.server.0.lock();
+        state.next_request();
         if let Err(error) = alive {
             if ends_here && state.random.bool() {
                 let _ = run(&mut state);
@@ -372,6 +433,15 @@ impl Node for FarNode {
 
     fn sync(&self) -> Result<()> {
         self.store.request(|_| Ok(()))
+    }
+
+    fn lease(&self) -> ContentLease {
+        let state = self.store.server.0.lock();
+        match (state.has_leases, state.broken.contains(&self.index)) {
+            (false, _) => ContentLease::None,
+            (true, false) => ContentLease::Held { epoch: 1 },
+            (true, true) => ContentLease::Broken,
+        }
     }
 
     fn entries(&self) -> Result<Box<dyn Entries>> {

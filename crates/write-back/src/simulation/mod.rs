@@ -3,6 +3,8 @@
 pub(crate) mod disk;
 mod far;
 mod judge;
+#[cfg(test)]
+mod others;
 mod run;
 
 use std::io;

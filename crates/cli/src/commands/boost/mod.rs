@@ -74,8 +74,14 @@ pub(crate) fn failure(error: &FolderError) -> Failure {
         FolderError::Busy { .. } => {
             Failure::new(code::REFUSED, message).hint("each process needs a cache of its own")
         }
-        FolderError::OpenKey(path) => Failure::new(code::PERMISSION, message)
-            .hint(format!("make it private: chmod 600 {}", path.display())),
+        FolderError::OpenKey(path) => Failure::new(code::PERMISSION, message).hint(format!(
+            "make it private: chmod 600 {}; it must belong to the user who runs ropeway, or to root",
+            path.display()
+        )),
+        FolderError::OpenFolder(path) => Failure::new(code::PERMISSION, message).hint(format!(
+            "make it yours alone: chmod go-w {}; it must belong to the user who runs ropeway, or to root",
+            path.display()
+        )),
         FolderError::NoSpace { free, .. } => {
             let least = format::bytes(folder::SIZE_MIN);
             let advice = format::bytes(folder::default_size(*free));

@@ -157,8 +157,14 @@ pub(crate) fn failure(error: &JournalError) -> Failure {
         }
         JournalError::Other { .. } => Failure::new(code::REFUSED, message)
             .hint("serve the share that it belongs to, or choose another folder for --boost"),
-        JournalError::OpenKey(path) => Failure::new(code::PERMISSION, message)
-            .hint(format!("make it private: chmod 600 {}", path.display())),
+        JournalError::OpenKey(path) => Failure::new(code::PERMISSION, message).hint(format!(
+            "make it private: chmod 600 {}; it must belong to the user who runs ropeway, or to root",
+            path.display()
+        )),
+        JournalError::OpenFolder(path) => Failure::new(code::PERMISSION, message).hint(format!(
+            "make it yours alone: chmod go-w {}; it must belong to the user who runs ropeway, or to root",
+            path.display()
+        )),
         JournalError::NoKey(_) => Failure::new(code::REFUSED, message)
             .hint("bring the key back from a backup; without it the backlog cannot be read"),
         JournalError::Io { error, .. } => Failure::of_end(message, error, code::TARGET),
