@@ -4,7 +4,7 @@
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
 //!      └ commands    one file for each command: copy, mirror, check, ls, stat, mkdir, rm, mv, login,
-//!            │       logout, serve, mount, boost, jobs, trace, demo, lab
+//!            │       logout, serve, mount, boost, jobs, trace, dirty, demo, lab
 //!            ├ place, url   what an argument names: a local path, or a place on a share
 //!            ├ servers, secrets   connections to servers, and their logins
 //!            ├ ends    what SRC and DST mean; refuses bad combinations before anything is changed
@@ -82,6 +82,7 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Boost(args) => commands::boost::run(&args),
         Command::Jobs(args) => commands::jobs::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
+        Command::Dirty(args) => commands::dirty::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
     }

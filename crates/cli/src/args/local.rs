@@ -24,7 +24,7 @@ pub(crate) enum LocalCommand {
     /// rate, and compares them with the kernel's settings and with the model of delayed writing.
     /// Other writers on this machine have to wait meanwhile, as they would for any program that
     /// writes this much.
-    Dirty(Box<DirtyArgs>),
+    Dirty(Box<LabDirtyArgs>),
     /// Compare the copy engines of XP, Vista, Vista SP1 and ropeway
     ///
     /// Copies one big file and many files to a second folder, to a modelled USB stick, and to a
@@ -220,7 +220,7 @@ pub(crate) struct VistaArgs {
 /// `ropeway lab dirty`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
-pub(crate) struct DirtyArgs {
+pub(crate) struct LabDirtyArgs {
     /// Folder to write to; the device below it is measured
     #[arg(value_name = "DIR", default_value = ".", hide_default_value = true)]
     pub(crate) dir: PathBuf,

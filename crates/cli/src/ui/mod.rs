@@ -4,7 +4,7 @@
 //! for people (with a progress bar on a terminal) or JSON JsonLines. The log gets every event in
 //! both cases.
 
-mod bar;
+pub(crate) mod bar;
 pub(crate) mod format;
 mod human;
 mod json;

@@ -5,7 +5,7 @@ use ropeway_lab::report::FILE;
 use serde_json::json;
 
 use super::Stopper;
-use crate::args::DirtyArgs;
+use crate::args::LabDirtyArgs;
 use crate::failure::{Failure, code};
 use crate::ui::messages::{print_line, print_stderr};
 
@@ -16,7 +16,7 @@ const NAME_WIDTH: usize = 32;
 ///
 /// # Errors
 /// The folder is not writable, has too little space, or the lab was interrupted.
-pub(super) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
+pub(super) fn run(args: &LabDirtyArgs) -> Result<u8, Failure> {
     let stopper = Stopper::begin()?;
     let options = Options {
         dir: args.dir.clone(),
@@ -51,7 +51,7 @@ pub(super) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
     Ok(ended)
 }
 
-fn line(args: &DirtyArgs, findings: &Findings, complete: bool) -> serde_json::Value {
+fn line(args: &LabDirtyArgs, findings: &Findings, complete: bool) -> serde_json::Value {
     json!({
         "type": "lab_dirty",
         "version": 1,
