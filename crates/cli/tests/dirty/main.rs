@@ -7,6 +7,8 @@ mod support;
 
 /// Ends of `dirty drain`.
 mod drain;
+/// The laboratory's comparison with the truth.
+mod lab;
 /// File systems that share a disk, or lie upon others.
 mod layers;
 /// What the view shows, to whom, and for how long.

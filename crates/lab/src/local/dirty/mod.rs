@@ -6,8 +6,10 @@
 //!   fit       the two modes in the samples; the article's model            pure
 //!   findings  threshold and rates, compared with the expected ones         pure
 //!   report    the document                                                 pure
+//!   check     `lab dirty --check`: what `ropeway dirty` says, beside what is true
 //! ```
 
+pub mod check;
 pub mod findings;
 pub mod fit;
 pub mod kernel;
