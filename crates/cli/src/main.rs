@@ -10,6 +10,7 @@
 //!            ├ ends    what SRC and DST mean; refuses bad combinations before anything is changed
 //!            ├ trees   opens both trees, with limits and models around them
 //!            ├ job     runs a job: signals, progress, exit code
+//!            ├ unplug  what may be said of the target's device at the end
 //!            └ ui      progress bar, JSON Lines, messages, log
 //! ```
 //!
@@ -31,6 +32,7 @@ mod servers;
 mod trace_file;
 mod trees;
 mod ui;
+mod unplug;
 mod url;
 
 use std::ffi::OsString;

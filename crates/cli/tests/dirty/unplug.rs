@@ -76,3 +76,43 @@ fn a_stick_is_safe_once_nobody_writes_to_it() {
     assert!(said.out.contains("SAFE TO UNPLUG"), "{said}");
     assert!(said.out.lines().next().unwrap().chars().count() <= 130, "{said}");
 }
+
+/// A copy ends with the same words: only of what people unplug, and only if nobody else writes there.
+#[test]
+fn a_copy_calls_only_a_quiet_stick_safe() {
+    or_skip!(needs(true, &["unshare"]));
+    let volume = or_skip!(Volume::ext4(100));
+    let memory = or_skip!(Volume::tmpfs(16));
+    let place = Place::new();
+    let one = place.join("one");
+    dirty_file(&place.join("source"), 1);
+    let verdict = |finished: &support::Finished| finished.summary()["verdict"].as_str().unwrap().to_owned();
+    let fixed = place.copy(place.join("source"), volume.join("a")).ok();
+    assert_eq!(verdict(&fixed), "durable", "{fixed}");
+    let in_memory = place
+        .ropeway("copy")
+        .arg(place.join("source"))
+        .arg(memory.join("a"))
+        .ok();
+    assert!(
+        in_memory.mentions("in memory only") && !in_memory.mentions("unplug"),
+        "{in_memory}"
+    );
+    let copy = |name: &str| {
+        let run = removable_by(&place, &volume.root(), &one, "copy");
+        run.args(["--json"])
+            .arg(place.join("source"))
+            .arg(volume.join(name))
+    };
+    let safe = copy("b").ok();
+    assert_eq!(verdict(&safe), "safe_to_unplug", "{safe}");
+    let _writer = Holder::start(
+        "exec 9>>\"$1\"; echo x >&9; exec sleep 1000",
+        &volume.join("open"),
+    );
+    assert!(wait_until(Duration::from_secs(10), || volume
+        .join("open")
+        .exists()));
+    let used = copy("c").ok();
+    assert_eq!(verdict(&used), "in_use", "{used}");
+}
