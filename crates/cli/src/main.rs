@@ -4,13 +4,14 @@
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
 //!      └ commands    one file for each command: copy, mirror, check, ls, stat, mkdir, rm, mv, login,
-//!            │       logout, serve, mount, boost, jobs, trace, demo, lab
+//!            │       logout, serve, mount, boost, jobs, trace, dirty, demo, lab
 //!            ├ place, url, spelling   what an argument names: a local path, or a place on a share
 //!            ├ completing   what a shell's completion offers for jobs, logins and places
 //!            ├ servers, secrets   connections to servers, and their logins
 //!            ├ ends    what SRC and DST mean; refuses bad combinations before anything is changed
 //!            ├ trees   opens both trees, with limits and models around them
 //!            ├ job     runs a job: signals, progress, exit code
+//!            ├ unplug  what may be said of the target's device at the end
 //!            └ ui      progress bar, JSON Lines, messages, log
 //! ```
 //!
@@ -35,6 +36,7 @@ mod spelling;
 mod trace_file;
 mod trees;
 mod ui;
+mod unplug;
 mod url;
 
 use std::ffi::OsString;
@@ -90,6 +92,7 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Boost(args) => commands::boost::run(&args),
         Command::Jobs(args) => commands::jobs::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
+        Command::Dirty(args) => commands::dirty::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
         Command::Man(args) => commands::man::run(&args),

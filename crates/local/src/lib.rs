@@ -50,7 +50,7 @@ mod xattr;
 
 pub use cache::CACHE_LEAVE_MIN;
 pub use file::LocalFile;
-pub use mounts::{MountInfo, boot_id, mount_identity, mount_of};
+pub use mounts::{MountInfo, boot_id, mount_identity, mount_of, mounts};
 pub use store::{LocalStore, StoreOptions};
 pub use sys::give_back_memory;
 pub use tree::LocalTree;
@@ -103,4 +103,13 @@ pub struct LocalOptions {
 /// The kernel's.
 pub fn kept_in_memory(file: BorrowedFd<'_>, offset: u64, length: u64) -> std::io::Result<Option<u64>> {
     sys::kept_bytes(file, offset, length)
+}
+
+/// Returns the bytes of an open file that are dirty, and those on the way to its device, in whole pages
+/// (cachestat(2), Linux 6.5).
+///
+/// # Errors
+/// The kernel's: `ENOSYS` on older kernels, `EOPNOTSUPP` and `EPERM` where it does not tell.
+pub fn unflushed(file: BorrowedFd<'_>) -> std::io::Result<[u64; 2]> {
+    sys::unflushed_bytes(file)
 }

@@ -25,6 +25,10 @@ pub struct MountInfo {
     pub source: String,
     /// Whether the mount is read-only.
     pub read_only: bool,
+    /// Folder of the file system that is mounted here: `/`, or another one for a bind mount.
+    pub root: PathBuf,
+    /// Options of the file system itself, e.g. `rw,lowerdir=/a,upperdir=/b` of an overlay.
+    pub super_options: String,
 }
 
 /// Returns the mount that holds `path`; follows a link.
@@ -46,7 +50,10 @@ pub fn mount_of(path: &Path) -> io::Result<MountInfo> {
 }
 
 /// Returns all mounts that this process sees.
-pub(crate) fn mounts() -> io::Result<Vec<MountInfo>> {
+///
+/// # Errors
+/// When the table cannot be read.
+pub fn mounts() -> io::Result<Vec<MountInfo>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     Ok(table.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
@@ -86,13 +93,19 @@ fn parse(line: &[u8]) -> Option<MountInfo> {
     let device = text(2)?;
     let (major, minor) = device.split_once(':')?;
     let read_only = |options: &str| options.split(',').any(|option| option == "ro");
+    let path = |index: usize| {
+        let field = fields.get(index)?;
+        Some(PathBuf::from(std::ffi::OsString::from_vec(unescape(field))))
+    };
     Some(MountInfo {
         id: text(0)?.parse().ok()?,
         device: (major.parse().ok()?, minor.parse().ok()?),
-        mount_point: PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.get(4)?))),
+        root: path(3)?,
+        mount_point: path(4)?,
         fstype: text(separator + 1)?,
         source: text(separator + 2)?,
         read_only: read_only(&text(5)?) || read_only(&text(separator + 3)?),
+        super_options: text(separator + 3)?,
     })
 }
 
@@ -134,6 +147,10 @@ mod tests {
             ("fuse.fusefat", "/dev/sdb1")
         );
         assert!(mount.read_only);
+        assert_eq!(
+            (mount.root.as_path(), mount.super_options.as_str()),
+            (Path::new("/a"), "rw,user_id=0")
+        );
         for bad in [&b""[..], b"1 2 3", b"1 2 x:y / / rw - ext4 /dev/x rw", b"- - -"] {
             assert!(parse(bad).is_none());
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto,  names < plan, smb-wire
-//! mechanism    local  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache
+//! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache
 //! composition  copy  boost  write-back  mount
 //! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
@@ -78,6 +78,7 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("smb-wire", Tier::Pure, &["block", "names"]),
     ("smb-proto", Tier::Pure, &["block", "smb-wire"]),
     ("local", Tier::Mechanism, &[]),
+    ("dirty", Tier::Mechanism, &["local"]),
     ("smb-gss", Tier::Mechanism, &[]),
     ("smb-client", Tier::Mechanism, &["smb-gss"]),
     ("smb-server", Tier::Mechanism, &["smb-gss"]),

@@ -231,6 +231,21 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "dirty",
+        &[
+            ("ropeway dirty", "every device once"),
+            ("ropeway dirty --watch", "again every second, in place"),
+            (
+                "ropeway dirty /media/stick --by file",
+                "the dirty files of that device, also closed ones",
+            ),
+            (
+                "ropeway dirty drain /media/stick",
+                "waits until it is safe to unplug",
+            ),
+        ],
+    ),
+    (
         "demo",
         &[
             ("ropeway demo", "copy, kill -9, resume, verify, compare"),

@@ -17,14 +17,14 @@ use super::{AFTER_HELP, values};
 /// Labs for this machine's own devices.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LocalCommand {
-    /// Find out when the page cache makes writers wait
+    /// Find out when the page cache makes writers wait; --check compares `ropeway dirty` with the truth
     ///
     /// Writes an unnamed file in DIR, 1 MiB at a time, until well past the threshold, then waits
     /// until all of it is durable. Reports the memory rate, the threshold and the device's true
     /// rate, and compares them with the kernel's settings and with the model of delayed writing.
     /// Other writers on this machine have to wait meanwhile, as they would for any program that
     /// writes this much.
-    Dirty(Box<DirtyArgs>),
+    Dirty(Box<LabDirtyArgs>),
     /// Compare the copy engines of XP, Vista, Vista SP1 and ropeway
     ///
     /// Copies one big file and many files to a second folder, to a modelled USB stick, and to a
@@ -50,6 +50,12 @@ pub(crate) enum LocalCommand {
     /// Does one run of `lab boost`. The lab starts it.
     #[command(hide = true)]
     BoostWorker {
+        /// What to do, as JSON
+        task: String,
+    },
+    /// Serves the modelled device of `lab dirty --check`. The lab starts it.
+    #[command(hide = true)]
+    DirtyWorker {
         /// What to do, as JSON
         task: String,
     },
@@ -220,10 +226,21 @@ pub(crate) struct VistaArgs {
 /// `ropeway lab dirty`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
-pub(crate) struct DirtyArgs {
+pub(crate) struct LabDirtyArgs {
     /// Folder to write to; the device below it is measured
     #[arg(value_name = "DIR", default_value = ".", hide_default_value = true)]
     pub(crate) dir: PathBuf,
+    /// Compare what `ropeway dirty` says with what is true, on two slow devices (root)
+    ///
+    /// Writes 512 MiB (or --bytes) to ext4 on a throttled loop device, whose image is in DIR, and to a
+    /// FUSE model of a stick, and drains both with `ropeway dirty drain`. Compares the backlogs that
+    /// `ropeway dirty` shows with /proc/vmstat and with what the device has taken, and its times to drain
+    /// with the real ones. Exit code 7 if a backlog is off by more than 5 % or a time by more than 20 %.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Rate of the two devices of --check
+    #[arg(long, value_name = "SIZE", default_value = "20MB", value_parser = values::size)]
+    pub(crate) rate: u64,
     /// How much to write (default: 2.5 x the expected threshold, at most half of the free space)
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) bytes: Option<u64>,

@@ -6,6 +6,7 @@
 
 mod boost;
 mod combinations;
+mod dirty;
 mod examples;
 mod far;
 mod jobs;
@@ -34,6 +35,7 @@ pub(crate) use boost::{
     BoostArgs, BoostClearArgs, BoostCommand, BoostCommandArgs, BoostCreateArgs, BoostLearnArgs,
     BoostStatusArgs, BoostTestArgs, Prefetch, offline_reads, prefetch,
 };
+pub(crate) use dirty::{DirtyArgs, DirtyBy, DirtyCommand, DirtyDrainArgs, DirtyShowArgs, FlushWorkerArgs};
 pub(crate) use examples::command;
 pub(crate) use far::FarArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
@@ -44,7 +46,7 @@ pub(crate) use lab::{
 pub(crate) use lab_documents::LabDocumentsArgs;
 pub(crate) use lab_predict::LabPredictArgs;
 pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
-pub(crate) use local::{DirtyArgs, LabBoostArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
+pub(crate) use local::{LabBoostArgs, LabDirtyArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use mount::{MountArgs, umask};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
@@ -184,6 +186,12 @@ pub(crate) enum Command {
     /// Prints a table, or JSON Lines or CSV for other tools, with totals for each kind of
     /// operation. Filters combine.
     Trace(Box<TraceArgs>),
+    /// Show what the page cache still has to write to each device
+    ///
+    /// Dirty and write-back bytes, the kernel's thresholds, whether writers have to wait, the rate of
+    /// each device and the time until it has everything, and the processes and files behind it.
+    /// `dirty drain PATH` waits until a device has everything.
+    Dirty(Box<DirtyArgs>),
     /// Create a tree, copy it, kill the copy halfway, resume, verify
     ///
     /// Creates a mixed tree in a new temporary folder, copies it with a second ropeway process,
@@ -402,6 +410,8 @@ mod tests {
             "jobs rm",
             "jobs resume",
             "jobs sweep",
+            "dirty",
+            "dirty drain",
             "lab link",
             "lab link check",
             "lab link floor",

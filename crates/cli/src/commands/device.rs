@@ -22,6 +22,7 @@ use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
 use crate::place::Place;
 use crate::ui::{Reporter, RunInfo};
+use crate::unplug::verdict_on_path;
 
 /// Size of one read and write in bytes: a few times what a flash device takes at once.
 const CHUNK: usize = 4 << 20;
@@ -47,11 +48,12 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     let path = local(target)?;
     let device = open_device(&path, &image, size)?;
     let reporter = Arc::new(Reporter::new(&args.transfer.output, args.transfer.dry_run)?);
-    let info = RunInfo {
+    let mut info = RunInfo {
         durability: Durability::End,
         dry_run: args.transfer.dry_run,
         engine: "device",
         io: "psync",
+        verdict: None,
     };
     let Some(device) = device.filter(|_| !args.transfer.dry_run) else {
         reporter.event(&Event::Item {
@@ -81,6 +83,9 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     });
     runtime.shutdown_background();
     let outcome: Outcome = outcome?;
+    if outcome.status == Status::Done {
+        info.verdict = verdict_on_path(&path);
+    }
     reporter.finish(&outcome, &info);
     Ok(outcome.status.exit_code())
 }

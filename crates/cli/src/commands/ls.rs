@@ -262,7 +262,7 @@ impl View<'_> {
 }
 
 /// Replaces control characters in text from a server, so that it cannot control the terminal.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() || reorders(c) { '?' } else { c })
         .collect()

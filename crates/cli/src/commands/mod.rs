@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod demo;
 mod device;
+pub(crate) mod dirty;
 pub(crate) mod jobs;
 pub(crate) mod lab;
 pub(crate) mod login;

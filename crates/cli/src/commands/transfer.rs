@@ -23,7 +23,7 @@ use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
 use crate::trees::Opener;
 use crate::ui::{Reporter, RunInfo, format};
-use crate::{boot, filters};
+use crate::{boot, filters, unplug};
 
 /// A copy or mirror to run.
 pub(super) struct Request<'a> {
@@ -80,11 +80,12 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             opener = opener.with_pool(&pool).with_raw_xattrs();
         }
         let (roots, target) = open(&opener, &ends).await?;
-        let info = RunInfo {
+        let mut info = RunInfo {
             durability: options.durability,
             dry_run: options.dry_run,
             engine: options.engine.as_str(),
             io: opener.io(),
+            verdict: None,
         };
         let mut spec = JobSpec {
             roots,
@@ -104,19 +105,22 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             }
         }
         let outcome = job::drive(spec, pool, opener.limit().as_deref(), &reporter, &mut signals).await;
+        info.verdict = unplug::verdict_on(&ends.target_tree, &outcome);
         reporter.finish(&outcome, &info);
         Ok(outcome)
     });
     // Operations on a vanished volume may never return; they must not delay the end.
     job::shut_down(runtime, &servers);
     let outcome: Outcome = outcome?;
-    if let Some(trace) = trace {
-        trace.finish().map_err(|error| {
-            Failure::new(code::SOME_FAILED, format!("the trace is incomplete: {error}"))
-                .hint("the copy itself ended as reported above")
-        })?;
-    }
+    trace.map_or(Ok(()), finish_trace)?;
     Ok(outcome.status.exit_code())
+}
+
+fn finish_trace(trace: TraceWriter) -> Result<(), Failure> {
+    trace.finish().map_err(|error| {
+        Failure::new(code::SOME_FAILED, format!("the trace is incomplete: {error}"))
+            .hint("the copy itself ended as reported above")
+    })
 }
 
 fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {

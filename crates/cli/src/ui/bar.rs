@@ -14,7 +14,7 @@ use super::messages;
 const DRAWS_PER_S: u8 = 10;
 
 /// The progress bar; it is drawn once it has lines.
-pub(super) struct Bar {
+pub(crate) struct Bar {
     wanted: bool,
     drawn: Mutex<Option<Drawn>>,
 }
@@ -26,7 +26,7 @@ struct Drawn {
 
 impl Bar {
     /// Makes a bar, which is drawn only if stderr is a terminal.
-    pub(super) fn new(wanted: bool) -> Self {
+    pub(crate) fn new(wanted: bool) -> Self {
         Self {
             wanted: wanted && std::io::stderr().is_terminal(),
             drawn: Mutex::default(),
@@ -34,12 +34,12 @@ impl Bar {
     }
 
     /// Returns whether the bar may be drawn.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
     /// Draws both lines.
-    pub(super) fn show(&self, lines: [String; 2]) {
+    pub(crate) fn show(&self, lines: [String; 2]) {
         if !self.wanted {
             return;
         }
@@ -51,7 +51,7 @@ impl Bar {
     }
 
     /// Prints a line on stderr, above the bar.
-    pub(super) fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         match &*self.drawn.lock() {
             // A terminal that was closed must not end the job.
             Some(drawn) => _ = drawn.all.println(text),
@@ -60,7 +60,7 @@ impl Bar {
     }
 
     /// Removes the bar.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         if let Some(drawn) = self.drawn.lock().take() {
             for line in &drawn.lines {
                 line.finish_and_clear();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use ropeway_copy::{Durability, Outcome, Status};
+use ropeway_dirty::judge::Verdict;
 use ropeway_vfs::event::{Counters, Event, Phase, Summary};
 
 use super::bar::Bar;
@@ -349,7 +350,8 @@ fn verdict(outcome: &Outcome, info: &RunInfo, terminal: bool) -> String {
     parts.extend((summary.differences > 0).then(|| format!("{} differ", format::count(summary.differences))));
     if outcome.status == Status::Done {
         parts.extend(summary.verified.map(|_| "verified from device".to_owned()));
-        parts.extend(durable.then(|| "SAFE TO UNPLUG".to_owned()));
+        let words = info.verdict.filter(|_| durable).map(Verdict::words);
+        parts.extend(words.filter(|words| !words.is_empty()).map(str::to_owned));
     } else if outcome.status == Status::Interrupted || outcome.fatal.is_some() {
         parts.push("run it again to resume".to_owned());
     }

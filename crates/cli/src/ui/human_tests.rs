@@ -12,6 +12,7 @@ fn info(durability: Durability, dry_run: bool) -> RunInfo {
         dry_run,
         engine: "auto",
         io: "uring",
+        verdict: Some(Verdict::SafeToUnplug),
     }
 }
 
@@ -54,6 +55,29 @@ fn a_successful_run_is_reported_as_documented() {
          sent 94.0 GiB · 2 skipped · limit: destination"
     );
     assert_eq!(lines.len(), 2);
+}
+
+#[test]
+fn only_a_device_that_people_unplug_is_called_safe_to_unplug() {
+    let end = |verdict: Option<Verdict>| {
+        let info = RunInfo {
+            verdict,
+            ..info(Durability::End, false)
+        };
+        final_lines(&done(), &info, false).swap_remove(0)
+    };
+    let durable = " ✓ done 43m02s · 96.0 GiB durable · verified from device";
+    assert_eq!(end(Some(Verdict::Durable)), durable);
+    assert_eq!(end(None), durable);
+    assert_eq!(
+        end(Some(Verdict::FlushedByServer)),
+        format!("{durable} · flushed by the server")
+    );
+    assert_eq!(
+        end(Some(Verdict::InMemory)),
+        format!("{durable} · in memory only")
+    );
+    assert!(end(Some(Verdict::InUse)).ends_with(" · NOT SAFE: files are open for writing"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use ropeway_copy::Outcome;
+use ropeway_dirty::judge::Verdict;
 use ropeway_vfs::Loss;
 use ropeway_vfs::event::{Event, Limit};
 use serde::Serialize;
@@ -46,6 +47,8 @@ struct Summary<'a> {
     dry_run: bool,
     engine: &'static str,
     io: &'static str,
+    /// Null unless everything is durable.
+    verdict: Option<Verdict>,
     exit_code: u8,
     /// Reason for stopping early.
     message: Option<&'a str>,
@@ -84,6 +87,7 @@ impl<'a> Summary<'a> {
             dry_run: info.dry_run,
             engine: info.engine,
             io: info.io,
+            verdict: info.verdict,
             exit_code: outcome.status.exit_code(),
             message: outcome.fatal.as_deref(),
             hint: outcome.hint.as_deref(),
@@ -186,6 +190,7 @@ mod tests {
             dry_run: false,
             engine: "auto",
             io: "psync",
+            verdict: None,
         };
         let line = serde_json::to_value(Summary::new(&outcome, &info)).unwrap();
         assert_eq!(line["type"], "summary");

@@ -4,7 +4,7 @@
 //! for people (with a progress bar on a terminal) or JSON JsonLines. The log gets every event in
 //! both cases.
 
-mod bar;
+pub(crate) mod bar;
 pub(crate) mod format;
 mod human;
 mod json;
@@ -14,6 +14,7 @@ pub(crate) mod messages;
 use std::path::Path;
 
 use ropeway_copy::{Durability, Outcome};
+use ropeway_dirty::judge::Verdict;
 use ropeway_vfs::event::Event;
 
 use crate::args::OutputArgs;
@@ -35,6 +36,8 @@ pub(crate) struct RunInfo {
     pub(crate) engine: &'static str,
     /// Name of the I/O engine.
     pub(crate) io: &'static str,
+    /// What may be said of the target at the end, once everything is durable.
+    pub(crate) verdict: Option<Verdict>,
 }
 
 /// Receives and prints all output of a job.

@@ -364,9 +364,9 @@ impl Node for LocalNode {
 
     fn unflushed_bytes(&self) -> Option<u64> {
         let fd = self.content_descriptor()?;
-        let pages = crate::sys::unflushed_bytes(fd.as_fd())?;
+        let [dirty, writeback] = crate::sys::unflushed_bytes(fd.as_fd()).ok()?;
         let size = rustix::fs::fstat(&fd).ok()?.st_size.max(0) as u64;
-        Some(pages.min(size))
+        Some(dirty.saturating_add(writeback).min(size))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -77,10 +77,12 @@ fn kept_by(
     }
 }
 
-/// Bytes of a file that are dirty or on their way to the device, whole pages. `None` before Linux 6.5.
-pub(crate) fn unflushed_bytes(fd: BorrowedFd<'_>) -> Option<u64> {
-    let counts = counts(fd, 0, i64::MAX as u64).ok()?;
-    Some((counts.dirty + counts.writeback) * rustix::param::page_size() as u64)
+/// Bytes of a file that are dirty, and that are on their way to the device, whole pages. `None` before Linux
+/// 6.5.
+pub(crate) fn unflushed_bytes(fd: BorrowedFd<'_>) -> io::Result<[u64; 2]> {
+    let counts = counts(fd, 0, i64::MAX as u64)?;
+    let page = rustix::param::page_size() as u64;
+    Ok([counts.dirty, counts.writeback].map(|pages| pages.saturating_mul(page)))
 }
 
 fn counts(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<Counts> {
@@ -173,7 +175,9 @@ mod tests {
         assert_eq!(cached_bytes(file.as_fd(), 0, 0).unwrap(), Some(0));
         assert_eq!(by_mincore(file.as_fd(), page, page, page).unwrap(), Some(page));
         // On tmpfs pages count as dirty until they are swapped out.
-        let unflushed = unflushed_bytes(file.as_fd());
+        let unflushed = unflushed_bytes(file.as_fd())
+            .ok()
+            .map(|[dirty, writeback]| dirty + writeback);
         assert!(unflushed <= exact, "{unflushed:?}");
     }
     #[test]

@@ -67,7 +67,7 @@ impl Findings {
             kernel_background_bytes: sample.dirty.background_bytes,
             ..*memory
         });
-        let expected = now.expected(device.as_ref());
+        let expected = Expected::of(&now, device.as_ref());
         let dirty = |sample: &Sample| match (expected.strict, sample.device_bytes) {
             // Only this file counts against a limit of the device.
             (true, Some(taken)) => (sample.written_bytes as f64 - taken as f64).max(0.0),
@@ -158,8 +158,7 @@ mod tests {
         };
         let modes = Modes {
             memory_bps,
-            threshold_bytes: memory
-                .expected(None)
+            threshold_bytes: Expected::of(&memory, None)
                 .written_bytes(memory_bps, device_bps, 0.0)
                 .unwrap(),
             device_bps,

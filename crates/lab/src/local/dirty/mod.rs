@@ -6,8 +6,10 @@
 //!   fit       the two modes in the samples; the article's model            pure
 //!   findings  threshold and rates, compared with the expected ones         pure
 //!   report    the document                                                 pure
+//!   check     `lab dirty --check`: what `ropeway dirty` says, beside what is true
 //! ```
 
+pub mod check;
 pub mod findings;
 pub mod fit;
 pub mod kernel;
@@ -23,7 +25,7 @@ pub use findings::Findings;
 
 use super::LocalError;
 use crate::report::{Document, FILE, save, write_all};
-use kernel::Memory;
+use kernel::{Expected, Memory};
 use write::{TestFile, WRITE_BYTES};
 
 /// Default amount as a multiple of the threshold.
@@ -78,7 +80,7 @@ pub fn run(
     let out = &options.out;
     super::make_out(out)?;
     let memory = Memory::read().map_err(LocalError::io("read the kernel's settings"))?;
-    let expected = memory.expected(file.device.as_ref());
+    let expected = Expected::of(&memory, file.device.as_ref());
     let bytes = amount(options, expected.held_from_bytes, file.free_bytes)?;
     notify(&format!(
         "writing {} in {}; writers are expected to wait from {} of dirty data",

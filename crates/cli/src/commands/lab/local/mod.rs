@@ -25,7 +25,9 @@ use crate::ui::messages::print_line;
 /// The lab cannot run here, or was interrupted.
 pub(super) fn run(command: &LocalCommand) -> Result<u8, Failure> {
     match command {
+        LocalCommand::Dirty(args) if args.check => dirty::check(args),
         LocalCommand::Dirty(args) => dirty::run(args),
+        LocalCommand::DirtyWorker { task } => dirty::work(task),
         LocalCommand::Vista(args) => vista::run(args),
         LocalCommand::Nas(args) => nas::run(args),
         LocalCommand::NasWorker(args) => nas_worker::run(args),
