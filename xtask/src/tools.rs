@@ -53,6 +53,7 @@ const TOOLS: &[Tool] = &[
     ("kinit", "krb5-user", "tickets"),
     ("keyctl", "keyutils", "whether there are keyrings to test with"),
     ("rclone", "rclone", "benchmark over the emulated link"),
+    ("fio", "fio", "benchmark of storage"),
     ("chromium", "chromium", "the page of a lab's report"),
     ("sqlite3", "sqlite3", "a database on a mount"),
     // Debian keeps its other programs outside of PATH.

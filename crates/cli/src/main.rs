@@ -4,7 +4,7 @@
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
 //!      └ commands    one file for each command: copy, mirror, check, ls, stat, mkdir, rm, mv, login,
-//!            │       logout, serve, mount, boost, jobs, trace, dirty, demo, lab
+//!            │       logout, serve, mount, boost, bench, jobs, trace, dirty, demo, lab
 //!            ├ place, url, spelling   what an argument names: a local path, or a place on a share
 //!            ├ completing   what a shell's completion offers for jobs, logins and places
 //!            ├ servers, secrets   connections to servers, and their logins
@@ -89,6 +89,7 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Logout(args) => commands::logout::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Mount(args) => commands::mount::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
         Command::Boost(args) => commands::boost::run(&args),
         Command::Jobs(args) => commands::jobs::run(&args),
         Command::Trace(args) => commands::trace::run(&args),

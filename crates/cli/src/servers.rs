@@ -7,8 +7,8 @@ use std::io;
 use std::sync::Arc;
 
 use ropeway_smb_client::{
-    ChannelsAtStart, Client, ClientOptions, DfsHosts, Endpoint, Error as SmbError, KerberosError, NtStatus,
-    Share, ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
+    ChannelsAtStart, Client, ClientOptions, ConnectionInfo, DfsHosts, Endpoint, Error as SmbError,
+    KerberosError, NtStatus, Share, ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
 };
 use ropeway_vfs::{End, ErrorKind, Metadata, RelPath, Tree};
 use tokio::sync::Mutex;
@@ -90,6 +90,12 @@ impl Servers {
         for (_, client) in connected.clients.drain() {
             client.close_now().await;
         }
+    }
+
+    /// Returns what is known of the connection to a server; `None` if there is none.
+    pub(crate) async fn connection(&self, server: &Server) -> Option<ConnectionInfo> {
+        let connected = self.connected.lock().await;
+        connected.clients.get(server).map(Client::info)
     }
 
     /// Lists the shares that a server offers.

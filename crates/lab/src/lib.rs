@@ -1,6 +1,7 @@
 //! The laboratory: times file copies over emulated links, local file systems and the loopback, and
 //! reports the results.
 //!
+//! * [`mod@bench`] measures a folder or share by file size and record size.
 //! * [`link`] emulates a link between two real TCP stacks: rate, delay, losses, queue.
 //! * [`work`] defines the files that are copied; a seed gives the same bytes.
 //! * [`scenario`] defines what is measured, and how often.
@@ -9,6 +10,7 @@
 //! * [`predict`] replays recorded traces with predictions.
 //! * [`report`] holds the results: document, tables, plots, page.
 
+pub mod bench;
 pub mod link;
 pub mod local;
 mod named;

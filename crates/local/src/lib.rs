@@ -7,6 +7,7 @@
 //!      │                                   └─ psync: worker threads
 //!      ├── batch: small files, one job a batch, few system calls a file
 //!      └── watch: inotify
+//!  IoQueue: reads and writes of one thread through a ring of its own, for measurements
 //!  LocalStore ── the same folder as the back end of a file server: synchronous calls on open nodes
 //!
 //!  shared: beneath, inotify, names (renames), winmeta (Windows metadata), xattr (raw attributes)
@@ -35,6 +36,7 @@ mod mounts;
 mod names;
 mod observe;
 mod open;
+mod queue;
 mod ranges;
 mod small;
 mod stat;
@@ -50,7 +52,9 @@ mod xattr;
 
 pub use cache::CACHE_LEAVE_MIN;
 pub use file::LocalFile;
+pub use io::DONTCACHE;
 pub use mounts::{MountInfo, boot_id, mount_identity, mount_of, mounts};
+pub use queue::{Finished, IoQueue, QUEUE_DEPTH_MAX};
 pub use store::{LocalStore, StoreOptions};
 pub use sys::give_back_memory;
 pub use tree::LocalTree;

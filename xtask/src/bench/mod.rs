@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures the figures of `docs/benchmarks.md`.
+//! `cargo xtask bench`: measures the figures of `docs/benchmarks.md` and `docs/bench.md`.
 //!
 //! The laboratory (`ropeway_lab`) does the measurements: its scenarios `wan`, `smb` and `server`,
 //! and its local copies. These commands choose what it measures, and write tables from its
@@ -11,6 +11,7 @@ mod network;
 mod responsiveness;
 mod server;
 mod smb;
+mod storage;
 mod tables;
 mod wan;
 
@@ -36,6 +37,8 @@ pub(crate) enum Task {
     Wan(wan::Arguments),
     /// Time signed and sealed copies with a server on this machine, by ropeway and smbclient
     Smb(smb::Arguments),
+    /// Compare `ropeway bench` with fio and iozone on one file system
+    Storage(storage::Arguments),
     /// Compare `ropeway serve` with smbd and the crate smb-server, signed and sealed
     Server(server::Arguments),
 }
@@ -58,6 +61,7 @@ pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
         Task::Eta(arguments) => eta::run(workspace, &folder, arguments),
         Task::Wan(arguments) => wan::run(workspace, &folder, arguments),
         Task::Smb(arguments) => smb::run(workspace, &folder, arguments),
+        Task::Storage(arguments) => storage::run(workspace, &folder, arguments),
         Task::Server(arguments) => server::run(workspace, &folder, arguments),
     }
 }

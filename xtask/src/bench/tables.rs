@@ -248,11 +248,19 @@ pub(super) fn doubts<'a>(title: &str, cells: impl Iterator<Item = &'a Cell>) -> 
 /// # Errors
 /// The file cannot be read or written.
 pub(super) fn write(workspace: &Workspace, name: &str, body: &str) -> Result<()> {
-    let path = workspace.root().join("docs/benchmarks.md");
+    write_to(workspace, "docs/benchmarks.md", name, body)
+}
+
+/// Writes a section of a page of the documentation.
+///
+/// # Errors
+/// The file cannot be read or written.
+pub(super) fn write_to(workspace: &Workspace, page: &str, name: &str, body: &str) -> Result<()> {
+    let path = workspace.root().join(page);
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     fs::write(&path, replaced(&old, name, body))
         .with_context(|| format!("cannot write {}", path.display()))?;
-    println!("written to docs/benchmarks.md");
+    println!("written to {page}");
     Ok(())
 }
 

@@ -246,6 +246,23 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "bench",
+        &[
+            (
+                "ropeway bench /mnt/stick --quick",
+                "a folder's device, in minutes",
+            ),
+            (
+                "ropeway bench smb://ann@nas/photos --report before",
+                "a share; keeps the figures in a folder",
+            ),
+            (
+                "ropeway bench . --sizes 1G --records 4K --patterns random-read --modes direct --depth 1,16,64",
+                "one question",
+            ),
+        ],
+    ),
+    (
         "demo",
         &[
             ("ropeway demo", "copy, kill -9, resume, verify, compare"),

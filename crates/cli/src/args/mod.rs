@@ -4,6 +4,7 @@
 //! clap: a flag may also come from the environment or the configuration ([`crate::layers`]), so
 //! `combinations` checks them after the layers are merged.
 
+mod bench;
 mod boost;
 mod combinations;
 mod dirty;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use bench::{BenchArgs, SizeList};
 #[cfg(test)]
 pub(crate) use boost::OfflineReads;
 pub(crate) use boost::{
@@ -176,6 +178,13 @@ pub(crate) enum Command {
     ///
     /// A cache keeps blocks of files that `mount --boost DIR` reads from a slow source.
     Boost(BoostCommandArgs),
+    /// Measure a folder, a mount or a share by file size and record size
+    ///
+    /// Writes, rewrites, reads and rereads files, in a row, at random and strided, cached, flushed
+    /// and direct, with one and with many requests in flight, and creates, lists, renames and
+    /// removes many files. Says which figures a cache, the line or a busy machine explains. Works
+    /// in a new folder inside TARGET and removes it at the end.
+    Bench(Box<BenchArgs>),
     /// Unfinished copies: list, resume or forget them, sweep leftovers
     ///
     /// A copy that was killed, interrupted or disconnected has a journal until it is finished.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use jiff::tz::TimeZone;
 use ropeway_copy::{Changing, Durability};
+use ropeway_lab::bench::grid;
 use ropeway_lab::link::Congestion;
 use ropeway_lab::scenario::Server;
 use ropeway_plan::Engine;
@@ -23,6 +24,7 @@ use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
 use ropeway_vfs::{CacheMode, End, RelPath, Timestamp};
 
+use super::bench::SizeList;
 use super::lab::{LinkRate, RelayPorts, SideBySide};
 use crate::secrets::{Auth, Keyring};
 
@@ -278,6 +280,29 @@ pub(super) fn record_size(given: &str) -> Result<u64, String> {
 /// Parses the size of a file of `lab nas`.
 pub(super) fn lab_file_size(given: &str) -> Result<u64, String> {
     bounded(size(given)?, LAB_FILE_SIZES, "a file must have 4K to 1T")
+}
+
+/// File sizes of `bench`.
+const BENCH_FILES: RangeInclusive<u64> = 4096..=1 << 40;
+/// Record sizes of `bench`: from a sector to what fits the memory of small machines.
+const BENCH_RECORDS: RangeInclusive<u64> = 512..=256 << 20;
+
+/// Parses the file sizes of `bench`.
+pub(super) fn bench_file_sizes(given: &str) -> Result<SizeList, String> {
+    let size = |text: &str| bounded(size(text)?, BENCH_FILES, "a file must have 4K to 1T");
+    grid::sizes(given, &size).map(SizeList)
+}
+
+/// Parses the record sizes of `bench`.
+pub(super) fn bench_record_sizes(given: &str) -> Result<SizeList, String> {
+    let size = |text: &str| {
+        let size = bounded(size(text)?, BENCH_RECORDS, "a record must have 512 to 256M")?;
+        match size.is_multiple_of(512) {
+            true => Ok(size),
+            false => Err("a record must be a multiple of 512".to_owned()),
+        }
+    };
+    grid::sizes(given, &size).map(SizeList)
 }
 
 /// Parses the scale of `lab vista`.

@@ -133,8 +133,8 @@ impl Link {
         self.far.path()
     }
 
-    /// Starts a process on one side, with `ROPEWAY_FAR` and `ROPEWAY_FAR_NETNS` set. Dropping the link
-    /// ends it.
+    /// Starts a process on one side, with `ROPEWAY_FAR`, `ROPEWAY_FAR_NETNS` and, if the link has a rate,
+    /// `ROPEWAY_LINK_RATE` set. Dropping the link ends it.
     ///
     /// # Errors
     /// As `Command::spawn`.
@@ -142,6 +142,9 @@ impl Link {
         command.env("ROPEWAY_FAR", self.far_addr().to_string());
         command.env("ROPEWAY_FAR_NETNS", self.far_netns_path());
         command.env("ROPEWAY_LINK", "packets");
+        if let Some(rate) = self.spec().rate_most() {
+            command.env("ROPEWAY_LINK_RATE", format!("{}bit", rate.0));
+        }
         self.namespace(side).run(|| command.spawn())?
     }
 

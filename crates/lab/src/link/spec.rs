@@ -233,6 +233,11 @@ pub struct LinkSpec {
 }
 
 impl LinkSpec {
+    /// Returns the higher rate of both directions; `None` if a direction has none.
+    pub fn rate_most(&self) -> Option<Rate> {
+        Some(Rate(self.up?.0.max(self.down?.0)))
+    }
+
     /// Returns the part that a TCP relay can emulate: rates and delays, nothing that needs packets. Its TCP
     /// is that of the loopback.
     pub fn relayed(&self) -> Self {

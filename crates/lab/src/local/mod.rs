@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 use crate::link::{self, CheckPlan, LinkError, LinkSpec};
 use crate::report::{Cell, Document, FILE, FileError, LinkProof, ReportError, Run, Warning, save, write_all};
-use crate::run::cleanup::private_folder;
+use crate::run::cleanup::{PREFIX, private_folder};
 use crate::run::machine::{load_warning, now};
 use crate::run::measure::{Bounds, End, Measured, measure};
 
@@ -213,7 +213,7 @@ fn measured(
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6];
 
 /// Whether a file or folder is in memory; false if that is unknown.
-fn in_memory(file: impl AsFd) -> bool {
+pub(crate) fn in_memory(file: impl AsFd) -> bool {
     let Ok(state) = rustix::fs::fstatfs(file) else {
         return false;
     };
@@ -249,5 +249,5 @@ fn folder_with_room(dir: &Path, needed: u64) -> Result<TempDir, LocalError> {
             needed,
         });
     }
-    private_folder(dir).map_err(failed())
+    private_folder(dir, PREFIX).map_err(failed())
 }

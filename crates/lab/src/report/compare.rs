@@ -250,7 +250,15 @@ fn changed(before: &Cell, after: &Cell) -> CellChange {
     }
 }
 
-/// Returns the noise: the larger of both spreads, and at least a share of the time.
+/// Returns the noise: the larger of both ranges, and at least a share of the first figure.
+pub(crate) fn noise(before: &Median, after: &Median) -> f64 {
+    let alone = before.number == 1 || after.number == 1;
+    let least = before.value.abs() * if alone { NOISE_OF_ONE } else { NOISE };
+    (before.most - before.least)
+        .max(after.most - after.least)
+        .max(least)
+}
+
 fn judged(before: Option<&Median>, after: Option<&Median>) -> Change {
     let (before, after) = match (before, after) {
         (Some(before), Some(after)) => (before, after),
@@ -258,13 +266,8 @@ fn judged(before: Option<&Median>, after: Option<&Median>) -> Change {
         (None, Some(_)) => return Change::Mended,
         (None, None) => return Change::Unmeasured,
     };
-    let alone = before.number == 1 || after.number == 1;
-    let least = before.value.abs() * if alone { NOISE_OF_ONE } else { NOISE };
-    let noise = (before.most - before.least)
-        .max(after.most - after.least)
-        .max(least);
     let difference = after.value - before.value;
-    if difference.abs() <= noise {
+    if difference.abs() <= noise(before, after) {
         Change::Same
     } else if difference < 0.0 {
         Change::Faster

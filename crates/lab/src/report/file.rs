@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::write::replace;
+use super::atomic::replace;
 use super::{Document, VERSION};
 
 /// Name of the file in a lab's folder.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::model::Document;
 use super::numbers;
 use super::plot;
+use super::sheet::{Part, Sheet, SheetPlots};
 use super::table;
 use super::text;
 use super::view::{Section, View};
@@ -66,6 +67,53 @@ pub fn markdown(document: &Document) -> String {
     conditions(&mut text, doc);
     costs(&mut text, doc);
     text
+}
+
+/// Returns a page as Markdown.
+pub(super) fn sheet(sheet: &Sheet, mut plots: SheetPlots<'_, '_>) -> String {
+    let mut text = format!("# {}\n\n", escape(&numbers::name(&sheet.title)));
+    _ = writeln!(text, "{}\n\n{}", escape(&sheet.when), escape(&sheet.lead));
+    listed(&mut text, "Warnings", &sheet.warnings);
+    listed(&mut text, "Left out", &sheet.skipped);
+    for section in &sheet.sections {
+        _ = writeln!(
+            text,
+            "\n## {}\n\n{}\n",
+            escape(&section.title),
+            escape(&section.note)
+        );
+        for part in &section.parts {
+            sheet_part(&mut text, part, &mut plots);
+        }
+    }
+    for (head, facts) in &sheet.facts {
+        _ = writeln!(text, "\n## {}\n", escape(head));
+        rows(&mut text, &["what", "which"], facts);
+    }
+    text
+}
+
+fn sheet_part(text: &mut String, part: &Part, plots: &mut SheetPlots<'_, '_>) {
+    match part {
+        Part::Table(label, heads, body) => {
+            let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+            _ = writeln!(text, "\n{}:\n", escape(label));
+            rows(text, &heads, body);
+        }
+        Part::Plots(drawings) => {
+            for _ in drawings {
+                if let Some(plot) = plots.next() {
+                    picture(text, plot);
+                }
+            }
+        }
+        Part::Folded(summary, parts) => {
+            _ = writeln!(text, "\n### {}\n", escape(summary));
+            for part in parts {
+                sheet_part(text, part, plots);
+            }
+        }
+    }
 }
 
 fn listed(text: &mut String, head: &str, lines: &[String]) {

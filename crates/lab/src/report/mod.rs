@@ -1,6 +1,7 @@
 //! Results of a lab: one document, written while it grows, and the tables, plots and comparisons made
 //! from it.
 
+mod atomic;
 mod build;
 mod compare;
 mod error;
@@ -10,11 +11,14 @@ mod markdown;
 mod model;
 pub(crate) mod numbers;
 mod plot;
+mod sheet;
 mod table;
 mod text;
 mod view;
 mod write;
 
+pub(crate) use atomic::replace;
+pub(crate) use compare::noise;
 pub use compare::{CellChange, Change, Comparison, Difference, compare};
 pub use error::ReportError;
 pub use file::{FILE, FileError, load, save};
@@ -25,6 +29,10 @@ pub use model::{
     Machine, Median, Outcome, Published, Run, Score, ScorePart, Series, Setting, VERSION, Warning,
     WorkSummary,
 };
+pub(crate) use plot::HeatMap;
 pub use plot::{Medium, png, svgs};
+pub(crate) use sheet::{Drawing as SheetDrawing, Part, Sheet, SheetSection};
+
 pub use table::{TableOptions, table};
+pub(crate) use write::write_sheet;
 pub use write::{Written, write_all};

@@ -8,7 +8,7 @@ pub(super) const TEXT_MAX: usize = 2_000;
 
 /// Formats `17.4`, `0.0213`, `1,111`: three significant digits, all digits before the point; `?` for
 /// non-finite values.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {
         return "?".to_owned();
@@ -55,12 +55,12 @@ fn grouped(digits: &str) -> String {
 }
 
 /// Formats `17.4 s`.
-pub(super) fn seconds(value: f64) -> String {
+pub(crate) fn seconds(value: f64) -> String {
     format!("{} s", number(value))
 }
 
 /// Formats a factor `1.03×`; two decimals up to ten.
-pub(super) fn factor(value: f64) -> String {
+pub(crate) fn factor(value: f64) -> String {
     if value.is_finite() && (0.0..9.995).contains(&value) {
         format!("{value:.2}×")
     } else {
@@ -69,7 +69,7 @@ pub(super) fn factor(value: f64) -> String {
 }
 
 /// Formats a change `+7.1 %`.
-pub(super) fn change(share: f64) -> String {
+pub(crate) fn change(share: f64) -> String {
     if !share.is_finite() {
         return "?".to_owned();
     }
@@ -85,7 +85,7 @@ pub(super) fn change(share: f64) -> String {
 }
 
 /// Formats a share `12 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     if share.is_finite() && share.abs() < 100.0 {
         let decimals = usize::from(share.abs() < 0.0995 && share != 0.0);
         format!("{:.decimals$} %", share * 100.0)
@@ -95,17 +95,17 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// Formats bytes `100 MB` by powers of 1000, as the published works do.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     prefixed(count as f64, "B")
 }
 
 /// Formats a rate `622 Mbit/s`.
-pub(super) fn bits(rate: f64) -> String {
+pub(crate) fn bits(rate: f64) -> String {
     prefixed(rate, "bit/s")
 }
 
 /// Formats a value with the fitting prefix, by powers of 1000.
-pub(super) fn prefixed(value: f64, unit: &str) -> String {
+pub(crate) fn prefixed(value: f64, unit: &str) -> String {
     let (divisor, prefix) = prefix(value);
     let text = number(value / divisor);
     // `100`, not `100.0`: exact values need no decimals.
@@ -117,7 +117,7 @@ pub(super) fn prefixed(value: f64, unit: &str) -> String {
 }
 
 /// Returns divisor and prefix for values of this size.
-pub(super) fn prefix(value: f64) -> (f64, &'static str) {
+pub(crate) fn prefix(value: f64) -> (f64, &'static str) {
     match value.abs() {
         size if size < 1e3 => (1.0, ""),
         size if size < 1e6 => (1e3, "k"),
@@ -129,7 +129,7 @@ pub(super) fn prefix(value: f64) -> (f64, &'static str) {
 }
 
 /// Formats a record size `64 KiB` by powers of 1024.
-pub(super) fn binary(value: f64) -> String {
+pub(crate) fn binary(value: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (value, 0);
     while value >= 1024.0 && unit + 1 < UNITS.len() {
@@ -146,14 +146,14 @@ pub(super) fn binary(value: f64) -> String {
 }
 
 /// Formats a count `1 file`, `2 files`.
-pub(super) fn counted(number: usize, one: &str, many: &str) -> String {
+pub(crate) fn counted(number: usize, one: &str, many: &str) -> String {
     let word = if number == 1 { one } else { many };
     format!("{} {word}", count(u64::try_from(number).unwrap_or(u64::MAX)))
 }
 
 /// Returns foreign text on one line, without characters that move a cursor or change the reading
 /// direction, cut to `most` characters.
-pub(super) fn clean(text: &str, most: usize) -> String {
+pub(crate) fn clean(text: &str, most: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(most * 4));
     for (position, letter) in text.chars().enumerate() {
         if position + 1 >= most && text.chars().nth(most).is_some() {
@@ -172,20 +172,33 @@ pub(super) fn clean(text: &str, most: usize) -> String {
     shown
 }
 
+/// Formats a time as `2026-11-21 22:14 UTC`; other text than RFC 3339 in UTC stays as it is.
+pub(crate) fn moment(stamp: &str) -> String {
+    match (
+        stamp.get(..10),
+        stamp.get(10..11),
+        stamp.get(11..16),
+        stamp.ends_with('Z'),
+    ) {
+        (Some(day), Some("T"), Some(minute), true) => format!("{day} {minute} UTC"),
+        _ => stamp.to_owned(),
+    }
+}
+
 /// Capitalises the first letter.
-pub(super) fn capital(text: &str) -> String {
+pub(crate) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(char::to_uppercase);
     first.into_iter().flatten().chain(letters).collect()
 }
 
 /// Returns a cleaned name.
-pub(super) fn name(text: &str) -> String {
+pub(crate) fn name(text: &str) -> String {
     clean(text, NAME_MAX)
 }
 
 /// Escapes and cleans text for XML or HTML elements and attributes.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     for letter in clean(text, TEXT_MAX).chars() {
         match letter {

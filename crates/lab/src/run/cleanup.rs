@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use super::process::kill_descendants;
 
-/// Prefix of the folders' names; the id of their process follows.
-pub(super) const PREFIX: &str = "ropeway-lab-";
+/// Prefix of the names of laboratories' folders; the id of their process follows.
+pub(crate) const PREFIX: &str = "ropeway-lab-";
 /// Time for ending processes and removing folders while threads of the lab may create new ones. A
 /// guess.
 const GONE_MAX: Duration = Duration::from_secs(10);
@@ -23,15 +23,15 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Folders that labs of this process have created; some may be gone.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Creates a private folder; it is removed on drop or by [`abandon`].
+/// Creates a private folder whose name begins with `prefix`; it is removed on drop or by [`abandon`].
 ///
 /// # Errors
 /// It cannot be created there.
-pub(crate) fn private_folder(parent: &Path) -> io::Result<TempDir> {
+pub(crate) fn private_folder(parent: &Path, prefix: &str) -> io::Result<TempDir> {
     // Locked before the folder is created, so that `abandon` knows of every folder.
     let mut folders = FOLDERS.lock();
     let folder = tempfile::Builder::new()
-        .prefix(&format!("{PREFIX}{}-", std::process::id()))
+        .prefix(&format!("{prefix}{}-", std::process::id()))
         .tempdir_in(parent)?;
     folders.push(folder.path().to_owned());
     Ok(folder)
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn folders_are_named_after_the_process_and_known() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = private_folder(parent.path()).unwrap();
+        let folder = private_folder(parent.path(), PREFIX).unwrap();
         let name = folder.path().file_name().unwrap().to_string_lossy().into_owned();
         assert!(
             name.starts_with(&format!("{PREFIX}{}-", std::process::id())),
@@ -74,6 +74,6 @@ mod tests {
         let known = FOLDERS.lock();
         assert!(known.iter().any(|path| path == folder.path()));
         drop(known);
-        assert!(private_folder(&parent.path().join("nowhere")).is_err());
+        assert!(private_folder(&parent.path().join("nowhere"), PREFIX).is_err());
     }
 }

@@ -20,7 +20,7 @@ pub fn machine() -> Machine {
 }
 
 /// Available memory in bytes.
-pub(super) fn memory_available() -> u64 {
+pub fn memory_available() -> u64 {
     memory("MemAvailable")
 }
 
@@ -30,7 +30,7 @@ fn memory(what: &str) -> u64 {
 }
 
 /// Load average of the last minute.
-fn load() -> f64 {
+pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace()
         .next()

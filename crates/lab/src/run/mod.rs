@@ -48,7 +48,9 @@ use crate::report::{CellKey, Document, FileError, Run};
 use crate::scenario::{NamedLink, Pair, Scenario, Server};
 use crate::work::Plan;
 pub use cleanup::abandon;
-pub use machine::{load_warning, machine as this_machine, now as timestamp};
+pub use machine::{
+    load_warning, machine as this_machine, memory_available as available_memory, now as timestamp,
+};
 use pack::Packer;
 use plan::{Calibration, Group, Pace};
 use record::Recorder;

@@ -44,7 +44,7 @@ impl Scratch {
             if free < needed {
                 continue;
             }
-            let Ok(folder) = private_folder(&parent) else {
+            let Ok(folder) = private_folder(&parent, PREFIX) else {
                 continue;
             };
             return Ok(Self {
@@ -70,7 +70,7 @@ impl Scratch {
         let mut folder = self.on_disk.lock();
         let known = match folder.take() {
             Some(known) => known,
-            None => private_folder(&std::env::temp_dir())?,
+            None => private_folder(&std::env::temp_dir(), PREFIX)?,
         };
         let path = known.path().join(name);
         *folder = Some(known);

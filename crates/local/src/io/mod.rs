@@ -21,7 +21,7 @@ use crate::IoEngine;
 use uring::Rings;
 
 /// `RWF_DONTCACHE` (Linux 6.14, linux/fs.h): buffered I/O whose pages are dropped after use.
-pub(crate) const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+pub const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// The operation.
 pub(crate) enum Work {

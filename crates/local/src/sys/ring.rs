@@ -25,12 +25,13 @@ const BUFFER_BYTES_MAX: usize = 1 << 30;
 /// Most bytes asked for in one operation, so that the length fits the kernel's signed 32 bits.
 const OPERATION_BYTES_MAX: usize = 1 << 30;
 
-/// `user_data` of the wake-up poll; others are table indices below [`DEPTH`].
+/// `user_data` of the wake-up poll; others are table indices.
 const WAKE: u64 = u64::MAX;
 
 /// A ring, its requests (each with a tag of the caller's) and the event descriptor that wakes it.
 pub(crate) struct Ring<T> {
     uring: IoUring,
+    /// One place for each request in flight.
     requests: ManuallyDrop<Vec<Option<(Request, T)>>>,
     free: Vec<usize>,
     wake: Arc<OwnedFd>,
@@ -62,16 +63,23 @@ impl<T> Ring<T> {
     /// A ring for the calling thread (only it may use the ring), woken by `wake`. `pool`'s region is registered with
     /// the first of its blocks, where the memory lock limit allows.
     pub(crate) fn new(wake: Arc<OwnedFd>, pool: Option<&Pool>) -> io::Result<Self> {
+        Self::with_depth(wake, pool, DEPTH)
+    }
+
+    /// The same with another number of requests in flight.
+    pub(crate) fn with_depth(wake: Arc<OwnedFd>, pool: Option<&Pool>, depth: u32) -> io::Result<Self> {
+        // Twice the depth: the wake-up needs an entry too.
+        let entries = depth.max(1) * 2;
         // Single issuer and deferred task work (Linux 6.1) save interrupts; older kernels take a plain ring.
         let uring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
-            .build(DEPTH * 2)
-            .or_else(|_| IoUring::new(DEPTH * 2))?;
+            .build(entries)
+            .or_else(|_| IoUring::new(entries))?;
         Ok(Self {
             uring,
-            requests: ManuallyDrop::new((0..DEPTH).map(|_| None).collect()),
-            free: (0..DEPTH as usize).rev().collect(),
+            requests: ManuallyDrop::new((0..depth).map(|_| None).collect()),
+            free: (0..depth as usize).rev().collect(),
             wake,
             wake_armed: false,
             offered: pool.cloned(),
@@ -102,7 +110,7 @@ impl<T> Ring<T> {
 
     /// Whether nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        self.free.len() == DEPTH as usize
+        self.free.len() == self.requests.len()
     }
 
     /// Takes a request; it reaches the kernel with the next [`wait`](Self::wait).
@@ -167,7 +175,7 @@ impl<T> Ring<T> {
         // SAFETY: what the entry points to is owned by the request in `self.requests` until its completion is reaped
         // (descriptor and buffer), or by `self` (the wake descriptor).
         let pushed = unsafe { self.uring.submission().push(entry) };
-        // The queue has twice DEPTH entries, and everything is submitted by each `wait`.
+        // The queue has twice as many entries as requests, and everything is submitted by each `wait`.
         pushed.expect("the submission queue has room for all requests and the wake-up");
     }
 

@@ -101,6 +101,9 @@ fn over_relay(args: &LinkArgs, spec: &LinkSpec, command: &mut Command) -> Result
         .env("ROPEWAY_FAR", "127.0.0.1")
         .env("ROPEWAY_LINK", "relay");
     command.env_remove("ROPEWAY_FAR_NETNS");
+    if let Some(rate) = spec.rate_most() {
+        command.env("ROPEWAY_LINK_RATE", format!("{}bit", rate.0));
+    }
     let status = wait(caught, command.spawn(), &args.command)?;
     drop(relays);
     Ok(exit_code(status))

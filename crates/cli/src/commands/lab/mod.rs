@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use ropeway_lab::link::{self as wan, Cut, LinkError, LinkSpec, TcpSpec};
 
+pub(super) use run::{catch_signals, stop_signals};
+
 use crate::args::{LabArgs, LabCommand, LinkAction, LinkShape};
 use crate::failure::{Failure, code};
 

@@ -172,7 +172,7 @@ pub(super) fn needs_relay(json: bool) -> bool {
 
 /// Handles SIGINT, SIGTERM and SIGHUP. The first signal ends the lab in order. The second one ends
 /// it at once, but still removes what the lab created. The third one ends the program.
-pub(super) fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> {
+pub(in crate::commands) fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> {
     let runtime = crate::job::runtime()?;
     let entered = runtime.enter();
     let number = Arc::new(AtomicUsize::new(0));
@@ -216,7 +216,7 @@ fn abandon_and_exit() {
 
 /// Ends the signal handling after the lab. If the lab was abandoned, waits for the other thread to
 /// end the process: the lab's own result is wrong then.
-pub(super) fn stop_signals(runtime: Runtime) {
+pub(in crate::commands) fn stop_signals(runtime: Runtime) {
     while ABANDONED.load(Ordering::Acquire) {
         std::thread::park();
     }

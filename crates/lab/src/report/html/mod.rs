@@ -4,17 +4,20 @@
 //! never in the script or the style. The page's policy allows only our script, by its hash.
 
 mod parts;
+mod sheet;
 
 use std::fmt::Write;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::file::FILE;
 use super::model::Document;
 use super::numbers::{self, escape};
 use super::plot::{self, Medium, Plot, WIDE_PX};
 use super::text;
 use super::view::{Section, View};
+pub(super) use sheet::sheet;
 
 const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -35,17 +38,7 @@ const RAW_MAX: usize = 16 << 20;
 pub fn html(document: &Document) -> String {
     let view = View::of(document);
     let plots = plot::plots(&view);
-    let title = escape(&numbers::name(&document.title));
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
-         script-src 'sha256-{SCRIPT_HASH}'; img-src data:; base-uri 'none'; form-action 'none'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<link rel=\"icon\" href=\"data:,\">\n\
-         <style>\n{CSS}{}@media (prefers-color-scheme:dark){{{}}}\n</style>\n</head>\n<body>\n",
-        plot::css(false),
-        plot::css(true)
-    );
+    let mut page = frame(&numbers::name(&document.title));
     header(&mut page, &view, &plots);
     page.push_str("<main>\n");
     findings(&mut page, &view);
@@ -54,19 +47,43 @@ pub fn html(document: &Document) -> String {
     parts::score(&mut page, document);
     parts::conditions(&mut page, &view);
     page.push_str("</main>\n");
-    footer(&mut page, document);
-    _ = write!(page, "<script>{SCRIPT}</script>\n</body>\n</html>\n");
+    download(&mut page, FILE, &serde_json::to_vec(document).unwrap_or_default());
+    end(&mut page);
     page
+}
+
+/// Begins a page, up to its body.
+fn frame(title: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'sha256-{SCRIPT_HASH}'; img-src data:; base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<link rel=\"icon\" href=\"data:,\">\n\
+         <style>\n{CSS}{}@media (prefers-color-scheme:dark){{{}}}\n</style>\n</head>\n<body>\n",
+        plot::css(false),
+        plot::css(true)
+    )
+}
+
+/// Ends a page.
+fn end(page: &mut String) {
+    _ = write!(page, "<script>{SCRIPT}</script>\n</body>\n</html>\n");
+}
+
+/// Returns the mark that says whether all results are there.
+fn chip(complete: bool) -> &'static str {
+    match complete {
+        true => "<span class=\"chip\">complete</span>",
+        false => "<span class=\"chip part\">not complete</span>",
+    }
 }
 
 fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     let doc = view.doc;
     let text = |text: &str| escape(&numbers::name(text));
-    let chip = if doc.complete {
-        "<span class=\"chip\">complete</span>"
-    } else {
-        "<span class=\"chip part\">not complete</span>"
-    };
+    let chip = chip(doc.complete);
     _ = write!(
         page,
         "<header>\n<p class=\"over\"><b>ropeway lab</b> {} {chip}</p>\n<h1>{}</h1>\n<p class=\"when\">{}</p>\n",
@@ -203,19 +220,21 @@ fn figure(page: &mut String, plot: &Plot<'_, '_>, wide_px: f64, captioned: bool)
     );
 }
 
-fn footer(page: &mut String, doc: &Document) {
+/// Writes the link to the raw document.
+fn download(page: &mut String, name: &str, raw: &[u8]) {
     page.push_str("<footer id=\"raw\"><p>");
-    let raw = serde_json::to_vec(doc).unwrap_or_default();
+    let name = escape(name);
     if raw.is_empty() || raw.len() > RAW_MAX {
-        page.push_str(
-            "The raw document is too large for this page; it is the file report.json in the same folder.",
+        _ = write!(
+            page,
+            "The raw document is too large for this page; it is the file {name} in the same folder."
         );
     } else {
         _ = write!(
             page,
-            "<a download=\"report.json\" href=\"data:application/json;base64,{}\">Download report.json</a> ({}): everything on \
-             this page, and every run.",
-            STANDARD.encode(&raw),
+            "<a download=\"{name}\" href=\"data:application/json;base64,{}\">Download {name}</a> ({}): everything on this page, \
+             and every run.",
+            STANDARD.encode(raw),
             numbers::bytes(raw.len() as u64)
         );
     }

@@ -24,8 +24,8 @@ fn text(text: &str) -> String {
 pub(super) fn when(doc: &Document) -> String {
     let machine = &doc.machine;
     let mut parts = vec![
-        format!("Begun {}", text(&moment(&doc.started))),
-        format!("last written {}", text(&moment(&doc.updated))),
+        format!("Begun {}", text(&numbers::moment(&doc.started))),
+        format!("last written {}", text(&numbers::moment(&doc.updated))),
     ];
     if !machine.kernel.is_empty() {
         parts.push(format!("kernel {}", text(&machine.kernel)));
@@ -34,19 +34,6 @@ pub(super) fn when(doc: &Document) -> String {
         parts.push(format!("{} × {}", machine.processors, text(&machine.processor)));
     }
     parts.join(" · ")
-}
-
-/// Formats a time as `2026-11-21 22:14 UTC`; other text than RFC 3339 in UTC stays as it is.
-fn moment(stamp: &str) -> String {
-    match (
-        stamp.get(..10),
-        stamp.get(10..11),
-        stamp.get(11..16),
-        stamp.ends_with('Z'),
-    ) {
-        (Some(day), Some("T"), Some(minute), true) => format!("{day} {minute} UTC"),
-        _ => stamp.to_owned(),
-    }
 }
 
 /// Keeps figures and units on one line.
@@ -235,7 +222,7 @@ fn close(page: &mut String) {
 }
 
 /// Writes a plain table; the first column is its head.
-fn table<R: AsRef<[String]>>(page: &mut String, label: &str, heads: &[&str], body: &[R]) {
+pub(super) fn table<R: AsRef<[String]>>(page: &mut String, label: &str, heads: &[&str], body: &[R]) {
     if body.is_empty() {
         return;
     }
@@ -318,7 +305,8 @@ pub(super) fn conditions(page: &mut String, view: &View<'_>) {
     details(page, doc);
 }
 
-fn facts(page: &mut String, facts: impl Iterator<Item = [String; 2]>) {
+/// Writes names and values.
+pub(super) fn facts(page: &mut String, facts: impl Iterator<Item = [String; 2]>) {
     page.push_str("<dl class=\"facts\">\n");
     for [name, value] in facts {
         _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(&name), escape(&value));

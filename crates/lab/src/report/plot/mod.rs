@@ -1,6 +1,7 @@
 //! Plots of a document as SVG and PNG. Nothing depends on the machine: equal documents give equal bytes.
 
 mod curve;
+mod heat;
 mod panel;
 mod picture;
 mod scale;
@@ -16,6 +17,7 @@ use super::numbers;
 use super::view::{Section, View};
 use svg::Caption;
 
+pub(crate) use heat::HeatMap;
 pub use svg::Medium;
 
 /// Largest number of plots of a document.
@@ -32,6 +34,7 @@ const CURVE_PX: f64 = 760.0;
 enum Subject<'v, 'a> {
     Times(&'v Section<'a>),
     Curve(&'a Curve),
+    Heat(&'a HeatMap),
 }
 
 /// A plot, to be drawn in any width.
@@ -42,6 +45,28 @@ pub(super) struct Plot<'v, 'a> {
     pub(super) title: String,
     view: &'v View<'a>,
     subject: Subject<'v, 'a>,
+}
+
+impl<'v, 'a> Plot<'v, 'a> {
+    /// Returns the plot of a curve with this unique name.
+    pub(super) fn of_curve(name: String, view: &'v View<'a>, curve: &'a Curve) -> Self {
+        Self {
+            name,
+            title: numbers::name(&curve.title),
+            view,
+            subject: Subject::Curve(curve),
+        }
+    }
+
+    /// Returns the plot of a heat map with this unique name.
+    pub(super) fn of_map(name: String, view: &'v View<'a>, map: &'a HeatMap) -> Self {
+        Self {
+            name,
+            title: numbers::name(&map.title),
+            view,
+            subject: Subject::Heat(map),
+        }
+    }
 }
 
 impl Plot<'_, '_> {
@@ -73,6 +98,7 @@ impl Plot<'_, '_> {
         match self.subject {
             Subject::Times(section) => times::describe(self.view, section),
             Subject::Curve(curve) => curve::describe(curve),
+            Subject::Heat(map) => heat::describe(map),
         }
     }
 
@@ -86,11 +112,16 @@ impl Plot<'_, '_> {
         match self.subject {
             Subject::Times(section) => times::draw(self.view, section, medium, width, &caption),
             Subject::Curve(curve) => curve::draw(self.view, curve, medium, width, &caption),
+            Subject::Heat(map) => heat::draw(map, medium, width, &caption),
         }
     }
 
-    fn file_px(&self) -> f64 {
-        if self.is_curve() { CURVE_PX } else { WIDE_PX }
+    /// Width of the plot as a file.
+    pub(super) fn file_px(&self) -> f64 {
+        match self.subject {
+            Subject::Times(_) => WIDE_PX,
+            Subject::Curve(_) | Subject::Heat(_) => CURVE_PX,
+        }
     }
 }
 
@@ -110,12 +141,7 @@ pub(super) fn plots<'v, 'a>(view: &'v View<'a>) -> Vec<Plot<'v, 'a>> {
         });
     }
     for curve in &view.doc.curves {
-        plots.push(Plot {
-            name: unique(&mut taken, &curve.id),
-            title: numbers::name(&curve.title),
-            view,
-            subject: Subject::Curve(curve),
-        });
+        plots.push(Plot::of_curve(unique(&mut taken, &curve.id), view, curve));
     }
     plots.truncate(PLOTS_MAX);
     plots
@@ -145,7 +171,7 @@ pub(super) fn css(dark: bool) -> String {
 }
 
 /// Returns an unused name of small letters, digits and dashes.
-fn unique(taken: &mut HashSet<String>, wanted: &str) -> String {
+pub(super) fn unique(taken: &mut HashSet<String>, wanted: &str) -> String {
     let mut name = String::new();
     for letter in wanted.chars().take(NAME_MAX) {
         match letter.to_ascii_lowercase() {

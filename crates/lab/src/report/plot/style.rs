@@ -29,12 +29,22 @@ const DASHES: [&str; SERIES_MAX] = [
     "6 2 1 2 1 2",
 ];
 
+/// Colours of heat maps, from the least to the largest: viridis, which is even in lightness and can be
+/// told apart with colour blindness (van der Walt, Smith 2015).
+const HEAT: [&str; HEAT_MAX] = [
+    "#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725",
+];
+/// Number of colours of heat maps.
+pub(super) const HEAT_MAX: usize = 9;
+/// Colours from this one on have dark text (at least 4.5:1).
+pub(super) const HEAT_DARK: usize = 4;
+
 /// Font families; most systems have one of them.
 pub(super) const FAMILY: &str =
     "system-ui,-apple-system,'Segoe UI',Roboto,Ubuntu,'Noto Sans','Helvetica Neue',Arial,sans-serif";
 /// Style of pictures: their only font is light, so it is drawn a little bolder.
-pub(super) const PICTURE_CSS: &str = ".rp{font-family:Ubuntu}.p-t,.p-m,.p-h,.p-v,.p-no{stroke-width:.3}.p-h{stroke-width:.7}\
-     .p-t,.p-v{stroke:#1c2530}.p-h{stroke:#10161d}.p-m{stroke:#566270}.p-no{stroke:#b3261e}";
+pub(super) const PICTURE_CSS: &str = ".rp{font-family:Ubuntu}.p-t,.p-m,.p-h,.p-v,.p-no,.p-on,.p-off{stroke-width:.3}.p-h{stroke-width:.7}\
+     .p-t,.p-v{stroke:#1c2530}.p-h{stroke:#10161d}.p-m{stroke:#566270}.p-no{stroke:#b3261e}.p-on{stroke:#fff}.p-off{stroke:#10161d}";
 
 /// Returns the rules of all classes of plots.
 pub(super) fn css(dark: bool) -> String {
@@ -75,6 +85,12 @@ pub(super) fn css(dark: bool) -> String {
             ".p-f{at}{{fill:{color}}}.p-k{at}{{stroke:{color};stroke-dasharray:{dash}}}"
         );
     }
+    for (at, color) in HEAT.iter().enumerate() {
+        _ = write!(css, ".p-q{at}{{fill:{color}}}");
+    }
+    css.push_str(
+        ".p-on,.p-off{font-size:11px;font-variant-numeric:tabular-nums}.p-on{fill:#fff}.p-off{fill:#10161d}",
+    );
     css
 }
 

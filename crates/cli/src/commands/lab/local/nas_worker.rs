@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ropeway_block::Pool;
-use ropeway_smb_client::{Client, ClientOptions, Endpoint, Error, Handle, Login, OpenFile, Share, Text};
+use ropeway_block::{Block, BlockMut};
+use ropeway_lab::bench::io::{Records, Sweep};
+use ropeway_smb_client::{Client, ClientOptions, Endpoint, Handle, Login, OpenFile, Share, Text};
 use ropeway_smb_wire::create::CreateDisposition;
 use rustix::fs::{Advice, fadvise};
 use serde_json::json;
@@ -27,15 +27,12 @@ pub(super) fn run(args: &NasWorkerArgs) -> Result<u8, Failure> {
     let runtime = crate::job::runtime()?;
     let result = runtime.block_on(sweep(args, &password));
     runtime.shutdown_background();
-    let span = result.map_err(|error| {
-        Failure::new(code::NETWORK, error.to_string())
-            .hint("do not run this command yourself; `lab nas` starts it")
-    })?;
+    let span = result?;
     print_line(&json!({ "pass": args.pass, "seconds": span.as_secs_f64() }).to_string());
     Ok(code::DONE)
 }
 
-async fn sweep(args: &NasWorkerArgs, password: &str) -> Result<Duration, Error> {
+async fn sweep(args: &NasWorkerArgs, password: &str) -> Result<Duration, Failure> {
     let endpoint = Endpoint::new(args.server.ip().to_string(), args.server.port());
     let options = ClientOptions {
         // The lab measures a single connection.
@@ -43,111 +40,51 @@ async fn sweep(args: &NasWorkerArgs, password: &str) -> Result<Duration, Error> 
         durable: false,
         ..ClientOptions::default()
     };
-    let client = Client::connect(&endpoint, Login::password("", &args.user, password), options).await?;
-    let share = client.share(&args.share).await?;
+    let login = Login::password("", &args.user, password);
+    let client = Client::connect(&endpoint, login, options).await.map_err(failed)?;
+    let share = client.share(&args.share).await.map_err(failed)?;
     let path = Text::from(args.file.as_str());
-    let pool = filled(args);
-    let (open, reads) = match args.pass.as_str() {
-        "write" => (OpenFile::write(CreateDisposition::Create), false),
-        "rewrite" => (OpenFile::write(CreateDisposition::Open), false),
-        _ => (OpenFile::read(), true),
+    let (open, writes) = match args.pass.as_str() {
+        "write" => (OpenFile::write(CreateDisposition::Create), true),
+        "rewrite" => (OpenFile::write(CreateDisposition::Open), true),
+        _ => (OpenFile::read(), false),
     };
+    let sweep = Sweep::new(args.size, args.record, args.depth, writes);
     evict(args.evict.as_deref());
-    let result = pass(&share, &path, &open, &pool, Shape::of(args, reads)).await;
+    let result = pass(&share, &path, &open, &sweep).await;
     client.close_now().await;
     result
 }
 
-/// Parameters of a pass.
-#[derive(Clone, Copy)]
-struct Shape {
-    size: u64,
-    record: u64,
-    depth: u32,
-    reads: bool,
-}
-
-impl Shape {
-    fn of(args: &NasWorkerArgs, reads: bool) -> Self {
-        Self {
-            size: args.size,
-            record: args.record.max(1),
-            depth: args.depth,
-            reads,
-        }
-    }
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(code::NETWORK, error.to_string())
+        .hint("do not run this command yourself; `lab nas` starts it")
 }
 
 /// Runs the pass, from CREATE to the reply to CLOSE.
-async fn pass(
-    share: &Share,
-    path: &Text,
-    open: &OpenFile,
-    pool: &Pool,
-    shape: Shape,
-) -> Result<Duration, Error> {
+async fn pass(share: &Share, path: &Text, open: &OpenFile, sweep: &Sweep) -> Result<Duration, Failure> {
     let begun = Instant::now();
-    let handle = Arc::new(share.open(path, open).await?);
-    let next = Arc::new(AtomicU64::new(0));
-    let pumps: Vec<_> = (0..shape.depth)
-        .map(|_| {
-            let (handle, next, pool) = (Arc::clone(&handle), Arc::clone(&next), pool.clone());
-            tokio::spawn(async move { pump(&handle, &next, &pool, shape).await })
-        })
-        .collect();
-    let mut result = Ok(());
-    for pump in pumps {
-        let ended = pump
-            .await
-            .unwrap_or(Err(Error::Misuse("a task of the worker panicked")));
-        result = result.and(ended);
-    }
-    result?;
+    let handle = Arc::new(share.open(path, open).await.map_err(failed)?);
+    sweep.run(Opened(Arc::clone(&handle))).await.map_err(failed)?;
     if let Ok(handle) = Arc::try_unwrap(handle) {
-        handle.close().await?;
+        handle.close().await.map_err(failed)?;
     }
     Ok(begun.elapsed())
 }
 
-/// Transfers one record after the other until none is left.
-async fn pump(handle: &Handle, next: &AtomicU64, pool: &Pool, shape: Shape) -> Result<(), Error> {
-    loop {
-        let offset = next.fetch_add(shape.record, Ordering::Relaxed);
-        if offset >= shape.size {
-            return Ok(());
-        }
-        let length = shape.record.min(shape.size - offset) as usize;
-        let mut block = pool.get().await;
-        if shape.reads {
-            let (block, result) = handle.read_at(offset, block, length).await;
-            result?;
-            if block.len() != length {
-                return Err(Error::Misuse("the file is shorter than what was written"));
-            }
-        } else {
-            block.capacity_mut()[..8].copy_from_slice(&offset.to_le_bytes());
-            block.set_len(length);
-            handle.write_at(offset, block.freeze()).await?;
-        }
-    }
-}
+/// An open file of the share.
+struct Opened(Arc<Handle>);
 
-/// Returns a block for each request, filled with data that does not compress.
-fn filled(args: &NasWorkerArgs) -> Pool {
-    let pool = Pool::new(args.record.max(8) as usize, args.depth as usize);
-    let mut blocks: Vec<_> = std::iter::from_fn(|| pool.try_get()).collect();
-    // The high bytes of an LCG (Knuth, MMIX) do not compress.
-    let mut state = args.size | 1;
-    for block in &mut blocks {
-        for chunk in block.capacity_mut().chunks_mut(4) {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            chunk.copy_from_slice(&state.to_be_bytes()[..chunk.len()]);
-        }
+impl Records for Opened {
+    async fn read(&self, block: BlockMut, offset: u64, length: usize) -> (BlockMut, Result<(), String>) {
+        let (block, result) = self.0.read_at(offset, block, length).await;
+        (block, result.map_err(|error| error.to_string()))
     }
-    drop(blocks);
-    pool
+
+    async fn write(&self, block: Block, offset: u64) -> Result<(), String> {
+        let written = self.0.write_at(offset, block).await;
+        written.map_err(|error| error.to_string())
+    }
 }
 
 /// Drops the file from the server's page cache, since the server is on the same machine. If the
