@@ -25,6 +25,6 @@ pub use model::{
     Machine, Median, Outcome, Published, Run, Score, ScorePart, Series, Setting, VERSION, Warning,
     WorkSummary,
 };
-pub use plot::{Medium, png, svgs};
+pub use plot::{Figure, FigurePanel, FigureShape, Medium, figure_png, figure_svg, png, svgs};
 pub use table::{TableOptions, table};
 pub use write::{Written, write_all};

@@ -1,6 +1,7 @@
 //! Plots of a document as SVG and PNG. Nothing depends on the machine: equal documents give equal bytes.
 
 mod curve;
+mod figure;
 mod panel;
 mod picture;
 mod scale;
@@ -16,6 +17,7 @@ use super::numbers;
 use super::view::{Section, View};
 use svg::Caption;
 
+pub use figure::{Figure, FigurePanel, FigureShape, figure_png, figure_svg};
 pub use svg::Medium;
 
 /// Largest number of plots of a document.
