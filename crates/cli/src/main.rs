@@ -41,8 +41,11 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = commands::mount::as_command(std::env::args_os().collect());
-    // Arguments after `--` belong to another command.
-    let own = arguments.iter().skip(1).take_while(|argument| *argument != "--");
+    // Arguments after `--` or `--run` belong to another command.
+    let own = arguments
+        .iter()
+        .skip(1)
+        .take_while(|argument| *argument != "--" && *argument != "--run");
     let json = own.into_iter().any(|argument| argument == "--json");
     ExitCode::from(match run(arguments) {
         Ok(code) => code,
