@@ -76,6 +76,9 @@ impl<S: System> Decoder<S> {
             Shape::CopyRange | Shape::SendFile | Shape::Splice => self.copy(call, entry, sink),
             Shape::Path { dir, .. } => {
                 let dir = dir.map(|index| int(call, index));
+                if self.is_other(call.process, dir, call.captured[0]) {
+                    return;
+                }
                 let path = self.resolve(call.process, dir, call.captured[0]);
                 self.plain(call, entry.kind, &path, sink);
             }

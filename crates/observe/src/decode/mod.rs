@@ -214,6 +214,19 @@ impl<S: System> Decoder<S> {
         }
     }
 
+    /// Whether an argument means a descriptor that is no file: an empty text, or none, beside it.
+    fn is_other(&mut self, process: u32, dir: Option<i32>, captured: Captured<'_>) -> bool {
+        let is_itself = match memory::text(captured) {
+            Some(text) => text.is_empty(),
+            None => captured == Captured::Unreadable,
+        };
+        let descriptor = dir.filter(|descriptor| *descriptor != libc::AT_FDCWD);
+        match descriptor {
+            Some(descriptor) if is_itself => self.descriptor_path(process, descriptor).is_none(),
+            _ => false,
+        }
+    }
+
     /// Returns the absolute path of an argument. Without a text it is the folder itself.
     fn resolve(&mut self, process: u32, dir: Option<i32>, captured: Captured<'_>) -> Rc<[u8]> {
         match memory::text(captured) {

@@ -29,12 +29,11 @@ const BUFFER_KB: u32 = 4096;
 /// Most pages of one processor that are read at a time; more than its buffer has.
 const PAGES_MAX: usize = 2048;
 /// Largest `format` file that is read.
-const FORMAT_BYTES_MAX: u64 = 64 << 10;
+const FORMAT_BYTES_MAX: usize = 64 << 10;
 
 /// A running recorder.
 #[derive(Debug)]
 pub(crate) struct Tracefs {
-    instance: Instance,
     layout: PageLayout,
     pairing: Pairing,
     merge: Merge,
@@ -43,6 +42,8 @@ pub(crate) struct Tracefs {
     page: Vec<u8>,
     lost: u64,
     has_names: bool,
+    /// Dropped last: it can be removed when its buffers are closed.
+    instance: Instance,
 }
 
 /// Threads by /proc.
@@ -54,12 +55,19 @@ impl Threads for ByProc {
     }
 }
 
+/// Reads a file. Some of tracefs tell everything in the first read only, however little it asks for.
 fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?
-        .take(FORMAT_BYTES_MAX)
-        .read_to_string(&mut text)?;
-    Ok(text)
+    let mut file = File::open(path)?;
+    let mut bytes = vec![0; FORMAT_BYTES_MAX];
+    let mut length = 0;
+    loop {
+        match file.read(&mut bytes[length..])? {
+            0 => break,
+            read => length += read,
+        }
+    }
+    bytes.truncate(length);
+    String::from_utf8(bytes).map_err(io::Error::other)
 }
 
 impl Tracefs {
