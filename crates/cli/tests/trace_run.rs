@@ -136,6 +136,38 @@ fn git_status_is_recorded_as_strace_lists_it() {
     );
 }
 
+/// Most kernels do not tell tracefs names, but everything else is the same.
+#[test]
+fn tracefs_records_the_same_calls_and_leaves_nothing_behind() {
+    or_skip!(needs(true, &["cp"]));
+    let place = with_tree();
+    let command = ["cp", "-r", "source", "target"];
+    let calls = |operations: &[Value]| -> Vec<Value> {
+        let fields = ["call", "kind", "offset", "length", "result"];
+        let call = |one: &Value| fields.map(|field| one[field].clone()).into_iter().collect();
+        operations.iter().map(call).collect()
+    };
+    let wanted = or_skip!(recorded(&place, "ptrace", &command));
+    without(&place, "target");
+    let run = place
+        .ropeway("trace")
+        .args(["--with", "tracefs", "-o", "trace", "--run"]);
+    let running = run.args(command).start();
+    let instance = format!("ropeway-{}-", running.id());
+    let finished = running.wait();
+    if finished.code() != Some(0) && finished.mentions("cannot record other programs") {
+        skip!("{}", finished.err.trim());
+    }
+    finished.assert_code(&[0]);
+    assert_eq!(calls(&operations(&place, "trace")), calls(&wanted));
+    let instances = fs::read_dir("/sys/kernel/tracing/instances")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut names = instances.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    assert!(!names.any(|name| name.starts_with(&instance)));
+}
+
 #[test]
 fn the_exit_code_is_that_of_the_program() {
     let place = Place::new();

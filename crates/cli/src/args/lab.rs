@@ -140,7 +140,7 @@ pub(crate) struct LabRunArgs {
     ///
     /// `ropeway trace FILE` shows them, with connections and rings.
     #[arg(long)]
-    pub(crate) trace: bool,
+    pub(crate) keep_traces: bool,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,

@@ -160,6 +160,7 @@ fn pipes_and_sockets_are_left_out() {
     scene.call("write", &[4, 1, 5], b"", 5);
     let pair = [8_i32.to_ne_bytes(), 9_i32.to_ne_bytes()].concat();
     scene.call("pipe2", &[1, 0], &pair, 0);
+    scene.call("newfstatat", &[8, 1, 0, 0x1000], b"\0", 0);
     scene.call("read", &[8, 1, 5], b"", 5);
     scene.call("dup2", &[9, 0], b"", 0);
     scene.call("write", &[0, 1, 5], b"", 5);
