@@ -77,6 +77,16 @@ fn tree_in(place: Place) -> Place {
         patterned(&place.join("source").join(name), size);
     }
     std::os::unix::fs::symlink("a", place.join("source/link")).unwrap();
+    // Otherwise a new folder could have the same time by chance.
+    for node in [
+        "source/a",
+        "source/below/b",
+        "source/below/c",
+        "source/below",
+        "source",
+    ] {
+        set_times(&place.join(node), 1_000_000_000, 0);
+    }
     place
 }
 

@@ -99,12 +99,21 @@ pub(crate) fn of_trace(operations: &[Value]) -> Vec<Seen> {
         };
         Seen {
             path: real(&text("path")),
-            to: real(&text("to")),
+            to: second(&call, text("to")),
             result,
             call,
         }
     });
     seen.collect()
+}
+
+/// Returns the second path; the text of a symbolic link is none.
+fn second(call: &str, path: String) -> String {
+    if call.starts_with("symlink") {
+        path
+    } else {
+        real(&path)
+    }
 }
 
 /// Returns the name of an errno; of rare ones the number.
@@ -170,7 +179,7 @@ fn parse(line: &str, cwd: &mut String) -> Option<Seen> {
     Some(Seen {
         call: call.to_owned(),
         path: paths.next().map_or_else(String::new, |path| real(&path)),
-        to: paths.next().map_or_else(String::new, |path| real(&path)),
+        to: second(call, paths.next().unwrap_or_default()),
         result,
     })
 }
@@ -185,6 +194,14 @@ fn paths(call: &str, arguments: &[String], cwd: &mut String) -> Vec<String> {
     for argument in arguments {
         if let Some(text) = quoted(argument) {
             let folder = base.take();
+            if text.is_empty() && folder.is_none() {
+                // What a socket or pipe transfers.
+                continue;
+            }
+            if call.starts_with("symlink") && found.is_empty() {
+                found.push(text.to_owned());
+                continue;
+            }
             found.push(join(folder.as_deref().unwrap_or(cwd), text));
         } else if let Some(path) = of_descriptor(argument) {
             found.extend(base.take());
@@ -257,6 +274,9 @@ fn join(folder: &str, path: &str) -> String {
 
 /// Returns the path without symbolic links: strace names descriptors by their files, not by the paths that were opened.
 fn real(path: &str) -> String {
+    if path.is_empty() {
+        return String::new();
+    }
     let given = PathBuf::from(path);
     let found = given
         .canonicalize()
