@@ -88,6 +88,17 @@ pub(crate) fn process_of(thread: u32) -> Option<u32> {
     u32::try_from(field(&status, "Tgid", 10)?).ok()
 }
 
+/// Whether a thread has ended, or is traced by this process.
+pub(crate) fn is_ended_or_ours(thread: u32) -> bool {
+    let Some(status) = text(format!("/proc/{thread}/status")) else {
+        return true;
+    };
+    let status = String::from_utf8_lossy(&status);
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    let has_ended = state.is_none_or(|state| state.trim_start().starts_with(['Z', 'X']));
+    has_ended || field(&status, "TracerPid", 10) == Some(u64::from(std::process::id()))
+}
+
 /// Returns a process and all processes that descend from it, at most `most`.
 pub(crate) fn family(process: u32, most: usize) -> Vec<u32> {
     let mut family = vec![process];
@@ -135,6 +146,7 @@ mod tests {
         assert!(!Procfs.program(own).unwrap().is_empty());
         assert!(threads(own).contains(&own));
         assert_eq!(process_of(own), Some(own));
+        assert!(!is_ended_or_ours(own));
         assert_eq!(family(own, 100)[0], own);
     }
 
@@ -144,5 +156,6 @@ mod tests {
         assert!(Procfs.descriptor(gone, 0).is_none() && Procfs.folder(gone).is_none());
         assert!(threads(gone).is_empty() && descriptors(gone).is_empty());
         assert_eq!(process_of(gone), None);
+        assert!(is_ended_or_ours(gone));
     }
 }

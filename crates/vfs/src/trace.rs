@@ -103,7 +103,7 @@ pub type SharedObserver = Arc<dyn Observer>;
 pub struct Requester {
     /// Connection of the client.
     pub connection: Option<u64>,
-    /// Process of this machine.
+    /// Process of this machine; FUSE tells the number of its thread.
     pub process: Option<u32>,
 }
 

@@ -112,7 +112,7 @@ pub(crate) struct ViewArgs {
     pub(crate) stacks_by: Option<StacksBy>,
     /// Plot against time: operations/s, bytes/s, in flight, sizes, offsets; to a .svg or .png, or the terminal
     #[arg(long, value_name = "PICTURE", num_args = 0..=1, default_missing_value = "-")]
-    plot: Option<PathBuf>,
+    pub(crate) plot: Option<PathBuf>,
 }
 
 /// What operations are grouped by.

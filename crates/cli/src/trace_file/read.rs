@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
-use std::path::Path;
 
 use super::{Header, LINE_BYTES_MAX, Line, Operation, Summary, VERSION};
 
@@ -46,22 +45,10 @@ enum Read {
 }
 
 impl TraceReader<BufReader<File>> {
-    /// Opens a trace file.
-    ///
-    /// # Errors
-    /// The file cannot be read or is not a trace.
-    pub(crate) fn open(path: &Path) -> Result<Self, ReadError> {
-        let file = File::open(path)?;
-        if file.metadata()?.is_dir() {
-            return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
-        }
-        Self::of_file(file)
-    }
-
     /// Reads a trace from an open file.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The file cannot be read or is not a trace.
     pub(crate) fn of_file(file: File) -> Result<Self, ReadError> {
         Self::new(BufReader::with_capacity(BUFFER_BYTES, file))
     }

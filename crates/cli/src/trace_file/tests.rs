@@ -1,5 +1,8 @@
 //! Tests of trace files.
 
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -8,6 +11,10 @@ use ropeway_vfs::trace::{By, Record};
 
 use super::text::escape;
 use super::*;
+
+fn open(file: &Path) -> Result<TraceReader<BufReader<File>>, ReadError> {
+    TraceReader::of_file(File::open(file)?)
+}
 
 /// A record without anything else.
 fn on<'a>(kind: &'static str, path: &'a [u8]) -> Record<'a> {
@@ -46,7 +53,7 @@ fn recorded_operations_are_read_back() {
         });
     }
     writer.finish().unwrap();
-    let mut reader = TraceReader::open(&file).unwrap();
+    let mut reader = open(&file).unwrap();
     assert_eq!(reader.header().engine, "auto");
     let read: Vec<Operation> = reader.by_ref().map(Result::unwrap).collect();
     assert!(reader.is_whole());
@@ -115,7 +122,7 @@ fn what_is_known_of_others_is_read_back_and_losses_are_told() {
         notes: vec!["n".to_owned()],
     };
     writer.finish_with(ending).unwrap();
-    let mut reader = TraceReader::open(&file).unwrap();
+    let mut reader = open(&file).unwrap();
     assert_eq!((reader.header().version, &reader.header().unseen), (2, &unseen));
     let read = reader.next().unwrap().unwrap();
     let expected = Operation {
@@ -141,7 +148,7 @@ fn lines_of_an_idle_run_reach_the_file() {
     let file = folder.path().join("trace");
     let writer = TraceWriter::start_run(&file).unwrap();
     writer.observer().record(on("read", b"a"));
-    let there = || TraceReader::open(&file).is_ok_and(|reader| reader.count() == 1);
+    let there = || open(&file).is_ok_and(|reader| reader.count() == 1);
     while !there() {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -178,7 +185,7 @@ proptest! {
         };
         writer.observer().record(record);
         writer.finish().unwrap();
-        let mut reader = TraceReader::open(&file).unwrap();
+        let mut reader = open(&file).unwrap();
         let read = reader.next().unwrap().unwrap();
         let expected = Operation {
             t_ns: start_ns,

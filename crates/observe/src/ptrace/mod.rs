@@ -107,8 +107,10 @@ impl Ptrace {
             Ok(()) => {}
             // It has ended since it was listed.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
-            // A thread that a traced one has made meanwhile is traced already.
-            Err(_) if self.threads.contains_key(&thread) => return Ok(()),
+            // It is ending, or a traced thread has made it meanwhile, so that it is traced already.
+            Err(_) if self.threads.contains_key(&thread) || proc::is_ended_or_ours(thread) => {
+                return Ok(());
+            }
             Err(error) => return Err(error),
         }
         let new = Thread {
