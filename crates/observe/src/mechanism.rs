@@ -30,7 +30,10 @@ impl Mechanism {
 
     /// Returns what it cannot show; `has_names`: whether the kernel tells it the names of files.
     pub(crate) fn unseen(self, has_names: bool) -> Vec<String> {
-        let mut unseen = vec!["reads and writes of mapped memory: only mmap itself"];
+        let mut unseen = vec![match self {
+            Self::Fanotify => "reads and writes of mapped memory",
+            _ => "reads and writes of mapped memory: only mmap itself",
+        }];
         match self {
             Self::Bpf => unseen.push("operations by io_uring, and of 32-bit programs: they are counted"),
             Self::Tracefs => {

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::listing::heading;
-use super::sums::bytes_of;
+use super::sums::{bytes_of, size_of};
 use super::view::{View, actor, csv_field, one_line, short_time};
 use crate::args::{StacksBy, ViewArgs};
 use crate::trace_file::{Header, Operation};
@@ -121,7 +121,7 @@ impl<'a> Stacks<'a> {
 
     fn key(&self, operation: &Operation) -> String {
         match self.by {
-            StacksBy::Size => size_class(operation.length),
+            StacksBy::Size => size_class(size_of(operation)),
             StacksBy::Path => operation.path.clone(),
             StacksBy::Process => match actor(operation) {
                 actor if actor.is_empty() => "-".to_owned(),

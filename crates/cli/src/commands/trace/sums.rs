@@ -21,6 +21,15 @@ pub(super) fn bytes_of(operation: &Operation) -> u64 {
     }
 }
 
+/// Returns the size of an operation: the bytes asked for; of a copy inside the kernel those done, since
+/// programs ask it for all that there is.
+pub(super) fn size_of(operation: &Operation) -> u64 {
+    match operation.kind.as_str() {
+        "copy_range" => bytes_of(operation),
+        _ => operation.length,
+    }
+}
+
 /// Totals for one kind of operation.
 pub(super) struct Statistics {
     count: u64,

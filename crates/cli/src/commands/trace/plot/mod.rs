@@ -16,6 +16,7 @@ use self::offsets::Offsets;
 use self::sizes::Sizes;
 use self::timeline::Timeline;
 use super::listing::heading;
+use super::sums::size_of;
 use super::view::{View, one_line};
 use crate::args::Plot;
 use crate::trace_file::{Header, Operation};
@@ -91,7 +92,7 @@ impl View for Plots<'_> {
         let series = Series::of(operation);
         self.timeline.add(operation, series);
         if series != Series::Other {
-            self.sizes.add(operation.length, series);
+            self.sizes.add(size_of(operation), series);
             if self.busiest.is_drawn(operation, series) {
                 self.offsets.add(operation, series);
             }
