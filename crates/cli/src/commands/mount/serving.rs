@@ -41,10 +41,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     // First: a mistake here shall not cost a login or make a cache.
     mountpoint::check(&args.mountpoint, given.nonempty).map_err(|error| refused(&error))?;
     let target = recording(args)?;
-    if let Some(path) = &args.trace {
-        outside(path, args, "trace")?;
-    }
-    let trace = args.trace.as_deref().map(TraceWriter::start_run).transpose()?;
+    let trace = trace(args)?;
     let Source { store, name, share } = open_store(args)?;
     let reporter = Reporter {
         foreground: args.foreground,
@@ -56,15 +53,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     // The programs' own umask applies to what they make.
     umask(Mode::empty());
     raise_descriptors();
-    let mut options = MountOptions {
-        source: name.clone(),
-        ..given
-    };
-    if share.is_some() {
-        // A share tells no owners: everything belongs to the user who logged in.
-        options.view.user.get_or_insert(geteuid().as_raw());
-        options.view.group.get_or_insert(getegid().as_raw());
-    }
+    let options = options_of(&name, share.is_some(), given);
     let observer = recorder.as_ref().map(Recorder::observer);
     let store = match &trace {
         Some(trace) => TracedStore::wrap(store, trace.observer(), ""),
@@ -120,6 +109,28 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
             format!("the mount on {path} ended: {error}"),
         )),
     }
+}
+
+/// Begins the trace, if one is wanted.
+fn trace(args: &MountArgs) -> Result<Option<TraceWriter>, Failure> {
+    if let Some(path) = &args.trace {
+        outside(path, args, "trace")?;
+    }
+    args.trace.as_deref().map(TraceWriter::start_run).transpose()
+}
+
+/// Completes the options with what is known of the source.
+fn options_of(name: &str, is_share: bool, given: MountOptions) -> MountOptions {
+    let mut options = MountOptions {
+        source: name.to_owned(),
+        ..given
+    };
+    if is_share {
+        // A share tells no owners: everything belongs to the user who logged in.
+        options.view.user.get_or_insert(geteuid().as_raw());
+        options.view.group.get_or_insert(getegid().as_raw());
+    }
+    options
 }
 
 /// Begins to record what programs do with a source.
