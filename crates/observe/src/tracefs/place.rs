@@ -71,7 +71,7 @@ fn find() -> io::Result<(PathBuf, Option<OwnedFd>)> {
     // The folder of the mount, which is attached nowhere.
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
-    rustix::fs::openat(CWD, &path.join("instances"), flags, rustix::fs::Mode::empty())?;
+    rustix::fs::openat(CWD, path.join("instances"), flags, rustix::fs::Mode::empty())?;
     Ok((path, Some(mount)))
 }
 
