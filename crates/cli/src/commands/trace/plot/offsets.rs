@@ -22,20 +22,11 @@ pub(super) struct Stroke {
 }
 
 /// Gathers transfers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Offsets {
     strokes: Vec<Stroke>,
     /// In place of strokes, once there are too many.
     grid: Option<Grid>,
-}
-
-impl Default for Offsets {
-    fn default() -> Self {
-        Self {
-            strokes: Vec::new(),
-            grid: None,
-        }
-    }
 }
 
 #[derive(Debug)]
