@@ -58,7 +58,12 @@ const TOOLS: &[Tool] = &[
     ("sqlite3", "sqlite3", "a database on a mount"),
     // Debian keeps its other programs outside of PATH.
     ("pg_lsclusters", "postgresql", "a database on a mount"),
-    ("strace", "strace", "kills and failures at a system call"),
+    (
+        "strace",
+        "strace",
+        "kills and failures at a system call, comparison of recordings",
+    ),
+    ("git", "git", "comparison of recordings"),
     ("faketime", "faketime", "runs with another clock"),
 ];
 

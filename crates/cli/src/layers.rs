@@ -252,7 +252,7 @@ fn with_layers(
                 setting.place
             ))
             .hint(format!(
-                "remove it there and give --{long} on the command line when you need it: it deletes, moves or overwrites"
+                "remove it there and give --{long} on the command line when you need it: it deletes, moves, overwrites or runs a program"
             )));
         }
         let values = values_of(arg, &setting)?;

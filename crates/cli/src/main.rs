@@ -50,8 +50,11 @@ fn main() -> ExitCode {
     // Ends the process if a shell asks for completions (COMPLETE=bash).
     CompleteEnv::with_factory(|| completing::with_completions(args::command())).complete();
     let arguments: Vec<OsString> = commands::mount::as_command(std::env::args_os().collect());
-    // Arguments after `--` belong to another command.
-    let own = arguments.iter().skip(1).take_while(|argument| *argument != "--");
+    // Arguments after `--` or `--run` belong to another command.
+    let own = arguments
+        .iter()
+        .skip(1)
+        .take_while(|argument| *argument != "--" && *argument != "--run");
     let json = own.into_iter().any(|argument| argument == "--json");
     ExitCode::from(match run(arguments) {
         Ok(code) => code,

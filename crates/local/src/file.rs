@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropeway_block::{Block, BlockMut};
+use ropeway_vfs::trace::failure;
 use ropeway_vfs::{Error, Extent, File, Loss, Metadata, MetadataChange, Op, Pending, RelPath, Result, Xattr};
 use rustix::fs::{Advice, fadvise, ftruncate};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -16,7 +17,7 @@ use crate::beneath::fault;
 use crate::cache::CacheFollower;
 use crate::executor::{self, Lane};
 use crate::io::{DONTCACHE, Request, Work};
-use crate::observe::{Trace, errno};
+use crate::observe::{Started, Trace};
 use crate::open::{CachePolicy, Direct, Opened};
 use crate::tree::Inner;
 use crate::{ranges, stat, sys};
@@ -64,6 +65,13 @@ impl LocalFile {
 
     fn trace(&self) -> &Trace {
         &self.tree.trace
+    }
+
+    /// Records an operation of the I/O engine.
+    fn end(&self, started: Started, kind: &'static str, range: (u64, u64), result: i64) {
+        let ring = self.tree.io.ring_of(&self.fd);
+        self.trace()
+            .end_on(started, kind, &self.path, range, result, ring);
     }
 
     /// Runs a blocking operation and records it.
@@ -231,9 +239,8 @@ impl File for LocalFile {
         Box::pin(async move {
             let started = self.trace().start();
             let (block, result) = self.read(block, offset, length).await;
-            let value = result.as_ref().map_or_else(errno, |()| block.len() as i64);
-            self.trace()
-                .end(started, "read", &self.path, (offset, length as u64), value);
+            let value = result.as_ref().map_or_else(failure, |()| block.len() as i64);
+            self.end(started, "read", (offset, length as u64), value);
             (block, result)
         })
     }
@@ -243,9 +250,8 @@ impl File for LocalFile {
             let started = self.trace().start();
             let length = block.len();
             let result = self.write(block, offset).await;
-            let value = result.as_ref().map_or_else(errno, |()| length as i64);
-            self.trace()
-                .end(started, "write", &self.path, (offset, length as u64), value);
+            let value = result.as_ref().map_or_else(failure, |()| length as i64);
+            self.end(started, "write", (offset, length as u64), value);
             result
         })
     }
@@ -338,8 +344,8 @@ impl File for LocalFile {
                 .map(drop)
                 .map_err(|error| fault(Op::Sync, &self.path, error))
                 .and_then(|()| self.is_written_back());
-            let value = result.as_ref().map_or_else(errno, |()| 0);
-            self.trace().end(started, "sync", &self.path, (0, 0), value);
+            let value = result.as_ref().map_or_else(failure, |()| 0);
+            self.end(started, "sync", (0, 0), value);
             result
         })
     }

@@ -1,9 +1,8 @@
 //! Records of operations for `--trace`. Without an observer nothing is measured.
 
-use std::io;
 use std::time::Duration;
 
-use ropeway_vfs::trace::{Record, SharedObserver};
+use ropeway_vfs::trace::{By, Record, SharedObserver, failure};
 use ropeway_vfs::{End, Error, RelPath};
 
 /// Destination of the records, if there is one.
@@ -38,6 +37,19 @@ impl Trace {
         range: (u64, u64),
         result: i64,
     ) {
+        self.end_on(started, kind, path, range, result, None);
+    }
+
+    /// Like [`end`](Self::end), for an operation that `ring` may have carried out.
+    pub(crate) fn end_on(
+        &self,
+        started: Started,
+        kind: &'static str,
+        path: &RelPath,
+        range: (u64, u64),
+        result: i64,
+        ring: Option<u32>,
+    ) {
         let (Some((observer, end)), Some(start)) = (&self.0, started.0) else {
             return;
         };
@@ -46,12 +58,17 @@ impl Trace {
         observer.record(Record {
             start,
             duration,
-            end: *end,
+            end: Some(*end),
             kind,
-            path,
+            path: path.as_bytes(),
+            to: &[],
             offset,
             length,
             result,
+            by: By {
+                ring,
+                ..By::default()
+            },
         });
     }
 
@@ -69,17 +86,10 @@ impl Trace {
         if self.on() {
             let value = match &result {
                 Ok(value) => count(value).min(i64::MAX as u64) as i64,
-                Err(error) => errno(error),
+                Err(error) => failure(error),
             };
             self.end(started, kind, path, range, value);
         }
         result
     }
-}
-
-/// Returns the negative errno of an error.
-pub(crate) fn errno(error: &Error) -> i64 {
-    let code = error.source.as_ref().and_then(io::Error::raw_os_error);
-    // The trace format records errors without a number as EIO.
-    -i64::from(code.unwrap_or(5))
 }

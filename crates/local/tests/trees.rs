@@ -310,10 +310,10 @@ impl Observer for Recorder {
     }
 
     fn record(&self, record: Record<'_>) {
-        assert_eq!(record.end, End::Target);
+        assert_eq!(record.end, Some(End::Target));
         let line = (
             record.kind.to_owned(),
-            record.path.to_string(),
+            String::from_utf8_lossy(record.path).into_owned(),
             record.length,
             record.result,
         );

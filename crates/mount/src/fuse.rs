@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use self::convert::{
     BUFFER, F_RDLCK, F_UNLCK, F_WRLCK, O_APPEND, O_EXCL, access_of, caller, configure, errno, guarded,
-    lock_request, nameless, new_kind, rename_mode, send_value, time_of, xattr_set,
+    lock_request, nameless, new_kind, rename_mode, requester, send_value, time_of, xattr_set,
 };
 use self::passing::Passing;
 use crate::errno::Answer;
@@ -48,9 +48,9 @@ impl Fuse {
     }
 
     /// Answers a request; a panic becomes EIO.
-    fn ask<T>(&self, what: impl FnOnce(&Fs) -> Answer<T>) -> Result<T, fuser::Errno> {
+    fn ask<T>(&self, by: &fuser::Request, what: impl FnOnce(&Fs) -> Answer<T>) -> Result<T, fuser::Errno> {
         self.fs.count();
-        guarded(|| what(&self.fs)).map_err(errno)
+        guarded(|| requester(by).ask(|| what(&self.fs))).map_err(errno)
     }
 }
 
@@ -75,8 +75,8 @@ impl Filesystem for Fuse {
         self.fs.end();
     }
 
-    fn lookup(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.ask(|fs| fs.lookup(parent.0, name.as_bytes()));
+    fn lookup(&self, by: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.ask(by, |fs| fs.lookup(parent.0, name.as_bytes()));
         send!(found, reply, |attributes| reply.entry(
             &self.fs.lifetime(),
             &attributes,
@@ -84,22 +84,22 @@ impl Filesystem for Fuse {
         ));
     }
 
-    fn forget(&self, _: &fuser::Request, ino: INodeNo, lookups: u64) {
-        let _ = self.ask(|fs| {
+    fn forget(&self, by: &fuser::Request, ino: INodeNo, lookups: u64) {
+        let _ = self.ask(by, |fs| {
             fs.forget(ino.0, lookups);
             Ok(())
         });
     }
 
-    fn getattr(&self, _: &fuser::Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        let found = self.ask(|fs| fs.attributes(ino.0, handle.map(|handle| handle.0)));
+    fn getattr(&self, by: &fuser::Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        let found = self.ask(by, |fs| fs.attributes(ino.0, handle.map(|handle| handle.0)));
         send!(found, reply, |attributes| reply
             .attr(&self.fs.lifetime(), &attributes));
     }
 
     fn setattr(
         &self,
-        request: &fuser::Request,
+        by: &fuser::Request,
         ino: INodeNo,
         mode: Option<u32>,
         user: Option<u32>,
@@ -124,19 +124,19 @@ impl Filesystem for Fuse {
             modified: modified.map(time_of),
         };
         let handle = handle.map(|handle| handle.0);
-        let changed = self.ask(|fs| fs.change(caller(request), ino.0, handle, &change));
+        let changed = self.ask(by, |fs| fs.change(caller(by), ino.0, handle, &change));
         send!(changed, reply, |attributes| reply
             .attr(&self.fs.lifetime(), &attributes));
     }
 
-    fn readlink(&self, _: &fuser::Request, ino: INodeNo, reply: ReplyData) {
-        send!(self.ask(|fs| fs.read_link(ino.0)), reply, |target| reply
+    fn readlink(&self, by: &fuser::Request, ino: INodeNo, reply: ReplyData) {
+        send!(self.ask(by, |fs| fs.read_link(ino.0)), reply, |target| reply
             .data(&target));
     }
 
     fn mknod(
         &self,
-        request: &fuser::Request,
+        by: &fuser::Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -144,7 +144,7 @@ impl Filesystem for Fuse {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.ask(|fs| {
+        let made = self.ask(by, |fs| {
             let (parent, name, kind) = (parent.0, name.as_bytes(), new_kind(mode, device)?);
             let creation = Creation {
                 parent,
@@ -153,7 +153,7 @@ impl Filesystem for Fuse {
                 mode,
                 umask,
             };
-            fs.make(caller(request), &creation)
+            fs.make(caller(by), &creation)
         });
         send!(made, reply, |attributes| reply.entry(
             &self.fs.lifetime(),
@@ -164,7 +164,7 @@ impl Filesystem for Fuse {
 
     fn mkdir(
         &self,
-        request: &fuser::Request,
+        by: &fuser::Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -179,7 +179,7 @@ impl Filesystem for Fuse {
             mode,
             umask,
         };
-        let made = self.ask(|fs| fs.make(caller(request), &creation));
+        let made = self.ask(by, |fs| fs.make(caller(by), &creation));
         send!(made, reply, |attributes| reply.entry(
             &self.fs.lifetime(),
             &attributes,
@@ -187,30 +187,23 @@ impl Filesystem for Fuse {
         ));
     }
 
-    fn unlink(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, by: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         send!(
-            self.ask(|fs| fs.remove(parent.0, name.as_bytes(), false)),
+            self.ask(by, |fs| fs.remove(parent.0, name.as_bytes(), false)),
             reply,
             |()| reply.ok()
         );
     }
 
-    fn rmdir(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, by: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         send!(
-            self.ask(|fs| fs.remove(parent.0, name.as_bytes(), true)),
+            self.ask(by, |fs| fs.remove(parent.0, name.as_bytes(), true)),
             reply,
             |()| reply.ok()
         );
     }
 
-    fn symlink(
-        &self,
-        request: &fuser::Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
+    fn symlink(&self, by: &fuser::Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let creation = Creation {
             parent: parent.0,
             name: name.as_bytes(),
@@ -218,7 +211,7 @@ impl Filesystem for Fuse {
             mode: 0o777,
             umask: 0,
         };
-        let made = self.ask(|fs| fs.make(caller(request), &creation));
+        let made = self.ask(by, |fs| fs.make(caller(by), &creation));
         send!(made, reply, |attributes| reply.entry(
             &self.fs.lifetime(),
             &attributes,
@@ -228,7 +221,7 @@ impl Filesystem for Fuse {
 
     fn rename(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -236,7 +229,7 @@ impl Filesystem for Fuse {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let renamed = self.ask(|fs| {
+        let renamed = self.ask(by, |fs| {
             let mode = rename_mode(flags)?;
             let from = (parent.0, name.as_bytes());
             let to = (new_parent.0, new_name.as_bytes());
@@ -245,8 +238,8 @@ impl Filesystem for Fuse {
         send!(renamed, reply, |()| reply.ok());
     }
 
-    fn link(&self, _: &fuser::Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let linked = self.ask(|fs| fs.link(ino.0, parent.0, name.as_bytes()));
+    fn link(&self, by: &fuser::Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let linked = self.ask(by, |fs| fs.link(ino.0, parent.0, name.as_bytes()));
         send!(linked, reply, |attributes| reply.entry(
             &self.fs.lifetime(),
             &attributes,
@@ -254,8 +247,8 @@ impl Filesystem for Fuse {
         ));
     }
 
-    fn open(&self, request: &fuser::Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.ask(|fs| fs.open_for(request.pid(), ino.0, access_of(flags)));
+    fn open(&self, by: &fuser::Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.ask(by, |fs| fs.open_for(by.pid(), ino.0, access_of(flags)));
         send!(opened, reply, |(handle, is_kept)| {
             self.passing.opened(ino.0, handle, is_kept, reply);
         });
@@ -263,7 +256,7 @@ impl Filesystem for Fuse {
 
     fn read(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -277,14 +270,14 @@ impl Filesystem for Fuse {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            let read = self.ask(|fs| fs.read(handle.0, &mut buffer[..size], offset));
+            let read = self.ask(by, |fs| fs.read(handle.0, &mut buffer[..size], offset));
             send!(read, reply, |count| reply.data(&buffer[..count]));
         });
     }
 
     fn write(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -297,27 +290,29 @@ impl Filesystem for Fuse {
         // What a memory map changed already has its place.
         let appends = flags.0 & O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let written = self.ask(|fs| fs.write(handle.0, data, offset, appends, kills));
+        let written = self.ask(by, |fs| fs.write(handle.0, data, offset, appends, kills));
         // A request has at most REQUEST_BYTES.
         send!(written, reply, |()| reply.written(data.len() as u32));
     }
 
     fn flush(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         ino: INodeNo,
         handle: FileHandle,
         owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        send!(self.ask(|fs| fs.flush(ino.0, handle.0, owner.0)), reply, |()| {
-            reply.ok()
-        });
+        send!(
+            self.ask(by, |fs| fs.flush(ino.0, handle.0, owner.0)),
+            reply,
+            |()| { reply.ok() }
+        );
     }
 
     fn release(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         ino: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -325,7 +320,7 @@ impl Filesystem for Fuse {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let released = self.ask(|fs| {
+        let released = self.ask(by, |fs| {
             fs.release(ino.0, handle.0);
             self.passing.closed(ino.0, handle.0);
             Ok(())
@@ -333,26 +328,26 @@ impl Filesystem for Fuse {
         send!(released, reply, |()| reply.ok());
     }
 
-    fn fsync(&self, _: &fuser::Request, _: INodeNo, handle: FileHandle, only_data: bool, reply: ReplyEmpty) {
-        send!(self.ask(|fs| fs.sync(handle.0, only_data)), reply, |()| reply
+    fn fsync(&self, by: &fuser::Request, _: INodeNo, handle: FileHandle, only_data: bool, reply: ReplyEmpty) {
+        send!(self.ask(by, |fs| fs.sync(handle.0, only_data)), reply, |()| reply
             .ok());
     }
 
-    fn opendir(&self, _: &fuser::Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let opened = self.ask(|fs| fs.open_folder(ino.0));
+    fn opendir(&self, by: &fuser::Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let opened = self.ask(by, |fs| fs.open_folder(ino.0));
         send!(opened, reply, |handle| reply
             .opened(FileHandle(handle), FopenFlags::empty()));
     }
 
     fn readdir(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = self.ask(|fs| {
+        let listed = self.ask(by, |fs| {
             fs.list(handle.0, offset, false, |entry| {
                 reply.add(
                     INodeNo(entry.ino),
@@ -367,14 +362,14 @@ impl Filesystem for Fuse {
 
     fn readdirplus(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
         let lifetime = self.fs.lifetime();
-        let listed = self.ask(|fs| {
+        let listed = self.ask(by, |fs| {
             fs.list(handle.0, offset, true, |entry| {
                 // The kernel ignores the attributes of `.` and `..`.
                 let attributes = entry.attributes.unwrap_or_else(|| nameless(entry.ino));
@@ -394,25 +389,26 @@ impl Filesystem for Fuse {
 
     fn releasedir(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let released = self.ask(|fs| {
+        let released = self.ask(by, |fs| {
             fs.close_folder(handle.0);
             Ok(())
         });
         send!(released, reply, |()| reply.ok());
     }
 
-    fn fsyncdir(&self, _: &fuser::Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        send!(self.ask(|fs| fs.sync_folder(handle.0)), reply, |()| reply.ok());
+    fn fsyncdir(&self, by: &fuser::Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        send!(self.ask(by, |fs| fs.sync_folder(handle.0)), reply, |()| reply
+            .ok());
     }
 
-    fn statfs(&self, _: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
-        send!(self.ask(Fs::space), reply, |space| {
+    fn statfs(&self, by: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
+        send!(self.ask(by, Fs::space), reply, |space| {
             let (nodes, available) = (space.nodes, space.available);
             reply.statfs(
                 space.total,
@@ -429,7 +425,7 @@ impl Filesystem for Fuse {
 
     fn setxattr(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -438,23 +434,23 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         let how = xattr_set(flags);
-        let set = self.ask(|fs| fs.set_xattr(ino.0, name.as_bytes(), value, how));
+        let set = self.ask(by, |fs| fs.set_xattr(ino.0, name.as_bytes(), value, how));
         send!(set, reply, |()| reply.ok());
     }
 
-    fn getxattr(&self, _: &fuser::Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.ask(|fs| fs.xattr(ino.0, name.as_bytes()));
+    fn getxattr(&self, by: &fuser::Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.ask(by, |fs| fs.xattr(ino.0, name.as_bytes()));
         send!(value, reply, |value| send_value(&value, size, reply));
     }
 
-    fn listxattr(&self, _: &fuser::Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.ask(|fs| fs.xattr_names(ino.0));
+    fn listxattr(&self, by: &fuser::Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.ask(by, |fs| fs.xattr_names(ino.0));
         send!(names, reply, |names| send_value(&names, size, reply));
     }
 
-    fn removexattr(&self, _: &fuser::Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, by: &fuser::Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         send!(
-            self.ask(|fs| fs.remove_xattr(ino.0, name.as_bytes())),
+            self.ask(by, |fs| fs.remove_xattr(ino.0, name.as_bytes())),
             reply,
             |()| reply.ok()
         );
@@ -467,7 +463,7 @@ impl Filesystem for Fuse {
 
     fn create(
         &self,
-        request: &fuser::Request,
+        by: &fuser::Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -485,7 +481,7 @@ impl Filesystem for Fuse {
         };
         let access = access_of(OpenFlags(flags));
         let is_exclusive = flags & O_EXCL != 0;
-        let made = self.ask(|fs| fs.create(caller(request), &creation, access, is_exclusive));
+        let made = self.ask(by, |fs| fs.create(caller(by), &creation, access, is_exclusive));
         send!(made, reply, |(attributes, handle)| {
             self.passing.created(&attributes, handle, reply);
         });
@@ -493,7 +489,7 @@ impl Filesystem for Fuse {
 
     fn getlk(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         ino: INodeNo,
         handle: FileHandle,
         owner: LockOwner,
@@ -503,7 +499,7 @@ impl Filesystem for Fuse {
         pid: u32,
         reply: ReplyLock,
     ) {
-        let found = self.ask(|fs| {
+        let found = self.ask(by, |fs| {
             let request = lock_request((ino, handle, owner), (first, last), kind, pid)?;
             fs.lock_conflict(&request)
         });
@@ -518,7 +514,7 @@ impl Filesystem for Fuse {
 
     fn setlk(
         &self,
-        request: &fuser::Request,
+        by: &fuser::Request,
         ino: INodeNo,
         handle: FileHandle,
         owner: LockOwner,
@@ -529,8 +525,10 @@ impl Filesystem for Fuse {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        let (fs, caller) = (Arc::clone(&self.fs), caller(request));
-        let asked = self.ask(|_| lock_request((ino, handle, owner), (first, last), kind, pid));
+        let (fs, caller) = (Arc::clone(&self.fs), caller(by));
+        let asked = self.ask(by, |_| {
+            lock_request((ino, handle, owner), (first, last), kind, pid)
+        });
         send!(asked, reply, |request| {
             let send = move |answer: Answer<()>| match answer {
                 Ok(()) => reply.ok(),
@@ -546,7 +544,7 @@ impl Filesystem for Fuse {
 
     fn fallocate(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -555,7 +553,7 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         send!(
-            self.ask(|fs| fs.allocate(handle.0, offset, length, mode)),
+            self.ask(by, |fs| fs.allocate(handle.0, offset, length, mode)),
             reply,
             |()| reply.ok()
         );
@@ -563,14 +561,14 @@ impl Filesystem for Fuse {
 
     fn lseek(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         _: INodeNo,
         handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let found = self.ask(|fs| {
+        let found = self.ask(by, |fs| {
             let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
             fs.seek(handle.0, offset, whence)
         });
@@ -580,7 +578,7 @@ impl Filesystem for Fuse {
 
     fn copy_file_range(
         &self,
-        _: &fuser::Request,
+        by: &fuser::Request,
         _: INodeNo,
         source: FileHandle,
         source_offset: u64,
@@ -591,7 +589,9 @@ impl Filesystem for Fuse {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let copied = self.ask(|fs| fs.copy((source.0, source_offset), (target.0, offset), length));
+        let copied = self.ask(by, |fs| {
+            fs.copy((source.0, source_offset), (target.0, offset), length)
+        });
         // A copy is bounded well below 4 GiB.
         send!(copied, reply, |count| reply
             .written(u32::try_from(count).unwrap_or(u32::MAX)));

@@ -200,6 +200,8 @@ pub(crate) struct Queues {
 /// The handle on a connection's driver. Dropping the last handle ends the driver.
 #[derive(Debug)]
 pub(crate) struct Channel {
+    /// Unique in the process, for records of operations.
+    number: u64,
     requests: mpsc::Sender<Request>,
     control: mpsc::UnboundedSender<Control>,
     next_id: AtomicU64,
@@ -212,9 +214,11 @@ pub(crate) struct Channel {
 impl Channel {
     /// Creates a channel, and the queue ends that its driver reads.
     pub(crate) fn new(status: Arc<ChannelStatus>) -> (Self, Queues) {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let (requests, requests_out) = mpsc::channel(QUEUE);
         let (control, control_out) = mpsc::unbounded_channel();
         let channel = Self {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             requests,
             control,
             next_id: AtomicU64::new(1),
@@ -226,6 +230,11 @@ impl Channel {
             control: control_out,
         };
         (channel, queues)
+    }
+
+    /// Returns the number of this connection.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Sends a compound and waits for its outcome. If the future is dropped, the driver cancels the

@@ -236,6 +236,7 @@ impl Session {
                 sent: false,
             };
         };
+        ropeway_vfs::trace::carried_by(channel.number());
         let is_compound = compound.operations.len() > 1;
         let answer = channel.exchange(compound, bytes).await;
         if is_compound {

@@ -25,6 +25,7 @@ pub mod slow;
 mod test_kit;
 mod text;
 pub mod trace;
+pub mod traced_store;
 mod tree;
 mod whole;
 

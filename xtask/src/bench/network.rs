@@ -34,6 +34,9 @@ pub(super) struct Options {
     /// Measure these rows and tools again, even if results are kept
     #[arg(long)]
     fresh: bool,
+    /// Keep the traces of ropeway's first runs, in the folder traces of the report
+    #[arg(long)]
+    keep_traces: bool,
     /// Print the missing measurements and the time that they take, and measure nothing
     #[arg(long)]
     estimate: bool,
@@ -167,6 +170,7 @@ impl Call<'_> {
                 false => Resume::Replace,
             },
             plan_only: options.estimate,
+            keep_traces: options.keep_traces,
         };
         match run::run(&scenario, &lab, interrupt_flag(), &Terminal) {
             Ok(_) if options.estimate => Ok(None),

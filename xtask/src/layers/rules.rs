@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto,  names < plan, smb-wire
-//! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache
+//! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache  observe
 //! composition  copy  boost  write-back  mount
 //! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
@@ -83,6 +83,7 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("smb-client", Tier::Mechanism, &["smb-gss"]),
     ("smb-server", Tier::Mechanism, &["smb-gss"]),
     ("cache", Tier::Mechanism, &[]),
+    ("observe", Tier::Mechanism, &[]),
     ("copy", Tier::Composition, &[]),
     ("boost", Tier::Composition, &[]),
     ("write-back", Tier::Composition, &[]),
@@ -121,6 +122,7 @@ const CIRCLES: &[(&str, usize, bool)] = &[
     ("smb-client", 3, false),
     ("smb-server", 3, true),
     ("xtask", 3, true),
+    ("observe", 3, true),
     ("lab", 3, true),
     ("peers", 3, true),
 ];
@@ -150,7 +152,8 @@ pub(super) fn siblings(name: &str) -> &'static [&'static str] {
 }
 
 /// Modules that may contain `unsafe`, for messages.
-pub(super) const UNSAFE_PLACES: &str = "block, local::sys, smb_gss::gss::sys and lab::link::sys";
+pub(super) const UNSAFE_PLACES: &str =
+    "block, local::sys, observe::sys, smb_gss::gss::sys and lab::link::sys";
 
 /// The checked parts of a `Cargo.toml`.
 #[derive(Debug)]
@@ -286,6 +289,9 @@ pub(super) fn may_be_unsafe(name: &str, inside: &Path) -> bool {
     match name {
         "block" => true,
         "local" => sys("src/sys"),
+        // bpf(2), ptrace(2), fanotify(7) and what a child does between fork and execve: no crate offers
+        // them safely (nix loses real-time signals in the status of a wait).
+        "observe" => sys("src/sys"),
         "smb-gss" => sys("src/gss/sys"),
         "lab" => sys("src/link/sys"),
         _ => false,
@@ -319,6 +325,7 @@ mod tests {
                 &["ropeway-smb-proto", "ropeway-vfs", "tokio", "tokio-util"],
             ),
             ("ropeway-cache", &["ropeway-block", "rustix"]),
+            ("ropeway-observe", &["ropeway-vfs", "rustix"]),
             ("ropeway-copy", &["ropeway-plan", "ropeway-local", "tokio"]),
             (
                 "ropeway-cli",
@@ -375,6 +382,8 @@ mod tests {
             ("local", "src/sys.rs", true),
             ("local", "src/sys/cachestat.rs", true),
             ("local", "src/system.rs", false),
+            ("observe", "src/sys/bpf.rs", true),
+            ("observe", "src/bpf/mod.rs", false),
             ("local", "tests/sys.rs", false),
             ("smb-gss", "src/gss/sys.rs", true),
             ("smb-gss", "src/gss.rs", false),

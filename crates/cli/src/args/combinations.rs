@@ -4,7 +4,7 @@ use ropeway_copy::Durability;
 use ropeway_smb_client::Encryption;
 use ropeway_smb_wire::negotiate::Dialect;
 
-use super::{CopyArgs, ServeArgs, TraceArgs, TransferArgs};
+use super::{CopyArgs, ServeArgs, TransferArgs};
 use crate::failure::Failure;
 
 impl TransferArgs {
@@ -85,21 +85,6 @@ impl CopyArgs {
                     .hint("leave out one of them"),
             ),
             None => Ok(()),
-        }
-    }
-}
-
-impl TraceArgs {
-    /// Checks the formats.
-    ///
-    /// # Errors
-    /// Two formats are given.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        match self.json && self.csv {
-            true => {
-                Err(Failure::usage("--json and --csv cannot be used together").hint("leave out one of them"))
-            }
-            false => Ok(()),
         }
     }
 }

@@ -136,6 +136,11 @@ pub(crate) struct LabRunArgs {
     /// Chosen automatically where namespaces are forbidden.
     #[arg(long)]
     pub(crate) relay: bool,
+    /// Keep the trace of ropeway's first run of each cell, in the folder traces of the report
+    ///
+    /// `ropeway trace FILE` shows them, with connections and rings.
+    #[arg(long)]
+    pub(crate) keep_traces: bool,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,

@@ -22,6 +22,7 @@ mod nodes;
 mod serve;
 mod share;
 mod share_spec;
+mod trace;
 mod transfer;
 pub(crate) mod values;
 
@@ -57,6 +58,7 @@ pub(crate) use serve::{
 };
 pub(crate) use share::ShareArgs;
 pub(crate) use share_spec::{ShareSpec, check_share_name};
+pub(crate) use trace::{FilterArgs, Plot, RecordArgs, StacksBy, TraceArgs, TraceSource, ViewArgs};
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
 };
@@ -73,6 +75,8 @@ move or overwrite work on the command line only.";
 pub(crate) fn is_command_line_only(command: &str, long: &str) -> bool {
     match (command, long) {
         (_, "move" | "yes" | "write-device") | ("rm", "recursive" | "force") | ("mv", "force") => true,
+        // Runs a program.
+        ("trace", "run") => true,
         // --delete-excluded and the like.
         _ => long.starts_with("delete"),
     }
@@ -190,10 +194,12 @@ pub(crate) enum Command {
     /// A copy that was killed, interrupted or disconnected has a journal until it is finished.
     /// Without an action, the unfinished copies are listed.
     Jobs(Box<JobsArgs>),
-    /// Show the operations of a run with --trace
+    /// Show file operations: of a run with --trace, or of any program
     ///
-    /// Prints a table, or JSON Lines or CSV for other tools, with totals for each kind of
-    /// operation. Filters combine.
+    /// Shows a trace FILE that another command wrote with --trace, or records a program (--run,
+    /// --pid) or a whole volume (--volume) and shows that. Prints a table with totals for each kind
+    /// of operation, JSON Lines or CSV, plots, sums by size, path or process, or a file for
+    /// Perfetto. Filters combine.
     Trace(Box<TraceArgs>),
     /// Show what the page cache still has to write to each device
     ///
@@ -330,42 +336,6 @@ pub(crate) struct CheckArgs {
     /// Output.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-}
-
-/// `ropeway trace`.
-#[derive(Args, Clone, Debug)]
-#[command(after_long_help = AFTER_HELP)]
-pub(crate) struct TraceArgs {
-    /// Trace file to read
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// Only this kind of operation (repeatable)
-    #[arg(short = 'k', long, value_name = "KIND")]
-    pub(crate) kind: Vec<String>,
-    /// Only operations on `source` or `target`
-    #[arg(long, value_name = "END", value_parser = values::end)]
-    pub(crate) end: Option<ropeway_vfs::End>,
-    /// Only paths that contain this text
-    #[arg(short = 'p', long, value_name = "TEXT")]
-    pub(crate) path: Option<String>,
-    /// Only operations that failed
-    #[arg(long)]
-    pub(crate) failed: bool,
-    /// Only operations that took longer than this, e.g. 10ms
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    pub(crate) longer_than: Option<Duration>,
-    /// Show at most N operations
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) limit: Option<u64>,
-    /// Only the totals by kind: count, bytes, times
-    #[arg(short = 's', long)]
-    pub(crate) summary: bool,
-    /// JSON Lines on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Comma-separated values (RFC 4180)
-    #[arg(long)]
-    pub(crate) csv: bool,
 }
 
 /// `ropeway demo`.

@@ -63,6 +63,13 @@ pub(crate) struct MountArgs {
     /// refused. It ends at 1 GiB, or when it cannot be written; the mount goes on.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
+    /// Record every operation that the kernel asks the mount for in FILE (see `ropeway trace`)
+    ///
+    /// Each record names the process that it was done for. What the kernel answers from its memory is
+    /// not seen; local files are not passed through to the kernel, so that reads and writes are. FILE
+    /// grows as long as the mount lasts.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) boost: BoostArgs,
     #[command(flatten)]

@@ -202,6 +202,12 @@ pub(crate) struct ServeWatchArgs {
     /// Append a JSON line for each login and file operation to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,
+    /// Record every operation on the shared folders in this file (see `ropeway trace`)
+    ///
+    /// Each record names the connection of the client that it was done for. The file grows as long as
+    /// the server runs.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
     /// Announce the server by multicast DNS and WS-Discovery
     #[arg(long)]
     pub(crate) announce: bool,

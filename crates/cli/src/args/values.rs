@@ -13,6 +13,7 @@ use ropeway_copy::{Changing, Durability};
 use ropeway_lab::bench::grid;
 use ropeway_lab::link::Congestion;
 use ropeway_lab::scenario::Server;
+use ropeway_observe::Mechanism;
 use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::filter;
@@ -22,6 +23,7 @@ use ropeway_smb_client::{DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
+use ropeway_vfs::trace::KINDS;
 use ropeway_vfs::{CacheMode, End, RelPath, Timestamp};
 
 use super::bench::SizeList;
@@ -202,6 +204,16 @@ pub(super) fn dialects(given: &str) -> Result<RangeInclusive<Dialect>, String> {
 
 pub(super) fn end(given: &str) -> Result<End, String> {
     word(given, &[("source", End::Source), ("target", End::Target)])
+}
+
+/// Parses a kind of operation in a trace.
+pub(super) fn kind(given: &str) -> Result<String, String> {
+    word(given, &KINDS.map(|kind| (kind, kind))).map(str::to_owned)
+}
+
+pub(super) fn mechanism(given: &str) -> Result<Mechanism, String> {
+    let known = [Mechanism::Bpf, Mechanism::Tracefs, Mechanism::Ptrace];
+    word(given, &known.map(|mechanism| (mechanism.name(), mechanism)))
 }
 
 pub(super) fn engine(given: &str) -> Result<Engine, String> {
@@ -495,5 +507,8 @@ mod tests {
             Err("choose one of auto, keep, leave, direct".to_owned())
         );
         assert!(durability("end").is_ok());
+        let error = kind("wirte").unwrap_err();
+        assert!(error.contains("write, ") && error.contains("reflink"), "{error}");
+        assert_eq!(kind("read").as_deref(), Ok("read"));
     }
 }

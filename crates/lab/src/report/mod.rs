@@ -30,9 +30,8 @@ pub use model::{
     WorkSummary,
 };
 pub(crate) use plot::HeatMap;
-pub use plot::{Medium, png, svgs};
+pub use plot::{Figure, FigurePanel, FigureShape, Medium, figure_png, figure_svg, png, svgs};
 pub(crate) use sheet::{Drawing as SheetDrawing, Part, Sheet, SheetSection};
-
 pub use table::{TableOptions, table};
 pub(crate) use write::write_sheet;
 pub use write::{Written, write_all};

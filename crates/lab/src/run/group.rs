@@ -16,9 +16,9 @@ use super::plan::{Group, affordable, turn};
 use super::scratch::empty;
 use super::server::{Exports, Route, Served};
 use super::setup::LEFT_OUT;
-use super::{Event, Lab, LabError, record};
+use super::{Event, Lab, LabError, TRACES, record};
 use crate::link::Side;
-use crate::report::{Outcome, Run};
+use crate::report::{CellKey, Outcome, Run};
 use crate::scenario::{Client, Direction, Pair, Server};
 
 /// Time for the line to become quiet after a client was ended. A guess.
@@ -293,8 +293,28 @@ impl<'a> Testbed<'a> {
         if is_first {
             done.throughput = observed.throughput;
             done.operations = curves::operations(&trace, direction);
+            if lab.options.keep_traces && trace.exists() {
+                self.keep(&trace, pair).map_err(LabError::io("keep a trace"))?;
+            }
         }
         Ok(Some(done))
+    }
+
+    /// Copies the trace of a cell's first run to the folder of the report.
+    fn keep(&self, trace: &Path, pair: Pair) -> io::Result<()> {
+        let folder = self.lab.options.out.join(TRACES);
+        fs::create_dir_all(&folder)?;
+        let key = self.group.key(&self.lab.scenario, pair);
+        let CellKey {
+            link,
+            work,
+            direction,
+            client,
+            server,
+            ..
+        } = &key;
+        let name = format!("{link}-{work}-{direction}-{client}-{server}.trace");
+        fs::copy(trace, folder.join(name.replace('/', "-"))).map(|_| ())
     }
 
     /// Compares what arrived, or what was listed, with the source.

@@ -73,7 +73,12 @@ pub struct Options {
     pub resume: Resume,
     /// Whether to plan only: nothing runs and nothing is written.
     pub plan_only: bool,
+    /// Whether to keep the traces of ropeway's first runs, in [`TRACES`] below the report.
+    pub keep_traces: bool,
 }
+
+/// Folder of the kept traces, below that of the report.
+pub const TRACES: &str = "traces";
 
 /// What happens to earlier results in the folder of a lab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

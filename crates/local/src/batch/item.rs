@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::os::fd::{AsFd, OwnedFd};
 
 use blake3::Hasher;
+use ropeway_vfs::trace::failure;
 use ropeway_vfs::{Batch, BatchDone, BatchItem, BatchResult, EndError, Metadata, Op, RelPath, Xattr};
 use rustix::fs::{Stat, fstat, ioctl_ficlone};
 
@@ -13,7 +14,6 @@ use super::word;
 use crate::attributes::Node;
 use crate::attributes::xattr::{self, View};
 use crate::beneath::{fault, open_fault};
-use crate::observe::errno;
 use crate::open::require_regular;
 use crate::ranges;
 use crate::stat;
@@ -305,7 +305,7 @@ impl<'a> Copier<'a> {
             call(self).map_err(|error| open_fault(op, &item_path(&self.batch.source_dir, item), error));
         if self.source.trace.on() {
             let path = item_path(&self.batch.source_dir, item);
-            let value = result.as_ref().map_or_else(errno, |_| length as i64);
+            let value = result.as_ref().map_or_else(failure, |_| length as i64);
             self.source
                 .trace
                 .end(started, word(op), &path, (0, length), value);
@@ -328,7 +328,7 @@ impl<'a> Copier<'a> {
             fault(op, &self.batch.target_dir.join(name), error)
         });
         if let Some(path) = path {
-            let value = result.as_ref().map_or_else(errno, |_| length as i64);
+            let value = result.as_ref().map_or_else(failure, |_| length as i64);
             self.target
                 .trace
                 .end(started, word(op), &path, (0, length), value);

@@ -129,6 +129,14 @@ impl Io {
         })
     }
 
+    /// Returns the number of the ring that carries out requests for a file; `None` without rings.
+    pub(crate) fn ring_of(&self, fd: &OwnedFd) -> Option<u32> {
+        match self {
+            Io::Uring(rings) => Some(rings.ring_of(fd) as u32),
+            Io::Psync => None,
+        }
+    }
+
     /// Performs a request; returns what it owned and the number of bytes transferred.
     pub(crate) async fn perform(&self, request: Request) -> (Work, io::Result<usize>) {
         match self {

@@ -58,10 +58,14 @@ impl Rings {
         Ok(rings)
     }
 
+    /// Returns the number of a file's ring: at most [`RINGS_MAX`].
+    pub(super) fn ring_of(&self, fd: &OwnedFd) -> usize {
+        fd.as_raw_fd().unsigned_abs() as usize % self.rings.len()
+    }
+
     /// Performs a request on the ring of its file.
     pub(super) async fn perform(&self, request: Request) -> (Work, io::Result<usize>) {
-        let index = request.fd.as_raw_fd().unsigned_abs() as usize % self.rings.len();
-        let shared = &self.rings[index].shared;
+        let shared = &self.rings[self.ring_of(&request.fd)].shared;
         let permit = shared.permits.acquire_arc().await;
         let (sender, answer) = oneshot::channel();
         shared.push(

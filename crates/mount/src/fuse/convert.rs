@@ -11,6 +11,7 @@ use fuser::{
 use ropeway_vfs::Timestamp;
 use ropeway_vfs::posix::{NewKind, RenameMode, XattrSet};
 use ropeway_vfs::store::{Access, RangeLock};
+use ropeway_vfs::trace::Requester;
 use rustix::io::Errno;
 
 use crate::errno::Answer;
@@ -71,6 +72,14 @@ pub(super) fn guarded<T>(what: impl FnOnce() -> Answer<T>) -> Answer<T> {
 
 pub(super) fn errno(error: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(error.raw_os_error())
+}
+
+/// Returns the process that asks; 0 is the kernel itself.
+pub(super) fn requester(request: &fuser::Request) -> Requester {
+    Requester {
+        connection: None,
+        process: Some(request.pid()).filter(|process| *process != 0),
+    }
 }
 
 pub(super) fn caller(request: &fuser::Request) -> Caller {

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::server::{CompoundState, Connection, ConnectionId};
 use ropeway_smb_wire::SessionId;
+use ropeway_vfs::trace::Requester;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::error::DriverError;
@@ -148,7 +149,12 @@ impl Driver {
         let _entered = span.enter();
         // A panic ends the connection as if it was lost, so that its sessions and files do not stay
         // open. Locks do not poison, and tables change only by whole method calls.
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or(Err(DriverError::Panicked));
+        let requester = Requester {
+            connection: Some(id.0),
+            process: None,
+        };
+        let serve = AssertUnwindSafe(|| requester.ask(|| self.serve()));
+        let outcome = catch_unwind(serve).unwrap_or(Err(DriverError::Panicked));
         match outcome {
             Ok(()) => tracing::debug!(peer = %self.peer, "connection closed"),
             Err(DriverError::Lost(error)) => tracing::debug!(peer = %self.peer, %error, "connection lost"),

@@ -1,11 +1,13 @@
 //! Worker threads for requests that may wait for a device: reads that are not cached, large writes,
 //! flushes. The threads of the connections continue meanwhile.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use ropeway_vfs::trace::Requester;
 
 /// A piece of work.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -24,7 +26,8 @@ struct Queue {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Job>,
+    /// Jobs, each with the one that it is for.
+    queue: VecDeque<(Requester, Job)>,
     idle: usize,
     stopped: bool,
 }
@@ -37,10 +40,10 @@ impl Queue {
     fn run(&self) {
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.queue.pop_front() {
+            if let Some((requester, job)) = state.queue.pop_front() {
                 drop(state);
                 // The panic itself reports the job; the thread continues with others.
-                _ = catch_unwind(AssertUnwindSafe(job));
+                _ = catch_unwind(AssertUnwindSafe(|| requester.ask(job)));
                 state = self.lock();
             } else if state.stopped {
                 return;
@@ -70,7 +73,7 @@ impl WorkerPool {
     pub(crate) fn run(&self, job: Job) {
         let starved = {
             let mut state = self.queue.lock();
-            state.queue.push_back(job);
+            state.queue.push_back((Requester::present(), job));
             state.queue.len() > state.idle
         };
         self.queue.work.notify_one();
@@ -89,8 +92,8 @@ impl WorkerPool {
                 // Existing threads take the job. Without any, this thread executes it.
                 Err(_) if threads.is_empty() => {
                     let next = || self.queue.lock().queue.pop_front();
-                    while let Some(job) = next() {
-                        job();
+                    while let Some((requester, job)) = next() {
+                        requester.ask(job);
                     }
                 }
                 Err(_) => {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Call, Done, Layer, Layered};
 use crate::End;
-use crate::trace::{Record, SharedObserver};
+use crate::trace::{By, Carried, Record, SharedObserver, failure};
 use crate::{Pending, Result, Tree};
 
 /// A tree whose operations are recorded.
@@ -24,9 +24,6 @@ pub struct TraceLayer {
     end: End,
 }
 
-/// Recorded for an error without an errno: -EIO.
-const RESULT_UNKNOWN: i64 = -5;
-
 impl Layer for TraceLayer {
     const WHOLE_SMALL: bool = true;
 
@@ -36,21 +33,24 @@ impl Layer for TraceLayer {
         F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a,
     {
         let start = self.observer.now();
-        let result = operation().await;
+        let mut carried = Carried::new(operation());
+        let result = (&mut carried).await;
         self.observer.record(Record {
             start,
             duration: self.observer.now().saturating_sub(start),
-            end: self.end,
+            end: Some(self.end),
             kind: call.action.word(),
-            path: call.path,
+            path: call.path.as_bytes(),
+            to: &[],
             offset: call.offset,
             length: call.length,
             result: match &result {
                 Ok(done) => i64::try_from(done.amount).unwrap_or(i64::MAX),
-                Err(error) => {
-                    let errno = error.source.as_ref().and_then(std::io::Error::raw_os_error);
-                    errno.map_or(RESULT_UNKNOWN, |errno| -i64::from(errno))
-                }
+                Err(error) => failure(error),
+            },
+            by: By {
+                connection: carried.connection(),
+                ..By::default()
             },
         });
         result

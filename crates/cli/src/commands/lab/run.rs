@@ -129,6 +129,7 @@ fn start(scenario: Scenario, args: &LabRunArgs) -> Result<u8, Failure> {
     let options = Options {
         program,
         relay: args.relay || needs_relay(args.json),
+        keep_traces: args.keep_traces,
         // The lab's processes run in other folders.
         out: std::path::absolute(&out)
             .map_err(|error| Failure::new(code::TARGET, format!("cannot use {}: {error}", out.display())))?,

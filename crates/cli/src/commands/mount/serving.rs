@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ropeway_boost::Session;
 use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter, mountpoint};
 use ropeway_vfs::End;
+use ropeway_vfs::decorate::traced_store::TracedStore;
 use ropeway_vfs::store::Store;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getegid, geteuid, getrlimit, setrlimit, umask};
@@ -24,6 +25,7 @@ use crate::commands::boost::open;
 use crate::commands::serve::http::{self, Monitoring};
 use crate::failure::{Failure, code};
 use crate::job::Signals;
+use crate::trace_file::TraceWriter;
 use crate::ui::format;
 
 /// Tries to unmount before the mount counts as in use, and the time between them.
@@ -39,6 +41,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     // First: a mistake here shall not cost a login or make a cache.
     mountpoint::check(&args.mountpoint, given.nonempty).map_err(|error| refused(&error))?;
     let target = recording(args)?;
+    let trace = trace(args)?;
     let Source { store, name, share } = open_store(args)?;
     let reporter = Reporter {
         foreground: args.foreground,
@@ -50,16 +53,12 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     // The programs' own umask applies to what they make.
     umask(Mode::empty());
     raise_descriptors();
-    let mut options = MountOptions {
-        source: name.clone(),
-        ..given
-    };
-    if share.is_some() {
-        // A share tells no owners: everything belongs to the user who logged in.
-        options.view.user.get_or_insert(geteuid().as_raw());
-        options.view.group.get_or_insert(getegid().as_raw());
-    }
+    let options = options_of(&name, share.is_some(), given);
     let observer = recorder.as_ref().map(Recorder::observer);
+    let store = match &trace {
+        Some(trace) => TracedStore::wrap(store, trace.observer(), ""),
+        None => store,
+    };
     let mounted = Mounted::observed(store, &args.mountpoint, &options, observer);
     let mounted = mounted.map_err(|error| refused(&error))?;
     let unmounter = mounted.unmounter();
@@ -97,18 +96,41 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     if let Some(recorder) = recorder {
         recorder.finish();
     }
+    let traced = trace.map_or(Ok(()), TraceWriter::finish_run);
     flushed?;
     if let Some(share) = share {
         share.log_off();
     }
     drop(guarded);
     match ended {
-        Ok(()) => Ok(code::DONE),
+        Ok(()) => traced.map(|()| code::DONE),
         Err(error) => Err(Failure::new(
             code::TARGET,
             format!("the mount on {path} ended: {error}"),
         )),
     }
+}
+
+/// Begins the trace, if one is wanted.
+fn trace(args: &MountArgs) -> Result<Option<TraceWriter>, Failure> {
+    if let Some(path) = &args.trace {
+        outside(path, args, "trace")?;
+    }
+    args.trace.as_deref().map(TraceWriter::start_run).transpose()
+}
+
+/// Completes the options with what is known of the source.
+fn options_of(name: &str, is_share: bool, given: MountOptions) -> MountOptions {
+    let mut options = MountOptions {
+        source: name.to_owned(),
+        ..given
+    };
+    if is_share {
+        // A share tells no owners: everything belongs to the user who logged in.
+        options.view.user.get_or_insert(geteuid().as_raw());
+        options.view.group.get_or_insert(getegid().as_raw());
+    }
+    options
 }
 
 /// Begins to record what programs do with a source.
@@ -128,6 +150,12 @@ fn recording(args: &MountArgs) -> Result<Option<Target>, Failure> {
     let Some(path) = options::record(args) else {
         return Ok(None);
     };
+    outside(&path, args, "recording")?;
+    Target::open(&path).map(Some)
+}
+
+/// Checks that a file that the mount writes is not inside of it.
+fn outside(path: &Path, args: &MountArgs, what: &str) -> Result<(), Failure> {
     let there = path.parent().and_then(|folder| match folder.as_os_str() {
         folder if folder.is_empty() => std::env::current_dir().ok(),
         _ => folder.canonicalize().ok(),
@@ -135,10 +163,10 @@ fn recording(args: &MountArgs) -> Result<Option<Target>, Failure> {
     if let (Some(there), Ok(mountpoint)) = (there, args.mountpoint.canonicalize())
         && there.starts_with(&mountpoint)
     {
-        let message = format!("the recording {} is inside the mount", path.display());
+        let message = format!("the {what} {} is inside the mount", path.display());
         return Err(Failure::new(code::REFUSED, message).hint("choose a file elsewhere"));
     }
-    Target::open(&path).map(Some)
+    Ok(())
 }
 
 /// Puts the cache that the flags name in front of the store.

@@ -51,6 +51,7 @@ use crate::args::{ServeArgs, ServeCommand};
 use crate::boot;
 use crate::failure::{Failure, code};
 use crate::secrets::protect_memory;
+use crate::trace_file::TraceWriter;
 
 /// Runs the command and returns its exit code.
 ///
@@ -74,7 +75,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     options.config.mechanisms = kerberos::mechanisms(&args.login, accounts.lookup())?;
     let far = Arc::new(FarServers::new(&args.far, &printer)?);
     far.check_backlogs(&wanted)?;
-    let mut folders = Folders::new(settings::descriptors(options.connections_max), Arc::clone(&far));
+    let trace = args.watch.trace.as_deref();
+    let trace = trace.map(TraceWriter::start_run).transpose()?;
+    let folders = Folders::new(settings::descriptors(options.connections_max), Arc::clone(&far));
+    let mut folders = folders.traced(trace.as_ref().map(TraceWriter::observer));
     options.shares = folders.set(wanted)?;
     let name = options.name.clone();
     let writer = match &args.watch.audit {
@@ -120,13 +124,17 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     if let Some(writer) = writer {
         writer.finish();
     }
-    result.map_err(|error| {
-        Failure::new(code::TARGET, format!("not all written data is durable: {error}"))
-            .hint("check the disks and far servers; data that clients flushed earlier is durable")
-    })?;
+    let traced = trace.map_or(Ok(()), TraceWriter::finish_run);
+    result.map_err(|error| not_durable(&error))?;
     far.log_off();
+    traced?;
     printer.stopped();
     Ok(code::DONE)
+}
+
+fn not_durable(error: &io::Error) -> Failure {
+    Failure::new(code::TARGET, format!("not all written data is durable: {error}"))
+        .hint("check the disks and far servers; data that clients flushed earlier is durable")
 }
 
 fn bind(args: &ServeArgs, options: ServerOptions) -> Result<Server, Failure> {

@@ -8,7 +8,9 @@ use ropeway_local::{LocalStore, StoreOptions};
 use ropeway_smb_server::{Links, Share};
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::upcase;
+use ropeway_vfs::decorate::traced_store::TracedStore;
 use ropeway_vfs::store::Store;
+use ropeway_vfs::trace::SharedObserver;
 
 use super::far::FarServers;
 use crate::args::{ServeArgs, ServeLinks, ShareSpec, check_share_name};
@@ -150,6 +152,8 @@ pub(super) struct Folders {
     open: Vec<Folder>,
     descriptors: usize,
     far: Arc<FarServers>,
+    /// Receives the operations on all of them.
+    observer: Option<SharedObserver>,
 }
 
 #[derive(Clone)]
@@ -176,7 +180,14 @@ impl Folders {
             open: Vec::new(),
             descriptors,
             far,
+            observer: None,
         }
+    }
+
+    /// Records the operations on all that is opened from now on.
+    pub(super) fn traced(mut self, observer: Option<SharedObserver>) -> Self {
+        self.observer = observer;
+        self
     }
 
     /// Opens the requested folders and far shares; those that are open already stay open. On
@@ -196,12 +207,24 @@ impl Folders {
             let same = |other: &&Folder| other.wanted.place == wanted.place && other.id == id;
             let store = match self.open.iter().chain(&open).find(same) {
                 Some(folder) => Arc::clone(&folder.store),
-                None => self.store(&wanted.place, &options)?,
+                None => self.traced_store(&wanted, &options)?,
             };
             open.push(Folder { wanted, id, store });
         }
         self.open = open;
         Ok(self.open.iter().map(shared).collect())
+    }
+
+    fn traced_store(
+        &self,
+        wanted: &RequestedShare,
+        options: &StoreOptions,
+    ) -> Result<Arc<dyn Store>, Failure> {
+        let store = self.store(&wanted.place, options)?;
+        Ok(match &self.observer {
+            Some(observer) => TracedStore::wrap(store, Arc::clone(observer), &wanted.name),
+            None => store,
+        })
     }
 
     fn store(&self, place: &Place, options: &StoreOptions) -> Result<Arc<dyn Store>, Failure> {

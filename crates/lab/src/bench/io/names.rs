@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ropeway_vfs::trace::{Record, SharedObserver};
+use ropeway_vfs::trace::{By, Record, SharedObserver};
 use ropeway_vfs::{CacheMode, Create, End, Listing, OpenOptions, RelPath, Tree};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, openat, renameat_with, statat};
 use tokio::runtime::Handle;
@@ -146,12 +146,14 @@ impl LocalNames {
             observer.record(Record {
                 start: observer.now().saturating_sub(took),
                 duration: took,
-                end: End::Target,
+                end: Some(End::Target),
                 kind: operation.name(),
-                path: &self.inside,
+                path: self.inside.as_bytes(),
+                to: &[],
                 offset: 0,
                 length: 0,
                 result: 0,
+                by: By::default(),
             });
         }
     }

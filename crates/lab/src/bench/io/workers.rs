@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ropeway_block::BlockMut;
 use ropeway_vfs::RelPath;
-use ropeway_vfs::trace::{Record, SharedObserver};
+use ropeway_vfs::trace::{By, Record, SharedObserver};
 use rustix::io::ReadWriteFlags;
 
 use super::data::{Buffers, Marks};
@@ -45,12 +45,14 @@ impl Traces {
         self.observer.record(Record {
             start: self.observer.now().saturating_sub(took),
             duration: took,
-            end: ropeway_vfs::End::Target,
+            end: Some(ropeway_vfs::End::Target),
             kind,
-            path: &self.path,
+            path: self.path.as_bytes(),
+            to: &[],
             offset,
             length,
             result,
+            by: By::default(),
         });
     }
 }

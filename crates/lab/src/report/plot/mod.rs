@@ -1,6 +1,7 @@
 //! Plots of a document as SVG and PNG. Nothing depends on the machine: equal documents give equal bytes.
 
 mod curve;
+mod figure;
 mod heat;
 mod panel;
 mod picture;
@@ -17,6 +18,7 @@ use super::numbers;
 use super::view::{Section, View};
 use svg::Caption;
 
+pub use figure::{Figure, FigurePanel, FigureShape, figure_png, figure_svg};
 pub(crate) use heat::HeatMap;
 pub use svg::Medium;
 

@@ -40,6 +40,18 @@ impl Scale {
         scale
     }
 
+    /// Returns the horizontal scale of a figure: a range that ends where the figures do, with as many
+    /// ticks as have room.
+    pub(super) fn along(axis: &Axis, range: (f64, f64), ends: (f64, f64)) -> Self {
+        const TICK_PX: f64 = 70.0;
+        let mut scale = Self::new(axis, range, ends, TICK_PX);
+        if !axis.logarithmic && range.1 > 0.0 {
+            scale.most = range.1;
+            scale.ticks.retain(|(value, _)| *value <= range.1);
+        }
+        scale
+    }
+
     /// Returns the scale of a range, with ticks at least `tick_px` apart.
     pub(super) fn new(axis: &Axis, range: (f64, f64), ends: (f64, f64), tick_px: f64) -> Self {
         let room = ((ends.1 - ends.0).abs() / tick_px).floor().max(1.0);

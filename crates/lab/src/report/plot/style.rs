@@ -94,6 +94,12 @@ pub(super) fn css(dark: bool) -> String {
     css
 }
 
+/// Returns the colour of a series.
+pub(super) fn series_color(at: usize, dark: bool) -> &'static str {
+    let (light, other) = SERIES[color(at)];
+    if dark { other } else { light }
+}
+
 /// Returns the index of the colour of a series.
 pub(super) fn color(at: usize) -> usize {
     at % SERIES_MAX

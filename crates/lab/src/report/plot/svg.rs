@@ -117,6 +117,23 @@ impl Svg {
     }
 
     /// Opens a group. Foreign text in its attributes must be escaped.
+    /// Draws many lines as one path.
+    pub(super) fn strokes(&mut self, class: &str, lines: &[[(f64, f64); 2]]) {
+        let mut path = String::with_capacity(lines.len() * 24);
+        for [from, to] in lines {
+            let (x1, y1, x2, y2) = (px(from.0), px(from.1), px(to.0), px(to.1));
+            _ = write!(path, "M{x1} {y1}L{x2} {y2}");
+        }
+        self.add(format_args!(r#"<path class="{class}" d="{path}"/>"#));
+    }
+
+    /// Adds rules for a light and a dark background.
+    pub(super) fn style(&mut self, light: &str, dark: &str) {
+        self.add(format_args!(
+            "<style>{light}@media (prefers-color-scheme:dark){{{dark}}}</style>"
+        ));
+    }
+
     pub(super) fn open(&mut self, attributes: &str) {
         self.add(format_args!("<g {attributes}>"));
     }
