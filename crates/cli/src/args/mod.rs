@@ -19,6 +19,8 @@ mod nodes;
 mod serve;
 mod share;
 mod share_spec;
+#[cfg(feature = "smb1")]
+mod smb1;
 mod transfer;
 pub(crate) mod values;
 
