@@ -142,7 +142,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    fn settle(&mut self, negotiated: Negotiated) {
+    pub(super) fn settle(&mut self, negotiated: Negotiated) {
         self.negotiated = Some(negotiated);
         self.phase = Phase::Negotiated;
     }
@@ -243,7 +243,7 @@ impl Negotiated {
             .map_or(Algorithms::default(), |(algorithms, _)| algorithms)
     }
 
-    fn plain(dialect: Dialect) -> Self {
+    pub(super) fn plain(dialect: Dialect) -> Self {
         Self {
             dialect,
             client_guid: Guid::default(),

@@ -5,6 +5,7 @@
 
 mod by_hand;
 mod compressed;
+mod foreign;
 mod line;
 mod logins;
 mod sealed;
