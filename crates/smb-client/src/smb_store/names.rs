@@ -110,16 +110,11 @@ impl Shared {
         self.remove(path, what == Removal::Directory).await
     }
 
-    /// Returns the file at a path that this store has in use, open on the server.
+    /// Returns the file at a path that this store has in use, open on the server as its nodes need it.
     async fn open_at(&self, path: &RelPath) -> Option<Arc<SharedFile>> {
         let mut files = self.files.at(path).into_iter();
         let file = files.find(|file| file.is_open() || file.is_used())?;
-        // It could not be opened any more without its name.
-        let opened = match file.is_open() {
-            true => Ok(()),
-            false => file.reopen().await.map(drop),
-        };
-        opened.is_ok().then_some(file)
+        file.open_for_nodes().await.is_ok().then_some(file)
     }
 
     /// Removes a file that is open: it gets a temporary name, and the server deletes it when it is

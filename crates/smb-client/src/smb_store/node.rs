@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ropeway_vfs::external::{ContentLease, Watching};
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
@@ -27,20 +28,22 @@ impl SmbNode {
         if is_using {
             file.begin_use();
         }
-        Self {
-            file,
-            access,
-            is_using,
-            holder: Holder::new(),
-        }
+        Self::using(file, access, is_using)
     }
 
     /// Makes a node that takes over a use of its file.
     pub(super) fn with_use(file: Arc<SharedFile>, access: Access) -> Self {
+        Self::using(file, access, true)
+    }
+
+    fn using(file: Arc<SharedFile>, access: Access, is_using: bool) -> Self {
+        if is_using && access == Access::Write {
+            file.writers.fetch_add(1, Ordering::AcqRel);
+        }
         Self {
             file,
             access,
-            is_using: true,
+            is_using,
             holder: Holder::new(),
         }
     }
@@ -74,6 +77,9 @@ impl SmbNode {
 impl Drop for SmbNode {
     fn drop(&mut self) {
         self.file.release_locks_of(self.holder);
+        if self.is_using && self.access == Access::Write {
+            self.file.writers.fetch_sub(1, Ordering::AcqRel);
+        }
         if self.is_using {
             self.file.end_use();
         }

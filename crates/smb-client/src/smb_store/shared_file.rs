@@ -31,10 +31,10 @@ pub(super) struct SharedFile {
     /// from then on.
     handle: Mutex<Option<OpenHandle>>,
     opening: tokio::sync::Mutex<()>,
-    /// Whether the open file that was given up last was open for writing.
-    was_writable: AtomicBool,
     /// Nodes that read or write.
     pub(super) users: AtomicUsize,
+    /// Those of them that write.
+    pub(super) writers: AtomicUsize,
     pub(super) content: Mutex<Content>,
     /// Bytes that programs have read during this use.
     pub(super) taken: AtomicU64,
@@ -111,8 +111,8 @@ impl SharedFile {
             }),
             handle: Mutex::new(None),
             opening: tokio::sync::Mutex::new(()),
-            was_writable: AtomicBool::new(false),
             users: AtomicUsize::new(0),
+            writers: AtomicUsize::new(0),
             taken: AtomicU64::new(0),
             is_end_doubtful: AtomicBool::new(false),
             content: Mutex::new(Content {
@@ -317,20 +317,19 @@ impl SharedFile {
         drop(replaced);
     }
 
-    /// Opens the file again as it was open before, if it was given up.
-    pub(super) async fn reopen(self: &Arc<Self>) -> Result<Arc<SmbFile>> {
-        match self.handle(self.was_writable.load(Ordering::Acquire)).await {
-            Err(error) if error.kind == ErrorKind::PermissionDenied => self.handle(false).await,
-            opened => opened,
+    /// Opens the file as its nodes need it, if it was given up or is open for readers only. A file that
+    /// loses its last name cannot be opened later.
+    pub(super) async fn open_for_nodes(self: &Arc<Self>) -> Result<()> {
+        let write = self.writers.load(Ordering::Acquire) > 0;
+        match self.handle(write).await {
+            Err(error) if error.kind == ErrorKind::PermissionDenied => self.handle(false).await.map(drop),
+            opened => opened.map(drop),
         }
     }
 
     /// Gives the open file up.
     pub(super) fn close(&self) {
         let before = self.handle.lock().take();
-        if let Some(open) = &before {
-            self.was_writable.store(open.writable, Ordering::Release);
-        }
         let _runtime = self.store.runtime.enter();
         drop(before);
     }

@@ -10,7 +10,7 @@ use ropeway_vfs::contract::store::{Abilities, check_store, model};
 use ropeway_vfs::store::Store;
 use tokio::runtime::Runtime;
 
-use crate::bench::{Bench, CREATE, connect, content, open, path};
+use crate::bench::{Bench, CREATE, READ, connect, content, open, path};
 
 const OWN_SERVER: Abilities = Abilities {
     case_sensitive: false,
@@ -175,4 +175,23 @@ fn threads_share_a_node() {
     for (at, byte) in bytes.iter().enumerate() {
         assert_eq!(usize::from(*byte), at / BLOCK % 4 + 1, "{at}");
     }
+}
+
+/// Found by random operations on a mounted share: the file is closed when its folder is renamed, and the
+/// reader opens it again without the right to write.
+#[test]
+fn a_file_that_is_removed_after_its_folder_was_renamed_can_be_written_to() {
+    let bench = Bench::start();
+    let store = bench.store_in("moved");
+    std::fs::create_dir(bench.path().join("moved/d")).unwrap();
+    let node = open(&store, "d/f", &CREATE);
+    for (from, to) in [("d", "e"), ("e", "d")] {
+        store.rename(&path(from), &path(to), false).unwrap();
+        let reader = open(&store, &format!("{to}/f"), &READ);
+        assert_eq!(content(&*reader), b"");
+    }
+    store.remove(&path("d/f"), false).unwrap();
+    node.write_at(b"content", 0).unwrap();
+    node.write_out().unwrap();
+    assert_eq!(content(&*node), b"content");
 }
