@@ -1,15 +1,15 @@
 //! What a server offers, and whom it admits.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use ropeway_smb_wire::Guid;
+use ropeway_smb_wire::Text;
 use ropeway_smb_wire::negotiate::Dialect;
-use ropeway_smb_wire::{FileTime, Guid, Text, upcase};
 
-use crate::auth::ntlm::{NtlmServer, ServerNames, nt_hash};
-use crate::auth::spnego::SpnegoServer;
-use crate::auth::{Identity, Mechanism};
+use crate::auth::Mechanism;
+use crate::auth::ntlm::ServerNames;
 use crate::compression::Algorithms;
-use crate::secret::{NtHash, Password};
+use crate::secret::NtHash;
 
 /// Fills a buffer with random bytes.
 pub type Random = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
@@ -20,9 +20,6 @@ pub type Accounts = Arc<dyn Fn(&Text, &Text) -> Option<NtHash> + Send + Sync>;
 /// Creates the login mechanisms for one login that are preferred to NTLM. They must not wait for
 /// the network.
 pub type Mechanisms = Arc<dyn Fn() -> Vec<Box<dyn Mechanism>> + Send + Sync>;
-
-/// The user name that a client sent, once NTLM has it.
-pub type RequestedUser = Arc<OnceLock<Text>>;
 
 /// When traffic is encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,56 +89,10 @@ impl Config {
             .filter(move |dialect| (min..=max).contains(dialect))
     }
 
-    /// Creates the authentication of one login. It sets `requested_user` as soon as NTLM knows the
-    /// user.
-    pub fn spnego(
-        &self,
-        anonymous_allowed: bool,
-        wall_time: FileTime,
-        requested_user: RequestedUser,
-    ) -> SpnegoServer {
-        let config = self.clone();
-        let ntlm = NtlmServer::new(
-            self.names.clone(),
-            wall_time,
-            self.random(),
-            anonymous_allowed,
-            Box::new(move |user, domain| {
-                _ = requested_user.set(user.clone());
-                config.hash_of(user, domain)
-            }),
-        );
-        let mut mechanisms = match &self.mechanisms {
-            Some(make) => make(),
-            None => Vec::new(),
-        };
-        mechanisms.push(Box::new(ntlm));
-        SpnegoServer::new(mechanisms)
-    }
-
-    /// Returns the hash of a user's password: that of no password for a guest, if guests are
-    /// admitted.
-    pub fn hash_of(&self, user: &Text, domain: &Text) -> Option<NtHash> {
-        match self.guest && is_guest_name(user) {
-            true => Some(nt_hash(&Password::from(""))),
-            false => (self.accounts)(user, domain),
-        }
-    }
-
-    /// Returns whether a user is a guest.
-    pub fn is_guest(&self, identity: &Identity) -> bool {
-        self.guest && matches!(identity, Identity::User { user, .. } if is_guest_name(user))
-    }
-
     /// Returns `N` random bytes.
-    pub fn random<const N: usize>(&self) -> [u8; N] {
+    pub(super) fn random<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
         (self.random)(&mut bytes);
         bytes
     }
-}
-
-/// Returns whether this is the user without a password.
-fn is_guest_name(user: &Text) -> bool {
-    upcase::equal(user, &Text::from("guest"))
 }

@@ -1,6 +1,6 @@
 //! SESSION_SETUP: new sessions, further channels, reauthentication ([MS-SMB2] 3.3.5.5).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ropeway_smb_wire::header::{HEADER_LEN, HeaderFlags};
 use ropeway_smb_wire::negotiate::{Dialect, SecurityMode};
@@ -10,15 +10,16 @@ use ropeway_smb_wire::session_setup::{
 use ropeway_smb_wire::{FileTime, NtStatus, Reader, SessionId, Text};
 
 use super::channel::Channel;
-use super::config::{RequestedUser, Sealing};
+use super::config::Sealing;
 use super::connection::{Connection, ConnectionOutcome, PeerMisbehaved, Request};
 use super::negotiate::Negotiated;
 use super::reply::ReplyFrame;
 use super::sessions::{NewSession, SecretKeys, Session, Sessions, same_user};
+use crate::auth::ntlm::{NtlmServer, nt_hash};
 use crate::auth::spnego::SpnegoServer;
 use crate::auth::{AuthError, Established, Identity, Step};
 use crate::crypto::{KeyContext, Preauth, Sender, SessionKeys, SigningAlgorithm, signing_key};
-use crate::secret::Key;
+use crate::secret::{Key, Password};
 
 /// Maximum number of logins in progress on one connection. A guess: clients log in one at a time.
 const LOGINS_MAX: usize = 16;
@@ -31,6 +32,9 @@ pub(super) struct Login {
     /// The user name, once the client sent it.
     requested_user: RequestedUser,
 }
+
+/// The user name as reported by the NTLM mechanism.
+type RequestedUser = Arc<OnceLock<Text>>;
 
 impl Login {
     fn user(&self) -> Option<String> {
@@ -55,10 +59,29 @@ impl Connection {
 
     /// Creates the authentication of one login.
     fn spnego(&self, kind: Kind, wall_time: FileTime, requested_user: RequestedUser) -> SpnegoServer {
-        // A reauthentication may be anonymous: the session then opens only what anyone may open
-        // (smb2.session.reauth2).
-        let anonymous_allowed = self.config.anonymous || kind == Kind::Reauthenticate;
-        self.config.spnego(anonymous_allowed, wall_time, requested_user)
+        let accounts = self.config.accounts.clone();
+        let lets_guests = self.config.guest;
+        let ntlm = NtlmServer::new(
+            self.config.names.clone(),
+            wall_time,
+            self.config.random(),
+            // A reauthentication may be anonymous: the session then opens only what anyone may open
+            // (smb2.session.reauth2).
+            self.config.anonymous || kind == Kind::Reauthenticate,
+            Box::new(move |user, domain| {
+                _ = requested_user.set(user.clone());
+                match lets_guests && is_guest_name(user) {
+                    true => Some(nt_hash(&Password::from(""))),
+                    false => accounts(user, domain),
+                }
+            }),
+        );
+        let mut mechanisms = match &self.config.mechanisms {
+            Some(make) => make(),
+            None => Vec::new(),
+        };
+        mechanisms.push(Box::new(ntlm));
+        SpnegoServer::new(mechanisms)
     }
 
     pub(super) fn session_setup(
@@ -256,7 +279,7 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn new_id(&self, sessions: &Sessions) -> SessionId {
+    fn new_id(&self, sessions: &Sessions) -> SessionId {
         loop {
             // Only half of the id is used: some clients keep no more than that.
             let id = SessionId(u64::from(u32::from_le_bytes(self.config.random())));
@@ -295,7 +318,7 @@ impl Connection {
         let negotiated = self.negotiated.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
         let id = request.session;
         let identity = established.identity.clone().unwrap_or(Identity::Anonymous);
-        let is_guest = self.config.is_guest(&identity);
+        let is_guest = self.config.guest && is_guest(&identity);
         let context = match negotiated.dialect {
             Dialect::Smb311 => KeyContext::Smb311(login.preauth.value()),
             _ => KeyContext::Smb30,
@@ -428,6 +451,15 @@ fn flags_of(session: &Session) -> SessionFlags {
     } else {
         SessionFlags::default()
     }
+}
+
+/// Returns whether this is the user without a password.
+fn is_guest_name(user: &Text) -> bool {
+    ropeway_smb_wire::upcase::equal(user, &Text::from("guest"))
+}
+
+fn is_guest(identity: &Identity) -> bool {
+    matches!(identity, Identity::User { user, .. } if is_guest_name(user))
 }
 
 /// Returns the status for the client. It does not reveal whether the name or the password was

@@ -19,7 +19,6 @@ mod channel;
 mod compound;
 mod config;
 mod connection;
-mod foreign;
 pub mod hub;
 mod login;
 mod negotiate;
@@ -29,7 +28,7 @@ mod sessions;
 mod window;
 
 pub use compound::CompoundState;
-pub use config::{Accounts, Config, Mechanisms, Random, RequestedUser, Sealing};
+pub use config::{Accounts, Config, Mechanisms, Random, Sealing};
 pub use connection::{Admitted, Cancel, Connection, ConnectionOutcome, OpenedFrame, PeerMisbehaved, Request};
 pub use hub::ConnectionId;
 pub use negotiate::Negotiated;

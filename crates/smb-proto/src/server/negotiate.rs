@@ -142,7 +142,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    pub(super) fn settle(&mut self, negotiated: Negotiated) {
+    fn settle(&mut self, negotiated: Negotiated) {
         self.negotiated = Some(negotiated);
         self.phase = Phase::Negotiated;
     }
@@ -243,7 +243,7 @@ impl Negotiated {
             .map_or(Algorithms::default(), |(algorithms, _)| algorithms)
     }
 
-    pub(super) fn plain(dialect: Dialect) -> Self {
+    fn plain(dialect: Dialect) -> Self {
         Self {
             dialect,
             client_guid: Guid::default(),

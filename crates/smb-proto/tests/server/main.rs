@@ -5,7 +5,6 @@
 
 mod by_hand;
 mod compressed;
-mod foreign;
 mod line;
 mod logins;
 mod sealed;
