@@ -182,11 +182,17 @@ impl Servers {
         Ok(Arc::new(tree.map_err(ServerError::Smb)?))
     }
 
-    /// Connects to the share of a URL.
+    /// Connects to the share of a URL, to serve or mount it.
     ///
     /// # Errors
-    /// The URL names no share, or the server cannot be reached.
+    /// The URL names no share or a server of SMB 1, or the server cannot be reached.
     pub(crate) async fn smb_share(&self, url: &SmbUrl) -> Result<Share, ServerError> {
+        if url.server.is_smb1() {
+            return Err(ServerError::Reported(
+                Failure::usage(format!("{url}: a share of SMB 1 can only be copied from and to"))
+                    .hint("copy it to a folder first, and use that: `ropeway copy --gentle SHARE DIR`"),
+            ));
+        }
         let name = share_of(url)?;
         let client = {
             let mut connected = self.connected.lock().await;

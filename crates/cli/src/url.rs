@@ -132,7 +132,7 @@ fn split_scheme(argument: &[u8]) -> Result<(Scheme, &[u8]), UrlError> {
         #[cfg(not(feature = "smb1"))]
         Some(_) => Err(UrlError::new(
             "this program was built without SMB 1",
-            "build it with `--features smb1`, or write smb:// if the server speaks SMB 2",
+            "build it with its default features, or write smb:// if the server speaks SMB 2",
         )),
         None => Err(UrlError::new("not an smb:// URL", FORM)),
     }

@@ -11,8 +11,7 @@
 //!   └─ Share (one tree; connects again)                        share, calls
 //!        ├─ OpenFile (opened again by path)                    open_file
 //!        ├─ Listing                                            listing
-//!        ├─ Smb1Tree: a folder as vfs::Tree                    tree
-//!        └─ Smb1Store: a folder as vfs::store::Store           store
+//!        └─ Smb1Tree: a folder as vfs::Tree                    tree
 //! ```
 //! You may drop any future of this crate at any time: the driver keeps what the request needs until
 //! the server has answered, and closes what it opened.

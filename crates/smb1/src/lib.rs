@@ -1,14 +1,14 @@
 //! SMB 1, dialect NT LM 0.12, without I/O: codec, names in OEM code pages, signing, the responses of
-//! old logins, and the states of both ends.
+//! old logins, and the states of a client.
 //!
 //! SMB 1 is obsolete and unsafe. This crate exists for machines that speak nothing else. No other
 //! crate's SMB 2 code uses it, and programs use it only if they are told to.
 //!
 //! ```text
-//! client::Connection, server::Connection        states without I/O
-//!       │                   │
-//!    signing  auth          │                    MD5 and sequence numbers; NTLMv2, LMv2, older ones
-//!       │                   │
+//! client::Connection                             states without I/O
+//!       │
+//!    signing  auth                               MD5 and sequence numbers; NTLMv2, LMv2, older ones
+//!       │
 //!     wire: one file for each group of commands  ── message, header, strings: what they consist of
 //! ```
 //!

@@ -1,10 +1,12 @@
 //! Flags for servers that speak SMB 1 only (`smb1://…`).
 
 use clap::Args;
-use ropeway_smb_client::Signing;
+use ropeway_smb_client::{Encryption, Signing};
 use ropeway_smb1_client::{CodePage, Smb1Options, WeakAuth};
 
 use super::ShareArgs;
+use crate::failure::Failure;
+use crate::secrets::Auth;
 
 /// Flags for `smb1://` URLs. Nothing here makes other URLs speak SMB 1.
 #[derive(Args, Clone, Debug, Default)]
@@ -78,7 +80,22 @@ impl Smb1Args {
 
 impl ShareArgs {
     /// Returns the options of the SMB 1 client.
-    pub(crate) fn smb1_options(&self) -> Smb1Options {
+    ///
+    /// # Errors
+    /// The flags require what SMB 1 does not have.
+    pub(crate) fn smb1_options(&self) -> Result<Smb1Options, Failure> {
+        if self.encrypt == Encryption::Required {
+            return Err(
+                Failure::usage("SMB 1 has no encryption, and --encrypt required is given")
+                    .hint("leave it out for smb1:// URLs, or use a line that encrypts"),
+            );
+        }
+        if self.auth == Auth::Kerberos {
+            return Err(
+                Failure::usage("smb1:// logs in with a password, not with Kerberos")
+                    .hint("leave --auth kerberos out"),
+            );
+        }
         let mut options = Smb1Options {
             signing: self.sign,
             weak_auth: self.smb1.weak_auth(),
@@ -94,6 +111,9 @@ impl ShareArgs {
             options.timeout = timeout;
         }
         options
+            .validate()
+            .map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(options)
     }
 
     /// Returns warnings about these flags, one line each.
@@ -124,7 +144,7 @@ mod tests {
     #[test]
     fn the_defaults_are_as_safe_as_smb1_can_be() {
         let args = share(&[]);
-        let options = args.smb1_options();
+        let options = args.smb1_options().unwrap();
         assert_eq!(options.signing, Signing::Required);
         assert_eq!(options.weak_auth, WeakAuth::default());
         assert!(args.smb1_warnings().is_empty() && !args.smb1.needs_password());
@@ -140,11 +160,14 @@ mod tests {
             "--sign=offered",
             "--timeout=5m",
         ]);
-        let options = args.smb1_options();
+        let options = args.smb1_options().unwrap();
         assert!(options.weak_auth.ntlm && options.weak_auth.lm && options.weak_auth.clear_text);
         assert_eq!(options.code_page.number(), 437);
         assert_eq!((options.in_flight_max, options.timeout.as_secs()), (1, 300));
         assert_eq!(args.smb1_warnings().len(), 4);
+        for impossible in ["--encrypt=required", "--auth=kerberos"] {
+            assert!(share(&[impossible]).smb1_options().is_err(), "{impossible}");
+        }
         let wrong = Line::try_parse_from(["x", "--smb1-auth=md5"]).err().unwrap();
         assert!(wrong.to_string().contains("ntlm, lm or clear"), "{wrong}");
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use ropeway_smb_client::{Endpoint, ShareInfo};
-use ropeway_smb1_client::{Smb1Client, Smb1Tree, Smb1TreeOptions};
+use ropeway_smb1_client::{Smb1Client, Smb1Options, Smb1Tree, Smb1TreeOptions};
 use ropeway_vfs::RelPath;
 use tokio::sync::Mutex;
 
@@ -95,6 +95,7 @@ impl Smb1Servers {
                 "no server can be used here",
             )));
         };
+        let options = args.smb1_options().map_err(ServerError::Reported)?;
         let secrets = match &mut connected.secrets {
             Some(secrets) => secrets,
             empty => {
@@ -109,7 +110,7 @@ impl Smb1Servers {
             }
         };
         let chosen = secrets.login(server).map_err(ServerError::Reported)?;
-        let client = connect(server, chosen, args)
+        let client = connect(server, chosen, args, options)
             .await
             .map_err(ServerError::Reported)?;
         connected.clients.insert(server.clone(), client.clone());
@@ -125,12 +126,13 @@ pub(crate) async fn connect(
     server: &Server,
     chosen: ChosenLogin,
     args: &ShareArgs,
+    options: Smb1Options,
 ) -> Result<Smb1Client, Failure> {
     messages::print_stderr(&format!("warning: {}: {WARNING}", Address(server)));
     for warning in args.smb1_warnings() {
         messages::print_stderr(&format!("warning: {}: {warning}", Address(server)));
     }
     let endpoint = Endpoint::new(server.host.clone(), server.port);
-    let connected = Smb1Client::connect(&endpoint, &chosen.login, args.smb1_options()).await;
+    let connected = Smb1Client::connect(&endpoint, &chosen.login, options).await;
     connected.map_err(|error| of_connect(server, chosen.source, &error))
 }

@@ -33,6 +33,8 @@ pub const NET_NAME_NOT_FOUND: u16 = 2310;
 
 /// Bytes of a share's name with its zero.
 const NAME_LEN: usize = 13;
+/// Bytes of a share's remark that are read. LAN Manager's have 48 at most; a guess above that.
+const REMARK_LEN_MAX: usize = 256;
 /// Bytes of an entry of level 1.
 const SHARE_ENTRY_LEN: usize = 20;
 
@@ -152,6 +154,8 @@ impl ShareList {
             let remark_at = usize::from(reader.u16()?.wrapping_sub(converter));
             reader.skip(2)?;
             let remark = data.get(remark_at..).unwrap_or_default();
+            // Remarks may overlap, so that all together could be far longer than the message.
+            let remark = &remark[..remark.len().min(REMARK_LEN_MAX)];
             shares.push(ShareEntry {
                 name,
                 kind,
@@ -238,6 +242,24 @@ mod tests {
         hostile::attack(&parameters, 0, |parameters| {
             ShareList::decode(parameters, &data).is_ok()
         });
+    }
+
+    /// All remarks of a response may be the same bytes; 64 KiB would become 200 MiB.
+    #[test]
+    fn remarks_that_overlap_stay_short() {
+        let count = 1000_u16;
+        let parameters: Vec<u8> = [0, 0, count, count]
+            .iter()
+            .flat_map(|n: &u16| n.to_le_bytes())
+            .collect();
+        let data = vec![b'x'; 60_000];
+        let list = ShareList::decode(&parameters, &data).unwrap();
+        assert_eq!(list.shares.len(), usize::from(count));
+        assert!(
+            list.shares
+                .iter()
+                .all(|share| share.remark.len() <= REMARK_LEN_MAX)
+        );
     }
 
     #[test]
