@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use ropeway_block::Block;
 use ropeway_smb_client::{Error, LostReason, NtStatus, Result, Text};
 use ropeway_smb_wire::create::{CreateDisposition, CreateOptions};
@@ -25,7 +24,7 @@ const ATTEMPTS: usize = 8;
 /// An open file.
 pub(crate) struct OpenFile {
     share: Share,
-    path: Mutex<Text>,
+    path: Text,
     how: OpenHow,
     /// The first response.
     pub(crate) created: CreateResponse,
@@ -63,7 +62,7 @@ impl OpenFile {
                 Ok(created) => {
                     return Ok(Self {
                         share: share.clone(),
-                        path: Mutex::new(path.clone()),
+                        path: path.clone(),
                         how: OpenHow {
                             disposition: CreateDisposition::Open,
                             options: how.options.difference(CreateOptions::DELETE_ON_CLOSE),
@@ -94,11 +93,6 @@ impl OpenFile {
         &self.share
     }
 
-    /// Follows a rename.
-    pub(crate) fn renamed(&self, path: &Text) {
-        *self.path.lock() = path.clone();
-    }
-
     /// Returns the FID on the present connection; opens the file again where necessary.
     async fn fid(&self) -> Result<(Connected, u16)> {
         let connected = self.share.connected().await?;
@@ -114,10 +108,9 @@ impl OpenFile {
         if self.unflushed.load(Ordering::Acquire) {
             self.in_doubt.store(true, Ordering::Release);
         }
-        let path = self.path.lock().clone();
         let opened = match self
             .share
-            .open_once("open again", connected, &path, &self.how)
+            .open_once("open again", connected, &self.path, &self.how)
             .await
         {
             Ok(opened) => opened,

@@ -59,7 +59,8 @@ async fn wrong_logins_are_refused() {
     }
 }
 
-/// Samba without SPNEGO takes NTLMv1 and LM here; neither is sent unless it is allowed.
+/// Samba without SPNEGO takes NTLMv1 here, which is not sent unless it is allowed. It announces
+/// signatures and then has none: smbclient refuses that, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn weak_proofs_are_sent_only_if_they_are_allowed() {
     let folder = tempfile::tempdir().unwrap();
@@ -70,6 +71,7 @@ async fn weak_proofs_are_sent_only_if_they_are_allowed() {
     let old = |weak_auth: WeakAuth| Smb1Options {
         extended_security: false,
         weak_auth,
+        signing: Signing::Offered,
         ..Smb1Options::default()
     };
     // Samba's own settings refuse NTLMv2 outside of SPNEGO.
@@ -80,8 +82,14 @@ async fn weak_proofs_are_sent_only_if_they_are_allowed() {
         ..WeakAuth::default()
     };
     let client = connect_with(&smbd, old(ntlm)).await.unwrap();
-    assert!(client.is_signing().await.unwrap());
     tree(&client).await.metadata(&RelPath::root()).await.unwrap();
+    let signed = Smb1Options {
+        signing: Signing::Required,
+        ..old(ntlm)
+    };
+    let client = connect_with(&smbd, signed).await.unwrap();
+    let refused = client.share("data").await.map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Tampered(_)), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
