@@ -165,14 +165,7 @@ impl Servers {
     pub(crate) async fn tree(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, ServerError> {
         #[cfg(feature = "smb1")]
         if url.server.is_smb1() {
-            let top = self.smb1.share(url).await?;
-            return Ok(match url.path.is_root() {
-                true => Arc::new(top),
-                false => {
-                    let below = top.below(&url.path, url.to_string());
-                    Arc::new(below.map_err(ServerError::Smb)?)
-                }
-            });
+            return Ok(Arc::new(self.smb1.tree(url).await?));
         }
         let top = self.share(url, true).await?;
         if url.path.is_root() {
@@ -182,6 +175,15 @@ impl Servers {
         Ok(Arc::new(tree.map_err(ServerError::Smb)?))
     }
 
+    /// Opens a folder on a server of SMB 1, to mount it.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    #[cfg(feature = "smb1")]
+    pub(crate) async fn smb1_tree(&self, url: &SmbUrl) -> Result<ropeway_smb1_client::Smb1Tree, ServerError> {
+        self.smb1.tree(url).await
+    }
+
     /// Connects to the share of a URL, to serve or mount it.
     ///
     /// # Errors
@@ -189,8 +191,8 @@ impl Servers {
     pub(crate) async fn smb_share(&self, url: &SmbUrl) -> Result<Share, ServerError> {
         if url.server.is_smb1() {
             return Err(ServerError::Reported(
-                Failure::usage(format!("{url}: a share of SMB 1 can only be copied from and to"))
-                    .hint("copy it to a folder first, and use that: `ropeway copy --gentle SHARE DIR`"),
+                Failure::usage(format!("{url}: a share of SMB 1 cannot be served again"))
+                    .hint("copy it to a folder first, and serve that: `ropeway copy --gentle SHARE DIR`"),
             ));
         }
         let name = share_of(url)?;

@@ -36,7 +36,8 @@ mod with_smb1 {
     use rustix::fs::{FlockOperation, fcntl_lock};
 
     use super::support::{
-        Finished, Ground, Run, content_same, file, mixed, no_secret, no_temporaries, patterned,
+        Finished, Ground, Run, can_mount, content_same, detach, file, mixed, no_secret, no_temporaries,
+        patterned,
     };
     use super::{Place, one_line_and_a_hint, text};
 
@@ -73,7 +74,14 @@ mod with_smb1 {
         text(&place.join("file"), "content");
         place.folder("point");
         for arguments in [
-            &["mount", "smb1://ann@old/share", "point"][..],
+            &[
+                "mount",
+                "--foreground",
+                "--boost",
+                "cache",
+                "smb1://ann@old/share",
+                "point",
+            ][..],
             &["serve", "--listen", "127.0.0.1:0", "smb1://ann@old/share"],
             &["copy", "--smb1-auth", "md5", "file", "smb1://ann@old/share"],
             &["copy", "--smb1-code-page", "12", "file", "smb1://ann@old/share"],
@@ -108,12 +116,9 @@ mod with_smb1 {
         let new = or_skip!(Ground::start());
         let finished = new.run("ls").arg(url(&new, "data")).exits(6);
         assert!(finished.mentions("does not speak SMB 1"), "{finished}");
-        let old = or_skip!(Ground::with(|place, builder| {
-            builder
-                .smb1()
-                .option("server max protocol", "NT1")
-                .share(Share::new("data", &place.folder("data")))
-        }));
+        let old = or_skip!(old_server());
+        let only = [("server max protocol", "NT1")];
+        old.smbd.reconfigure("global", &only).unwrap();
         text(&old.behind("data/there"), "there");
         let finished = old.run("ls").arg(old.url("data")).exits(6);
         assert!(!finished.mentions("SMB 1 is neither"), "{finished}");
@@ -158,10 +163,45 @@ mod with_smb1 {
         ground.run("mv").args([at("data/a/b/größe"), at("data/a/c")]).ok();
         let all = ground.run("ls").arg("-R").arg(at("data")).ok();
         assert_eq!(all.out, "a\na/b\na/c\n", "{all}");
-        ground.run("rm").arg("-rf").arg(at("data/a")).ok();
+        ground.run("rm").args(["-r", "--yes"]).arg(at("data/a")).ok();
         assert!(!ground.behind("data/a").exists());
         let wrong = ground.place.ropeway("ls").env("ROPEWAY_PASSWORD", "wrong");
         assert!(wrong.arg(at("data")).exits(5).mentions("hint:"));
+    }
+
+    /// Read-only, so that nothing on the old machine changes by accident.
+    #[test]
+    fn a_share_is_mounted_to_look_around() {
+        super::support::or_skip!(can_mount());
+        let ground = or_skip!(old_server());
+        fs::create_dir(ground.behind("data/folder")).unwrap();
+        patterned(&ground.behind("data/folder/file"), 3_000_000);
+        for number in 0..600 {
+            text(&ground.behind(&format!("data/many {number}")), "x");
+        }
+        let point = ground.place.folder("mnt");
+        let run = ground
+            .run("mount")
+            .args(["--foreground", &url(&ground, "data"), "mnt"]);
+        let mut running = run.start();
+        assert!(running.until(|running| running.stdout().contains("is mounted on")));
+        assert_eq!(fs::read_dir(&point).unwrap().count(), 601);
+        let read = || fs::read(point.join("folder/file")).unwrap();
+        assert_eq!(read(), fs::read(ground.behind("data/folder/file")).unwrap());
+        // The connection is made again, also for a file that is open.
+        let mut file = File::open(point.join("many 7")).unwrap();
+        ground.smbd.kill_connections();
+        let mut content = String::new();
+        std::io::Read::read_to_string(&mut file, &mut content).unwrap();
+        assert_eq!(content, "x");
+        let refused = fs::write(point.join("new"), "x").unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        assert!(fs::metadata(point.join("missing")).is_err());
+        drop(file);
+        detach(&point);
+        let finished = running.wait();
+        finished.assert_code(&[0]);
+        warned_once(&finished);
     }
 
     /// What they send is tested in `crates/smb1-client/tests/client.rs`.
@@ -212,7 +252,11 @@ mod with_smb1 {
     /// What cannot be read is listed, the rest is there, and a later run fetches only what is missing.
     #[test]
     fn what_cannot_be_read_is_listed() {
-        let ground = or_skip!(Ground::sharing(|share| share.option("strict locking", "yes")));
+        let ground = or_skip!(Ground::sharing(|share| {
+            share
+                .option("strict locking", "yes")
+                .option("posix locking", "yes")
+        }));
         let smb1 = [("server min protocol", "NT1")];
         ground.smbd.reconfigure("global", &smb1).unwrap();
         for name in ["one", "spoilt", "two"] {

@@ -12,6 +12,7 @@
 //!        ├─ OpenFile (opened again by path)                    open_file
 //!        ├─ Listing                                            listing
 //!        └─ Smb1Tree: a folder as vfs::Tree                    tree
+//!             └─ Smb1Store: the same as vfs::store::Store, read-only   store
 //! ```
 //! You may drop any future of this crate at any time: the driver keeps what the request needs until
 //! the server has answered, and closes what it opened.
@@ -33,6 +34,7 @@ mod open_file;
 mod options;
 mod share;
 mod shares;
+mod store;
 mod tree;
 
 pub use client::Smb1Client;
@@ -40,4 +42,5 @@ pub use options::{Pace, Smb1Options};
 pub use ropeway_smb1::auth::WeakAuth;
 pub use ropeway_smb1::code_page::CodePage;
 pub use share::Share;
+pub use store::Smb1Store;
 pub use tree::{Smb1Tree, Smb1TreeOptions};

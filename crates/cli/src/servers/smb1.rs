@@ -86,6 +86,15 @@ impl Smb1Servers {
         }
     }
 
+    /// Opens the folder of a URL.
+    pub(super) async fn tree(&self, url: &SmbUrl) -> Result<Smb1Tree, ServerError> {
+        let top = self.share(url).await?;
+        match url.path.is_root() {
+            true => Ok(top),
+            false => top.below(&url.path, url.to_string()).map_err(ServerError::Smb),
+        }
+    }
+
     async fn client(&self, connected: &mut Connected, server: &Server) -> Result<Smb1Client, ServerError> {
         if let Some(client) = connected.clients.get(server) {
             return Ok(client.clone());

@@ -93,6 +93,11 @@ impl Smb1Tree {
         })
     }
 
+    /// Returns the serial number of the volume, or a number made of its place.
+    pub fn serial(&self) -> u64 {
+        self.inner.serial
+    }
+
     /// Returns a folder of this tree as a tree of its own, without a request. `description` is its
     /// name in messages.
     ///
