@@ -319,6 +319,16 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
     ];
     let mut command = workspace.cargo(kerberos.into_iter().chain(["--all-targets", "--"]));
     run_command(command.args(lints))?;
+    // A program without SMB 1 exists.
+    let bare = [
+        "clippy",
+        "-p",
+        "ropeway-cli",
+        "--no-default-features",
+        "--all-targets",
+        "--",
+    ];
+    run_command(workspace.cargo(bare).args(lints))?;
     Ok(Outcome::passed("no warning"))
 }
 

@@ -152,7 +152,7 @@ impl Place {
             Self::Local(path) => identity(path.as_os_str().as_bytes(), ""),
             Self::Remote(url) => {
                 let share = url.share.as_deref().unwrap_or_default().to_lowercase();
-                let server = format!("smb://{}/{share}/", Address(&url.server));
+                let server = format!("{}{}/{share}/", url.server.prefix(), Address(&url.server));
                 identity(url.path.as_bytes(), &server)
             }
         }

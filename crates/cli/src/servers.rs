@@ -1,5 +1,8 @@
 //! The servers that a command uses: one client per server, one connection per share, opened on
-//! first use.
+//! first use. `smb1://` URLs go their own way ([`smb1`]).
+
+#[cfg(feature = "smb1")]
+pub(crate) mod smb1;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -29,6 +32,8 @@ pub(crate) struct Servers {
     login_options: LoginOptions,
     acls: bool,
     connected: Mutex<Connected>,
+    #[cfg(feature = "smb1")]
+    smb1: smb1::Smb1Servers,
 }
 
 /// Clients and shares that are connected. It is locked while connecting, so a second URL of the
@@ -54,6 +59,8 @@ impl Servers {
             login_options: LoginOptions::of(args),
             acls: args.acls,
             connected: Mutex::default(),
+            #[cfg(feature = "smb1")]
+            smb1: smb1::Smb1Servers::new(args),
         })
     }
 
@@ -77,11 +84,15 @@ impl Servers {
             },
             acls: false,
             connected: Mutex::default(),
+            #[cfg(feature = "smb1")]
+            smb1: smb1::Smb1Servers::none(),
         }
     }
 
     /// Logs off from every server without waiting for the replies.
     pub(crate) async fn log_off(&self) {
+        #[cfg(feature = "smb1")]
+        self.smb1.log_off().await;
         // The lock is held by a connect that nobody waits for any more.
         let Ok(mut connected) = self.connected.try_lock() else {
             return;
@@ -103,6 +114,10 @@ impl Servers {
     /// # Errors
     /// The server cannot be reached, or refuses the list.
     pub(crate) async fn shares(&self, server: &Server) -> Result<Vec<ShareInfo>, ServerError> {
+        #[cfg(feature = "smb1")]
+        if server.is_smb1() {
+            return self.smb1.shares(server).await;
+        }
         let client = {
             let mut connected = self.connected.lock().await;
             self.client(&mut connected, server).await?
@@ -115,8 +130,7 @@ impl Servers {
     /// # Errors
     /// The node does not exist, or the server cannot be reached.
     pub(crate) async fn metadata(&self, url: &SmbUrl) -> Result<Metadata, ServerError> {
-        let top = self.share(url, false).await?;
-        top.metadata(&url.path).await.map_err(ServerError::Tree)
+        self.metadata_with(url, false).await
     }
 
     /// Returns the metadata of a node that is about to be read. If the node is a folder, its first
@@ -125,7 +139,16 @@ impl Servers {
     /// # Errors
     /// The node does not exist, or the server cannot be reached.
     pub(crate) async fn metadata_of_source(&self, url: &SmbUrl) -> Result<Metadata, ServerError> {
-        let top = self.share(url, true).await?;
+        self.metadata_with(url, true).await
+    }
+
+    async fn metadata_with(&self, url: &SmbUrl, names: bool) -> Result<Metadata, ServerError> {
+        #[cfg(feature = "smb1")]
+        if url.server.is_smb1() {
+            let top = self.smb1.share(url).await?;
+            return top.metadata(&url.path).await.map_err(ServerError::Tree);
+        }
+        let top = self.share(url, names).await?;
         top.metadata(&url.path).await.map_err(ServerError::Tree)
     }
 
@@ -134,6 +157,10 @@ impl Servers {
     /// # Errors
     /// The server cannot be reached.
     pub(crate) async fn share_tree(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, ServerError> {
+        #[cfg(feature = "smb1")]
+        if url.server.is_smb1() {
+            return Ok(Arc::new(self.smb1.share(url).await?));
+        }
         Ok(Arc::new(self.share(url, true).await?))
     }
 
@@ -142,6 +169,10 @@ impl Servers {
     /// # Errors
     /// The server cannot be reached.
     pub(crate) async fn tree(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, ServerError> {
+        #[cfg(feature = "smb1")]
+        if url.server.is_smb1() {
+            return Ok(Arc::new(self.smb1.tree(url).await?));
+        }
         let top = self.share(url, true).await?;
         if url.path.is_root() {
             return Ok(Arc::new(top));
@@ -150,11 +181,26 @@ impl Servers {
         Ok(Arc::new(tree.map_err(ServerError::Smb)?))
     }
 
-    /// Connects to the share of a URL.
+    /// Opens a folder on a server of SMB 1, to mount it.
     ///
     /// # Errors
-    /// The URL names no share, or the server cannot be reached.
+    /// The server cannot be reached.
+    #[cfg(feature = "smb1")]
+    pub(crate) async fn smb1_tree(&self, url: &SmbUrl) -> Result<ropeway_smb1_client::Smb1Tree, ServerError> {
+        self.smb1.tree(url).await
+    }
+
+    /// Connects to the share of a URL, to serve or mount it.
+    ///
+    /// # Errors
+    /// The URL names no share or a server of SMB 1, or the server cannot be reached.
     pub(crate) async fn smb_share(&self, url: &SmbUrl) -> Result<Share, ServerError> {
+        if url.server.is_smb1() {
+            return Err(ServerError::Reported(
+                Failure::usage(format!("{url}: a share of SMB 1 cannot be served again"))
+                    .hint("copy it to a folder first, and serve that: `ropeway copy --gentle SHARE DIR`"),
+            ));
+        }
         let name = share_of(url)?;
         let client = {
             let mut connected = self.connected.lock().await;
@@ -302,8 +348,9 @@ fn of_connect(server: &Server, source: Source, error: &SmbError) -> Failure {
     );
     match error {
         SmbError::Local { .. } => failure.hint(format!(
-            "check that the server is running and listens on port {}; `smb://host:port/…` names another port",
-            server.port
+            "check that the server is running and listens on port {}; `{}host:port/…` names another port",
+            server.port,
+            server.prefix()
         )),
         // The password may have changed since it was stored.
         SmbError::PeerRefused {
@@ -346,7 +393,7 @@ fn code_of(error: &SmbError, end: End) -> u8 {
         SmbError::Login(_)
         | SmbError::Kerberos(_)
         | SmbError::ReferralRefused { .. }
-        | SmbError::Unprotected(Unprotected::Guest) => code::PERMISSION,
+        | SmbError::Unprotected(Unprotected::Guest | Unprotected::ClearText) => code::PERMISSION,
         SmbError::PeerRefused { status, .. } => match *status {
             NtStatus::ACCESS_DENIED | NtStatus::NETWORK_ACCESS_DENIED | NtStatus::PRIVILEGE_NOT_HELD => {
                 code::PERMISSION

@@ -15,7 +15,7 @@ use crate::habits::robocopy;
 pub(crate) enum Spelling {
     /// A path on this machine.
     Path,
-    /// A URL that begins with `smb://`.
+    /// A URL that begins with `smb://` or `smb1://`.
     Smb,
     /// A UNC name with backslashes, as a URL.
     Unc(Vec<u8>),
@@ -81,11 +81,12 @@ fn scheme(argument: &[u8]) -> Option<(String, &[u8])> {
 }
 
 fn of_scheme(scheme: &str, rest: &[u8], argument: &[u8]) -> Spelling {
-    if scheme == "smb" && rest.starts_with(b"//") {
+    if matches!(scheme, "smb" | "smb1") && rest.starts_with(b"//") {
         return Spelling::Smb;
     }
     let after = String::from_utf8_lossy(&rest[2..]).replace('\\', "/");
     let hint = match scheme {
+        "smb1" => format!("write smb1://{after}"),
         "smb" | "cifs" => format!("write smb://{after}"),
         "file" => format!("write the path alone: /{}", after.trim_start_matches('/')),
         "sftp" | "scp" | "ssh" => {
@@ -98,6 +99,7 @@ fn of_scheme(scheme: &str, rest: &[u8], argument: &[u8]) -> Spelling {
     };
     Spelling::Refused(Refusal {
         message: match scheme {
+            "smb1" => "smb1: URLs are written with slashes".to_owned(),
             "smb" | "cifs" => format!("{scheme}: URLs are written with smb:// and slashes"),
             "file" => "file: URLs are not read".to_owned(),
             _ => format!("{scheme}: URLs are not supported"),
@@ -265,6 +267,7 @@ mod tests {
         }
         assert_eq!(spelling(b"smb://nas/x"), Spelling::Smb);
         assert_eq!(spelling(b"SMB://nas/x"), Spelling::Smb);
+        assert_eq!(spelling(b"smb1://nas/x"), Spelling::Smb);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! URLs of SMB servers, shares and paths on them: `smb://[domain;]user@host[:port]/share/path`.
+//! URLs of SMB servers, shares and paths on them: `smb://[domain;]user@host[:port]/share/path`, and
+//! `smb1://…` for servers that speak nothing but SMB 1.
 //!
 //! Parsing is pure: text in, parts out. A malformed URL is refused with one clause and a hint. No
 //! message repeats a password that was written into a URL by mistake.
@@ -28,9 +29,36 @@ pub(crate) const PORT: u16 = 445;
 /// Maximum length of a host name in bytes (RFC 1035, 2.3.4).
 const HOST_BYTES_MAX: usize = 255;
 
+/// Protocol of a URL. SMB 1 is spoken only where a URL names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Scheme {
+    /// SMB 2 and 3.
+    #[default]
+    Smb,
+    /// SMB 1.
+    #[cfg(feature = "smb1")]
+    Smb1,
+}
+
+impl Scheme {
+    const SMB1: &'static [u8] = b"smb1://";
+    const SMB: &'static [u8] = b"smb://";
+
+    /// Returns the text in front of the host.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Smb => "smb://",
+            #[cfg(feature = "smb1")]
+            Self::Smb1 => "smb1://",
+        }
+    }
+}
+
 /// A server and the user who logs in to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Server {
+    /// Protocol.
+    pub(crate) scheme: Scheme,
     /// The user's domain.
     pub(crate) domain: Option<String>,
     /// The user.
@@ -80,24 +108,41 @@ impl UrlError {
 const FORM: &str = "the form is smb://[domain;]user@host[:port]/share/path";
 const PERCENT: &str = "write a percent sign itself as %25";
 
-fn without_scheme(argument: &[u8]) -> Option<&[u8]> {
-    const SCHEME: &[u8] = b"smb://";
+/// Returns what follows a prefix, in which case does not matter.
+fn after<'a>(argument: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     argument
-        .split_at_checked(SCHEME.len())
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME))
+        .split_at_checked(prefix.len())
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(prefix))
         .map(|(_, rest)| rest)
 }
 
+/// Splits a URL into its protocol and the rest.
+fn split_scheme(argument: &[u8]) -> Result<(Scheme, &[u8]), UrlError> {
+    if let Some(rest) = after(argument, Scheme::SMB) {
+        return Ok((Scheme::Smb, rest));
+    }
+    match after(argument, Scheme::SMB1) {
+        #[cfg(feature = "smb1")]
+        Some(rest) => Ok((Scheme::Smb1, rest)),
+        #[cfg(not(feature = "smb1"))]
+        Some(_) => Err(UrlError::new(
+            "this program was built without SMB 1",
+            "build it with its default features, or write smb:// if the server speaks SMB 2",
+        )),
+        None => Err(UrlError::new("not an smb:// URL", FORM)),
+    }
+}
+
 impl SmbUrl {
-    /// Parses a URL; `argument` begins with `smb://`.
+    /// Parses a URL; `argument` begins with `smb://` or `smb1://`.
     ///
     /// # Errors
     /// The URL is malformed.
     pub(crate) fn parse(argument: &[u8]) -> Result<Self, UrlError> {
-        let rest = without_scheme(argument).ok_or_else(|| UrlError::new("not an smb:// URL", FORM))?;
+        let (scheme, rest) = split_scheme(argument)?;
         let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
-        let server = Server::parse(authority)?;
+        let server = Server::parse(scheme, authority)?;
         let mut components = rest.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
         let Some(share) = components.next() else {
             return Ok(Self::of_server(server));
@@ -190,7 +235,17 @@ impl SmbUrl {
 }
 
 impl Server {
-    fn parse(authority: &[u8]) -> Result<Self, UrlError> {
+    /// Whether the server speaks SMB 1.
+    pub(crate) fn is_smb1(&self) -> bool {
+        self.scheme != Scheme::Smb
+    }
+
+    /// Returns the beginning of URLs of this protocol.
+    pub(crate) fn prefix(&self) -> &'static str {
+        self.scheme.text()
+    }
+
+    fn parse(scheme: Scheme, authority: &[u8]) -> Result<Self, UrlError> {
         let (login, address) = match authority.iter().rposition(|byte| *byte == b'@') {
             Some(at) => (Some(&authority[..at]), &authority[at + 1..]),
             None => (None, authority),
@@ -198,6 +253,7 @@ impl Server {
         let (domain, user) = login.map_or(Ok((None, None)), parse_login)?;
         let (host, port) = parse_address(address)?;
         Ok(Self {
+            scheme,
             domain,
             user,
             host,
@@ -397,7 +453,7 @@ fn encode(bytes: &[u8], special: &str, f: &mut fmt::Formatter<'_>) -> fmt::Resul
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SPECIAL: &str = "/@:;[]\\";
-        f.write_str("smb://")?;
+        f.write_str(self.scheme.text())?;
         if let Some(domain) = &self.domain {
             encode(domain.as_bytes(), SPECIAL, f)?;
             f.write_str(";")?;

@@ -187,6 +187,7 @@ proptest! {
         let names: Vec<Name> = names.iter().filter_map(|bytes| Name::new(bytes)).collect();
         let url = SmbUrl {
             server: Server {
+                scheme: Scheme::Smb,
                 domain: domain.filter(|_| user.is_some()), user, host: "nas".into(), port },
             share: Some(share),
             path: names.iter().fold(RelPath::root(), |path, name| path.join(name)),

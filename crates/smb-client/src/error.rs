@@ -72,6 +72,9 @@ pub enum Error {
     /// The server offers less protection than the options require.
     #[error("{0}")]
     Unprotected(Unprotected),
+    /// SMB 1 was asked for, and the server does not speak it (NT LM 0.12).
+    #[error("the server does not speak SMB 1")]
+    NoSmb1,
 }
 
 /// The protection that the options require and the server does not offer.
@@ -84,6 +87,12 @@ pub enum Unprotected {
     /// The server cannot encrypt.
     #[error("the server cannot encrypt, and encryption is required")]
     NoEncryption,
+    /// The server cannot sign (SMB 1).
+    #[error("the server does not sign, and signing is required")]
+    NoSigning,
+    /// The server asks for the password itself (SMB 1).
+    #[error("the server asks for the password in clear text")]
+    ClearText,
 }
 
 impl Unprotected {
@@ -93,6 +102,10 @@ impl Unprotected {
                 "check the user name: the server does not know it; to log in as a guest, use the name guest"
             }
             Self::NoEncryption => "enable encryption on the server, or do not require it",
+            Self::NoSigning => {
+                "`--sign offered` accepts that; anyone between the machines can then change what is copied"
+            }
+            Self::ClearText => "`--smb1-auth clear` sends it; anyone between the machines can read it then",
         }
     }
 }
@@ -160,6 +173,7 @@ impl Error {
             | Self::Kerberos(_)
             | Self::Unprotected(_)
             | Self::Tampered(_)
+            | Self::NoSmb1
             | Self::Local { .. } => Verdict::Abort,
             Self::PeerMisbehaved(_)
             | Self::InvalidReply(_)
@@ -188,6 +202,7 @@ impl Error {
             Self::Kerberos(fault) => Some(fault.hint()),
             Self::Login(_) => Some("check the user, the domain and the password"),
             Self::Unprotected(what) => Some(what.hint()),
+            Self::NoSmb1 => Some("`smb://` speaks all newer versions"),
             Self::ReferralRefused {
                 is_own_only: true, ..
             } => {

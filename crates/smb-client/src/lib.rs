@@ -59,6 +59,7 @@ mod caching;
 mod channel;
 mod channel_policy;
 mod client;
+pub mod common;
 mod compound;
 mod compound_support;
 mod dfs;

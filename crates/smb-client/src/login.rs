@@ -204,7 +204,10 @@ async fn kerberos(principal: Option<String>, host: String) -> Result<Box<dyn Mec
 }
 
 /// Returns random bytes from the system.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
+///
+/// # Errors
+/// [`Error::Local`]: the system has none.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let flags = rustix::rand::GetRandomFlags::empty();
     // Callers ask for at most 32 bytes; getrandom(2) returns up to 256 at once.

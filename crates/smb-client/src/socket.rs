@@ -20,16 +20,21 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A connected socket.
-pub(crate) struct Connected {
-    pub(crate) stream: TcpStream,
-    pub(crate) address: SocketAddr,
+pub struct Connected {
+    /// The socket.
+    pub stream: TcpStream,
+    /// The address that answered.
+    pub address: SocketAddr,
     /// Duration of the TCP handshake.
-    pub(crate) round_trip: Duration,
+    pub round_trip: Duration,
 }
 
 /// Connects to the first address of `endpoint` that answers within `limit`. `timeout`: how long the
 /// connection may wait for acknowledgments later.
-pub(crate) async fn connect(
+///
+/// # Errors
+/// [`Error::Local`], [`Error::Misuse`].
+pub async fn connect(
     endpoint: &Endpoint,
     options: &TcpOptions,
     limit: Duration,

@@ -1,8 +1,8 @@
 //! The tiers of the architecture as data, and the check of a manifest.
 //!
 //! ```text
-//! pure         block < vfs < plan,  block < smb-wire < smb-proto,  names < plan, smb-wire
-//! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache  observe
+//! pure         block < vfs < plan,  block < smb-wire < smb-proto < smb1,  names < plan, smb-wire
+//! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb1-client(-> smb-client)  smb-server(-> smb-gss)  cache  observe
 //! composition  copy  boost  write-back  mount
 //! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
@@ -77,10 +77,12 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("plan", Tier::Pure, &["block", "names", "vfs"]),
     ("smb-wire", Tier::Pure, &["block", "names"]),
     ("smb-proto", Tier::Pure, &["block", "smb-wire"]),
+    ("smb1", Tier::Pure, &["block", "smb-wire", "smb-proto"]),
     ("local", Tier::Mechanism, &[]),
     ("dirty", Tier::Mechanism, &["local"]),
     ("smb-gss", Tier::Mechanism, &[]),
     ("smb-client", Tier::Mechanism, &["smb-gss"]),
+    ("smb1-client", Tier::Mechanism, &["smb-client"]),
     ("smb-server", Tier::Mechanism, &["smb-gss"]),
     ("cache", Tier::Mechanism, &[]),
     ("observe", Tier::Mechanism, &[]),
@@ -100,7 +102,16 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
 const RESERVED: &[(&str, &[&str])] = &[
     (
         "tokio",
-        &["smb-client", "cache", "copy", "mount", "lab", "fleet", "cli"],
+        &[
+            "smb-client",
+            "smb1-client",
+            "cache",
+            "copy",
+            "mount",
+            "lab",
+            "fleet",
+            "cli",
+        ],
     ),
     ("anyhow", &["lab", "fleet", "cli", "xtask"]),
 ];
@@ -119,6 +130,8 @@ const CIRCLES: &[(&str, usize, bool)] = &[
     ("smb-wire", 3, true),
     ("smb-proto", 3, true),
     ("smb-gss", 3, true),
+    ("smb1", 3, true),
+    ("smb1-client", 3, true),
     ("smb-client", 3, false),
     ("smb-server", 3, true),
     ("xtask", 3, true),

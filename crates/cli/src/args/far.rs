@@ -113,7 +113,10 @@ impl FarArgs {
             ecn: false,
             dfs: DfsHosts::Domain,
             compress: self.compress,
+            gentle: false,
             timeout: Some(self.timeout.unwrap_or(TIMEOUT)),
+            #[cfg(feature = "smb1")]
+            smb1: super::smb1::Smb1Args::default(),
         }
     }
 }

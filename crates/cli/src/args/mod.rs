@@ -22,6 +22,8 @@ mod nodes;
 mod serve;
 mod share;
 mod share_spec;
+#[cfg(feature = "smb1")]
+mod smb1;
 mod trace;
 mod transfer;
 pub(crate) mod values;

@@ -91,13 +91,28 @@ pub(crate) struct ShareArgs {
     /// Compress data both ways where the server and the data allow it
     #[arg(long)]
     pub(crate) compress: bool,
+    /// Spare a failing machine: one request at a time, with pauses
+    ///
+    /// Requests are small, a server that restarts is not hammered, and the time-out is ten minutes
+    /// unless --timeout says otherwise. For machines and disks that must be copied off before they
+    /// die.
+    #[arg(long)]
+    pub(crate) gentle: bool,
     /// Give up after this time without progress, e.g. 5m
     ///
     /// Applies to each item, and to the attempts to restore a lost connection (by default one
     /// minute).
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
+    /// Servers that speak SMB 1 only.
+    #[cfg(feature = "smb1")]
+    #[command(flatten)]
+    pub(crate) smb1: super::smb1::Smb1Args,
 }
+
+/// With --gentle: size of the largest request and bytes in flight, and the time-out.
+const GENTLE_IO: (u32, u64) = (64 << 10, 64 << 10);
+const GENTLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl ShareArgs {
     /// Returns the options of the SMB client.
@@ -134,6 +149,11 @@ impl ShareArgs {
         options.tcp.window = self.tcp_window;
         options.tcp.congestion.clone_from(&self.congestion);
         options.tcp.ecn = self.ecn.then_some(true);
+        if self.gentle {
+            (options.io_max, options.bytes_in_flight_max) = GENTLE_IO;
+            options.channels_max = 1;
+            options.timeout = GENTLE_TIMEOUT;
+        }
         if let Some(timeout) = self.timeout {
             options.timeout = timeout;
         }

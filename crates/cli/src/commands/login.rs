@@ -52,6 +52,13 @@ pub(crate) fn run(args: &LoginArgs) -> Result<u8, Failure> {
     };
     if !args.no_check {
         job::runtime()?.block_on(async {
+            #[cfg(feature = "smb1")]
+            if server.is_smb1() {
+                let options = args.share.smb1_options()?;
+                let client = servers::smb1::connect(&server, chosen, &args.share, options).await?;
+                client.close().await;
+                return Ok(());
+            }
             let client = servers::connect(&server, chosen, options).await?;
             client.close().await;
             Ok(())

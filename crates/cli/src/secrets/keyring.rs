@@ -23,7 +23,7 @@ use rustix::process::geteuid;
 use zeroize::Zeroizing;
 
 use crate::failure::{Failure, code};
-use crate::url::Server;
+use crate::url::{Scheme, Server};
 
 /// Start of every description.
 const PREFIX: &str = "ropeway:";
@@ -59,6 +59,8 @@ fn description(server: &Server) -> String {
     let server = Server {
         domain: folded(&server.domain),
         user: folded(&server.user),
+        // A password is that of a user at a server, whatever both speak.
+        scheme: Scheme::Smb,
         ..server.clone()
     };
     format!("{PREFIX}{server}")

@@ -219,14 +219,15 @@ impl Secrets {
             Some(password) => Some((password, Source::File)),
             None => self.password.clone().map(|password| (password, Source::Variable)),
         };
-        if given.is_none() && self.auth == Auth::Auto && (self.has_ticket)(principal.as_deref(), &server.host)
-        {
+        let may_use_ticket = given.is_none() && self.auth == Auth::Auto && !server.is_smb1();
+        if may_use_ticket && (self.has_ticket)(principal.as_deref(), &server.host) {
             return Ok(by_ticket(Source::Ticket));
         }
         let Some(user) = named_user.or(self.local_user.as_ref()) else {
             return Err(
                 Failure::usage(format!("no user is given for {}", Address(server))).hint(format!(
-                    "name the user: smb://user@{}/…, or use --anonymous",
+                    "name the user: {}user@{}/…, or use --anonymous",
+                    server.prefix(),
                     Address(server)
                 )),
             );

@@ -57,6 +57,11 @@ impl SmbdBuilder {
             .option("server max protocol", dialects.end().name())
     }
 
+    /// Also speaks SMB 1 (`server min protocol = NT1`).
+    pub fn smb1(self) -> Self {
+        self.option("server min protocol", "NT1")
+    }
+
     /// Sets `server signing`.
     pub fn signing(self, signing: Signing) -> Self {
         self.option("server signing", signing.name())

@@ -63,7 +63,7 @@ impl Files {
 
 /// The files with unflushed writes.
 #[derive(Default)]
-pub(crate) struct DirtyFiles(Mutex<Files>);
+pub struct DirtyFiles(Mutex<Files>);
 
 impl DirtyFiles {
     fn lock(&self) -> MutexGuard<'_, Files> {
@@ -71,7 +71,7 @@ impl DirtyFiles {
     }
 
     /// Remembers a file. Returns the ticket for [`clean`](Self::clean).
-    pub(crate) fn add(&self, path: &RelPath) -> Ticket {
+    pub fn add(&self, path: &RelPath) -> Ticket {
         let mut files = self.lock();
         files.next += 1;
         let ticket = files.next;
@@ -90,7 +90,7 @@ impl DirtyFiles {
     }
 
     /// Notes that a file was flushed.
-    pub(crate) fn clean(&self, ticket: Ticket) {
+    pub fn clean(&self, ticket: Ticket) {
         self.lock().remove(ticket);
     }
 
@@ -101,7 +101,7 @@ impl DirtyFiles {
     }
 
     /// Forgets a file that was removed.
-    pub(crate) fn forget(&self, path: &RelPath) {
+    pub fn forget(&self, path: &RelPath) {
         let mut files = self.lock();
         let tickets: Vec<_> = files.at(path).collect();
         for ticket in tickets {
@@ -110,7 +110,7 @@ impl DirtyFiles {
     }
 
     /// Follows a rename of a node, and of all below it.
-    pub(crate) fn renamed(&self, from: &RelPath, to: &RelPath) {
+    pub fn renamed(&self, from: &RelPath, to: &RelPath) {
         let mut files = self.lock();
         for ticket in files.beneath(from) {
             let Some(path) = files.remove(ticket) else {
@@ -124,7 +124,7 @@ impl DirtyFiles {
     }
 
     /// Returns the files to flush, and whether any were forgotten since the last call.
-    pub(crate) fn all(&self) -> (Vec<(Ticket, RelPath)>, bool) {
+    pub fn all(&self) -> (Vec<(Ticket, RelPath)>, bool) {
         let mut files = self.lock();
         let forgotten = std::mem::take(&mut files.forgotten);
         let paths = files.paths.iter();

@@ -8,7 +8,7 @@ use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Verdict};
 use crate::error::{Error as ClientError, LostReason, Unprotected};
 
 /// Returns the tree's error for a client error of an operation on a path.
-pub(crate) fn tree_error(op: Op, path: &RelPath, error: ClientError) -> Error {
+pub fn tree_error(op: Op, path: &RelPath, error: ClientError) -> Error {
     Error {
         op,
         path: path.clone(),
@@ -18,7 +18,7 @@ pub(crate) fn tree_error(op: Op, path: &RelPath, error: ClientError) -> Error {
 }
 
 /// Returns an error that the tree itself found, with a message.
-pub(crate) fn with_message(op: Op, path: &RelPath, kind: ErrorKind, sentence: impl Into<String>) -> Error {
+pub fn with_message(op: Op, path: &RelPath, kind: ErrorKind, sentence: impl Into<String>) -> Error {
     Error {
         op,
         path: path.clone(),
@@ -50,7 +50,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
         ClientError::Login(_) | ClientError::Kerberos(_) | ClientError::Unprotected(Unprotected::Guest) => {
             ErrorKind::Authentication
         }
-        ClientError::Unprotected(_) => ErrorKind::Unreachable,
+        ClientError::Unprotected(_) | ClientError::NoSmb1 => ErrorKind::Unreachable,
         _ => ErrorKind::Misuse,
     }
 }

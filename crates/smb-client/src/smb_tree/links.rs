@@ -7,10 +7,13 @@ use ropeway_vfs::Kind;
 
 /// The kind of a reparse point, and the text if it is a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Special {
-    pub(crate) kind: Kind,
-    pub(crate) text: Option<Vec<u8>>,
-    pub(crate) device: Option<(u32, u32)>,
+pub struct Special {
+    /// The kind.
+    pub kind: Kind,
+    /// The text of a link.
+    pub text: Option<Vec<u8>>,
+    /// Major and minor number of a device.
+    pub device: Option<(u32, u32)>,
 }
 
 impl Special {
@@ -31,7 +34,7 @@ impl Special {
     }
 
     /// Converts reparse data; `None` if the server shows the content (deduplicated, in a cloud, …).
-    pub(crate) fn of(data: &ReparseData<'_>) -> Option<Self> {
+    pub fn of(data: &ReparseData<'_>) -> Option<Self> {
         Some(match data {
             ReparseData::Symlink(link) => Self::link(link_text(link)),
             ReparseData::MountPoint(mount) => {

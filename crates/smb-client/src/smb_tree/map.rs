@@ -23,7 +23,7 @@ const BATCHES_IN_FLIGHT: usize = 16;
 
 /// Returns the kind of a node by its attributes and reparse tag. `None`: only its reparse data
 /// decide.
-pub(crate) fn kind(attributes: FileAttributes, tag: Option<ReparseTag>) -> Option<Kind> {
+pub fn kind(attributes: FileAttributes, tag: Option<ReparseTag>) -> Option<Kind> {
     let plain = match attributes.contains(FileAttributes::DIRECTORY) {
         true => Kind::Directory,
         false => Kind::File,
@@ -51,7 +51,7 @@ pub(crate) fn kind_of_tag(tag: ReparseTag) -> Option<Kind> {
 }
 
 /// Returns the metadata of a node that is no reparse point, or whose kind is filled in later.
-pub(crate) fn basic(basic: &FileBasicInformation, size: u64, allocated: u64) -> Metadata {
+pub fn basic(basic: &FileBasicInformation, size: u64, allocated: u64) -> Metadata {
     let is_directory = basic.attributes.contains(FileAttributes::DIRECTORY);
     let kind = kind(basic.attributes, None).unwrap_or(Kind::File);
     Metadata {
@@ -70,7 +70,7 @@ pub(crate) fn basic(basic: &FileBasicInformation, size: u64, allocated: u64) -> 
 }
 
 /// Returns the id of a file number; 0 and -1 are none ([MS-FSCC] 2.1.9).
-pub(crate) fn id(volume: u64, index: u64) -> Option<FileId> {
+pub fn id(volume: u64, index: u64) -> Option<FileId> {
     (index != 0 && index != u64::MAX).then_some(FileId { volume, index })
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn record(record: &DirectoryRecord, volume: u64) -> Metadata {
 }
 
 /// Returns the times and attributes to set; `None` if the change holds none.
-pub(crate) fn change(change: &MetadataChange, is_directory: bool) -> Option<FileBasicInformation> {
+pub fn change(change: &MetadataChange, is_directory: bool) -> Option<FileBasicInformation> {
     let time = |time: Option<Timestamp>| time.and_then(Timestamp::known).map_or(FileTime::KEEP, file_time);
     let attributes = change.dos_attributes.map_or(FileAttributes::default(), |bits| {
         match FileAttributes::from_bits_retain(bits & KEPT.bits()) {
@@ -133,7 +133,7 @@ pub(crate) fn change(change: &MetadataChange, is_directory: bool) -> Option<File
 }
 
 /// Returns the parts of a change that no share can store.
-pub(crate) fn losses(change: &MetadataChange) -> Vec<Loss> {
+pub fn losses(change: &MetadataChange) -> Vec<Loss> {
     let mut losses = Vec::new();
     losses.extend(change.owner.map(|_| Loss::Owner));
     losses.extend(change.mode.map(|_| Loss::Mode));

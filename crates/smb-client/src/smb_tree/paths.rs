@@ -9,11 +9,11 @@ const BACKSLASH: u16 = b'\\' as u16;
 
 /// The path of a tree's root in its share.
 #[derive(Clone, Debug)]
-pub(crate) struct Base(Vec<u16>);
+pub struct Base(Vec<u16>);
 
 impl Base {
     /// Parses a path with slashes or backslashes. The empty path is the share's root.
-    pub(crate) fn parse(base: &str) -> Self {
+    pub fn parse(base: &str) -> Self {
         let parts: Vec<&str> = base
             .split(['/', '\\'])
             .filter(|part| !part.is_empty() && *part != ".")
@@ -22,14 +22,14 @@ impl Base {
     }
 
     /// Returns a folder below as a base; `None` if its path holds a name that no share can store.
-    pub(crate) fn below(&self, path: &RelPath) -> Option<Self> {
+    pub fn below(&self, path: &RelPath) -> Option<Self> {
         self.text(Op::Open, path)
             .ok()
             .map(|text| Self(text.units().to_vec()))
     }
 
     /// Returns the parent folder; `None` at the share's root.
-    pub(crate) fn parent(&self) -> Option<Self> {
+    pub fn parent(&self) -> Option<Self> {
         if self.0.is_empty() {
             return None;
         }
@@ -38,7 +38,7 @@ impl Base {
     }
 
     /// Returns the path of a name in each folder of the share above this one.
-    pub(crate) fn above(&self, name: &Name) -> Vec<Text> {
+    pub fn above(&self, name: &Name) -> Vec<Text> {
         let part = names::to_wire(name.as_bytes(), NameMapping::None);
         let ends = self.0.iter().enumerate().filter(|(_, unit)| **unit == BACKSLASH);
         let mut folders: Vec<&[u16]> = ends.map(|(at, _)| &self.0[..=at]).collect();
@@ -51,7 +51,10 @@ impl Base {
 
     /// Returns the path in the share of a node to create. Also refuses names that servers change or
     /// hide (a dot or space at the end, device names).
-    pub(crate) fn new_text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::NameRefused`].
+    pub fn new_text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
         let last = path
             .file_name()
             .map(|name| names::to_wire(name.as_bytes(), NameMapping::None));
@@ -63,7 +66,10 @@ impl Base {
 
     /// Returns the path in the share. Refuses names with another meaning there (a separator, a
     /// stream, a pattern); a copy's plan has mapped them before.
-    pub(crate) fn text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::NameRefused`].
+    pub fn text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
         let mut units = self.0.clone();
         for name in path.components() {
             let part = names::to_wire(name.as_bytes(), NameMapping::None);
@@ -93,7 +99,7 @@ const NAME_UNITS_SHOWN: usize = 40;
 /// Converts a server's name of one node. Returns `None` if no Linux name can express it (a slash,
 /// NUL, `.` or `..`), if it holds a backslash, which separates names in a share, or if it is too
 /// long. Unpaired surrogates are allowed: [MS-FSCC] 2.1.5 requires 16-bit units only.
-pub(crate) fn name_of(text: &Text) -> Option<Name> {
+pub fn name_of(text: &Text) -> Option<Name> {
     let fits = text.units().len() <= NAME_UNITS_MAX && !text.units().contains(&BACKSLASH);
     fits.then(|| Name::new(&names::from_wire(text, NameMapping::None)))
         .flatten()
@@ -101,7 +107,7 @@ pub(crate) fn name_of(text: &Text) -> Option<Name> {
 
 /// Returns the text that messages show for an invalid name. It holds a backslash, so no node of a
 /// share has it.
-pub(crate) fn shown_name(text: &Text) -> Name {
+pub fn shown_name(text: &Text) -> Name {
     let shown = text.units().len().min(NAME_UNITS_SHOWN);
     let mut bytes = Vec::new();
     for byte in names::from_wire(
@@ -135,7 +141,7 @@ pub(crate) fn marked_name(text: &Text) -> Name {
 }
 
 /// Converts the name of one node to that of a share.
-pub(crate) fn wire_name(name: &Name) -> Text {
+pub fn wire_name(name: &Name) -> Text {
     names::to_wire(name.as_bytes(), NameMapping::None)
 }
 

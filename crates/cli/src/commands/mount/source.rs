@@ -10,6 +10,8 @@ use ropeway_vfs::End;
 use ropeway_vfs::store::Store;
 use tokio::runtime::Runtime;
 
+#[cfg(feature = "smb1")]
+use super::options;
 use super::options::credentials;
 use crate::args::MountArgs;
 use crate::failure::{Failure, code};
@@ -64,6 +66,23 @@ fn open_share(url: &SmbUrl, args: &MountArgs) -> Result<Source, Failure> {
     share_args.credentials.extend(credentials(args));
     let servers = Servers::new(&share_args)?.with_channels_at_start();
     let runtime = crate::job::runtime()?;
+    #[cfg(feature = "smb1")]
+    if url.server.is_smb1() {
+        if options::boost(args)?.boost.is_some() {
+            return Err(
+                Failure::usage(format!("{url}: a share of SMB 1 is mounted without a cache"))
+                    .hint("leave --boost out, or copy the share to a folder first"),
+            );
+        }
+        let tree = runtime.block_on(servers.smb1_tree(url));
+        let tree = tree.map_err(|error| fault(&error))?;
+        let store = ropeway_smb1_client::Smb1Store::new(tree, runtime.handle().clone());
+        return Ok(Source {
+            store: Arc::new(store),
+            name: url.to_string(),
+            share: Some(ConnectedShare { servers, runtime }),
+        });
+    }
     let share = runtime.block_on(servers.smb_share(url));
     let share = share.map_err(|error| fault(&error))?;
     let options = SmbStoreOptions {

@@ -21,7 +21,7 @@ pub fn nt_hash(password: &Password) -> NtHash {
 }
 
 /// 16 secret bytes, wiped when dropped.
-pub(super) type Key16 = zeroize::Zeroizing<[u8; 16]>;
+pub type Key16 = zeroize::Zeroizing<[u8; 16]>;
 
 pub(super) fn hmac_md5(key: &[u8; 16], parts: &[&[u8]]) -> Key16 {
     let mut hmac = Hmac::<md5::Md5>::new_from_slice(key).expect("HMAC takes keys of any length");
@@ -40,7 +40,7 @@ fn md5(parts: &[&[u8]]) -> Key16 {
 }
 
 /// Returns NTOWFv2: the hash bound to the user in upper case and to the domain as it is.
-pub(super) fn ntowf_v2(hash: &NtHash, user: &Text, domain: &Text) -> Key16 {
+pub fn ntowf_v2(hash: &NtHash, user: &Text, domain: &Text) -> Key16 {
     let name: Vec<u8> = user
         .units()
         .iter()
@@ -66,7 +66,7 @@ fn upper(unit: u16) -> u16 {
 
 /// Returns the client's part of the response (`temp`, `NTLMv2_CLIENT_CHALLENGE`, [MS-NLMP]
 /// 2.2.2.7).
-pub(super) fn client_part(time: u64, client_challenge: [u8; 8], av_pairs: &[u8]) -> Vec<u8> {
+pub fn client_part(time: u64, client_challenge: [u8; 8], av_pairs: &[u8]) -> Vec<u8> {
     let mut temp = Vec::with_capacity(32 + av_pairs.len());
     temp.extend([1, 1, 0, 0, 0, 0, 0, 0]);
     temp.extend(time.to_le_bytes());
@@ -78,14 +78,14 @@ pub(super) fn client_part(time: u64, client_challenge: [u8; 8], av_pairs: &[u8])
 }
 
 /// Returns `NTProofStr` and `SessionBaseKey`, which is also the `KeyExchangeKey` of NTLMv2.
-pub(super) fn prove(ntowf: &[u8; 16], server_challenge: [u8; 8], client_part: &[u8]) -> ([u8; 16], Key16) {
+pub fn prove(ntowf: &[u8; 16], server_challenge: [u8; 8], client_part: &[u8]) -> ([u8; 16], Key16) {
     let proof = hmac_md5(ntowf, &[&server_challenge, client_part]);
     let base_key = hmac_md5(ntowf, &[&*proof]);
     (*proof, base_key)
 }
 
 /// Returns the LMv2 response, for servers that send no time.
-pub(super) fn lm_v2(ntowf: &[u8; 16], server_challenge: [u8; 8], client_challenge: [u8; 8]) -> [u8; 24] {
+pub fn lm_v2(ntowf: &[u8; 16], server_challenge: [u8; 8], client_challenge: [u8; 8]) -> [u8; 24] {
     let mut response = [0; 24];
     response[..16].copy_from_slice(&*hmac_md5(ntowf, &[&server_challenge, &client_challenge]));
     response[16..].copy_from_slice(&client_challenge);
@@ -206,6 +206,9 @@ impl Signatures {
 }
 
 /// Compares in constant time.
-pub(super) fn same(computed: &[u8; 16], claimed: &[u8]) -> Result<()> {
+///
+/// # Errors
+/// [`AuthError::BadMic`] if they differ.
+pub fn same(computed: &[u8; 16], claimed: &[u8]) -> Result<()> {
     aws_lc_rs::constant_time::verify_slices_are_equal(computed, claimed).map_err(|_| AuthError::BadMic)
 }

@@ -20,7 +20,7 @@ mod server;
 
 pub use av::{AvId, AvPairs};
 pub use client::{Credentials, NtlmClient, NtlmEntropy};
-pub use keys::nt_hash;
+pub use keys::{Key16, client_part, lm_v2, nt_hash, ntowf_v2, prove, same};
 pub use message::{Authenticate, Challenge, Negotiate, NegotiateFlags, Version};
 pub use server::{NtHashLookup, NtlmServer, ServerNames};
 
