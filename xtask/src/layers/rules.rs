@@ -4,7 +4,7 @@
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto,  names < plan, smb-wire
 //! mechanism    local  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache
 //! composition  copy  boost  write-back  mount
-//! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
+//! product      peers  live  lab(-> peers)  fleet  cli(-> lab, live, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
 //! ```
 
@@ -87,9 +87,10 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("write-back", Tier::Composition, &[]),
     ("mount", Tier::Composition, &[]),
     ("peers", Tier::Product, &[]),
+    ("live", Tier::Product, &[]),
     ("lab", Tier::Product, &["peers"]),
     ("fleet", Tier::Product, &[]),
-    ("cli", Tier::Product, &["lab", "fleet"]),
+    ("cli", Tier::Product, &["lab", "live", "fleet"]),
     ("sim", Tier::Dev, &[]),
     ("xtask", Tier::Dev, &[]),
 ];
