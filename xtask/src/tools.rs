@@ -58,6 +58,7 @@ const TOOLS: &[Tool] = &[
     ("pg_lsclusters", "postgresql", "a database on a mount"),
     ("strace", "strace", "kills and failures at a system call"),
     ("faketime", "faketime", "runs with another clock"),
+    ("tmux", "tmux", "views that fill a terminal"),
 ];
 
 /// A VFS module that tests load, and Debian's package for it.

@@ -4,13 +4,15 @@
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
 //!      └ commands    one file for each command: copy, mirror, check, ls, stat, mkdir, rm, mv, login,
-//!            │       logout, serve, mount, boost, jobs, trace, demo, lab
+//!            │       logout, serve, mount, boost, jobs, top, trace, demo, lab
 //!            ├ place, url   what an argument names: a local path, or a place on a share
 //!            ├ servers, secrets   connections to servers, and their logins
 //!            ├ ends    what SRC and DST mean; refuses bad combinations before anything is changed
 //!            ├ trees   opens both trees, with limits and models around them
 //!            ├ job     runs a job: signals, progress, exit code
-//!            └ ui      progress bar, JSON Lines, messages, log
+//!            ├ ui      progress bar, JSON Lines, messages, log
+//!            ├ live    what other processes see of this one
+//!            └ tui     views that fill the terminal: top, check --tui
 //! ```
 //!
 //! Every command returns an exit code or a [`failure::Failure`]: one line, a hint, a code.
@@ -25,11 +27,13 @@ mod failure;
 mod filters;
 mod job;
 mod layers;
+mod live;
 mod place;
 mod secrets;
 mod servers;
 mod trace_file;
 mod trees;
+mod tui;
 mod ui;
 mod url;
 
@@ -81,6 +85,7 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Mount(args) => commands::mount::run(&args),
         Command::Boost(args) => commands::boost::run(&args),
         Command::Jobs(args) => commands::jobs::run(&args),
+        Command::Top(args) => commands::top::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Lab(args) => commands::lab::run(&args),

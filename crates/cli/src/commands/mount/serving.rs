@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropeway_boost::Session;
+use ropeway_live::{Live, PartHandle};
 use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter, mountpoint};
 use ropeway_vfs::End;
 use ropeway_vfs::store::Store;
@@ -19,11 +20,12 @@ use super::source::{Source, open_store};
 use super::{background, guard, options};
 use crate::args::MountArgs;
 use crate::boot;
-use crate::commands::boost::metrics::BoostPages;
 use crate::commands::boost::open;
 use crate::commands::serve::http::{self, Monitoring};
+use crate::commands::serve::metrics::Metrics;
 use crate::failure::{Failure, code};
 use crate::job::Signals;
+use crate::live::{self, CachePart, MountPart};
 use crate::ui::format;
 
 /// Tries to unmount before the mount counts as in use, and the time between them.
@@ -43,22 +45,15 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     let reporter = Reporter {
         foreground: args.foreground,
     };
+    let live = live::start("mount");
     let recorder = target.map(|target| start_recording(target, &*store, &name, reporter));
     let recorder = recorder.transpose()?;
-    let (store, boosted) = boost(args, store, &name, share.is_none(), reporter)?;
+    let (store, boosted) = boost(args, store, &name, share.is_none(), reporter, &live)?;
     let share_id = open::share_of(&*store, &name);
     // The programs' own umask applies to what they make.
     umask(Mode::empty());
     raise_descriptors();
-    let mut options = MountOptions {
-        source: name.clone(),
-        ..given
-    };
-    if share.is_some() {
-        // A share tells no owners: everything belongs to the user who logged in.
-        options.view.user.get_or_insert(geteuid().as_raw());
-        options.view.group.get_or_insert(getegid().as_raw());
-    }
+    let options = seen(given, &name, share.is_some());
     let observer = recorder.as_ref().map(Recorder::observer);
     let mounted = Mounted::observed(store, &args.mountpoint, &options, observer);
     let mounted = mounted.map_err(|error| refused(&error))?;
@@ -70,6 +65,8 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
         }
     }
     let path = mounted.path().display().to_string();
+    let part = MountPart::new(unmounter.clone(), &name, &path, options.read_only);
+    let parts = register(&live, part, boosted.as_ref());
     // Without a guard, a killed process leaves a mount that `umount` removes.
     let guarded = guard::start(mounted.path(), mounted.device());
     if let Err(error) = &guarded {
@@ -80,6 +77,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
         .name("ropeway-mount".into())
         .spawn(move || mounted.run())
         .map_err(|error| Failure::new(code::TARGET, format!("cannot start a thread: {error}")))?;
+    live.wait();
     reporter.say(&format!("{name} is mounted on {path}"));
     notify("READY=1");
     if !args.foreground {
@@ -91,6 +89,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
         unmounter.detach();
     }
     let flushed = flush(&unmounter, reporter, &path);
+    drop(parts);
     if let Some(session) = boosted {
         session.close();
     }
@@ -109,6 +108,28 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
             format!("the mount on {path} ended: {error}"),
         )),
     }
+}
+
+/// Returns the options for a source with this name.
+fn seen(given: MountOptions, name: &str, is_share: bool) -> MountOptions {
+    let mut options = MountOptions {
+        source: name.to_owned(),
+        ..given
+    };
+    if is_share {
+        // A share tells no owners: everything belongs to the user who logged in.
+        options.view.user.get_or_insert(geteuid().as_raw());
+        options.view.group.get_or_insert(getegid().as_raw());
+    }
+    options
+}
+
+/// Registers what other processes see.
+fn register(live: &Live, mount: MountPart, boosted: Option<&Session>) -> Vec<PartHandle> {
+    let mut parts = vec![live.add(Arc::new(mount))];
+    let status = boosted.map(Session::status);
+    parts.extend(status.map(|status| live.add(Arc::new(CachePart(status)))));
+    parts
 }
 
 /// Begins to record what programs do with a source.
@@ -148,6 +169,7 @@ fn boost(
     name: &str,
     is_folder: bool,
     reporter: Reporter,
+    live: &Live,
 ) -> Result<(Arc<dyn Store>, Option<Session>), Failure> {
     let flags = options::boost(args)?;
     open::refuse_inside(&flags, &args.mountpoint)?;
@@ -160,8 +182,7 @@ fn boost(
         return Ok((store, None));
     };
     if let Some(address) = args.http {
-        let pages = BoostPages(session.status());
-        let address = http::start(address, Monitoring(pages))?;
+        let address = http::start(address, Monitoring(Metrics(live.snapshots())))?;
         reporter.say(&format!("http://{address}/metrics"));
     }
     let store = open::boosted(&flags, &session, store, name)?;

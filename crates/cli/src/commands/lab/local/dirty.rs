@@ -17,7 +17,7 @@ const NAME_WIDTH: usize = 32;
 /// # Errors
 /// The folder is not writable, has too little space, or the lab was interrupted.
 pub(super) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
-    let stopper = Stopper::begin()?;
+    let stopper = Stopper::begin("dirty")?;
     let options = Options {
         dir: args.dir.clone(),
         bytes: args.bytes,
