@@ -65,6 +65,7 @@ const TOOLS: &[Tool] = &[
     ),
     ("git", "git", "comparison of recordings"),
     ("faketime", "faketime", "runs with another clock"),
+    ("tmux", "tmux", "views that fill a terminal"),
 ];
 
 /// A VFS module that tests load, and Debian's package for it.

@@ -20,6 +20,17 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// # Errors
 /// A file cannot be read, or a pattern, size or path is invalid.
 pub(crate) fn build(args: &SelectArgs) -> Result<Filter, Failure> {
+    Filter::new(&spec(args)?).map_err(|error| {
+        Failure::usage(error.to_string())
+            .hint("patterns are those of gitignore; `ropeway copy --help` explains them")
+    })
+}
+
+/// Returns what the flags ask for.
+///
+/// # Errors
+/// A file cannot be read, or a path is invalid.
+pub(crate) fn spec(args: &SelectArgs) -> Result<FilterSpec, Failure> {
     let mut spec = FilterSpec {
         include: args.include.clone(),
         exclude: args.exclude.clone(),
@@ -42,10 +53,7 @@ pub(crate) fn build(args: &SelectArgs) -> Result<Filter, Failure> {
         return Err(Failure::usage("--null applies to --files-from, which is missing")
             .hint("add --files-from FILE, or leave out --null"));
     }
-    Filter::new(&spec).map_err(|error| {
-        Failure::usage(error.to_string())
-            .hint("patterns are those of gitignore; `ropeway copy --help` explains them")
-    })
+    Ok(spec)
 }
 
 /// Returns the lines that are not empty and do not begin with `#`, as in a `.gitignore`.

@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::failure::{Failure, code};
+use crate::live::Watched;
 use crate::servers::Servers;
 use crate::ui::Reporter;
 
@@ -92,16 +93,22 @@ pub(crate) async fn until_stopped<T>(signals: &mut Signals, future: impl Future<
 }
 
 /// Runs a job and reports to `reporter`. The first SIGINT or SIGTERM ends the job in order, the
-/// second one ends the process at once. `limit` is the one around its sources, if any.
+/// second one ends the process at once. `limit` is the one that its sources share.
 pub(crate) async fn drive(
     spec: JobSpec,
     pool: Pool,
-    limit: Option<&RateLimit>,
+    limit: &Arc<RateLimit>,
     reporter: &Arc<Reporter>,
     signals: &mut Signals,
 ) -> Outcome {
-    let job = Job::new(spec).with_pool(pool);
+    let job = Job::new(spec).with_pool(pool).with_limit(Arc::clone(limit));
     let handle = job.handle();
+    let watched = handle.clone();
+    reporter.attach(Watched {
+        counters: Box::new(move || watched.counters()),
+        limit: Arc::clone(limit),
+        takes_rates: true,
+    });
     let progress = || attribute_progress(handle.progress(), limit);
     let sink = {
         let reporter = Arc::clone(reporter);
@@ -134,20 +141,16 @@ pub(crate) async fn drive(
 }
 
 /// Reports `--bwlimit` as the bottleneck if the source seems slow only because of it.
-fn attribute_progress(mut progress: Event, bandwidth: Option<&RateLimit>) -> Event {
-    if let Event::Progress { seconds, limit, .. } = &mut progress
-        && let Some(bandwidth) = bandwidth
-    {
+fn attribute_progress(mut progress: Event, bandwidth: &RateLimit) -> Event {
+    if let Event::Progress { seconds, limit, .. } = &mut progress {
         *limit = bandwidth.bottleneck(*limit, Duration::from_secs_f64(*seconds));
     }
     progress
 }
 
-fn attribute_outcome(mut outcome: Outcome, bandwidth: Option<&RateLimit>) -> Outcome {
+fn attribute_outcome(mut outcome: Outcome, bandwidth: &RateLimit) -> Outcome {
     let summary = &mut outcome.summary;
-    if let Some(bandwidth) = bandwidth {
-        summary.limit = bandwidth.bottleneck(summary.limit, summary.perceived);
-    }
+    summary.limit = bandwidth.bottleneck(summary.limit, summary.perceived);
     outcome
 }
 
@@ -157,6 +160,7 @@ fn stop(handle: &Handle, reporter: &Reporter, stopping: &mut bool) {
         std::process::exit(i32::from(code::INTERRUPTED));
     }
     handle.cancel();
+    reporter.stopping();
     reporter.say("stopping; files in progress are finished first (interrupt again to stop at once)");
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
 //!      └ commands    one file for each command: copy, mirror, check, ls, stat, mkdir, rm, mv, login,
-//!            │       logout, serve, mount, boost, bench, jobs, trace, dirty, demo, lab
+//!            │       logout, serve, mount, boost, bench, jobs, top, trace, dirty, demo, lab
 //!            ├ place, url, spelling   what an argument names: a local path, or a place on a share
 //!            ├ completing   what a shell's completion offers for jobs, logins and places
 //!            ├ servers, secrets   connections to servers, and their logins
@@ -12,7 +12,9 @@
 //!            ├ trees   opens both trees, with limits and models around them
 //!            ├ job     runs a job: signals, progress, exit code
 //!            ├ unplug  what may be said of the target's device at the end
-//!            └ ui      progress bar, JSON Lines, messages, log
+//!            ├ ui      progress bar, JSON Lines, messages, log
+//!            ├ live    what other processes see of this one
+//!            └ tui     views that fill the terminal: top, check --tui
 //! ```
 //!
 //! Every command returns an exit code or a [`failure::Failure`]: one line, a hint, a code.
@@ -29,12 +31,14 @@ mod filters;
 mod habits;
 mod job;
 mod layers;
+mod live;
 mod place;
 mod secrets;
 mod servers;
 mod spelling;
 mod trace_file;
 mod trees;
+mod tui;
 mod ui;
 mod unplug;
 mod url;
@@ -95,6 +99,7 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Boost(args) => commands::boost::run(&args),
         Command::Jobs(args) => commands::jobs::run(&args),
+        Command::Top(args) => commands::top::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
         Command::Dirty(args) => commands::dirty::run(&args),
         Command::Demo(args) => commands::demo::run(&args),

@@ -33,7 +33,9 @@ pub(crate) struct Opener<'a> {
     slow_source: Option<DeviceModel>,
     slow_target: Option<DeviceModel>,
     faults: Vec<FaultRule>,
-    limit: Option<Arc<RateLimit>>,
+    limit: Arc<RateLimit>,
+    /// Whether the sources keep to the limit from the beginning.
+    limits_sources: bool,
     /// The job's buffer pool, for registration with the kernel.
     pool: Option<Pool>,
     /// Whether the target may be written to, to find out what an unknown volume can hold.
@@ -47,14 +49,16 @@ pub(crate) struct Opener<'a> {
 impl<'a> Opener<'a> {
     /// Makes an opener without limits or models.
     pub(crate) fn plain(servers: &'a Servers, observer: Option<SharedObserver>) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
         Self {
             servers,
-            clock: Arc::new(RuntimeClock::new()),
+            limit: RateLimit::unlimited(Arc::clone(&clock)),
+            limits_sources: false,
+            clock,
             observer,
             slow_source: None,
             slow_target: None,
             faults: Vec::new(),
-            limit: None,
             pool: None,
             writes: false,
             raw_xattrs: false,
@@ -85,7 +89,8 @@ impl<'a> Opener<'a> {
                 .iter()
                 .flat_map(|rules| rules.0.iter().cloned())
                 .collect(),
-            limit,
+            limits_sources: limit.is_some(),
+            limit: limit.unwrap_or_else(|| Arc::clone(&opener.limit)),
             ..opener
         }
     }
@@ -104,9 +109,15 @@ impl<'a> Opener<'a> {
         self
     }
 
-    /// Returns the limit that all sources share.
-    pub(crate) fn limit(&self) -> Option<Arc<RateLimit>> {
-        self.limit.clone()
+    /// Lets the target be written to.
+    pub(crate) fn writing(mut self) -> Self {
+        self.writes = true;
+        self
+    }
+
+    /// Returns the limit of the job, which may get a rate while it runs.
+    pub(crate) fn limit(&self) -> &Arc<RateLimit> {
+        &self.limit
     }
 
     /// Opens a tree to read from.
@@ -116,9 +127,9 @@ impl<'a> Opener<'a> {
     pub(crate) async fn source(&self, place: &Place) -> Result<Arc<dyn Tree>, Failure> {
         let tree = self.open(place, End::Source).await?;
         let tree = self.model(tree, self.slow_source.as_ref(), End::Source);
-        Ok(match self.limit.clone() {
-            Some(limit) => Limit::new(tree, limit),
-            None => tree,
+        Ok(match self.limits_sources {
+            true => Limit::new(tree, Arc::clone(&self.limit)),
+            false => tree,
         })
     }
 
@@ -204,7 +215,8 @@ mod tests {
         assert!(source(&opener).as_any().is::<LocalTree>());
         let target = runtime.block_on(opener.target(&place)).unwrap();
         assert!(target.as_any().is::<Faults>());
-        opener.limit = Some(RateLimit::new(|| Some(1), Arc::clone(&opener.clock)));
+        opener.limit = RateLimit::new(|| Some(1), Arc::clone(&opener.clock));
+        opener.limits_sources = true;
         assert!(source(&opener).as_any().is::<Limit>());
         let none = Place::Local(folder.path().join("none"));
         let failure = runtime.block_on(opener.source(&none)).err().unwrap();

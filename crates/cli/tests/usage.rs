@@ -22,10 +22,11 @@ fn ground() -> Place {
     place
 }
 
-/// Takes a snapshot of the place without the program's own output.
+/// Takes a snapshot of the place without the program's own output, sockets and temporary files.
 fn all(place: &Place) -> Snapshot {
     let mut nodes = snapshot(place.path());
-    nodes.retain(|path, _| !path.starts_with(".out") && !path.as_os_str().is_empty());
+    let is_own = |path: &std::path::Path| [".out", ".run", ".tmp"].iter().any(|own| path.starts_with(own));
+    nodes.retain(|path, _| !is_own(path) && !path.as_os_str().is_empty());
     nodes
 }
 

@@ -274,6 +274,7 @@ async fn content_changed_behind_the_copy_is_found_by_verification() {
         },
         devices: false,
         filter: Default::default(),
+        watch: Default::default(),
     };
     let outcome = ropeway_copy::check(spec, sink).await.unwrap();
     assert_eq!(outcome.differences, 1);

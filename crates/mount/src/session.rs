@@ -151,10 +151,16 @@ pub struct Mounted {
 }
 
 /// What a mount has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// Requests of the kernel.
     pub requests: u64,
+    /// Those of each kind: `read`, `write`, `open`, …
+    pub by_kind: Vec<(&'static str, u64)>,
+    /// Bytes that the kernel read through this process.
+    pub bytes_read: u64,
+    /// Bytes that the kernel wrote through this process.
+    pub bytes_written: u64,
     /// Files open now.
     pub open_files: usize,
     /// Bytes written and not made durable since.
@@ -290,7 +296,11 @@ impl Unmounter {
 
     /// Returns what the mount has done.
     pub fn counters(&self) -> Counters {
+        let (bytes_read, bytes_written) = self.fs.bytes();
         Counters {
+            by_kind: self.fs.requests_by_kind().collect(),
+            bytes_read,
+            bytes_written,
             requests: self.fs.requests(),
             open_files: self.fs.open_files(),
             dirty: self.fs.dirty(),

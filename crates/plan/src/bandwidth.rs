@@ -14,6 +14,8 @@
 //! numbers in KiB; Ropeway counts bytes.) Days and times are those of the local clock, which the
 //! caller passes in.
 
+use std::fmt;
+
 use jiff::civil::DateTime;
 
 use crate::filter::parse_size;
@@ -104,6 +106,34 @@ impl Schedule {
     pub fn limits(&self) -> bool {
         self.changes.iter().any(|change| change.rate.is_some())
     }
+}
+
+impl fmt::Display for Schedule {
+    /// Writes what [`Schedule::parse`] reads: one rate, or a timetable with a day in each entry.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [only] = self.changes.as_slice() {
+            return f.write_str(&rate_text(only.rate));
+        }
+        for (number, change) in self.changes.iter().enumerate() {
+            let day = DAYS[(change.second / DAY_SECONDS) as usize % DAYS.len()];
+            let (hours, minutes) = (change.second / 3600 % 24, change.second / 60 % 60);
+            let space = if number > 0 { " " } else { "" };
+            let rate = rate_text(change.rate);
+            write!(f, "{space}{day}-{hours:02}:{minutes:02},{rate}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns `20M` for a rate, in the largest unit in which it is whole.
+fn rate_text(rate: Option<u64>) -> String {
+    let Some(rate) = rate else {
+        return "off".to_owned();
+    };
+    let units = [(1_u64 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    let fits = units.into_iter().find(|(factor, _)| rate.is_multiple_of(*factor));
+    let (factor, unit) = fits.unwrap_or((1, ""));
+    format!("{}{unit}", rate / factor)
 }
 
 fn second_of_week(local: DateTime) -> u32 {
@@ -224,6 +254,23 @@ mod tests {
         assert_eq!(schedule.rate_at(at("2026-01-10T03:00")), None);
         assert_eq!(schedule.rate_at(at("2026-01-09T19:59:59")), Some(1 << 20));
         assert_eq!(schedule.rate_at(at("2026-01-09T20:00")), None);
+    }
+
+    #[test]
+    fn a_schedule_is_written_as_it_is_read() {
+        for (text, written) in [
+            ("20M", "20M"),
+            ("1MB", "1000000"),
+            ("1536", "1536"),
+            ("off", "off"),
+            ("Mon-08:00,1M Friday-20:05,off", "mon-08:00,1M fri-20:05,off"),
+        ] {
+            let schedule = Schedule::parse(text).unwrap();
+            assert_eq!(schedule.to_string(), written);
+            assert_eq!(Schedule::parse(written).unwrap(), schedule);
+        }
+        let daily = Schedule::parse("08:00,512K 18:00,10M").unwrap();
+        assert_eq!(Schedule::parse(&daily.to_string()).unwrap(), daily);
     }
 
     #[test]

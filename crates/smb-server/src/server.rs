@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::server::ConnectionId;
+use ropeway_smb_wire::SessionId;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::sockopt;
 
@@ -17,6 +18,7 @@ use crate::login::unauthenticated::UnauthenticatedConnections;
 use crate::ops::deliver::deliver;
 use crate::ops::external;
 use crate::options::ServerOptions;
+use crate::report::{self, ServerReport};
 use crate::share::Share;
 use crate::state::mailbox::Message;
 use crate::state::{Counters, SharedState};
@@ -303,6 +305,21 @@ impl ServerHandle {
     /// Returns the number of sessions, and of open files and pipes.
     pub fn sizes(&self) -> (usize, usize) {
         (self.shared.sessions().len(), self.shared.handles_count())
+    }
+
+    /// Returns what the server does now, with at most `rows` sessions and `rows` open files.
+    pub fn report(&self, rows: usize) -> ServerReport {
+        report::of(&self.shared, rows)
+    }
+
+    /// Ends a session, as if its client had logged off. Its client may log in again. Returns whether
+    /// there was such a session.
+    pub fn close_session(&self, id: u64) -> bool {
+        let session = self.shared.sessions().remove(SessionId(id));
+        let Some(session) = session else { return false };
+        tracing::info!(session = id, "a session is ended");
+        crate::ops::session::ended(&self.shared, &session);
+        true
     }
 
     /// Replaces the shares. Shares that keep their name keep their trees.

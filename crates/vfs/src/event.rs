@@ -7,6 +7,7 @@ use crate::{ErrorKind, Loss, Op};
 
 /// Counters of a job at one moment. Bytes are payload bytes.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// Files found so far by the walk.
     pub files_total: u64,
@@ -37,6 +38,9 @@ pub struct Counters {
     pub deleted: u64,
     /// Attempts repeated after a temporary error.
     pub retries: u64,
+    /// Operations that moved or changed something: blocks read, blocks written, small files in each
+    /// direction, folders, deletions.
+    pub operations: u64,
 }
 
 /// What limits the speed of a job at a moment.
@@ -109,6 +113,8 @@ pub enum Event {
         eta: Option<Eta>,
         /// What limits the speed.
         limit: Option<Limit>,
+        /// Whether the job is paused.
+        paused: bool,
     },
     /// An item failed and was abandoned (or the whole job, if `fatal`).
     ItemError {

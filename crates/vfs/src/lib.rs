@@ -15,7 +15,7 @@
 //! * [`descent`]: proof that a folder is a child of the folder that lists it; [`backlog`]: a bound
 //!   for the folders a walk has still to enter;
 //! * [`event`]: what a job reports; [`trace`]: one record for each operation; [`clock`]: time as an
-//!   argument;
+//!   argument; [`gate`]: pauses;
 //! * [`memory`]: a tree in memory; [`decorate`]: decorators of trees (faults, slow device, rate
 //!   limit, trace);
 //! * [`contract`]: the test suite that every tree must pass.
@@ -32,6 +32,7 @@ pub mod descent;
 pub mod error;
 pub mod event;
 pub mod external;
+pub mod gate;
 pub mod memory;
 pub mod metadata;
 pub mod pages;

@@ -4,7 +4,7 @@
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto < smb1,  names < plan, smb-wire
 //! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb1-client(-> smb-client)  smb-server(-> smb-gss)  cache  observe
 //! composition  copy  boost  write-back  mount
-//! product      peers  lab(-> peers)  fleet  cli(-> lab, fleet)
+//! product      peers  live  lab(-> peers)  fleet  cli(-> lab, live, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
 //! ```
 
@@ -91,9 +91,10 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("write-back", Tier::Composition, &[]),
     ("mount", Tier::Composition, &[]),
     ("peers", Tier::Product, &[]),
+    ("live", Tier::Product, &[]),
     ("lab", Tier::Product, &["peers"]),
     ("fleet", Tier::Product, &[]),
-    ("cli", Tier::Product, &["lab", "fleet"]),
+    ("cli", Tier::Product, &["lab", "live", "fleet"]),
     ("sim", Tier::Dev, &[]),
     ("xtask", Tier::Dev, &[]),
 ];

@@ -61,6 +61,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "compares every byte",
             ),
             (
+                "ropeway check photos /mnt/stick/photos --tui",
+                "shows the differences side by side, and copies those that you choose",
+            ),
+            (
                 "ropeway check photos /mnt/stick/photos --json",
                 "a JSON line for each difference",
             ),
@@ -260,6 +264,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "ropeway bench . --sizes 1G --records 4K --patterns random-read --modes direct --depth 1,16,64",
                 "one question",
             ),
+        ],
+    ),
+    (
+        "top",
+        &[
+            ("ropeway top", "every running ropeway of the user"),
+            ("ropeway top --once", "a table"),
+            ("ropeway top --once --json", "for scripts"),
         ],
     ),
     (

@@ -24,6 +24,7 @@ mod share;
 mod share_spec;
 #[cfg(feature = "smb1")]
 mod smb1;
+mod top;
 mod trace;
 mod transfer;
 pub(crate) mod values;
@@ -60,6 +61,7 @@ pub(crate) use serve::{
 };
 pub(crate) use share::ShareArgs;
 pub(crate) use share_spec::{ShareSpec, check_share_name};
+pub(crate) use top::TopArgs;
 pub(crate) use trace::{FilterArgs, Plot, RecordArgs, StacksBy, TraceArgs, TraceSource, ViewArgs};
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
@@ -196,6 +198,12 @@ pub(crate) enum Command {
     /// A copy that was killed, interrupted or disconnected has a journal until it is finished.
     /// Without an action, the unfinished copies are listed.
     Jobs(Box<JobsArgs>),
+    /// Live view of running ropeway processes
+    ///
+    /// Shows every running ropeway of the user (root: of all users): jobs with what is read, sent and
+    /// durable, servers with sessions and open files, mounts, caches, what is not durable yet. Jobs can
+    /// be paused, resumed, slowed down and cancelled. --once prints a table and ends.
+    Top(TopArgs),
     /// Show file operations: of a run with --trace, or of any program
     ///
     /// Shows a trace FILE that another command wrote with --trace, or records a program (--run,
@@ -317,6 +325,12 @@ pub(crate) struct CheckArgs {
     /// SRC DST; with --manifest the folder it describes (default: the manifest's own folder)
     #[arg(value_name = "PATH", num_args = 0..=2)]
     pub(crate) paths: Vec<PathBuf>,
+    /// Show the differences side by side, choose some and copy them
+    ///
+    /// Needs a terminal. Copies go from SRC to DST or back, like those of `ropeway copy`: nothing is
+    /// deleted, and what is there is replaced once its copy is complete.
+    #[arg(long)]
+    pub(crate) tui: bool,
     /// Compare contents, not only sizes and times
     #[arg(short = 'c', long)]
     pub(crate) checksum: bool,
@@ -371,6 +385,7 @@ mod tests {
             "copy",
             "mirror",
             "check",
+            "top",
             "trace",
             "demo",
             "ls",

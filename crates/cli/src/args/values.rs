@@ -344,7 +344,8 @@ pub(super) fn age(given: &str) -> Result<Timestamp, String> {
     filter::parse_age_in(given, now, &TimeZone::system()).map_err(text)
 }
 
-pub(super) fn bwlimit(given: &str) -> Result<Schedule, String> {
+/// Parses a rate or a timetable.
+pub(crate) fn bwlimit(given: &str) -> Result<Schedule, String> {
     Schedule::parse(given).map_err(text)
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ropeway_lab::run::LabError;
+use ropeway_live::Part;
 use serde_json::Value;
 
 use crate::args::DemoArgs;
@@ -21,6 +22,7 @@ use crate::demo::tree::{self, TreeStats};
 use crate::demo::wan;
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
+use crate::live::{self, RunPart};
 use crate::ui::format;
 use crate::ui::messages::{Color, paint, print_line};
 
@@ -35,6 +37,9 @@ const SECOND_RATE: &str = "8G";
 /// Bytes that are not durable are sent again.
 const TWICE_MAX: u64 = 4 * (32 << 20) + (32 << 20);
 
+/// Steps of the demo.
+const STEPS: u64 = 5;
+
 /// Runs the command and returns its exit code.
 ///
 /// # Errors
@@ -43,6 +48,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
     let start = Instant::now();
     // Must run before any thread is started.
     let relay = super::lab::needs_relay();
+    let live = live::start("demo");
+    let part = RunPart::new("demo", "copy, kill, resume, verify");
+    let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = Folder::make(&parent, args.keep)?;
     let children = Arc::new(
@@ -64,6 +72,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
         seed: args.seed,
         relay,
         stop: &stop,
+        part: &part,
     }
     .play(start);
     runtime.shutdown_background();
@@ -83,12 +92,21 @@ struct Demo<'a> {
     seed: u64,
     relay: bool,
     stop: &'a AtomicBool,
+    /// What other processes see.
+    part: &'a RunPart,
 }
 
 impl Demo<'_> {
+    /// Begins a step.
+    fn say(&self, number: u32, text: &str) {
+        self.part.planned(STEPS, u64::from(number - 1));
+        self.part.step(text);
+        say(number, text);
+    }
+
     fn play(&self, start: Instant) -> Result<(), Failure> {
         let (source, target) = (self.folder.path.join("source"), self.folder.path.join("target"));
-        say(
+        self.say(
             1,
             &format!("creating a mixed tree in {}", self.folder.path.display()),
         );
@@ -105,7 +123,7 @@ impl Demo<'_> {
                 "; no extended attributes on this volume"
             },
         ));
-        say(
+        self.say(
             2,
             &format!("copying it at {FIRST_RATE}iB/s, so that there is time for a kill -9 halfway"),
         );
@@ -115,12 +133,12 @@ impl Demo<'_> {
             format::bytes(first.number("bytes_sent")),
             format::bytes(first.number("bytes_durable"))
         ));
-        say(
+        self.say(
             3,
             "running the same command again: it resumes and verifies from the device",
         );
         let second = self.second(&source, &target)?;
-        say(4, "comparing every byte of both trees independently");
+        self.say(4, "comparing every byte of both trees independently");
         self.compare(&source, &target)?;
         print_line("");
         conclude(&stats, &first, &second)?;
@@ -144,7 +162,7 @@ impl Demo<'_> {
         } else {
             "real packets between two network namespaces"
         };
-        say(
+        self.say(
             5,
             &format!("copying both ways over a WAN of 155 Mbit/s and 75 ms ({how})"),
         );

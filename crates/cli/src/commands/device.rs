@@ -12,14 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ropeway_copy::{Durability, Outcome, Status};
+use ropeway_copy::{Durability, Outcome, RuntimeClock, Status};
+use ropeway_live::Part;
 use ropeway_local::device::{BlockDevice, users};
+use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::event::{Counters, Event, Phase, Summary};
 
 use crate::args::CopyArgs;
 use crate::ends::cause;
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
+use crate::live::{self, JobPart, Watched};
 use crate::place::Place;
 use crate::ui::{Reporter, RunInfo};
 use crate::unplug::verdict_on_path;
@@ -29,6 +32,8 @@ const CHUNK: usize = 4 << 20;
 /// Bytes for which write-back is started at once. It is awaited one window later, so dirty data
 /// stays below twice this size (64 MiB, as for files on slow flash).
 const WINDOW: u64 = 32 << 20;
+/// Time between two looks whether a pause is over.
+const PAUSED_LOOK: Duration = Duration::from_millis(50);
 /// Time between two progress reports.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 
@@ -47,7 +52,12 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     let (image, size) = open_source(&local(source)?)?;
     let path = local(target)?;
     let device = open_device(&path, &image, size)?;
-    let reporter = Arc::new(Reporter::new(&args.transfer.output, args.transfer.dry_run)?);
+    let live = live::start("copy");
+    let ends = [path_text(source), path_text(target)];
+    let part = JobPart::new("device", &ends[..1], &ends[1], None);
+    let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
+    let reporter = Reporter::new(&args.transfer.output, args.transfer.dry_run)?.with_live(&part);
+    let reporter = Arc::new(reporter);
     let mut info = RunInfo {
         durability: Durability::End,
         dry_run: args.transfer.dry_run,
@@ -78,6 +88,13 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
             verify: args.transfer.verify,
             done: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            limit: RateLimit::unlimited(Arc::new(RuntimeClock::new())),
+        });
+        let watched = Arc::clone(&work);
+        reporter.attach(Watched {
+            counters: Box::new(move || watched.counters()),
+            limit: Arc::clone(&work.limit),
+            takes_rates: false,
         });
         Ok(drive(work, &reporter, &mut signals).await)
     });
@@ -88,6 +105,10 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     }
     reporter.finish(&outcome, &info);
     Ok(outcome.status.exit_code())
+}
+
+fn path_text(path: &Path) -> String {
+    path.display().to_string()
 }
 
 fn local(end: &Path) -> Result<PathBuf, Failure> {
@@ -187,6 +208,8 @@ struct Work {
     verify: bool,
     done: AtomicU64,
     stop: AtomicBool,
+    /// Pauses it.
+    limit: Arc<RateLimit>,
 }
 
 /// Reasons for an early end.
@@ -220,6 +243,7 @@ async fn drive(work: Arc<Work>, reporter: &Arc<Reporter>, signals: &mut Signals)
                 if work.stop.swap(true, Ordering::Relaxed) {
                     std::process::exit(i32::from(code::INTERRUPTED));
                 }
+                reporter.stopping();
                 reporter.say("stopping (interrupt again to stop at once)");
             }
             _ = ticks.tick() => reporter.progress(&work.progress(start), true),
@@ -309,10 +333,17 @@ impl Work {
 
     /// Returns the length of the next chunk, or `Stopped` after a signal.
     fn chunk(&self, at: u64) -> Result<usize, EarlyEnd> {
+        while self.limit.is_paused() && !self.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(PAUSED_LOOK);
+        }
         match self.stop.load(Ordering::Relaxed) {
             true => Err(EarlyEnd::Stopped),
             false => Ok(usize::try_from(self.size - at).map_or(CHUNK, |left| left.min(CHUNK))),
         }
+    }
+
+    fn counters(&self) -> Counters {
+        counters(self.size, self.done.load(Ordering::Relaxed), false)
     }
 
     fn progress(&self, start: Instant) -> Event {
@@ -323,6 +354,7 @@ impl Work {
             rate: done as f64 / seconds.max(0.001),
             eta: None,
             limit: None,
+            paused: self.limit.is_paused(),
         }
     }
 

@@ -21,5 +21,6 @@ mod nodes;
 pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod stat;
+pub(crate) mod top;
 pub(crate) mod trace;
 mod transfer;

@@ -9,6 +9,7 @@ use ropeway_copy::{
     Backup, Delete, Environment, Job, JobSpec, JournalFolder, JournalSpec, Options, Outcome, Root,
     Verification, pool_for, unfinished,
 };
+use ropeway_live::Part;
 use ropeway_plan::retry::Backoff;
 use ropeway_vfs::event::Event;
 use ropeway_vfs::{Preserve, RelPath, Tree};
@@ -18,6 +19,7 @@ use crate::args::{AttributeArgs, ExistingArgs, TransferArgs};
 use crate::ends::{self, Ends, ResolveOptions, TargetMode};
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
+use crate::live::{self, JobPart};
 use crate::place::Place;
 use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
@@ -46,6 +48,7 @@ pub(super) struct Request<'a> {
 pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     let args = request.args;
     args.check(request.move_source)?;
+    let live = live::start(kind(request));
     let servers = Servers::new(&args.share)?.with_channels_at_start();
     let state_dir = boot::jobs_folder();
     let runtime = job::runtime()?;
@@ -62,13 +65,11 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         },
     ))?;
     let options = options(request, &ends)?;
-    let reporter = Arc::new(Reporter::new(&args.output, args.dry_run)?);
-    let trace = args
-        .output
-        .trace
-        .as_deref()
-        .map(|path| open_trace(path, &options))
-        .transpose()?;
+    let part = part(request, &ends);
+    let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
+    let reporter = Arc::new(Reporter::new(&args.output, args.dry_run)?.with_live(&part));
+    let trace = args.output.trace.as_deref();
+    let trace = trace.map(|path| open_trace(path, &options)).transpose()?;
     let journal = journal(state_dir.as_deref(), request, &ends, &reporter);
     let _record = CommandRecord::of(journal.as_ref().and(state_dir.as_deref()), &ends);
     let outcome = runtime.block_on(async {
@@ -91,7 +92,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             roots,
             target,
             options,
-            environment: environment(&ends),
+            environment: environment(&ends.target_tree),
             journal,
         };
         if !request.confirmed {
@@ -104,7 +105,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
                 delete.agreed = Some(agreed);
             }
         }
-        let outcome = job::drive(spec, pool, opener.limit().as_deref(), &reporter, &mut signals).await;
+        let outcome = job::drive(spec, pool, opener.limit(), &reporter, &mut signals).await;
         info.verdict = unplug::verdict_on(&ends.target_tree, &outcome);
         reporter.finish(&outcome, &info);
         Ok(outcome)
@@ -121,6 +122,32 @@ fn finish_trace(trace: TraceWriter) -> Result<(), Failure> {
         Failure::new(code::SOME_FAILED, format!("the trace is incomplete: {error}"))
             .hint("the copy itself ended as reported above")
     })
+}
+
+/// Returns what the job is called.
+fn kind(request: &Request<'_>) -> &'static str {
+    match request.delete {
+        Some(_) => "mirror",
+        None => "copy",
+    }
+}
+
+/// Returns what other processes see of the job.
+fn part(request: &Request<'_>, ends: &Ends) -> Arc<JobPart> {
+    let sources = ends.sources.iter().map(|source| source.tree.below(&source.path));
+    let target = match ends.sources.as_slice() {
+        [one] => ends.target_tree.below(&one.target_path),
+        _ => ends.target_tree.below(&ends.target_base),
+    };
+    let bwlimit = request.args.speed.bwlimit.as_ref();
+    let bwlimit = bwlimit.filter(|schedule| schedule.limits());
+    let bwlimit = bwlimit.map(ToString::to_string);
+    JobPart::new(
+        kind(request),
+        &sources.collect::<Vec<_>>(),
+        &target,
+        bwlimit.as_deref(),
+    )
 }
 
 fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
@@ -221,8 +248,8 @@ fn journal(
 
 /// This machine, as a job on these ends sees it. Without the identities of boot and mount nothing counts as written in this
 /// boot. A server does not say when it was started, so only what it has flushed counts there.
-fn environment(ends: &Ends) -> Environment {
-    let boot_id = match &ends.target_tree {
+pub(super) fn environment(target: &Place) -> Environment {
+    let boot_id = match target {
         Place::Local(path) => match (ropeway_local::boot_id(), ropeway_local::mount_identity(path)) {
             (Ok(boot), Ok(mount)) => format!("{boot}/{mount:x}"),
             _ => String::new(),

@@ -235,6 +235,7 @@ fn bar_lines(progress: &Event, phase: Option<Phase>) -> [String; 2] {
         rate,
         eta,
         limit,
+        paused,
         ..
     } = progress
     else {
@@ -250,12 +251,15 @@ fn bar_lines(progress: &Event, phase: Option<Phase>) -> [String; 2] {
         format::rate(*rate),
     );
     match eta {
+        // Nobody knows when a pause ends.
+        _ if *paused => {}
         Some(eta) => first.push_str(&format!("   ETA {}", format::eta(eta))),
         None if !counters.totals_final => first.push_str("   counting"),
         None => {}
     }
     let mut parts = Vec::new();
     match phase {
+        _ if *paused => parts.push("PAUSED".to_owned()),
         Some(Phase::Copying | Phase::Done) | None => {
             if let Some(limit) = limit {
                 parts.push(format!("limit: {}", format::limit(*limit)));

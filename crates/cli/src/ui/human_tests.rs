@@ -142,6 +142,7 @@ fn the_bar_shows_counters_limit_and_estimate() {
         rate: 39_950_745.6,
         eta,
         limit,
+        paused: false,
     };
     let [first, second] = bar_lines(&progress, Some(Phase::Copying));
     assert_eq!(
@@ -152,6 +153,20 @@ fn the_bar_shows_counters_limit_and_estimate() {
     let [_, second] = bar_lines(&progress, Some(Phase::Flushing));
     assert!(second.contains("waiting for the device"));
     assert_eq!(status_line(&progress).lines().count(), 1);
+    let mut paused = progress.clone();
+    let Event::Progress {
+        paused: is_paused, ..
+    } = &mut paused
+    else {
+        panic!("{paused:?}");
+    };
+    *is_paused = true;
+    let [first, second] = bar_lines(&paused, Some(Phase::Copying));
+    assert!(
+        !first.contains("ETA") && second.starts_with(" PAUSED · "),
+        "{first}{second}"
+    );
+    assert!(status_line(&paused).contains("PAUSED"));
 }
 
 #[test]

@@ -217,6 +217,7 @@ mod tests {
             rate: 2.0,
             eta: None,
             limit: Some(Limit::SmallFiles),
+            paused: false,
         };
         let line = serde_json::to_value(&event).unwrap();
         assert_eq!(

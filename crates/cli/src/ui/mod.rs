@@ -12,6 +12,7 @@ mod log;
 pub(crate) mod messages;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ropeway_copy::{Durability, Outcome};
 use ropeway_dirty::judge::Verdict;
@@ -19,6 +20,7 @@ use ropeway_vfs::event::Event;
 
 use crate::args::OutputArgs;
 use crate::failure::Failure;
+use crate::live::{JobPart, Watched};
 use human::Human;
 use json::JsonLines;
 use log::Log;
@@ -44,6 +46,8 @@ pub(crate) struct RunInfo {
 pub(crate) struct Reporter {
     format: Format,
     log: Option<Log>,
+    /// What other processes see of the job.
+    live: Option<Arc<JobPart>>,
 }
 
 enum Format {
@@ -63,7 +67,33 @@ impl Reporter {
         } else {
             Format::Human(Human::new(args, items || args.verbose))
         };
-        Ok(Self { format, log })
+        Ok(Self {
+            format,
+            log,
+            live: None,
+        })
+    }
+
+    /// Returns the reporter with the part that hears the same events.
+    pub(crate) fn with_live(self, part: &Arc<JobPart>) -> Self {
+        Self {
+            live: Some(Arc::clone(part)),
+            ..self
+        }
+    }
+
+    /// Attaches the job to what other processes see.
+    pub(crate) fn attach(&self, watched: Watched) {
+        if let Some(live) = &self.live {
+            live.attach(watched);
+        }
+    }
+
+    /// Notes that the job was asked to stop.
+    pub(crate) fn stopping(&self) {
+        if let Some(live) = &self.live {
+            live.stopping();
+        }
     }
 
     /// Returns whether progress is needed several times a second.
@@ -76,6 +106,9 @@ impl Reporter {
 
     /// Handles an event of the job; may be called from any thread.
     pub(crate) fn event(&self, event: &Event) {
+        if let Some(live) = &self.live {
+            live.event(event);
+        }
         if let Some(log) = &self.log {
             log.event(event);
         }
@@ -87,6 +120,9 @@ impl Reporter {
 
     /// Handles a progress report, for the bar or as a JSON line (`line`: one is due).
     pub(crate) fn progress(&self, progress: &Event, line: bool) {
+        if let Some(live) = &self.live {
+            live.event(progress);
+        }
         match &self.format {
             Format::Human(human) => human.progress(progress),
             Format::Json(lines) if line => lines.event(progress),

@@ -14,6 +14,7 @@ mod mounted;
 mod run;
 mod served;
 mod snapshot;
+mod tmux;
 mod tree;
 mod volume;
 mod watching;
@@ -32,6 +33,7 @@ pub(crate) use served::{
     Served, assert_listing, case_twins, odd_tree, same_as_seen, seen_listing, seen_name,
 };
 pub(crate) use snapshot::{Entry, Snapshot, snapshot};
+pub(crate) use tmux::Tmux;
 pub(crate) use tree::{
     byte_at, file, mixed, name_bytes, odd_names, patterned, set_times, small_files, text, write_at,
 };

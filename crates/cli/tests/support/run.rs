@@ -52,10 +52,12 @@ impl Place {
             .unwrap();
         // Other users must have access.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        for name in [".state", ".config", ".out"] {
+        for name in [".state", ".config", ".out", ".tmp"] {
             fs::create_dir(folder.path().join(name)).unwrap();
             fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(0o777)).unwrap();
         }
+        fs::create_dir(folder.path().join(".run")).unwrap();
+        fs::set_permissions(folder.path().join(".run"), fs::Permissions::from_mode(0o700)).unwrap();
         Self {
             folder,
             runs: AtomicU32::new(0),
@@ -138,7 +140,10 @@ impl Place {
         if !may {
             return Err("the binary is in a folder that other users cannot access".to_owned());
         }
-        Ok(self.prepare(as_nobody(&[&binary, command])))
+        // Its own runtime folder is none of its business here: it gets one among temporary files.
+        Ok(self
+            .prepare(as_nobody(&[&binary, command]))
+            .env("TMPDIR", self.join(".tmp")))
     }
 
     /// Like [`ropeway`](Self::ropeway), run by another program: `before` and its arguments.
@@ -162,6 +167,7 @@ impl Place {
             .env("LC_ALL", "C.UTF-8")
             .env("XDG_STATE_HOME", self.join(".state"))
             .env("XDG_CONFIG_HOME", self.join(".config"))
+            .env("XDG_RUNTIME_DIR", self.join(".run"))
             .env("RUST_BACKTRACE", "1")
             .stdin(Stdio::null());
         let out = self.join(format!(".out/{number}.out"));

@@ -58,6 +58,11 @@ impl Served {
         }
     }
 
+    /// Returns the process number of the server.
+    pub(crate) fn id(&self) -> u32 {
+        self.server.as_ref().map_or(0, Running::id)
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -9,7 +9,7 @@ use ropeway_vfs::{CacheMode, CompareBatch, EndError, GetSmall, Kind, Metadata, R
 use tokio::sync::Semaphore;
 
 use crate::check::folders::{Finding, Row};
-use crate::check::spec::CheckSpec;
+use crate::check::spec::{CheckSpec, Difference, Side};
 use crate::verify::content::equal_content;
 
 /// Size of the largest file in a batch, as in a copy.
@@ -34,10 +34,27 @@ pub(super) struct Pair {
     pub(super) below: RelPath,
     pub(super) source: RelPath,
     pub(super) target: RelPath,
+    /// The target's path below its root.
+    pub(super) target_below: RelPath,
     /// Metadata of the source.
     pub(super) metadata: Metadata,
+    /// What the target has.
+    pub(super) found: Side,
     /// Whether attributes differ. This is reported if the content is equal.
     pub(super) attributes_differ: bool,
+}
+
+impl Pair {
+    /// Returns the difference; `same` is whether the content is equal.
+    fn difference(self, same: bool) -> Difference {
+        Difference {
+            path: self.below,
+            target_path: self.target_below,
+            action: if same { "attributes" } else { "differs" },
+            source: Some(Side::from(&self.metadata)),
+            target: Some(self.found),
+        }
+    }
 }
 
 /// What comparisons share.
@@ -95,11 +112,10 @@ impl Contents {
             .filter_map(|(row, equal)| match (row, equal) {
                 (Row::Known(finding), _) => Some(finding),
                 (Row::Compare(pair), Some(Ok(true))) if !pair.attributes_differ => None,
-                (Row::Compare(pair), Some(Ok(same))) => Some(Finding::Difference {
-                    path: pair.below,
-                    action: if same { "attributes" } else { "differs" },
-                    bytes: if same { 0 } else { pair.metadata.size },
-                }),
+                (Row::Compare(pair), Some(Ok(same))) => {
+                    let bytes = if same { 0 } else { pair.metadata.size };
+                    Some(Finding::Difference(Box::new(pair.difference(same)), bytes))
+                }
                 (Row::Compare(pair), Some(Err(failed))) => Some(Finding::Error {
                     path: pair.below,
                     failed,
@@ -152,7 +168,7 @@ impl Contents {
             return equal;
         }
         let _permit = self.big_pairs.acquire().await;
-        equal_content(&self.blocks, source, target).await
+        equal_content((&self.blocks, spec.watch.limit()), source, target).await
     }
 
     /// Compares two files that are read in one call each. `None` if one of them changed or grew.

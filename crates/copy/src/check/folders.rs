@@ -21,7 +21,7 @@ use ropeway_vfs::{
 use tokio::task::JoinHandle;
 
 use crate::check::content::{Contents, Pair};
-use crate::check::spec::{CheckOutcome, CheckSpec, item_error};
+use crate::check::spec::{CheckOutcome, CheckSpec, Difference, Side, item_error};
 use crate::job::options::is_temporary;
 use crate::job::report::EventSink;
 use crate::journal::token::token_of;
@@ -41,15 +41,8 @@ const UNDER_WAY_MAX: usize = 16;
 
 /// A finding about one node.
 pub(super) enum Finding {
-    Difference {
-        path: RelPath,
-        action: &'static str,
-        bytes: u64,
-    },
-    Error {
-        path: RelPath,
-        failed: EndError,
-    },
+    Difference(Box<Difference>, u64),
+    Error { path: RelPath, failed: EndError },
 }
 
 /// One line of a batch, in the order of the nodes.
@@ -123,6 +116,7 @@ impl Check {
         while !self.under_way.is_empty() {
             self.settle_first().await;
         }
+        self.spec.watch.show(&self.outcome);
         self.outcome
     }
 
@@ -133,6 +127,8 @@ impl Check {
             ancestry,
         }];
         while let Some(place) = stack.pop() {
+            self.spec.watch.show(&self.outcome);
+            self.spec.watch.limit().pass().await;
             if self.outcome.tampered {
                 return;
             }
@@ -261,7 +257,14 @@ impl Check {
         let path = right.join(&entry.name);
         let is_dir = entry.metadata.as_ref().is_ok_and(Metadata::is_dir);
         if !is_temporary(&entry.name) && !self.spec.filter.excluded(&path, is_dir) {
-            self.difference(path, "extra", 0).await;
+            let difference = Difference {
+                path: path.clone(),
+                target_path: path,
+                action: "extra",
+                source: None,
+                target: entry.metadata.as_ref().ok().map(Side::from),
+            };
+            self.found(Finding::Difference(Box::new(difference), 0)).await;
         }
     }
 
@@ -278,11 +281,14 @@ impl Check {
             self.outcome.bytes += metadata.size;
         }
         let Some(found) = found else {
-            self.difference(left.clone(), "missing", metadata.size).await;
+            self.difference((left, right), (&metadata, None), "missing", metadata.size)
+                .await;
             return false;
         };
+        let sides = (&metadata, Some(&found));
         if found.kind != metadata.kind {
-            self.difference(left.clone(), "differs", metadata.size).await;
+            self.difference((left, right), sides, "differs", metadata.size)
+                .await;
             return false;
         }
         let preserve = self.spec.preserve;
@@ -290,13 +296,13 @@ impl Check {
         let differ = || attributes_differ(&metadata, &found, &self.rules, &preserve, capabilities);
         match decide(&metadata, Some(&found), &self.rules, &preserve, capabilities) {
             Decision::Skip => {}
-            Decision::AttributesOnly => self.difference(left.clone(), "attributes", 0).await,
+            Decision::AttributesOnly => self.difference((left, right), sides, "attributes", 0).await,
             // There is nothing to read on either side.
             Decision::CompareContent
                 if metadata.kind == Kind::File && metadata.size == 0 && !self.rules.sizes_unknown =>
             {
                 if differ() {
-                    self.difference(left.clone(), "attributes", 0).await;
+                    self.difference((left, right), sides, "attributes", 0).await;
                 }
             }
             Decision::CompareContent => {
@@ -305,11 +311,16 @@ impl Check {
                     source: self.spec.source_path.join_path(left),
                     target: self.spec.target_path.join_path(right),
                     attributes_differ: differ(),
+                    target_below: right.clone(),
+                    found: Side::from(&found),
                     metadata,
                 };
                 self.compare(pair).await;
             }
-            _ => self.difference(left.clone(), "differs", metadata.size).await,
+            _ => {
+                self.difference((left, right), sides, "differs", metadata.size)
+                    .await;
+            }
         }
         true
     }
@@ -320,8 +331,21 @@ impl Check {
         self.row(Row::Compare(Box::new(pair))).await;
     }
 
-    async fn difference(&mut self, path: RelPath, action: &'static str, bytes: u64) {
-        self.found(Finding::Difference { path, action, bytes }).await;
+    async fn difference(
+        &mut self,
+        (left, right): (&RelPath, &RelPath),
+        (source, target): (&Metadata, Option<&Metadata>),
+        action: &'static str,
+        bytes: u64,
+    ) {
+        let difference = Difference {
+            path: left.clone(),
+            target_path: right.clone(),
+            action,
+            source: Some(source.into()),
+            target: target.map(Side::from),
+        };
+        self.found(Finding::Difference(Box::new(difference), bytes)).await;
     }
 
     async fn found(&mut self, finding: Finding) {
@@ -347,6 +371,8 @@ impl Check {
         while self.under_way.len() >= UNDER_WAY_MAX {
             self.settle_first().await;
         }
+        self.spec.watch.show(&self.outcome);
+        self.spec.watch.limit().pass().await;
         let rows = std::mem::take(&mut self.rows);
         (self.rows_bytes, self.rows_compared) = (0, 0);
         let (contents, spec) = (Arc::clone(&self.contents), Arc::clone(&self.spec));
@@ -373,11 +399,12 @@ impl Check {
             return;
         }
         match finding {
-            Finding::Difference { path, action, bytes } => {
+            Finding::Difference(difference, bytes) => {
                 self.outcome.differences += 1;
+                self.spec.watch.differs(&difference);
                 (self.sink)(Event::Item {
-                    path: path.to_string(),
-                    action,
+                    path: difference.path.to_string(),
+                    action: difference.action,
                     bytes,
                 });
             }

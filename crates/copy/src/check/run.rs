@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use ropeway_block::Pool;
 use ropeway_plan::{NameMap, NamePolicy, Rules, TimeGranularity};
+use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::event::Event;
 use ropeway_vfs::{CacheMode, End, EndError, Error, ErrorKind, Kind, Op, OpenOptions, RelPath, Tree};
 
 use crate::check::folders::Check;
-use crate::check::spec::{CheckOutcome, CheckSpec, item_error};
+use crate::check::spec::{CheckOutcome, CheckSpec, CheckWatch, item_error};
 use crate::job::report::EventSink;
 use crate::verify::content::hash_file;
 use crate::verify::manifest::{ManifestError, ManifestReader};
@@ -52,6 +53,7 @@ pub async fn check_manifest(
     manifest: &Path,
     tree: Arc<dyn Tree>,
     root: &RelPath,
+    watch: &CheckWatch,
     sink: EventSink,
 ) -> Result<CheckOutcome, ManifestError> {
     let pool = Pool::new(BLOCK_SIZE, BLOCKS);
@@ -59,8 +61,9 @@ pub async fn check_manifest(
     for entry in ManifestReader::open(manifest)? {
         let entry = entry?;
         let path = root.join_path(&entry.path);
+        watch.show(&outcome);
         outcome.files += 1;
-        match hash_of_file(&pool, &*tree, &path).await {
+        match hash_of_file((&pool, watch.limit()), &*tree, &path).await {
             Ok((hash, size)) if hash == entry.hash => outcome.bytes += size,
             Ok((_, size)) => {
                 outcome.differences += 1;
@@ -91,7 +94,11 @@ pub async fn check_manifest(
     Ok(outcome)
 }
 
-async fn hash_of_file(pool: &Pool, tree: &dyn Tree, path: &RelPath) -> Result<([u8; 32], u64), Error> {
+async fn hash_of_file(
+    (pool, limit): (&Pool, &RateLimit),
+    tree: &dyn Tree,
+    path: &RelPath,
+) -> Result<([u8; 32], u64), Error> {
     let metadata = tree.metadata(path).await?;
     if metadata.kind != Kind::File {
         return Err(Error::new(Op::Open, path, ErrorKind::NotFound));
@@ -99,5 +106,5 @@ async fn hash_of_file(pool: &Pool, tree: &dyn Tree, path: &RelPath) -> Result<([
     let file = tree.open(path, OpenOptions::read(CacheMode::Leave)).await?;
     // Read from the device: cached pages do not show rot.
     file.drop_cache(0, metadata.size).await?;
-    Ok((hash_file(pool, &*file).await?, metadata.size))
+    Ok((hash_file(pool, limit, &*file).await?, metadata.size))
 }

@@ -1,12 +1,15 @@
 //! The input and the result of a comparison.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ropeway_plan::Filter;
+use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::event::Event;
-use ropeway_vfs::{End, Error, Preserve, RelPath, Tree};
+use ropeway_vfs::{End, Error, Kind, Metadata, Owner, Preserve, RelPath, Timestamp, Tree};
 
+use crate::clock::RuntimeClock;
 use crate::job::outcome::{Status, hint_for};
 
 /// What to compare.
@@ -30,6 +33,126 @@ pub struct CheckSpec {
     pub devices: bool,
     /// Which nodes take part.
     pub filter: Filter,
+    /// Tells how far it is, and pauses it.
+    pub watch: CheckWatch,
+}
+
+/// What one end has at a place where both differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Kind of the node.
+    pub kind: Kind,
+    /// Logical size in bytes.
+    pub size: u64,
+    /// Last change of the content.
+    pub modified: Timestamp,
+    /// Permission bits, where known.
+    pub mode: Option<u32>,
+    /// Owner and group, where known.
+    pub owner: Option<Owner>,
+}
+
+impl From<&Metadata> for Side {
+    fn from(metadata: &Metadata) -> Self {
+        Self {
+            kind: metadata.kind,
+            size: metadata.size,
+            modified: metadata.modified,
+            mode: metadata.mode,
+            owner: metadata.owner,
+        }
+    }
+}
+
+/// A difference with both sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Path below the root of the source. What only the target has is shown under the target's name.
+    pub path: RelPath,
+    /// Path below the root of the target, which may have mapped names.
+    pub target_path: RelPath,
+    /// `missing`, `extra`, `differs` or `attributes`.
+    pub action: &'static str,
+    /// What the source has.
+    pub source: Option<Side>,
+    /// What the target has.
+    pub target: Option<Side>,
+}
+
+/// Receives differences; called in the order of the nodes.
+pub type DifferenceSink = Arc<dyn Fn(&Difference) + Send + Sync>;
+
+/// Watches and pauses a comparison, running or not. Clones watch the same one.
+#[derive(Clone)]
+pub struct CheckWatch(Arc<Watched>);
+
+struct Watched {
+    limit: Arc<RateLimit>,
+    differs: Option<DifferenceSink>,
+    files: AtomicU64,
+    bytes: AtomicU64,
+    differences: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl CheckWatch {
+    /// Makes a watch.
+    pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// Makes a watch that also passes on each difference with both sides.
+    pub fn of_differences(differs: DifferenceSink) -> Self {
+        Self::with(Some(differs))
+    }
+
+    fn with(differs: Option<DifferenceSink>) -> Self {
+        Self(Arc::new(Watched {
+            differs,
+            limit: RateLimit::unlimited(Arc::new(RuntimeClock::new())),
+            files: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            differences: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+        }))
+    }
+
+    /// Returns what was found so far.
+    pub fn outcome(&self) -> CheckOutcome {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CheckOutcome {
+            files: get(&self.0.files),
+            bytes: get(&self.0.bytes),
+            differences: get(&self.0.differences),
+            errors: get(&self.0.errors),
+            tampered: false,
+        }
+    }
+
+    /// Returns what holds the comparison while it is paused.
+    pub fn limit(&self) -> &Arc<RateLimit> {
+        &self.0.limit
+    }
+
+    pub(super) fn differs(&self, difference: &Difference) {
+        if let Some(differs) = &self.0.differs {
+            differs(difference);
+        }
+    }
+
+    pub(super) fn show(&self, outcome: &CheckOutcome) {
+        let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
+        set(&self.0.files, outcome.files);
+        set(&self.0.bytes, outcome.bytes);
+        set(&self.0.differences, outcome.differences);
+        set(&self.0.errors, outcome.errors);
+    }
+}
+
+impl Default for CheckWatch {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// The result of a comparison. Each difference was reported as an [`Event::Item`] with the action

@@ -64,6 +64,7 @@ pub(crate) async fn remove_moved(context: &Context, root: &JobRoot) {
         _held: Held::default(),
     }];
     while let Some(folder_visit) = stack.pop() {
+        context.pass().await;
         if context.stopped() {
             return;
         }
@@ -132,6 +133,7 @@ async fn visit(
             } else if !metadata.is_dir() && filter.node(&path, &metadata) {
                 move_one(context, root, &path, &metadata, &mut is_distinct).await;
             }
+            context.pass().await;
             if context.stopped() {
                 return;
             }

@@ -139,6 +139,7 @@ impl<'a> Pass<'a> {
             _held: Held::default(),
         }];
         while let Some(place) = folders.pop() {
+            self.context.pass().await;
             if self.context.stopped() {
                 return Ok(());
             }
@@ -276,6 +277,7 @@ impl<'a> Pass<'a> {
                 }
                 let mut next = (&mut *folders, &mut extra);
                 changed |= self.entry(place, &sources, entry, found, &mut next).await;
+                self.context.pass().await;
                 if self.context.stopped() {
                     return;
                 }
@@ -314,6 +316,7 @@ impl<'a> Pass<'a> {
                 Ok(()) => changed |= self.removal.delete(&path, &metadata, above).await,
                 Err(error) => self.failed(&path, error, End::Target).await,
             }
+            self.context.pass().await;
             if self.context.stopped() {
                 break;
             }

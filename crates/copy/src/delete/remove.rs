@@ -166,6 +166,7 @@ impl<'a> Removal<'a> {
         // Each folder is visited twice: first for its content, then for itself.
         let mut stack = vec![(path.clone(), metadata, Some(above), Held::default())];
         while let Some((dir, metadata, above, held)) = stack.pop() {
+            self.context.pass().await;
             if self.context.stopped() {
                 return Err(Error::new(Op::Remove, path, ErrorKind::Cancelled));
             }

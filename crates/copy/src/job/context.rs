@@ -59,6 +59,11 @@ impl Context {
         self.report.stopped()
     }
 
+    /// Waits while the job is paused ([`Report::pass`]).
+    pub(crate) async fn pass(&self) {
+        self.report.pass().await;
+    }
+
     /// Whether a watch was interrupted after its first pass, which is its normal end.
     pub(crate) fn watch_ended(&self) -> bool {
         self.config.options.watch && self.report.live.walk_final.load(Ordering::Acquire)

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use ropeway_plan::EtaEstimator;
+use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::event::{Counters, Event, Limit};
 use tokio::time::Instant;
 
@@ -104,6 +105,8 @@ pub(crate) struct Live {
     pub(crate) bytes_settled: AtomicU64,
     pub(crate) deleted: AtomicU64,
     pub(crate) retries: AtomicU64,
+    /// Blocks and small files moved, each counted on both sides.
+    pub(crate) operations: AtomicU64,
     pub(crate) bytes_resumed: AtomicU64,
     pub(crate) waits: Waits,
     /// Whether the estimate follows what is durable. Otherwise it follows what was written.
@@ -147,6 +150,7 @@ impl Live {
             bytes_settled: zero(),
             deleted: zero(),
             retries: zero(),
+            operations: zero(),
             bytes_resumed: zero(),
             waits: Waits::default(),
             follow_durable,
@@ -190,11 +194,13 @@ impl Live {
             bytes_durable: get(&self.bytes_durable),
             deleted: get(&self.deleted),
             retries: get(&self.retries),
+            operations: get(&self.operations) + get(&self.directories) + get(&self.deleted),
         }
     }
 
-    /// Returns a progress event. The estimate learns from each call, so call it regularly.
-    pub(crate) fn progress(&self) -> Event {
+    /// Returns a progress event. The estimate learns from each call, so call it regularly. It learns
+    /// nothing from pauses of `limit`.
+    pub(crate) fn progress(&self, limit: &RateLimit) -> Event {
         let now = self.elapsed();
         let counters = self.counters();
         let landed = self.bytes_landed.load(Ordering::Relaxed);
@@ -216,7 +222,8 @@ impl Live {
         // never goes back.
         let bytes = bytes.max(derived.progressed);
         derived.progressed = bytes;
-        derived.eta.observe(now, bytes, files);
+        let active = now.saturating_sub(limit.paused_for());
+        derived.eta.observe(active, bytes, files);
         let left_bytes = counters
             .bytes_total
             .saturating_sub(counters.bytes_skipped + bytes);
@@ -229,13 +236,13 @@ impl Live {
             None
         };
         let rate = derived.rate(now, bytes);
-        let limit = derived.limit(&self.waits);
         Event::Progress {
             seconds: now.as_secs_f64(),
             counters,
             rate,
             eta,
-            limit,
+            limit: derived.limit(&self.waits),
+            paused: limit.is_paused(),
         }
     }
 

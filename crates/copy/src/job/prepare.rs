@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_plan::{Durability, DurabilityPolicy, Engine, NameMap, Nonce, Rules, TimeGranularity, Tuner};
+use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::{CacheMode, Tree};
 use tokio_util::sync::CancellationToken;
 
@@ -51,7 +52,8 @@ const STREAMS_MANY: usize = 16;
 /// The job cannot begin. Nothing was touched but the journal.
 pub(crate) async fn prepare(
     spec: JobSpec,
-    (live, cancel, pool): (Arc<Live>, CancellationToken, Pool),
+    (live, cancel, limit): (Arc<Live>, CancellationToken, Arc<RateLimit>),
+    pool: Pool,
     sink: EventSink,
 ) -> Result<(Arc<Context>, Vec<Arc<JobRoot>>), Fatal> {
     let JobSpec {
@@ -85,7 +87,7 @@ pub(crate) async fn prepare(
     let context = Context {
         temporaries: Temporaries::new(target, (nonce, &environment.boot_id), journal.as_ref(), &roots),
         durability: DurabilityControl::new(options.dirty_max, environment.clock.clone(), tree_dirty),
-        report: Report::new(sink, live, reports_items, (probe, cancel.clone())),
+        report: Report::new(sink, live, reports_items, (probe, cancel.clone(), limit)),
         resources,
         copied_nodes: CopiedNodes::remembered(options.move_source),
         listing_cache: ListingCache::new(),

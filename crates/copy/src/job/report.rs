@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use ropeway_vfs::decorate::limit::{Admitted, RateLimit};
 use ropeway_vfs::event::{Event, Summary};
 use ropeway_vfs::{End, Error, Loss, RelPath, Verdict};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,8 @@ pub(crate) struct Report {
     pub(crate) probe: TargetProbe,
     /// Cancelled by the user, or by a fatal failure.
     cancel: CancellationToken,
+    /// Holds new work while the job is paused, and keeps it to a rate.
+    pub(crate) limit: Arc<RateLimit>,
 }
 
 impl Report {
@@ -39,7 +42,7 @@ impl Report {
         sink: EventSink,
         live: Arc<Live>,
         reports_items: bool,
-        (probe, cancel): (TargetProbe, CancellationToken),
+        (probe, cancel, limit): (TargetProbe, CancellationToken, Arc<RateLimit>),
     ) -> Self {
         Self {
             sink,
@@ -49,6 +52,7 @@ impl Report {
             losses: Mutex::default(),
             probe,
             cancel,
+            limit,
         }
     }
 
@@ -57,10 +61,22 @@ impl Report {
         self.cancel.is_cancelled() || self.failures.is_fatal()
     }
 
-    /// Stops the whole job.
+    /// Stops the whole job. A pause ends.
     pub(crate) fn fatal(&self, fatal: Fatal) {
         self.failures.fatal(fatal);
         self.cancel.cancel();
+        self.limit.resume();
+    }
+
+    /// Waits while the job is paused, before the next piece of work. Ends when the job stops.
+    pub(crate) async fn pass(&self) {
+        self.limit.pass().await;
+    }
+
+    /// Waits until work of `length` bytes may begin: while the job is paused, and for its turn if the
+    /// user gave a rate to the running job.
+    pub(crate) async fn admit(&self, length: u64) -> Admitted<'_> {
+        self.limit.admit(length).await
     }
 
     /// Waits. Returns `false` if the job stopped meanwhile.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_plan::Durability;
+use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::event::{Counters, Event};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+use crate::clock::RuntimeClock;
 use crate::job::blocks::pool_for;
 use crate::job::counters::Live;
 use crate::job::outcome::Outcome;
@@ -36,6 +38,7 @@ pub struct Job {
     live: Arc<Live>,
     cancel: CancellationToken,
     pool: Pool,
+    limit: Arc<RateLimit>,
 }
 
 /// A handle to a job, running or not.
@@ -43,12 +46,13 @@ pub struct Job {
 pub struct Handle {
     live: Arc<Live>,
     cancel: CancellationToken,
+    limit: Arc<RateLimit>,
 }
 
 impl Handle {
     /// Returns a progress event. The estimate learns from each call, so call it regularly.
     pub fn progress(&self) -> Event {
-        self.live.progress()
+        self.live.progress(&self.limit)
     }
 
     /// Returns the counters.
@@ -56,9 +60,16 @@ impl Handle {
         self.live.counters()
     }
 
-    /// Asks the job to stop. Operations in flight finish, and the journal stays.
+    /// Asks the job to stop. Operations in flight finish, and the journal stays. A pause ends.
     pub fn cancel(&self) {
         self.cancel.cancel();
+        self.limit.resume();
+    }
+
+    /// Returns the limit, by which the job is paused and its rate changed. During a pause, operations
+    /// in flight end, what was written is flushed, and connections stay alive.
+    pub fn limit(&self) -> &Arc<RateLimit> {
+        &self.limit
     }
 }
 
@@ -76,7 +87,15 @@ impl Job {
             live,
             cancel: CancellationToken::new(),
             pool,
+            limit: RateLimit::unlimited(Arc::new(RuntimeClock::new())),
         }
+    }
+
+    /// Uses the limit that is around the trees of the job, or that may get a rate later.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Arc<RateLimit>) -> Self {
+        self.limit = limit;
+        self
     }
 
     /// Uses the blocks of `pool`, which the trees know already. Make the pool with
@@ -92,22 +111,24 @@ impl Job {
         Handle {
             live: Arc::clone(&self.live),
             cancel: self.cancel.clone(),
+            limit: Arc::clone(&self.limit),
         }
     }
 
     /// Runs the job to its end.
     pub async fn run(self, sink: EventSink) -> Outcome {
-        let (context, roots) = match prepare(self.spec, (self.live, self.cancel, self.pool), sink).await {
-            Ok(prepared) => prepared,
-            Err(fatal) => {
-                return Outcome {
-                    summary: Default::default(),
-                    status: fatal.status,
-                    fatal: Some(fatal.message),
-                    hint: fatal.hint,
-                };
-            }
-        };
+        let (context, roots) =
+            match prepare(self.spec, (self.live, self.cancel, self.limit), self.pool, sink).await {
+                Ok(prepared) => prepared,
+                Err(fatal) => {
+                    return Outcome {
+                        summary: Default::default(),
+                        status: fatal.status,
+                        fatal: Some(fatal.message),
+                        hint: fatal.hint,
+                    };
+                }
+            };
         let span = tracing::debug_span!("job", roots = roots.len());
         let times = run_phases(&context, &roots).instrument(span).await;
         conclude(&context, &times)

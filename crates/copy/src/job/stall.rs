@@ -1,7 +1,8 @@
 //! Stops a job that hangs.
 //!
 //! Each file has its own time-out. This one is for everything else: a folder, or a whole volume.
-//! Any counter that moves is progress: bytes, entries listed, folders finished.
+//! Any counter that moves is progress: bytes, entries listed, folders finished. A pause, or a
+//! `--bwlimit` of zero, is no stall.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +45,8 @@ pub(crate) async fn watch_for_stall(context: Arc<Context>, roots: Vec<Arc<JobRoo
     let timeout = timeout * TIMEOUTS + STOP_WAIT_MAX;
     while context.report.sleep(timeout / CHECKS).await {
         let now = done();
-        if now != last {
+        let limit = &context.report.limit;
+        if now != last || limit.is_closed() || limit.free_for().is_none() {
             (last, since) = (now, live.elapsed());
         } else if live.elapsed().saturating_sub(since) >= timeout {
             let message = format!("nothing moved for {} s", timeout.as_secs());

@@ -27,6 +27,7 @@ pub(crate) const BATCH_BYTES: u64 = 4 << 20;
 /// Copies small files of one folder. The caller holds the permit that bounds batches in flight.
 #[tracing::instrument(name = "batch", level = "debug", skip_all, fields(files = tasks.len()))]
 pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tasks: Vec<FileTask>) {
+    context.pass().await;
     if context.stopped() {
         return;
     }
@@ -40,12 +41,20 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
     let Some(batch) = batch_of(config, context.hashes.is_some(), folder, &tasks) else {
         return one_by_one(context, tasks).await;
     };
+    let bytes = tasks.iter().map(|task| task.metadata.size).sum();
+    let admitted = context.report.admit(bytes).await;
     let start = Instant::now();
     let results = match config.target.copy_batch(&*root.root.source, batch) {
         Ok(running) => running.await,
-        Err(_) => return one_by_one(context, tasks).await,
+        Err(_) => {
+            // One by one they are admitted again.
+            admitted.pay(0).await;
+            return one_by_one(context, tasks).await;
+        }
     };
     add_wait(&context.report.live.waits.small_files, start.elapsed());
+    let read = results.iter().flatten().map(|done| done.read).sum();
+    admitted.pay(read).await;
     for (task, result) in tasks.into_iter().zip(results) {
         match result {
             Ok(done) if done.source_changed => copy_file(context, with_leftover(task)).await,

@@ -18,7 +18,7 @@ pub(crate) async fn compare_file(context: &Arc<Context>, task: FileTask) {
     let source = Arc::clone(&task.folder.root().root.source);
     let target_path = task.folder.path().join(&task.name);
     let equal = equal_content(
-        &context.resources.pool,
+        (&context.resources.pool, &context.report.limit),
         (&*source, &task.source_path),
         (&*context.config.target, &target_path),
     );

@@ -64,6 +64,7 @@ pub(crate) async fn fail_links(context: &Arc<Context>, id: FileId) {
 
 /// Makes one more name of a copied file.
 pub(crate) async fn make_link(context: &Arc<Context>, task: LinkTask, target: LinkTarget) {
+    context.pass().await;
     if context.stopped() {
         return;
     }

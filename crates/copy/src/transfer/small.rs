@@ -26,6 +26,7 @@ pub(crate) async fn finish_small(context: &Arc<Context>, task: FileTask, done: &
     live.bytes_read.fetch_add(done.read, Ordering::Relaxed);
     live.bytes_sent.fetch_add(done.sent, Ordering::Relaxed);
     live.bytes_landed.fetch_add(done.size, Ordering::AcqRel);
+    live.operations.fetch_add(2, Ordering::Relaxed);
     live.files_done.fetch_add(1, Ordering::AcqRel);
     live.bytes_done.fetch_add(done.size, Ordering::AcqRel);
     context.copied_nodes.add(task.token(), &task.metadata);

@@ -42,6 +42,7 @@ const SPARSE_MIN: u64 = 64 << 10;
 /// Copies one small file. The caller holds the permit.
 #[tracing::instrument(name = "small_file", level = "debug", skip_all, fields(path = %task.shown()))]
 pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
+    context.pass().await;
     if context.stopped() {
         return;
     }
@@ -62,7 +63,9 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
     if context.stopped() {
         return;
     }
+    let admitted = context.report.admit(task.metadata.size).await;
     let (block, got) = get(&context.config, &context.report, &task, block).await;
+    admitted.pay(block.len() as u64).await;
     let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
     let is_listed = |got: &GotSmall| check_identity(&task, &got.metadata, stable_ids).is_ok();
     let got = match got {

@@ -25,6 +25,7 @@ use crate::verify::skipped::hash_skipped;
 /// Copies such a node. Returns whether that succeeded.
 #[tracing::instrument(name = "node", level = "debug", skip_all, fields(path = %task.shown()))]
 pub(crate) async fn copy_special_alone(context: &Arc<Context>, task: &FileTask) -> bool {
+    context.pass().await;
     if context.stopped() {
         return false;
     }

@@ -95,6 +95,8 @@ struct State<'a> {
     end: u64,
     tune_bytes: u64,
     tune_since: Instant,
+    /// The largest piece that the rate of the job allowed last.
+    piece_max: u64,
 }
 
 impl Stream<'_> {
@@ -120,6 +122,7 @@ impl Stream<'_> {
             end: 0,
             tune_bytes: 0,
             tune_since: Instant::now(),
+            piece_max: self.context.report.limit.piece_max(),
         };
         let result = self.drive(&mut state).await;
         // Orphaned operations would still write while the file is retried or removed. Those that
@@ -149,9 +152,25 @@ impl Stream<'_> {
     }
 
     fn limits(&self) -> TransferLimits {
-        let mut limits = self.context.resources.tuner.lock().limits();
-        limits.block_size = limits.block_size.min(self.context.resources.pool.block_size());
+        let limits = self.context.resources.tuner.lock().limits();
+        self.bounded(limits)
+    }
+
+    /// Keeps the blocks to the size of the pool, and to that of a piece if the user gave a rate.
+    fn bounded(&self, mut limits: TransferLimits) -> TransferLimits {
+        let piece_max = usize::try_from(self.context.report.limit.piece_max()).unwrap_or(usize::MAX);
+        let most = self.context.resources.pool.block_size().min(piece_max);
+        limits.block_size = limits.block_size.min(most);
         limits
+    }
+
+    /// Takes smaller blocks while the user has given the running job a low rate.
+    fn follow_rate(&self, state: &mut State<'_>) {
+        let piece_max = self.context.report.limit.piece_max();
+        if piece_max != state.piece_max {
+            state.piece_max = piece_max;
+            state.transfer.set_limits(self.limits());
+        }
     }
 
     async fn drive<'s>(&'s self, state: &mut State<'s>) -> Result<(), EndError> {
@@ -166,6 +185,7 @@ impl Stream<'_> {
                     ErrorKind::Network,
                 )));
             }
+            self.follow_rate(state);
             let room = self.has_room(state);
             if room && !state.windows.is_over(self.dirty_bound()) && self.issue(state).await? {
                 return Ok(());
@@ -186,11 +206,18 @@ impl Stream<'_> {
         }
     }
 
-    /// Completes after `--timeout`. Without it, never.
+    /// Completes after `--timeout`, in which neither a pause nor `--bwlimit` held anything. Without
+    /// `--timeout`, never.
     async fn too_long(&self) {
-        match self.context.config.options.timeout {
-            Some(timeout) => tokio::time::sleep(timeout).await,
-            None => std::future::pending().await,
+        let Some(timeout) = self.context.config.options.timeout else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::time::sleep(timeout).await;
+            let free_for = self.context.report.limit.free_for();
+            if free_for.is_some_and(|span| span >= timeout) {
+                return;
+            }
         }
     }
 
@@ -256,8 +283,10 @@ impl Stream<'_> {
 
     async fn read(&self, offset: u64, length: usize) -> Result<Io, EndError> {
         let block = self.context.resources.pool.get().await;
+        let admitted = self.context.report.admit(length as u64).await;
         let start = Instant::now();
         let (block, result) = self.source.read_at(block, offset, length).await;
+        admitted.pay(block.len() as u64).await;
         result.map_err(EndError::on_source)?;
         Ok(Io::Read {
             offset,
@@ -317,6 +346,7 @@ impl Stream<'_> {
             Io::Read { offset, block, span } => {
                 add_wait(&live.waits.source, span);
                 live.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
+                live.operations.fetch_add(1, Ordering::Relaxed);
                 state.transfer.read_done(offset, block.len());
                 state.reading.remove(&offset);
                 if let Some(digest) = &mut state.digest {
@@ -335,6 +365,7 @@ impl Stream<'_> {
             Io::Written { offset, length, span } => {
                 add_wait(&live.waits.target, span);
                 live.bytes_sent.fetch_add(length as u64, Ordering::Relaxed);
+                live.operations.fetch_add(1, Ordering::Relaxed);
                 state.end = state.end.max(offset + length as u64);
                 state.transfer.write_done(offset, length);
                 self.progressed(state, length as u64);
@@ -380,11 +411,12 @@ impl Stream<'_> {
         self.journal(state, false);
         state.tune_bytes += length;
         if state.tune_bytes >= TUNE_EVERY {
-            let mut tuner = self.context.resources.tuner.lock();
-            tuner.observe(state.tune_bytes, state.tune_since.elapsed());
-            let mut limits = tuner.limits();
-            limits.block_size = limits.block_size.min(self.context.resources.pool.block_size());
-            state.transfer.set_limits(limits);
+            let limits = {
+                let mut tuner = self.context.resources.tuner.lock();
+                tuner.observe(state.tune_bytes, state.tune_since.elapsed());
+                tuner.limits()
+            };
+            state.transfer.set_limits(self.bounded(limits));
             (state.tune_bytes, state.tune_since) = (0, Instant::now());
         }
     }
@@ -434,7 +466,9 @@ impl Stream<'_> {
             let length = block
                 .capacity()
                 .min(usize::try_from(self.start - offset).unwrap_or(usize::MAX));
+            let admitted = self.context.report.admit(length as u64).await;
             let (block, result) = self.source.read_at(block, offset, length).await;
+            admitted.pay(block.len() as u64).await;
             result.map_err(EndError::on_source)?;
             if block.is_empty() {
                 break;
@@ -464,10 +498,13 @@ impl Stream<'_> {
                 if self.context.stopped() {
                     return Err(EndError::on_target(cancelled(Op::Write, self.target.path())));
                 }
-                let length = RANGE_CHUNK.min(end - at);
+                let limit = &self.context.report.limit;
+                let length = RANGE_CHUNK.min(end - at).min(limit.piece_max());
+                let admitted = limit.admit(length).await;
                 let start = Instant::now();
                 self.wait_for_flush().await;
                 let copied = self.target.copy_range_from(&*self.source, at, length).await;
+                admitted.pay(length).await;
                 add_wait(&self.context.report.live.waits.target, start.elapsed());
                 let Some(copied) = copied.map_err(EndError::on_target)? else {
                     self.landing.reset();
@@ -495,6 +532,7 @@ impl Stream<'_> {
 
     fn account_range(&self, at: u64, copied: u64) {
         let live = &self.context.report.live;
+        live.operations.fetch_add(2, Ordering::Relaxed);
         // Nothing is sent to a server that copies by itself.
         if !self.context.resources.needs_many_calls() {
             live.bytes_read.fetch_add(copied, Ordering::Relaxed);

@@ -29,9 +29,11 @@ pub(crate) async fn copy_unsized(
         }
         let block = pool.get().await;
         let length = block.capacity();
+        let admitted = report.admit(length as u64).await;
         let (block, result) = source.read_at(block, size, length).await;
-        result.map_err(EndError::on_source)?;
         let count = block.len();
+        admitted.pay(count as u64).await;
+        result.map_err(EndError::on_source)?;
         if let Some(hasher) = &mut hasher {
             hasher.update(&block);
         }
@@ -45,6 +47,7 @@ pub(crate) async fn copy_unsized(
         landing.add(count as u64);
         report.live.bytes_read.fetch_add(count as u64, Relaxed);
         report.live.bytes_sent.fetch_add(count as u64, Relaxed);
+        report.live.operations.fetch_add(2, Relaxed);
         if count < length {
             let hash = hasher.map(|hasher| *hasher.finalize().as_bytes());
             return Ok(Streamed {

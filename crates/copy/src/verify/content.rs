@@ -1,15 +1,17 @@
 //! Hashes of files, and the comparison of two files.
 
 use ropeway_block::Pool;
+use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::{CacheMode, EndError, Error, File, OpenOptions, RelPath, Tree};
 
-/// Returns the BLAKE3 of a whole file.
-pub(crate) async fn hash_file(pool: &Pool, file: &dyn File) -> Result<[u8; 32], Error> {
+/// Returns the BLAKE3 of a whole file. Waits while the job is paused.
+pub(crate) async fn hash_file(pool: &Pool, limit: &RateLimit, file: &dyn File) -> Result<[u8; 32], Error> {
     let mut hasher = blake3::Hasher::new();
     let mut offset = 0;
     loop {
         let block = pool.get().await;
         let length = block.capacity();
+        limit.pass().await;
         let (block, result) = file.read_at(block, offset, length).await;
         result?;
         hasher.update(&block);
@@ -20,9 +22,9 @@ pub(crate) async fn hash_file(pool: &Pool, file: &dyn File) -> Result<[u8; 32], 
     }
 }
 
-/// Whether two files have the same content.
+/// Whether two files have the same content. Waits while the job is paused.
 pub(crate) async fn equal_content(
-    pool: &Pool,
+    (pool, limit): (&Pool, &RateLimit),
     source: (&dyn Tree, &RelPath),
     target: (&dyn Tree, &RelPath),
 ) -> Result<bool, EndError> {
@@ -42,6 +44,7 @@ pub(crate) async fn equal_content(
         let one = pool.get().await;
         let two = pool.get().await;
         let length = one.capacity();
+        limit.pass().await;
         let ((one, read), (two, read_too)) = futures_util::future::join(
             left.read_at(one, offset, length),
             right.read_at(two, offset, length),

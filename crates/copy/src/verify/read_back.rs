@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use ropeway_block::Pool;
+use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::{CacheMode, End, EndError, Error, ErrorKind, Op, OpenOptions, RelPath, Tree};
 
 use crate::job::config::JobConfig;
@@ -15,11 +16,15 @@ use crate::verify::content::hash_file;
 use crate::verify::manifest::{ManifestEntry, ManifestError, ManifestReader};
 
 /// Returns the BLAKE3 of a file's content as the device has it. Drops cached pages first.
-async fn hash_from_device(pool: &Pool, tree: &dyn Tree, path: &RelPath) -> Result<[u8; 32], Error> {
+async fn hash_from_device(
+    (pool, limit): (&Pool, &RateLimit),
+    tree: &dyn Tree,
+    path: &RelPath,
+) -> Result<[u8; 32], Error> {
     let file = tree.open(path, OpenOptions::read(CacheMode::Leave)).await?;
     let size = file.metadata().await?.size;
     file.drop_cache(0, size).await?;
-    let hash = hash_file(pool, &*file).await?;
+    let hash = hash_file(pool, limit, &*file).await?;
     Ok(hash)
 }
 
@@ -95,7 +100,7 @@ pub(crate) async fn verify_one(
     entry: &ManifestEntry,
 ) -> Option<bool> {
     let read = || async {
-        let hash = hash_from_device(pool, &*config.target, &entry.path).await;
+        let hash = hash_from_device((pool, &report.limit), &*config.target, &entry.path).await;
         hash.map_err(EndError::on_target)
     };
     match with_retries(&config.options, report, token_of(0, &entry.path), read).await {

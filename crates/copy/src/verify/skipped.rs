@@ -33,7 +33,7 @@ pub(crate) async fn hash_skipped(context: &Context, task: &FileTask) {
     let cache = context.config.cache_of(task.metadata.size).source;
     let hashed = async {
         let source = open_source(task, cache).await.map_err(|failed| failed.error)?;
-        hash_file(&context.resources.pool, &*source).await
+        hash_file(&context.resources.pool, &context.report.limit, &*source).await
     };
     match hashed.await {
         Ok(hash) => record_hash(&context.report, hashes, task, &hash),

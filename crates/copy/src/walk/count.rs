@@ -147,6 +147,7 @@ impl<'a> Count<'a> {
         let top = Ancestry::begin(&*spec.source, &metadata);
         let mut folders = vec![(spec.source_path.clone(), top)];
         while let Some((dir, ancestry)) = folders.pop() {
+            self.report.pass().await;
             if self.report.stopped() || self.report.live.walk_final.load(Ordering::Acquire) {
                 break;
             }

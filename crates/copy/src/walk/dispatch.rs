@@ -45,6 +45,7 @@ impl<'a> Dispatcher<'a> {
     /// Decides on one node, and starts its copy or collects it in the batch.
     pub(super) async fn node(&self, mut task: FileTask, batch: &mut Vec<FileTask>) {
         let context = self.context;
+        context.pass().await;
         let decision = self.decider.decide(&mut task).await;
         if let Some(id) =
             shared_file(&context.config, &context.report, &task.metadata).filter(|_| wants_copy(&decision))
@@ -187,7 +188,8 @@ impl<'a> Dispatcher<'a> {
         }
         batch.push(task);
         let bytes: u64 = batch.iter().map(|task| task.metadata.size).sum();
-        if batch.len() >= BATCH_FILES || bytes >= BATCH_BYTES {
+        let bytes_max = BATCH_BYTES.min(self.context.report.limit.piece_max());
+        if batch.len() >= BATCH_FILES || bytes >= bytes_max {
             self.flush(batch).await;
         }
     }

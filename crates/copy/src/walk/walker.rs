@@ -223,6 +223,7 @@ impl Walker<'_> {
     /// Visits folders until none is left.
     async fn visit_all(&mut self) {
         while let Some(stop) = self.visits.pop() {
+            self.context.pass().await;
             if self.context.stopped() {
                 return;
             }
@@ -439,6 +440,7 @@ impl Walker<'_> {
         };
         let mut listing = listing.into_inner();
         while !entries.is_empty() {
+            self.context.pass().await;
             if self.context.stopped() {
                 return;
             }
@@ -475,6 +477,7 @@ impl Walker<'_> {
             if chunk.is_empty() {
                 return;
             }
+            self.context.pass().await;
             if self.context.stopped() {
                 return;
             }

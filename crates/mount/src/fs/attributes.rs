@@ -7,7 +7,7 @@ use ropeway_vfs::{ErrorKind, Timestamp};
 use rustix::io::Errno;
 
 use super::content::kill_set_ids;
-use super::{Caller, Fs, answer};
+use super::{Asked, Caller, Fs, answer};
 use crate::errno::{self, Answer};
 
 /// Attributes to set; `None` leaves a value unchanged.
@@ -34,6 +34,7 @@ pub(crate) struct Space {
 impl Fs {
     /// Returns the attributes of a node.
     pub(crate) fn attributes(&self, ino: u64, handle: Option<u64>) -> Answer<FileAttr> {
+        self.figures.count(Asked::Query);
         let open = match handle.and_then(|handle| self.file(handle).ok()) {
             Some(file) => Some(std::sync::Arc::clone(&file.node)),
             None => self.inodes.open_node(ino, Access::Attributes),
@@ -71,6 +72,7 @@ impl Fs {
         handle: Option<u64>,
         change: &Change,
     ) -> Answer<FileAttr> {
+        self.figures.count(Asked::Change);
         let open = handle.and_then(|handle| self.file(handle).ok());
         let least = match change.size {
             Some(_) => Access::Write,
@@ -139,6 +141,7 @@ impl Fs {
 
     /// Returns the value of an extended attribute.
     pub(crate) fn xattr(&self, ino: u64, name: &[u8]) -> Answer<Vec<u8>> {
+        self.figures.count(Asked::Query);
         if !self.store.may_have_xattrs() {
             // `ls -l` asks for the ACL of each file: an open each would cost a round trip.
             return Err(if is_acl(name) {
@@ -173,6 +176,7 @@ impl Fs {
 
     /// Sets an extended attribute.
     pub(crate) fn set_xattr(&self, ino: u64, name: &[u8], value: &[u8], how: XattrSet) -> Answer<()> {
+        self.figures.count(Asked::Change);
         let node = self.node(ino, Access::Attributes)?;
         node.set_xattr(name, value, how)
             .map_err(|error| errno::of_xattr(&error))

@@ -11,7 +11,7 @@ use ropeway_vfs::store::{Access, Node, NodeStat, RangeLock};
 use ropeway_vfs::{ErrorKind, caller};
 use rustix::io::Errno;
 
-use super::{Caller, Fs, OpenFile, answer};
+use super::{Asked, Caller, Fs, OpenFile, answer};
 use crate::errno::Answer;
 use crate::locks::{Held, Reply, Request, WaitingRequest};
 use crate::uses::ReadObserver;
@@ -75,6 +75,7 @@ impl Fs {
 
     /// Opens a file; returns the handle, and whether the kernel may keep what it has in memory.
     pub(crate) fn open(&self, ino: u64, access: Access) -> Answer<(u64, bool)> {
+        self.figures.count(Asked::Open);
         let (node, stat) = match self.open_node(ino, access) {
             // No name left: only those who have it open can use it.
             Err(Errno::STALE) => {
@@ -95,12 +96,12 @@ impl Fs {
     /// Reads; returns fewer bytes only at the end.
     pub(crate) fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Answer<usize> {
         let file = self.file(handle)?;
-        let Some(observer) = &file.observer else {
-            return answer(file.node.read_at(buffer, offset));
-        };
-        let start = Instant::now();
+        let start = file.observer.as_ref().map(|observer| (observer, Instant::now()));
         let read = file.node.read_at(buffer, offset);
-        observer.read(offset, buffer.len() as u64, start);
+        if let Some((observer, start)) = start {
+            observer.read(offset, buffer.len() as u64, start);
+        }
+        self.figures.read(*read.as_ref().unwrap_or(&0));
         answer(read)
     }
 
@@ -116,6 +117,7 @@ impl Fs {
             false => at,
         };
         answer(file.node.write_at(data, offset))?;
+        self.figures.written(data.len());
         self.count_dirty(&file, data.len() as u64);
         if kills {
             kill_set_ids(&*file.node)?;
@@ -185,6 +187,7 @@ impl Fs {
 
     /// Makes a file durable.
     pub(crate) fn sync(&self, handle: u64, only_data: bool) -> Answer<()> {
+        self.figures.count(Asked::Flush);
         let file = self.file(handle)?;
         let dirty = file.dirty.swap(0, Ordering::Relaxed);
         let result = match only_data {

@@ -9,6 +9,7 @@
 
 mod attributes;
 mod content;
+mod figures;
 mod names;
 
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ use ropeway_vfs::{Name, Owner, RelPath};
 use rustix::io::Errno;
 
 pub(crate) use self::attributes::Change;
+use self::figures::{Asked, Figures, KINDS};
 pub(crate) use self::names::{Creation, Renaming};
 use crate::errno::{self, Answer};
 use crate::inodes::Inodes;
@@ -56,6 +58,7 @@ pub(crate) struct Fs {
     /// Bytes written and not made durable since.
     dirty: Arc<AtomicU64>,
     requests: AtomicU64,
+    figures: Figures,
     /// Whether the mount ends: nothing is acknowledged any more that could be lost.
     is_ending: AtomicBool,
 }
@@ -113,6 +116,7 @@ impl Fs {
             waiting: Arc::default(),
             dirty: Arc::default(),
             requests: AtomicU64::new(0),
+            figures: Figures::default(),
             is_ending: AtomicBool::new(false),
         })
     }
@@ -130,6 +134,16 @@ impl Fs {
     /// Returns the number of requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of requests of each kind so far.
+    pub(crate) fn requests_by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        KINDS.into_iter().zip(self.figures.kinds())
+    }
+
+    /// Returns the bytes that the kernel has read and written.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        self.figures.bytes()
     }
 
     /// Returns the number of bytes written and not made durable since.
@@ -174,6 +188,7 @@ impl Fs {
 
     /// Looks up a name.
     pub(crate) fn lookup(&self, parent: u64, name: &[u8]) -> Answer<FileAttr> {
+        self.figures.count(Asked::Lookup);
         let name = self.name(name)?;
         let _still = self.folders_move.read();
         let path = self.path_in(parent, &name)?;

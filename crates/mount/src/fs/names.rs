@@ -9,7 +9,7 @@ use ropeway_vfs::store::{Access, NodeStat};
 use ropeway_vfs::{ErrorKind, Kind, Name};
 use rustix::io::Errno;
 
-use super::{Caller, Fs, OpenFolder, answer};
+use super::{Asked, Caller, Fs, OpenFolder, answer};
 use crate::errno::{self, Answer};
 use crate::inodes::ROOT;
 use crate::listing::Listing;
@@ -50,6 +50,7 @@ pub(crate) struct Entry<'a> {
 impl Fs {
     /// Makes a node and closes it.
     pub(crate) fn make(&self, caller: Caller, creation: &Creation<'_>) -> Answer<FileAttr> {
+        self.figures.count(Asked::Change);
         self.make_open(caller, creation, Access::Attributes)
             .map(|(attributes, ..)| attributes)
     }
@@ -83,6 +84,7 @@ impl Fs {
         access: Access,
         is_exclusive: bool,
     ) -> Answer<(FileAttr, u64)> {
+        self.figures.count(Asked::Open);
         let (attributes, node) = match self.make_open(caller, creation, access) {
             // Made by somebody behind the mount since the kernel looked.
             Err(Errno::EXIST) if !is_exclusive => {
@@ -101,6 +103,7 @@ impl Fs {
 
     /// Removes a name.
     pub(crate) fn remove(&self, parent: u64, name: &[u8], is_folder: bool) -> Answer<()> {
+        self.figures.count(Asked::Change);
         let name = self.name(name)?;
         let _still = self.folders_move.read();
         let path = self.path_in(parent, &name)?;
@@ -118,6 +121,7 @@ impl Fs {
 
     /// Renames.
     pub(crate) fn rename(&self, renaming: &Renaming<'_>) -> Answer<()> {
+        self.figures.count(Asked::Change);
         let (from, to) = (self.name(renaming.from.1)?, self.name(renaming.to.1)?);
         let (old, new) = ((renaming.from.0, &from), (renaming.to.0, &to));
         let is_file = |at: (u64, &Name)| matches!(self.inodes.kind_at(at.0, at.1), Some(kind) if kind != Kind::Directory);
@@ -154,6 +158,7 @@ impl Fs {
 
     /// Gives a node another name.
     pub(crate) fn link(&self, ino: u64, parent: u64, name: &[u8]) -> Answer<FileAttr> {
+        self.figures.count(Asked::Change);
         let name = self.name(name)?;
         let _still = self.folders_move.read();
         let path = self.path_in(parent, &name)?;
@@ -210,6 +215,7 @@ impl Fs {
         with_attributes: bool,
         mut add: impl FnMut(&Entry<'_>) -> bool,
     ) -> Answer<()> {
+        self.figures.count(Asked::List);
         let folder = self.folder(handle)?;
         let mut listing = folder.listing.lock();
         for (dot, ino) in [(0, folder.ino), (1, folder.parent)] {

@@ -369,6 +369,7 @@ async fn a_missing_time_stays_missing() {
             preserve: Preserve::default(),
             devices: false,
             filter: Default::default(),
+            watch: Default::default(),
         };
         let found = ropeway_copy::check(spec(), Arc::new(|_| {})).await.unwrap();
         assert_eq!((found.differences, found.errors), (0, 0));

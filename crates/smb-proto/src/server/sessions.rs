@@ -114,6 +114,16 @@ impl Session {
         &self.channels
     }
 
+    /// Returns the algorithm of its signatures.
+    pub fn signing_algorithm(&self) -> SigningAlgorithm {
+        self.keys.signing.0
+    }
+
+    /// Returns its cipher; `None` if the client cannot encrypt.
+    pub fn cipher(&self) -> Option<Cipher> {
+        self.keys.cipher.as_ref().map(|(cipher, ..)| *cipher)
+    }
+
     /// Returns the tree with that id.
     pub fn tree(&self, id: TreeId) -> Option<&Tree> {
         self.trees.get(&id)

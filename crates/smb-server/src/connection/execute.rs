@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ropeway_smb_proto::server::hub::{CountedRequest, WaiterId};
 use ropeway_smb_proto::server::{CompoundState, PeerMisbehaved, ReplyFrame, Request, Tree};
-use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::header::Header;
+use ropeway_smb_wire::{NtStatus, SessionId};
 
 use super::{Driver, DriverError};
 use crate::ops;
@@ -13,6 +13,7 @@ use crate::ops::context::{Job, Prepared, WriteJob};
 use crate::ops::deliver::deliver;
 use crate::ops::{Context, Execution, Outcome};
 use crate::state::SharedState;
+use crate::state::figures::{SessionFigures, Timer};
 use crate::state::mailbox::JobReply;
 
 /// The part of a WRITE that a worker executes once it has the message.
@@ -60,26 +61,48 @@ impl Driver {
             connection: self.protocol.id(),
             request: number,
         };
-        let outcome = self.attempt(&request, &mut invocation, waiter);
+        let timer = Timer::begin(request.header.command, self.figures_of(request.session));
+        let outcome = self.attempt(&request, &mut invocation, waiter, timer.figures());
         match outcome {
             Ok(Execution::Replied) => {}
+            // Its wait for other clients says nothing about this server.
             Ok(Execution::Pending) => return self.defer(request, invocation, waiter),
             Ok(Execution::Offload(header, job)) => {
-                self.submit_job(&request, &invocation, number, header, job);
+                self.submit_job(&request, &invocation, number, header, timed(timer, job));
                 return Ok(true);
             }
             Ok(Execution::OffloadWrite(job)) => {
-                self.prepare_write(&request, &invocation, number, job);
+                self.prepare_write(&request, &invocation, number, timed_write(timer, job));
                 return Ok(true);
             }
             Ok(Execution::Disconnect(fault)) => return Err(PeerMisbehaved(fault).into()),
             Err(status) => self.refuse(status, &request, invocation.compound, invocation.frame),
         }
+        timer.end();
         deliver(&self.shared);
         Ok(true)
     }
 
-    fn attempt(&mut self, request: &Request, invocation: &mut Invocation<'_>, waiter: WaiterId) -> Outcome {
+    /// Returns what the requests of a session are counted in.
+    fn figures_of(&mut self, session: SessionId) -> Arc<SessionFigures> {
+        match &self.figures {
+            Some((last, figures)) if *last == session => Arc::clone(figures),
+            _ => {
+                // Without a session the request fails, and nobody asks for its figures.
+                let figures = self.shared.figures(session).unwrap_or_default();
+                self.figures = Some((session, Arc::clone(&figures)));
+                figures
+            }
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        request: &Request,
+        invocation: &mut Invocation<'_>,
+        waiter: WaiterId,
+        figures: &Arc<SessionFigures>,
+    ) -> Outcome {
         let may_offload = invocation.rest.is_empty() && invocation.compound.count() == 1;
         let mut context = Context {
             shared: &self.shared,
@@ -98,6 +121,7 @@ impl Driver {
             prepared: invocation.prepared.take(),
             reads: false,
             ticket: None,
+            figures,
         };
         let outcome = ops::execute(&mut context);
         let mut ticket = context.ticket.take();
@@ -169,6 +193,24 @@ impl Driver {
             job: Box::new(move |message| span.in_scope(|| job(message, reply, header, signer))),
         });
     }
+}
+
+/// Returns a job that counts the request at its end.
+fn timed(timer: Timer, job: Job) -> Job {
+    Box::new(move |frame, header, signer| {
+        let reply = job(frame, header, signer);
+        timer.end();
+        reply
+    })
+}
+
+/// As [`timed`], for a job with the message.
+fn timed_write(timer: Timer, job: WriteJob) -> WriteJob {
+    Box::new(move |message, frame, header, signer| {
+        let reply = job(message, frame, header, signer);
+        timer.end();
+        reply
+    })
 }
 
 /// Returns the number of bytes that the credits of a request pay for ([MS-SMB2] 3.1.5.2).

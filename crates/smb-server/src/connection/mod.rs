@@ -38,6 +38,7 @@ use crate::login::unauthenticated::UnauthenticatedSlot;
 use crate::ops;
 use crate::ops::deliver::deliver;
 use crate::state::SharedState;
+use crate::state::figures::SessionFigures;
 use crate::state::mailbox::Mailbox;
 
 /// Idle time after which buffers are freed.
@@ -94,6 +95,8 @@ pub(super) struct Driver {
     /// The WRITE to execute from that buffer.
     write: Option<OffloadedWrite>,
     stopped: bool,
+    /// What the requests of the last session are counted in.
+    figures: Option<(SessionId, Arc<SessionFigures>)>,
     /// The session whose LOGOFF is being answered; the response needs its key.
     logging_off: Option<SessionId>,
     /// Number of requests that reached the code of their command.
@@ -112,7 +115,7 @@ impl Driver {
     ) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
-        let mailbox = Arc::new(Mailbox::new(peer.ip(), shared.uptime())?);
+        let mailbox = Arc::new(Mailbox::new(peer, shared.uptime())?);
         shared.add_mailbox(id, Arc::clone(&mailbox));
         let output = Output::new(Arc::clone(&shared.unsent));
         Ok(Self {
@@ -136,6 +139,7 @@ impl Driver {
             frame_is_large: false,
             write: None,
             stopped: false,
+            figures: None,
             logging_off: None,
             #[cfg(feature = "fuzzing")]
             handled: 0,

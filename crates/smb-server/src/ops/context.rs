@@ -17,6 +17,7 @@ use super::deliver::deliver;
 use crate::audit::Record;
 use crate::share::Share;
 use crate::state::SharedState;
+use crate::state::figures::SessionFigures;
 use crate::state::open::{Handle, Open};
 use crate::token::Token;
 
@@ -47,6 +48,8 @@ pub(crate) struct Context<'a> {
     pub(crate) reads: bool,
     /// Proof that the hub counts the request as in progress.
     pub(crate) ticket: Option<CountedRequest>,
+    /// What the session's bytes are counted in.
+    pub(crate) figures: &'a Arc<SessionFigures>,
 }
 
 /// What a thread has prepared for a waiting request; empty until it is there. It goes with the

@@ -71,16 +71,18 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
         return match taken {
             Filled::Yes(count) => {
                 compress(context.frame, &open, compression, count);
+                context.figures.read(count);
                 was_read(context.shared, &open, &request, count);
                 Ok(Execution::Replied)
             }
             Filled::Failed => Ok(Execution::Replied),
             Filled::NotCached => {
-                let shared = Arc::clone(context.shared);
+                let (shared, figures) = (Arc::clone(context.shared), Arc::clone(context.figures));
                 Ok(Execution::Offload(
                     Some(header),
                     Box::new(move |mut frame, header, signer| {
                         let count = read_now(&shared, &open, &mut frame, &header, signer, &request);
+                        figures.read(count);
                         compress(&mut frame, &open, compression, count);
                         frame
                     }),
@@ -89,6 +91,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
         };
     }
     let count = read_now(context.shared, &open, context.frame, &header, signer, &request);
+    context.figures.read(count);
     compress(context.frame, &open, compression, count);
     Ok(Execution::Replied)
 }
@@ -226,16 +229,18 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     let through = request.flags.contains(WriteFlags::WRITE_THROUGH)
         || open.options.contains(CreateOptions::WRITE_THROUGH);
     if context.may_offload_write && length >= POOL_WRITE_MIN && !open.node.in_memory() {
-        let shared = Arc::clone(context.shared);
+        let (shared, figures) = (Arc::clone(context.shared), Arc::clone(context.figures));
         return Ok(Execution::OffloadWrite(Box::new(
             move |message, mut frame, header, signer| {
                 let outcome = write_now(&shared, &open, &message[range], request.offset, through);
+                figures.written(outcome.map_or(0, u64::from));
                 answer(&mut frame, &header, signer, outcome);
                 frame
             },
         )));
     }
     let count = write_now(context.shared, &open, data, request.offset, through)?;
+    context.figures.written(u64::from(count));
     context.reply(|w| WriteResponse { count }.encode(w))
 }
 

@@ -2,7 +2,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,15 +38,15 @@ pub(crate) struct Mailbox {
     queue: Mutex<VecDeque<Message>>,
     wake: OwnedFd,
     /// Address of the client.
-    pub(crate) client: IpAddr,
+    pub(crate) peer: SocketAddr,
     /// Time of the last request by the server's clock, in milliseconds.
     used_ms: AtomicU64,
 }
 
 impl Mailbox {
-    pub(crate) fn new(client: IpAddr, now: Duration) -> std::io::Result<Self> {
+    pub(crate) fn new(peer: SocketAddr, now: Duration) -> std::io::Result<Self> {
         Ok(Self {
-            client,
+            peer,
             used_ms: AtomicU64::new(millis(now)),
             queue: Mutex::default(),
             wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,

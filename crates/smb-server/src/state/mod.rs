@@ -3,6 +3,7 @@
 //! Locks are held for single calls and never over I/O.
 
 pub(crate) mod cache_watch;
+pub(crate) mod figures;
 pub(crate) mod mailbox;
 pub(crate) mod open;
 pub(crate) mod posix_locks;
@@ -33,6 +34,7 @@ use crate::pipes::PipeHost;
 use crate::share::Share;
 use crate::token::Token;
 use cache_watch::CacheWatches;
+use figures::SessionFigures;
 use mailbox::{Mailbox, Message};
 use open::{Handle, Open};
 use posix_locks::PosixLocks;
@@ -63,6 +65,8 @@ pub(crate) struct SharedState {
     /// Further ones for requests that only read: writes that wait for the line do not hold them up.
     far_readers: WorkerPool,
     pub(crate) counters: Counters,
+    /// Requests of sessions that have ended.
+    pub(crate) past_figures: SessionFigures,
     pub(crate) accounts: AccountNames,
     pub(crate) audit: Option<Arc<dyn Audit>>,
     /// Returns freed memory to the system.
@@ -96,7 +100,11 @@ struct Login {
     token: Arc<Token>,
     /// By the server's clock.
     since: Duration,
+    figures: Arc<SessionFigures>,
 }
+
+/// A session, its user, the time of its login, and its figures.
+pub(crate) type LoginFigures = (SessionId, Arc<Token>, Duration, Arc<SessionFigures>);
 
 /// Counters since the start of the server, for metrics.
 #[derive(Debug, Default)]
@@ -139,6 +147,7 @@ impl SharedState {
             far_workers: WorkerPool::new(FAR_THREADS),
             far_readers: WorkerPool::new(FAR_READER_THREADS),
             counters: Counters::default(),
+            past_figures: SessionFigures::default(),
             accounts: AccountNames::new(netbios, options.machine_sid, options.directory),
             audit: options.audit,
             release_memory: options.release_memory,
@@ -305,15 +314,54 @@ impl SharedState {
             false => Token::of(name),
         };
         token.groups.extend(held);
+        let mut tokens = self.tokens.lock();
+        // A client that logs in again keeps its session.
+        let before = tokens.get(&session.id).map(|login| Arc::clone(&login.figures));
         let login = Login {
             token: Arc::new(token),
             since: self.uptime(),
+            figures: before.unwrap_or_default(),
         };
-        self.tokens.lock().insert(session.id, login);
+        tokens.insert(session.id, login);
     }
 
     pub(crate) fn remove_token(&self, session: SessionId) {
-        self.tokens.lock().remove(&session);
+        let mut tokens = self.tokens.lock();
+        if let Some(login) = tokens.remove(&session) {
+            // Under the lock: a report counts a session once, also while it ends.
+            self.past_figures.add(&login.figures);
+        }
+    }
+
+    /// Returns what the requests of a session are counted in.
+    pub(crate) fn figures(&self, session: SessionId) -> Option<Arc<SessionFigures>> {
+        let tokens = self.tokens.lock();
+        tokens.get(&session).map(|login| Arc::clone(&login.figures))
+    }
+
+    /// Returns each session with its user, the time of its login, and its figures; and the figures of
+    /// sessions that have ended.
+    pub(crate) fn logins(&self) -> (Vec<LoginFigures>, SessionFigures) {
+        let tokens = self.tokens.lock();
+        let logins = tokens.iter().map(|(id, login)| {
+            let (token, figures) = (Arc::clone(&login.token), Arc::clone(&login.figures));
+            (*id, token, login.since, figures)
+        });
+        let past = SessionFigures::default();
+        past.add(&self.past_figures);
+        (logins.collect(), past)
+    }
+
+    /// Calls `see` with each open file and pipe.
+    pub(crate) fn each_handle(&self, see: impl FnMut(&Handle)) {
+        self.handles.read().values().for_each(see);
+    }
+
+    /// Returns the address of a connection's client, and the time of its last request.
+    pub(crate) fn client_of(&self, connection: ConnectionId) -> Option<(SocketAddr, Duration)> {
+        let mailboxes = self.mailboxes.lock();
+        let mailbox = mailboxes.get(&connection)?;
+        Some((mailbox.peer, mailbox.used_at()))
     }
 
     pub(crate) fn add_mailbox(&self, connection: ConnectionId, mailbox: Arc<Mailbox>) {
@@ -380,7 +428,14 @@ impl SharedState {
             let mailboxes = self.mailboxes.lock();
             let boxes = || channels.iter().filter_map(|channel| mailboxes.get(channel));
             Some(SessionInfo {
-                client: boxes().next()?.client.to_canonical().to_string().as_str().into(),
+                client: boxes()
+                    .next()?
+                    .peer
+                    .ip()
+                    .to_canonical()
+                    .to_string()
+                    .as_str()
+                    .into(),
                 user: asked.clone(),
                 opens: opens.get(&id.0).copied().unwrap_or(0),
                 time_s: seconds(since),

@@ -5,16 +5,22 @@
 //! several may be in flight where replies take long, and the total is exact. Bytes that a short
 //! read did not use are refunded. All sources of a job share one [`RateLimit`], which also measures
 //! how long it held reads back, so that a report can name it as the bottleneck.
+//!
+//! The rate may change while the job runs, and a pause holds new reads. A job that starts without a
+//! rate has no [`Limit`] around its trees, since that would cost it the ways inside one tree. It asks
+//! [`RateLimit::admit`] itself before each piece of work, which costs two loads while nothing limits.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::{Action, Call, Done, Layer, Layered};
+use crate::gate::Gate;
 use crate::{Clock, Pending, Result, Tree, event};
 
 /// A tree whose reads keep to a rate.
@@ -26,13 +32,23 @@ pub type Limit = Layered<RateLimit>;
 impl Layered<RateLimit> {
     /// Makes the reads of `inner` keep to a limit that other trees may share.
     pub fn new(inner: Arc<dyn Tree>, limit: Arc<RateLimit>) -> Arc<Self> {
+        limit.in_trees.store(true, Ordering::Relaxed);
         Self::wrap_shared(inner, limit)
     }
 }
 
+/// A rate in bytes a second (`None`: no limit; 0: no reads), asked again and again.
+pub type Rate = Box<dyn Fn() -> Option<u64> + Send + Sync>;
+
 /// A limit in bytes a second for the reads of one tree or of several together.
 pub struct RateLimit {
-    rate: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    /// `None` while there is no rate at all.
+    rate: RwLock<Option<Rate>>,
+    /// Whether there is a rate.
+    has_rate: AtomicBool,
+    /// Whether trees count the bytes, so that the job must not.
+    in_trees: AtomicBool,
+    gate: Gate,
     clock: Arc<dyn Clock>,
     bucket: Mutex<Bucket>,
 }
@@ -50,10 +66,12 @@ struct Bucket {
     queue: VecDeque<(u64, Option<Waker>)>,
     /// Reads that wait now: to start, or to be paid for.
     waiting: usize,
-    /// When the first of them began to wait.
+    /// When the first of them began to wait. Time without pauses, as that of `held_back`.
     waiting_since: Duration,
     /// Time in which at least one read waited, up to the last moment in which none did.
     held_back: Duration,
+    /// When the last of them stopped waiting, by the clock.
+    waited_until: Duration,
 }
 
 /// Nanoseconds in a second.
@@ -70,6 +88,12 @@ const RECHECK: Duration = Duration::from_secs(1);
 /// the limit slows waits nearly always, a slower one nearly never.
 const BOTTLENECK_SHARE: f64 = 0.5;
 
+/// Part of a second's bytes that one piece of work may have, so that a rate that is set while a job
+/// runs is about as exact as one that it starts with.
+const PIECE_PART: u64 = 10;
+/// Smallest piece of work in bytes that a rate leads to. A guess.
+const PIECE_MIN: u64 = 64 << 10;
+
 impl RateLimit {
     /// Makes a limit of `rate()` bytes a second (`None`: no limit; 0: no reads). `rate` is called
     /// before each read and at least once a second, so it may follow a timetable.
@@ -77,23 +101,120 @@ impl RateLimit {
     where
         R: Fn() -> Option<u64> + Send + Sync + 'static,
     {
+        Self::with(Some(Box::new(rate)), clock)
+    }
+
+    /// Makes a limit without a rate, which may get one later.
+    pub fn unlimited(clock: Arc<dyn Clock>) -> Arc<Self> {
+        Self::with(None, clock)
+    }
+
+    fn with(rate: Option<Rate>, clock: Arc<dyn Clock>) -> Arc<Self> {
         let bucket = Bucket {
             filled_at: clock.now(),
             ..Bucket::default()
         };
         Arc::new(Self {
-            rate: Box::new(rate),
+            has_rate: AtomicBool::new(rate.is_some()),
+            rate: RwLock::new(rate),
+            in_trees: AtomicBool::new(false),
+            gate: Gate::new(Arc::clone(&clock)),
             clock,
             bucket: Mutex::new(bucket),
         })
     }
 
-    /// Returns the time in which at least one read waited for the limit.
+    /// Changes the rate. Reads that wait notice it within a second.
+    pub fn set_rate(&self, rate: Option<Rate>) {
+        let has_rate = rate.is_some();
+        *self.rate.write() = rate;
+        let mut bucket = self.lock();
+        if !self.has_rate.swap(has_rate, Ordering::Relaxed) {
+            // Nobody filled it meanwhile.
+            bucket.filled_at = self.clock.now();
+            bucket.granted = bucket.granted.max(bucket.claimed);
+        }
+        bucket.wake_first();
+    }
+
+    /// Returns the rate of this moment; `None` without a limit.
+    pub fn rate(&self) -> Option<u64> {
+        self.rate.read().as_ref().and_then(|rate| rate())
+    }
+
+    /// Holds new reads. Returns whether they were not held before.
+    pub fn pause(&self) -> bool {
+        self.gate.pause()
+    }
+
+    /// Lets reads pass again. Returns whether they were held.
+    pub fn resume(&self) -> bool {
+        let was_paused = self.gate.resume();
+        self.lock().wake_first();
+        was_paused
+    }
+
+    /// Whether new reads are held by a pause.
+    pub fn is_paused(&self) -> bool {
+        self.gate.is_paused()
+    }
+
+    /// Returns the length of all pauses.
+    pub fn paused_for(&self) -> Duration {
+        self.gate.paused_for()
+    }
+
+    /// Whether nothing can move: paused, or a rate of zero.
+    pub fn is_closed(&self) -> bool {
+        self.is_paused() || self.rate() == Some(0)
+    }
+
+    /// Returns for how long nothing has waited for this limit; `None` if something waits now.
+    pub fn free_for(&self) -> Option<Duration> {
+        if self.is_paused() {
+            return None;
+        }
+        let bucket = self.lock();
+        let since = bucket.waited_until.max(self.gate.resumed_at());
+        (bucket.waiting == 0).then(|| self.clock.now().saturating_sub(since))
+    }
+
+    /// Completes when no pause holds new work.
+    pub async fn pass(&self) {
+        self.gate.pass().await;
+    }
+
+    /// Admits a piece of work of `length` bytes, for work that passes no [`Limit`]. Waits while the
+    /// job is paused, and for its turn if there is a rate.
+    pub async fn admit(&self, length: u64) -> Admitted<'_> {
+        self.gate.pass().await;
+        if self.in_trees.load(Ordering::Relaxed) || !self.has_rate.load(Ordering::Relaxed) {
+            return Admitted(None);
+        }
+        let total = self.begin(length).await;
+        Admitted(Some(Claim {
+            limit: self,
+            length,
+            total,
+        }))
+    }
+
+    /// Returns the largest piece of work in bytes that should be admitted at once.
+    pub fn piece_max(&self) -> u64 {
+        match self.has_rate.load(Ordering::Relaxed) && !self.in_trees.load(Ordering::Relaxed) {
+            true => self
+                .rate()
+                .map_or(u64::MAX, |rate| (rate / PIECE_PART).max(PIECE_MIN)),
+            false => u64::MAX,
+        }
+    }
+
+    /// Returns the time in which at least one read waited for the limit, without pauses.
     pub fn held_back(&self) -> Duration {
         let bucket = self.lock();
         let waiting = match bucket.waiting {
             0 => Duration::ZERO,
-            _ => self.clock.now().saturating_sub(bucket.waiting_since),
+            _ => self.gate.active().saturating_sub(bucket.waiting_since),
         };
         bucket.held_back + waiting
     }
@@ -101,9 +222,16 @@ impl RateLimit {
     /// Names this limit as what limits a job of `elapsed` if the source seems slow only because of
     /// it; otherwise returns `found`.
     pub fn bottleneck(&self, found: Option<event::Limit>, elapsed: Duration) -> Option<event::Limit> {
+        let elapsed = elapsed.saturating_sub(self.paused_for());
         match found {
-            Some(event::Limit::Source) if self.held_back() >= elapsed.mul_f64(BOTTLENECK_SHARE) => {
-                Some(event::Limit::Bandwidth)
+            Some(event::Limit::Source) => {
+                let held = self.held_back();
+                let is_it = held > Duration::ZERO && held >= elapsed.mul_f64(BOTTLENECK_SHARE);
+                Some(if is_it {
+                    event::Limit::Bandwidth
+                } else {
+                    event::Limit::Source
+                })
             }
             _ => found,
         }
@@ -118,7 +246,7 @@ impl RateLimit {
         let now = self.clock.now();
         let elapsed = now.saturating_sub(bucket.filled_at);
         bucket.filled_at = now;
-        let Some(rate) = (self.rate)() else {
+        let Some(rate) = self.rate() else {
             bucket.granted = bucket.granted.max(bucket.claimed);
             return None;
         };
@@ -169,7 +297,7 @@ impl<'a> Waiting<'a> {
     fn new(limit: &'a RateLimit) -> Self {
         let mut bucket = limit.lock();
         if bucket.waiting == 0 {
-            bucket.waiting_since = limit.clock.now();
+            bucket.waiting_since = limit.gate.active();
         }
         bucket.waiting += 1;
         Self(limit)
@@ -181,8 +309,9 @@ impl Drop for Waiting<'_> {
         let mut bucket = self.0.lock();
         bucket.waiting -= 1;
         if bucket.waiting == 0 {
-            let waited = self.0.clock.now().saturating_sub(bucket.waiting_since);
+            let waited = self.0.gate.active().saturating_sub(bucket.waiting_since);
             bucket.held_back += waited;
+            bucket.waited_until = self.0.clock.now();
         }
     }
 }
@@ -217,7 +346,9 @@ impl<'a> Turn<'a> {
                     .is_some_and(|(number, _)| *number == self.number);
                 let claimed = bucket.claimed;
                 let wait = self.layer.owed(&mut bucket, claimed);
-                if first && wait.is_none() {
+                // Whoever ends a pause wakes the first.
+                let held = self.layer.is_paused();
+                if first && wait.is_none() && !held {
                     bucket.claimed = claimed.saturating_add(u128::from(length) * UNIT);
                     return Poll::Ready(bucket.claimed);
                 }
@@ -225,7 +356,7 @@ impl<'a> Turn<'a> {
                     place.1 = Some(cx.waker().clone());
                 }
                 match wait {
-                    Some(wait) if first => {
+                    Some(wait) if first && !held => {
                         *sleep = Some(self.layer.clock.sleep_until(self.layer.clock.now() + wait));
                     }
                     _ => return Poll::Pending,
@@ -258,19 +389,52 @@ impl Layer for RateLimit {
         if !matches!(call.action, Action::Read | Action::GetSmall) {
             return operation().await;
         }
-        let claim = self.begin(call.length).await;
+        let claim = Claim {
+            limit: self,
+            length: call.length,
+            total: self.begin(call.length).await,
+        };
         let result = operation().await;
-        let used = result.as_ref().map_or(0, |done| done.amount).min(call.length);
-        self.refund(call.length, used);
-        let _waiting = Waiting::new(self);
+        claim.pay(result.as_ref().map_or(0, |done| done.amount)).await;
+        result
+    }
+}
+
+/// A piece of work that was admitted.
+#[must_use = "its bytes must be paid for"]
+pub struct Admitted<'a>(Option<Claim<'a>>);
+
+impl Admitted<'_> {
+    /// Waits until the bytes that the work really moved are paid for.
+    pub async fn pay(self, used: u64) {
+        if let Some(claim) = self.0 {
+            claim.pay(used).await;
+        }
+    }
+}
+
+/// Bytes of one piece of work.
+struct Claim<'a> {
+    limit: &'a RateLimit,
+    length: u64,
+    /// Everything claimed up to and including this claim.
+    total: u128,
+}
+
+impl Claim<'_> {
+    /// Refunds what was not used, and waits until the rest is paid for.
+    async fn pay(self, used: u64) {
+        let limit = self.limit;
+        limit.refund(self.length, used.min(self.length));
+        let _waiting = Waiting::new(limit);
         loop {
             let wait = {
-                let mut bucket = self.lock();
-                self.owed(&mut bucket, claim)
+                let mut bucket = limit.lock();
+                limit.owed(&mut bucket, self.total)
             };
             match wait {
-                Some(wait) => self.clock.sleep_until(self.clock.now() + wait).await,
-                None => return result,
+                Some(wait) => limit.clock.sleep_until(limit.clock.now() + wait).await,
+                None => return,
             }
         }
     }

@@ -177,3 +177,87 @@ fn a_source_below_its_limit_is_not_held_back() {
         limit.held_back()
     );
 }
+
+#[test]
+fn a_pause_holds_new_reads_and_costs_no_bytes() {
+    let (clock, time) = clock();
+    let pool = Pool::new(1000, 1);
+    let limit = RateLimit::new(|| Some(1000), Arc::clone(&time));
+    let tree = Limit::new(source(1 << 20), Arc::clone(&limit));
+    simulate(&clock, async {
+        let file = reader(&*tree).await;
+        let reads = async {
+            for _ in 0..10 {
+                read(&*file, &pool, 0, 1000).await.unwrap();
+            }
+        };
+        let pauses = async {
+            time.sleep_until(Duration::from_millis(3_500)).await;
+            assert!(limit.pause());
+            assert!(limit.is_closed() && limit.free_for().is_none());
+            time.sleep_until(Duration::from_millis(103_500)).await;
+            assert!(limit.resume());
+        };
+        futures_util::future::join(reads, pauses).await;
+    });
+    let seconds = clock.now().as_secs_f64();
+    assert!((109.0..111.0).contains(&seconds), "{seconds}");
+    assert_eq!(limit.paused_for(), Duration::from_secs(100));
+    let held = limit.held_back().as_secs_f64();
+    assert!((8.9..11.1).contains(&held), "a pause is not held back: {held}");
+    let found = Some(event::Limit::Source);
+    assert_eq!(
+        limit.bottleneck(found, clock.now()),
+        Some(event::Limit::Bandwidth)
+    );
+}
+
+#[test]
+fn a_new_rate_takes_effect_for_reads_that_wait() {
+    let (clock, time) = clock();
+    let pool = Pool::new(1000, 1);
+    let limit = RateLimit::new(|| Some(10), Arc::clone(&time));
+    let tree = Limit::new(source(1 << 20), Arc::clone(&limit));
+    simulate(&clock, async {
+        let file = reader(&*tree).await;
+        let reads = async {
+            for _ in 0..100 {
+                read(&*file, &pool, 0, 1000).await.unwrap();
+            }
+        };
+        let change = async {
+            time.sleep_until(Duration::from_secs(5)).await;
+            limit.set_rate(Some(Box::new(|| Some(10_000))));
+            time.sleep_until(Duration::from_secs(8)).await;
+            limit.set_rate(None);
+            assert_eq!(limit.rate(), None);
+        };
+        futures_util::future::join(reads, change).await;
+    });
+    let seconds = clock.now().as_secs_f64();
+    assert!((7.9..9.5).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn work_without_a_tree_is_admitted_at_the_rate_that_is_set() {
+    let (clock, time) = clock();
+    let limit = RateLimit::unlimited(Arc::clone(&time));
+    assert_eq!(limit.piece_max(), u64::MAX);
+    simulate(&clock, async {
+        for _ in 0..1000 {
+            limit.admit(1 << 20).await.pay(1 << 20).await;
+        }
+        assert_eq!(time.now(), Duration::ZERO, "nothing limits");
+        limit.set_rate(Some(Box::new(|| Some(1_000_000))));
+        assert_eq!(limit.piece_max(), 100_000);
+        let begin = time.now();
+        for _ in 0..50 {
+            limit.admit(100_000).await.pay(100_000).await;
+        }
+        let seconds = (time.now() - begin).as_secs_f64();
+        assert!((4.9..5.1).contains(&seconds), "{seconds}");
+    });
+    let tree = Limit::new(source(1), Arc::clone(&limit));
+    assert_eq!(limit.piece_max(), u64::MAX, "the tree counts");
+    drop(tree);
+}

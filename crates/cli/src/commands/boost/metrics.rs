@@ -1,27 +1,9 @@
 //! The figures of a cache in Prometheus' text format.
 
-use std::sync::Arc;
-
 use ropeway_boost::Status;
 use ropeway_write_back::Status as Backlog;
 
-use crate::commands::serve::http::Pages;
 use crate::commands::serve::metrics::Page;
-
-/// The pages of a process that uses a cache.
-pub(crate) struct BoostPages(pub(crate) Arc<dyn Fn() -> Status + Send + Sync>);
-
-impl Pages for BoostPages {
-    fn metrics(&self) -> String {
-        let mut page = Page::default();
-        add(&mut page, &(self.0)());
-        page.text()
-    }
-
-    fn health(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
 
 /// Adds the figures to a page.
 pub(crate) fn add(page: &mut Page, status: &Status) {
@@ -125,7 +107,9 @@ mod tests {
             is_on: true,
             ..Status::default()
         };
-        let page = BoostPages(Arc::new(move || status.clone())).metrics();
+        let mut page = Page::default();
+        add(&mut page, &status);
+        let page = page.text();
         assert!(page.contains("\nropeway_boost_misses_total 42\n"), "{page}");
         assert!(page.contains("\nropeway_boost_on 1\n"), "{page}");
     }

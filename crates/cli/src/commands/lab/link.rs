@@ -12,6 +12,7 @@ use rustix::process::{WaitOptions, getpid, set_child_subreaper, waitpid};
 use super::signals::ForwardedSignals;
 use crate::args::LinkArgs;
 use crate::failure::Failure;
+use crate::live::{self, RunPart};
 use crate::ui::format;
 use crate::ui::messages::print_stderr;
 
@@ -130,6 +131,9 @@ fn wait(
             .hint("give the name of an existing program, as in a shell")
     };
     let mut child = child.map_err(failed)?;
+    let live = live::start("lab");
+    let part = RunPart::new("link", &name());
+    let _registered = live.add(part);
     let runtime = caught.forward_to(&child);
     let status = child.wait().map_err(failed)?;
     if let Ok(runtime) = runtime {

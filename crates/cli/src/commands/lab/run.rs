@@ -8,12 +8,14 @@ use std::time::Duration;
 use ropeway_lab::report::{self, CellKey, Document, FileError, Outcome, Run, TableOptions};
 use ropeway_lab::run::{Event, LabError, Observer, Options, abandon, run as run_lab};
 use ropeway_lab::scenario::{Changes, SHIPPED, Scenario, ScenarioError};
+use ropeway_live::Part;
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{LabFileArgs, LabListArgs, LabRunArgs};
 use crate::failure::{Failure, code};
+use crate::live::{self, RunPart};
 use crate::ui::format;
 use crate::ui::messages::{print, print_line, print_stderr};
 
@@ -137,7 +139,15 @@ fn start(scenario: Scenario, args: &LabRunArgs) -> Result<u8, Failure> {
     };
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = catch_signals(&stop)?;
-    let printer = EventPrinter { json: args.json };
+    // A thread, so not before the namespaces are made.
+    let live = live::start("lab");
+    let part = RunPart::new("lab", &scenario.name);
+    let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
+    let printer = EventPrinter {
+        json: args.json,
+        part,
+        runs: scenario.runs.into(),
+    };
     let result = run_lab(&scenario, &options, &stop, &printer);
     stop_signals(runtime);
     let document = result.map_err(|error| {
@@ -275,13 +285,39 @@ fn print_table(document: &Document) {
     print(&format!("\n{}\n", report::table(document, options)));
 }
 
-/// Prints the lab's events, for people or programs.
+/// Prints the lab's events, for people or programs, and shows them to other processes.
 struct EventPrinter {
     json: bool,
+    part: Arc<RunPart>,
+    /// Runs of each cell.
+    runs: u64,
+}
+
+impl EventPrinter {
+    fn show(&self, event: &Event<'_>) {
+        match event {
+            Event::Planned {
+                cells, runs_there, ..
+            } => {
+                self.part.planned(*cells as u64 * self.runs, *runs_there as u64);
+            }
+            Event::Phase { phase } => self.part.step(phase),
+            Event::Run { cell, number, run } => {
+                self.part.done();
+                self.part.step(&shown(cell));
+                let failed = !matches!(run.outcome, Outcome::Done);
+                self.part.say(failed, run_line(cell, *number, run).trim());
+            }
+            Event::Warning { text, .. } => self.part.say(true, text),
+            Event::Skipped { what, why } => self.part.say(false, &format!("left out: {what}: {why}")),
+            _ => {}
+        }
+    }
 }
 
 impl Observer for EventPrinter {
     fn observe(&self, event: &Event<'_>) {
+        self.show(event);
         if self.json {
             if let Ok(line) = serde_json::to_string(event) {
                 print_line(&line);

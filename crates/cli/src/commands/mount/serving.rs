@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropeway_boost::Session;
+use ropeway_live::{Live, PartHandle};
 use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter, mountpoint};
 use ropeway_vfs::End;
 use ropeway_vfs::decorate::traced_store::TracedStore;
@@ -20,11 +21,12 @@ use super::source::{Source, open_store};
 use super::{background, guard, options};
 use crate::args::MountArgs;
 use crate::boot;
-use crate::commands::boost::metrics::BoostPages;
 use crate::commands::boost::open;
 use crate::commands::serve::http::{self, Monitoring};
+use crate::commands::serve::metrics::Metrics;
 use crate::failure::{Failure, code};
 use crate::job::Signals;
+use crate::live::{self, CachePart, MountPart};
 use crate::trace_file::TraceWriter;
 use crate::ui::format;
 
@@ -46,14 +48,15 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     let reporter = Reporter {
         foreground: args.foreground,
     };
+    let live = live::start("mount");
     let recorder = target.map(|target| start_recording(target, &*store, &name, reporter));
     let recorder = recorder.transpose()?;
-    let (store, boosted) = boost(args, store, &name, share.is_none(), reporter)?;
+    let (store, boosted) = boost(args, store, &name, share.is_none(), reporter, &live)?;
     let share_id = open::share_of(&*store, &name);
     // The programs' own umask applies to what they make.
     umask(Mode::empty());
     raise_descriptors();
-    let options = options_of(&name, share.is_some(), given);
+    let options = seen(given, &name, share.is_some());
     let observer = recorder.as_ref().map(Recorder::observer);
     let store = match &trace {
         Some(trace) => TracedStore::wrap(store, trace.observer(), ""),
@@ -69,6 +72,8 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
         }
     }
     let path = mounted.path().display().to_string();
+    let part = MountPart::new(unmounter.clone(), &name, &path, options.read_only);
+    let parts = register(&live, part, boosted.as_ref());
     // Without a guard, a killed process leaves a mount that `umount` removes.
     let guarded = guard::start(mounted.path(), mounted.device());
     if let Err(error) = &guarded {
@@ -79,6 +84,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
         .name("ropeway-mount".into())
         .spawn(move || mounted.run())
         .map_err(|error| Failure::new(code::TARGET, format!("cannot start a thread: {error}")))?;
+    live.wait();
     reporter.say(&format!("{name} is mounted on {path}"));
     notify("READY=1");
     if !args.foreground {
@@ -90,6 +96,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
         unmounter.detach();
     }
     let flushed = flush(&unmounter, reporter, &path);
+    drop(parts);
     if let Some(session) = boosted {
         session.close();
     }
@@ -119,8 +126,8 @@ fn trace(args: &MountArgs) -> Result<Option<TraceWriter>, Failure> {
     args.trace.as_deref().map(TraceWriter::start_run).transpose()
 }
 
-/// Completes the options with what is known of the source.
-fn options_of(name: &str, is_share: bool, given: MountOptions) -> MountOptions {
+/// Returns the options for a source with this name.
+fn seen(given: MountOptions, name: &str, is_share: bool) -> MountOptions {
     let mut options = MountOptions {
         source: name.to_owned(),
         ..given
@@ -131,6 +138,14 @@ fn options_of(name: &str, is_share: bool, given: MountOptions) -> MountOptions {
         options.view.group.get_or_insert(getegid().as_raw());
     }
     options
+}
+
+/// Registers what other processes see.
+fn register(live: &Live, mount: MountPart, boosted: Option<&Session>) -> Vec<PartHandle> {
+    let mut parts = vec![live.add(Arc::new(mount))];
+    let status = boosted.map(Session::status);
+    parts.extend(status.map(|status| live.add(Arc::new(CachePart(status)))));
+    parts
 }
 
 /// Begins to record what programs do with a source.
@@ -176,6 +191,7 @@ fn boost(
     name: &str,
     is_folder: bool,
     reporter: Reporter,
+    live: &Live,
 ) -> Result<(Arc<dyn Store>, Option<Session>), Failure> {
     let flags = options::boost(args)?;
     open::refuse_inside(&flags, &args.mountpoint)?;
@@ -188,8 +204,7 @@ fn boost(
         return Ok((store, None));
     };
     if let Some(address) = args.http {
-        let pages = BoostPages(session.status());
-        let address = http::start(address, Monitoring(pages))?;
+        let address = http::start(address, Monitoring(Metrics(live.snapshots())))?;
         reporter.say(&format!("http://{address}/metrics"));
     }
     let store = open::boosted(&flags, &session, store, name)?;

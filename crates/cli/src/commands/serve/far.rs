@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use ropeway_boost::Session;
+use ropeway_boost::{Session, Status};
 use ropeway_smb_client::{SmbStore, SmbStoreOptions};
 use ropeway_vfs::End;
 use ropeway_vfs::store::Store;
 use tokio::runtime::Runtime;
 
-use super::metrics::CacheStatus;
 use super::printer::Printer;
 use super::shares::RequestedShare;
 use super::write_back::{self, BacklogStatus, Journals};
@@ -21,6 +20,9 @@ use crate::failure::Failure;
 use crate::place::Place;
 use crate::servers::{ServerError, Servers};
 use crate::url::SmbUrl;
+
+/// Returns the figures of the cache of far shares.
+pub(super) type CacheStatus = Arc<dyn Fn() -> Status + Send + Sync>;
 
 /// Longest time to wait for far servers when this server has stopped.
 const LOG_OFF_MAX: Duration = Duration::from_secs(2);

@@ -35,6 +35,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ropeway_live::{Live, Part, PartHandle};
 use ropeway_smb_server::{Server, ServerOptions};
 
 use self::accounts::Accounts;
@@ -50,6 +51,7 @@ pub(crate) use self::users::check_name as check_user_name;
 use crate::args::{ServeArgs, ServeCommand};
 use crate::boot;
 use crate::failure::{Failure, code};
+use crate::live::{self, BacklogsPart, CachePart, ServerPart};
 use crate::secrets::protect_memory;
 use crate::trace_file::TraceWriter;
 
@@ -73,6 +75,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let mut options = settings::options(args, accounts.lookup())?;
     options.directory = Arc::new(accounts.directory());
     options.config.mechanisms = kerberos::mechanisms(&args.login, accounts.lookup())?;
+    let live = live::start("serve");
     let far = Arc::new(FarServers::new(&args.far, &printer)?);
     far.check_backlogs(&wanted)?;
     let trace = args.watch.trace.as_deref();
@@ -91,15 +94,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     };
     let server = bind(args, options)?;
     let addresses = server.local_addrs().to_vec();
+    let _parts = parts(&live, &server, &name, &far);
     let http = match args.watch.http {
-        Some(address) => Some(http::start(
-            address,
-            Monitoring(Metrics::new(
-                server.handle(),
-                far.cache_status(),
-                far.backlog_status(),
-            )),
-        )?),
+        Some(address) => Some(http::start(address, Monitoring(Metrics(live.snapshots())))?),
         None => None,
     };
     let announcer = announcer(args, &name, &addresses, &printer);
@@ -115,6 +112,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
         printer: Arc::clone(&printer),
     };
     signals::catch(reload)?;
+    live.wait();
     printer.listening(args, &name, &addresses, &shown, &summary, http);
     drop(summary);
     let result = server.run();
@@ -135,6 +133,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
 fn not_durable(error: &io::Error) -> Failure {
     Failure::new(code::TARGET, format!("not all written data is durable: {error}"))
         .hint("check the disks and far servers; data that clients flushed earlier is durable")
+}
+
+/// Registers what other processes see of the server.
+fn parts(live: &Live, server: &Server, name: &str, far: &FarServers) -> Vec<PartHandle> {
+    let mut parts: Vec<Arc<dyn Part>> = vec![
+        Arc::new(ServerPart::new(server.handle(), name, server.local_addrs())),
+        Arc::new(BacklogsPart(far.backlog_status())),
+    ];
+    parts.extend(
+        far.cache_status()
+            .map(|status| Arc::new(CachePart(status)) as Arc<dyn Part>),
+    );
+    parts.into_iter().map(|part| live.add(part)).collect()
 }
 
 fn bind(args: &ServeArgs, options: ServerOptions) -> Result<Server, Failure> {

@@ -185,6 +185,18 @@ impl Hub {
         self.tables.sessions.get(&session).map_or(0, BTreeSet::len)
     }
 
+    /// Returns the number of byte-range locks of each open that has some.
+    pub fn locks_by_open(&self) -> HashMap<OpenId, u64> {
+        let mut found = HashMap::new();
+        if self.tables.lock_count > 0 {
+            let streams = self.tables.bases.values().flat_map(|base| &base.streams);
+            for lock in streams.flat_map(|stream| &stream.locks) {
+                *found.entry(lock.open).or_default() += 1;
+            }
+        }
+        found
+    }
+
     /// Returns the number of waiting requests.
     pub fn waiter_count(&self) -> usize {
         self.waits.len()

@@ -30,8 +30,8 @@ pub(super) fn run(args: &LabBoostArgs) -> Result<u8, Failure> {
         modes: Mode::ALL.to_vec(),
         out: absolute(&args.out)?,
     };
-    let stopper = Stopper::begin()?;
-    let notify = |text: &str| super::say(text, args.json);
+    let stopper = Stopper::begin("boost")?;
+    let notify = |text: &str| stopper.say(text, args.json);
     let document = boost::run(&options, &stopper.stop, &notify).map_err(|error| super::failure(&error))?;
     Ok(super::conclude(&document, &options.out, args.json))
 }

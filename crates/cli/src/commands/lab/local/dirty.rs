@@ -20,7 +20,7 @@ const CHECK_BYTES: u64 = 512 << 20;
 /// # Errors
 /// The folder is not writable, has too little space, or the lab was interrupted.
 pub(super) fn run(args: &LabDirtyArgs) -> Result<u8, Failure> {
-    let stopper = Stopper::begin()?;
+    let stopper = Stopper::begin("dirty")?;
     let options = Options {
         dir: args.dir.clone(),
         bytes: args.bytes,
@@ -67,7 +67,7 @@ pub(super) fn check(args: &LabDirtyArgs) -> Result<u8, Failure> {
         limit: args.limit,
         out: absolute(&args.out)?,
     };
-    let stopper = Stopper::begin()?;
+    let stopper = Stopper::begin("dirty")?;
     let notify = |text: &str| {
         if !args.json {
             print_stderr(text);

@@ -12,11 +12,13 @@ use std::sync::atomic::AtomicBool;
 
 use ropeway_lab::local::LocalError;
 use ropeway_lab::report::{Document, FILE, Outcome};
+use ropeway_live::{Live, Part, PartHandle};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::args::LocalCommand;
 use crate::failure::{Failure, code};
+use crate::live::{self, RunPart};
 use crate::ui::messages::print_line;
 
 /// Runs the command and returns its exit code.
@@ -40,17 +42,33 @@ pub(super) fn run(command: &LocalCommand) -> Result<u8, Failure> {
 struct Stopper {
     runtime: Option<Runtime>,
     stop: Arc<AtomicBool>,
+    /// What other processes see.
+    part: Arc<RunPart>,
+    _registered: PartHandle,
+    _live: Live,
 }
 
 impl Stopper {
     /// Starts handling the signals. It starts threads, so work that needs a single thread must come
     /// first.
-    fn begin() -> Result<Self, Failure> {
+    fn begin(lab: &str) -> Result<Self, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
+        let runtime = super::run::catch_signals(&stop)?;
+        let live = live::start("lab");
+        let part = RunPart::new("lab", lab);
         Ok(Self {
-            runtime: Some(super::run::catch_signals(&stop)?),
+            runtime: Some(runtime),
             stop,
+            _registered: live.add(Arc::clone(&part) as Arc<dyn Part>),
+            part,
+            _live: live,
         })
+    }
+
+    /// Prints a note, for people or programs, and shows it to other processes.
+    fn say(&self, text: &str, json: bool) {
+        self.part.step(text);
+        say(text, json);
     }
 }
 

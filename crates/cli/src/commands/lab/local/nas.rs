@@ -26,8 +26,8 @@ pub(super) fn run(args: &NasArgs) -> Result<u8, Failure> {
         budget: args.budget,
         out: absolute(&args.out)?,
     };
-    let stopper = Stopper::begin()?;
-    let notify = |text: &str| super::say(text, args.json);
+    let stopper = Stopper::begin("nas")?;
+    let notify = |text: &str| stopper.say(text, args.json);
     let document = nas::run(&options, &stopper.stop, &notify).map_err(|error| super::failure(&error))?;
     Ok(super::conclude(&document, &options.out, args.json))
 }

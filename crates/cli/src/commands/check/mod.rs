@@ -1,13 +1,16 @@
 //! `ropeway check`.
 
+mod tui;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ropeway_copy::{CheckOutcome, CheckSpec, ManifestError, check, check_manifest};
+use ropeway_copy::{CheckOutcome, CheckSpec, CheckWatch, ManifestError, check, check_manifest};
+use ropeway_live::Part;
 use ropeway_vfs::End;
 use ropeway_vfs::RelPath;
-use ropeway_vfs::event::Event;
+use ropeway_vfs::event::{Counters, Event};
 
 use super::transfer::preserve;
 use crate::args::CheckArgs;
@@ -15,6 +18,7 @@ use crate::ends::{self, Node};
 use crate::failure::{Failure, code};
 use crate::filters;
 use crate::job::{self, Signals};
+use crate::live::{self, JobPart, Watched};
 use crate::place::Place;
 use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
@@ -26,6 +30,10 @@ use crate::ui::{CheckSummary, Reporter};
 /// # Errors
 /// Nothing could be compared.
 pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
+    if args.tui {
+        return tui::run(args);
+    }
+    let live = live::start("check");
     let servers = Servers::new(&args.share)?;
     let runtime = job::runtime()?;
     let plan = runtime.block_on(Plan::new(args, &servers))?;
@@ -36,7 +44,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
         None => None,
     };
     // A check lists differences even without --verbose, since they are its result.
-    let reporter = Arc::new(Reporter::new(&args.output, true)?);
+    let part = JobPart::new("check", &[plan.source()], &plan.target(), None);
+    let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
+    let reporter = Arc::new(Reporter::new(&args.output, true)?.with_live(&part));
+    let watch = CheckWatch::new();
+    reporter.attach(watched(&watch));
     let start = Instant::now();
     let result = runtime.block_on(async {
         let mut signals = Signals::catch()?;
@@ -45,7 +57,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
             let reporter = Arc::clone(&reporter);
             Arc::new(move |event: Event| reporter.event(&event))
         };
-        match job::until_stopped(&mut signals, compare(args, plan, &opener, sink)).await {
+        match job::until_stopped(&mut signals, compare(args, plan, &opener, &watch, sink)).await {
             Some(result) => result,
             None => Err(Failure::new(
                 code::INTERRUPTED,
@@ -80,7 +92,43 @@ enum Plan {
     Manifest { manifest: PathBuf, folder: Place },
 }
 
+/// Returns the comparison as other processes see it.
+fn watched(watch: &CheckWatch) -> Watched {
+    let seen = watch.clone();
+    let counters = move || {
+        let outcome = seen.outcome();
+        Counters {
+            files_done: outcome.files,
+            bytes_done: outcome.bytes,
+            files_failed: outcome.errors,
+            operations: outcome.files,
+            ..Counters::default()
+        }
+    };
+    Watched {
+        counters: Box::new(counters),
+        limit: Arc::clone(watch.limit()),
+        takes_rates: false,
+    }
+}
+
 impl Plan {
+    /// Returns what is compared, for people.
+    fn source(&self) -> String {
+        match self {
+            Self::Trees { source, .. } => source.0.below(&source.1),
+            Self::Manifest { manifest, .. } => manifest.display().to_string(),
+        }
+    }
+
+    /// Returns with what it is compared.
+    fn target(&self) -> String {
+        match self {
+            Self::Trees { target, .. } => target.0.below(&target.1),
+            Self::Manifest { folder, .. } => folder.to_string(),
+        }
+    }
+
     async fn new(args: &CheckArgs, servers: &Servers) -> Result<Self, Failure> {
         match (&args.manifest, args.paths.as_slice()) {
             (None, [source, target]) => {
@@ -133,6 +181,7 @@ async fn compare(
     args: &CheckArgs,
     plan: Plan,
     opener: &Opener<'_>,
+    watch: &CheckWatch,
     sink: ropeway_copy::EventSink,
 ) -> Result<CheckOutcome, Failure> {
     match plan {
@@ -148,6 +197,7 @@ async fn compare(
                 preserve: preserve(&args.attributes),
                 devices: args.select.devices,
                 filter: filters::build(&args.select)?,
+                watch: watch.clone(),
             };
             check(spec, sink).await.map_err(|failed| {
                 let place = match failed.end {
@@ -159,7 +209,7 @@ async fn compare(
         }
         Plan::Manifest { manifest, folder } => {
             let tree = opener.source(&folder).await?;
-            check_manifest(&manifest, tree, &RelPath::root(), sink)
+            check_manifest(&manifest, tree, &RelPath::root(), watch, sink)
                 .await
                 .map_err(|error| {
                     let message = format!("{}: {error}", manifest.display());

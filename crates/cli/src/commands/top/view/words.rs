@@ -1,0 +1,119 @@
+//! Figures in words, for the table of `--once` and for the view.
+
+use ropeway_live::model::{Job, Rates, Snapshot};
+use ropeway_vfs::event::Phase;
+
+use crate::tui::text;
+use crate::ui::format;
+
+/// Returns the throughput of a process: what it writes, or reads if that is more.
+pub(in crate::commands::top) fn throughput(rates: &Rates) -> f64 {
+    rates.read.max(rates.written)
+}
+
+/// Returns the state of a job in a word or two.
+pub(in crate::commands::top) fn state(job: &Job) -> String {
+    if job.stopping {
+        return "stopping".to_owned();
+    }
+    if job.paused {
+        return "PAUSED".to_owned();
+    }
+    match job.phase {
+        phase if job.kind == "check" && phase != Some(Phase::Done) => "comparing",
+        None => "starting",
+        Some(Phase::Preflight) => "counting",
+        Some(Phase::Copying) => "copying",
+        Some(Phase::Flushing) => "flushing",
+        Some(Phase::Verifying) => "verifying",
+        Some(Phase::Watching) => "watching",
+        Some(Phase::Done) => "done",
+    }
+    .to_owned()
+}
+
+/// Returns from where to where a job goes.
+pub(in crate::commands::top) fn ends(job: &Job) -> String {
+    let first = job.sources.first().map_or("?", String::as_str);
+    let more = match job.sources_total {
+        0 | 1 => String::new(),
+        total => format!(" and {} more", total - 1),
+    };
+    format!("{first}{more} → {}", job.target)
+}
+
+/// Returns what each part of a process is, one text for each.
+pub(in crate::commands::top) fn parts(snapshot: &Snapshot) -> Vec<String> {
+    let mut parts: Vec<String> = snapshot.jobs.iter().map(ends).collect();
+    parts.extend(snapshot.servers.iter().map(|server| {
+        format!(
+            "{} on {}: {}, {}, {} open",
+            server.name,
+            server.addresses.first().map_or("?", String::as_str),
+            format::counted(server.shares.len() as u64, "share", "shares"),
+            format::counted(server.sessions_total, "session", "sessions"),
+            format::count(server.open_total),
+        )
+    }));
+    parts.extend(snapshot.mounts.iter().map(|mount| {
+        format!(
+            "{} on {}: {} open, {} not flushed",
+            mount.source,
+            mount.mountpoint,
+            format::count(mount.open_files),
+            format::bytes(mount.unflushed_bytes),
+        )
+    }));
+    parts.extend(snapshot.caches.iter().map(|cache| {
+        let status = &cache.status;
+        let state = match status.is_on {
+            true => format!("{} hits", text::percent(status.hit_ratio)),
+            false => format!("off ({})", status.off_because),
+        };
+        format!("cache of {}: {state}", format::bytes(status.size_bytes))
+    }));
+    parts.extend(snapshot.backlogs.iter().map(|backlog| {
+        let files = format::counted(backlog.files, "file", "files");
+        format!(
+            "write-back to {}: {} in {files}",
+            backlog.far,
+            format::bytes(backlog.bytes)
+        )
+    }));
+    parts.extend(snapshot.runs.iter().map(|run| {
+        let done = match run.total {
+            0 => String::new(),
+            total => format!(" {} of {}", format::count(run.done), format::count(total)),
+        };
+        format!("{} {}{done}: {}", run.kind, run.name, run.step)
+    }));
+    parts
+}
+
+/// Returns what a process takes of the machine.
+pub(super) fn resources(snapshot: &Snapshot) -> String {
+    let process = &snapshot.process;
+    let mut parts = Vec::new();
+    if !process.user.is_empty() {
+        parts.push(process.user.clone());
+    }
+    parts.push(format!("up {}", text::seconds(snapshot.taken - process.started)));
+    let resources = &process.resources;
+    parts.extend(
+        resources
+            .cpu_seconds
+            .map(|seconds| format!("cpu {}", text::seconds(seconds))),
+    );
+    parts.extend(
+        resources
+            .resident_bytes
+            .map(|bytes| format!("memory {}", format::bytes(bytes))),
+    );
+    parts.extend(
+        resources
+            .threads
+            .map(|threads| format::counted(threads, "thread", "threads")),
+    );
+    parts.extend(process.stopping.then(|| "stopping".to_owned()));
+    parts.join(" · ")
+}
