@@ -184,6 +184,8 @@ mod tests {
     }
 
     proptest! {
+        // Each case doubles the grid a hundred times.
+        #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
         fn hostile_numbers_are_drawn_somewhere(
             operations in proptest::collection::vec((any::<u64>(), any::<u64>(), any::<i64>()), 1..20),
