@@ -157,6 +157,8 @@ fn wait_for_program(path: &Path) -> Result<(), FlushError> {
         std::thread::available_parallelism().map_or(1, NonZero::get),
         page_bytes(),
     );
+    // The share of the limit changes with the machine's memory.
+    let progress = |stats: &BdiStats| (stats.written_bytes, stats.backlog_bytes());
     let mut last = stats()?;
     let enough = last
         .written_bytes
@@ -166,7 +168,7 @@ fn wait_for_program(path: &Path) -> Result<(), FlushError> {
     loop {
         std::thread::sleep(COUNT_EVERY);
         let next = stats()?;
-        if next != last {
+        if progress(&next) != progress(&last) {
             (last, moved_at) = (next, Instant::now());
         }
         let is_quiet = next.backlog_bytes() <= drift && moved_at.elapsed() >= QUIET;

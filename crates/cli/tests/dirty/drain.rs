@@ -2,7 +2,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::support::{Place, Volume, or_skip};
+use crate::support::{Finished, Place, Volume, or_skip};
 use crate::{MIB, Throttle, device, dirty_file, look_while_dirty, number, owes};
 
 /// What is left at least of 40 MiB if another test's sync(2) began to write it back.
@@ -19,7 +19,8 @@ fn a_slow_device_is_watched_and_drained() {
         let run = place.ropeway("dirty").args(["--json", "--by", "file"]);
         run.arg(volume.root()).ok()
     };
-    let finished = look_while_dirty(&volume.join("file"), 40, look, |seen| owes(seen, 40));
+    let untouched = |seen: &Finished| owes(seen, 40) && seen.summary()["devices"][0]["state"] == "waiting";
+    let finished = look_while_dirty(&volume.join("file"), 40, look, untouched);
     let summary = finished.summary();
     let own = device(&summary, &bdi);
     assert_eq!(

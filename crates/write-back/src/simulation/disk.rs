@@ -77,14 +77,9 @@ impl SimulatedDisk {
     }
 
     /// Fails to write what the next sync of a file asks for, and says so once, as Linux does.
+    #[cfg(test)]
     pub(crate) fn fail_next_sync(&self) {
         self.state.lock().fails_sync = true;
-    }
-
-    /// Whether something is in memory only, whatever syncs say.
-    pub(crate) fn has_lost(&self) -> bool {
-        let state = self.state.lock();
-        state.files.values().any(|content| !content.lost.is_empty())
     }
 
     /// Has room for this many more writes, and no reserve.

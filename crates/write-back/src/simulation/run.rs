@@ -168,8 +168,7 @@ impl Run {
         self.tally.crashes += 1;
         self.open.clear();
         self.store = None;
-        // Where a sync has failed, nothing was promised to outlast the power: another test.
-        let is_power_cut = self.random.bool() && !self.disk.has_lost();
+        let is_power_cut = self.random.bool();
         if is_power_cut {
             self.cut_power();
         } else {
@@ -213,9 +212,6 @@ impl Run {
             24 => {
                 let (is_full, is_refusing) = (self.random.u8(0..3) == 0, self.random.u8(0..3) == 0);
                 self.set_faults(is_full, is_refusing);
-                if self.random.u8(0..4) == 0 {
-                    self.disk.fail_next_sync();
-                }
             }
             25 => {
                 let mut expected = BTreeMap::new();
@@ -488,7 +484,7 @@ impl Run {
             assert!(round < ROUNDS_MAX, "{}: it never ends", self.seed);
             if self.process.is_dead() {
                 self.tally.crashes += 1;
-                if !self.is_trimmed && self.random.bool() && !self.disk.has_lost() {
+                if !self.is_trimmed && self.random.bool() {
                     self.cut_power();
                 }
                 self.restart(true);

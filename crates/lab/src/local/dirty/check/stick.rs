@@ -162,6 +162,8 @@ impl Drop for Mounted {
         // Ends the worker's wait, which unmounts.
         drop(self.child.stdin.take());
         _ = self.child.wait();
+        // Ctrl-C in a terminal has ended the worker too, and left the mount.
+        _ = unmount(&self.mount_point, UnmountFlags::DETACH);
     }
 }
 
