@@ -365,7 +365,7 @@ fn operations_are_recorded() {
             Duration::from_secs(1)
         }
         fn record(&self, record: Record<'_>) {
-            let path = record.path.to_string();
+            let path = String::from_utf8_lossy(record.path).into_owned();
             self.0
                 .lock()
                 .push((record.kind, path, record.offset, record.length));

@@ -53,7 +53,7 @@ pub(crate) struct Operation {
     pub(crate) end: Option<End>,
     /// Kind of operation.
     pub(crate) kind: String,
-    /// Path of the node, escaped by [`escape`].
+    /// Path of the node, escaped by [`text::escape`].
     pub(crate) path: String,
     /// The second path of a rename or link; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -65,12 +65,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     let mounted = Mounted::observed(store, &args.mountpoint, &options, observer);
     let mounted = mounted.map_err(|error| refused(&error))?;
     let unmounter = mounted.unmounter();
-    if let Some(session) = &boosted {
-        let pages = mounted.pages(Path::new(background::SELF));
-        if let Err(error) = session.boost().bring_back(share_id, Arc::new(pages)) {
-            tracing::warn!(%error, "what memory pressure throws out of memory is not brought back");
-        }
-    }
+    bring_back(boosted.as_ref(), &mounted, share_id);
     let path = mounted.path().display().to_string();
     let part = MountPart::new(unmounter.clone(), &name, &path, options.read_only);
     let parts = register(&live, part, boosted.as_ref());
@@ -115,6 +110,15 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
             code::TARGET,
             format!("the mount on {path} ended: {error}"),
         )),
+    }
+}
+
+/// Lets the cache bring back what memory pressure throws out of memory.
+fn bring_back(boosted: Option<&Session>, mounted: &Mounted, share: ShareId) {
+    let Some(session) = boosted else { return };
+    let pages = mounted.pages(Path::new(background::SELF));
+    if let Err(error) = session.boost().bring_back(share, Arc::new(pages)) {
+        tracing::warn!(%error, "what memory pressure throws out of memory is not brought back");
     }
 }
 

@@ -156,6 +156,12 @@ impl<W: Work> CheckApp<W> {
         };
     }
 
+    fn pause(&mut self) {
+        if !self.work.pause() {
+            self.notice = "nothing is under way".to_owned();
+        }
+    }
+
     fn normal_key(&mut self, key: Key) -> Flow {
         let step = |by| self.work.shared().lock().list.step(by);
         match key {
@@ -172,11 +178,7 @@ impl<W: Work> CheckApp<W> {
             Key::Char('/') => self.mode = Mode::Filter,
             Key::Char('>') | Key::Right => self.ask_copy(Direction::Forward),
             Key::Char('<') | Key::Left => self.ask_copy(Direction::Back),
-            Key::Char('p') => {
-                if !self.work.pause() {
-                    self.notice = "nothing is under way".to_owned();
-                }
-            }
+            Key::Char('p') => self.pause(),
             Key::Char('r') => match self.is_busy() {
                 true => self.notice = "wait until it is done, or stop it with Esc".to_owned(),
                 false => self.work.compare(),
