@@ -114,7 +114,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
 }
 
 /// Lets the cache bring back what memory pressure throws out of memory.
-fn bring_back(boosted: Option<&Session>, mounted: &Mounted, share: ShareId) {
+fn bring_back(boosted: Option<&Session>, mounted: &Mounted, share: [u8; 16]) {
     let Some(session) = boosted else { return };
     let pages = mounted.pages(Path::new(background::SELF));
     if let Err(error) = session.boost().bring_back(share, Arc::new(pages)) {
