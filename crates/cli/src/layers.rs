@@ -49,11 +49,11 @@ pub(crate) fn parse(
 ) -> Result<Parsed, Failure> {
     let plain = args::command();
     config.check_keys(&plain)?;
-    let lenient = with_lenient_switches(plain.clone());
+    let lenient = with_lenient_switches(plain);
     let given = match lenient.clone().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         // Help is rendered from the plain command, without this module's additions.
-        Err(error) if is_text(error.kind()) => return text(plain, &arguments),
+        Err(error) if is_text(error.kind()) => return text(args::command(), &arguments),
         Err(error) => return Err(usage(&error, &arguments)),
     };
     let layered = with_layers(lenient, "", &given, environment, config)?;
@@ -89,13 +89,19 @@ pub(crate) fn variable(long: &str) -> String {
 /// # Errors
 /// There is such a variable; exit code 1.
 pub(crate) fn check_environment(names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    let given = names.filter_map(|name| name.into_string().ok());
+    let given: Vec<String> = given
+        .filter(|name| name.starts_with(VARIABLES) && !OTHER_VARIABLES.contains(&name.as_str()))
+        .collect();
+    if given.is_empty() {
+        // The table of all flags takes megabytes.
+        return Ok(());
+    }
     let flags: Vec<String> = args::long_flags(&args::command())
         .iter()
         .map(|long| variable(long))
         .collect();
-    let given = names.filter_map(|name| name.into_string().ok());
-    for name in given.filter(|name| name.starts_with(VARIABLES) && !OTHER_VARIABLES.contains(&name.as_str()))
-    {
+    for name in given {
         let alike = |flag: &&String| habits::is_slip(&name[VARIABLES.len()..], &flag[VARIABLES.len()..]);
         if flags.contains(&name) {
             continue;

@@ -1,5 +1,6 @@
 //! The shares: `[NAME=]DIR[:ro][:encrypt]` or `[NAME=]URL…`, and their open folders and far shares.
 
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use super::far::FarServers;
 use crate::args::{ServeArgs, ServeLinks, ShareSpec, check_share_name};
 use crate::failure::{Failure, code};
 use crate::place::Place;
+use crate::spelling::{Spelling, spelling};
 
 /// Maximum number of shares. A guess: clients list them all at once.
 const SHARES_MAX: usize = 1000;
@@ -40,6 +42,14 @@ impl RequestedShare {
     /// The folder is missing or not a folder, a URL is invalid, or its own name is not valid for a
     /// share.
     fn find(spec: &ShareSpec) -> Result<Self, Failure> {
+        if matches!(
+            spelling(spec.folder.as_os_str().as_bytes()),
+            Spelling::HostPath(_)
+        ) && !spec.folder.exists()
+        {
+            // Rather an option that there is not than a place on another machine.
+            return Err(cannot_share(&spec.folder, "no such folder"));
+        }
         let place = match Place::parse_end(&spec.folder)? {
             Place::Local(folder) => Place::Local(canonical(&folder)?),
             remote @ Place::Remote(_) => remote,
