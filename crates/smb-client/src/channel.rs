@@ -183,6 +183,11 @@ impl ChannelStatus {
         }
     }
 
+    /// Publishes why the connection ends, before its requests are answered.
+    pub(crate) fn misbehaved(&self, reason: &LostReason) {
+        let _ = self.ended.set(reason.clone());
+    }
+
     /// Publishes the end of the driver, whose window was `old` bytes.
     pub(crate) fn end(&self, old: u64, reason: LostReason) {
         self.budget.update(old, 0);

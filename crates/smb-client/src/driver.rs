@@ -256,6 +256,7 @@ impl Driver {
             // only by its sole owner.
             self.staged.clear();
         }
+        let mut dropped = Vec::new();
         while let Some(event) = self.connection.poll_event() {
             match event {
                 Event::Negotiated => {
@@ -288,14 +289,19 @@ impl Driver {
                                 reason,
                             },
                         };
-                        if let Some(sender) = pending.answer {
-                            let _ = sender.send(answer);
-                        }
+                        dropped.extend(pending.answer.map(|sender| (sender, answer)));
                     }
                 }
                 Event::Broke(notification) => self.acknowledge(&notification),
                 Event::Ended(reason) => self.ended = Some(lost_reason(&reason, self.ended.take())),
             }
+        }
+        if let Some(reason @ LostReason::Misbehaved(_)) = &self.ended {
+            // Before anybody hears that a request was dropped, and asks why.
+            self.status.misbehaved(reason);
+        }
+        for (sender, answer) in dropped {
+            let _ = sender.send(answer);
         }
     }
 
