@@ -16,27 +16,28 @@ const RELEASES: [&str; 2] = ["bookworm", "trixie"];
 
 /// What is done in the bare system. Ends at the first failure.
 const SCRIPT: &str = r#"
-set -eu
+set -eux
 export HOME=/root
 dpkg --install /package.deb
 ropeway --version
 test -s /usr/share/man/man1/ropeway.1.gz
 test -s /usr/share/man/man1/ropeway-copy.1.gz
 bash -c 'source /usr/share/bash-completion/completions/ropeway; complete -p ropeway' > /dev/null
-mkdir -p /work/photos; cd /work
+rm -rf /work; mkdir -p /work/photos /work/copy; cd /work
 echo content > photos/a; ln photos/a photos/b
 ropeway copy photos copy --verify
 ropeway check photos copy/photos --checksum
 # Names are looked up by the system's resolver: one that is there, and one that is not.
+echo '127.0.0.1 near' > /etc/hosts
 export ROPEWAY_PASSWORD=secret
 ropeway serve data=/work/copy --listen 127.0.0.1:4450 --user ann & server=$!
 tries=0
-until ropeway ls smb://ann@localhost:4450/data > listed 2> failed; do
+until ropeway ls smb://ann@near:4450/data > listed 2> failed; do
     tries=$((tries + 1)); test $tries -lt 100 || { cat failed; exit 1; }
     sleep 0.1
 done
 grep -q photos listed
-ropeway copy smb://ann@localhost:4450/data/photos back --no-target-directory
+ropeway copy smb://ann@near:4450/data/photos back --no-target-directory
 kill $server; wait $server
 cmp photos/a back/a
 if ropeway ls smb://ann@nowhere.invalid/ 2> failed; then exit 1; fi
