@@ -108,6 +108,7 @@ async fn run(flags: u8, part: u8, body: &[u8]) {
     }
     let root = Root {
         source,
+        source_name: RelPath::root(),
         source_path: RelPath::root(),
         target_path: RelPath::root(),
     };
