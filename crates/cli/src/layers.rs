@@ -146,6 +146,8 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
     let text = error.render().to_string();
     let mut message = String::new();
     let mut hints: Vec<String> = habit(error, arguments).into_iter().collect();
+    // clap's line of usage may name a flag that only looks alike.
+    let is_answered = !hints.is_empty();
     let mut in_usage = false;
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(tip) = line.strip_prefix("tip: ") {
@@ -153,7 +155,9 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
                 hints.push(tip.to_owned());
             }
         } else if let Some(usage) = line.strip_prefix("Usage: ") {
-            hints.push(format!("usage: {usage}"));
+            if !is_answered {
+                hints.push(format!("usage: {usage}"));
+            }
             in_usage = true;
         } else if !in_usage && !line.starts_with("For more information") {
             if !message.is_empty() {

@@ -146,6 +146,7 @@ fn habits_of_other_programs_are_answered() {
         (&["copy", "-a", "tree", "other"], "leave -a out"),
         (&["copy", "-rP", "tree", "other"], "leave -r out"),
         (&["mirror", "--progress", "tree", "other"], "leave --progress out"),
+        (&["mirror", "--delete", "tree", "other"], "always deletes"),
         (&["sync", "tree", "other"], "ropeway mirror"),
         (&["diff", "tree", "other"], "ropeway check"),
         (&["compare", "tree", "other"], "ropeway check"),
@@ -156,6 +157,7 @@ fn habits_of_other_programs_are_answered() {
         let failed = refused(&place, code, arguments);
         failed.mentions(instead);
         assert!(!failed.err.contains("dialect"), "{failed}");
+        assert!(!failed.err.contains("--max-delete"), "{failed}");
     }
     refused(&place, 4, &["mkdir", "a/b/c"]).mentions("there is no folder a/b");
     let failed = place.ropeway("ls").env("ROPEWAY_VERIFI", "1").exits(1);
