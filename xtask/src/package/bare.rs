@@ -23,14 +23,14 @@ ropeway --version
 test -s /usr/share/man/man1/ropeway.1.gz
 test -s /usr/share/man/man1/ropeway-copy.1.gz
 bash -c 'source /usr/share/bash-completion/completions/ropeway; complete -p ropeway' > /dev/null
-rm -rf /work; mkdir -p /work/photos /work/copy; cd /work
+rm -rf /try; mkdir -p /try/photos /try/copy; cd /try
 echo content > photos/a; ln photos/a photos/b
 ropeway copy photos copy --verify
 ropeway check photos copy/photos --checksum
 # Names are looked up by the system's resolver: one that is there, and one that is not.
 echo '127.0.0.1 near' > /etc/hosts
 export ROPEWAY_PASSWORD=secret
-ropeway serve data=/work/copy --listen 127.0.0.1:4450 --user ann & server=$!
+ropeway serve data=/try/copy --listen 127.0.0.1:4450 --user ann & server=$!
 tries=0
 until ropeway ls smb://ann@near:4450/data > listed 2> failed; do
     tries=$((tries + 1)); test $tries -lt 100 || { cat failed; exit 1; }
@@ -44,7 +44,7 @@ if ropeway ls smb://ann@nowhere.invalid/ 2> failed; then exit 1; fi
 grep -q 'cannot find the server nowhere.invalid' failed
 dpkg --purge ropeway
 test ! -e /usr/bin/ropeway -a ! -e /usr/share/doc/ropeway -a ! -e /usr/share/man/man1/ropeway.1.gz
-rm -rf /work /root/.local /root/.config
+rm -rf /try /root/.local /root/.config
 "#;
 
 /// Returns why there can be no bare system; `None` if there can.
