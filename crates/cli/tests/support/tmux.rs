@@ -13,6 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Tmux {
     folder: PathBuf,
     environment: Vec<(String, String)>,
+    /// The server, which outlives its socket.
+    server: Option<rustix::process::Pid>,
 }
 
 impl Tmux {
@@ -38,7 +40,11 @@ impl Tmux {
             ("TMUX_TMPDIR", folder.display().to_string()),
         ];
         let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
-        let tmux = Self { folder, environment };
+        let mut tmux = Self {
+            folder,
+            environment,
+            server: None,
+        };
         let (columns, rows) = (columns.to_string(), rows.to_string());
         let place = place.path().display().to_string();
         tmux.run(&[
@@ -54,6 +60,8 @@ impl Tmux {
             &place,
             "sh",
         ])?;
+        let pid = tmux.run(&["display-message", "-p", "#{pid}"])?;
+        tmux.server = pid.trim().parse().ok().and_then(rustix::process::Pid::from_raw);
         tmux.run(&["set-option", "-g", "status", "off"])?;
         tmux.run(&["resize-window", "-x", &columns, "-y", &rows])?;
         assert!(tmux.shows("PROMPT>"), "{}", tmux.text());
@@ -131,5 +139,9 @@ impl Drop for Tmux {
     fn drop(&mut self) {
         // It has ended by itself if its shell has.
         _ = self.run(&["kill-server"]);
+        // The place may have gone before, with the socket in it.
+        if let Some(server) = self.server {
+            _ = rustix::process::kill_process(server, rustix::process::Signal::KILL);
+        }
     }
 }
