@@ -178,3 +178,21 @@ async fn lost_connections_are_made_again() {
     new.sync(false).await.unwrap();
     assert_eq!(fs::read(folder.path().join("new")).unwrap(), b"hello");
 }
+
+/// A path of more than 65,535 bytes fits no request of SMB 1, whatever the server says it receives.
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_that_fit_no_request_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let smbd = or_skip!(smb1_server(folder.path()).start());
+    let client = connect_with(&smbd, Smb1Options::default()).await.unwrap();
+    let tree = tree(&client).await;
+    let long = path(&vec!["a name of a folder"; 3_000].join("/"));
+    assert!(tree.metadata(&long).await.is_err());
+    let write = OpenOptions::write(Create::New, ropeway_vfs::CacheMode::Keep);
+    assert!(tree.open(&long, write).await.is_err());
+    assert!(tree.remove_file(&long).await.is_err());
+    assert!(tree.rename(&long, &path("short"), false).await.is_err());
+    assert!(client.share(&"x".repeat(40_000)).await.is_err());
+    // The connection goes on.
+    assert!(tree.metadata(&RelPath::root()).await.is_ok());
+}

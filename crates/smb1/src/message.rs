@@ -207,11 +207,11 @@ impl<'a> Iterator for ChainLinks<'a> {
     }
 }
 
-/// Appends a block: `words` and `bytes` write what they are named for.
+/// Appends a block: `words` and `bytes` write what they are named for. A block of more than 65,535
+/// bytes (a very long path) fits no message: [`crate::client::Connection::submit`] refuses it.
 ///
 /// # Panics
-/// If `words` writes an odd number of bytes or more than 510, or `bytes` more than 65,535: callers
-/// limit what they send.
+/// If `words` writes an odd number of bytes or more than 510.
 pub fn write_block(
     w: &mut Writer<'_>,
     words: impl FnOnce(&mut Writer<'_>),
@@ -219,10 +219,7 @@ pub fn write_block(
 ) {
     let length = write_open_block(w, words, bytes);
     let at = w.position() - length - 2;
-    w.patch_u16(
-        at,
-        u16::try_from(length).expect("callers keep 16-bit counts of bytes"),
-    );
+    w.patch_u16(at, u16::try_from(length).unwrap_or(u16::MAX));
 }
 
 /// Appends a block whose bytes are continued by `payload` bytes that the caller appends. Their
@@ -272,12 +269,14 @@ pub struct Chain {
 impl Chain {
     /// Appends the block of a command. `encode` writes the block, with [`AndX::NONE`] if it has one.
     ///
+    /// A chain of more than 65,535 bytes cannot be read: servers refuse it.
+    ///
     /// # Panics
-    /// If the block would lie beyond 65,535 bytes, or the one before has no `AndX`.
+    /// If the block before has no `AndX`.
     pub fn push(&mut self, w: &mut Writer<'_>, command: Command, encode: impl FnOnce(&mut Writer<'_>)) {
         if w.position() > HEADER_LEN {
             let last = self.last.expect("only a command with AndX can be continued");
-            let offset = u16::try_from(w.position()).expect("chains are short");
+            let offset = u16::try_from(w.position()).unwrap_or(u16::MAX);
             w.patch(last + 1, &[command.0]);
             w.patch_u16(last + 3, offset);
         }

@@ -219,7 +219,8 @@ impl Connection {
         }
         let most = match request.payload {
             Some(_) => MESSAGE_LEN_MAX,
-            None => usize::try_from(negotiated.max_buffer_size).unwrap_or(usize::MAX),
+            // What has no payload has a 16-bit count of bytes.
+            None => usize::try_from(negotiated.max_buffer_size.min(u32::from(u16::MAX))).unwrap_or(0),
         };
         if request.len() > most {
             return Err((Misuse::TooLong, request));
