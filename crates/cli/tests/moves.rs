@@ -324,3 +324,16 @@ fn a_deletion_that_fails_is_reported() {
     removed.assert_code(&[2, 4, 5]);
     served.stop();
 }
+
+/// A path that no request can hold is refused before anything is sent; it ended the program.
+#[test]
+fn a_path_too_long_for_a_share_is_refused() {
+    let served = Served::start(&[]);
+    let long = vec!["a name of a folder"; 3000].join("/");
+    for command in ["ls", "stat", "mkdir", "rm"] {
+        let ended = served.run(command).arg(served.url(&long)).run();
+        ended.assert_code(&[2, 3, 4]);
+        assert!(ended.err.contains("too long for a share"), "{ended}");
+    }
+    served.stop();
+}

@@ -7,6 +7,10 @@ use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath};
 /// The separator of a share's paths.
 const BACKSLASH: u16 = b'\\' as u16;
 
+/// Longest path in a share, in UTF-16 units: counts of bytes in requests have 16 bits ([MS-SMB2] 2.2.13),
+/// and server, share and stream are put before and behind it.
+const PATH_UNITS_MAX: usize = (u16::MAX / 2) as usize - 1024;
+
 /// The path of a tree's root in its share.
 #[derive(Clone, Debug)]
 pub struct Base(Vec<u16>);
@@ -65,7 +69,7 @@ impl Base {
     }
 
     /// Returns the path in the share. Refuses names with another meaning there (a separator, a
-    /// stream, a pattern); a copy's plan has mapped them before.
+    /// stream, a pattern); a copy's plan has mapped them before. Refuses paths that fit no request.
     ///
     /// # Errors
     /// [`ErrorKind::NameRefused`].
@@ -81,11 +85,14 @@ impl Base {
             }
             units.extend_from_slice(part.units());
         }
+        if units.len() > PATH_UNITS_MAX {
+            return Err(refused(op, path, "the path is too long for a share"));
+        }
         Ok(Text::from_units(units))
     }
 }
 
-fn refused(op: Op, path: &RelPath, fault: NameError) -> Error {
+fn refused(op: Op, path: &RelPath, fault: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     let mut error = Error::new(op, path, ErrorKind::NameRefused);
     error.source = Some(std::io::Error::other(fault));
     error
@@ -201,6 +208,20 @@ mod tests {
             let error = Base::parse("").text(Op::Create, &path(odd)).unwrap_err();
             assert_eq!(error.kind, ErrorKind::NameRefused, "{odd}");
         }
+    }
+
+    /// A path from the command line or of a deep tree ended the program.
+    #[test]
+    fn paths_that_fit_no_request_are_refused() {
+        let name = "n".repeat(255);
+        let long = path(&vec![name.as_str(); 130].join("/"));
+        for base in ["", "top"] {
+            let error = Base::parse(base).text(Op::Stat, &long).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::NameRefused);
+            assert!(error.to_string().contains("too long for a share"), "{error}");
+        }
+        let most = path(&vec![name.as_str(); 120].join("/"));
+        assert!(Base::parse("top").text(Op::Stat, &most).is_ok());
     }
 
     #[test]
