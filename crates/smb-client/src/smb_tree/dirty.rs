@@ -11,8 +11,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use futures_util::StreamExt as _;
 use parking_lot::{Mutex, MutexGuard};
-use ropeway_vfs::RelPath;
+use ropeway_vfs::{ErrorKind, Op, RelPath, Result};
+
+use super::errors::with_message;
 
 /// Maximum number of files remembered: bounds memory.
 const FILES_MAX: usize = 100_000;
@@ -123,8 +126,45 @@ impl DirtyFiles {
         }
     }
 
+    /// Flushes each file by its path, at most `at_once` at a time.
+    ///
+    /// # Errors
+    /// Files that could not be flushed stay remembered. Also fails once if more files were written
+    /// without a flush than can be remembered.
+    pub async fn flush_all<F>(&self, at_once: usize, flush: impl Fn(RelPath) -> F) -> Result<()>
+    where
+        F: Future<Output = Result<()>>,
+    {
+        let (files, forgotten) = self.all();
+        let flush = &flush;
+        let flushes = files.into_iter().map(|(ticket, path)| async move {
+            match flush(path).await {
+                // It was removed meanwhile, so there is nothing to flush.
+                Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
+                result => result?,
+            }
+            self.clean(ticket);
+            Ok(())
+        });
+        let flushed: Vec<Result<()>> = futures_util::stream::iter(flushes)
+            .buffer_unordered(at_once)
+            .collect()
+            .await;
+        flushed.into_iter().collect::<Result<()>>()?;
+        if forgotten {
+            let sentence = "more files were written without a flush than can be tracked";
+            return Err(with_message(
+                Op::Sync,
+                &RelPath::root(),
+                ErrorKind::Other,
+                sentence,
+            ));
+        }
+        Ok(())
+    }
+
     /// Returns the files to flush, and whether any were forgotten since the last call.
-    pub fn all(&self) -> (Vec<(Ticket, RelPath)>, bool) {
+    fn all(&self) -> (Vec<(Ticket, RelPath)>, bool) {
         let mut files = self.lock();
         let forgotten = std::mem::take(&mut files.forgotten);
         let paths = files.paths.iter();

@@ -506,30 +506,8 @@ impl Inner {
     /// Flushes every file written since its last flush, then every folder in which names changed,
     /// many at a time.
     pub(crate) async fn sync(&self) -> Result<()> {
-        let (files, forgotten) = self.dirty.all();
-        let flushes = files.into_iter().map(|(ticket, path)| async move {
-            match self.flush_path(&path).await {
-                // It was removed meanwhile, so there is nothing to flush.
-                Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
-                result => result?,
-            }
-            self.dirty.clean(ticket);
-            Ok(())
-        });
-        let flushed: Vec<Result<()>> = futures_util::stream::iter(flushes)
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await;
-        flushed.into_iter().collect::<Result<()>>()?;
-        if forgotten {
-            let sentence = "more files were written without a flush than can be tracked";
-            return Err(with_message(
-                Op::Sync,
-                &RelPath::root(),
-                ErrorKind::Other,
-                sentence,
-            ));
-        }
+        let flush = |path: RelPath| async move { self.flush_path(&path).await };
+        self.dirty.flush_all(AT_ONCE, flush).await?;
         self.sync_names().await
     }
 

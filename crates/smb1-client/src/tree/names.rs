@@ -333,33 +333,8 @@ impl Inner {
 
     /// Flushes every file written since its last flush.
     pub(super) async fn sync(&self) -> Result<()> {
-        let (files, forgotten) = self.dirty.all();
-        let flushes = files.into_iter().map(|(ticket, path)| async move {
-            match self.flush_path(&path).await {
-                // It was removed meanwhile, so there is nothing to flush.
-                Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
-                result => result?,
-            }
-            self.dirty.clean(ticket);
-            Ok(())
-        });
-        let flushed: Vec<Result<()>> = futures_util::stream::iter(flushes)
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await;
-        flushed.into_iter().collect::<Result<()>>()?;
-        match forgotten {
-            true => {
-                let sentence = "more files were written without a flush than can be tracked";
-                Err(with_message(
-                    Op::Sync,
-                    &RelPath::root(),
-                    ErrorKind::Other,
-                    sentence,
-                ))
-            }
-            false => Ok(()),
-        }
+        let flush = |path: RelPath| async move { self.flush_path(&path).await };
+        self.dirty.flush_all(AT_ONCE, flush).await
     }
 
     async fn flush_path(&self, path: &RelPath) -> Result<()> {
