@@ -1,8 +1,6 @@
 //! The document of a run, `bench.json`, version 1: everything that tables, plots, comparisons and a
 //! continued run need. Times are in seconds, sizes in bytes; unknown values are absent, never 0.
 
-use std::fs;
-use std::io::{self, Read as _};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +9,7 @@ use crate::bench::budget::Speed;
 use crate::bench::cell::{Key, Mode, Pattern};
 use crate::bench::reason::Finding;
 use crate::named::named;
-use crate::report::{FileError, Machine, Median, replace};
+use crate::report::{FileError, Machine, Median, load_json, save_json};
 
 /// Version that this build writes. Documents of another version are refused.
 pub const VERSION: u32 = 1;
@@ -19,8 +17,6 @@ pub const VERSION: u32 = 1;
 pub const FILE: &str = "bench.json";
 /// What `type` says.
 const TYPE: &str = "bench";
-/// Largest size of a document: a hundred times that of a whole run.
-const SIZE_MAX: u64 = 256 << 20;
 
 /// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -390,16 +386,7 @@ impl Report {
 /// # Errors
 /// A system call fails.
 pub fn save(report: &Report, path: &Path) -> Result<(), FileError> {
-    let write = || -> io::Result<()> {
-        let mut bytes = serde_json::to_vec(report)?;
-        bytes.push(b'\n');
-        replace(path, &bytes)
-    };
-    write().map_err(|source| FileError::Io {
-        what: "write",
-        path: path.to_owned(),
-        source,
-    })
+    save_json(report, path)
 }
 
 /// Reads a report: a file, or [`FILE`] in a folder.
@@ -412,23 +399,12 @@ pub fn load(path: &Path) -> Result<Report, FileError> {
     } else {
         path.to_owned()
     };
-    let failed = |source| FileError::Io {
-        what: "read",
-        path: path.to_owned(),
-        source,
-    };
     let strange = |reason: String| FileError::Strange {
         path: path.to_owned(),
         reason,
     };
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(failed)?;
-    file.take(SIZE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > SIZE_MAX {
-        return Err(strange("too big for a report of bench".to_owned()));
-    }
     let not_one = |error: serde_json::Error| strange(format!("no report of bench: {error}"));
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(not_one)?;
+    let value = load_json(path, "bench")?;
     if value.get("type").and_then(serde_json::Value::as_str) != Some(TYPE) {
         return Err(strange("no report of bench".to_owned()));
     }
@@ -446,6 +422,7 @@ pub fn load(path: &Path) -> Result<Report, FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_report_is_read_as_it_was_written_and_others_are_refused() {

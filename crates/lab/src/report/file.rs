@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::atomic::replace;
 use super::{Document, VERSION};
 
@@ -40,8 +42,13 @@ pub enum FileError {
 /// # Errors
 /// A system call fails.
 pub fn save(document: &Document, path: &Path) -> Result<(), FileError> {
+    save_json(document, path)
+}
+
+/// Writes a value as a line of JSON, atomically.
+pub(crate) fn save_json(value: &impl Serialize, path: &Path) -> Result<(), FileError> {
     let write = || -> io::Result<()> {
-        let mut bytes = serde_json::to_vec(document)?;
+        let mut bytes = serde_json::to_vec(value)?;
         bytes.push(b'\n');
         replace(path, &bytes)
     };
@@ -57,6 +64,25 @@ pub fn save(document: &Document, path: &Path) -> Result<(), FileError> {
 /// # Errors
 /// The file cannot be read, is no document, or is of another version.
 pub fn load(path: &Path) -> Result<Document, FileError> {
+    let strange = |reason: String| FileError::Strange {
+        path: path.to_owned(),
+        reason,
+    };
+    let value = load_json(path, "a lab")?;
+    match value.get("version").and_then(serde_json::Value::as_u64) {
+        Some(version) if version == u64::from(VERSION) => {}
+        Some(version) => {
+            return Err(strange(format!(
+                "a report of version {version}, and this program knows {VERSION}"
+            )));
+        }
+        None => return Err(strange("no report of a lab: it has no version".to_owned())),
+    }
+    serde_json::from_value(value).map_err(|error| strange(format!("no report of a lab: {error}")))
+}
+
+/// Reads a report of `whom` as JSON, of a bounded size.
+pub(crate) fn load_json(path: &Path, whom: &str) -> Result<serde_json::Value, FileError> {
     let failed = |source| FileError::Io {
         what: "read",
         path: path.to_owned(),
@@ -71,20 +97,9 @@ pub fn load(path: &Path) -> Result<Document, FileError> {
     let file = fs::File::open(path).map_err(failed)?;
     file.take(SIZE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > SIZE_MAX {
-        return Err(strange("too big for a report of a lab".to_owned()));
+        return Err(strange(format!("too big for a report of {whom}")));
     }
-    let value: serde_json::Value =
-        serde_json::from_slice(&bytes).map_err(|error| strange(format!("no report of a lab: {error}")))?;
-    match value.get("version").and_then(serde_json::Value::as_u64) {
-        Some(version) if version == u64::from(VERSION) => {}
-        Some(version) => {
-            return Err(strange(format!(
-                "a report of version {version}, and this program knows {VERSION}"
-            )));
-        }
-        None => return Err(strange("no report of a lab: it has no version".to_owned())),
-    }
-    serde_json::from_value(value).map_err(|error| strange(format!("no report of a lab: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| strange(format!("no report of {whom}: {error}")))
 }
 
 #[cfg(test)]

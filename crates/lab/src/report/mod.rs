@@ -17,11 +17,11 @@ mod text;
 mod view;
 mod write;
 
-pub(crate) use atomic::replace;
 pub(crate) use compare::noise;
 pub use compare::{CellChange, Change, Comparison, Difference, compare};
 pub use error::ReportError;
 pub use file::{FILE, FileError, load, save};
+pub(crate) use file::{load_json, save_json};
 pub use html::html;
 pub use markdown::markdown;
 pub use model::{
