@@ -100,6 +100,12 @@ impl Place {
         }
     }
 
+    /// Returns what messages about nodes below this place begin with: its last name, if it has one.
+    pub(crate) fn shown_name(&self) -> RelPath {
+        self.name()
+            .map_or_else(RelPath::root, |name| RelPath::root().join(&name))
+    }
+
     /// Returns the place at a path below this one.
     pub(crate) fn join(&self, path: &RelPath) -> Self {
         match self {

@@ -12,7 +12,7 @@ use ropeway_copy::{
 use ropeway_live::Part;
 use ropeway_plan::retry::Backoff;
 use ropeway_vfs::event::Event;
-use ropeway_vfs::{Preserve, RelPath, Tree};
+use ropeway_vfs::{Preserve, Tree};
 
 use super::jobs::recorded::CommandRecord;
 use crate::args::{AttributeArgs, ExistingArgs, TransferArgs};
@@ -276,10 +276,7 @@ async fn open(opener: &Opener<'_>, ends: &Ends) -> Result<Opened, Failure> {
         last = Some((&end.tree, Arc::clone(&source)));
         roots.push(Root {
             source,
-            source_name: end
-                .tree
-                .name()
-                .map_or_else(RelPath::root, |name| RelPath::root().join(&name)),
+            source_name: end.tree.shown_name(),
             source_path: end.path.clone(),
             target_path: end.target_path.clone(),
         });
@@ -372,6 +369,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
+    use ropeway_vfs::RelPath;
 
     fn args(flags: &[&str]) -> TransferArgs {
         let line = ["ropeway", "copy", "a", "b"].iter().chain(flags);

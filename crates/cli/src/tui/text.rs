@@ -2,13 +2,30 @@
 
 use std::time::Duration;
 
-use ratatui::text::Span;
+use ratatui::text::{Line, Span};
 
+use super::Theme;
 use crate::ui::format;
 
 /// Returns the number of columns that a text takes.
 pub(crate) fn width(text: &str) -> usize {
     Span::raw(text).width()
+}
+
+/// Returns a line of keys, each with what it does: as many as fit.
+pub(crate) fn keys(all: &[(&'static str, &str)], max: usize, theme: Theme) -> Line<'static> {
+    let (mut spans, mut used) = (Vec::new(), 1);
+    for (key, what) in all {
+        let more = width(key) + width(what) + 3;
+        if used + more > max {
+            break;
+        }
+        used += more;
+        spans.push(Span::raw(" "));
+        spans.push(Span::styled(*key, theme.chosen()));
+        spans.push(Span::raw(format!(" {what}")));
+    }
+    Line::from(spans)
 }
 
 /// Returns a text of at most `max` columns; the beginning of a longer one goes, since the end of a path

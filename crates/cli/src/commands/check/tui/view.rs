@@ -13,7 +13,7 @@ use super::app::{CheckApp, Mode, Work};
 use super::list::{Direction, Fate, List, Row};
 use super::work::{Activity, Shared};
 use crate::tui::Theme;
-use crate::tui::text::{bar, head, padded, percent, right, share, tail, width as columns};
+use crate::tui::text::{bar, head, keys, padded, percent, right, share, tail, width as columns};
 use crate::ui::format;
 
 /// Columns of a size and of a time.
@@ -87,6 +87,21 @@ fn help(frame: &mut Frame<'_>, area: Rect, theme: Theme) {
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
+
+/// The keys, the most important first.
+const KEYS: &[(&str, &str)] = &[
+    ("q", "quit"),
+    ("space", "choose"),
+    (">", "copy"),
+    ("<", "copy back"),
+    ("/", "filter"),
+    ("s", "sort"),
+    ("a", "all"),
+    ("n", "none"),
+    ("?", "help"),
+    ("p", "pause"),
+    ("r", "compare again"),
+];
 
 /// Widths of the table's columns.
 struct Widths {
@@ -287,34 +302,6 @@ fn last_line<W: Work>(app: &CheckApp<W>, shared: &Shared, width: usize, theme: T
             Line::styled(head(&format!(" {}", app.notice), width), theme.heading())
         }
         Mode::Help => Line::styled(" any key leaves the help", theme.faint()),
-        Mode::Normal => keys(width, theme),
+        Mode::Normal => keys(KEYS, width, theme),
     }
-}
-
-fn keys(width: usize, theme: Theme) -> Line<'static> {
-    let all = [
-        ("q", "quit"),
-        ("space", "choose"),
-        (">", "copy"),
-        ("<", "copy back"),
-        ("/", "filter"),
-        ("s", "sort"),
-        ("a", "all"),
-        ("n", "none"),
-        ("?", "help"),
-        ("p", "pause"),
-        ("r", "compare again"),
-    ];
-    let (mut spans, mut used) = (Vec::new(), 1);
-    for (key, what) in all {
-        let more = columns(key) + columns(what) + 3;
-        if used + more > width {
-            break;
-        }
-        used += more;
-        spans.push(Span::raw(" "));
-        spans.push(Span::styled(key, theme.chosen()));
-        spans.push(Span::raw(format!(" {what}")));
-    }
-    Line::from(spans)
 }

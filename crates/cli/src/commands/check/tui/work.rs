@@ -254,10 +254,7 @@ impl Worker {
         let spec = JobSpec {
             roots: vec![Root {
                 source: opener.source(&from.0).await?,
-                source_name: from
-                    .0
-                    .name()
-                    .map_or_else(RelPath::root, |name| RelPath::root().join(&name)),
+                source_name: from.0.shown_name(),
                 source_path: from.1.clone(),
                 target_path: to.1.clone(),
             }],

@@ -104,37 +104,23 @@ fn last_line<P: Processes>(frame: &mut Frame<'_>, area: Rect, app: &TopApp<P>, t
             )
         }
         (Mode::Help, None) => Line::styled(" any key leaves the help", theme.faint()),
-        (Mode::Normal, None) => keys(width, theme),
+        (Mode::Normal, None) => text::keys(KEYS, width, theme),
     };
     frame.render_widget(Paragraph::new(line), area);
 }
 
-/// Returns the keys that fit, the most important first.
-fn keys(width: usize, theme: Theme) -> Line<'static> {
-    let all = [
-        ("q", "quit"),
-        ("↑↓", "choose"),
-        ("p", "pause"),
-        ("r", "resume"),
-        ("b", "bwlimit"),
-        ("c", "cancel"),
-        ("?", "help"),
-        ("←→", "session"),
-        ("x", "end it"),
-    ];
-    let (mut spans, mut used) = (Vec::new(), 1);
-    for (key, what) in all {
-        let more = text::width(key) + text::width(what) + 3;
-        if used + more > width {
-            break;
-        }
-        used += more;
-        spans.push(Span::raw(" "));
-        spans.push(Span::styled(key, theme.chosen()));
-        spans.push(Span::raw(format!(" {what}")));
-    }
-    Line::from(spans)
-}
+/// The keys, the most important first.
+const KEYS: &[(&str, &str)] = &[
+    ("q", "quit"),
+    ("↑↓", "choose"),
+    ("p", "pause"),
+    ("r", "resume"),
+    ("b", "bwlimit"),
+    ("c", "cancel"),
+    ("?", "help"),
+    ("←→", "session"),
+    ("x", "end it"),
+];
 
 fn help(frame: &mut Frame<'_>, area: Rect, theme: Theme) {
     let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::raw(*line)).collect();
