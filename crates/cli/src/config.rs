@@ -232,11 +232,13 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory;
 
     fn fault(text: &str) -> Failure {
         let config = Config::parse("c.toml", text);
         config
-            .and_then(|config| config.check_keys(&args::command()))
+            .and_then(|config| config.check_keys(&Cli::command()))
             .unwrap_err()
     }
 

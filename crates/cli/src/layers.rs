@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command as Clap, FromArgMatches, ValueHint};
+use clap::{Arg, ArgAction, ArgMatches, Command as Clap, CommandFactory, FromArgMatches, ValueHint};
 
 use crate::args::{self, Cli, Command};
 use crate::config::{Config, Setting};
@@ -47,7 +47,7 @@ pub(crate) fn parse(
     environment: Environment<'_>,
     config: &Config,
 ) -> Result<Parsed, Failure> {
-    let plain = args::command();
+    let plain = Cli::command();
     config.check_keys(&plain)?;
     let lenient = with_lenient_switches(plain);
     let given = match lenient.clone().try_get_matches_from(&arguments) {
@@ -97,7 +97,7 @@ pub(crate) fn check_environment(names: impl Iterator<Item = OsString>) -> Result
         // The table of all flags takes megabytes.
         return Ok(());
     }
-    let flags: Vec<String> = args::long_flags(&args::command())
+    let flags: Vec<String> = args::long_flags(&Cli::command())
         .iter()
         .map(|long| variable(long))
         .collect();

@@ -148,7 +148,7 @@ fn no_flag_has_a_reserved_variable() {
         "ROPEWAY_FAR",
         "ROPEWAY_FAR_NETNS",
     ];
-    for sub in args::command().get_subcommands() {
+    for sub in Cli::command().get_subcommands() {
         for long in sub.get_arguments().filter_map(|arg| arg.get_long()) {
             assert!(!reserved.contains(&variable(long).as_str()), "{long}");
         }

@@ -301,7 +301,8 @@ const SMALL: &[&str] = &["ls", "stat", "mkdir", "rm", "mv", "login", "logout"];
 /// Begin of the heading above the flags of shares.
 const SHARES: &str = "Shares (";
 
-/// Returns the commands of the program, with their examples.
+/// Returns the commands of the program, with their examples: for help, manual pages and completions.
+/// To parse a command line, [`Cli`] alone will do.
 pub(crate) fn command() -> clap::Command {
     EXAMPLES.iter().fold(Cli::command(), |command, (name, examples)| {
         command.mut_subcommand(name, |sub| with_examples(sub, examples, SMALL.contains(name)))
