@@ -16,6 +16,10 @@ const FILES: u64 = 16;
 const BLOCKS: u64 = 400;
 const THREADS: u64 = 4;
 const TIME: Duration = Duration::from_secs(2);
+/// Time after which a busy machine is given up.
+const TIME_MAX: Duration = Duration::from_secs(120);
+/// More than one piece.
+const BLOCKS_ENOUGH: u64 = 2100;
 
 fn file(number: u64) -> FileKey {
     FileKey {
@@ -88,8 +92,13 @@ fn what_is_forgotten_piece_by_piece_does_not_come_back() {
         });
         let mut rng = fastrand::Rng::with_seed(99);
         let start = Instant::now();
-        while start.elapsed() < TIME {
+        let is_enough = || cache.stats().blocks > BLOCKS_ENOUGH;
+        while start.elapsed() < TIME || (!is_enough() && start.elapsed() < TIME_MAX) {
             std::thread::sleep(Duration::from_millis(20));
+            // On a busy machine more would be forgotten than is inserted.
+            if forgotten.load(Ordering::SeqCst) > 5 && !is_enough() {
+                continue;
+            }
             let number = rng.u64(..FILES);
             let mut generation = generations[number as usize].write();
             cache.forget(&file(number)).unwrap();
@@ -99,7 +108,7 @@ fn what_is_forgotten_piece_by_piece_does_not_come_back() {
         ends.store(true, Ordering::SeqCst);
     });
     let blocks = cache.stats().blocks;
-    assert!(blocks > 2100, "{blocks} blocks are one piece");
+    assert!(blocks > BLOCKS_ENOUGH, "{blocks} blocks are one piece");
     assert!(forgotten.load(Ordering::SeqCst) > 5);
     // As after kill -9, with whatever checkpoint was the last.
     drop(cache);

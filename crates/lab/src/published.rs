@@ -25,6 +25,26 @@ pub fn tr3869() -> Vec<Published> {
         .collect()
 }
 
+/// Requests a second of one file of 100 MB that is read at 32 ms: link, client and rate, by the text and the
+/// plots of TR-3869.
+const REQUESTS: [(&str, &str, f64); 6] = [
+    ("32ms-155mbit", "Windows XP, SMB 1", 20.0),
+    ("32ms-155mbit", "Windows 7, SMB 1", 470.0),
+    ("32ms-155mbit", "Windows 7, SMB 2.0", 310.0),
+    ("32ms-622mbit", "Windows XP, SMB 1", 20.0),
+    ("32ms-622mbit", "Windows 7, SMB 1", 470.0),
+    ("32ms-622mbit", "Windows 7, SMB 2.0", 800.0),
+];
+
+/// Returns the published requests a second: the identifier of the curve to which they belong, the name of the
+/// client, and the rate.
+pub(crate) fn requests() -> impl Iterator<Item = (String, &'static str, f64)> {
+    let curve = |link: &str| format!("requests-{link}-file100mb-read");
+    REQUESTS
+        .into_iter()
+        .map(move |(link, client, rate)| (curve(link), client, rate))
+}
+
 /// Parses `table,rtt_ms,mbit,link,work,direction,client,server,seconds`; `None` for comments and
 /// headings.
 fn row(line: &str) -> Option<(u32, Published)> {

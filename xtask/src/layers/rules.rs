@@ -4,7 +4,7 @@
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto < smb1,  names < plan, smb-wire
 //! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb1-client(-> smb-client)  smb-server(-> smb-gss)  cache  observe
 //! composition  copy  boost  write-back  mount
-//! product      peers  live  lab(-> peers)  fleet  cli(-> lab, live, fleet)
+//! product      peers  live  lab(-> peers, live)  fleet  cli(-> lab, live, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
 //! ```
 
@@ -92,7 +92,7 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("mount", Tier::Composition, &[]),
     ("peers", Tier::Product, &[]),
     ("live", Tier::Product, &[]),
-    ("lab", Tier::Product, &["peers"]),
+    ("lab", Tier::Product, &["peers", "live"]),
     ("fleet", Tier::Product, &[]),
     ("cli", Tier::Product, &["lab", "live", "fleet"]),
     ("sim", Tier::Dev, &[]),

@@ -14,7 +14,7 @@ use super::measure::{Bounds, End, Measured, REPORTED, json_line, measure};
 use super::monitor::{RunMonitor, Used};
 use super::plan::{Group, affordable, turn};
 use super::scratch::empty;
-use super::server::{Exports, Route, Served};
+use super::server::{Exports, Requests, Route, Served};
 use super::setup::LEFT_OUT;
 use super::{Event, Lab, LabError, TRACES, record};
 use crate::link::Side;
@@ -220,6 +220,10 @@ impl<'a> Testbed<'a> {
         lab.recorder.change(|document| {
             curves::add(document, Kind::Throughput, &key, done.throughput);
             curves::add(document, Kind::Operations, &key, done.operations);
+            curves::add(document, Kind::Requests, &key, done.requests);
+            if lab.scenario.requests && lab.scenario.published {
+                curves::add_published(document);
+            }
             record::add_run(document, &key, run);
             record::judge_second_readings(document);
         })?;
@@ -267,7 +271,8 @@ impl<'a> Testbed<'a> {
         let started = now();
         let left = lab.scenario.budget.saturating_sub(lab.begun.elapsed());
         let limit = self.group.limit().min(left);
-        let observed = match self.observe(copy, &output, server, limit) {
+        let requests = (is_first && lab.scenario.requests).then(|| server.requests());
+        let observed = match self.observe(copy, &output, (server, requests.flatten()), limit) {
             Ok(observed) if observed.measured.end == End::Stopped => return Ok(None),
             Ok(observed) if observed.measured.end == End::TimedOut && limit < self.group.limit() => {
                 let key = self.group.key(&lab.scenario, pair);
@@ -292,6 +297,7 @@ impl<'a> Testbed<'a> {
         };
         if is_first {
             done.throughput = observed.throughput;
+            done.requests = observed.requests;
             done.operations = curves::operations(&trace, direction);
             if lab.options.keep_traces && trace.exists() {
                 self.keep(&trace, pair).map_err(LabError::io("keep a trace"))?;
@@ -334,26 +340,40 @@ impl<'a> Testbed<'a> {
         &self,
         copy: Command,
         output: &Path,
-        server: &Served,
+        (server, mut requests): (&Served, Option<Requests>),
         limit: Duration,
     ) -> std::io::Result<Observed> {
         let mut monitor = RunMonitor::begin(Some(server));
         let wire = || self.route.wire_bytes(self.group.direction);
-        let mut sampler = wire().map(|bytes| Sampler::new(curves::INTERVAL, Duration::ZERO, bytes));
+        let mut count = || requests.as_mut().and_then(Requests::count);
+        let begun = |count: u64| Sampler::new(curves::INTERVAL, Duration::ZERO, count);
+        let (mut on_wire, mut at_server) = (wire().map(begun), count().map(begun));
         self.route.begin_run();
         let measured = self.measure(copy, output, limit, &mut |at| {
-            if let Some(sampler) = &mut sampler {
+            if let Some(sampler) = &mut on_wire {
                 sampler.look(at, || wire().unwrap_or(0));
+            }
+            if let Some(sampler) = &mut at_server
+                && sampler.is_due(at)
+                && let Some(count) = count()
+            {
+                sampler.look(at, || count);
             }
             monitor.look(at);
         });
         // The next run begins with an uncut link, however this one ended.
         self.route.end_run();
         let measured = measured?;
-        let throughput = sampler.map(|sampler| sampler.finish(measured.whole, wire().unwrap_or(0)));
+        let finished = |sampler: Option<Sampler>, last: Option<u64>| {
+            sampler.map_or_else(Vec::new, |sampler| match last {
+                Some(last) => sampler.finish(measured.whole, last),
+                None => sampler.points().to_vec(),
+            })
+        };
         Ok(Observed {
+            throughput: finished(on_wire, wire()),
+            requests: finished(at_server, count()),
             measured,
-            throughput: throughput.unwrap_or_default(),
             used: monitor.end(),
         })
     }
@@ -472,6 +492,7 @@ impl<'a> Testbed<'a> {
 struct Observed {
     measured: Measured,
     throughput: Vec<[f64; 2]>,
+    requests: Vec<[f64; 2]>,
     used: Used,
 }
 
@@ -481,6 +502,7 @@ struct Done {
     run: Run,
     throughput: Vec<[f64; 2]>,
     operations: Vec<[f64; 2]>,
+    requests: Vec<[f64; 2]>,
 }
 
 fn failed(started: String, why: String) -> Done {

@@ -20,7 +20,7 @@ use crate::report::Outcome;
 /// Field of a program's JSON line that tells the seconds of its transfer.
 pub(crate) const REPORTED: &str = "seconds_perceived";
 /// Interval of the observations.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(20);
 /// Time for a program to end after SIGTERM (a guess).
 const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Largest part of a log that is read, in bytes.
@@ -46,7 +46,7 @@ pub(crate) struct Measured {
     pub(crate) whole: Duration,
     /// User and system time of the process and of the children that it waited for.
     pub(crate) cpu: Duration,
-    /// Peak resident memory of the process or of one of its children, sampled twenty times a second.
+    /// Peak resident memory of the process or of one of its children, sampled fifty times a second.
     pub(crate) peak_bytes: u64,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Bounds<'a> {
     pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Runs a command in its own process group. Calls `tick` twenty times a second with the time since
+/// Runs a command in its own process group. Calls `tick` fifty times a second with the time since
 /// the start.
 ///
 /// # Errors

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use ropeway_live::client;
+use ropeway_live::protocol::Request;
 use ropeway_peers::{Encryption, Instance, PeerError, Remote, RopewayServe, Rsyncd, Share, Signing, Smbd};
 
 use super::tools::Tools;
@@ -20,6 +22,9 @@ pub(crate) const PASSWORD: &str = "lab secret";
 pub(crate) const SOURCE: &str = "source";
 /// Name of the share, or module, that takes copies.
 pub(crate) const TARGET: &str = "target";
+
+/// Longest time that a server may take to tell its figures.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
 
 /// The way between client and server.
 #[derive(Debug)]
@@ -162,9 +167,36 @@ impl Served {
         self.instance.cpu()
     }
 
+    /// Returns a counter of the requests that it got; `None` if it is no `ropeway serve`, or cannot be
+    /// asked.
+    pub(super) fn requests(&self) -> Option<Requests> {
+        let pids = self.instance.pids();
+        let found = client::scan().found;
+        let address = found.into_iter().find(|address| pids.contains(&address.pid))?;
+        let mut requests = Requests {
+            connection: address.connect().ok()?,
+        };
+        requests.count().map(|_| requests)
+    }
+
     /// Memory of all processes now, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.instance.memory_bytes()
+    }
+}
+
+/// Asks a running `ropeway serve` for the number of requests so far.
+pub(super) struct Requests {
+    connection: client::Connection,
+}
+
+impl Requests {
+    /// Returns the number; `None` if the server does not answer soon.
+    pub(super) fn count(&mut self) -> Option<u64> {
+        let question = Request::Status { history: false };
+        self.connection.send(&question, ANSWER_MAX).ok()?;
+        let snapshot = self.connection.receive(ANSWER_MAX).ok()??;
+        Some(snapshot.servers.iter().map(|server| server.requests).sum())
     }
 }
 

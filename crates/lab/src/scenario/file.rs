@@ -45,6 +45,8 @@ struct File {
     ropeway_flags: Vec<String>,
     published: Option<Word<Publication>>,
     #[serde(default)]
+    requests: bool,
+    #[serde(default)]
     tcp: Tcp,
     link: Vec<Spanned<Link>>,
 }
@@ -231,6 +233,7 @@ fn build(raw: File, at: &dyn Fn(usize, String) -> ScenarioError) -> Result<Scena
             .collect(),
         seed: raw.seed.map_or(SEED, u64::from),
         published: raw.published.is_some(),
+        requests: raw.requests,
         limit: raw.limit.map(|time| time.0.0),
         ropeway_flags: raw.ropeway_flags,
     };

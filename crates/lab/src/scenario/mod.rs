@@ -15,11 +15,15 @@ use crate::link::{LinkSpec, Rate};
 use crate::work::Work;
 
 /// Scenarios that ship with the program: name and text.
-pub const SHIPPED: [(&str, &str); 8] = [
+pub const SHIPPED: [(&str, &str); 9] = [
     ("tr3869", include_str!("../../scenarios/tr3869.toml")),
     (
         "tr3869-small-window",
         include_str!("../../scenarios/tr3869-small-window.toml"),
+    ),
+    (
+        "tr3869-requests",
+        include_str!("../../scenarios/tr3869-requests.toml"),
     ),
     ("quick", include_str!("../../scenarios/quick.toml")),
     ("demo", include_str!("../../scenarios/demo.toml")),
@@ -66,6 +70,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Whether the report shows the published seconds of TR-3869.
     pub published: bool,
+    /// Whether the report shows the requests a second that `ropeway serve` gets from each client.
+    pub requests: bool,
     /// Longest time of a run, where it is less than the group's own limit.
     pub limit: Option<Duration>,
     /// Flags of `ropeway copy`.
