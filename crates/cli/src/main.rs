@@ -32,6 +32,7 @@ mod habits;
 mod job;
 mod layers;
 mod live;
+mod page;
 mod place;
 mod secrets;
 mod servers;

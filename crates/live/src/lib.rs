@@ -3,7 +3,7 @@
 //! ```text
 //!   copy, mirror, check, serve, mount, lab …    each adds its parts
 //!        │ Part: totals, description, control
-//!      Live ──── Snapshot ──── /metrics, a web page: in the process itself
+//!      Live ──── Handle ────── the web page and /metrics: in the process itself
 //!        │
 //!      serve     a thread: PID.sock in the user's runtime folder, JSON Lines
 //!        │
@@ -14,6 +14,7 @@
 //!   last five minutes;
 //! * [`protocol`]: requests, replies, and the state of one client; [`redact`]: command lines without
 //!   secrets. These are pure;
+//! * [`format`]: numbers for people;
 //! * [`folder`]: where sockets are, who may use them, and what dead processes left;
 //! * [`Live`]: the parts of this process and their socket; [`client`]: asks other processes.
 //!
@@ -22,6 +23,7 @@
 
 pub mod client;
 pub mod folder;
+pub mod format;
 pub mod history;
 mod live;
 pub mod model;
@@ -31,5 +33,5 @@ mod resources;
 mod serve;
 mod text;
 
-pub use live::{Control, Live, Messages, Part, PartHandle, Response, View};
+pub use live::{Control, Handle, Live, Messages, Part, PartHandle, Response, View};
 pub use text::{bounded, clean};

@@ -76,6 +76,10 @@ pub struct Live {
     serving: Option<Serving>,
 }
 
+/// This process as a view inside of it sees it.
+#[derive(Clone)]
+pub struct Handle(Arc<Shared>);
+
 /// A part that stays registered until this is dropped.
 #[must_use = "the part is removed when this is dropped"]
 pub struct PartHandle {
@@ -147,10 +151,9 @@ impl Live {
         self.shared.snapshot(history)
     }
 
-    /// Returns a function that returns snapshots, for views on other threads.
-    pub fn snapshots(&self) -> Arc<dyn Fn(bool) -> Snapshot + Send + Sync> {
-        let shared = Arc::clone(&self.shared);
-        Arc::new(move |history| shared.snapshot(history))
+    /// Returns a handle for views on other threads.
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.shared))
     }
 
     /// Waits until the socket can be found, or until it is clear that there will be none, but not long.
@@ -159,6 +162,18 @@ impl Live {
         if let Some(serving) = &self.serving {
             serving.wait();
         }
+    }
+}
+
+impl Handle {
+    /// Returns what the process does now. `history`: with the last five minutes.
+    pub fn snapshot(&self, history: bool) -> Snapshot {
+        self.0.snapshot(history)
+    }
+
+    /// Carries out a request that changes something, as the socket does.
+    pub fn control(&self, request: &Request) -> Reply {
+        Registered(&self.0).control(request)
     }
 }
 

@@ -10,6 +10,7 @@ mod combinations;
 mod dirty;
 mod examples;
 mod far;
+mod http;
 mod jobs;
 mod lab;
 mod lab_documents;
@@ -44,6 +45,7 @@ pub(crate) use boost::{
 pub(crate) use dirty::{DirtyArgs, DirtyBy, DirtyCommand, DirtyDrainArgs, DirtyShowArgs, FlushWorkerArgs};
 pub(crate) use examples::command;
 pub(crate) use far::FarArgs;
+pub(crate) use http::HttpArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
 pub(crate) use lab::{
     LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,

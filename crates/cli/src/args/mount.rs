@@ -1,11 +1,10 @@
 //! Flags of `mount`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{AFTER_HELP, BoostArgs, ShareArgs, values};
+use super::{AFTER_HELP, BoostArgs, HttpArgs, ShareArgs};
 
 /// `ropeway mount`.
 #[derive(Args, Clone, Debug)]
@@ -50,12 +49,9 @@ pub(crate) struct MountArgs {
     /// nosuid, sync, dirsync. Options that only mount(8) needs are ignored.
     #[arg(short = 'o', long = "option", value_name = "OPT,...")]
     pub(crate) options: Vec<String>,
-    /// Serve GET /metrics (Prometheus) of the cache on this port, e.g. 127.0.0.1:9450
-    ///
-    /// A port without an address is a port of 127.0.0.1. There is no login: everyone who can
-    /// connect can read it.
-    #[arg(long, value_name = "[ADDR:]PORT", value_parser = values::http, requires = "boost")]
-    pub(crate) http: Option<SocketAddr>,
+    /// The web page.
+    #[command(flatten)]
+    pub(crate) http: HttpArgs,
     /// Write down in FILE what programs open and read, for `boost learn` and `lab predict`
     ///
     /// For example: ropeway mount smb://ann@nas/photos /mnt/photos --record monday. FILE holds the names

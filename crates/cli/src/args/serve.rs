@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ropeway_smb_client::{Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
-use super::{AFTER_HELP, FarArgs, ShareSpec, values};
+use super::{AFTER_HELP, FarArgs, HttpArgs, ShareSpec, values};
 
 /// `ropeway serve`.
 #[derive(Args, Clone, Debug)]
@@ -193,12 +193,9 @@ pub(crate) struct ServeProtocolArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Monitoring")]
 pub(crate) struct ServeWatchArgs {
-    /// Serve GET /metrics (Prometheus) and /healthz on this port, e.g. 127.0.0.1:9450
-    ///
-    /// A port without an address is a port of 127.0.0.1. There is no login: everyone who can
-    /// connect can read it.
-    #[arg(long, value_name = "[ADDR:]PORT", value_parser = values::http)]
-    pub(crate) http: Option<SocketAddr>,
+    /// The web page.
+    #[command(flatten)]
+    pub(crate) http: HttpArgs,
     /// Append a JSON line for each login and file operation to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,

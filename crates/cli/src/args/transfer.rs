@@ -11,7 +11,7 @@ use ropeway_plan::names::NamePolicy;
 use ropeway_vfs::decorate::slow::DeviceModel;
 use ropeway_vfs::{CacheMode, RelPath, Timestamp};
 
-use super::{ShareArgs, values};
+use super::{HttpArgs, ShareArgs, values};
 
 /// Flags of `copy` and `mirror`.
 #[derive(Args, Clone, Debug)]
@@ -261,6 +261,9 @@ pub(crate) struct OutputArgs {
     /// Record every operation in this file (see `ropeway trace`)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+    /// The web page.
+    #[command(flatten)]
+    pub(crate) http: HttpArgs,
 }
 
 /// Testing aids.

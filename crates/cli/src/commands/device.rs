@@ -23,6 +23,7 @@ use crate::ends::cause;
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
 use crate::live::{self, JobPart, Watched};
+use crate::page;
 use crate::place::Place;
 use crate::ui::{Reporter, RunInfo};
 use crate::unplug::verdict_on_path;
@@ -53,11 +54,13 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     let path = local(target)?;
     let device = open_device(&path, &image, size)?;
     let live = live::start("copy");
+    let page = page::start(&args.transfer.output.http, &live)?;
     let ends = [path_text(source), path_text(target)];
     let part = JobPart::new("device", &ends[..1], &ends[1], None);
     let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
     let reporter = Reporter::new(&args.transfer.output, args.transfer.dry_run)?.with_live(&part);
     let reporter = Arc::new(reporter);
+    reporter.listening(page.as_ref());
     let mut info = RunInfo {
         durability: Durability::End,
         dry_run: args.transfer.dry_run,
@@ -98,6 +101,7 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
         });
         Ok(drive(work, &reporter, &mut signals).await)
     });
+    drop(page);
     runtime.shutdown_background();
     let outcome: Outcome = outcome?;
     if outcome.status == Status::Done {

@@ -25,7 +25,7 @@ use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
 use crate::trees::Opener;
 use crate::ui::{Reporter, RunInfo, format};
-use crate::{boot, filters, unplug};
+use crate::{boot, filters, page, unplug};
 
 /// A copy or mirror to run.
 pub(super) struct Request<'a> {
@@ -49,6 +49,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     let args = request.args;
     args.check(request.move_source)?;
     let live = live::start(kind(request));
+    let page = page::start(&args.output.http, &live)?;
     let servers = Servers::new(&args.share)?.with_channels_at_start();
     let state_dir = boot::jobs_folder();
     let runtime = job::runtime()?;
@@ -68,6 +69,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     let part = part(request, &ends);
     let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
     let reporter = Arc::new(Reporter::new(&args.output, args.dry_run)?.with_live(&part));
+    reporter.listening(page.as_ref());
     let trace = args.output.trace.as_deref();
     let trace = trace.map(|path| open_trace(path, &options)).transpose()?;
     let journal = journal(state_dir.as_deref(), request, &ends, &reporter);
@@ -111,6 +113,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         Ok(outcome)
     });
     // Operations on a vanished volume may never return; they must not delay the end.
+    drop(page);
     job::shut_down(runtime, &servers);
     let outcome: Outcome = outcome?;
     trace.map_or(Ok(()), finish_trace)?;

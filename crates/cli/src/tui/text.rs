@@ -1,11 +1,9 @@
 //! Texts that fit: shortened names, bars, numbers of any size.
 
-use std::time::Duration;
-
 use ratatui::text::{Line, Span};
 
 use super::Theme;
-use crate::ui::format;
+pub(crate) use ropeway_live::format::{per_second, percent, seconds, share};
 
 /// Returns the number of columns that a text takes.
 pub(crate) fn width(text: &str) -> usize {
@@ -99,41 +97,6 @@ pub(crate) fn bar(share: f64, columns: usize) -> String {
         text.extend(std::iter::repeat_n(' ', columns - whole - 1));
     }
     text
-}
-
-/// Returns the share of a whole, 0 if there is none.
-pub(crate) fn share(part: u64, whole: u64) -> f64 {
-    match whole {
-        0 => 0.0,
-        whole => (part as f64 / whole as f64).min(1.0),
-    }
-}
-
-/// Formats seconds of any size, as [`format::duration`].
-pub(crate) fn seconds(seconds: f64) -> String {
-    let span = Duration::try_from_secs_f64(seconds.max(0.0));
-    // A year is long enough for everything that a peer may make up.
-    let most = Duration::from_secs(366 * 24 * 3600);
-    format::duration(span.unwrap_or(most).min(most))
-}
-
-/// Formats a rate of something countable: `12.3/s`, `1,234/s`.
-pub(crate) fn per_second(rate: f64) -> String {
-    match rate {
-        rate if !rate.is_finite() || rate <= 0.0 => "0/s".to_owned(),
-        rate if rate < 100.0 => format!("{rate:.1}/s"),
-        rate => format!("{}/s", format::count(rate as u64)),
-    }
-}
-
-/// Formats a share as a percentage.
-pub(crate) fn percent(share: f64) -> String {
-    let share = if share.is_finite() {
-        share.clamp(0.0, 1.0)
-    } else {
-        0.0
-    };
-    format!("{:.0}%", share * 100.0)
 }
 
 #[cfg(test)]

@@ -61,6 +61,13 @@ impl Human {
         self.bar.say(text);
     }
 
+    /// Says where the web page is.
+    pub(super) fn listening(&self, url: &str) {
+        if !self.quiet {
+            self.say(&format!("page: {url}"));
+        }
+    }
+
     pub(super) fn event(&self, event: &Event) {
         match event {
             Event::Phase { phase } => self.state.lock().phase = Some(*phase),

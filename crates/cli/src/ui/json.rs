@@ -126,6 +126,11 @@ impl JsonLines {
         self.line(event, !matches!(event, Event::Item { .. } | Event::Note { .. }));
     }
 
+    /// Writes something else.
+    pub(super) fn object(&self, object: &serde_json::Value) {
+        self.line(object, true);
+    }
+
     /// Writes the summary of a job.
     pub(super) fn summary(&self, outcome: &Outcome, info: &RunInfo) {
         self.line(&Summary::new(outcome, info), true);

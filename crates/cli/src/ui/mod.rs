@@ -5,7 +5,6 @@
 //! both cases.
 
 pub(crate) mod bar;
-pub(crate) mod format;
 mod human;
 mod json;
 mod log;
@@ -16,7 +15,10 @@ use std::sync::Arc;
 
 use ropeway_copy::{Durability, Outcome};
 use ropeway_dirty::judge::Verdict;
+use ropeway_page::Page;
 use ropeway_vfs::event::Event;
+
+pub(crate) use ropeway_live::format;
 
 use crate::args::OutputArgs;
 use crate::failure::Failure;
@@ -150,6 +152,15 @@ impl Reporter {
                 path: None,
                 message: text.to_owned(),
             }),
+        }
+    }
+
+    /// Says where the web page is, if there is one.
+    pub(crate) fn listening(&self, page: Option<&Page>) {
+        match (&self.format, page) {
+            (_, None) => {}
+            (Format::Human(human), Some(page)) => human.listening(&page.url()),
+            (Format::Json(lines), Some(page)) => lines.object(&crate::page::listening(page)),
         }
     }
 

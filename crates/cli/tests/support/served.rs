@@ -67,6 +67,22 @@ impl Served {
         self.address
     }
 
+    /// Returns the URL of its web page, for which it must have `--http`.
+    pub(crate) fn page(&self) -> String {
+        let found = || {
+            let out = self.server.as_ref()?.stdout();
+            let line = out.lines().find_map(|line| line.strip_prefix("page: "))?;
+            // It is followed by another one when it is complete.
+            out.contains("metrics: ").then(|| line.to_owned())
+        };
+        let mut url = None;
+        super::wait_until(Duration::from_secs(30), || {
+            url = found();
+            url.is_some()
+        });
+        url.unwrap()
+    }
+
     /// Returns the share's folder, or a path in it.
     pub(crate) fn behind(&self, path: &str) -> PathBuf {
         self.place.join("data").join(path)

@@ -64,6 +64,36 @@ pub struct Controls {
 }
 
 impl Job {
+    /// Returns what it does in a word.
+    pub fn state(&self) -> &'static str {
+        if self.stopping {
+            return "stopping";
+        }
+        if self.paused {
+            return "PAUSED";
+        }
+        match self.phase {
+            phase if self.kind == "check" && phase != Some(Phase::Done) => "comparing",
+            None => "starting",
+            Some(Phase::Preflight) => "counting",
+            Some(Phase::Copying) => "copying",
+            Some(Phase::Flushing) => "flushing",
+            Some(Phase::Verifying) => "verifying",
+            Some(Phase::Watching) => "watching",
+            Some(Phase::Done) => "done",
+        }
+    }
+
+    /// Returns from where to where it goes.
+    pub fn ends(&self) -> String {
+        let first = self.sources.first().map_or("?", String::as_str);
+        let more = match self.sources_total {
+            0 | 1 => String::new(),
+            total => format!(" and {} more", total - 1),
+        };
+        format!("{first}{more} → {}", self.target)
+    }
+
     /// Returns the bytes that were sent and are not known to be durable, about: sent bytes include
     /// those of unfinished files, durable ones those of skipped files.
     pub fn dirty_bytes(&self) -> u64 {

@@ -5,11 +5,9 @@
 //! learn                      what a recording teaches
 //! test, source               whether a device is fit, also beside a source
 //! open                       a cache folder for `mount` and `serve`
-//! metrics                    its figures for Prometheus
 //! ```
 
 mod learn;
-pub(crate) mod metrics;
 pub(crate) mod open;
 mod predict;
 mod source;

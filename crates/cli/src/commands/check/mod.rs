@@ -19,6 +19,7 @@ use crate::failure::{Failure, code};
 use crate::filters;
 use crate::job::{self, Signals};
 use crate::live::{self, JobPart, Watched};
+use crate::page;
 use crate::place::Place;
 use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
@@ -34,6 +35,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
         return tui::run(args);
     }
     let live = live::start("check");
+    let page = page::start(&args.output.http, &live)?;
     let servers = Servers::new(&args.share)?;
     let runtime = job::runtime()?;
     let plan = runtime.block_on(Plan::new(args, &servers))?;
@@ -47,6 +49,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let part = JobPart::new("check", &[plan.source()], &plan.target(), None);
     let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
     let reporter = Arc::new(Reporter::new(&args.output, true)?.with_live(&part));
+    reporter.listening(page.as_ref());
     let watch = CheckWatch::new();
     reporter.attach(watched(&watch));
     let start = Instant::now();
@@ -65,6 +68,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
             )),
         }
     });
+    drop(page);
     job::shut_down(runtime, &servers);
     if let Some(trace) = trace {
         trace

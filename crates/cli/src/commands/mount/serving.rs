@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ropeway_boost::Session;
 use ropeway_live::{Live, PartHandle};
 use ropeway_mount::{MountError, MountOptions, Mounted, Unmounter, mountpoint};
+use ropeway_page::Page;
 use ropeway_vfs::End;
 use ropeway_vfs::decorate::traced_store::TracedStore;
 use ropeway_vfs::store::Store;
@@ -22,13 +23,12 @@ use super::{background, guard, options};
 use crate::args::MountArgs;
 use crate::boot;
 use crate::commands::boost::open;
-use crate::commands::serve::http::{self, Monitoring};
-use crate::commands::serve::metrics::Metrics;
 use crate::failure::{Failure, code};
 use crate::job::Signals;
 use crate::live::{self, CachePart, MountPart};
+use crate::page;
 use crate::trace_file::TraceWriter;
-use crate::ui::format;
+use crate::ui::{format, messages};
 
 /// Tries to unmount before the mount counts as in use, and the time between them.
 const UNMOUNT_TRIES: u32 = 3;
@@ -49,9 +49,10 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
         foreground: args.foreground,
     };
     let live = live::start("mount");
+    let page = page::start(&args.http, &live)?;
     let recorder = target.map(|target| start_recording(target, &*store, &name, reporter));
     let recorder = recorder.transpose()?;
-    let (store, boosted) = boost(args, store, &name, share.is_none(), reporter, &live)?;
+    let (store, boosted) = boost(args, store, &name, share.is_none(), reporter)?;
     let share_id = open::share_of(&*store, &name);
     // The programs' own umask applies to what they make.
     umask(Mode::empty());
@@ -80,6 +81,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
         .spawn(move || mounted.run())
         .map_err(|error| Failure::new(code::TARGET, format!("cannot start a thread: {error}")))?;
     live.wait();
+    announce(page.as_ref());
     reporter.say(&format!("{name} is mounted on {path}"));
     notify("READY=1");
     if !args.foreground {
@@ -91,7 +93,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
         unmounter.detach();
     }
     let flushed = flush(&unmounter, reporter, &path);
-    drop(parts);
+    drop((page, parts));
     if let Some(session) = boosted {
         session.close();
     }
@@ -110,6 +112,14 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
             code::TARGET,
             format!("the mount on {path} ended: {error}"),
         )),
+    }
+}
+
+/// Says where the page is, also in the background: whoever mounts must know the token, and the
+/// system's log must not.
+fn announce(page: Option<&Page>) {
+    if let Some(page) = page {
+        messages::print_line(&format!("page: {}", page.url()));
     }
 }
 
@@ -195,7 +205,6 @@ fn boost(
     name: &str,
     is_folder: bool,
     reporter: Reporter,
-    live: &Live,
 ) -> Result<(Arc<dyn Store>, Option<Session>), Failure> {
     let flags = options::boost(args)?;
     open::refuse_inside(&flags, &args.mountpoint)?;
@@ -207,10 +216,6 @@ fn boost(
     let Some(session) = open::session(&flags, &used_by, |line| reporter.say(line), say)? else {
         return Ok((store, None));
     };
-    if let Some(address) = args.http {
-        let address = http::start(address, Monitoring(Metrics(live.snapshots())))?;
-        reporter.say(&format!("http://{address}/metrics"));
-    }
     let store = open::boosted(&flags, &session, store, name)?;
     Ok((store, Some(session)))
 }

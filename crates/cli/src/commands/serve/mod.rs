@@ -8,7 +8,6 @@
 //! kerberos   the key from a keytab, and which tickets are accepted
 //! accounts ─ users (the file), phrase (a random password), user (serve user add|rm|list), directory (names of accounts)
 //! audit      JSON Lines, written by a thread
-//! http ───── metrics
 //! announce   multicast DNS, WS-Discovery
 //! signals    SIGTERM and SIGINT stop the server, SIGHUP reloads
 //! ```
@@ -18,10 +17,8 @@ mod announce;
 mod audit;
 mod directory;
 mod far;
-pub(crate) mod http;
 mod instructions;
 mod kerberos;
-pub(crate) mod metrics;
 mod phrase;
 mod printer;
 mod settings;
@@ -42,8 +39,6 @@ use self::accounts::Accounts;
 use self::announce::Announcer;
 use self::audit::Audit;
 use self::far::FarServers;
-use self::http::Monitoring;
-use self::metrics::Metrics;
 use self::printer::Printer;
 use self::shares::{Folders, RequestedShare};
 use self::signals::Reload;
@@ -52,6 +47,7 @@ use crate::args::{ServeArgs, ServeCommand};
 use crate::boot;
 use crate::failure::{Failure, code};
 use crate::live::{self, BacklogsPart, CachePart, ServerPart};
+use crate::page;
 use crate::secrets::protect_memory;
 use crate::trace_file::TraceWriter;
 
@@ -95,10 +91,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let server = bind(args, options)?;
     let addresses = server.local_addrs().to_vec();
     let _parts = parts(&live, &server, &name, &far);
-    let http = match args.watch.http {
-        Some(address) => Some(http::start(address, Monitoring(Metrics(live.snapshots())))?),
-        None => None,
-    };
+    let page = page::start(&args.watch.http, &live)?;
     let announcer = announcer(args, &name, &addresses, &printer);
     let shown: Vec<_> = folders.now().cloned().collect();
     let shown: Vec<_> = shown.iter().collect();
@@ -113,9 +106,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     };
     signals::catch(reload)?;
     live.wait();
-    printer.listening(args, &name, &addresses, &shown, &summary, http);
+    printer.listening(args, &name, &addresses, &shown, &summary, page.as_ref());
     drop(summary);
     let result = server.run();
+    drop(page);
     if let Some(announcer) = announcer {
         announcer.stop();
     }

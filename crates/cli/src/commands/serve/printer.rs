@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ropeway_page::Page;
 use serde_json::{Value, json};
 
 use super::accounts::AccountSummary;
@@ -33,7 +34,7 @@ impl Printer {
         addresses: &[SocketAddr],
         shares: &[&RequestedShare],
         summary: &AccountSummary,
-        http: Option<SocketAddr>,
+        page: Option<&Page>,
     ) {
         let urls = urls(addresses, name, shares, summary.users.first().map(String::as_str));
         if self.json {
@@ -49,7 +50,8 @@ impl Printer {
                 "anonymous": args.login.anonymous,
                 "guest": args.login.guest,
                 "pass_phrase": summary.new.as_ref().map(|phrase| phrase.expose()),
-                "http": http.map(|http| http.to_string()),
+                "http": page.map(|page| page.address().to_string()),
+                "http_url": page.map(Page::url),
                 "pid": std::process::id(),
             }));
             return;
@@ -76,8 +78,9 @@ impl Printer {
             messages::print_line(&format!("password: from {VARIABLE}"));
         }
         messages::print_line(&protection(args));
-        if let Some(http) = http {
-            messages::print_line(&format!("metrics: http://{http}/metrics"));
+        if let Some(page) = page {
+            messages::print_line(&format!("page: {}", page.url()));
+            messages::print_line(&format!("metrics: http://{}/metrics", page.address()));
         }
         messages::print_line("press Ctrl-C to stop");
     }

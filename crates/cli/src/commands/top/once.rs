@@ -138,7 +138,7 @@ fn rows(out: &mut String, snapshot: &Snapshot) {
 /// Returns the counters of a job in one line.
 fn state(job: &Job) -> String {
     let counters = &job.counters;
-    let mut parts = vec![words::state(job)];
+    let mut parts = vec![job.state().to_owned()];
     if job.kind == "check" {
         parts.push(format::counted(
             counters.files_done,

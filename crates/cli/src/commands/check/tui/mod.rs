@@ -50,6 +50,10 @@ pub(super) fn run(args: &CheckArgs) -> Result<u8, Failure> {
             Failure::usage("--tui works with neither --json nor --trace").hint("leave out one of them")
         );
     }
+    if args.output.http.http.is_some() {
+        return Err(Failure::usage("--tui does not work with --http")
+            .hint("leave out one of them; `ropeway top` shows it too"));
+    }
     tui::need_terminal("check --tui", "leave out --tui to list the differences")?;
     let live = live::start("check");
     let servers = Servers::new(&args.share)?;

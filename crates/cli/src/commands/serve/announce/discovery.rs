@@ -7,10 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hyper::StatusCode;
 use hyper::http::request::Parts;
+use ropeway_page::server::{self, Reply, Site};
 
 use super::wsd::{Device, MESSAGE_MAX, Stamp};
 use super::{STOP_CHECK_EVERY, is_towards, shared_socket};
-use crate::commands::serve::http::{self, Reply, Site};
 
 /// Multicast group and port (WS-Discovery, 2.4).
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 255, 250);
@@ -36,8 +36,8 @@ impl Site for MetadataSite {
         let is_own = head.uri.path().strip_prefix('/') == Some(self.0.uuid.as_str());
         let metadata = is_own.then(|| self.0.metadata(body, &stamp(1))).flatten();
         match metadata {
-            Some(metadata) => http::reply(StatusCode::OK, "application/soap+xml", metadata),
-            None => http::reply(StatusCode::BAD_REQUEST, "text/plain", ""),
+            Some(metadata) => server::reply(StatusCode::OK, "application/soap+xml", metadata),
+            None => server::reply(StatusCode::BAD_REQUEST, "text/plain", ""),
         }
     }
 }
@@ -66,11 +66,11 @@ impl Discovery {
             let socket = shared_socket(interface, PORT).map_err(udp)?;
             socket.set_multicast_ttl_v4(1).map_err(udp)?;
             senders.push((socket, interface));
-            http::start(
+            server::start(
                 SocketAddr::from((interface, HTTP_PORT)),
                 MetadataSite(device.clone()),
             )
-            .map_err(|failure| failure.message)?;
+            .map_err(|error| format!("port {HTTP_PORT} of TCP: {error}"))?;
         }
         Ok(Self {
             device,

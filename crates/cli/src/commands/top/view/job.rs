@@ -5,7 +5,6 @@ use ratatui::text::{Line, Span};
 use ropeway_live::model::{Job, Message};
 
 use super::piece::{Graph, Piece};
-use super::words;
 use crate::tui::Theme;
 use crate::tui::text;
 use crate::ui::format;
@@ -15,7 +14,7 @@ const MESSAGES_SHOWN: usize = 5;
 
 /// Returns the pieces for a job.
 pub(super) fn pieces(job: &Job, width: usize, theme: Theme) -> Vec<Piece<'static>> {
-    let mut lines = vec![Line::raw(text::head(&words::ends(job), width)), state(job, theme)];
+    let mut lines = vec![Line::raw(text::head(&job.ends(), width)), state(job, theme)];
     if job.kind == "check" {
         lines.push(Line::raw(text::head(&compared(job), width)));
     } else {
@@ -29,7 +28,7 @@ pub(super) fn pieces(job: &Job, width: usize, theme: Theme) -> Vec<Piece<'static
 
 /// Returns what the job does, what limits it, and how long it will take.
 fn state(job: &Job, theme: Theme) -> Line<'static> {
-    let state = words::state(job);
+    let state = job.state();
     let style = match job.paused || job.stopping {
         true => theme.warning(),
         false => theme.heading(),

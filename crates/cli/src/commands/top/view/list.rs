@@ -58,7 +58,7 @@ fn line(row: &Row, is_chosen: bool, width: usize, theme: Theme) -> Line<'static>
                 (State::Failing(_), _) => "silent".to_owned(),
                 (_, Some(job)) => match (job.paused || job.stopping, job.share_done()) {
                     (false, Some(share)) => text::percent(share),
-                    _ => words::state(job),
+                    _ => job.state().to_owned(),
                 },
                 (_, None) if snapshot.process.stopping => "stopping".to_owned(),
                 _ => String::new(),

@@ -1,7 +1,6 @@
 //! Figures in words, for the table of `--once` and for the view.
 
 use ropeway_live::model::{Job, Rates, Snapshot};
-use ropeway_vfs::event::Phase;
 
 use crate::tui::text;
 use crate::ui::format;
@@ -11,40 +10,9 @@ pub(in crate::commands::top) fn throughput(rates: &Rates) -> f64 {
     rates.read.max(rates.written)
 }
 
-/// Returns the state of a job in a word or two.
-pub(in crate::commands::top) fn state(job: &Job) -> String {
-    if job.stopping {
-        return "stopping".to_owned();
-    }
-    if job.paused {
-        return "PAUSED".to_owned();
-    }
-    match job.phase {
-        phase if job.kind == "check" && phase != Some(Phase::Done) => "comparing",
-        None => "starting",
-        Some(Phase::Preflight) => "counting",
-        Some(Phase::Copying) => "copying",
-        Some(Phase::Flushing) => "flushing",
-        Some(Phase::Verifying) => "verifying",
-        Some(Phase::Watching) => "watching",
-        Some(Phase::Done) => "done",
-    }
-    .to_owned()
-}
-
-/// Returns from where to where a job goes.
-pub(in crate::commands::top) fn ends(job: &Job) -> String {
-    let first = job.sources.first().map_or("?", String::as_str);
-    let more = match job.sources_total {
-        0 | 1 => String::new(),
-        total => format!(" and {} more", total - 1),
-    };
-    format!("{first}{more} → {}", job.target)
-}
-
 /// Returns what each part of a process is, one text for each.
 pub(in crate::commands::top) fn parts(snapshot: &Snapshot) -> Vec<String> {
-    let mut parts: Vec<String> = snapshot.jobs.iter().map(ends).collect();
+    let mut parts: Vec<String> = snapshot.jobs.iter().map(Job::ends).collect();
     parts.extend(snapshot.servers.iter().map(|server| {
         format!(
             "{} on {}: {}, {}, {} open",

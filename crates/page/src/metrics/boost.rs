@@ -1,12 +1,11 @@
-//! The figures of a cache in Prometheus' text format.
+//! The figures of a cache and of write-back journals.
 
-use ropeway_boost::Status;
-use ropeway_write_back::Status as Backlog;
+use ropeway_live::model::{Backlog, CacheStatus};
 
-use crate::commands::serve::metrics::Page;
+use super::families::{Families, labels};
 
 /// Adds the figures to a page.
-pub(crate) fn add(page: &mut Page, status: &Status) {
+pub(super) fn add(page: &mut Families, status: &CacheStatus) {
     for (name, help, value) in counters(status) {
         page.add(
             &format!("ropeway_boost_{name}"),
@@ -23,7 +22,7 @@ pub(crate) fn add(page: &mut Page, status: &Status) {
 
 /// Returns name, help and value of each counter.
 #[rustfmt::skip]
-fn counters(status: &Status) -> [(&'static str, &'static str, u64); 24] {
+fn counters(status: &CacheStatus) -> [(&'static str, &'static str, u64); 24] {
     [
         ("memory_hits_total", "Lookups answered from memory.", status.memory_hits),
         ("device_hits_total", "Lookups answered by the device.", status.device_hits),
@@ -54,7 +53,7 @@ fn counters(status: &Status) -> [(&'static str, &'static str, u64); 24] {
 
 /// Returns name, help and value of each gauge.
 #[rustfmt::skip]
-fn gauges(status: &Status) -> [(&'static str, &'static str, f64); 11] {
+fn gauges(status: &CacheStatus) -> [(&'static str, &'static str, f64); 11] {
     [
         ("on", "Whether the cache is in use.", f64::from(u8::from(status.is_on))),
         ("offline", "Whether a source does not answer.", f64::from(u8::from(status.is_offline))),
@@ -72,7 +71,7 @@ fn gauges(status: &Status) -> [(&'static str, &'static str, f64); 11] {
 
 /// Adds the figures of write-back journals, each with the label of its share.
 #[rustfmt::skip]
-pub(crate) fn add_backlogs(page: &mut Page, journals: &[Backlog]) {
+pub(super) fn add_backlogs(page: &mut Families, journals: &[Backlog]) {
     type Figure = (&'static str, &'static str, &'static str, fn(&Backlog) -> f64);
     let figures: [Figure; 9] = [
         ("files", "gauge", "Files that the far share lacks something of.", |one| one.files as f64),
@@ -86,37 +85,33 @@ pub(crate) fn add_backlogs(page: &mut Page, journals: &[Backlog]) {
         ("damaged_total", "counter", "Files whose journal was damaged.", |one| one.damaged as f64),
     ];
     for (name, kind, help, value) in figures {
-        let rows = journals.iter().map(|one| (label(&one.far), value(one)));
+        let rows = journals.iter().map(|one| (labels(&[("share", &one.far)]), value(one)));
         page.add_rows(&format!("ropeway_write_back_{name}"), kind, help, rows);
     }
 }
 
-fn label(far: &str) -> String {
-    let far = far.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ");
-    format!("{{share=\"{far}\"}}")
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Format;
     use super::*;
 
     #[test]
     fn the_page_has_the_figures() {
-        let status = Status {
+        let status = CacheStatus {
             misses: 42,
             is_on: true,
-            ..Status::default()
+            ..CacheStatus::default()
         };
-        let mut page = Page::default();
+        let mut page = Families::default();
         add(&mut page, &status);
-        let page = page.text();
+        let page = page.text(Format::Text);
         assert!(page.contains("\nropeway_boost_misses_total 42\n"), "{page}");
         assert!(page.contains("\nropeway_boost_on 1\n"), "{page}");
     }
 
     #[test]
     fn each_journal_has_a_row_of_its_own() {
-        let mut page = Page::default();
+        let mut page = Families::default();
         let one = |far: &str, bytes| Backlog {
             far: far.to_owned(),
             bytes,
@@ -124,7 +119,7 @@ mod tests {
         };
         add_backlogs(&mut page, &[]);
         add_backlogs(&mut page, &[one("smb://a/b", 5), one("smb://c/\"d", 6)]);
-        let page = page.text();
+        let page = page.text(Format::Text);
         assert!(
             page.contains("\nropeway_write_back_bytes{share=\"smb://a/b\"} 5\n"),
             "{page}"

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ropeway_vfs::event::{Eta, Limit};
 
 /// Formats a size as `512 B` or `41.2 GiB`: powers of 1024, one decimal.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -21,13 +21,13 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// Formats a rate as `38.1 MiB/s`.
-pub(crate) fn rate(bytes_per_s: f64) -> String {
+pub fn rate(bytes_per_s: f64) -> String {
     // `as` saturates, and NaN becomes 0.
     format!("{}/s", bytes(bytes_per_s.max(0.0) as u64))
 }
 
 /// Formats a number as `18,330`.
-pub(crate) fn count(number: u64) -> String {
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.chars().enumerate() {
@@ -40,12 +40,12 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// Formats a number with its noun: `1 file`, `2 files`.
-pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
 /// Formats a duration as `0.04s`, `12.1s`, `43m02s` or `2h05m`.
-pub(crate) fn duration(span: Duration) -> String {
+pub fn duration(span: Duration) -> String {
     let seconds = span.as_secs_f64();
     if seconds < 0.095 {
         return format!("{seconds:.2}s");
@@ -63,7 +63,7 @@ pub(crate) fn duration(span: Duration) -> String {
 
 /// Formats an estimate as `25m (22-29m)`, `40s (38-44s)` or `2.1h (1.9-2.6h)`, with one unit for
 /// all three numbers.
-pub(crate) fn eta(eta: &Eta) -> String {
+pub fn eta(eta: &Eta) -> String {
     let (unit_seconds, unit, decimals) = match eta.seconds {
         seconds if seconds < 100.0 => (1.0, "s", 0),
         seconds if seconds < 100.0 * 60.0 => (60.0, "m", 0),
@@ -80,7 +80,7 @@ pub(crate) fn eta(eta: &Eta) -> String {
 }
 
 /// Returns the name of the bottleneck.
-pub(crate) fn limit(limit: Limit) -> &'static str {
+pub fn limit(limit: Limit) -> &'static str {
     match limit {
         Limit::Source => "source",
         Limit::Link => "link",
@@ -89,6 +89,41 @@ pub(crate) fn limit(limit: Limit) -> &'static str {
         Limit::SmallFiles => "small files",
         Limit::Bandwidth => "--bwlimit",
     }
+}
+
+/// Returns the share of a whole, 0 if there is none.
+pub fn share(part: u64, whole: u64) -> f64 {
+    match whole {
+        0 => 0.0,
+        whole => (part as f64 / whole as f64).min(1.0),
+    }
+}
+
+/// Formats seconds of any size, as [`duration`].
+pub fn seconds(seconds: f64) -> String {
+    let span = Duration::try_from_secs_f64(seconds.max(0.0));
+    // A year is long enough for everything that a peer may make up.
+    let most = Duration::from_secs(366 * 24 * 3600);
+    duration(span.unwrap_or(most).min(most))
+}
+
+/// Formats a rate of something countable: `12.3/s`, `1,234/s`.
+pub fn per_second(rate: f64) -> String {
+    match rate {
+        rate if !rate.is_finite() || rate <= 0.0 => "0/s".to_owned(),
+        rate if rate < 100.0 => format!("{rate:.1}/s"),
+        rate => format!("{}/s", count(rate as u64)),
+    }
+}
+
+/// Formats a share as a percentage.
+pub fn percent(share: f64) -> String {
+    let share = if share.is_finite() {
+        share.clamp(0.0, 1.0)
+    } else {
+        0.0
+    };
+    format!("{:.0}%", share * 100.0)
 }
 
 #[cfg(test)]

@@ -1,54 +1,47 @@
-//! The contents of `/metrics`, in Prometheus' text format: the same snapshot that `top` shows.
+//! The contents of `/metrics`: the same snapshot that `top` and the page show.
+//!
+//! ```text
+//! families   names, kinds, rows; as Prometheus' text format or as OpenMetrics
+//! boost      caches and write-back backlogs
+//! jobs       copies, mirrors, comparisons
+//! ```
 
-use std::fmt::Write as _;
-use std::sync::Arc;
+mod boost;
+mod families;
+mod jobs;
 
 use ropeway_live::model::{Latency, Mount, Operations, Process, Server, Snapshot};
 
-use super::http::Pages;
-use crate::commands::boost;
-
-/// Metrics of a process.
-pub(crate) struct Metrics(pub(crate) Snapshots);
-
-/// Returns what the process does now, with or without the last five minutes.
-pub(crate) type Snapshots = Arc<dyn Fn(bool) -> Snapshot + Send + Sync>;
-
-impl Pages for Metrics {
-    fn metrics(&self) -> String {
-        page(&(self.0)(false)).text()
-    }
-
-    fn health(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
+use self::families::labels;
+pub(crate) use self::families::{Families, Format};
 
 /// Returns the page for a snapshot.
-fn page(snapshot: &Snapshot) -> Page {
-    let mut page = Page::default();
+pub(crate) fn page(snapshot: &Snapshot) -> Families {
+    let mut page = Families::default();
     // A process has one server, and the figures have no label for several.
     if let Some(server) = snapshot.servers.first() {
         of_server(&mut page, server);
     }
     mounts(&mut page, &snapshot.mounts);
-    let label = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+    jobs::add(&mut page, &snapshot.jobs);
+    let version = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
     page.add(
         "ropeway_build_info",
         "gauge",
         "Version of the program.",
-        &label,
+        &version,
         1.0,
     );
     process(&mut page, &snapshot.process);
     if let Some(cache) = snapshot.caches.first() {
-        boost::metrics::add(&mut page, &cache.status);
+        boost::add(&mut page, &cache.status);
     }
-    boost::metrics::add_backlogs(&mut page, &snapshot.backlogs);
+    boost::add_backlogs(&mut page, &snapshot.backlogs);
     page
 }
 
-fn of_server(page: &mut Page, server: &Server) {
+fn of_server(families: &mut Families, server: &Server) {
+    let mut page = Smb(families);
     page.counter(
         "connections_total",
         "Connections accepted.",
@@ -77,16 +70,16 @@ fn of_server(page: &mut Page, server: &Server) {
         "Bytes of replies that clients have not received.",
         server.unsent_bytes,
     );
-    operations(page, "ropeway_smb", &server.operations);
-    latency(page, &server.latency);
+    operations(families, "ropeway_smb", &server.operations);
+    latency(families, &server.latency);
 }
 
 /// Adds the requests of each kind, and how long they took.
-fn operations(page: &mut Page, prefix: &str, operations: &Operations) {
+fn operations(page: &mut Families, prefix: &str, operations: &Operations) {
     let rows = |value: fn(&ropeway_live::model::Operation) -> f64| {
         operations
             .iter()
-            .map(move |(kind, operation)| (format!("{{kind=\"{kind}\"}}"), value(operation)))
+            .map(move |(kind, operation)| (labels(&[("kind", kind)]), value(operation)))
     };
     page.add_rows(
         &format!("{prefix}_operations_total"),
@@ -105,7 +98,7 @@ fn operations(page: &mut Page, prefix: &str, operations: &Operations) {
 }
 
 /// Adds a histogram of the times of all requests.
-fn latency(page: &mut Page, latency: &Latency) {
+fn latency(page: &mut Families, latency: &Latency) {
     let (mut sum, mut rows) = (0_u64, Vec::new());
     for (power, count) in (0_i32..).zip(&latency.buckets) {
         sum = sum.saturating_add(*count);
@@ -126,10 +119,10 @@ fn latency(page: &mut Page, latency: &Latency) {
     );
 }
 
-fn mounts(page: &mut Page, mounts: &[Mount]) {
+fn mounts(page: &mut Families, mounts: &[Mount]) {
     // A process has one mount.
     let Some(mount) = mounts.first() else { return };
-    let mut add = |name: &str, kind: &str, help: &str, value: u64| {
+    let mut add = |name: &str, kind: &'static str, help: &str, value: u64| {
         page.add(&format!("ropeway_mount_{name}"), kind, help, "", value as f64);
     };
     add(
@@ -161,7 +154,7 @@ fn mounts(page: &mut Page, mounts: &[Mount]) {
 }
 
 /// Adds the kernel's figures for this process, under the names that all exporters use.
-fn process(page: &mut Page, process: &Process) {
+fn process(page: &mut Families, process: &Process) {
     let resources = &process.resources;
     let mut gauge = |name: &str, help: &str, value: Option<f64>| {
         if let Some(value) = value {
@@ -206,103 +199,20 @@ fn process(page: &mut Page, process: &Process) {
     }
 }
 
-/// A page of metrics.
-#[derive(Default)]
-pub(crate) struct Page(String);
+/// Families of the server.
+struct Smb<'a>(&'a mut Families);
 
-impl Page {
-    /// Returns the text.
-    pub(crate) fn text(self) -> String {
-        self.0
-    }
-
+impl Smb<'_> {
     fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.add(&format!("ropeway_smb_{name}"), "counter", help, "", value as f64);
+        self.0
+            .add(&format!("ropeway_smb_{name}"), "counter", help, "", value as f64);
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) {
-        self.add(&format!("ropeway_smb_{name}"), "gauge", help, "", value as f64);
-    }
-
-    /// Adds a metric.
-    pub(crate) fn add(&mut self, name: &str, kind: &str, help: &str, labels: &str, value: f64) {
-        _ = write!(
-            self.0,
-            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{labels} {value}\n"
-        );
-    }
-
-    /// Adds a metric with a row for each set of labels; nothing without rows.
-    pub(crate) fn add_rows(
-        &mut self,
-        name: &str,
-        kind: &str,
-        help: &str,
-        rows: impl Iterator<Item = (String, f64)>,
-    ) {
-        for (index, (labels, value)) in rows.enumerate() {
-            match index {
-                0 => self.add(name, kind, help, &labels, value),
-                _ => _ = writeln!(self.0, "{name}{labels} {value}"),
-            }
-        }
+        self.0
+            .add(&format!("ropeway_smb_{name}"), "gauge", help, "", value as f64);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_has_prometheus_text_format() {
-        let mut page = Page::default();
-        page.counter("requests_total", "Requests executed.", 12_345_678_901);
-        assert_eq!(
-            page.0,
-            "# HELP ropeway_smb_requests_total Requests executed.\n# TYPE ropeway_smb_requests_total counter\n\
-             ropeway_smb_requests_total 12345678901\n"
-        );
-    }
-
-    #[test]
-    fn a_snapshot_becomes_a_page() {
-        let mut snapshot = Snapshot::default();
-        snapshot.process.resources.open_fds = Some(7);
-        snapshot.servers.push(Server {
-            requests: 12,
-            operations: [(
-                "read".to_owned(),
-                ropeway_live::model::Operation {
-                    count: 5,
-                    seconds: 0.5,
-                },
-            )]
-            .into(),
-            latency: Latency {
-                buckets: vec![1, 0, 4],
-                seconds: 0.5,
-            },
-            ..Server::default()
-        });
-        snapshot.mounts.push(Mount {
-            unflushed_bytes: 9,
-            ..Mount::default()
-        });
-        let text = page(&snapshot).text();
-        for line in [
-            "ropeway_smb_requests_total 12",
-            "ropeway_smb_operations_total{kind=\"read\"} 5",
-            "ropeway_smb_operation_seconds_total{kind=\"read\"} 0.5",
-            "# TYPE ropeway_smb_request_seconds histogram",
-            "ropeway_smb_request_seconds_bucket{le=\"0.000001\"} 1",
-            "ropeway_smb_request_seconds_bucket{le=\"+Inf\"} 5",
-            "ropeway_smb_request_seconds_sum 0.5",
-            "ropeway_smb_request_seconds_count 5",
-            "ropeway_mount_unflushed_bytes 9",
-            "process_open_fds 7",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
-        }
-        assert_eq!(text.matches("# TYPE ropeway_smb_operations_total").count(), 1);
-    }
-}
+mod tests;
