@@ -14,6 +14,7 @@
 //!   last five minutes;
 //! * [`protocol`]: requests, replies, and the state of one client; [`redact`]: command lines without
 //!   secrets. These are pure;
+//! * `page_cache`: looks at the page cache while somebody watches;
 //! * [`folder`]: where sockets are, who may use them, and what dead processes left;
 //! * [`Live`]: the parts of this process and their socket; [`client`]: asks other processes.
 //!
@@ -25,6 +26,7 @@ pub mod folder;
 pub mod history;
 mod live;
 pub mod model;
+mod page_cache;
 pub mod protocol;
 pub mod redact;
 mod resources;
