@@ -49,7 +49,7 @@ pub(crate) fn parse(
 ) -> Result<Parsed, Failure> {
     let plain = Cli::command();
     config.check_keys(&plain)?;
-    let lenient = with_lenient_switches(plain);
+    let lenient = with_lenient_switches(only_named(plain, arguments.get(1)));
     let given = match lenient.clone().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         // Help is rendered from the plain command, without this module's additions.
@@ -62,6 +62,24 @@ pub(crate) fn parse(
         .map_err(|error| usage(&error, &arguments))?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| usage(&error, &arguments))?;
     Ok(Parsed::Command(Box::new(cli.command)))
+}
+
+/// Empties all commands but the one that is called, which most runs do with their first argument:
+/// the table of all flags takes megabytes, and is copied several times.
+fn only_named(mut tree: Clap, first: Option<&OsString>) -> Clap {
+    let names: Vec<String> = tree
+        .get_subcommands()
+        .map(|one| one.get_name().to_owned())
+        .collect();
+    let called = first.and_then(|first| first.to_str());
+    if !names.iter().any(|name| Some(name.as_str()) == called) {
+        return tree;
+    }
+    for name in names.into_iter().filter(|name| Some(name.as_str()) != called) {
+        let empty = Clap::new(name.clone());
+        tree = tree.mut_subcommand(name, |_| empty);
+    }
+    tree
 }
 
 /// Begin of every environment variable of this program.

@@ -316,6 +316,32 @@ fn a_signal_ends_the_recording_and_not_the_process() {
 }
 
 #[test]
+fn a_recording_that_is_killed_can_be_read_and_the_process_goes_on() {
+    for how in MECHANISMS {
+        let place = Place::new();
+        let mut busy = Busy::start(&place);
+        let mut trace = place
+            .ropeway("trace")
+            .args(["--with", how, "-o", "trace", "--pid", &busy.id()])
+            .start();
+        let is_recorded = |_: &_| fs::metadata(place.join("trace")).is_ok_and(|found| found.len() > 2000);
+        if !trace.until(is_recorded) {
+            println!("skipped: {how}: {}", trace.wait().err.trim());
+            continue;
+        }
+        trace.kill();
+        let shown = place.ropeway("trace").args(["-s", "trace"]).ok();
+        assert!(shown.mentions("truncated"), "{how}: {shown}");
+        assert!(busy.0.try_wait().unwrap().is_none(), "{how}: it goes on");
+        // Nobody traces it any more.
+        let again = place
+            .ropeway("trace")
+            .args(["--with", how, "--pid", &busy.id(), "--for", "100ms"]);
+        again.ok();
+    }
+}
+
+#[test]
 fn threads_are_recorded() {
     or_skip!(needs(false, &["python3"]));
     let place = Place::new();

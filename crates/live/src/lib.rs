@@ -15,6 +15,7 @@
 //! * [`protocol`]: requests, replies, and the state of one client; [`redact`]: command lines without
 //!   secrets. These are pure;
 //! * [`format`]: numbers for people;
+//! * `page_cache`: looks at the page cache while somebody watches;
 //! * [`folder`]: where sockets are, who may use them, and what dead processes left;
 //! * [`Live`]: the parts of this process and their socket; [`client`]: asks other processes.
 //!
@@ -27,6 +28,7 @@ pub mod format;
 pub mod history;
 mod live;
 pub mod model;
+mod page_cache;
 pub mod protocol;
 pub mod redact;
 mod resources;

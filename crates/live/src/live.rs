@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use rustix::process::{Signal, geteuid, getpid, kill_process};
 
 use crate::history::{History, Rates, Ring, Totals};
 use crate::model::{MESSAGE_MAX, MESSAGES_MAX, Message, Process, Snapshot, VERSION};
+use crate::page_cache::Looks;
 use crate::protocol::{Handler, Reply, Request};
 use crate::serve::Serving;
 use crate::text::{bounded, clean};
@@ -61,6 +63,11 @@ pub trait Part: Send + Sync {
     /// Adds itself to a snapshot.
     fn describe(&self, view: View, snapshot: &mut Snapshot);
 
+    /// Returns the local path that it writes to, if it is a job with one.
+    fn local_target(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// Does what a user wants of it. Must not wait.
     fn control(&self, _control: Control<'_>) -> Response {
         Response::NotMine
@@ -101,6 +108,7 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     /// Name of the user, once it was looked up.
     user: Mutex<Option<String>>,
+    page_cache: Looks,
 }
 
 struct Slot {
@@ -129,6 +137,7 @@ impl Live {
                 slots: Mutex::default(),
                 stopping: AtomicBool::new(false),
                 user: Mutex::default(),
+                page_cache: Looks::default(),
             }),
             serving: None,
         }
@@ -252,6 +261,8 @@ impl Shared {
                 .map(|slot| (Arc::clone(&slot.part), view(slot)))
                 .collect()
         };
+        let target = |(part, view): &(Arc<dyn Part>, View)| Some((view.id, part.local_target()?));
+        snapshot.page_cache = self.page_cache.last(parts.iter().filter_map(target).collect());
         // Parts have locks of their own, and may add and remove parts meanwhile.
         for (part, view) in parts {
             part.describe(view, &mut snapshot);

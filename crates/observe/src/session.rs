@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::bpf::Bpf;
 use crate::call::RawEvent;
@@ -88,6 +90,8 @@ pub struct Recorder {
     process: u32,
     child: Option<Started>,
     status: Option<ExitStatus>,
+    /// Becomes readable when the process ends; `None` if the kernel has no such descriptors (before 5.3).
+    end: Option<OwnedFd>,
 }
 
 /// The command.
@@ -210,6 +214,7 @@ impl Chosen {
             process,
             child: None,
             status: None,
+            end: descriptor_of(process),
         }
     }
 }
@@ -296,14 +301,15 @@ impl Recorder {
     /// The command could not be executed.
     pub fn poll(&mut self, timeout: Duration, sink: Sink<'_>) -> Result<bool, Error> {
         let decoder = &mut self.decoder;
+        let end = self.end.as_ref();
         let mut take = |event: RawEvent<'_>| decoder.take(event, sink);
         match &mut self.engine {
             Engine::Bpf(bpf) => {
-                wait_readable(bpf.fd(), timeout);
+                wait_readable([Some(bpf.fd()), end], timeout);
                 bpf.drain(&mut take);
             }
             Engine::Tracefs(tracefs) => {
-                std::thread::sleep(timeout);
+                wait_readable([end, None], timeout);
                 tracefs.drain(&mut take);
             }
             Engine::Ptrace(ptrace) => {
@@ -347,8 +353,8 @@ impl Recorder {
         let decoder = &mut self.decoder;
         let mut take = |event: RawEvent<'_>| decoder.take(event, sink);
         let losses = match &mut self.engine {
+            // What other processes do from now on is not part of it.
             Engine::Bpf(bpf) => {
-                bpf.stop();
                 bpf.drain(&mut take);
                 bpf.losses()
             }
@@ -366,19 +372,33 @@ impl Recorder {
             // The recording ended before the command.
             self.status = child.wait().ok();
         }
-        Outcome {
+        let outcome = Outcome {
             status: self.status,
             losses,
             rings: self.decoder.rings(),
+        };
+        if let Engine::Bpf(bpf) = self.engine {
+            // Removing programs and ring from the kernel takes a millisecond, which nobody need wait
+            // for. If there is no thread, or the process ends first, they are removed all the same.
+            let _ = std::thread::Builder::new().spawn(move || drop(bpf));
         }
+        outcome
     }
 }
 
-/// Waits until a descriptor is readable, at most `timeout`.
-fn wait_readable(fd: &impl std::os::fd::AsFd, timeout: Duration) {
+/// Returns a descriptor of a process that becomes readable when it ends (pidfd_open(2)).
+fn descriptor_of(process: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(process).ok()?)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Waits until one of the descriptors is readable, at most `timeout`.
+fn wait_readable(fds: [Option<&OwnedFd>; 2], timeout: Duration) {
     let timeout = Timespec::try_from(timeout).ok();
+    let fds = fds.into_iter().flatten();
+    let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     // A signal ends the wait early, which is harmless.
-    let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref());
+    let _ = poll(&mut fds, timeout.as_ref());
 }
 
 /// Finds a program as execvp(3) does.

@@ -13,6 +13,7 @@ mod server;
 mod smb;
 mod storage;
 mod tables;
+mod trace;
 mod wan;
 
 use std::fs;
@@ -41,6 +42,8 @@ pub(crate) enum Task {
     Storage(storage::Arguments),
     /// Compare `ropeway serve` with smbd and the crate smb-server, signed and sealed
     Server(server::Arguments),
+    /// Time our own runs with and without --trace, and other programs alone, recorded and under strace
+    Trace(trace::Arguments),
 }
 
 /// Runs one benchmark.
@@ -63,5 +66,6 @@ pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
         Task::Smb(arguments) => smb::run(workspace, &folder, arguments),
         Task::Storage(arguments) => storage::run(workspace, &folder, arguments),
         Task::Server(arguments) => server::run(workspace, &folder, arguments),
+        Task::Trace(arguments) => trace::run(workspace, arguments),
     }
 }

@@ -67,7 +67,7 @@ pub(crate) struct RecordArgs {
 }
 
 /// Which operations to show.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub(crate) struct FilterArgs {
     /// Only this kind of operation, e.g. read or rename (repeatable)
     #[arg(short = 'k', long, value_name = "KIND", value_parser = values::kind)]

@@ -1,5 +1,6 @@
 //! A copy, mirror, comparison or image as a part of this process.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +24,8 @@ pub(crate) struct JobPart {
     sources: Vec<String>,
     sources_total: u64,
     target: String,
+    /// The target as a path, if something is written to it here.
+    local_target: Option<PathBuf>,
     begun: Instant,
     state: Mutex<State>,
     messages: Messages,
@@ -64,6 +67,7 @@ impl JobPart {
             sources: shown.map(|source| redact::text(source)).collect(),
             sources_total: sources.len() as u64,
             target: redact::text(target),
+            local_target: (kind != "check" && !target.contains("://")).then(|| PathBuf::from(target)),
             begun: Instant::now(),
             state: Mutex::new(State {
                 bwlimit: bwlimit.unwrap_or_default().to_owned(),
@@ -179,6 +183,10 @@ impl Part for JobPart {
             (job.rate, job.eta, job.limit) = (*rate, *eta, *limit);
         }
         snapshot.jobs.push(job);
+    }
+
+    fn local_target(&self) -> Option<PathBuf> {
+        self.local_target.clone()
     }
 
     fn control(&self, control: Control<'_>) -> Response {

@@ -39,27 +39,24 @@ pub(super) fn push_path(line: &mut Vec<u8>, path: &[u8]) {
     }
 }
 
-/// Appends `"name":number`, with a comma before it.
-pub(super) fn push_number(line: &mut Vec<u8>, name: &str, number: impl itoa::Integer) {
-    line.extend_from_slice(b",\"");
-    line.extend_from_slice(name.as_bytes());
-    line.extend_from_slice(b"\":");
+/// Appends `,"name":`. The length of the name is known, so this needs no call.
+macro_rules! push_name {
+    ($line:expr, $name:literal) => {
+        $line.extend_from_slice(concat!(",\"", $name, "\":").as_bytes())
+    };
+}
+pub(super) use push_name;
+
+/// Appends a number.
+#[inline]
+pub(super) fn push_number(line: &mut Vec<u8>, number: impl itoa::Integer) {
     line.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends `"name":"word"`, with a comma before it. The word needs no escapes.
-pub(super) fn push_word(line: &mut Vec<u8>, name: &str, word: &str) {
-    line.extend_from_slice(b",\"");
-    line.extend_from_slice(name.as_bytes());
-    line.extend_from_slice(b"\":\"");
+/// Appends a word that needs no escapes.
+#[inline]
+pub(super) fn push_word(line: &mut Vec<u8>, word: &str) {
+    line.push(b'"');
     line.extend_from_slice(word.as_bytes());
     line.push(b'"');
-}
-
-/// Appends `"name":` and a path, with a comma before it.
-pub(super) fn push_named_path(line: &mut Vec<u8>, name: &str, path: &[u8]) {
-    line.extend_from_slice(b",\"");
-    line.extend_from_slice(name.as_bytes());
-    line.extend_from_slice(b"\":");
-    push_path(line, path);
 }

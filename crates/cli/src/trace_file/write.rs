@@ -22,7 +22,7 @@ use ropeway_vfs::End;
 use ropeway_vfs::trace::{KINDS, Observer, Record};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::text::{push_named_path, push_number, push_word};
+use super::text::{push_name, push_number, push_path, push_word};
 use super::{Header, Line, Summary, VERSION, VERSION_OF_COPIES};
 use crate::failure::{Failure, code};
 
@@ -56,6 +56,9 @@ struct Sender {
     /// The trace's zero, since the boot of the machine.
     zero: Duration,
     state: Mutex<State>,
+    /// Empty buffers that were written, to be used again: new memory costs as much as what is put into it.
+    /// At most [`BUFFERS`].
+    spare: Mutex<Vec<Vec<u8>>>,
 }
 
 struct State {
@@ -148,6 +151,7 @@ impl TraceWriter {
                 operations: 0,
                 full: Some(sender),
             }),
+            spare: Mutex::default(),
         });
         let shared = Arc::clone(&observer);
         let thread = std::thread::Builder::new()
@@ -223,25 +227,44 @@ impl Observer for Sender {
         LINE.with_borrow_mut(|line| {
             line.clear();
             format(line, &record);
-            self.state.lock().take(line);
+            self.take(line);
             line.shrink_to(LINE_KEPT_BYTES);
         });
     }
 }
 
-impl State {
+impl Sender {
     /// Takes a line. Waits with the lock held while too much waits to be written: so do the others
     /// then, and the order stays.
-    fn take(&mut self, line: &[u8]) {
-        let Some(full) = &self.full else {
+    fn take(&self, line: &[u8]) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let Some(full) = &state.full else {
             return;
         };
-        self.operations += 1;
-        self.lines.extend_from_slice(line);
-        if self.lines.len() >= BUFFER_BYTES {
-            let lines = std::mem::replace(&mut self.lines, Vec::with_capacity(BUFFER_BYTES));
+        state.operations += 1;
+        state.lines.extend_from_slice(line);
+        if state.lines.len() >= BUFFER_BYTES {
+            let lines = std::mem::replace(&mut state.lines, self.empty());
             // Sending fails only after the writer has stopped on an error, which `finish` reports.
             _ = full.send(lines);
+        }
+    }
+
+    /// Returns an empty buffer, with room for a line beyond its size.
+    fn empty(&self) -> Vec<u8> {
+        let spare = self.spare.lock().pop();
+        spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES + LINE_KEPT_BYTES))
+    }
+
+    /// Keeps a buffer that was written.
+    fn reuse(&self, mut lines: Vec<u8>) {
+        lines.clear();
+        // A long line has made it larger.
+        lines.shrink_to(BUFFER_BYTES + LINE_KEPT_BYTES);
+        let mut spare = self.spare.lock();
+        if spare.len() < BUFFERS {
+            spare.push(lines);
         }
     }
 }
@@ -251,7 +274,10 @@ impl State {
 fn write_all(mut file: File, full: &Receiver<Vec<u8>>, observer: &Sender) -> io::Result<File> {
     loop {
         match full.recv_timeout(DELAY_MAX) {
-            Ok(lines) => file.write_all(&lines)?,
+            Ok(lines) => {
+                file.write_all(&lines)?;
+                observer.reuse(lines);
+            }
             Err(RecvTimeoutError::Disconnected) => return Ok(file),
             Err(RecvTimeoutError::Timeout) => {
                 // Whoever holds the lock may wait for this thread.
@@ -262,10 +288,11 @@ fn write_all(mut file: File, full: &Receiver<Vec<u8>>, observer: &Sender) -> io:
                 let lines = match full.try_recv() {
                     Ok(lines) => lines,
                     Err(_) if state.full.is_none() => return Ok(file),
-                    Err(_) => std::mem::replace(&mut state.lines, Vec::with_capacity(BUFFER_BYTES)),
+                    Err(_) => std::mem::replace(&mut state.lines, observer.empty()),
                 };
                 drop(state);
                 file.write_all(&lines)?;
+                observer.reuse(lines);
             }
         }
     }
@@ -278,36 +305,53 @@ fn nanoseconds(span: Duration) -> u64 {
 /// Formats a line. Fields that have no meaning for an operation are left out, except those of
 /// version 1.
 fn format(line: &mut Vec<u8>, record: &Record<'_>) {
-    line.extend_from_slice(b"{\"type\":\"op\"");
-    push_number(line, "t_ns", nanoseconds(record.start));
+    line.extend_from_slice(b"{\"type\":\"op\",\"t_ns\":");
+    push_number(line, nanoseconds(record.start));
     match record.end {
-        Some(End::Source) => push_word(line, "end", "source"),
-        Some(End::Target) => push_word(line, "end", "target"),
+        Some(End::Source) => line.extend_from_slice(b",\"end\":\"source\""),
+        Some(End::Target) => line.extend_from_slice(b",\"end\":\"target\""),
         None => {}
     }
-    push_word(line, "kind", record.kind);
-    push_named_path(line, "path", record.path);
+    push_name!(line, "kind");
+    push_word(line, record.kind);
+    push_name!(line, "path");
+    push_path(line, record.path);
     if !record.to.is_empty() {
-        push_named_path(line, "to", record.to);
+        push_name!(line, "to");
+        push_path(line, record.to);
     }
-    push_number(line, "offset", record.offset);
-    push_number(line, "length", record.length);
-    push_number(line, "result", record.result);
-    push_number(line, "duration_ns", nanoseconds(record.duration));
+    push_name!(line, "offset");
+    push_number(line, record.offset);
+    push_name!(line, "length");
+    push_number(line, record.length);
+    push_name!(line, "result");
+    push_number(line, record.result);
+    push_name!(line, "duration_ns");
+    push_number(line, nanoseconds(record.duration));
     let by = &record.by;
     if let Some(connection) = by.connection {
-        push_number(line, "connection", connection);
+        push_name!(line, "connection");
+        push_number(line, connection);
     }
-    for (name, number) in [("ring", by.ring), ("process", by.process), ("thread", by.thread)] {
-        if let Some(number) = number {
-            push_number(line, name, number);
-        }
+    if let Some(ring) = by.ring {
+        push_name!(line, "ring");
+        push_number(line, ring);
+    }
+    if let Some(process) = by.process {
+        push_name!(line, "process");
+        push_number(line, process);
+    }
+    if let Some(thread) = by.thread {
+        push_name!(line, "thread");
+        push_number(line, thread);
     }
     if !by.program.is_empty() {
-        push_named_path(line, "program", by.program);
+        push_name!(line, "program");
+        push_path(line, by.program);
     }
     if !by.call.is_empty() {
-        push_word(line, "call", by.call);
+        push_name!(line, "call");
+        push_word(line, by.call);
     }
     line.extend_from_slice(b"}\n");
 }

@@ -192,6 +192,26 @@ fn a_long_watch_keeps_its_memory_and_survives_dying_processes() {
     );
 }
 
+#[test]
+fn without_proc_nothing_is_said_to_be_clean() {
+    or_skip!(needs(true, &["unshare"]));
+    let place = Place::new();
+    let hidden = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        "umount -l /proc && exec \"$@\"",
+        "sh",
+    ];
+    let look = place.ropeway_by(&hidden, "dirty").exits(3);
+    assert!(
+        look.mentions("/proc/vmstat") && look.mentions("hint: mount /proc"),
+        "{look}"
+    );
+    assert!(look.out.is_empty(), "{look}");
+}
+
 /// What is hidden costs its part of the answer, and a note says so.
 #[test]
 fn what_the_system_hides_is_missing_and_said() {

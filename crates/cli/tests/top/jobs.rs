@@ -28,6 +28,11 @@ fn a_copy_is_watched_paused_resumed_and_sped_up() {
         "{job}"
     );
     assert!(job["sources"][0].as_str().unwrap().ends_with("/big"), "{job}");
+    let cache = view.snapshot()["page_cache"].take();
+    assert!(
+        cache["limit_bytes"].as_u64() > Some(0) && cache["writers"].is_string(),
+        "{cache}"
+    );
     let process = view.snapshot()["process"].take();
     assert_eq!(
         (&process["pid"], &process["command"]),

@@ -4,6 +4,7 @@
 //! readers raises [`VERSION`]. Readers take what is missing as zero, and skip what they do not know.
 
 mod job;
+mod page_cache;
 mod parts;
 mod server;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::history::{History, Rates};
 pub use job::Job;
+pub use page_cache::{Device, PageCache};
 pub use parts::{Cache, Mount, Run};
 pub use ropeway_boost::Status as CacheStatus;
 pub use ropeway_write_back::Status as Backlog;
@@ -48,6 +50,8 @@ pub struct Snapshot {
     pub backlogs: Vec<Backlog>,
     /// Runs of the laboratory, of the demo and the like.
     pub runs: Vec<Run>,
+    /// What the page cache owes the devices; `None` if that was not looked at yet.
+    pub page_cache: Option<PageCache>,
 }
 
 /// A process of ropeway.
@@ -164,6 +168,10 @@ mod tests {
             caches: vec![Cache::default()],
             backlogs: vec![Backlog::default()],
             runs: vec![Run::default()],
+            page_cache: Some(PageCache {
+                devices: vec![Device::default()],
+                ..PageCache::default()
+            }),
             ..Snapshot::default()
         };
         let text = serde_json::to_string(&snapshot).unwrap();

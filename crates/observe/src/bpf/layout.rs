@@ -55,11 +55,14 @@ fn layout(btf: &Btf<'_>, wake_bytes: u32) -> Result<Layout, BtfError> {
 }
 
 fn position(btf: &Btf<'_>) -> Result<PositionLayout, BtfError> {
+    let (table_size, table_files) = (btf.offset("fdtable", "max_fds")?, btf.offset("fdtable", "fd")?);
+    if table_files.checked_sub(table_size) != Some(8) {
+        return Err(BtfError::NoMember("fdtable".into(), "fd behind max_fds".into()));
+    }
     Ok(PositionLayout {
         task_files: btf.offset("task_struct", "files")?,
         files_table: btf.offset("files_struct", "fdt")?,
-        table_size: btf.offset("fdtable", "max_fds")?,
-        table_files: btf.offset("fdtable", "fd")?,
+        table_size,
         file_position: btf.offset("file", "f_pos")?,
     })
 }

@@ -16,19 +16,20 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use self::asm::MapFd;
-use self::programs::{COUNTERS, Counter, Maps, NUMBERS_MAX, PROGRESS_BYTES, SCRATCH_BYTES};
+use self::programs::{COUNTERS, Counter, Maps, NUMBERS_MAX, SCRATCH_BYTES, THREAD_BYTES};
 use crate::call::RawEvent;
 use crate::catalogue::{Capture, Catalogue, Entry, Place, Shape};
 use crate::mechanism::Losses;
 use crate::sys::bpf::{Map, MapKind, MapShape, Program};
 use crate::sys::ring_map::RingMap;
 
-/// Bytes of the ring: about 50,000 records, a tenth of a second of a very busy program. Its memory is
-/// cleared at the start, which takes 3 ms for 8 MiB.
-const RING_BYTES: u32 = 8 << 20;
-/// Bytes from which on the consumer is woken before its time.
-const WAKE_BYTES: u32 = RING_BYTES / 4;
-/// Most threads that are watched, and calls in progress, at a time.
+/// Bytes of the ring for each processor: about 12,000 records, 10 ms of a very busy program.
+const RING_BYTES_EACH: u32 = 2 << 20;
+/// Bounds of the ring. Its memory is cleared at the start, which takes 0.4 ms for a MiB.
+const RING_BYTES: std::ops::RangeInclusive<u32> = 4 << 20..=32 << 20;
+/// Part of the ring from which on the consumer is woken before its time.
+const WAKE_PART: u32 = 4;
+/// Most threads that are watched at a time.
 const THREADS_MAX: u32 = 8192;
 
 /// Loaded and running programs.
@@ -38,8 +39,8 @@ pub(crate) struct Bpf {
     watched: Map,
     counters: Map,
     programs: Vec<Program>,
-    /// Running as long as these are open.
-    links: Vec<OwnedFd>,
+    /// The programs run as long as these are open.
+    _links: Vec<OwnedFd>,
     malformed: u64,
 }
 
@@ -78,25 +79,34 @@ fn encode(entry: &Entry) -> u64 {
     what
 }
 
-/// Catalogue and maps that the programs use.
+/// Returns the size of the ring for this machine, a power of two.
+fn ring_bytes() -> u32 {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let processors = u32::try_from(processors).unwrap_or(u32::MAX).min(1024);
+    let bytes = (processors * RING_BYTES_EACH).next_power_of_two();
+    bytes.clamp(*RING_BYTES.start(), *RING_BYTES.end())
+}
+
+/// Makes and maps the ring.
+fn ring(bytes: u32) -> io::Result<RingMap> {
+    RingMap::new(map(MapKind::Ring, 0, bytes)?.into_fd(), bytes)
+}
+
+/// Catalogue and maps that the programs use, beside the ring.
 struct Tables {
     watched: Map,
     catalogue: Map,
-    progress: Map,
     scratch: Map,
     counters: Map,
-    ring: Map,
 }
 
 impl Tables {
     fn new(catalogue: &Catalogue) -> io::Result<Self> {
         let tables = Self {
-            watched: map(MapKind::Hash, 4, THREADS_MAX)?,
+            watched: map(MapKind::Hash, THREAD_BYTES, THREADS_MAX)?,
             catalogue: map(MapKind::Array, 8, NUMBERS_MAX)?,
-            progress: map(MapKind::Hash, PROGRESS_BYTES, THREADS_MAX)?,
             scratch: map(MapKind::PerCpuArray, SCRATCH_BYTES, 1)?,
             counters: map(MapKind::Array, 8, COUNTERS)?,
-            ring: map(MapKind::Ring, 0, RING_BYTES)?,
         };
         for (number, entry) in catalogue.entries() {
             tables.catalogue.set(number, &encode(entry).to_ne_bytes())?;
@@ -104,15 +114,14 @@ impl Tables {
         Ok(tables)
     }
 
-    fn maps(&self) -> Maps {
+    fn maps(&self, ring: &RingMap) -> Maps {
         let fd = |map: &Map| MapFd(map.fd().as_raw_fd());
         Maps {
             watched: fd(&self.watched),
             catalogue: fd(&self.catalogue),
-            progress: fd(&self.progress),
             scratch: fd(&self.scratch),
             counters: fd(&self.counters),
-            ring: fd(&self.ring),
+            ring: MapFd(ring.fd().as_raw_fd()),
         }
     }
 }
@@ -123,9 +132,17 @@ impl Bpf {
     /// # Errors
     /// The kernel lacks BPF or its types, or refuses.
     pub(crate) fn start(catalogue: &Catalogue) -> io::Result<Self> {
-        let layout = layout::of_this_kernel(WAKE_BYTES)?;
-        let tables = Tables::new(catalogue)?;
-        let maps = tables.maps();
+        let bytes = ring_bytes();
+        // Clearing the ring takes as long as everything else together.
+        let (ring, found, tables) = std::thread::scope(|scope| {
+            let ring = scope.spawn(|| ring(bytes));
+            let found = layout::of_this_kernel(bytes / WAKE_PART);
+            let tables = Tables::new(catalogue);
+            (ring.join(), found, tables)
+        });
+        let ring = ring.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let (layout, tables) = (found?, tables?);
+        let maps = tables.maps(&ring);
         // The end of a call first: nothing is kept for calls whose end would not be seen.
         let all: [(&str, &CStr, Vec<u64>); 5] = [
             ("ropeway_exit", c"sys_exit", programs::sys_exit(maps, layout)),
@@ -149,11 +166,11 @@ impl Bpf {
             loaded.push(program);
         }
         Ok(Self {
-            ring: RingMap::new(tables.ring.fd().try_clone()?, RING_BYTES)?,
+            ring,
             watched: tables.watched,
             counters: tables.counters,
             programs: loaded,
-            links,
+            _links: links,
             malformed: 0,
         })
     }
@@ -163,7 +180,7 @@ impl Bpf {
     /// # Errors
     /// Too many threads are watched.
     pub(crate) fn watch(&self, thread: u32) -> io::Result<()> {
-        self.watched.set(thread, &1_u32.to_ne_bytes())
+        self.watched.set(thread, &[0; THREAD_BYTES])
     }
 
     /// Passes on what has happened since the last call.
@@ -188,10 +205,5 @@ impl Bpf {
             events: counter(Counter::Lost) + counter(Counter::Full) + missed + self.malformed,
             foreign: counter(Counter::Foreign),
         }
-    }
-
-    /// Stops the programs. What is in the ring can still be drained.
-    pub(crate) fn stop(&mut self) {
-        self.links.clear();
     }
 }

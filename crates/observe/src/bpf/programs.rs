@@ -10,7 +10,10 @@
 //! Paths are read when the call ends: by then the kernel has read them itself, so their pages are
 //! there. A program that is executed replaces its memory, so its path is read at the begin.
 //!
-//! Bounds: threads, calls in progress and the ring have fixed sizes. What does not fit is counted.
+//! The call in progress is kept in the entry of its thread, so that one look-up at the begin and one
+//! at the end of a call are enough.
+//!
+//! Bounds: threads and the ring have fixed sizes. What does not fit is counted.
 
 use crate::bpf::asm::{Assembler, Helper, Label, MapFd, Reg, When, Width};
 use crate::bpf::record::{self, HEADER_BYTES, at};
@@ -21,8 +24,9 @@ use Reg::{Fp, R0, R1, R2, R3, R4, R6, R7, R8, R9};
 /// Bytes that a per-processor buffer needs for the largest record.
 pub(super) const SCRATCH_BYTES: usize = HEADER_BYTES + 2 * TEXT_MAX;
 
-/// A call in progress: start, number, what to capture, six arguments.
-pub(super) const PROGRESS_BYTES: usize = 72;
+/// A watched thread: start, number and six arguments of its call in progress, and what to capture:
+/// 0 if there is none.
+pub(super) const THREAD_BYTES: usize = 72;
 
 /// Places in the array of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +34,7 @@ pub(super) const PROGRESS_BYTES: usize = 72;
 pub(super) enum Counter {
     /// Records for which the ring had no room.
     Lost = 0,
-    /// Threads that could not be watched, or calls that could not be kept.
+    /// Threads that could not be watched.
     Full = 1,
     /// Calls of programs for another processor mode (32 bits), which have other numbers.
     Foreign = 2,
@@ -42,12 +46,10 @@ pub(super) const COUNTERS: u32 = 3;
 /// The maps that programs use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Maps {
-    /// Thread -> 1.
+    /// Thread -> its call in progress.
     pub(super) watched: MapFd,
     /// Number of a call -> what to do with it.
     pub(super) catalogue: MapFd,
-    /// Thread -> call in progress.
-    pub(super) progress: MapFd,
     /// One buffer for each processor.
     pub(super) scratch: MapFd,
     pub(super) counters: MapFd,
@@ -73,9 +75,8 @@ pub(super) struct PositionLayout {
     pub(super) task_files: u32,
     /// `fdt` in `struct files_struct`.
     pub(super) files_table: u32,
-    /// `max_fds` and `fd` in `struct fdtable`.
+    /// `max_fds` in `struct fdtable`, with `fd` in the 8 bytes behind its own.
     pub(super) table_size: u32,
-    pub(super) table_files: u32,
     /// `f_pos` in `struct file`.
     pub(super) file_position: u32,
 }
@@ -100,20 +101,23 @@ pub(super) const NUMBERS_MAX: u32 = 1024;
 /// Vectors of readv(2) that are read, at most.
 const VECTORS_MAX: i32 = 64;
 
-/// `struct pt_regs` (asm/ptrace.h): bytes, offsets of the arguments, and how to tell that the
-/// program runs in the processor's mode of 64 bits.
+/// `struct pt_regs` (asm/ptrace.h): the part that is read, offsets of the arguments in it, and how to
+/// tell that the program runs in the processor's mode of 64 bits.
 #[cfg(target_arch = "x86_64")]
 mod registers {
-    pub(super) const BYTES: i16 = 168;
+    /// From r10 to the code segment.
+    pub(super) const FIRST: i32 = 56;
+    pub(super) const BYTES: i16 = 88;
     /// rdi, rsi, rdx, r10, r8, r9.
-    pub(super) const ARGS: [i16; 6] = [112, 104, 96, 56, 72, 64];
+    pub(super) const ARGS: [i16; 6] = [56, 48, 40, 0, 16, 8];
     /// Code segment; 0x33 is that of 64 bits (`__USER_CS`).
-    pub(super) const MODE: i16 = 136;
+    pub(super) const MODE: i16 = 80;
     pub(super) const MODE_MASK: i32 = 0xffff;
     pub(super) const MODE_NATIVE: i32 = 0x33;
 }
 #[cfg(target_arch = "aarch64")]
 mod registers {
+    pub(super) const FIRST: i32 = 0;
     pub(super) const BYTES: i16 = 272;
     /// x0 to x5.
     pub(super) const ARGS: [i16; 6] = [0, 8, 16, 24, 32, 40];
@@ -128,16 +132,17 @@ const THREAD: i16 = -4;
 const KEY: i16 = -8;
 const WHAT: i16 = -16;
 const CHILD: i16 = -24;
-/// A pointer of the kernel.
-const POINTER: i16 = -32;
-const PROGRESS: i16 = -104;
-const REGISTERS: i16 = PROGRESS - registers::BYTES;
+/// A pointer of the kernel, and what follows it.
+const POINTER: i16 = -40;
+/// The entry of a thread.
+const ENTRY: i16 = -112;
+const REGISTERS: i16 = ENTRY - registers::BYTES;
 
-/// Places in a call in progress.
-const PROGRESS_START: i16 = 0;
-const PROGRESS_NUMBER: i16 = 8;
-const PROGRESS_WHAT: i16 = 16;
-const PROGRESS_ARGS: i16 = 24;
+/// Places in the entry of a thread.
+const ENTRY_START: i16 = 0;
+const ENTRY_NUMBER: i16 = 8;
+const ENTRY_WHAT: i16 = 16;
+const ENTRY_ARGS: i16 = 24;
 
 /// A program under construction, with the label at its end.
 struct Builder {
@@ -261,34 +266,39 @@ impl Builder {
         self.asm.place(done);
     }
 
-    /// Copies the call in progress (R8) to the record; what to capture goes to the stack.
-    fn copy_progress(&mut self) {
+    /// Copies the call in progress (entry in R8) to the record; what to capture goes to the stack.
+    fn copy_call(&mut self) {
         self.asm
-            .load(Width::Double, R1, R8, PROGRESS_NUMBER)
+            .load(Width::Double, R1, R8, ENTRY_NUMBER)
             .store(Width::Word, R9, at::NUMBER, R1)
-            .load(Width::Double, R1, R8, PROGRESS_START)
+            .load(Width::Double, R1, R8, ENTRY_START)
             .store(Width::Double, R9, at::START, R1)
-            .load(Width::Double, R1, R8, PROGRESS_WHAT)
+            .load(Width::Double, R1, R8, ENTRY_WHAT)
             .store(Width::Double, Fp, WHAT, R1)
             .store_constant(Width::Double, R9, at::LENGTHS, 0)
             .store_constant(Width::Double, R9, at::POSITION, -1);
         for index in 0..6 {
             self.asm
-                .load(Width::Double, R1, R8, PROGRESS_ARGS + 8 * index)
+                .load(Width::Double, R1, R8, ENTRY_ARGS + 8 * index)
                 .store(Width::Double, R9, at::ARGS + 8 * index, R1);
         }
     }
 
     /// R3 = what the kernel has at R3 + `offset`. Goes to a label if that cannot be read.
     fn follow(&mut self, offset: u32, failed: Label) {
+        self.fetch(offset, 8, failed);
+        self.asm.load(Width::Double, R3, Fp, POINTER);
+    }
+
+    /// Reads `bytes` that the kernel has at R3 + `offset` to the stack. Goes to a label if it cannot.
+    fn fetch(&mut self, offset: u32, bytes: i32, failed: Label) {
         self.asm
             .mov(R1, Fp)
             .add(R1, i32::from(POINTER))
             .add(R3, offset.cast_signed())
-            .set(R2, 8)
+            .set(R2, bytes)
             .call(Helper::ProbeReadKernel)
-            .jump_if(When::NotEqual, R0, 0, failed)
-            .load(Width::Double, R3, Fp, POINTER);
+            .jump_if(When::NotEqual, R0, 0, failed);
     }
 
     /// Adds the position of the descriptor that is the first argument, if the catalogue wants it.
@@ -306,21 +316,17 @@ impl Builder {
             .mov(R3, R0);
         self.follow(layout.task_files, done);
         self.follow(layout.files_table, done);
-        // R8 keeps the table while its size is read.
-        self.asm.mov(R8, R3);
-        self.follow(layout.table_size, done);
+        // The size of the table, and where its files are.
+        self.fetch(layout.table_size, 16, done);
         let within = self.asm.label();
         self.asm
-            .shift_left(R3, 32)
-            .shift_right(R3, 32)
+            .load(Width::Word, R3, Fp, POINTER)
             .load(Width::Word, R1, R9, at::ARGS)
             .subtract(R3, R1)
             .jump_if(When::SignedGreater, R3, 0, within)
             .jump(done)
             .place(within)
-            .mov(R3, R8);
-        self.follow(layout.table_files, done);
-        self.asm
+            .load(Width::Double, R3, Fp, POINTER + 8)
             .load(Width::Word, R1, R9, at::ARGS)
             .shift_left(R1, 3)
             .add_reg(R3, R1);
@@ -412,17 +418,20 @@ pub(super) fn sys_enter(maps: Maps, layout: Layout) -> Vec<u64> {
     program.require(maps.watched, THREAD);
     program
         .asm
+        .mov(R9, R0)
+        // If the end of the last call was not seen, that call is over all the same.
+        .store_constant(Width::Double, R9, ENTRY_WHAT, 0)
         .load(Width::Double, R8, R6, 8)
         .jump_if(When::Above, R8, NUMBERS_MAX.cast_signed(), end)
         .store(Width::Word, Fp, KEY, R8)
-        .store(Width::Double, Fp, PROGRESS + PROGRESS_NUMBER, R8);
+        .store(Width::Double, R9, ENTRY_NUMBER, R8);
     program.require(maps.catalogue, KEY);
     program
         .asm
         .load(Width::Double, R8, R0, 0)
         .jump_if(When::Equal, R8, 0, end)
-        .store(Width::Double, Fp, PROGRESS + PROGRESS_WHAT, R8)
         .load(Width::Double, R3, R6, 0)
+        .add(R3, registers::FIRST)
         .mov(R1, Fp)
         .add(R1, i32::from(REGISTERS))
         .set(R2, i32::from(registers::BYTES))
@@ -436,39 +445,43 @@ pub(super) fn sys_enter(maps: Maps, layout: Layout) -> Vec<u64> {
     for (index, place) in registers::ARGS.into_iter().enumerate() {
         program.asm.load(Width::Double, R1, Fp, REGISTERS + place).store(
             Width::Double,
-            Fp,
-            PROGRESS + PROGRESS_ARGS + 8 * index as i16,
+            R9,
+            ENTRY_ARGS + 8 * index as i16,
             R1,
         );
     }
     program
         .asm
         .call(Helper::KtimeGetNs)
-        .store(Width::Double, Fp, PROGRESS + PROGRESS_START, R0);
-    program.update(maps.progress, THREAD, PROGRESS);
-    program
-        .asm
+        .store(Width::Double, R9, ENTRY_START, R0)
+        .store(Width::Double, R9, ENTRY_WHAT, R8)
         .jump_if(When::BitsSet, R8, AT_ENTRY as i32, kept)
         .jump(end)
-        .place(kept);
-    emit_progress(&mut program, record::ENTERED);
+        .place(kept)
+        .mov(R8, R9);
+    emit_call(&mut program, record::ENTERED);
     program.finish()
 }
 
 /// At the end of a system call: context is the registers, and the result.
 pub(super) fn sys_exit(maps: Maps, layout: Layout) -> Vec<u64> {
     let mut program = Builder::new(maps, layout);
-    program.require(maps.progress, THREAD);
-    program.asm.mov(R8, R0);
-    program.begin_record(record::CALL);
-    program.copy_progress();
+    let end = program.end;
+    program.require(maps.watched, THREAD);
     program
         .asm
+        .mov(R8, R0)
+        .load(Width::Double, R1, R8, ENTRY_WHAT)
+        .jump_if(When::Equal, R1, 0, end);
+    program.begin_record(record::CALL);
+    program.copy_call();
+    program
+        .asm
+        .store_constant(Width::Double, R8, ENTRY_WHAT, 0)
         .load(Width::Double, R1, R6, 8)
         .store(Width::Double, R9, at::RESULT, R1)
         .call(Helper::KtimeGetNs)
         .store(Width::Double, R9, at::END, R0);
-    program.delete(maps.progress, THREAD);
     program.position();
     program.asm.set(R8, 0);
     program.capture(0);
@@ -477,13 +490,10 @@ pub(super) fn sys_exit(maps: Maps, layout: Layout) -> Vec<u64> {
     program.finish()
 }
 
-/// Writes a record of the thread's call in progress, if there is one, and keeps it.
-fn emit_progress(program: &mut Builder, kind: u32) {
-    let maps = program.maps;
-    program.require(maps.progress, THREAD);
-    program.asm.mov(R8, R0);
+/// Writes a record of the thread's call in progress (entry in R8), and keeps it.
+fn emit_call(program: &mut Builder, kind: u32) {
     program.begin_record(kind);
-    program.copy_progress();
+    program.copy_call();
     program
         .asm
         .store_constant(Width::Double, R9, at::RESULT, 0)
@@ -518,9 +528,11 @@ pub(super) fn fork(maps: Maps, layout: Layout) -> Vec<u64> {
     program
         .asm
         .load(Width::Double, R1, R9, at::ARGS)
-        .store(Width::Word, Fp, CHILD, R1)
-        .store_constant(Width::Word, Fp, KEY, 1);
-    program.update(maps.watched, CHILD, KEY);
+        .store(Width::Word, Fp, CHILD, R1);
+    for place in (0..THREAD_BYTES as i16).step_by(8) {
+        program.asm.store_constant(Width::Double, Fp, ENTRY + place, 0);
+    }
+    program.update(maps.watched, CHILD, ENTRY);
     program.asm.set(R8, 0);
     program.end_record();
     program.finish()
@@ -535,18 +547,24 @@ pub(super) fn execute(maps: Maps, layout: Layout) -> Vec<u64> {
         .load(Width::Double, R1, R6, 8)
         .store(Width::Word, Fp, CHILD, R1);
     program.require(maps.watched, CHILD);
-    program.asm.store_constant(Width::Word, Fp, KEY, 1);
-    program.update(maps.watched, THREAD, KEY);
     let same = program.asm.label();
     program
         .asm
+        .mov(R9, R0)
         .load(Width::Word, R1, Fp, CHILD)
         .load(Width::Word, R2, Fp, THREAD)
         .mov(R8, R1);
     // There is no comparison of two registers here: their difference is compared with 0.
     program.asm.subtract(R8, R2).jump_if(When::Equal, R8, 0, same);
+    // Its call, which executes the program, goes on under the new number.
+    for place in (0..THREAD_BYTES as i16).step_by(8) {
+        program
+            .asm
+            .load(Width::Double, R1, R9, place)
+            .store(Width::Double, Fp, ENTRY + place, R1);
+    }
+    program.update(maps.watched, THREAD, ENTRY);
     program.delete(maps.watched, CHILD);
-    program.delete(maps.progress, CHILD);
     program.asm.place(same);
     program.begin_record(record::EXECUTE);
     program
@@ -565,10 +583,12 @@ pub(super) fn exit(maps: Maps, layout: Layout) -> Vec<u64> {
     let mut program = Builder::new(maps, layout);
     let report = program.asm.label();
     program.require(maps.watched, THREAD);
-    program.look_up(maps.progress, THREAD);
-    program.asm.jump_if(When::Equal, R0, 0, report);
-    emit_progress(&mut program, record::UNFINISHED);
-    program.delete(maps.progress, THREAD);
+    program
+        .asm
+        .mov(R8, R0)
+        .load(Width::Double, R1, R8, ENTRY_WHAT)
+        .jump_if(When::Equal, R1, 0, report);
+    emit_call(&mut program, record::UNFINISHED);
     program.asm.place(report);
     program.delete(maps.watched, THREAD);
     program.begin_record(record::EXIT);

@@ -151,7 +151,12 @@ impl Map {
         &self.fd
     }
 
-    /// Sets a value of 4 or 8 bytes.
+    /// Returns its descriptor, which keeps it.
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
+    /// Sets a value.
     ///
     /// # Errors
     /// The map is full, or the key is out of its range.

@@ -18,6 +18,9 @@ const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 /// Bytes in front of each record.
 const HEADER_BYTES: u64 = 8;
+/// Bytes after which the producers are told that there is room again. Each time costs them a cache
+/// miss, so not after each record; it is a small part of the ring, which has some megabytes.
+const TELL_BYTES: u64 = 256 << 10;
 
 /// A mapping that is removed at the end.
 #[derive(Debug)]
@@ -104,7 +107,7 @@ impl RingMap {
     /// Passes every record that is there to `take`, at most one round of the ring.
     pub(crate) fn drain(&mut self, mut take: impl FnMut(&[u8])) {
         let mut at = self.consumed().load(Ordering::Relaxed);
-        let end = self.produced();
+        let (end, mut told) = (self.produced(), at);
         while at < end {
             let place = self.page_bytes + (at & (self.data_bytes - 1)) as usize;
             // SAFETY: `place` is inside of the mapping, and aligned: records are multiples of 8 bytes.
@@ -125,7 +128,11 @@ impl RingMap {
                 take(record);
             }
             at += (bytes + HEADER_BYTES).next_multiple_of(8);
-            self.consumed().store(at, Ordering::Release);
+            if at - told >= TELL_BYTES {
+                self.consumed().store(at, Ordering::Release);
+                told = at;
+            }
         }
+        self.consumed().store(at, Ordering::Release);
     }
 }

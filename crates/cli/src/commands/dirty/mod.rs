@@ -17,6 +17,7 @@ mod worker;
 use std::path::Path;
 
 use ropeway_dirty::Target;
+use ropeway_dirty::parse::vmstat::Vmstat;
 
 use crate::args::{DirtyArgs, DirtyCommand};
 use crate::ends::cause;
@@ -27,6 +28,11 @@ use crate::failure::{Failure, code};
 /// # Errors
 /// The path cannot be looked at, or something did not reach the device.
 pub(crate) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
+    // Without it everything would be 0, and a device seem clean.
+    if let Err(error) = Vmstat::read() {
+        let message = format!("cannot read what is dirty: /proc/vmstat: {}", cause(&error));
+        return Err(Failure::new(code::SOURCE, message).hint("mount /proc: mount -t proc proc /proc"));
+    }
     match &args.command {
         None => show::run(&args.show),
         Some(DirtyCommand::Drain(args)) => drain::run(args),

@@ -5,7 +5,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ropeway_live::client::Address;
 use ropeway_live::model::{
-    Backlog, Cache, History, Job, Message, Mount, OpenFile, Operation, Run, Server, Session, Share, Snapshot,
+    Backlog, Cache, Device, History, Job, Message, Mount, OpenFile, Operation, PageCache, Run, Server,
+    Session, Share, Snapshot,
 };
 use ropeway_live::protocol::Request;
 use ropeway_vfs::event::{Eta, Limit, Phase};
@@ -219,6 +220,49 @@ fn a_server_has_sessions_and_open_files() {
     for part in ["ann", "192.168.1.5:50000", "sessions"] {
         assert!(small.contains(part), "{part}\n{small}");
     }
+}
+
+#[test]
+fn the_page_cache_has_a_line() {
+    let mut snapshot = copying();
+    let cache = PageCache {
+        dirty_bytes: 300 << 20,
+        writeback_bytes: 20 << 20,
+        held_from_bytes: 1 << 30,
+        writers: "free".into(),
+        devices: vec![Device {
+            name: "sdb".into(),
+            dirty_bytes: Some(40 << 20),
+            writeback_bytes: Some(0),
+            drain_seconds: Some(61.0),
+            ..Device::default()
+        }],
+        ..PageCache::default()
+    };
+    snapshot.page_cache = Some(cache);
+    let text = |snapshot: &Snapshot| {
+        drawn(
+            vec![row(4711, State::Alive, Some(snapshot.clone()))],
+            (200, 50),
+            &[],
+        )
+    };
+    let shown = text(&snapshot);
+    for part in [
+        "page cache: 300.0 MiB dirty, 20.0 MiB being written",
+        "free below 1.0 GiB",
+        "sdb 40.0 MiB, drained in",
+    ] {
+        assert!(shown.contains(part), "{part}\n{shown}");
+    }
+    let cache = snapshot.page_cache.as_mut().unwrap();
+    (cache.writers, cache.threads_held) = ("held".into(), 2);
+    cache.devices[0].writeback_bytes = None;
+    let shown = text(&snapshot);
+    assert!(
+        shown.contains("writers held back: 2 threads") && !shown.contains("sdb 40"),
+        "{shown}"
+    );
 }
 
 #[test]

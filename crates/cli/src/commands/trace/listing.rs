@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::sums::{Row, Statistics};
+use super::sums::{Row, Statistics, Totals};
 use super::view::{View, actor, cause, csv_field, end_name, one_line, short_time};
 use crate::args::ViewArgs;
 use crate::trace_file::{Header, Operation};
@@ -32,6 +32,15 @@ impl<'a> Listing<'a> {
             is_bare: (args.json || args.csv) && !args.summary,
             shown: 0,
             kinds: BTreeMap::new(),
+        }
+    }
+
+    /// Shows totals that are known already.
+    pub(super) fn of_totals(args: &'a ViewArgs, totals: Totals) -> Self {
+        let kinds = totals.into_kinds();
+        Self {
+            kinds: kinds.map(|(kind, sums)| (("", kind.to_owned()), sums)).collect(),
+            ..Self::new(args)
         }
     }
 
@@ -82,7 +91,10 @@ impl View for Listing<'_> {
                 KINDS_MAX.. if !self.kinds.contains_key(&key) => (key.0, "other".to_owned()),
                 _ => key,
             };
-            self.kinds.entry(key).or_default().add(operation);
+            self.kinds
+                .entry(key)
+                .or_default()
+                .add(&operation.kind, operation.result, operation.duration_ns);
         }
         if !self.lists() {
             return Ok(());

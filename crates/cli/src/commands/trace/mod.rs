@@ -23,6 +23,7 @@ use self::listing::Listing;
 use self::perfetto::Perfetto;
 use self::plot::Plots;
 use self::stacks::Stacks;
+use self::sums::Totals;
 use self::view::{View, fits};
 use crate::args::{FilterArgs, TraceArgs, TraceSource, ViewArgs};
 use crate::failure::{Failure, code};
@@ -42,7 +43,11 @@ pub(crate) fn run(args: &TraceArgs) -> Result<u8, Failure> {
             Ok(code::DONE)
         }
         source => {
-            let recording = record::record(&args.record, source)?;
+            let record::Recording {
+                mut file,
+                code,
+                totals,
+            } = record::record(&args.record, source)?;
             let mut view = args.view.clone();
             let path = match &args.record.output {
                 // A kept trace can be shown again: only the totals now.
@@ -52,10 +57,14 @@ pub(crate) fn run(args: &TraceArgs) -> Result<u8, Failure> {
                 }
                 None => Path::new("the recording"),
             };
-            let mut file = recording.file;
             file.rewind().map_err(|error| failure(path, error.into()))?;
-            show_file(args, &view, path, file)?;
-            Ok(recording.code)
+            let is_whole = args.filter == FilterArgs::default() && view.limit.is_none();
+            if view.is_listing() && view.summary && is_whole {
+                show_totals(&view, path, file, totals)?;
+            } else {
+                show_file(args, &view, path, file)?;
+            }
+            Ok(code)
         }
     }
 }
@@ -80,11 +89,8 @@ fn show_file(args: &TraceArgs, view: &ViewArgs, path: &Path, file: File) -> Resu
     let mut reader = TraceReader::of_file(file).map_err(|error| failure(path, error))?;
     let written = show(&mut reader, &args.filter, shown.as_mut(), &mut out);
     let written = written.map_err(|error| failure(path, error))?;
-    match written.and_then(|()| out.flush()) {
-        Ok(()) => {}
-        // The reader of the pipe has closed it.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-        Err(error) => return Err(Failure::new(code::TARGET, format!("cannot write: {error}"))),
+    if !printed(written.and_then(|()| out.flush()))? {
+        return Ok(());
     }
     if !reader.is_whole() && !shown.is_full() {
         print_stderr("note: the trace is truncated: the run was killed or is still running");
@@ -95,6 +101,30 @@ fn show_file(args: &TraceArgs, view: &ViewArgs, path: &Path, file: File) -> Resu
         }
     }
     Ok(())
+}
+
+/// Shows what was counted during the recording: only the head of its trace is read.
+fn show_totals(view: &ViewArgs, path: &Path, file: File, totals: Totals) -> Result<(), Failure> {
+    let reader = TraceReader::of_file(file).map_err(|error| failure(path, error))?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut shown = Listing::of_totals(view, totals);
+    let begun = shown.begin(reader.header(), &mut out);
+    printed(
+        begun
+            .and_then(|()| shown.end(&mut out))
+            .and_then(|()| out.flush()),
+    )
+    .map(|_| ())
+}
+
+/// Judges what came of printing: whether there is still a reader.
+fn printed(written: io::Result<()>) -> Result<bool, Failure> {
+    match written {
+        Ok(()) => Ok(true),
+        // The reader of the pipe has closed it.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(code::TARGET, format!("cannot write: {error}"))),
+    }
 }
 
 fn notes(summary: &Summary) -> Vec<String> {

@@ -15,6 +15,7 @@ use ropeway_vfs::trace::Record;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::sums::Totals;
 use crate::args::{RecordArgs, TraceSource};
 use crate::failure::{Failure, code};
 use crate::trace_file::{Ending, TraceWriter};
@@ -37,6 +38,8 @@ pub(super) struct Recording {
     pub(super) file: File,
     /// Exit code of the command.
     pub(super) code: u8,
+    /// Totals by kind.
+    pub(super) totals: Totals,
 }
 
 /// Records what the arguments say.
@@ -120,6 +123,15 @@ impl Limits {
 
     fn reached(&self) -> bool {
         self.stopped.load(Ordering::Relaxed) || self.end.is_some_and(|end| Instant::now() >= end)
+    }
+}
+
+impl Drop for Limits {
+    /// The process ends soon: nobody waits for the threads that catch signals.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -211,9 +223,9 @@ fn run(
         .run(command, writer.zero_ns())
         .map_err(|error| failure(&error))?;
     limits.catch(Some(recorder.process()))?;
-    let outcome = drive(recorder, &writer, limits)?;
+    let (outcome, totals) = drive(recorder, &writer, limits)?;
     let code = outcome.status.map_or(code::DONE, exit_code);
-    finish(writer, mechanism, outcome, code)
+    finish(writer, mechanism, outcome, (code, totals))
 }
 
 fn attach(args: &RecordArgs, process: u32, file: File, limits: &mut Limits) -> Result<Recording, Failure> {
@@ -222,8 +234,8 @@ fn attach(args: &RecordArgs, process: u32, file: File, limits: &mut Limits) -> R
     let writer = writer(&file, mechanism, chosen.unseen())?;
     limits.catch(None)?;
     let recorder = chosen.attach(writer.zero_ns()).map_err(|error| failure(&error))?;
-    let outcome = drive(recorder, &writer, limits)?;
-    finish(writer, mechanism, outcome, code::DONE)
+    let (outcome, totals) = drive(recorder, &writer, limits)?;
+    finish(writer, mechanism, outcome, (code::DONE, totals))
 }
 
 fn volume(folder: &Path, file: File, limits: &mut Limits) -> Result<Recording, Failure> {
@@ -240,8 +252,11 @@ fn volume(folder: &Path, file: File, limits: &mut Limits) -> Result<Recording, F
     let writer = writer(&file, Mechanism::Fanotify, Volume::unseen())?;
     volume.count_from(writer.zero_ns());
     limits.catch(None)?;
-    let observer = writer.observer();
-    let sink = &mut |record: Record<'_>| observer.record(record);
+    let (observer, mut totals) = (writer.observer(), Totals::default());
+    let sink = &mut |record: Record<'_>| {
+        totals.add(&record);
+        observer.record(record);
+    };
     while !limits.reached() {
         volume.poll(LOOK_EVERY, sink).map_err(failed)?;
     }
@@ -250,27 +265,35 @@ fn volume(folder: &Path, file: File, limits: &mut Limits) -> Result<Recording, F
         losses: volume.losses(),
         ..Outcome::default()
     };
-    finish(writer, Mechanism::Fanotify, outcome, code::DONE)
+    finish(writer, Mechanism::Fanotify, outcome, (code::DONE, totals))
 }
 
 /// Records until the end.
-fn drive(mut recorder: Recorder, writer: &TraceWriter, limits: &Limits) -> Result<Outcome, Failure> {
-    let observer = writer.observer();
-    let sink = &mut |record: Record<'_>| observer.record(record);
+fn drive(
+    mut recorder: Recorder,
+    writer: &TraceWriter,
+    limits: &Limits,
+) -> Result<(Outcome, Totals), Failure> {
+    let (observer, mut totals) = (writer.observer(), Totals::default());
+    let sink = &mut |record: Record<'_>| {
+        totals.add(&record);
+        observer.record(record);
+    };
     loop {
         let ended = recorder.poll(LOOK_EVERY, sink);
         if ended.map_err(|error| failure(&error))? || limits.reached() {
             break;
         }
     }
-    Ok(recorder.finish(sink))
+    let outcome = recorder.finish(sink);
+    Ok((outcome, totals))
 }
 
 fn finish(
     writer: TraceWriter,
     mechanism: Mechanism,
     outcome: Outcome,
-    code: u8,
+    (code, totals): (u8, Totals),
 ) -> Result<Recording, Failure> {
     let mut notes = Vec::new();
     let losses = outcome.losses;
@@ -302,7 +325,7 @@ fn finish(
     let file = writer
         .finish_with(ending)
         .map_err(|error| Failure::new(code::SOME_FAILED, format!("the trace is incomplete: {error}")))?;
-    Ok(Recording { file, code })
+    Ok(Recording { file, code, totals })
 }
 
 /// Returns the exit code of a command: its own, or 128 and the signal that ended it, as in shells.

@@ -1,5 +1,6 @@
 //! Totals of operations: count, failures, bytes and times.
 
+use ropeway_vfs::trace::Record;
 use serde::Serialize;
 
 use crate::trace_file::Operation;
@@ -15,8 +16,12 @@ pub(super) fn moves_bytes(kind: &str) -> bool {
 
 /// Returns the bytes that an operation moved.
 pub(super) fn bytes_of(operation: &Operation) -> u64 {
-    match u64::try_from(operation.result) {
-        Ok(bytes) if moves_bytes(&operation.kind) => bytes,
+    bytes_moved(&operation.kind, operation.result)
+}
+
+fn bytes_moved(kind: &str, result: i64) -> u64 {
+    match u64::try_from(result) {
+        Ok(bytes) if moves_bytes(kind) => bytes,
         _ => 0,
     }
 }
@@ -38,6 +43,27 @@ pub(super) struct Statistics {
     total_ns: u64,
     max_ns: u64,
     histogram: Box<[u64; BUCKETS]>,
+}
+
+/// Totals of a recording by kind, while it is made: the trace need not be read again for them.
+#[derive(Default)]
+pub(super) struct Totals(Vec<(&'static str, Statistics)>);
+
+impl Totals {
+    pub(super) fn add(&mut self, record: &Record<'_>) {
+        // There are a few dozen kinds, and the busiest are met early.
+        let place = self.0.iter().position(|(kind, _)| *kind == record.kind);
+        let place = place.unwrap_or_else(|| {
+            self.0.push((record.kind, Statistics::default()));
+            self.0.len() - 1
+        });
+        let duration_ns = u64::try_from(record.duration.as_nanos()).unwrap_or(u64::MAX);
+        self.0[place].1.add(record.kind, record.result, duration_ns);
+    }
+
+    pub(super) fn into_kinds(self) -> impl Iterator<Item = (&'static str, Statistics)> {
+        self.0.into_iter()
+    }
 }
 
 /// One line of the summary.
@@ -71,13 +97,13 @@ impl Default for Statistics {
 }
 
 impl Statistics {
-    pub(super) fn add(&mut self, operation: &Operation) {
+    pub(super) fn add(&mut self, kind: &str, result: i64, duration_ns: u64) {
         self.count += 1;
-        self.failed += u64::from(operation.result < 0);
-        self.bytes = self.bytes.saturating_add(bytes_of(operation));
-        self.total_ns = self.total_ns.saturating_add(operation.duration_ns);
-        self.max_ns = self.max_ns.max(operation.duration_ns);
-        self.histogram[bucket(operation.duration_ns)] += 1;
+        self.failed += u64::from(result < 0);
+        self.bytes = self.bytes.saturating_add(bytes_moved(kind, result));
+        self.total_ns = self.total_ns.saturating_add(duration_ns);
+        self.max_ns = self.max_ns.max(duration_ns);
+        self.histogram[bucket(duration_ns)] += 1;
     }
 
     /// Returns the duration that the fraction `fraction` of all operations does not exceed.

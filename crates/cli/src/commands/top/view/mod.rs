@@ -153,6 +153,7 @@ fn details<P: Processes>(frame: &mut Frame<'_>, area: Rect, app: &TopApp<P>, the
             pieces.extend(others::cache(cache, width, theme));
         }
         pieces.extend(others::dirty(snapshot, width, theme));
+        pieces.extend(others::page_cache(snapshot, width, theme));
         for run in &snapshot.runs {
             pieces.extend(others::run(run, width, theme));
         }

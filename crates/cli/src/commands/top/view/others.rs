@@ -7,6 +7,7 @@ use ropeway_live::model::{Cache, Mount, Run, Snapshot};
 use super::job::{messages, operations, throughput};
 use super::piece::{Graph, Piece};
 use super::server::kinds;
+use super::words;
 use crate::tui::Theme;
 use crate::tui::text;
 use crate::ui::format;
@@ -94,8 +95,17 @@ pub(super) fn cache(cache: &Cache, width: usize, theme: Theme) -> Vec<Piece<'sta
     pieces
 }
 
-/// Returns what is written and not known to be durable: of the process, and of each journal. What the
-/// kernel owes each device (`ropeway dirty`) belongs here as well, once a snapshot has it.
+/// Returns what the page cache owes the devices, in one line.
+pub(super) fn page_cache(snapshot: &Snapshot, width: usize, theme: Theme) -> Option<Piece<'static>> {
+    let cache = snapshot.page_cache.as_ref()?;
+    let line = text::head(&words::page_cache(cache), width);
+    Some(Piece::Lines(vec![match cache.writers.as_str() {
+        "held" | "would_wait" => Line::styled(line, theme.warning()),
+        _ => Line::raw(line),
+    }]))
+}
+
+/// Returns what is written and not known to be durable: of the process, and of each journal.
 pub(super) fn dirty(snapshot: &Snapshot, width: usize, theme: Theme) -> Option<Piece<'static>> {
     let bytes = snapshot.dirty_bytes();
     if bytes == 0 && snapshot.backlogs.is_empty() {
