@@ -25,6 +25,7 @@ mod commands;
 mod completing;
 mod config;
 mod demo;
+mod eject;
 mod ends;
 mod failure;
 mod filters;
