@@ -37,6 +37,7 @@ mod place;
 mod secrets;
 mod servers;
 mod spelling;
+mod told;
 mod trace_file;
 mod trees;
 mod tui;

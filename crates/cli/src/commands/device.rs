@@ -77,6 +77,7 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
         verdict: None,
         kept: None,
         ejected: None,
+        told: Default::default(),
     };
     let Some(device) = device.filter(|_| !args.transfer.dry_run) else {
         reporter.event(&Event::Item {

@@ -1,5 +1,6 @@
 //! Shared parts of copy and mirror: builds a job from the flags and runs it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::trace_file::TraceWriter;
 use crate::trees::Opener;
 use crate::ui::places::{Places, RootPlace};
 use crate::ui::{Begin, Reporter, RunInfo};
-use crate::{boot, eject, filters, unplug};
+use crate::{boot, eject, filters, told, unplug};
 
 /// A copy or mirror to run.
 pub(super) struct Request<'a> {
@@ -128,6 +129,7 @@ impl Prepared<'_> {
             verdict: None,
             kept: None,
             ejected: None,
+            told: BTreeSet::new(),
         };
         let mut spec = JobSpec {
             roots,
@@ -156,6 +158,9 @@ impl Prepared<'_> {
         info.verdict = unplug::verdict_on(&ends.target_tree, &outcome);
         if let Some(folder) = self.journals {
             info.kept = kept(folder, ends).await;
+        }
+        if !args.dry_run && !args.output.quiet && !args.output.json && !args.output.verbose {
+            info.told = told::told_before(&ends.target_tree, &outcome.summary.losses);
         }
         let ejected = match args.eject && outcome.status == Status::Done {
             true => eject::eject(&ends.target_tree).map(Some),

@@ -282,7 +282,8 @@ fn final_lines(outcome: &Outcome, info: &RunInfo, terminal: bool) -> Vec<String>
         lines.extend(resume_lines(&summary.counters, kept));
     }
     lines.extend(info.ejected.as_ref().map(|done| format!("   {done}")));
-    for (loss, number) in &summary.losses {
+    let news = summary.losses.iter().filter(|(loss, _)| !info.told.contains(loss));
+    for (loss, number) in news {
         lines.push(format!("   note: {} {}", format::count(*number), loss.describe()));
     }
     lines

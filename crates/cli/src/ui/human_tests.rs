@@ -1,6 +1,8 @@
 //! Tests of the output for people.
 
 use super::*;
+use std::collections::BTreeSet;
+
 use ropeway_vfs::Loss;
 use ropeway_vfs::event::{Counters, Limit};
 
@@ -15,6 +17,7 @@ fn info(durability: Durability, dry_run: bool) -> RunInfo {
         verdict: Some(Verdict::SafeToUnplug),
         kept: None,
         ejected: None,
+        told: BTreeSet::new(),
     }
 }
 
@@ -118,6 +121,18 @@ fn losses_are_listed_with_their_counts() {
         lines[2],
         "   note: 1,200 owners not set (needs root, or a privilege on the server)"
     );
+}
+
+#[test]
+fn what_was_said_of_a_server_is_not_said_again() {
+    let mut outcome = done();
+    outcome.summary.losses = [(Loss::Owner, 9), (Loss::Acl, 2)].into();
+    let info = RunInfo {
+        told: [Loss::Owner].into(),
+        ..info(Durability::End, false)
+    };
+    let lines = final_lines(&outcome, &info, false);
+    assert_eq!(lines[2..], ["   note: 2 ACLs not kept"]);
 }
 
 #[test]

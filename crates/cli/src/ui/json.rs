@@ -274,6 +274,7 @@ mod tests {
             verdict: None,
             kept: None,
             ejected: None,
+            told: Default::default(),
         };
         let line = serde_json::to_value(Summary::new(&outcome, &info, Some("79ee"))).unwrap();
         assert_eq!(line["type"], "summary");

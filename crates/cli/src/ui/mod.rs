@@ -14,12 +14,14 @@ pub(crate) mod messages;
 pub(crate) mod places;
 mod reasons;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_copy::{Durability, Outcome};
 use ropeway_dirty::judge::Verdict;
+use ropeway_vfs::Loss;
 use ropeway_vfs::event::Event;
 
 use crate::args::OutputArgs;
@@ -51,6 +53,8 @@ pub(crate) struct RunInfo {
     pub(crate) kept: Option<Kept>,
     /// What `--eject` did.
     pub(crate) ejected: Option<String>,
+    /// Losses that were said of the target's server before; people know them.
+    pub(crate) told: BTreeSet<Loss>,
 }
 
 /// What an unfinished job has left for its next run.

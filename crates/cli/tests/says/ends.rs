@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::support::{Place, Tmux, file, or_skip, text};
+use crate::support::{Place, Served, Tmux, file, or_skip, text};
 
 const MIB: u64 = 1 << 20;
 
@@ -45,10 +45,8 @@ fn an_interrupted_copy_says_where_its_data_lies_and_what_comes_next() {
         assert!(finished.out.contains(part), "{part}: {finished}");
     }
     assert_eq!(journals(&place), 1);
-    let words: Vec<&str> = finished.out.split_whitespace().collect();
-    let at = words.iter().position(|word| *word == "resume").unwrap();
-    let ids: Vec<&&str> = words.iter().skip(at).filter(|word| word.len() >= 16).collect();
-    let id = ids[0].trim_end_matches(['`', ',']);
+    let (_, rest) = finished.out.split_once("ropeway jobs resume ").unwrap();
+    let id = rest.split('`').next().unwrap();
     let removed = place.ropeway("jobs").args(["rm", id]).ok();
     assert!(removed.out.contains("MiB"), "{removed}");
     assert_eq!(journals(&place), 0);
@@ -120,4 +118,20 @@ fn files_are_counted_once() {
         .map(|line| line["files_total"].as_u64().unwrap())
         .collect();
     assert!(totals.iter().all(|total| *total <= 16), "{totals:?}");
+}
+
+#[test]
+fn what_a_server_never_keeps_is_said_once() {
+    let served = Served::start(&[]);
+    text(&served.place.join("one"), "1");
+    let notes = |flags: &[&str], name: &str| {
+        let run = served.run("copy").args(flags).args(["one", &served.url(name)]);
+        run.ok().out.matches("not kept by the target").count()
+    };
+    assert_eq!(notes(&[], "a"), 1);
+    assert_eq!(notes(&[], "b"), 0);
+    assert_eq!(notes(&["-v"], "c"), 1);
+    let told = fs::read_to_string(served.place.jobs().parent().unwrap().join("told")).unwrap();
+    assert!(told.lines().any(|line| line.ends_with("\tmode")), "{told}");
+    served.stop();
 }
