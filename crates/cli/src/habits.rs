@@ -226,6 +226,13 @@ fn find(table: &[(&[&str], &'static str)], name: &str) -> Option<&'static str> {
         .map(|(_, instead)| *instead)
 }
 
+/// Returns what to write instead of a flag that takes a value here and none elsewhere.
+pub(crate) fn value(flag: &str) -> Option<&'static str> {
+    flag.starts_with("--progress ").then_some(
+        "the bar appears by itself: leave --progress out, or write --progress 30s for a plain line each 30 s",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

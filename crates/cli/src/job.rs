@@ -55,6 +55,7 @@ pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     status: Signal,
+    resumed: Signal,
 }
 
 impl Signals {
@@ -72,6 +73,7 @@ impl Signals {
             interrupt: catch(SignalKind::interrupt())?,
             terminate: catch(SignalKind::terminate())?,
             status: catch(SignalKind::user_defined1())?,
+            resumed: catch(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
         })
     }
 
@@ -92,15 +94,27 @@ pub(crate) async fn until_stopped<T>(signals: &mut Signals, future: impl Future<
     }
 }
 
+/// A job to run.
+pub(crate) struct Run<'a> {
+    /// What it does.
+    pub(crate) spec: JobSpec,
+    /// Its blocks.
+    pub(crate) pool: Pool,
+    /// The limit that its sources share.
+    pub(crate) limit: &'a Arc<RateLimit>,
+    /// The servers that it waits for.
+    pub(crate) servers: &'a Servers,
+}
+
 /// Runs a job and reports to `reporter`. The first SIGINT or SIGTERM ends the job in order, the
-/// second one ends the process at once. `limit` is the one that its sources share.
-pub(crate) async fn drive(
-    spec: JobSpec,
-    pool: Pool,
-    limit: &Arc<RateLimit>,
-    reporter: &Arc<Reporter>,
-    signals: &mut Signals,
-) -> Outcome {
+/// second one ends the process at once.
+pub(crate) async fn drive(run: Run<'_>, reporter: &Arc<Reporter>, signals: &mut Signals) -> Outcome {
+    let Run {
+        spec,
+        pool,
+        limit,
+        servers,
+    } = run;
     let job = Job::new(spec).with_pool(pool).with_limit(Arc::clone(limit));
     let handle = job.handle();
     let watched = handle.clone();
@@ -109,7 +123,7 @@ pub(crate) async fn drive(
         limit: Arc::clone(limit),
         takes_rates: true,
     });
-    let progress = || attribute_progress(handle.progress(), limit);
+    let progress = || attribute_progress(handle.progress(), limit, servers);
     let sink = {
         let reporter = Arc::clone(reporter);
         Arc::new(move |event: Event| reporter.event(&event))
@@ -132,6 +146,7 @@ pub(crate) async fn drive(
             _ = signals.interrupt.recv() => stop(&handle, reporter, &mut stopping),
             _ = signals.terminate.recv() => stop(&handle, reporter, &mut stopping),
             _ = signals.status.recv() => reporter.status(&progress()),
+            _ = signals.resumed.recv() => reporter.continued(),
             _ = ticks.tick() => {
                 tick += 1;
                 reporter.progress(&progress(), !frequent || tick.is_multiple_of(LINE_EVERY));
@@ -140,9 +155,17 @@ pub(crate) async fn drive(
     }
 }
 
-/// Reports `--bwlimit` as the bottleneck if the source seems slow only because of it.
-fn attribute_progress(mut progress: Event, bandwidth: &RateLimit) -> Event {
-    if let Event::Progress { seconds, limit, .. } = &mut progress {
+/// Reports `--bwlimit` as the bottleneck if the source seems slow only because of it, and a server that
+/// does not answer.
+fn attribute_progress(mut progress: Event, bandwidth: &RateLimit, servers: &Servers) -> Event {
+    if let Event::Progress {
+        seconds,
+        limit,
+        connection_lost,
+        ..
+    } = &mut progress
+    {
+        *connection_lost = servers.lost();
         *limit = bandwidth.bottleneck(*limit, Duration::from_secs_f64(*seconds));
     }
     progress

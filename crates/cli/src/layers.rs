@@ -203,6 +203,9 @@ fn habit(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
         .unwrap_or_default();
     match error.kind() {
         ErrorKind::UnknownArgument => habits::flag(command, context(error, ContextKind::InvalidArg)?),
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
+            habits::value(context(error, ContextKind::InvalidArg)?).map(str::to_owned)
+        }
         ErrorKind::InvalidSubcommand => {
             habits::command(context(error, ContextKind::InvalidSubcommand)?).map(str::to_owned)
         }

@@ -13,6 +13,7 @@ use ropeway_smb_client::{
     ChannelsAtStart, Client, ClientOptions, ConnectionInfo, DfsHosts, Endpoint, Error as SmbError,
     KerberosError, NtStatus, Share, ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
 };
+use ropeway_vfs::event::LostConnection;
 use ropeway_vfs::{End, ErrorKind, Metadata, RelPath, Tree};
 use tokio::sync::Mutex;
 
@@ -101,6 +102,21 @@ impl Servers {
         for (_, client) in connected.clients.drain() {
             client.close_now().await;
         }
+    }
+
+    /// Returns a server that does not answer, if there is one.
+    pub(crate) fn lost(&self) -> Option<LostConnection> {
+        // While a server is connected to for the first time, no job runs.
+        let connected = self.connected.try_lock().ok()?;
+        let lost = connected.clients.values().find_map(Client::lost);
+        #[cfg(feature = "smb1")]
+        let lost = lost.or_else(|| self.smb1.lost());
+        let lost = lost?;
+        Some(LostConnection {
+            server: lost.host,
+            silent_seconds: lost.silent.map(|time| time.as_secs_f64()),
+            seconds_left: lost.left.map(|time| time.as_secs_f64()),
+        })
     }
 
     /// Returns what is known of the connection to a server; `None` if there is none.

@@ -52,7 +52,7 @@ mod verify;
 mod walk;
 
 pub use check::run::{check, check_manifest};
-pub use check::spec::{CheckOutcome, CheckSpec, CheckWatch, Difference, DifferenceSink, Side};
+pub use check::spec::{CheckOutcome, CheckSpec, CheckWatch, Difference, DifferenceSink, Side, Tally};
 pub use clock::RuntimeClock;
 pub use job::blocks::pool_for;
 pub use job::environment::{Environment, Randomness, Sizes, WallClock};

@@ -44,6 +44,15 @@ pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
+/// Formats counts as `203 files in 36 folders`; without folders as `1 file`.
+pub fn files_and_folders(files: u64, folders: u64) -> String {
+    let files = counted(files, "file", "files");
+    match folders {
+        0 => files,
+        folders => format!("{files} in {}", counted(folders, "folder", "folders")),
+    }
+}
+
 /// Formats a duration as `0.04s`, `12.1s`, `43m02s` or `2h05m`.
 pub fn duration(span: Duration) -> String {
     let seconds = span.as_secs_f64();
@@ -64,6 +73,18 @@ pub fn duration(span: Duration) -> String {
 /// Formats an estimate as `25m (22-29m)`, `40s (38-44s)` or `2.1h (1.9-2.6h)`, with one unit for
 /// all three numbers.
 pub fn eta(eta: &Eta) -> String {
+    let [seconds, low, high, unit] = eta_parts(eta);
+    format!("{seconds}{unit} ({low}-{high}{unit})")
+}
+
+/// Formats an estimate without its range.
+pub fn eta_alone(eta: &Eta) -> String {
+    let [seconds, .., unit] = eta_parts(eta);
+    format!("{seconds}{unit}")
+}
+
+/// Returns the best guess, the range and their unit.
+fn eta_parts(eta: &Eta) -> [String; 4] {
     let (unit_seconds, unit, decimals) = match eta.seconds {
         seconds if seconds < 100.0 => (1.0, "s", 0),
         seconds if seconds < 100.0 * 60.0 => (60.0, "m", 0),
@@ -71,12 +92,7 @@ pub fn eta(eta: &Eta) -> String {
         _ => (86_400.0, "d", 1),
     };
     let show = |seconds: f64| format!("{:.decimals$}", seconds.max(0.0) / unit_seconds);
-    format!(
-        "{}{unit} ({}-{}{unit})",
-        show(eta.seconds),
-        show(eta.low),
-        show(eta.high)
-    )
+    [show(eta.seconds), show(eta.low), show(eta.high), unit.to_owned()]
 }
 
 /// Returns the name of the bottleneck.

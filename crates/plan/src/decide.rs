@@ -157,6 +157,30 @@ pub fn attributes_differ(
     preserve: &Preserve,
     target_caps: &Capabilities,
 ) -> bool {
+    differing_attributes(source, target, rules, preserve, target_caps) != AttributesDiffer::default()
+}
+
+/// Attributes that differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttributesDiffer {
+    /// Permission bits.
+    pub mode: bool,
+    /// Owner or group.
+    pub owner: bool,
+    /// Modification time.
+    pub time: bool,
+    /// DOS attributes.
+    pub dos_attributes: bool,
+}
+
+/// Returns which attributes differ, by the rules of [`attributes_differ`].
+pub fn differing_attributes(
+    source: &Metadata,
+    target: &Metadata,
+    rules: &Rules,
+    preserve: &Preserve,
+    target_caps: &Capabilities,
+) -> AttributesDiffer {
     fn differ<T: PartialEq>(source: Option<T>, target: Option<T>) -> bool {
         matches!((source, target), (Some(source), Some(target)) if source != target)
     }
@@ -167,7 +191,12 @@ pub fn attributes_differ(
     let owner = preserve.owner && target_caps.owners && differ(source.owner, target.owner);
     let times_known = source.modified.is_known() && target.modified.is_known();
     let time = preserve.times && times_known && !rules.granularity.equal(source.modified, target.modified);
-    mode || owner || time || differ(source.dos_attributes, target.dos_attributes)
+    AttributesDiffer {
+        mode,
+        owner,
+        time,
+        dos_attributes: differ(source.dos_attributes, target.dos_attributes),
+    }
 }
 
 fn can_hold(kind: Kind, target_caps: &Capabilities) -> bool {

@@ -52,7 +52,9 @@ pub mod transfer;
 pub mod tuner;
 
 pub use bandwidth::Schedule;
-pub use decide::{Decision, KeepReason, Rules, attributes_differ, decide};
+pub use decide::{
+    AttributesDiffer, Decision, KeepReason, Rules, attributes_differ, decide, differing_attributes,
+};
 pub use durability::{ClockWatch, Durability, DurabilityPolicy, DurabilityTracker, Naming};
 pub use engine::{Engine, EngineCache};
 pub use eta::EtaEstimator;

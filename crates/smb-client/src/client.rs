@@ -62,6 +62,17 @@ pub struct ConnectionInfo {
     pub reconnects: u64,
 }
 
+/// A server that does not answer.
+#[derive(Clone, Debug)]
+pub struct LostServer {
+    /// Its name or address.
+    pub host: String,
+    /// Time since its last sign, once that is long; `None` if the connection ended before.
+    pub silent: Option<Duration>,
+    /// Time until it is given up; `None` while the old connection is not given up yet.
+    pub left: Option<Duration>,
+}
+
 impl Client {
     /// Connects to a server and logs in.
     ///
@@ -103,6 +114,15 @@ impl Client {
     /// Returns the endpoint as the caller gave it.
     pub fn endpoint(&self) -> &Endpoint {
         &self.inner.link.endpoint
+    }
+
+    /// Returns the server if it does not answer, or one that DFS referred to.
+    pub fn lost(&self) -> Option<LostServer> {
+        self.inner.link.lost().or_else(|| {
+            // Referred clients have no further ones of their own to wait for.
+            let referred = self.inner.referred.lock();
+            referred.values().find_map(|client| client.inner.link.lost())
+        })
     }
 
     /// Returns the negotiated parameters and the current state of the connections.

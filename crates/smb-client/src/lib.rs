@@ -95,7 +95,7 @@ mod warm_channels;
 mod window;
 mod wire_log;
 
-pub use client::{Client, ConnectionInfo};
+pub use client::{Client, ConnectionInfo, LostServer};
 pub use directory::Directory;
 pub use endpoint::{Endpoint, EndpointError, PORT};
 pub use error::{Error, LostReason, Result, Unprotected};

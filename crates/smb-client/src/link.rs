@@ -24,6 +24,7 @@ use crate::budget::Budget;
 use crate::caching::Leases;
 use crate::channel::{Channel, ChannelStatus, Control, SessionShared};
 use crate::channel_policy::Advice;
+use crate::client::LostServer;
 use crate::compound_support::CompoundSupport;
 use crate::driver::{Driver, Ready};
 use crate::endpoint::Endpoint;
@@ -66,6 +67,8 @@ pub(crate) struct Link {
     pub(crate) leases: Arc<Leases>,
     /// Whether the server can be reached.
     pub(crate) reach: Arc<Reach>,
+    /// When an attempt to connect again is given up, while there is one.
+    given_up_at: Mutex<Option<Instant>>,
     /// Whether a task looks whether it can be reached again.
     pub(crate) is_recovering: AtomicBool,
     sequence: ChannelSequence,
@@ -85,6 +88,15 @@ pub(crate) enum Begin<'a> {
 
 /// Receives the result of the login on a new connection.
 pub(crate) type ReadyReceiver = oneshot::Receiver<Result<Ready>>;
+
+/// An attempt to connect again, until it is dropped.
+struct Tried<'a>(&'a Mutex<Option<Instant>>);
+
+impl Drop for Tried<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
+    }
+}
 
 impl Link {
     /// Connects for the first time. Makes only one attempt, so that a wrong address is reported at
@@ -108,6 +120,7 @@ impl Link {
             sessions_made: AtomicU64::new(0),
             leases: Arc::default(),
             reach: Arc::default(),
+            given_up_at: Mutex::default(),
             is_recovering: AtomicBool::new(false),
             sequence: ChannelSequence::default(),
             compounds: Arc::default(),
@@ -173,6 +186,8 @@ impl Link {
         let mut pause = PAUSE_FIRST;
         let limit = self.options.timeout.min(RECONNECT_MAX);
         let _wanted = self.reach.want();
+        *self.given_up_at.lock() = Some(deadline);
+        let _tried = Tried(&self.given_up_at);
         loop {
             let error = match tokio::time::timeout_at(deadline, self.attempt(previous_id, limit)).await {
                 Ok(Ok(session)) => {
@@ -347,6 +362,17 @@ impl Link {
         let (channel, ready) = self.start_driver(stream, &session.shared, SessionId(0), begin)?;
         let ready = self.logged_in(ready).await?;
         session.admit(channel, &ready)
+    }
+
+    /// Returns what is known of the server, if it does not answer.
+    pub(crate) fn lost(&self) -> Option<LostServer> {
+        let deadline = *self.given_up_at.lock();
+        let silent = self.reach.lost_for();
+        (deadline.is_some() || silent.is_some()).then(|| LostServer {
+            host: self.endpoint.host.clone(),
+            silent,
+            left: deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
+        })
     }
 
     pub(crate) fn reconnects(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_client::{Endpoint, Login, Result, ShareInfo};
+use ropeway_smb_client::{Endpoint, Login, LostServer, Result, ShareInfo};
 
 use crate::link::Link;
 use crate::options::Smb1Options;
@@ -48,6 +48,11 @@ impl Smb1Client {
     /// The errors of a lost connection.
     pub async fn is_signing(&self) -> Result<bool> {
         Ok(self.link.channel().await?.signs)
+    }
+
+    /// Returns the server, while it does not answer and is tried again.
+    pub fn lost(&self) -> Option<LostServer> {
+        self.link.lost()
     }
 
     /// Returns how often the connection was made again.

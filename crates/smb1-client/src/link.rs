@@ -7,7 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use ropeway_smb_client::common::{connect, random};
-use ropeway_smb_client::{Endpoint, Error, FileTime, Login, LostReason, Password, Result, Verdict};
+use ropeway_smb_client::{
+    Endpoint, Error, FileTime, Login, LostReason, LostServer, Password, Result, Verdict,
+};
 use ropeway_smb1::client::{Config, Connection, Entropy, Identity};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -34,6 +36,17 @@ pub(crate) struct Link {
     failure: Mutex<Option<(Instant, Error)>>,
     is_closed: AtomicBool,
     generations: AtomicU64,
+    /// When an attempt to connect again is given up, while there is one.
+    given_up_at: Mutex<Option<Instant>>,
+}
+
+/// An attempt to connect again, until it is dropped.
+struct Tried<'a>(&'a Mutex<Option<Instant>>);
+
+impl Drop for Tried<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
+    }
 }
 
 /// Returns who logs in.
@@ -87,6 +100,7 @@ impl Link {
             failure: Mutex::new(None),
             is_closed: AtomicBool::new(false),
             generations: AtomicU64::new(0),
+            given_up_at: Mutex::default(),
         });
         let channel = link.attempt(link.options.timeout).await?;
         *link.current.lock() = Some(channel);
@@ -135,6 +149,8 @@ impl Link {
     async fn reconnect(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Channel>> {
         let pace = self.options.pace;
         let mut pause = pace.reconnect_first;
+        *self.given_up_at.lock() = Some(deadline);
+        let _tried = Tried(&self.given_up_at);
         loop {
             let limit = self.options.timeout.min(RECONNECT_MAX);
             let error = match tokio::time::timeout_at(deadline, self.attempt(limit)).await {
@@ -195,6 +211,16 @@ impl Link {
             Err(_) => return Err(Error::Lost(LostReason::TimedOut)),
         };
         Ok(Arc::new(Channel::new(senders, generation, ready, ended)))
+    }
+
+    /// Returns what is known of the server, if it is tried again.
+    pub(crate) fn lost(&self) -> Option<LostServer> {
+        let deadline = (*self.given_up_at.lock())?;
+        Some(LostServer {
+            host: self.endpoint.host.clone(),
+            silent: None,
+            left: Some(deadline.saturating_duration_since(Instant::now())),
+        })
     }
 
     /// Returns how often the connection was made again.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{ErrorKind, Loss, Op};
+use crate::{ErrorKind, Kind, Loss, Op, Owner, Timestamp};
 
 /// Counters of a job at one moment. Bytes are payload bytes.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -72,6 +72,85 @@ pub struct Eta {
     pub high: f64,
 }
 
+/// What one end has, and what the other has instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Sides<T> {
+    /// What the source has.
+    pub source: T,
+    /// What the target has.
+    pub target: T,
+}
+
+/// A reason why two nodes differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// One is, for example, a file and the other a folder.
+    Kind(Sides<Kind>),
+    /// The sizes in bytes.
+    Size(Sides<u64>),
+    /// The contents, which were read.
+    Content,
+    /// Where two symbolic links point.
+    Link,
+    /// The times of last change, as Unix time in seconds.
+    Time(#[serde(serialize_with = "unix_times")] Sides<Timestamp>),
+    /// The permission bits.
+    Mode(Sides<u32>),
+    /// Owner and group.
+    Owner(#[serde(serialize_with = "owner_numbers")] Sides<Owner>),
+    /// DOS attributes.
+    DosAttributes,
+}
+
+impl Reason {
+    /// Returns the name that JSON has for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Kind(_) => "kind",
+            Self::Size(_) => "size",
+            Self::Content => "content",
+            Self::Link => "link",
+            Self::Time(_) => "time",
+            Self::Mode(_) => "mode",
+            Self::Owner(_) => "owner",
+            Self::DosAttributes => "dos_attributes",
+        }
+    }
+}
+
+fn mapped<T: Copy, U: serde::Serialize, S: serde::Serializer>(
+    sides: &Sides<T>,
+    serializer: S,
+    map: impl Fn(T) -> U,
+) -> Result<S::Ok, S::Error> {
+    let mapped = Sides {
+        source: map(sides.source),
+        target: map(sides.target),
+    };
+    serde::Serialize::serialize(&mapped, serializer)
+}
+
+fn unix_times<S: serde::Serializer>(sides: &Sides<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    mapped(sides, serializer, |time| time.0 as f64 / 1e9)
+}
+
+fn owner_numbers<S: serde::Serializer>(sides: &Sides<Owner>, serializer: S) -> Result<S::Ok, S::Error> {
+    mapped(sides, serializer, |owner| [owner.user, owner.group])
+}
+
+/// A server that does not answer, while it is tried again.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct LostConnection {
+    /// The server's name or address.
+    pub server: String,
+    /// Seconds since its last sign; `None` if the connection ended a moment ago.
+    pub silent_seconds: Option<f64>,
+    /// Seconds until it is given up; `None` while the old connection is not given up yet.
+    pub seconds_left: Option<f64>,
+}
+
 /// The phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,12 +188,18 @@ pub enum Event {
         counters: Counters,
         /// Bytes a second to the device over the last seconds.
         rate: f64,
+        /// Files a second over the last seconds.
+        files_rate: f64,
+        /// What is done of the whole, in percent; `None` while files are counted.
+        percent: Option<f64>,
         /// Time left, once it can be estimated.
         eta: Option<Eta>,
         /// What limits the speed.
         limit: Option<Limit>,
         /// Whether the job is paused.
         paused: bool,
+        /// A server that does not answer, if the job waits for one.
+        connection_lost: Option<LostConnection>,
     },
     /// An item failed and was abandoned (or the whole job, if `fatal`).
     ItemError {
@@ -147,6 +232,9 @@ pub enum Event {
         action: &'static str,
         /// Logical size.
         bytes: u64,
+        /// Why two nodes differ, in a comparison.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        reasons: Vec<Reason>,
     },
 }
 

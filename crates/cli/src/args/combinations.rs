@@ -69,6 +69,7 @@ impl CopyArgs {
         let contradictions = [
             (self.move_source, "--move"),
             (transfer.watch, "--watch"),
+            (transfer.eject, "--eject"),
             (transfer.manifest.is_some(), "--manifest"),
             (existing.backup.is_some(), "--backup"),
             (existing.backup_dir.is_some(), "--backup-dir"),

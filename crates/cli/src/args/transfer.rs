@@ -51,6 +51,12 @@ pub(crate) struct TransferArgs {
     /// round, its deletions wait for the next round.
     #[arg(long)]
     pub(crate) watch: bool,
+    /// At the end, unmount the target's device and switch it off
+    ///
+    /// Only for devices that people unplug. If a program uses it, that program is named, and the exit
+    /// code is 2. Needs the right to unmount, which root has.
+    #[arg(long, conflicts_with_all = ["dry_run", "watch"])]
+    pub(crate) eject: bool,
     /// Files that already exist.
     #[command(flatten)]
     pub(crate) existing: ExistingArgs,
@@ -72,6 +78,12 @@ pub(crate) struct TransferArgs {
     /// Output.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    /// Print a plain line of progress each TIME instead of the bar, e.g. 30s
+    ///
+    /// For output that goes to a file or to a log. The lines go to stderr.
+    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Output",
+        conflicts_with_all = ["json", "quiet", "no_progress"])]
+    pub(crate) progress: Option<Duration>,
     /// Testing aids.
     #[command(flatten)]
     pub(crate) models: ModelArgs,

@@ -25,7 +25,8 @@ use crate::job::{self, Signals};
 use crate::live::{self, JobPart, Watched};
 use crate::page;
 use crate::place::Place;
-use crate::ui::{Reporter, RunInfo};
+use crate::ui::places::{Places, RootPlace};
+use crate::ui::{Begin, Reporter, RunInfo};
 use crate::unplug::verdict_on_path;
 
 /// Size of one read and write in bytes: a few times what a flash device takes at once.
@@ -59,7 +60,17 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     let part = JobPart::new("device", &ends[..1], &ends[1], None);
     let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
     let reporter = Reporter::new(&args.transfer.output, args.transfer.dry_run)?.with_live(&part);
-    let reporter = Arc::new(reporter);
+    let reporter = Arc::new(reporter.with_lines(args.transfer.progress));
+    reporter.begin(Begin {
+        command: "device",
+        job: None,
+        places: Places(vec![RootPlace {
+            source: ends[0].clone(),
+            source_path: String::new(),
+            target: Some(ends[1].clone()),
+            target_path: String::new(),
+        }]),
+    });
     reporter.listening(page.as_ref());
     let mut info = RunInfo {
         durability: Durability::End,
@@ -67,12 +78,16 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
         engine: "device",
         io: "psync",
         verdict: None,
+        kept: None,
+        ejected: None,
+        told: Default::default(),
     };
     let Some(device) = device.filter(|_| !args.transfer.dry_run) else {
         reporter.event(&Event::Item {
             path: path.display().to_string(),
             action: "update",
             bytes: size,
+            reasons: Vec::new(),
         });
         reporter.finish(&dry_run_outcome(size), &info);
         return Ok(code::DONE);
@@ -356,9 +371,12 @@ impl Work {
             seconds,
             counters: counters(self.size, done, false),
             rate: done as f64 / seconds.max(0.001),
+            files_rate: 0.0,
+            percent: (self.size > 0).then(|| done as f64 / self.size as f64 * 100.0),
             eta: None,
             limit: None,
             paused: self.limit.is_paused(),
+            connection_lost: None,
         }
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod boost;
 pub(crate) mod check;
 pub(crate) mod copy;
+mod deletions;
 pub(crate) mod demo;
 mod device;
 pub(crate) mod dirty;

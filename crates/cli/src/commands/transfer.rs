@@ -1,22 +1,22 @@
 //! Shared parts of copy and mirror: builds a job from the flags and runs it.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_copy::{
-    Backup, Delete, Environment, Job, JobSpec, JournalFolder, JournalSpec, Options, Outcome, Root,
+    Backup, Delete, Environment, JobSpec, JournalFolder, JournalSpec, Options, Outcome, Root, Status,
     Verification, pool_for, unfinished,
 };
 use ropeway_live::Part;
 use ropeway_plan::retry::Backoff;
-use ropeway_vfs::event::Event;
 use ropeway_vfs::{Preserve, Tree};
 
+use super::deletions::confirm;
+use super::jobs::kept::kept;
 use super::jobs::recorded::CommandRecord;
 use crate::args::{AttributeArgs, ExistingArgs, TransferArgs};
-use crate::ends::{self, Ends, ResolveOptions, TargetMode};
+use crate::ends::{self, Ends, ResolveOptions, SourceEnd, TargetMode};
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
 use crate::live::{self, JobPart};
@@ -24,8 +24,9 @@ use crate::place::Place;
 use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
 use crate::trees::Opener;
-use crate::ui::{Reporter, RunInfo, format};
-use crate::{boot, filters, page, unplug};
+use crate::ui::places::{Places, RootPlace};
+use crate::ui::{Begin, Reporter, RunInfo};
+use crate::{boot, eject, filters, page, told, unplug};
 
 /// A copy or mirror to run.
 pub(super) struct Request<'a> {
@@ -65,30 +66,73 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             servers: &servers,
         },
     ))?;
+    if args.eject {
+        eject::check(&ends.target_tree)?;
+    }
     let options = options(request, &ends)?;
     let part = part(request, &ends);
     let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
-    let reporter = Arc::new(Reporter::new(&args.output, args.dry_run)?.with_live(&part));
-    reporter.listening(page.as_ref());
+    let reporter = Reporter::new(&args.output, args.dry_run)?.with_lines(args.progress);
+    let reporter = Arc::new(reporter.with_live(&part));
     let trace = args.output.trace.as_deref();
     let trace = trace.map(|path| open_trace(path, &options)).transpose()?;
+    let has_journal = state_dir.is_some() && !args.dry_run;
+    reporter.begin(Begin {
+        command: kind(request),
+        job: has_journal.then(|| ends.key.id()),
+        places: places(&ends),
+    });
+    reporter.listening(page.as_ref());
     let journal = journal(state_dir.as_deref(), request, &ends, &reporter);
     let _record = CommandRecord::of(journal.as_ref().and(state_dir.as_deref()), &ends);
-    let outcome = runtime.block_on(async {
+    let prepared = Prepared {
+        request,
+        servers: &servers,
+        ends: &ends,
+        reporter: &reporter,
+        trace: trace.as_ref(),
+        journals: state_dir.as_deref().filter(|_| has_journal),
+    };
+    let outcome = runtime.block_on(prepared.run(options, journal));
+    drop(page);
+    // Operations on a vanished volume may never return; they must not delay the end.
+    job::shut_down(runtime, &servers);
+    let outcome: Outcome = outcome?;
+    trace.map_or(Ok(()), finish_trace)?;
+    Ok(outcome.status.exit_code())
+}
+
+/// A job whose ends are known.
+struct Prepared<'a> {
+    request: &'a Request<'a>,
+    servers: &'a Servers,
+    ends: &'a Ends,
+    reporter: &'a Arc<Reporter>,
+    trace: Option<&'a TraceWriter>,
+    /// The folder of the journals, if the job has one.
+    journals: Option<&'a Path>,
+}
+
+impl Prepared<'_> {
+    async fn run(&self, options: Options, journal: Option<JournalSpec>) -> Result<Outcome, Failure> {
+        let (args, ends, reporter) = (self.request.args, self.ends, self.reporter);
         let mut signals = Signals::catch()?;
-        let observer = trace.as_ref().map(TraceWriter::observer);
+        let observer = self.trace.map(TraceWriter::observer);
         let pool = pool_for(options.engine, ends.any_remote());
-        let mut opener = Opener::new(&args.speed, &args.models, &servers, observer, !args.dry_run);
+        let mut opener = Opener::new(&args.speed, &args.models, self.servers, observer, !args.dry_run);
         if !ends.any_remote() {
             opener = opener.with_pool(&pool).with_raw_xattrs();
         }
-        let (roots, target) = open(&opener, &ends).await?;
+        let (roots, target) = open(&opener, ends).await?;
         let mut info = RunInfo {
             durability: options.durability,
             dry_run: options.dry_run,
             engine: options.engine.as_str(),
             io: opener.io(),
             verdict: None,
+            kept: None,
+            ejected: None,
+            told: BTreeSet::new(),
         };
         let mut spec = JobSpec {
             roots,
@@ -97,9 +141,9 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             environment: environment(&ends.target_tree),
             journal,
         };
-        if !request.confirmed {
+        if !self.request.confirmed {
             let agreed = match ends.target_exists {
-                true => confirm(&spec, request.target, &reporter, &mut signals).await?,
+                true => confirm(&spec, self.request.target, reporter, &mut signals).await?,
                 false => 0,
             };
             // Never deletes more than the user confirmed, whatever changes in between.
@@ -107,17 +151,28 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
                 delete.agreed = Some(agreed);
             }
         }
-        let outcome = job::drive(spec, pool, opener.limit(), &reporter, &mut signals).await;
+        let run = job::Run {
+            spec,
+            pool,
+            limit: opener.limit(),
+            servers: self.servers,
+        };
+        let outcome = job::drive(run, reporter, &mut signals).await;
         info.verdict = unplug::verdict_on(&ends.target_tree, &outcome);
+        if let Some(folder) = self.journals {
+            info.kept = kept(folder, ends).await;
+        }
+        if !args.dry_run && !args.output.quiet && !args.output.json && !args.output.verbose {
+            info.told = told::told_before(&ends.target_tree, &outcome.summary.losses);
+        }
+        let ejected = match args.eject && outcome.status == Status::Done {
+            true => eject::eject(&ends.target_tree).map(Some),
+            false => Ok(None),
+        };
+        info.ejected = ejected.as_ref().ok().cloned().flatten();
         reporter.finish(&outcome, &info);
-        Ok(outcome)
-    });
-    // Operations on a vanished volume may never return; they must not delay the end.
-    drop(page);
-    job::shut_down(runtime, &servers);
-    let outcome: Outcome = outcome?;
-    trace.map_or(Ok(()), finish_trace)?;
-    Ok(outcome.status.exit_code())
+        ejected.map(|_| outcome)
+    }
 }
 
 fn finish_trace(trace: TraceWriter) -> Result<(), Failure> {
@@ -125,6 +180,18 @@ fn finish_trace(trace: TraceWriter) -> Result<(), Failure> {
         Failure::new(code::SOME_FAILED, format!("the trace is incomplete: {error}"))
             .hint("the copy itself ended as reported above")
     })
+}
+
+/// Returns where the roots lie at both ends.
+fn places(ends: &Ends) -> Places {
+    let root = |source: &SourceEnd| RootPlace {
+        source: source.tree.below(&source.path),
+        // As messages name it.
+        source_path: source.tree.shown_name().join_path(&source.path).to_string(),
+        target: Some(ends.target_tree.below(&source.target_path)),
+        target_path: source.target_path.to_string(),
+    };
+    Places(ends.sources.iter().map(root).collect())
 }
 
 /// Returns what the job is called.
@@ -285,86 +352,6 @@ async fn open(opener: &Opener<'_>, ends: &Ends) -> Result<Opened, Failure> {
         });
     }
     Ok((roots, opener.target(&ends.target_tree).await?))
-}
-
-/// Counts by a dry run what a mirror would delete, and asks if there is something. Returns the
-/// number of confirmed deletions.
-async fn confirm(
-    spec: &JobSpec,
-    target: &Path,
-    reporter: &Arc<Reporter>,
-    signals: &mut Signals,
-) -> Result<u64, Failure> {
-    let options = Options {
-        dry_run: true,
-        watch: false,
-        verify: Verification::default(),
-        report_items: false,
-        // Hard links make no difference to deletions.
-        hard_links: false,
-        ..spec.options.clone()
-    };
-    let job = Job::new(JobSpec {
-        roots: spec.roots.clone(),
-        target: Arc::clone(&spec.target),
-        options,
-        environment: spec.environment.clone(),
-        journal: None,
-    });
-    let counted = Arc::new(AtomicU64::new(0));
-    let sink = {
-        let counted = Arc::clone(&counted);
-        Arc::new(move |event: Event| {
-            if matches!(event, Event::Item { action: "delete", .. }) {
-                counted.fetch_add(1, Ordering::Relaxed);
-            }
-        })
-    };
-    let outcome = job::until_stopped(signals, job.run(sink)).await;
-    let interrupted = || Failure::new(code::INTERRUPTED, "interrupted; nothing was changed");
-    let outcome = outcome.ok_or_else(interrupted)?;
-    if let Some(message) = outcome.fatal {
-        let failure = Failure::new(outcome.status.exit_code(), message);
-        return Err(match outcome.hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        });
-    }
-    let deletions = counted.load(Ordering::Relaxed);
-    if deletions == 0 {
-        return Ok(0);
-    }
-    let what = format!(
-        "{} on {} would be deleted",
-        format::counted(deletions, "node", "nodes"),
-        target.display()
-    );
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Failure::new(
-            code::REFUSED,
-            format!("{what}, and there is no terminal to ask on; nothing was changed"),
-        )
-        .hint("check with --dry-run, then use --yes"));
-    }
-    reporter.say(&format!("{what}."));
-    let answer = tokio::task::spawn_blocking(ask);
-    match job::until_stopped(signals, answer).await {
-        Some(Ok(true)) => Ok(deletions),
-        Some(_) => {
-            Err(Failure::new(code::REFUSED, "nothing was changed")
-                .hint("--dry-run lists what would be deleted"))
-        }
-        None => Err(interrupted()),
-    }
-}
-
-/// Asks on the terminal; any answer but yes means no.
-fn ask() -> bool {
-    let mut err = io::stderr().lock();
-    _ = write!(err, "Delete? [y/N] ").and_then(|()| err.flush());
-    let mut answer = String::new();
-    let read = io::stdin().lock().read_line(&mut answer).is_ok();
-    read && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
 #[cfg(test)]

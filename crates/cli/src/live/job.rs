@@ -250,9 +250,12 @@ mod tests {
             seconds: 1.0,
             counters: Counters::default(),
             rate: 5.0,
+            files_rate: 0.0,
+            percent: None,
             eta: None,
             limit: Some(ropeway_vfs::event::Limit::Link),
             paused: false,
+            connection_lost: None,
         });
         let job = job(&part);
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use ropeway_smb_client::{Endpoint, ShareInfo};
+use ropeway_smb_client::{Endpoint, LostServer, ShareInfo};
 use ropeway_smb1_client::{Smb1Client, Smb1Options, Smb1Tree, Smb1TreeOptions};
 use ropeway_vfs::RelPath;
 use tokio::sync::Mutex;
@@ -57,6 +57,12 @@ impl Smb1Servers {
         for (_, client) in connected.clients.drain() {
             client.close().await;
         }
+    }
+
+    /// Returns a server that does not answer, if there is one.
+    pub(super) fn lost(&self) -> Option<LostServer> {
+        let connected = self.connected.try_lock().ok()?;
+        connected.clients.values().find_map(Smb1Client::lost)
     }
 
     pub(super) async fn shares(&self, server: &Server) -> Result<Vec<ShareInfo>, ServerError> {

@@ -13,6 +13,9 @@ use super::messages;
 /// Redraws per second: enough to look alive.
 const DRAWS_PER_S: u8 = 10;
 
+/// Columns of a terminal that does not tell how many it has.
+const COLUMNS: usize = 80;
+
 /// The progress bar; it is drawn once it has lines.
 pub(crate) struct Bar {
     wanted: bool,
@@ -38,15 +41,29 @@ impl Bar {
         self.wanted
     }
 
-    /// Draws both lines.
-    pub(crate) fn show(&self, lines: [String; 2]) {
+    /// Draws both lines; `lines` makes them for a number of columns. In the background nothing is
+    /// drawn: the terminal belongs to others.
+    pub(crate) fn show(&self, lines: impl FnOnce(usize) -> [String; 2]) {
         if !self.wanted {
             return;
         }
+        if !is_foreground() {
+            self.leave();
+            return;
+        }
+        let lines = lines(columns());
         let mut drawn = self.drawn.lock();
         let drawn = drawn.get_or_insert_with(Drawn::new);
         for (bar, line) in drawn.lines.iter().zip(lines) {
             bar.set_message(line);
+        }
+    }
+
+    /// Leaves what is drawn where it is; the next one is drawn below.
+    pub(crate) fn leave(&self) {
+        if let Some(drawn) = self.drawn.lock().take() {
+            // Whatever it does from here on is not seen.
+            drawn.all.set_draw_target(ProgressDrawTarget::hidden());
         }
     }
 
@@ -67,6 +84,23 @@ impl Bar {
             }
             _ = drawn.all.clear();
         }
+    }
+}
+
+/// Whether this process may draw: it is in the foreground of the terminal, or that is not its own one.
+fn is_foreground() -> bool {
+    let foreground = rustix::termios::tcgetpgrp(std::io::stderr());
+    foreground.is_err() || foreground.ok() == Some(rustix::process::getpgrp())
+}
+
+/// Returns the width of the terminal.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    match columns {
+        // A terminal that does not tell.
+        0 => COLUMNS,
+        columns => columns,
     }
 }
 

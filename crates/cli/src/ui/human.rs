@@ -7,18 +7,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use ropeway_copy::{Durability, Outcome, Status};
 use ropeway_dirty::judge::Verdict;
-use ropeway_vfs::event::{Counters, Event, Phase, Summary};
+use ropeway_vfs::event::{Counters, Event, Phase, Reason, Summary};
 
 use super::bar::Bar;
 use super::json::CheckSummary;
 use super::messages::{self, Color, paint, print_line};
-use super::{RunInfo, format};
+use super::{Kept, RunInfo, format, lines, reasons};
 use crate::args::OutputArgs;
 
 /// Maximum number of errors printed one by one; the log has all of them.
 const ERRORS_SHOWN_MAX: u64 = 20;
 /// Maximum number of notes printed one by one.
 const NOTES_SHOWN_MAX: u64 = 10;
+/// Why owners differ after a copy by an ordinary user.
+const OWNER_HINT: &str =
+    "   hint: only root can give files away: a copy by root keeps owners; --no-owner leaves them out";
 /// The bar appears after this time.
 const BAR_AFTER_SECONDS: f64 = 1.0;
 
@@ -29,12 +32,16 @@ pub(super) struct Human {
     items: bool,
     verbose: bool,
     has_log: bool,
+    /// Seconds from one plain line of progress to the next; `None` without such lines.
+    line_every: Option<f64>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     phase: Option<Phase>,
+    /// Plain lines printed.
+    lines: u64,
     errors: u64,
     notes: u64,
     hints: HashSet<String>,
@@ -49,8 +56,23 @@ impl Human {
             items: items && !args.quiet,
             verbose: args.verbose,
             has_log: args.log.is_some(),
+            line_every: None,
             state: Mutex::default(),
         }
+    }
+
+    /// Prints a plain line each `every` instead of a bar.
+    pub(super) fn with_lines(self, every: Duration) -> Self {
+        Self {
+            bar: Bar::new(false),
+            line_every: (!self.quiet).then_some(every.as_secs_f64()),
+            ..self
+        }
+    }
+
+    /// Goes on after the process was stopped: what is on the terminal is not the bar any more.
+    pub(super) fn continued(&self) {
+        self.bar.leave();
     }
 
     pub(super) fn has_bar(&self) -> bool {
@@ -70,24 +92,36 @@ impl Human {
 
     pub(super) fn event(&self, event: &Event) {
         match event {
-            Event::Phase { phase } => self.state.lock().phase = Some(*phase),
+            Event::Phase { phase } => self.phase(*phase),
             // A fatal error is printed at the end.
             Event::ItemError { fatal: true, .. } => {}
             Event::ItemError { message, .. } => self.error(message),
             Event::Note { path, message } => self.note(path.as_deref(), message),
             // The list of a dry run leaves out what it would skip.
             Event::Item { action: "skip", .. } if !self.verbose => {}
-            Event::Item { path, action, bytes } if self.items => print_line(&item_line(action, path, *bytes)),
+            Event::Item {
+                path,
+                action,
+                bytes,
+                reasons,
+            } if self.items => print_line(&item_line(action, path, *bytes, reasons)),
             _ => {}
         }
     }
 
     pub(super) fn progress(&self, progress: &Event) {
-        if let Event::Progress { seconds, .. } = progress
-            && *seconds >= BAR_AFTER_SECONDS
-        {
-            let phase = self.state.lock().phase;
-            self.bar.show(bar_lines(progress, phase));
+        let Event::Progress { seconds, .. } = progress else {
+            return;
+        };
+        let phase = self.state.lock().phase;
+        if let Some(every) = self.line_every {
+            let due = (seconds / every) as u64;
+            let before = std::mem::replace(&mut self.state.lock().lines, due);
+            if due > before {
+                messages::print_stderr(&lines::one_line(progress, phase));
+            }
+        } else if *seconds >= BAR_AFTER_SECONDS {
+            self.bar.show(|width| lines::bar(progress, phase, width));
         }
     }
 
@@ -135,7 +169,7 @@ impl Human {
             } else {
                 format::counted(summary.differences, "difference", "differences")
             },
-            format::counted(summary.files, "file", "files"),
+            format::files_and_folders(summary.files, summary.directories),
             format::duration(Duration::from_secs_f64(summary.seconds.max(0.0))),
         );
         if summary.errors > 0 {
@@ -145,6 +179,20 @@ impl Human {
             ));
         }
         print_line(&line);
+        if let Some(tally) = reasons::tally(&summary.tally) {
+            print_line(&format!("   {tally}"));
+        }
+        if summary.tally.owner > 0 && !rustix::process::geteuid().is_root() {
+            print_line(OWNER_HINT);
+        }
+    }
+
+    fn phase(&self, phase: Phase) {
+        self.state.lock().phase = Some(phase);
+        // The bar says it too, but not everybody has one.
+        if phase == Phase::Watching && !self.quiet && !self.has_bar() {
+            self.bar.say(lines::phase_name(phase));
+        }
     }
 
     fn error(&self, message: &str) {
@@ -215,105 +263,71 @@ fn split_hint(message: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns the text for a phase.
-pub(super) fn phase_name(phase: Phase) -> String {
-    match phase {
-        Phase::Preflight => "counting before the first write",
-        Phase::Copying => "copying",
-        Phase::Flushing => "written; waiting for the device",
-        Phase::Verifying => "reading back from the device",
-        Phase::Watching => "watching for changes",
-        Phase::Done => "done",
+fn item_line(action: &str, path: &str, bytes: u64, reasons: &[Reason]) -> String {
+    if !reasons.is_empty() {
+        return format!("{action:<10} {path}  ({})", reasons::text(reasons));
     }
-    .to_owned()
-}
-
-fn item_line(action: &str, path: &str, bytes: u64) -> String {
     match bytes {
         0 => format!("{action:<10} {path}"),
         bytes => format!("{action:<10} {path}  ({})", format::bytes(bytes)),
     }
 }
 
-/// Returns the two lines of the bar.
-fn bar_lines(progress: &Event, phase: Option<Phase>) -> [String; 2] {
-    let Event::Progress {
-        counters,
-        rate,
-        eta,
-        limit,
-        paused,
-        ..
-    } = progress
-    else {
-        return Default::default();
-    };
-    let total = format::bytes(counters.bytes_total);
-    let more = if counters.totals_final { "" } else { "+" };
-    let mut first = format!(
-        " read {}  sent {}  durable {} / {total}{more}   {} to device",
-        format::bytes(counters.bytes_read),
-        format::bytes(counters.bytes_sent),
-        format::bytes(counters.bytes_durable),
-        format::rate(*rate),
-    );
-    match eta {
-        // Nobody knows when a pause ends.
-        _ if *paused => {}
-        Some(eta) => first.push_str(&format!("   ETA {}", format::eta(eta))),
-        None if !counters.totals_final => first.push_str("   counting"),
-        None => {}
-    }
-    let mut parts = Vec::new();
-    match phase {
-        _ if *paused => parts.push("PAUSED".to_owned()),
-        Some(Phase::Copying | Phase::Done) | None => {
-            if let Some(limit) = limit {
-                parts.push(format!("limit: {}", format::limit(*limit)));
-            }
-        }
-        Some(phase) => parts.push(phase_name(phase)),
-    }
-    parts.push(format!(
-        "{}/{}{more} files",
-        format::count(counters.files_done),
-        format::count(counters.files_total)
-    ));
-    parts.extend(extras(counters));
-    [first, format!(" {}", parts.join(" · "))]
-}
-
-/// Returns the counters that are shown only if they are not zero.
-fn extras(counters: &Counters) -> Vec<String> {
-    let named = [
-        (counters.files_skipped, "skipped"),
-        (counters.files_failed, "failed"),
-        (counters.deleted, "deleted"),
-        (counters.retries, "retried"),
-    ];
-    let worth = named.into_iter().filter(|(number, _)| *number > 0);
-    worth
-        .map(|(number, word)| format!("{} {word}", format::count(number)))
-        .collect()
-}
-
 /// Returns the status as one line, for SIGUSR1.
 pub(super) fn status_line(progress: &Event) -> String {
-    let [first, second] = bar_lines(progress, None);
-    format!("{} ·{second}", first.trim())
+    lines::one_line(progress, None)
 }
 
 /// Returns the final report: the verdict, then the facts and the losses.
 fn final_lines(outcome: &Outcome, info: &RunInfo, terminal: bool) -> Vec<String> {
     let summary = &outcome.summary;
     let mut lines = vec![verdict(outcome, info, terminal)];
-    if !info.dry_run {
+    if !info.dry_run && !is_untouched(outcome, info) {
         lines.push(format!("   {}", facts(summary)));
     }
-    for (loss, number) in &summary.losses {
+    if let Some(kept) = info.kept.as_ref().filter(|_| outcome.status != Status::Done) {
+        lines.extend(resume_lines(&summary.counters, kept));
+    }
+    lines.extend(info.ejected.as_ref().map(|done| format!("   {done}")));
+    let news = summary
+        .losses
+        .iter()
+        .filter(|(loss, _)| !info.told.contains(loss));
+    for (loss, number) in news {
         lines.push(format!("   note: {} {}", format::count(*number), loss.describe()));
     }
     lines
+}
+
+/// Whether a run ended before the first write.
+fn is_untouched(outcome: &Outcome, info: &RunInfo) -> bool {
+    let counters = &outcome.summary.counters;
+    let nothing = counters.files_done + counters.bytes_sent + counters.deleted + counters.directories == 0;
+    outcome.fatal.is_some() && info.kept.is_none() && nothing
+}
+
+/// Returns where the data of an unfinished job lies, and what the next run does.
+fn resume_lines(counters: &Counters, kept: &Kept) -> Vec<String> {
+    let more = if counters.totals_final { "" } else { "+" };
+    let mut done = format!(
+        "{}: {} of {}{more} files done",
+        kept.target,
+        format::count(counters.files_done),
+        format::count(counters.files_total),
+    );
+    if let Some(bytes) = kept.bytes.filter(|bytes| *bytes > 0) {
+        let bytes = format::bytes(bytes);
+        done.push_str(&format!(
+            "; {bytes} of unfinished files are kept under temporary names"
+        ));
+    }
+    let id = &kept.job;
+    vec![
+        format!("   {done}"),
+        format!(
+            "   the same command, or `ropeway jobs resume {id}`, goes on there; `ropeway jobs rm {id}` gives it up"
+        ),
+    ]
 }
 
 fn verdict(outcome: &Outcome, info: &RunInfo, terminal: bool) -> String {
@@ -349,6 +363,10 @@ fn verdict(outcome: &Outcome, info: &RunInfo, terminal: bool) -> String {
         );
         return parts.join(" · ");
     }
+    if is_untouched(outcome, info) {
+        parts.push("nothing was changed".to_owned());
+        return parts.join(" · ");
+    }
     let durable = info.durability != Durability::None && summary.durable.is_some();
     parts.push(if durable {
         format!("{} durable", format::bytes(counters.bytes_durable))
@@ -363,7 +381,7 @@ fn verdict(outcome: &Outcome, info: &RunInfo, terminal: bool) -> String {
         parts.extend(summary.verified.map(|_| "verified from device".to_owned()));
         let words = info.verdict.filter(|_| durable).map(Verdict::words);
         parts.extend(words.filter(|words| !words.is_empty()).map(str::to_owned));
-    } else if outcome.status == Status::Interrupted || outcome.fatal.is_some() {
+    } else if info.kept.is_some() && (outcome.status == Status::Interrupted || outcome.fatal.is_some()) {
         parts.push("run it again to resume".to_owned());
     }
     parts.join(" · ")
@@ -382,10 +400,13 @@ fn facts(summary: &Summary) -> String {
             .verified
             .map(|time| format!("verifying took {}", format::duration(time))),
     );
-    parts.push(format::counted(counters.files_done, "file", "files"));
+    parts.push(format::files_and_folders(
+        counters.files_done,
+        counters.directories,
+    ));
     parts.push(format!("read {}", format::bytes(counters.bytes_read)));
     parts.push(format!("sent {}", format::bytes(counters.bytes_sent)));
-    parts.extend(extras(counters));
+    parts.extend(lines::extras(counters));
     if summary.resumed {
         parts.push(match summary.bytes_resumed {
             0 => "resumed an earlier run".to_owned(),

@@ -1,8 +1,10 @@
 //! Tests of the output for people.
 
 use super::*;
+use std::collections::BTreeSet;
+
 use ropeway_vfs::Loss;
-use ropeway_vfs::event::{Eta, Limit};
+use ropeway_vfs::event::{Counters, Limit};
 
 const GIB: u64 = 1 << 30;
 
@@ -13,6 +15,9 @@ fn info(durability: Durability, dry_run: bool) -> RunInfo {
         engine: "auto",
         io: "uring",
         verdict: Some(Verdict::SafeToUnplug),
+        kept: None,
+        ejected: None,
+        told: BTreeSet::new(),
     }
 }
 
@@ -24,6 +29,7 @@ fn done() -> Outcome {
         bytes_read: 95 * GIB,
         bytes_sent: 94 * GIB,
         files_skipped: 2,
+        directories: 36,
         ..Counters::default()
     };
     let summary = Summary {
@@ -51,7 +57,7 @@ fn a_successful_run_is_reported_as_documented() {
     );
     assert_eq!(
         lines[1],
-        "   seemed done 42m01s · durable 42m40s · verifying took 22.0s · 18,330 files · read 95.0 GiB · \
+        "   seemed done 42m01s · durable 42m40s · verifying took 22.0s · 18,330 files in 36 folders · read 95.0 GiB · \
          sent 94.0 GiB · 2 skipped · limit: destination"
     );
     assert_eq!(lines.len(), 2);
@@ -118,55 +124,58 @@ fn losses_are_listed_with_their_counts() {
 }
 
 #[test]
-fn the_bar_shows_counters_limit_and_estimate() {
-    let counters = Counters {
-        files_total: 18_330,
-        bytes_total: 96 * GIB,
-        totals_final: true,
-        files_done: 1204,
-        files_skipped: 2,
-        bytes_read: 41 * GIB,
-        bytes_sent: 40 * GIB,
-        bytes_durable: 38 * GIB,
-        ..Counters::default()
+fn what_was_said_of_a_server_is_not_said_again() {
+    let mut outcome = done();
+    outcome.summary.losses = [(Loss::Owner, 9), (Loss::Acl, 2)].into();
+    let info = RunInfo {
+        told: [Loss::Owner].into(),
+        ..info(Durability::End, false)
     };
-    let eta = Some(Eta {
-        seconds: 1500.0,
-        low: 1320.0,
-        high: 1740.0,
-    });
-    let limit = Some(Limit::Destination);
-    let progress = Event::Progress {
-        seconds: 1.0,
-        counters,
-        rate: 39_950_745.6,
-        eta,
-        limit,
-        paused: false,
+    let lines = final_lines(&outcome, &info, false);
+    assert_eq!(lines[2..], ["   note: 2 ACLs not kept"]);
+}
+
+#[test]
+fn an_interrupted_run_says_where_its_data_lies() {
+    let interrupted = Outcome {
+        status: Status::Interrupted,
+        summary: Summary {
+            counters: Counters {
+                files_done: 120,
+                files_total: 300,
+                ..Counters::default()
+            },
+            ..Summary::default()
+        },
+        ..done()
     };
-    let [first, second] = bar_lines(&progress, Some(Phase::Copying));
+    let info = RunInfo {
+        kept: Some(Kept {
+            job: "79ee1043".into(),
+            target: "/media/stick/photos".into(),
+            bytes: Some(12 << 20),
+        }),
+        ..info(Durability::End, false)
+    };
+    let lines = final_lines(&interrupted, &info, false);
+    assert!(lines[0].ends_with("run it again to resume"), "{lines:?}");
     assert_eq!(
-        first,
-        " read 41.0 GiB  sent 40.0 GiB  durable 38.0 GiB / 96.0 GiB   38.1 MiB/s to device   ETA 25m (22-29m)"
+        lines[2],
+        "   /media/stick/photos: 120 of 300+ files done; 12.0 MiB of unfinished files are kept under temporary names"
     );
-    assert_eq!(second, " limit: destination · 1,204/18,330 files · 2 skipped");
-    let [_, second] = bar_lines(&progress, Some(Phase::Flushing));
-    assert!(second.contains("waiting for the device"));
-    assert_eq!(status_line(&progress).lines().count(), 1);
-    let mut paused = progress.clone();
-    let Event::Progress {
-        paused: is_paused, ..
-    } = &mut paused
-    else {
-        panic!("{paused:?}");
+    assert!(lines[3].contains("ropeway jobs resume 79ee1043"), "{lines:?}");
+}
+
+#[test]
+fn a_refused_run_offers_nothing_to_resume() {
+    let refused = Outcome {
+        summary: Summary::default(),
+        status: Status::Refused,
+        fatal: Some("the source is empty".into()),
+        hint: None,
     };
-    *is_paused = true;
-    let [first, second] = bar_lines(&paused, Some(Phase::Copying));
-    assert!(
-        !first.contains("ETA") && second.starts_with(" PAUSED · "),
-        "{first}{second}"
-    );
-    assert!(status_line(&paused).contains("PAUSED"));
+    let lines = final_lines(&refused, &info(Durability::End, false), false);
+    assert_eq!(lines, [" ✗ refused 0.00s · nothing was changed"]);
 }
 
 #[test]

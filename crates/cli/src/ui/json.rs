@@ -2,24 +2,65 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Stdout, Write};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use ropeway_copy::Outcome;
+use ropeway_copy::{Outcome, Tally};
 use ropeway_dirty::judge::Verdict;
 use ropeway_vfs::Loss;
 use ropeway_vfs::event::{Event, Limit};
 use serde::Serialize;
 
 use super::RunInfo;
+use super::places::Places;
 
-/// Writes JSON JsonLines to standard output.
-pub(super) struct JsonLines(Mutex<BufWriter<Stdout>>);
+/// The program's version.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Writes JSON Lines to standard output.
+pub(super) struct JsonLines {
+    out: Mutex<BufWriter<Stdout>>,
+    begun: OnceLock<Begin>,
+}
+
+/// What runs; the first line.
+#[derive(Clone, Debug)]
+pub(crate) struct Begin {
+    /// `copy`, `mirror`, `check` or `device`.
+    pub(crate) command: &'static str,
+    /// Id of the job, by which `ropeway jobs` knows it; `None` if it cannot be resumed.
+    pub(crate) job: Option<String>,
+    /// Its ends.
+    pub(crate) places: Places,
+}
+
+#[derive(Serialize)]
+struct Start<'a> {
+    r#type: &'static str,
+    version: &'static str,
+    command: &'static str,
+    job: Option<&'a str>,
+    sources: Vec<&'a str>,
+    targets: Vec<&'a str>,
+}
+
+/// An item's error with the places of the item.
+#[derive(Serialize)]
+struct Placed<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    source: Option<String>,
+    target: Option<String>,
+}
 
 /// The last line of a copy or mirror. Scripts rely on its names.
 #[derive(Serialize)]
 struct Summary<'a> {
     r#type: &'static str,
+    version: &'static str,
+    /// Null if it cannot be resumed.
+    job: Option<&'a str>,
     files: u64,
     bytes: u64,
     bytes_sent: u64,
@@ -49,6 +90,8 @@ struct Summary<'a> {
     io: &'static str,
     /// Null unless everything is durable.
     verdict: Option<Verdict>,
+    /// What `--eject` did.
+    ejected: Option<&'a str>,
     exit_code: u8,
     /// Reason for stopping early.
     message: Option<&'a str>,
@@ -56,11 +99,13 @@ struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    fn new(outcome: &'a Outcome, info: &RunInfo) -> Self {
+    fn new(outcome: &'a Outcome, info: &'a RunInfo, job: Option<&'a str>) -> Self {
         let summary = &outcome.summary;
         let counters = &summary.counters;
         Self {
             r#type: "summary",
+            version: VERSION,
+            job,
             files: counters.files_done,
             bytes: counters.bytes_done,
             bytes_sent: counters.bytes_sent,
@@ -88,6 +133,7 @@ impl<'a> Summary<'a> {
             engine: info.engine,
             io: info.io,
             verdict: info.verdict,
+            ejected: info.ejected.as_deref(),
             exit_code: outcome.status.exit_code(),
             message: outcome.fatal.as_deref(),
             hint: outcome.hint.as_deref(),
@@ -100,12 +146,19 @@ impl<'a> Summary<'a> {
 pub(crate) struct CheckSummary {
     /// Always `summary`.
     pub(crate) r#type: &'static str,
+    /// The program's version.
+    pub(crate) version: &'static str,
     /// Files compared.
     pub(crate) files: u64,
+    /// Folders compared.
+    pub(crate) directories: u64,
     /// Logical bytes of these files.
     pub(crate) bytes: u64,
     /// Nodes that differ, are missing, or exist on one side only.
     pub(crate) differences: u64,
+    /// Differences by reason.
+    #[serde(rename = "reasons")]
+    pub(crate) tally: Tally,
     /// Nodes that could not be compared.
     pub(crate) errors: u64,
     /// Duration in seconds.
@@ -118,11 +171,38 @@ pub(crate) struct CheckSummary {
 
 impl JsonLines {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(BufWriter::new(io::stdout())))
+        Self {
+            out: Mutex::new(BufWriter::new(io::stdout())),
+            begun: OnceLock::new(),
+        }
+    }
+
+    /// Writes the first line.
+    pub(super) fn begin(&self, begin: Begin) {
+        let begin = self.begun.get_or_init(|| begin);
+        let roots = &begin.places.0;
+        let start = Start {
+            r#type: "start",
+            version: VERSION,
+            command: begin.command,
+            job: begin.job.as_deref(),
+            sources: roots.iter().map(|root| root.source.as_str()).collect(),
+            targets: roots.iter().filter_map(|root| root.target.as_deref()).collect(),
+        };
+        self.line(&start, true);
     }
 
     /// Writes an event. Items and notes may stay in the buffer until the next line of another kind.
     pub(super) fn event(&self, event: &Event) {
+        if let (Event::ItemError { path, on_source, .. }, Some(begun)) = (event, self.begun.get()) {
+            let both = begun.places.both(path, *on_source);
+            let placed = Placed {
+                event,
+                source: both.source,
+                target: both.target,
+            };
+            return self.line(&placed, true);
+        }
         self.line(event, !matches!(event, Event::Item { .. } | Event::Note { .. }));
     }
 
@@ -133,7 +213,8 @@ impl JsonLines {
 
     /// Writes the summary of a job.
     pub(super) fn summary(&self, outcome: &Outcome, info: &RunInfo) {
-        self.line(&Summary::new(outcome, info), true);
+        let job = self.begun.get().and_then(|begun| begun.job.as_deref());
+        self.line(&Summary::new(outcome, info, job), true);
     }
 
     /// Writes the summary of a check.
@@ -148,7 +229,7 @@ impl JsonLines {
             return;
         };
         text.push('\n');
-        let mut out = self.0.lock();
+        let mut out = self.out.lock();
         _ = out.write_all(text.as_bytes());
         if flush {
             _ = out.flush();
@@ -196,9 +277,16 @@ mod tests {
             engine: "auto",
             io: "psync",
             verdict: None,
+            kept: None,
+            ejected: None,
+            told: Default::default(),
         };
-        let line = serde_json::to_value(Summary::new(&outcome, &info)).unwrap();
+        let line = serde_json::to_value(Summary::new(&outcome, &info, Some("79ee"))).unwrap();
         assert_eq!(line["type"], "summary");
+        assert_eq!(
+            (&line["job"], &line["version"]),
+            (&"79ee".into(), &VERSION.into())
+        );
         assert_eq!(line["files"], 3);
         assert_eq!(line["bytes"].as_u64(), Some(1 << 60));
         assert_eq!(line["bytes_sent"], 5);
@@ -220,9 +308,12 @@ mod tests {
                 ..Counters::default()
             },
             rate: 2.0,
+            files_rate: 3.0,
+            percent: None,
             eta: None,
             limit: Some(Limit::SmallFiles),
             paused: false,
+            connection_lost: None,
         };
         let line = serde_json::to_value(&event).unwrap();
         assert_eq!(

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use ropeway_copy::{Outcome, private_options};
 use ropeway_vfs::event::Event;
 
-use super::human;
+use super::lines;
 
 /// An open log.
 pub(super) struct Log(Mutex<BufWriter<File>>);
@@ -31,7 +31,7 @@ impl Log {
     /// Writes a line for an event.
     pub(super) fn event(&self, event: &Event) {
         match event {
-            Event::Phase { phase } => self.line("phase", &human::phase_name(*phase)),
+            Event::Phase { phase } => self.line("phase", lines::phase_name(*phase)),
             Event::ItemError { message, .. } => {
                 self.line("error", message);
                 self.flush();
@@ -41,7 +41,9 @@ impl Log {
                 message,
             } => self.line("note", &format!("{path}: {message}")),
             Event::Note { path: None, message } => self.line("note", message),
-            Event::Item { path, action, bytes } => self.line(action, &format!("{bytes} {path}")),
+            Event::Item {
+                path, action, bytes, ..
+            } => self.line(action, &format!("{bytes} {path}")),
             _ => {}
         }
     }

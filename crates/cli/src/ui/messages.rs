@@ -25,6 +25,7 @@ pub(crate) fn report_failure(failure: &Failure, json: bool) {
     if json {
         let line = serde_json::json!({
             "type": "error",
+            "version": env!("CARGO_PKG_VERSION"),
             "message": failure.message,
             "hint": failure.hint,
             "exit_code": failure.code,

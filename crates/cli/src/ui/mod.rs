@@ -7,15 +7,21 @@
 pub(crate) mod bar;
 mod human;
 mod json;
+mod lines;
 mod log;
 pub(crate) mod messages;
+pub(crate) mod places;
+mod reasons;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ropeway_copy::{Durability, Outcome};
 use ropeway_dirty::judge::Verdict;
 use ropeway_page::Page;
+use ropeway_vfs::Loss;
 use ropeway_vfs::event::Event;
 
 pub(crate) use ropeway_live::format;
@@ -27,7 +33,10 @@ use human::Human;
 use json::JsonLines;
 use log::Log;
 
-pub(crate) use json::CheckSummary;
+pub(crate) use json::{Begin, CheckSummary};
+
+/// The program's version.
+pub(crate) const VERSION: &str = json::VERSION;
 
 /// Facts about a job that its final report needs.
 #[derive(Clone, Debug)]
@@ -42,6 +51,23 @@ pub(crate) struct RunInfo {
     pub(crate) io: &'static str,
     /// What may be said of the target at the end, once everything is durable.
     pub(crate) verdict: Option<Verdict>,
+    /// What the next run can use, if the job is not done.
+    pub(crate) kept: Option<Kept>,
+    /// What `--eject` did.
+    pub(crate) ejected: Option<String>,
+    /// Losses that were said of the target's server before; people know them.
+    pub(crate) told: BTreeSet<Loss>,
+}
+
+/// What an unfinished job has left for its next run.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    /// The job's id.
+    pub(crate) job: String,
+    /// Its target.
+    pub(crate) target: String,
+    /// Bytes of unfinished files on the target; `None` where that is not known without a server.
+    pub(crate) bytes: Option<u64>,
 }
 
 /// Receives and prints all output of a job.
@@ -81,6 +107,29 @@ impl Reporter {
         Self {
             live: Some(Arc::clone(part)),
             ..self
+        }
+    }
+
+    /// Returns the reporter with a plain line of progress each `every`, if one is asked for.
+    pub(crate) fn with_lines(mut self, every: Option<Duration>) -> Self {
+        self.format = match (self.format, every) {
+            (Format::Human(human), Some(every)) => Format::Human(human.with_lines(every)),
+            (format, _) => format,
+        };
+        self
+    }
+
+    /// Says what runs, to programs.
+    pub(crate) fn begin(&self, begin: Begin) {
+        if let Format::Json(lines) = &self.format {
+            lines.begin(begin);
+        }
+    }
+
+    /// Goes on after the process was stopped and continued.
+    pub(crate) fn continued(&self) {
+        if let Format::Human(human) = &self.format {
+            human.continued();
         }
     }
 

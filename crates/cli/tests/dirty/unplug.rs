@@ -11,6 +11,11 @@ pub(crate) fn removable(place: &Place, root: &Path, one: &Path) -> support::Run 
 }
 
 fn removable_by(place: &Place, root: &Path, one: &Path, command: &str) -> support::Run {
+    removable_with(place, root, one, command, "exec \"$@\"")
+}
+
+/// The same; `last` is what the shell does at the end with the program.
+fn removable_with(place: &Place, root: &Path, one: &Path, command: &str, last: &str) -> support::Run {
     fs::write(one, "1\n").unwrap();
     let folder = fs::canonicalize(format!("/sys/dev/block/{}", number(root))).unwrap();
     // Of a partition, the disk says it.
@@ -19,7 +24,7 @@ fn removable_by(place: &Place, root: &Path, one: &Path, command: &str) -> suppor
         false => folder,
     };
     let script = format!(
-        "mount --bind '{}' '{}' && exec \"$@\"",
+        "mount --bind '{}' '{}' && {last}",
         one.display(),
         folder.join("removable").display()
     );
@@ -115,4 +120,48 @@ fn a_copy_calls_only_a_quiet_stick_safe() {
         .exists()));
     let used = copy("c").ok();
     assert_eq!(verdict(&used), "in_use", "{used}");
+}
+
+/// `--eject` unmounts what it may, and names whoever keeps it from that.
+#[test]
+fn a_copy_ejects_a_stick_that_nobody_uses() {
+    or_skip!(needs(true, &["unshare"]));
+    let volume = or_skip!(Volume::ext4(100));
+    let place = Place::new();
+    let one = place.join("one");
+    support::text(&place.join("source"), "content");
+    let copy = |name: &str, last: &str| {
+        let run = removable_with(&place, &volume.root(), &one, "copy", last);
+        run.args(["--eject"])
+            .arg(place.join("source"))
+            .arg(volume.join(name))
+    };
+    let ejected = copy("a", "exec \"$@\"").ok();
+    let unmounted = format!("unmounted {}", volume.root().display());
+    assert!(ejected.out.contains(&unmounted), "{ejected}");
+    assert!(ejected.out.contains("has no switch"), "{ejected}");
+    let root = volume.root();
+    let held = format!(
+        "cd '{}' && {{ sleep 1000 & }} && HELD=$! && cd / && \"$@\"; CODE=$?; kill $HELD; exit $CODE",
+        root.display()
+    );
+    let refused = copy("b", &held).exits(2);
+    assert!(refused.err.contains("is in use by sleep ("), "{refused}");
+    assert!(volume.join("a").exists() && volume.join("b").exists());
+    let fixed = place
+        .ropeway("copy")
+        .arg("--eject")
+        .arg(place.join("source"))
+        .arg(volume.join("c"))
+        .exits(8);
+    assert!(
+        fixed.err.contains("not on a device that people unplug"),
+        "{fixed}"
+    );
+    assert!(!volume.join("c").exists(), "{fixed}");
+    let share = place
+        .ropeway("copy")
+        .args(["--eject", "--anonymous", "source", "smb://127.0.0.1:1/share/x"])
+        .run();
+    share.assert_code(&[6, 8]);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::{join, join_all};
 use ropeway_block::Pool;
 use ropeway_plan::Rules;
+use ropeway_vfs::event::Reason;
 use ropeway_vfs::{CacheMode, CompareBatch, EndError, GetSmall, Kind, Metadata, RelPath, Tree};
 use tokio::sync::Semaphore;
 
@@ -40,19 +41,27 @@ pub(super) struct Pair {
     pub(super) metadata: Metadata,
     /// What the target has.
     pub(super) found: Side,
-    /// Whether attributes differ. This is reported if the content is equal.
-    pub(super) attributes_differ: bool,
+    /// What differs in the metadata.
+    pub(super) reasons: Vec<Reason>,
 }
 
 impl Pair {
     /// Returns the difference; `same` is whether the content is equal.
-    fn difference(self, same: bool) -> Difference {
+    fn difference(mut self, same: bool) -> Difference {
+        let content = match self.metadata.kind {
+            Kind::Symlink => Reason::Link,
+            _ => Reason::Content,
+        };
+        if !same {
+            self.reasons.insert(0, content);
+        }
         Difference {
             path: self.below,
             target_path: self.target_below,
             action: if same { "attributes" } else { "differs" },
             source: Some(Side::from(&self.metadata)),
             target: Some(self.found),
+            reasons: self.reasons,
         }
     }
 }
@@ -111,7 +120,7 @@ impl Contents {
             .zip(equal)
             .filter_map(|(row, equal)| match (row, equal) {
                 (Row::Known(finding), _) => Some(finding),
-                (Row::Compare(pair), Some(Ok(true))) if !pair.attributes_differ => None,
+                (Row::Compare(pair), Some(Ok(true))) if pair.reasons.is_empty() => None,
                 (Row::Compare(pair), Some(Ok(same))) => {
                     let bytes = if same { 0 } else { pair.metadata.size };
                     Some(Finding::Difference(Box::new(pair.difference(same)), bytes))

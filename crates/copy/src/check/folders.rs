@@ -13,14 +13,15 @@ use std::sync::Arc;
 
 use futures_util::future::join;
 use ropeway_plan::NameMap;
-use ropeway_plan::decide::{Decision, Rules, attributes_differ, decide};
-use ropeway_vfs::event::Event;
+use ropeway_plan::decide::{Decision, Rules, decide};
+use ropeway_vfs::event::{Event, Reason};
 use ropeway_vfs::{
     Ancestry, DirEntry, EndError, Error, ErrorKind, Kind, Listing, Metadata, Name, RelPath, Tree,
 };
 use tokio::task::JoinHandle;
 
 use crate::check::content::{Contents, Pair};
+use crate::check::reasons;
 use crate::check::spec::{CheckOutcome, CheckSpec, Difference, Side, item_error};
 use crate::job::options::is_temporary;
 use crate::job::report::EventSink;
@@ -263,6 +264,7 @@ impl Check {
                 action: "extra",
                 source: None,
                 target: entry.metadata.as_ref().ok().map(Side::from),
+                reasons: Vec::new(),
             };
             self.found(Finding::Difference(Box::new(difference), 0)).await;
         }
@@ -276,7 +278,10 @@ impl Check {
         metadata: Metadata,
         found: Option<Metadata>,
     ) -> bool {
-        self.outcome.files += 1;
+        match metadata.is_dir() {
+            true => self.outcome.folders += 1,
+            false => self.outcome.files += 1,
+        }
         if metadata.kind == Kind::File {
             self.outcome.bytes += metadata.size;
         }
@@ -293,7 +298,7 @@ impl Check {
         }
         let preserve = self.spec.preserve;
         let capabilities = self.spec.target.capabilities();
-        let differ = || attributes_differ(&metadata, &found, &self.rules, &preserve, capabilities);
+        let reasons = self.reasons(&metadata, &found);
         match decide(&metadata, Some(&found), &self.rules, &preserve, capabilities) {
             Decision::Skip => {}
             Decision::AttributesOnly => self.difference((left, right), sides, "attributes", 0).await,
@@ -301,7 +306,7 @@ impl Check {
             Decision::CompareContent
                 if metadata.kind == Kind::File && metadata.size == 0 && !self.rules.sizes_unknown =>
             {
-                if differ() {
+                if !reasons.is_empty() {
                     self.difference((left, right), sides, "attributes", 0).await;
                 }
             }
@@ -310,7 +315,7 @@ impl Check {
                     below: left.clone(),
                     source: self.spec.source_path.join_path(left),
                     target: self.spec.target_path.join_path(right),
-                    attributes_differ: differ(),
+                    reasons,
                     target_below: right.clone(),
                     found: Side::from(&found),
                     metadata,
@@ -323,6 +328,11 @@ impl Check {
             }
         }
         true
+    }
+
+    fn reasons(&self, source: &Metadata, target: &Metadata) -> Vec<Reason> {
+        let capabilities = self.spec.target.capabilities();
+        reasons::of_metadata(source, target, (&self.rules, &self.spec.preserve, capabilities))
     }
 
     async fn compare(&mut self, pair: Pair) {
@@ -344,6 +354,7 @@ impl Check {
             action,
             source: Some(source.into()),
             target: target.map(Side::from),
+            reasons: target.map_or_else(Vec::new, |target| self.reasons(source, target)),
         };
         self.found(Finding::Difference(Box::new(difference), bytes)).await;
     }
@@ -401,11 +412,13 @@ impl Check {
         match finding {
             Finding::Difference(difference, bytes) => {
                 self.outcome.differences += 1;
+                self.outcome.tally.add(difference.action, &difference.reasons);
                 self.spec.watch.differs(&difference);
                 (self.sink)(Event::Item {
                     path: difference.path.to_string(),
                     action: difference.action,
                     bytes,
+                    reasons: difference.reasons,
                 });
             }
             Finding::Error { path, failed } => {

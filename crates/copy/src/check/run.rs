@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ropeway_block::Pool;
 use ropeway_plan::{NameMap, NamePolicy, Rules, TimeGranularity};
 use ropeway_vfs::decorate::limit::RateLimit;
-use ropeway_vfs::event::Event;
+use ropeway_vfs::event::{Event, Reason};
 use ropeway_vfs::{CacheMode, End, EndError, Error, ErrorKind, Kind, Op, OpenOptions, RelPath, Tree};
 
 use crate::check::folders::Check;
@@ -67,18 +67,22 @@ pub async fn check_manifest(
             Ok((hash, size)) if hash == entry.hash => outcome.bytes += size,
             Ok((_, size)) => {
                 outcome.differences += 1;
+                outcome.tally.add("differs", &[Reason::Content]);
                 sink(Event::Item {
                     path: entry.path.to_string(),
                     action: "differs",
                     bytes: size,
+                    reasons: vec![Reason::Content],
                 });
             }
             Err(error) if error.kind == ErrorKind::NotFound => {
                 outcome.differences += 1;
+                outcome.tally.add("missing", &[]);
                 sink(Event::Item {
                     path: entry.path.to_string(),
                     action: "missing",
                     bytes: 0,
+                    reasons: Vec::new(),
                 });
             }
             Err(error) => {

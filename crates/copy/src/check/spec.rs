@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ropeway_plan::Filter;
 use ropeway_vfs::decorate::limit::RateLimit;
-use ropeway_vfs::event::Event;
+use ropeway_vfs::event::{Event, Reason};
 use ropeway_vfs::{End, Error, Kind, Metadata, Owner, Preserve, RelPath, Timestamp, Tree};
 
 use crate::clock::RuntimeClock;
@@ -77,6 +77,8 @@ pub struct Difference {
     pub source: Option<Side>,
     /// What the target has.
     pub target: Option<Side>,
+    /// Why they differ; empty if only one end has the node.
+    pub reasons: Vec<Reason>,
 }
 
 /// Receives differences; called in the order of the nodes.
@@ -90,6 +92,7 @@ struct Watched {
     limit: Arc<RateLimit>,
     differs: Option<DifferenceSink>,
     files: AtomicU64,
+    folders: AtomicU64,
     bytes: AtomicU64,
     differences: AtomicU64,
     errors: AtomicU64,
@@ -111,6 +114,7 @@ impl CheckWatch {
             differs,
             limit: RateLimit::unlimited(Arc::new(RuntimeClock::new())),
             files: AtomicU64::new(0),
+            folders: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             differences: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -122,8 +126,10 @@ impl CheckWatch {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CheckOutcome {
             files: get(&self.0.files),
+            folders: get(&self.0.folders),
             bytes: get(&self.0.bytes),
             differences: get(&self.0.differences),
+            tally: Tally::default(),
             errors: get(&self.0.errors),
             tampered: false,
         }
@@ -143,6 +149,7 @@ impl CheckWatch {
     pub(super) fn show(&self, outcome: &CheckOutcome) {
         let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
         set(&self.0.files, outcome.files);
+        set(&self.0.folders, outcome.folders);
         set(&self.0.bytes, outcome.bytes);
         set(&self.0.differences, outcome.differences);
         set(&self.0.errors, outcome.errors);
@@ -155,16 +162,63 @@ impl Default for CheckWatch {
     }
 }
 
+/// Differences by kind. A node with several reasons counts for the first of: missing or extra, kind,
+/// content (also a link's), size, time, mode, owner, other attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Tally {
+    /// Only the source has it.
+    pub missing: u64,
+    /// Only the target has it.
+    pub extra: u64,
+    /// Kind of the node.
+    pub kind: u64,
+    /// Content, or where a link points.
+    pub content: u64,
+    /// Size, if contents were not read.
+    pub size: u64,
+    /// Time of last change.
+    pub time: u64,
+    /// Permission bits.
+    pub mode: u64,
+    /// Owner or group alone.
+    pub owner: u64,
+    /// Other attributes.
+    pub other: u64,
+}
+
+impl Tally {
+    /// Counts a difference.
+    pub(super) fn add(&mut self, action: &str, reasons: &[Reason]) {
+        let has = |wanted: &[&str]| reasons.iter().any(|reason| wanted.contains(&reason.name()));
+        let counter = match action {
+            "missing" => &mut self.missing,
+            "extra" => &mut self.extra,
+            _ if has(&["kind"]) => &mut self.kind,
+            _ if has(&["content", "link"]) => &mut self.content,
+            _ if has(&["size"]) => &mut self.size,
+            _ if has(&["time"]) => &mut self.time,
+            _ if has(&["mode"]) => &mut self.mode,
+            _ if has(&["owner"]) => &mut self.owner,
+            _ => &mut self.other,
+        };
+        *counter += 1;
+    }
+}
+
 /// The result of a comparison. Each difference was reported as an [`Event::Item`] with the action
 /// `missing`, `extra`, `differs` or `attributes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// Number of nodes compared.
+    /// Number of nodes compared that are no folders, as a copy counts them.
     pub files: u64,
+    /// Number of folders compared.
+    pub folders: u64,
     /// Logical bytes of the files among them.
     pub bytes: u64,
     /// Number of differences.
     pub differences: u64,
+    /// Number of each kind of difference.
+    pub tally: Tally,
     /// Number of nodes that could not be compared.
     pub errors: u64,
     /// Whether messages were tampered with, which ended the comparison. Nothing is known of the

@@ -119,7 +119,8 @@ struct Derived {
     eta: EtaEstimator,
     /// Bytes that the estimate last learned.
     progressed: u64,
-    samples: VecDeque<(Duration, u64)>,
+    /// Time, bytes, files.
+    samples: VecDeque<(Duration, u64, u64)>,
     waits_before: (u64, u64, u64),
     limit: Option<Limit>,
 }
@@ -235,14 +236,18 @@ impl Live {
         } else {
             None
         };
-        let rate = derived.rate(now, bytes);
+        let (rate, files_rate) = derived.rates(now, bytes, files);
+        let percent = percent(&counters, left_bytes, left_files);
         Event::Progress {
             seconds: now.as_secs_f64(),
             counters,
             rate,
+            files_rate,
+            percent,
             eta,
             limit: derived.limit(&self.waits),
             paused: limit.is_paused(),
+            connection_lost: None,
         }
     }
 
@@ -280,23 +285,40 @@ fn largest((source, target, small): (u64, u64, u64)) -> Option<Limit> {
     }
 }
 
+/// Returns the percentage that is done, by bytes, or by files if all of them are empty. It is 100 only
+/// at the end.
+fn percent(counters: &Counters, left_bytes: u64, left_files: u64) -> Option<f64> {
+    if !counters.totals_final {
+        return None;
+    }
+    let (left, total) = match counters.bytes_total {
+        0 => (left_files, counters.files_total),
+        total => (left_bytes, total),
+    };
+    let done = total.saturating_sub(left);
+    (total > 0).then(|| done as f64 / total as f64 * 100.0)
+}
+
 impl Derived {
-    fn rate(&mut self, now: Duration, bytes: u64) -> f64 {
-        self.samples.push_back((now, bytes));
+    /// Returns the bytes and files a second of the last seconds.
+    fn rates(&mut self, now: Duration, bytes: u64, files: u64) -> (f64, f64) {
+        self.samples.push_back((now, bytes, files));
         while self.samples.len() > 2
             && (self.samples.len() > RATE_SAMPLES_MAX
                 || self
                     .samples
                     .get(1)
-                    .is_some_and(|(at, _)| now.saturating_sub(*at) >= RATE_WINDOW))
+                    .is_some_and(|(at, ..)| now.saturating_sub(*at) >= RATE_WINDOW))
         {
             self.samples.pop_front();
         }
         match self.samples.front() {
-            Some((at, before)) if now > *at => {
-                bytes.saturating_sub(*before) as f64 / (now - *at).as_secs_f64()
+            Some((at, bytes_before, files_before)) if now > *at => {
+                let seconds = (now - *at).as_secs_f64();
+                let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+                (rate(bytes, *bytes_before), rate(files, *files_before))
             }
-            _ => 0.0,
+            _ => (0.0, 0.0),
         }
     }
 

@@ -40,6 +40,8 @@ use crate::walk::listed::report_missing;
 /// When a job reached its states, as times since its start.
 #[derive(Default)]
 pub(crate) struct Times {
+    /// Whether it came to the first write. Otherwise a guard refused it, or its ends could not be used.
+    has_begun: bool,
     perceived: Duration,
     durable: Option<Duration>,
     verified: Option<Duration>,
@@ -52,6 +54,7 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
         context.fatal(fatal);
         return times;
     }
+    times.has_begun = true;
     let watches = if context.config.options.watch && !context.config.options.dry_run {
         match begin_watch(roots).await {
             Ok(watches) => Some(watches),
@@ -245,6 +248,11 @@ pub(crate) fn conclude(context: &Context, times: &Times) -> Outcome {
         hashes.remove();
     }
     let fatal = context.report.failures.take_fatal();
+    let is_untouched = fatal.is_some() && !times.has_begun && !context.resumed();
+    if let Some(journal) = context.journal.as_ref().filter(|_| is_untouched) {
+        // There is nothing to go on with.
+        let _ = journal.finish();
+    }
     if let Some(journal) = &context.journal
         && fatal.is_none()
         && !interrupted

@@ -144,6 +144,7 @@ impl Report {
                 path: path.to_string(),
                 action,
                 bytes,
+                reasons: Vec::new(),
             });
         }
     }

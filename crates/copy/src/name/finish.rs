@@ -47,6 +47,8 @@ const FINISHED_AT_ONCE: usize = 64;
 
 #[tracing::instrument(name = "folder", level = "debug", skip_all, fields(path = %folder.shown))]
 async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
+    // Not the folder that the copy goes into.
+    let is_counted = folder.metadata.is_some();
     if !context.stopped() && !context.config.options.dry_run {
         let (change, has_all) = change_of(&context.config, &context.report, &mut folder).await;
         let was_staged = folder.staging.is_some();
@@ -79,7 +81,12 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
             context.copied_nodes.add_folder(token);
         }
     }
-    context.report.live.directories.fetch_add(1, Ordering::Relaxed);
+    let counted = u64::from(is_counted);
+    context
+        .report
+        .live
+        .directories
+        .fetch_add(counted, Ordering::Relaxed);
     drop(folder.parent.take());
     if let Some(done) = folder.done.take() {
         let _ = done.send(());

@@ -21,13 +21,19 @@ use crate::walk::listing_cache::ListingCache;
 /// Entries taken from a listing at once.
 const CHUNK: usize = 2048;
 
-/// Counts all roots during the copy.
+/// Counts all roots during the copy. If they were counted before it, this only lists ahead of the copying
+/// walk.
 pub(crate) async fn count_during_copy(context: Arc<Context>, roots: Vec<Arc<JobRoot>>) {
+    let is_known = context.report.live.count_final.load(Ordering::Acquire);
     for root in &roots {
         let cache = Some(&context.listing_cache);
-        let count = Count::new(&context.config, &context.report, root, cache);
+        let mut count = Count::new(&context.config, &context.report, root, cache);
+        count.adds = !is_known;
         if count.run().await.is_err() {
             return;
+        }
+        if is_known {
+            continue;
         }
         warn_of_space(&context.config, &context.report).await;
     }
@@ -115,6 +121,8 @@ struct Count<'a> {
     /// Where the copying walk beside this one finds the listings. `None` before the copy: then
     /// names are checked, and what exists needs no room.
     cache: Option<&'a ListingCache>,
+    /// Whether it adds to the totals.
+    adds: bool,
     found: Found,
 }
 
@@ -130,6 +138,7 @@ impl<'a> Count<'a> {
             report,
             root,
             cache,
+            adds: true,
             found: Found::default(),
         }
     }
@@ -289,6 +298,9 @@ impl<'a> Count<'a> {
     }
 
     fn count(&self, metadata: &Metadata) {
+        if !self.adds {
+            return;
+        }
         let live = &self.report.live;
         live.counted_files.fetch_add(1, Ordering::Relaxed);
         if metadata.kind == Kind::File {

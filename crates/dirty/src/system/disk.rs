@@ -56,6 +56,11 @@ impl Disk {
         link_name(self.folder.join("bdi")).unwrap_or_else(|| format!("{}:{}", self.number.0, self.number.1))
     }
 
+    /// Returns its folder in sysfs.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub(crate) fn stat(&self) -> Option<BlockStat> {
         BlockStat::parse(&text(self.folder.join("stat")).ok()?)
     }

@@ -69,6 +69,40 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Returns the mount points of everything on its disk, the innermost first; empty without a disk.
+    pub fn mount_points(&self) -> Vec<PathBuf> {
+        let Some(disk) = &self.disk else {
+            return Vec::new();
+        };
+        let family = disk.family();
+        let mut places = Table::read().places;
+        let numbers = |place: &Place| {
+            [
+                Some(place.mount.device),
+                place.disk.as_ref().map(|disk| disk.number),
+            ]
+        };
+        places.retain(|place| {
+            numbers(place)
+                .iter()
+                .flatten()
+                .any(|number| family.contains(number))
+        });
+        // What was mounted last is on top.
+        places.sort_by_key(|place| {
+            let depth = place.mount.mount_point.components().count();
+            std::cmp::Reverse((depth, place.mount.id))
+        });
+        places.into_iter().map(|place| place.mount.mount_point).collect()
+    }
+
+    /// Returns the folder of its disk in sysfs.
+    pub fn disk_folder(&self) -> Option<&Path> {
+        self.disk.as_ref().map(Disk::folder)
+    }
+}
+
 impl MountReading {
     pub(crate) fn of(place: &Place) -> Self {
         Self {

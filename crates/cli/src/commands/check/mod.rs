@@ -24,7 +24,8 @@ use crate::place::Place;
 use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
 use crate::trees::Opener;
-use crate::ui::{CheckSummary, Reporter};
+use crate::ui::places::{Places, RootPlace};
+use crate::ui::{Begin, CheckSummary, Reporter, VERSION};
 
 /// Runs the command and returns its exit code.
 ///
@@ -49,6 +50,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let part = JobPart::new("check", &[plan.source()], &plan.target(), None);
     let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
     let reporter = Arc::new(Reporter::new(&args.output, true)?.with_live(&part));
+    reporter.begin(Begin {
+        command: "check",
+        job: None,
+        places: Places(vec![plan.places()]),
+    });
     reporter.listening(page.as_ref());
     let watch = CheckWatch::new();
     reporter.attach(watched(&watch));
@@ -79,9 +85,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let exit_code = outcome.status().exit_code();
     reporter.finish_check(&CheckSummary {
         r#type: "summary",
+        version: VERSION,
         files: outcome.files,
+        directories: outcome.folders,
         bytes: outcome.bytes,
         differences: outcome.differences,
+        tally: outcome.tally,
         errors: outcome.errors,
         seconds: start.elapsed().as_secs_f64(),
         checksum: args.checksum || args.manifest.is_some(),
@@ -103,9 +112,10 @@ fn watched(watch: &CheckWatch) -> Watched {
         let outcome = seen.outcome();
         Counters {
             files_done: outcome.files,
+            directories: outcome.folders,
             bytes_done: outcome.bytes,
             files_failed: outcome.errors,
-            operations: outcome.files,
+            operations: outcome.files + outcome.folders,
             ..Counters::default()
         }
     };
@@ -122,6 +132,21 @@ impl Plan {
         match self {
             Self::Trees { source, .. } => source.0.below(&source.1),
             Self::Manifest { manifest, .. } => manifest.display().to_string(),
+        }
+    }
+
+    /// Returns where both roots lie. Paths in events are below them.
+    fn places(&self) -> RootPlace {
+        let (source, target) = match self {
+            Self::Trees { .. } => (self.source(), Some(self.target())),
+            // Errors are about the folder.
+            Self::Manifest { .. } => (self.target(), None),
+        };
+        RootPlace {
+            source,
+            source_path: String::new(),
+            target,
+            target_path: String::new(),
         }
     }
 

@@ -190,7 +190,8 @@ impl<'a> Drain<'a> {
                 self.print_progress(&reading, device, writers);
             }
         } else if self.begun.elapsed() >= BAR_AFTER {
-            self.bar.show(bar_lines(device, self.left, self.most, writers));
+            self.bar
+                .show(|_| bar_lines(device, self.left, self.most, writers));
         }
     }
 

@@ -1,5 +1,6 @@
 //! `ropeway jobs`: unfinished copies and their leftovers.
 
+pub(crate) mod kept;
 pub(crate) mod recorded;
 
 use std::io;

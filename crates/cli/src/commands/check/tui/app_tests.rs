@@ -62,6 +62,7 @@ fn difference(path: &str, action: &'static str, sizes: (Option<u64>, Option<u64>
         action,
         source: sizes.0.map(side),
         target: sizes.1.map(side),
+        reasons: Vec::new(),
     }
 }
 

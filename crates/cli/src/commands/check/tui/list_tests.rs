@@ -24,6 +24,7 @@ fn difference(name: &str, action: &'static str, source: Option<Side>, target: Op
         action,
         source,
         target,
+        reasons: Vec::new(),
     }
 }
 

@@ -448,6 +448,7 @@ mod tests {
             path: path.into(),
             action: "copy",
             bytes: 1,
+            reasons: Vec::new(),
         };
         seen.hear(&item("backup/photos/a/b"), &base);
         seen.hear(&item("elsewhere/c"), &base);
@@ -469,6 +470,7 @@ mod tests {
             action,
             source: Some(side),
             target: Some(side),
+            reasons: Vec::new(),
         };
         assert_eq!(wanted(Direction::Forward, &difference("missing")), path("a/d"));
         assert_eq!(wanted(Direction::Back, &difference("missing")), path("a/D"));
