@@ -14,7 +14,7 @@
 //!   last five minutes;
 //! * [`protocol`]: requests, replies, and the state of one client; [`redact`]: command lines without
 //!   secrets. These are pure;
-//! * [`format`]: numbers for people;
+//! * [`mod@format`]: numbers for people;
 //! * `page_cache`: looks at the page cache while somebody watches;
 //! * [`folder`]: where sockets are, who may use them, and what dead processes left;
 //! * [`Live`]: the parts of this process and their socket; [`client`]: asks other processes.

@@ -44,7 +44,7 @@ fn a_copy(browser: &mut Chromium) {
         file(&source.join(format!("img-{number:03}.jpg")), 60_000, number);
     }
     let fault = "source:read:contains=onerror,errno=EIO";
-    let copying = Copying::start(&place, &["--fault", fault]);
+    let copying = Copying::start(&place, &["--retries", "0", "--fault", fault]);
     browser.window(1280, 900, false);
     browser.open(&copying.url);
     browser.until("document.body.dataset.state === 'live'");
@@ -66,7 +66,7 @@ fn a_copy(browser: &mut Chromium) {
     browser.value("void (window.first = document.querySelector('.bars .value'))");
     browser.value("void (window.before = first.textContent)");
     browser.until("first.isConnected && first.textContent !== before");
-    browser.until("document.querySelector('.graphs .line').getAttribute('d').length > 60");
+    browser.until("document.querySelector('.graphs .line').getAttribute('d').length > 10");
     fits(browser, 1280);
     browser.shot("page-copy.png");
     browser.window(1280, 900, true);
@@ -153,7 +153,7 @@ fn a_server(browser: &mut Chromium) {
     let rows = "document.querySelectorAll('table[data-key=sessions] tbody tr').length";
     browser.until(&format!("{rows} > 0"));
     browser.until("document.body.innerText.includes('film.mkv')");
-    browser.until("document.querySelector('.graphs .line').getAttribute('d').length > 60");
+    browser.until("document.querySelector('.graphs .line').getAttribute('d').length > 10");
     fits(browser, 1280);
     browser.shot("page-serve.png");
     browser.window(390, 1300, true);

@@ -146,7 +146,7 @@ fn metrics_count() {
     assert!(http.starts_with("127.0.0.1:"), "loopback by default: {http}");
     served.works("data", "ann", PASSWORD, "get file /dev/null; put password new");
     served.fails("data", "ann", "wrong", "ls", "NT_STATUS_LOGON_FAILURE");
-    let page = ask(&http, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let page = ask(&http, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let value = |name: &str| -> f64 {
         let line = page
             .lines()
