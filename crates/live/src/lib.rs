@@ -33,5 +33,5 @@ mod resources;
 mod serve;
 mod text;
 
-pub use live::{Control, Live, Messages, Part, PartHandle, Response, View};
+pub use live::{Control, Live, Messages, OnPartEnd, Part, PartHandle, Response, View};
 pub use text::{bounded, clean};

@@ -4,7 +4,7 @@
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto < smb1,  names < plan, smb-wire
 //! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb1-client(-> smb-client)  smb-server(-> smb-gss)  cache  observe
 //! composition  copy  boost  write-back  mount
-//! product      peers  live  lab(-> peers)  fleet  cli(-> lab, live, fleet)
+//! product      peers  live  otel(-> live)  lab(-> peers)  fleet  cli(-> lab, live, otel, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
 //! ```
 
@@ -93,8 +93,9 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("peers", Tier::Product, &[]),
     ("live", Tier::Product, &[]),
     ("lab", Tier::Product, &["peers"]),
+    ("otel", Tier::Product, &["live"]),
     ("fleet", Tier::Product, &[]),
-    ("cli", Tier::Product, &["lab", "live", "fleet"]),
+    ("cli", Tier::Product, &["lab", "live", "otel", "fleet"]),
     ("sim", Tier::Dev, &[]),
     ("xtask", Tier::Dev, &[]),
 ];
