@@ -315,7 +315,7 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
         "-p",
         "ropeway-cli",
         "--features",
-        "ropeway-cli/kerberos,ropeway-smb-server/fuzzing",
+        "ropeway-cli/kerberos,ropeway-cli/otel,ropeway-smb-server/fuzzing",
     ];
     let mut command = workspace.cargo(kerberos.into_iter().chain(["--all-targets", "--"]));
     run_command(command.args(lints))?;

@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
+#[path = "trace_run/ends.rs"]
+mod ends;
 #[path = "trace_run/strace.rs"]
 mod strace;
 mod support;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
+use ends::Busy;
 use rustix::process::Signal;
 use serde_json::Value;
 use strace::{assert_same, of_trace, strace};
@@ -206,34 +209,6 @@ fn the_exit_code_is_that_of_the_program() {
     assert!(finished.out.contains("write"), "{finished}");
 }
 
-/// A program that reads a file again and again; ended on drop.
-struct Busy(Child);
-
-impl Busy {
-    fn start(place: &Place) -> Self {
-        text(&place.join("read again"), "content");
-        let script = "while :; do cat 'read again' >/dev/null; read line < 'read again'; done";
-        let child = Command::new("sh")
-            .args(["-c", script])
-            .current_dir(place.path())
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-
-    fn id(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_running_process_and_its_children_are_recorded() {
     let place = Place::new();
@@ -267,77 +242,6 @@ fn a_running_process_and_its_children_are_recorded() {
             one["program"] == "cat" && one["kind"] == "read" && one["result"] == 7 && one["offset"] == 0
         };
         assert!(found.iter().any(|one| offset_and_bytes(&one)), "{how}");
-    }
-}
-
-#[test]
-fn a_recording_ends_with_its_process() {
-    let place = Place::new();
-    for how in MECHANISMS {
-        let mut busy = Busy::start(&place);
-        let mut trace = place
-            .ropeway("trace")
-            .args(["--with", how, "-o", "trace", "--pid", &busy.id()])
-            .start();
-        // The writer hands lines over once a second.
-        let is_recorded = |_: &_| fs::metadata(place.join("trace")).is_ok_and(|found| found.len() > 2000);
-        if !trace.until(is_recorded) {
-            let finished = trace.wait();
-            assert!(finished.mentions("cannot record other programs"), "{finished}");
-            println!("skipped: {how}: {}", finished.err.trim());
-            continue;
-        }
-        busy.0.kill().unwrap();
-        busy.0.wait().unwrap();
-        let finished = trace.wait();
-        finished.assert_code(&[0]);
-        assert!(!operations(&place, "trace").is_empty());
-        fs::remove_file(place.join("trace")).unwrap();
-    }
-}
-
-#[test]
-fn a_signal_ends_the_recording_and_not_the_process() {
-    let place = Place::new();
-    let mut busy = Busy::start(&place);
-    let mut trace = place
-        .ropeway("trace")
-        .args(["-o", "trace", "--pid", &busy.id()])
-        .start();
-    let is_recorded = |_: &_| fs::metadata(place.join("trace")).is_ok_and(|found| found.len() > 2000);
-    if !trace.until(is_recorded) {
-        skip!("{}", trace.wait().err.trim());
-    }
-    trace.signal(Signal::INT);
-    trace.wait().assert_code(&[0]);
-    assert!(busy.0.try_wait().unwrap().is_none());
-    let shown = place.ropeway("trace").args(["-s", "trace"]).ok();
-    assert!(!shown.mentions("truncated"), "{shown}");
-}
-
-#[test]
-fn a_recording_that_is_killed_can_be_read_and_the_process_goes_on() {
-    for how in MECHANISMS {
-        let place = Place::new();
-        let mut busy = Busy::start(&place);
-        let mut trace = place
-            .ropeway("trace")
-            .args(["--with", how, "-o", "trace", "--pid", &busy.id()])
-            .start();
-        let is_recorded = |_: &_| fs::metadata(place.join("trace")).is_ok_and(|found| found.len() > 2000);
-        if !trace.until(is_recorded) {
-            println!("skipped: {how}: {}", trace.wait().err.trim());
-            continue;
-        }
-        trace.kill();
-        let shown = place.ropeway("trace").args(["-s", "trace"]).ok();
-        assert!(shown.mentions("truncated"), "{how}: {shown}");
-        assert!(busy.0.try_wait().unwrap().is_none(), "{how}: it goes on");
-        // Nobody traces it any more.
-        let again = place
-            .ropeway("trace")
-            .args(["--with", how, "--pid", &busy.id(), "--for", "100ms"]);
-        again.ok();
     }
 }
 

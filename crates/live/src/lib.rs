@@ -35,5 +35,5 @@ mod resources;
 mod serve;
 mod text;
 
-pub use live::{Control, Handle, Live, Messages, Part, PartHandle, Response, View};
+pub use live::{Control, Handle, Live, Messages, OnPartEnd, Part, PartHandle, Response, View};
 pub use text::{bounded, clean};

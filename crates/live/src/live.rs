@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
@@ -94,6 +94,9 @@ pub struct PartHandle {
     id: u32,
 }
 
+/// Is told the last figures of a part: a snapshot with nothing else. Must not wait.
+pub type OnPartEnd = Box<dyn Fn(Snapshot) + Send + Sync>;
+
 /// The last messages of a part, bounded.
 #[derive(Debug, Default)]
 pub struct Messages(Mutex<VecDeque<Message>>);
@@ -109,6 +112,8 @@ pub(crate) struct Shared {
     /// Name of the user, once it was looked up.
     user: Mutex<Option<String>>,
     page_cache: Looks,
+    /// Is told the last figures of each part.
+    on_part_end: OnceLock<OnPartEnd>,
 }
 
 struct Slot {
@@ -138,6 +143,7 @@ impl Live {
                 stopping: AtomicBool::new(false),
                 user: Mutex::default(),
                 page_cache: Looks::default(),
+                on_part_end: OnceLock::new(),
             }),
             serving: None,
         }
@@ -165,6 +171,12 @@ impl Live {
         Handle(Arc::clone(&self.shared))
     }
 
+    /// Tells the last figures of each part that ends from now on. There is one listener: further ones are
+    /// not called.
+    pub fn on_part_end(&self, tell: OnPartEnd) {
+        _ = self.shared.on_part_end.set(tell);
+    }
+
     /// Waits until the socket can be found, or until it is clear that there will be none, but not long.
     /// For commands that say when they are ready.
     pub fn wait(&self) {
@@ -188,7 +200,25 @@ impl Handle {
 
 impl Drop for PartHandle {
     fn drop(&mut self) {
-        self.shared.slots.lock().retain(|slot| slot.id != self.id);
+        let ended = {
+            let mut slots = self.shared.slots.lock();
+            let place = slots.iter().position(|slot| slot.id == self.id);
+            place.map(|place| slots.remove(place))
+        };
+        if let (Some(tell), Some(slot)) = (self.shared.on_part_end.get(), ended) {
+            let mut snapshot = Snapshot {
+                version: VERSION,
+                taken: unix_seconds(SystemTime::now()),
+                ..Snapshot::default()
+            };
+            let view = View {
+                id: slot.id,
+                rates: slot.ring.rates(),
+                history: History::default(),
+            };
+            slot.part.describe(view, &mut snapshot);
+            tell(snapshot);
+        }
     }
 }
 

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The looks are made by a thread, since a question about the folder of a job can hang with its file
-//! system: a snapshot then shows the machine without that device, and waits for nothing. The thread
-//! begins with the first snapshot, and ends when nobody has asked for [`KEPT`].
+//! system: snapshots wait for nothing. They show the last look, and none if that is older than [`KEPT`].
+//! The thread begins with the first snapshot, and ends when nobody has asked for that long.
 
 use std::path::PathBuf;
 use std::sync::Arc;

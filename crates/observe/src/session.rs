@@ -303,14 +303,16 @@ impl Recorder {
         let decoder = &mut self.decoder;
         let end = self.end.as_ref();
         let mut take = |event: RawEvent<'_>| decoder.take(event, sink);
-        match &mut self.engine {
+        let has_ended = match &mut self.engine {
             Engine::Bpf(bpf) => {
-                wait_readable([Some(bpf.fd()), end], timeout);
+                let ended = wait_for(end, Some(bpf.fd()), timeout);
                 bpf.drain(&mut take);
+                ended
             }
             Engine::Tracefs(tracefs) => {
-                wait_readable([end, None], timeout);
+                let ended = wait_for(end, None, timeout);
                 tracefs.drain(&mut take);
+                ended
             }
             Engine::Ptrace(ptrace) => {
                 let left = ptrace.poll(timeout, &mut take);
@@ -320,7 +322,7 @@ impl Recorder {
                     Left::None => self.traced_ended(),
                 };
             }
-        }
+        };
         match &mut self.child {
             // An error means that somebody else has waited for it.
             Some(Started::Running(child)) => match child.try_wait() {
@@ -328,9 +330,10 @@ impl Recorder {
                     self.status = Some(status);
                     Ok(true)
                 }
-                _ => Ok(false),
+                _ => Ok(has_ended),
             },
-            _ => Ok(proc::threads(self.process).is_empty()),
+            // A process that nobody has waited for yet is still listed.
+            _ => Ok(has_ended || proc::threads(self.process).is_empty()),
         }
     }
 
@@ -392,13 +395,18 @@ fn descriptor_of(process: u32) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Waits until one of the descriptors is readable, at most `timeout`.
-fn wait_readable(fds: [Option<&OwnedFd>; 2], timeout: Duration) {
+/// Waits for the end of a process, or until a descriptor is readable, at most `timeout`. Returns whether
+/// the process has ended.
+fn wait_for(end: Option<&OwnedFd>, readable: Option<&OwnedFd>, timeout: Duration) -> bool {
     let timeout = Timespec::try_from(timeout).ok();
-    let fds = fds.into_iter().flatten();
+    let fds = [end, readable].into_iter().flatten();
     let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     // A signal ends the wait early, which is harmless.
     let _ = poll(&mut fds, timeout.as_ref());
+    end.is_some()
+        && fds
+            .first()
+            .is_some_and(|end| end.revents().contains(PollFlags::IN))
 }
 
 /// Finds a program as execvp(3) does.

@@ -4,7 +4,7 @@
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto < smb1,  names < plan, smb-wire
 //! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb1-client(-> smb-client)  smb-server(-> smb-gss)  cache  observe
 //! composition  copy  boost  write-back  mount
-//! product      peers  live  page(-> live)  lab(-> peers, live)  fleet  cli(-> lab, live, page, fleet)
+//! product      peers  live  page(-> live)  otel(-> live)  lab(-> peers, live)  fleet  cli(-> lab, live, page, otel, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
 //! ```
 
@@ -93,9 +93,10 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("peers", Tier::Product, &[]),
     ("live", Tier::Product, &[]),
     ("page", Tier::Product, &["live"]),
+    ("otel", Tier::Product, &["live"]),
     ("lab", Tier::Product, &["peers", "live"]),
     ("fleet", Tier::Product, &[]),
-    ("cli", Tier::Product, &["lab", "live", "page", "fleet"]),
+    ("cli", Tier::Product, &["lab", "live", "page", "otel", "fleet"]),
     ("sim", Tier::Dev, &[]),
     ("xtask", Tier::Dev, &[]),
 ];

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use ropeway_lab::local::LocalError;
 use ropeway_lab::report::{Document, FILE, Outcome};
-use ropeway_live::{Live, Part, PartHandle};
+use ropeway_live::{Part, PartHandle};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -45,7 +45,7 @@ struct Stopper {
     /// What other processes see.
     part: Arc<RunPart>,
     _registered: PartHandle,
-    _live: Live,
+    _live: live::Told,
 }
 
 impl Stopper {
