@@ -204,6 +204,18 @@ fn smbclient_in_every_dialect() {
     served.stop();
 }
 
+/// With SMB 1 for old clients, the others keep their dialects.
+#[cfg(feature = "smb1")]
+#[test]
+fn smbclient_with_smb1() {
+    let served = Served::start(&["--smb1"]);
+    for dialect in ["NT1", "SMB3_11"] {
+        println!("{dialect}");
+        both_ways(&served, &or_skip!(Smbclient::with_dialect(dialect, &[])));
+    }
+    served.stop();
+}
+
 #[test]
 fn smbclient_where_signing_is_required() {
     let served = Served::start(&["--sign", "required", "--encrypt", "off"]);
@@ -392,6 +404,17 @@ fn impacket() {
     both_ways(
         &served,
         &or_skip!(Python::find("impacket", &[("SMB_DIALECT", "2.1")])),
+    );
+    served.stop();
+}
+
+#[cfg(feature = "smb1")]
+#[test]
+fn impacket_with_smb1() {
+    let served = Served::start(&["--smb1"]);
+    both_ways(
+        &served,
+        &or_skip!(Python::find("impacket", &[("SMB_DIALECT", "NT1")])),
     );
     served.stop();
 }

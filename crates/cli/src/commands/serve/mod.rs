@@ -10,6 +10,7 @@
 //! audit      JSON Lines, written by a thread
 //! http ───── metrics
 //! announce   multicast DNS, WS-Discovery
+//! smb1       SMB 1 for old clients, with its warnings
 //! signals    SIGTERM and SIGINT stop the server, SIGHUP reloads
 //! ```
 
@@ -27,6 +28,8 @@ mod printer;
 mod settings;
 mod shares;
 mod signals;
+#[cfg(feature = "smb1")]
+mod smb1;
 mod user;
 mod users;
 pub(crate) mod write_back;
@@ -92,6 +95,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
         }
         None => None,
     };
+    #[cfg(feature = "smb1")]
+    smb1::enable(args, &mut options, &printer)?;
     let server = bind(args, options)?;
     let addresses = server.local_addrs().to_vec();
     let _parts = parts(&live, &server, &name, &far);
