@@ -95,9 +95,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
         }
         None => None,
     };
-    #[cfg(feature = "smb1")]
-    smb1::enable(args, &mut options, &printer)?;
-    let server = bind(args, options)?;
+    let server = bind(args, options, &printer)?;
     let addresses = server.local_addrs().to_vec();
     let _parts = parts(&live, &server, &name, &far);
     let http = match args.watch.http {
@@ -153,7 +151,10 @@ fn parts(live: &Live, server: &Server, name: &str, far: &FarServers) -> Vec<Part
     parts.into_iter().map(|part| live.add(part)).collect()
 }
 
-fn bind(args: &ServeArgs, options: ServerOptions) -> Result<Server, Failure> {
+#[cfg_attr(not(feature = "smb1"), allow(unused_variables, reason = "for SMB 1 only"))]
+fn bind(args: &ServeArgs, options: ServerOptions, printer: &Arc<Printer>) -> Result<Server, Failure> {
+    #[cfg(feature = "smb1")]
+    let options = smb1::enable(args, options, printer)?;
     Server::bind_all(&args.listen, options).map_err(|(address, error)| {
         let failure = |what: &str, code| Failure::new(code, format!("cannot listen on {address}: {what}"));
         match error.kind() {

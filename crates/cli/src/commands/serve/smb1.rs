@@ -16,17 +16,17 @@ use crate::failure::Failure;
 /// Clients that are remembered as warned of. A guess: networks with such clients are small.
 const WARNED_MAX: usize = 4096;
 
-/// Lets the server speak SMB 1, if the flags say so.
+/// Returns the options of a server that speaks SMB 1, if the flags say so.
 ///
 /// # Errors
 /// The flags contradict each other.
 pub(super) fn enable(
     args: &ServeArgs,
-    options: &mut ServerOptions,
+    mut options: ServerOptions,
     printer: &Arc<Printer>,
-) -> Result<(), Failure> {
+) -> Result<ServerOptions, Failure> {
     if !args.smb1.smb1 {
-        return Ok(());
+        return Ok(options);
     }
     if args.protocol.encrypt == Encryption::Required {
         return Err(
@@ -55,7 +55,7 @@ pub(super) fn enable(
             }
         }),
     }));
-    Ok(())
+    Ok(options)
 }
 
 /// Returns the machine's distance from UTC now.
