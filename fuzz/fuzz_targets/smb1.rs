@@ -1,4 +1,4 @@
-//! Every decoder of SMB 1, and the client's connection, on any input: nothing panics, and what is
+//! Every decoder of SMB 1, and the connections of client and server, on any input: nothing panics, and what is
 //! read, written and read again is the same.
 //!
 //! The lower bits of the first byte choose the decoder (see the list), its highest bit says whether
@@ -8,10 +8,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use ropeway_smb_proto::auth::ntlm::{ServerNames, nt_hash};
+use ropeway_smb_proto::client::Signing;
+use ropeway_smb_proto::secret::Password;
+use ropeway_smb_wire::{FileTime, Guid, NtStatus, Text, Writer};
 use ropeway_smb1::auth::WeakAuth;
 use ropeway_smb1::client::{Config, Connection, Entropy, Event, Identity, MESSAGE_LEN_MAX, Request};
 use ropeway_smb1::code_page::CodePage;
 use ropeway_smb1::dos_time::Zone;
+use ropeway_smb1::server::{self, Offer, Transactions};
 use ropeway_smb1::wire::assembly::Assembly;
 use ropeway_smb1::wire::close::CloseRequest;
 use ropeway_smb1::wire::core_files::{OldCreateRequest, OldIoWords, OldOpenRequest, WriteAndCloseWords};
@@ -34,11 +39,7 @@ use ropeway_smb1::wire::trans2::{CreateDirectory, PathLevel};
 use ropeway_smb1::wire::transaction::{self, Kind, Limits, Piece, Totals};
 use ropeway_smb1::wire::tree_connect::{OldTreeConnectRequest, TreeConnectRequest, TreeConnectResponse};
 use ropeway_smb1::wire::write::{WriteRequest, WriteResponse};
-use ropeway_smb1::{Block, ChainLinks, Command, Flags, HEADER_LEN, Header};
-use ropeway_smb_proto::auth::ntlm::nt_hash;
-use ropeway_smb_proto::client::Signing;
-use ropeway_smb_proto::secret::Password;
-use ropeway_smb_wire::{FileTime, NtStatus, Writer};
+use ropeway_smb1::{Block, ChainLinks, Command, Flags, Flags2, HEADER_LEN, Header};
 
 /// Length of a transaction's parts here, at most.
 const TOTAL_MAX: usize = 4096;
@@ -128,6 +129,7 @@ const DECODERS: &[fn(&[u8], bool)] = &[
     bytes!(InfoVolume),
     |bytes, is_unicode| _ = CreateDirectory::decode(bytes, is_unicode),
     |bytes, is_unicode| _ = NtCreateRequest::decode(bytes, is_unicode),
+    server,
 ];
 
 fn chain(bytes: &[u8], _: bool) {
@@ -307,6 +309,72 @@ fn submit(connection: &mut Connection) {
         data: b"fuzz",
     };
     _ = connection.submit(Request::new(Command::ECHO, Header::NONE, |w| echo.encode(w)));
+}
+
+/// A server's connection that gets messages: each has its length in two bytes, then the command, the
+/// number of the request, and the rest.
+fn server(bytes: &[u8], is_unicode: bool) {
+    _ = Offer::of(bytes);
+    let text = |text: &str| Text::from(text);
+    let config = server::Config {
+        server_guid: Guid::default(),
+        names: ServerNames {
+            netbios_computer: text("SERVER"),
+            netbios_domain: text("SERVER"),
+            dns_computer: text("server"),
+            dns_domain: text(""),
+        },
+        hint: Vec::new(),
+        signing: server::Signing::Offered,
+        code_page: CodePage::default(),
+        zone: Zone(0),
+        sessions_max: 4,
+    };
+    let offer = Offer {
+        index: 0,
+        extended_security: !is_unicode,
+    };
+    let mut connection = server::Connection::new(config, offer, [7; 8]);
+    connection.negotiate(&Header::default(), FileTime(0), &mut Writer::new(&mut Vec::new()));
+    let mut transactions = Transactions::default();
+    let mut rest = bytes;
+    while let Some((head, after)) = rest.split_first_chunk::<4>() {
+        let [low, high, command, mid] = *head;
+        let length = usize::from(u16::from_le_bytes([low, high])).min(after.len());
+        let (body, after) = after.split_at(length);
+        rest = after;
+        let header = Header {
+            command: Command(command),
+            flags2: if is_unicode {
+                Flags2::UNICODE
+            } else {
+                Flags2::empty()
+            },
+            mid: u16::from(mid),
+            ..Header::default()
+        };
+        let mut message = Vec::new();
+        let mut w = Writer::new(&mut message);
+        header.encode(&mut w);
+        w.bytes(body);
+        let Ok(admitted) = connection.receive(&message) else {
+            return;
+        };
+        for (command, block) in ChainLinks::new(&message, header.command).flatten() {
+            if command == Command::SESSION_SETUP_ANDX {
+                _ = connection.decode_setup(&block, &header);
+            }
+        }
+        let Ok(block) = Block::first(&message) else {
+            continue;
+        };
+        if let Some(kind) = Kind::of(header.command) {
+            _ = transactions.begin(kind, &admitted, &block);
+        } else if let Some(kind) = Kind::of_secondary(header.command) {
+            _ = transactions.add(kind, &header, &block);
+        }
+        assert!(transactions.len() <= 16);
+    }
 }
 
 fuzz_target!(|bytes: &[u8]| {

@@ -204,6 +204,18 @@ fn smbclient_in_every_dialect() {
     served.stop();
 }
 
+/// With SMB 1 for old clients, the others keep their dialects.
+#[cfg(feature = "smb1")]
+#[test]
+fn smbclient_with_smb1() {
+    let served = Served::start(&["--smb1"]);
+    for dialect in ["NT1", "SMB3_11"] {
+        println!("{dialect}");
+        both_ways(&served, &or_skip!(Smbclient::with_dialect(dialect, &[])));
+    }
+    served.stop();
+}
+
 #[test]
 fn smbclient_where_signing_is_required() {
     let served = Served::start(&["--sign", "required", "--encrypt", "off"]);
@@ -393,6 +405,24 @@ fn impacket() {
         &served,
         &or_skip!(Python::find("impacket", &[("SMB_DIALECT", "2.1")])),
     );
+    served.stop();
+}
+
+/// With SMB 1, impacket sends names in UTF-8 as if they were of a code page, so these are ASCII.
+#[cfg(feature = "smb1")]
+#[test]
+fn impacket_with_smb1() {
+    let served = Served::start(&["--smb1"]);
+    let client = or_skip!(Python::find("impacket", &[("SMB_DIALECT", "NT1")]));
+    let (source, near) = (served.behind("source"), served.place.join("near"));
+    fs::create_dir_all(source.join("deep/er")).unwrap();
+    file(&source.join("deep/er/large"), 300_000, 7);
+    file(&source.join("deep/empty"), 0, 8);
+    client.get(&served, "source", &near);
+    content_same(&source, &near);
+    client.put(&served, &near, "target");
+    content_same(&source, &served.behind("target"));
+    assert_listing(&seen_listing(&source), &client.list(&served, "target"));
     served.stop();
 }
 

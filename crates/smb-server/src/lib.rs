@@ -25,6 +25,7 @@ mod accounts;
 mod audit;
 mod connection;
 mod files;
+mod foreign;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -45,6 +46,7 @@ mod token;
 
 pub use accounts::Directory;
 pub use audit::{Audit, Record};
+pub use foreign::{ForeignClient, ForeignInfo, ForeignProtocol, ForeignSession, Translation, Translator};
 pub use options::ServerOptions;
 pub use report::{KindReport, OpenReport, ServerReport, SessionReport, ShareReport};
 pub use server::{Server, ServerHandle};

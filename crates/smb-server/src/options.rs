@@ -12,6 +12,7 @@ use ropeway_smb_wire::{Guid, Text};
 
 use crate::accounts::{self, Directory};
 use crate::audit::Audit;
+use crate::foreign::ForeignProtocol;
 use crate::share::Share;
 
 /// Settings of a server. [`ServerOptions::new`] gives the defaults.
@@ -46,6 +47,8 @@ pub struct ServerOptions {
     pub machine_sid: [u32; 3],
     /// Receiver of audit records.
     pub audit: Option<Arc<dyn Audit>>,
+    /// Another protocol to serve.
+    pub foreign: Option<Arc<dyn ForeignProtocol>>,
     /// Returns freed memory from the allocator to the system. The server calls it after a
     /// connection that used much memory.
     pub release_memory: Option<fn()>,
@@ -112,6 +115,7 @@ impl ServerOptions {
             directory: Arc::new(accounts::NoAccounts),
             machine_sid: std::array::from_fn(|at| u32::from_le_bytes(numbers[at])),
             audit: None,
+            foreign: None,
             release_memory: None,
             #[cfg(feature = "fuzzing")]
             reply_mutator: None,

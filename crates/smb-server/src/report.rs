@@ -221,6 +221,10 @@ fn add_sessions(
                 shares_of(session),
             )
         };
+        let foreign = session.1.iter().find_map(|channel| shared.foreign_of(*channel));
+        if let Some((name, signing)) = foreign {
+            (session.0.dialect, session.0.signing) = (name, signing);
+        }
         let clients = session
             .1
             .drain(..)

@@ -1,11 +1,11 @@
 //! SMB 1, dialect NT LM 0.12, without I/O: codec, names in OEM code pages, signing, the responses of
-//! old logins, and the states of a client.
+//! old logins, and the states of a client and of a server.
 //!
 //! SMB 1 is obsolete and unsafe. This crate exists for machines that speak nothing else. No other
 //! crate's SMB 2 code uses it, and programs use it only if they are told to.
 //!
 //! ```text
-//! client::Connection                             states without I/O
+//! client::Connection   server::Connection       states without I/O
 //!       │
 //!    signing  auth                               MD5 and sequence numbers; NTLMv2, LMv2, older ones
 //!       │
@@ -24,6 +24,7 @@ mod header;
 #[cfg(test)]
 mod hostile;
 mod message;
+pub mod server;
 pub mod signing;
 mod strings;
 pub mod wire;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto < smb1,  names < plan, smb-wire
-//! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb1-client(-> smb-client)  smb-server(-> smb-gss)  cache  observe
+//! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb1-client(-> smb-client)  smb-server(-> smb-gss)  smb1-server(-> smb-server)  cache  observe
 //! composition  copy  boost  write-back  mount
 //! product      peers  live  page(-> live)  otel(-> live)  lab(-> peers, live)  fleet  cli(-> lab, live, page, otel, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
@@ -84,6 +84,7 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("smb-client", Tier::Mechanism, &["smb-gss"]),
     ("smb1-client", Tier::Mechanism, &["smb-client"]),
     ("smb-server", Tier::Mechanism, &["smb-gss"]),
+    ("smb1-server", Tier::Mechanism, &["smb-server"]),
     ("cache", Tier::Mechanism, &[]),
     ("observe", Tier::Mechanism, &[]),
     ("copy", Tier::Composition, &[]),
@@ -136,6 +137,7 @@ const CIRCLES: &[(&str, usize, bool)] = &[
     ("smb-gss", 3, true),
     ("smb1", 3, true),
     ("smb1-client", 3, true),
+    ("smb1-server", 3, true),
     ("smb-client", 3, false),
     ("smb-server", 3, true),
     ("xtask", 3, true),

@@ -161,6 +161,11 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "ropeway serve photos=/srv/photos:ro --listen 0.0.0.0:4450",
                 "read-only, with the network",
             ),
+            #[cfg(feature = "smb1")]
+            (
+                "ropeway serve --smb1 --listen 192.0.2.7 scans",
+                "old scanners, too, on a network of their own",
+            ),
             ("ropeway serve user add ann", "adds a user; asks for the password"),
             (
                 "ropeway serve smb://ann@far/data --boost /flash",

@@ -64,6 +64,10 @@ pub(crate) struct ServeArgs {
     /// Protocol settings.
     #[command(flatten)]
     pub(crate) protocol: ServeProtocolArgs,
+    /// SMB 1.
+    #[cfg(feature = "smb1")]
+    #[command(flatten)]
+    pub(crate) smb1: super::smb1::ServeSmb1Args,
     /// Monitoring and discovery.
     #[command(flatten)]
     pub(crate) watch: ServeWatchArgs,

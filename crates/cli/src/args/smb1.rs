@@ -8,6 +8,23 @@ use super::ShareArgs;
 use crate::failure::Failure;
 use crate::secrets::Auth;
 
+/// SMB 1 for old clients of `serve`.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "SMB 1")]
+pub(crate) struct ServeSmb1Args {
+    /// Serve clients that speak nothing newer than SMB 1 (NT LM 0.12), too
+    ///
+    /// For scanners and other old devices, and Windows XP. SMB 1 is neither encrypted nor safe: others
+    /// on the network can read what such clients send. Use a network of its own, and a user of its own.
+    /// Clients that can speak SMB 2 never get SMB 1. Signatures are required unless --sign offered.
+    /// See docs/smb1.md.
+    #[arg(long)]
+    pub(crate) smb1: bool,
+    /// Code page of SMB 1 clients without Unicode (default 850)
+    #[arg(long = "smb1-client-code-page", value_name = "N", requires = "smb1")]
+    pub(crate) client_code_page: Option<CodePage>,
+}
+
 /// Flags for `smb1://` URLs. Nothing here makes other URLs speak SMB 1.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "SMB 1 (smb1://[domain;]user@host[:port]/share/path)")]

@@ -4,7 +4,7 @@ usage: tree.py impacket|smbprotocol HOST PORT SHARE get REMOTE LOCAL    copies a
                                                     put LOCAL REMOTE    copies in the other direction
                                                     list REMOTE         lists everything below it as JSON Lines: path, folder, size
 
-Environment: SMB_USER and SMB_PASSWORD; SMB_DIALECT (impacket: 2.0.2, 2.1, 3.0, 3.1.1); SMB_ENCRYPT (smbprotocol).
+Environment: SMB_USER and SMB_PASSWORD; SMB_DIALECT (impacket: NT1, 2.0.2, 2.1, 3.0, 3.1.1); SMB_ENCRYPT (smbprotocol).
 """
 import io
 import json
@@ -16,16 +16,17 @@ BLOCK = 1 << 20
 
 class Impacket:
     def __init__(self, host, port, share):
+        from impacket.smb import SMB_DIALECT
         from impacket.smb3structs import SMB2_DIALECT_002, SMB2_DIALECT_21, SMB2_DIALECT_30, SMB2_DIALECT_311
         from impacket.smbconnection import SMBConnection
 
-        dialects = {"2.0.2": SMB2_DIALECT_002, "2.1": SMB2_DIALECT_21, "3.0": SMB2_DIALECT_30, "3.1.1": SMB2_DIALECT_311}
+        dialects = {"NT1": SMB_DIALECT, "2.0.2": SMB2_DIALECT_002, "2.1": SMB2_DIALECT_21, "3.0": SMB2_DIALECT_30, "3.1.1": SMB2_DIALECT_311}
         dialect = os.environ.get("SMB_DIALECT")
         self.share = share
         self.smb = SMBConnection(host, host, sess_port=port, preferredDialect=dialects[dialect] if dialect else None)
         self.smb.login(os.environ["SMB_USER"], os.environ["SMB_PASSWORD"])
         if dialect and self.smb.getDialect() != dialects[dialect]:
-            sys.exit(f"the server speaks {self.smb.getDialect():#x}")
+            sys.exit(f"the server speaks {self.smb.getDialect()}")
 
     def entries(self, folder):
         for entry in self.smb.listPath(self.share, folder + "\\*"):

@@ -155,6 +155,11 @@ impl Connection {
         self.id
     }
 
+    /// Returns whether no NEGOTIATE has been answered.
+    pub fn is_new(&self) -> bool {
+        self.phase == Phase::New
+    }
+
     /// Returns the result of NEGOTIATE.
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.negotiated.as_ref()

@@ -119,6 +119,13 @@ impl Session {
         self.keys.signing.0
     }
 
+    /// Returns the first 16 bytes of the login's session key, with which dialects before 3.0 sign;
+    /// `None` for newer dialects, and for anonymous and guest sessions.
+    pub fn login_key(&self) -> Option<&Key> {
+        let has_key = !self.is_anonymous && self.dialect < Dialect::Smb300;
+        has_key.then_some(&self.keys.signing.1)
+    }
+
     /// Returns its cipher; `None` if the client cannot encrypt.
     pub fn cipher(&self) -> Option<Cipher> {
         self.keys.cipher.as_ref().map(|(cipher, ..)| *cipher)

@@ -2,6 +2,8 @@
 
 use ropeway_smb_proto::server::PeerMisbehaved;
 
+use super::foreign::Handover;
+
 /// Why a connection ended.
 pub(super) enum DriverError {
     /// The socket failed.
@@ -10,6 +12,9 @@ pub(super) enum DriverError {
     Peer(PeerMisbehaved),
     /// The client exceeded a limit of the server.
     Limit(&'static str),
+    /// The client speaks another protocol, which this translator serves. Not an end: see
+    /// [`super::foreign`].
+    Foreign(Box<Handover>),
     /// The thread of the connection panicked.
     Panicked,
 }

@@ -60,6 +60,7 @@ impl Driver {
     pub(super) fn take_frame(&mut self, frame: &mut [u8]) -> Result<(), DriverError> {
         let opened = self.protocol.open_frame(frame)?;
         if opened.is_smb1 {
+            self.look_for_translator(frame)?;
             let reply = self.protocol.accept_smb1(frame, SharedState::wall_time())?;
             self.output.push(reply);
             return Ok(());

@@ -9,8 +9,8 @@
 //! processor time signed, with and without).
 
 use std::io;
-use std::net::TcpStream;
 use std::ops::Range;
+use std::os::fd::AsFd;
 
 use ropeway_smb_proto::server::PeerMisbehaved;
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_len};
@@ -139,7 +139,7 @@ impl Large {
 }
 
 /// Receives once without waiting. Returns `None` if nothing is available.
-fn receive_into(socket: &TcpStream, room: &mut [u8]) -> io::Result<Option<usize>> {
+fn receive_into(socket: &impl AsFd, room: &mut [u8]) -> io::Result<Option<usize>> {
     match recv(socket, room, RecvFlags::DONTWAIT) {
         Ok((count, _)) => Ok(Some(count)),
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
@@ -149,7 +149,7 @@ fn receive_into(socket: &TcpStream, room: &mut [u8]) -> io::Result<Option<usize>
 
 impl Input {
     /// Receives once without waiting.
-    pub(crate) fn receive(&mut self, socket: &TcpStream) -> io::Result<Received> {
+    pub(crate) fn receive(&mut self, socket: &impl AsFd) -> io::Result<Received> {
         if let Some(large) = &mut self.large {
             let count = receive_into(socket, large.room())?;
             large.filled += count.unwrap_or(0);
@@ -174,7 +174,7 @@ impl Input {
 
     /// Receives into a buffer for a frame of the expected length. If something else arrives, it is
     /// copied to the common buffer and nothing is expected any more.
-    fn receive_expected(&mut self, socket: &TcpStream, length: usize) -> io::Result<Received> {
+    fn receive_expected(&mut self, socket: &impl AsFd, length: usize) -> io::Result<Received> {
         let mut buffer = self.free_buffers.pop().unwrap_or_default();
         buffer.reserve_exact((length + 2 * ALIGNMENT).saturating_sub(buffer.len()));
         let base = buffer.as_ptr().addr();
@@ -276,6 +276,13 @@ impl Input {
         if self.free_buffers.len() < FREE_BUFFERS_MAX {
             self.free_buffers.push(frame);
         }
+    }
+
+    /// Takes what was received after the last frame. `None` if that is a part of a large frame.
+    pub(crate) fn take_rest(&mut self) -> Option<Vec<u8>> {
+        let input = std::mem::take(self);
+        let rest = input.buffer.get(input.filled).unwrap_or_default().to_vec();
+        input.large.is_none().then_some(rest)
     }
 
     /// Frees memory while nothing is in progress.

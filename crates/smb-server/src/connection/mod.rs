@@ -7,6 +7,7 @@
 
 mod error;
 mod execute;
+mod foreign;
 mod frames;
 #[cfg(feature = "fuzzing")]
 mod fuzz_frames;
@@ -18,7 +19,7 @@ mod pending;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,7 +67,8 @@ const OVERLOAD_DIVISOR: u32 = 6;
 /// One connection with everything in progress on it.
 pub(super) struct Driver {
     shared: Arc<SharedState>,
-    socket: TcpStream,
+    /// The client's socket, or a line to a translator.
+    socket: OwnedFd,
     peer: SocketAddr,
     local: SocketAddr,
     protocol: Connection,
@@ -122,7 +124,7 @@ impl Driver {
             protocol: Connection::new(Arc::clone(&shared.config), id),
             shared,
             local: socket.local_addr()?,
-            socket,
+            socket: socket.into(),
             peer,
             mailbox,
             input: Input::default(),
@@ -157,11 +159,14 @@ impl Driver {
             connection: Some(id.0),
             process: None,
         };
-        let serve = AssertUnwindSafe(|| requester.ask(|| self.serve()));
+        let serve = AssertUnwindSafe(|| requester.ask(|| self.serve_any()));
         let outcome = catch_unwind(serve).unwrap_or(Err(DriverError::Panicked));
         match outcome {
             Ok(()) => tracing::debug!(peer = %self.peer, "connection closed"),
             Err(DriverError::Lost(error)) => tracing::debug!(peer = %self.peer, %error, "connection lost"),
+            Err(DriverError::Foreign(_)) => {
+                tracing::warn!(peer = %self.peer, "connection ended by the server: a second translator")
+            }
             Err(DriverError::Panicked) => {
                 tracing::error!(peer = %self.peer, "the thread of the connection panicked")
             }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -99,7 +99,7 @@ impl Output {
     }
 
     /// Sends as much as the socket accepts without waiting.
-    pub(crate) fn send(&mut self, socket: &TcpStream) -> io::Result<()> {
+    pub(crate) fn send(&mut self, socket: &impl AsFd) -> io::Result<()> {
         while !self.frames.is_empty() {
             let mut parts: [IoSlice<'_>; FRAMES_PER_SEND_MAX] = [IoSlice::new(&[]); FRAMES_PER_SEND_MAX];
             let mut count = 0;

@@ -4,8 +4,8 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ropeway_smb_proto::server::ReplyFrame;
@@ -41,6 +41,8 @@ pub(crate) struct Mailbox {
     pub(crate) peer: SocketAddr,
     /// Time of the last request by the server's clock, in milliseconds.
     used_ms: AtomicU64,
+    /// Names of the protocol and its signatures that the client speaks instead of SMB 2.
+    foreign: OnceLock<(&'static str, &'static str)>,
 }
 
 impl Mailbox {
@@ -48,9 +50,20 @@ impl Mailbox {
         Ok(Self {
             peer,
             used_ms: AtomicU64::new(millis(now)),
+            foreign: OnceLock::new(),
             queue: Mutex::default(),
             wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
         })
+    }
+
+    /// Records that the client speaks another protocol than SMB 2.
+    pub(crate) fn set_foreign(&self, name: &'static str, signing: &'static str) {
+        _ = self.foreign.set((name, signing));
+    }
+
+    /// Returns the names of the protocol and its signatures that the client speaks; `None` for SMB 2.
+    pub(crate) fn foreign(&self) -> Option<(&'static str, &'static str)> {
+        self.foreign.get().copied()
     }
 
     /// Records the time of a request.

@@ -29,6 +29,7 @@ use ropeway_smb_wire::{FileTime, SessionId, Text};
 
 use crate::accounts::AccountNames;
 use crate::audit::{Audit, Record};
+use crate::foreign::ForeignProtocol;
 use crate::options::ServerOptions;
 use crate::pipes::PipeHost;
 use crate::share::Share;
@@ -69,6 +70,8 @@ pub(crate) struct SharedState {
     pub(crate) past_figures: SessionFigures,
     pub(crate) accounts: AccountNames,
     pub(crate) audit: Option<Arc<dyn Audit>>,
+    /// Another protocol.
+    pub(crate) foreign: Option<Arc<dyn ForeignProtocol>>,
     /// Returns freed memory to the system.
     pub(crate) release_memory: Option<fn()>,
     pub(crate) login_timeout: Duration,
@@ -150,6 +153,7 @@ impl SharedState {
             past_figures: SessionFigures::default(),
             accounts: AccountNames::new(netbios, options.machine_sid, options.directory),
             audit: options.audit,
+            foreign: options.foreign,
             release_memory: options.release_memory,
             login_timeout: options.login_timeout,
             unsent: Arc::new(UnsentBytes::new(options.unsent_max)),
@@ -362,6 +366,12 @@ impl SharedState {
         let mailboxes = self.mailboxes.lock();
         let mailbox = mailboxes.get(&connection)?;
         Some((mailbox.peer, mailbox.used_at()))
+    }
+
+    /// Returns the names of the protocol and its signatures that the client of a connection speaks;
+    /// `None` for SMB 2.
+    pub(crate) fn foreign_of(&self, connection: ConnectionId) -> Option<(&'static str, &'static str)> {
+        self.mailboxes.lock().get(&connection)?.foreign()
     }
 
     pub(crate) fn add_mailbox(&self, connection: ConnectionId, mailbox: Arc<Mailbox>) {

@@ -9,6 +9,7 @@
 //! accounts ─ users (the file), phrase (a random password), user (serve user add|rm|list), directory (names of accounts)
 //! audit      JSON Lines, written by a thread
 //! announce   multicast DNS, WS-Discovery
+//! smb1       SMB 1 for old clients, with its warnings
 //! signals    SIGTERM and SIGINT stop the server, SIGHUP reloads
 //! ```
 
@@ -24,6 +25,8 @@ mod printer;
 mod settings;
 mod shares;
 mod signals;
+#[cfg(feature = "smb1")]
+mod smb1;
 mod user;
 mod users;
 pub(crate) mod write_back;
@@ -88,7 +91,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
         }
         None => None,
     };
-    let server = bind(args, options)?;
+    let server = bind(args, options, &printer)?;
     let addresses = server.local_addrs().to_vec();
     let _parts = parts(&live, &server, &name, &far);
     let page = page::start(&args.watch.http, &live)?;
@@ -142,7 +145,10 @@ fn parts(live: &Live, server: &Server, name: &str, far: &FarServers) -> Vec<Part
     parts.into_iter().map(|part| live.add(part)).collect()
 }
 
-fn bind(args: &ServeArgs, options: ServerOptions) -> Result<Server, Failure> {
+#[cfg_attr(not(feature = "smb1"), allow(unused_variables, reason = "for SMB 1 only"))]
+fn bind(args: &ServeArgs, options: ServerOptions, printer: &Arc<Printer>) -> Result<Server, Failure> {
+    #[cfg(feature = "smb1")]
+    let options = smb1::enable(args, options, printer)?;
     Server::bind_all(&args.listen, options).map_err(|(address, error)| {
         let failure = |what: &str, code| Failure::new(code, format!("cannot listen on {address}: {what}"));
         match error.kind() {

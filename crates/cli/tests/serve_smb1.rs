@@ -1,0 +1,154 @@
+//! `serve --smb1` with the real binary, smbclient, and our own client. The odd tree that other
+//! clients copy is in `serve_interop.rs`.
+
+#![cfg(feature = "smb1")]
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use support::{PASSWORD, Place, Served, content_same, mixed, one_line_and_a_hint, or_skip, program, text};
+
+/// Runs smbclient with SMB 1 alone. Returns whether it succeeded, and what it said.
+fn smbclient(served: &Served, arguments: &[&str]) -> Result<(bool, String), String> {
+    let smbclient = program("smbclient").ok_or("smbclient is not installed")?;
+    let secret = served.place.join(".smbclient");
+    fs::write(&secret, format!("username=ann\npassword={PASSWORD}\n")).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let output = Command::new("timeout")
+        .arg("90")
+        .arg(smbclient)
+        .args(["--configfile", "/dev/null", "-m", "NT1"])
+        .arg("--option=client min protocol=NT1")
+        .args(["--port", &served.address().port().to_string()])
+        .arg("--authentication-file")
+        .arg(secret)
+        .args(arguments)
+        .env("LC_ALL", "C.UTF-8")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    Ok((
+        output.status.success(),
+        String::from_utf8_lossy(&said).into_owned(),
+    ))
+}
+
+fn share(served: &Served) -> String {
+    format!("//{}/data", served.address().ip())
+}
+
+#[test]
+fn smbclient_lists_and_changes() {
+    let served = Served::start(&["--smb1"]);
+    let server = served.address().ip().to_string();
+    let (ok, said) = or_skip!(smbclient(&served, &["-L", &server]));
+    assert!(ok && said.contains("data") && said.contains("IPC$"), "{said}");
+    text(&served.behind("a.txt"), "content");
+    let near = served.place.join("near");
+    text(&near, "from here");
+    let commands = format!(
+        "put \"{}\" up.txt; rename up.txt new.txt; mkdir folder; cd folder; put \"{}\" in.txt; cd ..; \
+         get a.txt \"{}\"; allinfo a.txt; setmode a.txt +h; del nothing-else*; rmdir folder; hardlink a.txt b.txt",
+        near.display(),
+        near.display(),
+        served.place.join("down").display()
+    );
+    let (_, said) = or_skip!(smbclient(&served, &[&share(&served), "-c", &commands]));
+    assert_eq!(
+        fs::read(served.behind("new.txt")).unwrap(),
+        b"from here",
+        "{said}"
+    );
+    assert_eq!(fs::read(served.place.join("down")).unwrap(), b"content", "{said}");
+    assert!(
+        said.contains("NT_STATUS_NO_SUCH_FILE"),
+        "nothing to delete: {said}"
+    );
+    assert!(said.contains("NT_STATUS_DIRECTORY_NOT_EMPTY"), "{said}");
+    let remove = "cd folder; del in.txt; cd ..; rmdir folder; del *.txt";
+    let (ok, said) = or_skip!(smbclient(&served, &[&share(&served), "-c", remove]));
+    assert!(ok && !served.behind("folder").exists(), "{said}");
+    assert!(!served.behind("new.txt").exists(), "{said}");
+    let finished = served.stop();
+    let warnings = finished.err.matches("speaks SMB 1").count();
+    assert!(
+        warnings == 1 && finished.mentions("--smb1: SMB 1 is neither"),
+        "{finished}"
+    );
+}
+
+#[test]
+fn read_only_and_encrypted_shares_hold() {
+    let served = Served::start(&["--smb1", "--read-only", "sealed=.:encrypt"]);
+    text(&served.behind("a.txt"), "content");
+    let (_, said) = or_skip!(smbclient(
+        &served,
+        &[&share(&served), "-c", "del a.txt; mkdir new; ls"]
+    ));
+    assert!(
+        said.contains("NT_STATUS_MEDIA_WRITE_PROTECTED") || said.contains("NT_STATUS_ACCESS_DENIED"),
+        "{said}"
+    );
+    assert!(
+        served.behind("a.txt").exists() && !served.behind("new").exists(),
+        "{said}"
+    );
+    let sealed = format!("//{}/sealed", served.address().ip());
+    let (ok, said) = or_skip!(smbclient(&served, &[&sealed, "-c", "ls"]));
+    assert!(!ok && said.contains("NT_STATUS_ACCESS_DENIED"), "{said}");
+    served.stop();
+}
+
+#[test]
+fn smbclient_is_refused_without_the_flag() {
+    let served = Served::start(&[]);
+    let (ok, said) = or_skip!(smbclient(&served, &[&share(&served), "-c", "ls"]));
+    assert!(!ok, "{said}");
+    assert!(!served.stop().mentions("speaks SMB 1"));
+}
+
+#[test]
+fn our_client_copies_a_tree_both_ways() {
+    let served = Served::start(&["--smb1"]);
+    let source = served.place.join("source");
+    mixed(&source);
+    for link in ["link", "dangling"] {
+        fs::remove_file(source.join(link)).unwrap();
+    }
+    let url = |path: &str| served.url(path).replacen("smb://", "smb1://", 1);
+    let (near, back) = (source.to_str().unwrap().to_owned(), served.place.join("back"));
+    let copied = served.run("copy").args(["-T", &near, &url("target")]).ok();
+    content_same(&source, &served.behind("target"));
+    assert!(copied.mentions("SMB 1 is neither"), "{copied}");
+    served
+        .run("check")
+        .args(["--checksum", &near, &url("target")])
+        .ok();
+    served.run("copy").args(["-T", &url("target")]).arg(&back).ok();
+    content_same(&source, &back);
+    let shares = served.run("ls").arg(url("").replace("data/", "")).ok();
+    assert!(shares.mentions("data"), "{shares}");
+    served.stop();
+}
+
+#[test]
+fn smb1_cannot_encrypt() {
+    let place = Place::new();
+    place.folder("data");
+    let run = place.ropeway("serve").args([
+        "--smb1",
+        "--encrypt",
+        "required",
+        "--listen",
+        "127.0.0.1:0",
+        "data",
+    ]);
+    let finished = run.exits(1);
+    one_line_and_a_hint(&finished);
+    assert!(finished.mentions("SMB 1 cannot encrypt"), "{finished}");
+}
