@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use ropeway_vfs::event::{Eta, Limit};
 
+use crate::model::{Device, PageCache};
+
+/// Most devices that are named beside the page cache. A guess: more do not fit in a line.
+const DEVICES_MAX: usize = 4;
+
 /// Formats a size as `512 B` or `41.2 GiB`: powers of 1024, one decimal.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -121,6 +126,37 @@ pub fn seconds(seconds: f64) -> String {
     // A year is long enough for everything that a peer may make up.
     let most = Duration::from_secs(366 * 24 * 3600);
     duration(span.unwrap_or(most).min(most))
+}
+
+/// Returns what the page cache owes the machine's devices, and those that the process writes to.
+pub fn page_cache(cache: &PageCache) -> String {
+    let from = bytes(cache.held_from_bytes);
+    let writers = match cache.writers.as_str() {
+        "held" if cache.threads_held > 0 => {
+            format!("held back: {}", counted(cache.threads_held, "thread", "threads"))
+        }
+        "held" | "would_wait" => format!("held back above {from}"),
+        "free" => format!("free below {from}"),
+        _ => "unknown".to_owned(),
+    };
+    let mut line = format!(
+        "page cache: {} dirty, {} being written; writers {writers}",
+        bytes(cache.dirty_bytes),
+        bytes(cache.writeback_bytes),
+    );
+    let devices = cache.devices.iter().take(DEVICES_MAX).filter_map(device);
+    line.extend(devices.map(|device| format!(" · {device}")));
+    line
+}
+
+/// Returns what one device is owed, if that is known.
+fn device(device: &Device) -> Option<String> {
+    let owed = format!("{} {}", device.name, bytes(device.backlog_bytes()?));
+    let drain = device.drain_seconds.filter(|seconds| *seconds >= 1.0);
+    Some(match drain {
+        Some(seconds) => format!("{owed}, drained in {}", self::seconds(seconds)),
+        None => owed,
+    })
 }
 
 /// Formats a rate of something countable: `12.3/s`, `1,234/s`.

@@ -214,6 +214,7 @@ fn facts(snapshot: &Snapshot) -> Vec<String> {
     let dirty = snapshot.dirty_bytes();
     facts.extend((dirty > 0).then(|| format!("not durable yet: {}", format::bytes(dirty))));
     facts.push(format!("version {}", process.program_version));
+    facts.extend(snapshot.page_cache.as_ref().map(format::page_cache));
     facts
 }
 

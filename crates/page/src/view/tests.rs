@@ -1,4 +1,4 @@
-use ropeway_live::model::{Job, OpenFile, Server, Session};
+use ropeway_live::model::{Job, OpenFile, PageCache, Server, Session};
 use ropeway_vfs::event::Phase;
 
 use super::*;
@@ -22,7 +22,15 @@ fn a_copy_is_told_in_words() {
         ..Snapshot::default()
     };
     snapshot.process.command = "copy".into();
+    snapshot.page_cache = Some(PageCache {
+        dirty_bytes: 3 << 20,
+        writers: "free".into(),
+        held_from_bytes: 1 << 30,
+        ..PageCache::default()
+    });
     let view = View::of(&snapshot);
+    let cache = "page cache: 3.0 MiB dirty, 0 B being written; writers free below 1.0 GiB";
+    assert_eq!(view.facts.last().map(String::as_str), Some(cache));
     let section = &view.sections[0];
     assert_eq!(
         (section.what.as_str(), section.state.text.as_str()),

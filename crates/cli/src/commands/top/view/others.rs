@@ -7,7 +7,6 @@ use ropeway_live::model::{Cache, Mount, Run, Snapshot};
 use super::job::{messages, operations, throughput};
 use super::piece::{Graph, Piece};
 use super::server::kinds;
-use super::words;
 use crate::tui::Theme;
 use crate::tui::text;
 use crate::ui::format;
@@ -98,7 +97,7 @@ pub(super) fn cache(cache: &Cache, width: usize, theme: Theme) -> Vec<Piece<'sta
 /// Returns what the page cache owes the devices, in one line.
 pub(super) fn page_cache(snapshot: &Snapshot, width: usize, theme: Theme) -> Option<Piece<'static>> {
     let cache = snapshot.page_cache.as_ref()?;
-    let line = text::head(&words::page_cache(cache), width);
+    let line = text::head(&format::page_cache(cache), width);
     Some(Piece::Lines(vec![match cache.writers.as_str() {
         "held" | "would_wait" => Line::styled(line, theme.warning()),
         _ => Line::raw(line),

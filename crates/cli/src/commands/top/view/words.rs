@@ -1,12 +1,9 @@
 //! Figures in words, for the table of `--once` and for the view.
 
-use ropeway_live::model::{Device, Job, PageCache, Rates, Snapshot};
+use ropeway_live::model::{Job, Rates, Snapshot};
 
 use crate::tui::text;
 use crate::ui::format;
-
-/// Most devices that are named beside the page cache. A guess: more do not fit in a line.
-const DEVICES_MAX: usize = 4;
 
 /// Returns the throughput of a process: what it writes, or reads if that is more.
 pub(in crate::commands::top) fn throughput(rates: &Rates) -> f64 {
@@ -59,38 +56,6 @@ pub(in crate::commands::top) fn parts(snapshot: &Snapshot) -> Vec<String> {
         format!("{} {}{done}: {}", run.kind, run.name, run.step)
     }));
     parts
-}
-
-/// Returns what the page cache owes the machine's devices, and those that the process writes to.
-pub(super) fn page_cache(cache: &PageCache) -> String {
-    let from = format::bytes(cache.held_from_bytes);
-    let writers = match cache.writers.as_str() {
-        "held" if cache.threads_held > 0 => format!(
-            "held back: {}",
-            format::counted(cache.threads_held, "thread", "threads")
-        ),
-        "held" | "would_wait" => format!("held back above {from}"),
-        "free" => format!("free below {from}"),
-        _ => "unknown".to_owned(),
-    };
-    let mut line = format!(
-        "page cache: {} dirty, {} being written; writers {writers}",
-        format::bytes(cache.dirty_bytes),
-        format::bytes(cache.writeback_bytes),
-    );
-    let devices = cache.devices.iter().take(DEVICES_MAX).filter_map(device);
-    line.extend(devices.map(|device| format!(" · {device}")));
-    line
-}
-
-/// Returns what one device is owed, if that is known.
-fn device(device: &Device) -> Option<String> {
-    let owed = format!("{} {}", device.name, format::bytes(device.backlog_bytes()?));
-    let drain = device.drain_seconds.filter(|seconds| *seconds >= 1.0);
-    Some(match drain {
-        Some(seconds) => format!("{owed}, drained in {}", text::seconds(seconds)),
-        None => owed,
-    })
 }
 
 /// Returns what a process takes of the machine.
