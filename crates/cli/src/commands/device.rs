@@ -59,29 +59,9 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     let ends = [path_text(source), path_text(target)];
     let part = JobPart::new("device", &ends[..1], &ends[1], None);
     let _registered = live.add(Arc::clone(&part) as Arc<dyn Part>);
-    let reporter = Reporter::new(&args.transfer.output, args.transfer.dry_run)?.with_live(&part);
-    let reporter = Arc::new(reporter.with_lines(args.transfer.progress));
-    reporter.begin(Begin {
-        command: "device",
-        job: None,
-        places: Places(vec![RootPlace {
-            source: ends[0].clone(),
-            source_path: String::new(),
-            target: Some(ends[1].clone()),
-            target_path: String::new(),
-        }]),
-    });
+    let reporter = reporter(args, &part, &ends)?;
     reporter.listening(page.as_ref());
-    let mut info = RunInfo {
-        durability: Durability::End,
-        dry_run: args.transfer.dry_run,
-        engine: "device",
-        io: "psync",
-        verdict: None,
-        kept: None,
-        ejected: None,
-        told: Default::default(),
-    };
+    let mut info = info(args);
     let Some(device) = device.filter(|_| !args.transfer.dry_run) else {
         reporter.event(&Event::Item {
             path: path.display().to_string(),
@@ -124,6 +104,36 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     }
     reporter.finish(&outcome, &info);
     Ok(outcome.status.exit_code())
+}
+
+/// Makes the reporter and says what begins. `ends`: the image and the device.
+fn reporter(args: &CopyArgs, part: &Arc<JobPart>, ends: &[String; 2]) -> Result<Arc<Reporter>, Failure> {
+    let reporter = Reporter::new(&args.transfer.output, args.transfer.dry_run)?.with_live(part);
+    let reporter = reporter.with_lines(args.transfer.progress);
+    reporter.begin(Begin {
+        command: "device",
+        job: None,
+        places: Places(vec![RootPlace {
+            source: ends[0].clone(),
+            source_path: String::new(),
+            target: Some(ends[1].clone()),
+            target_path: String::new(),
+        }]),
+    });
+    Ok(Arc::new(reporter))
+}
+
+fn info(args: &CopyArgs) -> RunInfo {
+    RunInfo {
+        durability: Durability::End,
+        dry_run: args.transfer.dry_run,
+        engine: "device",
+        io: "psync",
+        verdict: None,
+        kept: None,
+        ejected: None,
+        told: Default::default(),
+    }
 }
 
 fn path_text(path: &Path) -> String {

@@ -35,34 +35,9 @@ fn memory(pid: u32) -> u64 {
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-#[test]
-fn hostile_clients_delay_neither_the_copy_nor_each_other() {
-    let place = Place::new();
-    big_source(&place);
-    let copying = Copying::start(&place, &[]);
-    let address = &copying.address;
-    // Open pages, some of which never read.
-    let mut pages: Vec<TcpStream> = (0..PAGES).map(|_| events(address)).collect();
-    let mut first = BufReader::new(pages.pop().unwrap());
-    assert!(until(&mut first, "HTTP/1.1").contains(" 200 "));
-    until(&mut first, "event: view");
-    assert!(wait_until(PATIENCE, || status(&get(address, "/events?full").0) == "503"));
-    // Two hundred that send a part of a head.
-    let slow: Vec<TcpStream> = (0..200)
-        .map(|_| {
-            let mut socket = connect(address);
-            _ = socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ");
-            socket
-        })
-        .collect();
-    for _ in 0..20 {
-        let (head, text) = get(address, "/metrics");
-        assert!(
-            status(&head) == "200" && text.contains("ropeway_job_info"),
-            "{head}"
-        );
-    }
-    let before = copying.running.counter("bytes_read");
+/// Asks what must be refused, while all pages are in use.
+#[track_caller]
+fn refused(address: &str) {
     for (request, headers, expected) in [
         ("GET /../../etc/passwd", "", "404"),
         ("GET /%2e%2e/%2e%2e/etc/passwd", "", "404"),
@@ -99,6 +74,37 @@ fn hostile_clients_delay_neither_the_copy_nor_each_other() {
     let mut text = String::new();
     rebound.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 421 "), "{text}");
+}
+
+#[test]
+fn hostile_clients_delay_neither_the_copy_nor_each_other() {
+    let place = Place::new();
+    big_source(&place);
+    let copying = Copying::start(&place, &[]);
+    let address = &copying.address;
+    // Open pages, some of which never read.
+    let mut pages: Vec<TcpStream> = (0..PAGES).map(|_| events(address)).collect();
+    let mut first = BufReader::new(pages.pop().unwrap());
+    assert!(until(&mut first, "HTTP/1.1").contains(" 200 "));
+    until(&mut first, "event: view");
+    assert!(wait_until(PATIENCE, || status(&get(address, "/events?full").0) == "503"));
+    // Two hundred that send a part of a head.
+    let slow: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut socket = connect(address);
+            _ = socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ");
+            socket
+        })
+        .collect();
+    for _ in 0..20 {
+        let (head, text) = get(address, "/metrics");
+        assert!(
+            status(&head) == "200" && text.contains("ropeway_job_info"),
+            "{head}"
+        );
+    }
+    let before = copying.running.counter("bytes_read");
+    refused(address);
     // The copy went on meanwhile.
     assert!(wait_until(PATIENCE, || {
         copying.running.counter("bytes_read") >= before + MIB

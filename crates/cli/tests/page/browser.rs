@@ -75,43 +75,8 @@ fn a_copy(browser: &mut Chromium) {
     fits(browser, 390);
     browser.shot("page-copy-narrow.png");
 
-    // As much as a night has, and no element more.
-    let night = "(async () => {
-        const view = await new Promise(done => {
-            const events = new EventSource('/events');
-            events.addEventListener('view', e => { events.close(); done(JSON.parse(e.data)) });
-        });
-        const count = () => document.getElementsByTagName('*').length;
-        show(view);
-        const before = count();
-        for (let n = 0; n < 2000; n++) {
-            view.facts = [String(n)];
-            for (const tile of view.sections[0].tiles) tile.value = String(n);
-            view.sections[0].messages.unshift({ at: String(n), text: 'x', tone: 'plain' });
-            view.sections[0].messages.splice(20);
-            show(view);
-        }
-        return [before, count(), view.sections[0].messages.length];
-    })()";
-    let counts = browser.value(night);
-    let grown = counts[1].as_u64().unwrap() - counts[0].as_u64().unwrap();
-    // Three elements for each of at most 20 messages.
-    assert!(grown <= 60, "{counts}");
-
-    // What can be done, by the form of the page.
-    let press = |label: &str| {
-        format!(
-            "[...document.querySelectorAll('section button')].find(b => b.textContent === '{label}').click()"
-        )
-    };
-    browser.value(&press("pause"));
-    browser.until("document.querySelector('.state').textContent === 'PAUSED'");
-    browser.until("document.getElementById('reply').textContent.startsWith('Paused')");
-    browser.value(&press("resume"));
-    browser.until("document.querySelector('.state').textContent === 'copying'");
-    browser.value("document.querySelector('input[name=value]').value = 'fast'");
-    browser.value(&press("set limit"));
-    browser.until("document.getElementById('reply').className === 'bad'");
+    a_night(browser);
+    forms(browser);
 
     // Without scripts the page is complete.
     browser.call("Emulation.setScriptExecutionDisabled", json!({"value": true}));
@@ -136,6 +101,48 @@ fn a_copy(browser: &mut Chromium) {
             > Some(0)
     );
     browser.shot("page-lost.png");
+}
+
+/// Shows as much as a night has: no element more.
+fn a_night(browser: &mut Chromium) {
+    let night = "(async () => {
+        const view = await new Promise(done => {
+            const events = new EventSource('/events');
+            events.addEventListener('view', e => { events.close(); done(JSON.parse(e.data)) });
+        });
+        const count = () => document.getElementsByTagName('*').length;
+        show(view);
+        const before = count();
+        for (let n = 0; n < 2000; n++) {
+            view.facts = [String(n)];
+            for (const tile of view.sections[0].tiles) tile.value = String(n);
+            view.sections[0].messages.unshift({ at: String(n), text: 'x', tone: 'plain' });
+            view.sections[0].messages.splice(20);
+            show(view);
+        }
+        return [before, count(), view.sections[0].messages.length];
+    })()";
+    let counts = browser.value(night);
+    let grown = counts[1].as_u64().unwrap() - counts[0].as_u64().unwrap();
+    // Three elements for each of at most 20 messages.
+    assert!(grown <= 60, "{counts}");
+}
+
+/// What can be done, by the form of the page.
+fn forms(browser: &mut Chromium) {
+    let press = |label: &str| {
+        format!(
+            "[...document.querySelectorAll('section button')].find(b => b.textContent === '{label}').click()"
+        )
+    };
+    browser.value(&press("pause"));
+    browser.until("document.querySelector('.state').textContent === 'PAUSED'");
+    browser.until("document.getElementById('reply').textContent.startsWith('Paused')");
+    browser.value(&press("resume"));
+    browser.until("document.querySelector('.state').textContent === 'copying'");
+    browser.value("document.querySelector('input[name=value]').value = 'fast'");
+    browser.value(&press("set limit"));
+    browser.until("document.getElementById('reply').className === 'bad'");
 }
 
 fn a_server(browser: &mut Chromium) {

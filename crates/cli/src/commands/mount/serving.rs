@@ -34,6 +34,16 @@ use crate::ui::{format, messages};
 const UNMOUNT_TRIES: u32 = 3;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Starts a guard. Without one, a killed process leaves a mount that `umount` removes.
+fn guarded(mounted: &Mounted) -> io::Result<guard::Guarded> {
+    let guarded = guard::start(mounted.path(), mounted.device());
+    if let Err(error) = &guarded {
+        let path = mounted.path().display();
+        tracing::warn!(%error, "no guard: if this process is killed, unmount {path} by hand");
+    }
+    guarded
+}
+
 /// Mounts, and serves until the mount ends.
 ///
 /// # Errors
@@ -70,11 +80,7 @@ pub(super) fn run(args: &MountArgs, given: MountOptions) -> Result<u8, Failure> 
     let path = mounted.path().display().to_string();
     let part = MountPart::new(unmounter.clone(), &name, &path, options.read_only);
     let parts = register(&live, part, boosted.as_ref());
-    // Without a guard, a killed process leaves a mount that `umount` removes.
-    let guarded = guard::start(mounted.path(), mounted.device());
-    if let Err(error) = &guarded {
-        tracing::warn!(%error, "no guard: if this process is killed, unmount {path} by hand");
-    }
+    let guarded = guarded(&mounted);
     catch_signals(unmounter.clone(), reporter, path.clone())?;
     let serving = std::thread::Builder::new()
         .name("ropeway-mount".into())
