@@ -107,7 +107,7 @@ fn interrupted_jobs_servers_and_top_fit_the_schema() {
     file(&place.join("big"), 32 * MIB, 1);
     let copy = place
         .ropeway("copy")
-        .args(["--json", "--bwlimit", "1M", "big", "target"]);
+        .args(["--json", "--http", "0", "--bwlimit", "1M", "big", "target"]);
     let mut running = copy.start();
     running.reach("bytes_sent", 1);
     let seen = place.ropeway("top").args(["--once", "--json"]).ok();
@@ -117,6 +117,10 @@ fn interrupted_jobs_servers_and_top_fit_the_schema() {
     let interrupted = running.wait();
     interrupted.assert_code(&[130]);
     fits(&schema, &interrupted);
+    assert!(
+        kinds(&interrupted).contains(&"listening".to_owned()),
+        "{interrupted}"
+    );
     let listed = place.ropeway("jobs").arg("--json").ok();
     fits(&schema, &listed);
     assert_eq!(
