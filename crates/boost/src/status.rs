@@ -97,6 +97,11 @@ pub struct HourStatus {
 }
 
 impl Status {
+    /// Returns the lookups that the cache answered.
+    pub fn hits(&self) -> u64 {
+        self.memory_hits.saturating_add(self.device_hits)
+    }
+
     /// Takes the counters of the cache; `before` gives the rates.
     pub(crate) fn fill(&mut self, stats: &Stats, bailed: u64, before: &Self, seconds: f64) {
         self.blocks = stats.blocks;

@@ -33,7 +33,11 @@ pub fn rate(bytes_per_s: f64) -> String {
 
 /// Formats a number as `18,330`.
 pub fn count(number: u64) -> String {
-    let digits = number.to_string();
+    grouped(&number.to_string())
+}
+
+/// Puts a comma before each three digits from the right.
+pub fn grouped(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.chars().enumerate() {
         if position > 0 && (digits.len() - position).is_multiple_of(3) {

@@ -45,6 +45,20 @@ pub struct History {
     pub operations: Vec<u64>,
 }
 
+impl History {
+    /// Returns the bytes read and written together. Both series end at the same moment.
+    pub fn moved(&self) -> Vec<u64> {
+        let count = self.read.len().max(self.written.len());
+        let at = |series: &[u64], index: usize| {
+            let found = index.checked_sub(count - series.len());
+            found.and_then(|index| series.get(index)).copied().unwrap_or(0)
+        };
+        (0..count)
+            .map(|index| at(&self.read, index).saturating_add(at(&self.written, index)))
+            .collect()
+    }
+}
+
 /// Amounts a second over the last seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -145,6 +159,16 @@ mod tests {
             read,
             ..Totals::default()
         }
+    }
+
+    #[test]
+    fn what_was_moved_ends_at_the_same_moment() {
+        let history = History {
+            read: vec![1, 2],
+            written: vec![10],
+            ..History::default()
+        };
+        assert_eq!(history.moved(), [1, 12]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A link in one line for people.
 
+use ropeway_live::format::bytes;
+
 use super::spec::{LinkSpec, Rate};
 use crate::report::numbers;
 
@@ -55,22 +57,6 @@ pub fn rates(spec: &LinkSpec) -> String {
     } else {
         format!("{} up, {} down", rate(spec.up), rate(spec.down))
     }
-}
-
-/// Formats bytes by powers of 1024 with one decimal.
-fn bytes(count: u64) -> String {
-    const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
-    if count < 1024 {
-        return format!("{count} B");
-    }
-    let mut value = count as f64 / 1024.0;
-    let mut unit = 0;
-    // 1023.95 would be shown as 1024.0.
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
 }
 
 #[cfg(test)]

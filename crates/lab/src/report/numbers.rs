@@ -1,6 +1,9 @@
 //! Formats numbers and names for people: three significant digits, and no characters that control a
 //! terminal or a browser.
 
+pub(crate) use ropeway_live::format::count;
+use ropeway_live::format::grouped;
+
 /// Largest length of a name in characters; the rest is cut off.
 pub(super) const NAME_MAX: usize = 120;
 /// Largest length of a sentence in characters.
@@ -36,22 +39,6 @@ fn decimals_for(size: f64) -> usize {
     // `as` is bounded: -6 to 15 for what is shown so.
     let exponent = size.log10().floor() as i32;
     usize::try_from(2 - exponent).unwrap_or(0)
-}
-
-/// Formats `18,330`.
-pub(crate) fn count(number: u64) -> String {
-    grouped(&number.to_string())
-}
-
-fn grouped(digits: &str) -> String {
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Formats `17.4 s`.

@@ -84,6 +84,19 @@ impl Job {
         }
     }
 
+    /// Returns what happened to files beside being copied, in words, with how many there were; without
+    /// what did not happen.
+    pub fn special_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counters = &self.counters;
+        let named = [
+            ("skipped", counters.files_skipped),
+            ("failed", counters.files_failed),
+            ("deleted", counters.deleted),
+            ("retried", counters.retries),
+        ];
+        named.into_iter().filter(|(_, count)| *count > 0)
+    }
+
     /// Returns from where to where it goes.
     pub fn ends(&self) -> String {
         let first = self.sources.first().map_or("?", String::as_str);

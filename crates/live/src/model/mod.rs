@@ -8,6 +8,7 @@ mod page_cache;
 mod parts;
 mod server;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -118,8 +119,25 @@ pub struct Operation {
     pub seconds: f64,
 }
 
+impl Operation {
+    /// Returns the mean time in milliseconds; `None` if none took any that is known.
+    pub fn mean_ms(&self) -> Option<f64> {
+        Some(self.seconds / self.count as f64 * 1000.0).filter(|mean| *mean > 0.0)
+    }
+}
+
 /// Operations by kind: `read`, `write`, `open`, …
 pub type Operations = BTreeMap<String, Operation>;
+
+/// Returns the kinds that occurred, the most frequent first.
+pub fn by_frequency(operations: &Operations) -> Vec<(&str, &Operation)> {
+    let kinds = operations.iter().filter(|(_, operation)| operation.count > 0);
+    let mut kinds: Vec<_> = kinds
+        .map(|(kind, operation)| (kind.as_str(), operation))
+        .collect();
+    kinds.sort_by_key(|(_, operation)| Reverse(operation.count));
+    kinds
+}
 
 impl Snapshot {
     /// Whether it has a copy, mirror or comparison.

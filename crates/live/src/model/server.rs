@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{History, Message, Operations, Rates};
+use crate::format;
 
 /// Most sessions and open files in a snapshot. A guess: more than anybody looks at.
 pub(crate) const ROWS_MAX: usize = 256;
@@ -73,6 +74,19 @@ pub struct Share {
     pub sessions: u64,
 }
 
+impl Share {
+    /// Returns what is special about it, in words.
+    pub fn marks(&self) -> Vec<&'static str> {
+        let marks = [
+            (self.read_only, "read-only"),
+            (self.encrypt, "encrypted"),
+            (self.far, "far"),
+        ];
+        let marks = marks.into_iter().filter(|(is, _)| *is);
+        marks.map(|(_, mark)| mark).collect()
+    }
+}
+
 /// The session of a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -119,6 +133,41 @@ impl Session {
         let counts = self.operations.values().map(|operation| operation.count);
         counts.fold(0, u64::saturating_add)
     }
+
+    /// Returns the user in words: `ann`, `ann (guest)` or `anonymous`.
+    pub fn user_shown(&self) -> String {
+        match (self.user.is_empty(), self.guest) {
+            (true, _) => "anonymous".to_owned(),
+            (false, true) => format!("{} (guest)", self.user),
+            (false, false) => self.user.clone(),
+        }
+    }
+
+    /// Returns the first address of the client, and the number of the others: `192.0.2.1:5 +2`.
+    pub fn client_shown(&self) -> String {
+        let first = self.clients.first().map_or("?", String::as_str);
+        match self.clients.len() {
+            0 | 1 => first.to_owned(),
+            count => format!("{first} +{}", count - 1),
+        }
+    }
+
+    /// Returns how requests are protected: `sealed AES-128-GCM`, `signed AES-GMAC` or `none required`.
+    pub fn protection(&self) -> String {
+        match (self.encrypted, self.signing_required) {
+            (true, _) => format!("sealed {}", self.cipher),
+            (false, true) => format!("signed {}", self.signing),
+            (false, false) => "none required".to_owned(),
+        }
+    }
+
+    /// Returns the time since the last request: whole seconds below a minute.
+    pub fn idle_shown(&self) -> String {
+        match self.idle_seconds {
+            seconds @ 0..60 => format!("{seconds}s"),
+            seconds => format::seconds(seconds as f64),
+        }
+    }
 }
 
 /// A file or folder that a client has open.
@@ -141,6 +190,14 @@ pub struct OpenFile {
     pub locks: u64,
     /// Whether it outlives the loss of its connection.
     pub durable: bool,
+}
+
+impl OpenFile {
+    /// Returns the path in its share; that of a folder ends with a slash.
+    pub fn path_shown(&self) -> String {
+        let slash = if self.folder { "/" } else { "" };
+        format!("{}{slash}", self.path)
+    }
 }
 
 /// How long requests took, without the wait for other clients.

@@ -83,18 +83,6 @@ fn drawn(data: &[u64], most: u64, span: usize) -> (String, String) {
     (line, area)
 }
 
-/// Adds two series that end at the same moment.
-pub(super) fn sum(one: &[u64], other: &[u64]) -> Vec<u64> {
-    let count = one.len().max(other.len());
-    let at = |series: &[u64], index: usize| {
-        let found = index.checked_sub(count - series.len());
-        found.and_then(|index| series.get(index)).copied().unwrap_or(0)
-    };
-    (0..count)
-        .map(|index| at(one, index).saturating_add(at(other, index)))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -111,7 +99,6 @@ mod tests {
             ("512 B/s", "at most 1.0 KiB/s")
         );
         assert_eq!(Graph::count("operations", &[0, 0]).line, "");
-        assert_eq!(sum(&[1, 2], &[10]), [1, 12]);
     }
 
     proptest! {

@@ -111,14 +111,10 @@ fn tiles(job: &Job, is_check: bool) -> Vec<Tile> {
         tiles.push(tile("files a second", format::per_second(job.rates.files)));
     }
     tiles.push(tile("running for", format::seconds(job.seconds)));
-    let named = [
-        ("skipped", counters.files_skipped),
-        ("failed", counters.files_failed),
-        ("deleted", counters.deleted),
-        ("retried", counters.retries),
-    ];
-    let named = named.into_iter().filter(|(_, count)| *count > 0);
-    tiles.extend(named.map(|(name, count)| tile(name, format::count(count))));
+    tiles.extend(
+        job.special_counts()
+            .map(|(name, count)| tile(name, format::count(count))),
+    );
     tiles
 }
 

@@ -279,24 +279,19 @@ fn messages(messages: &[model::Message]) -> Vec<Said> {
 
 /// Returns the requests of each kind, the most frequent first.
 fn kinds(operations: &model::Operations) -> Option<Table> {
-    let mut all: Vec<_> = operations.iter().filter(|(_, one)| one.count > 0).collect();
-    all.sort_by_key(|(_, one)| std::cmp::Reverse(one.count));
-    let row = |(kind, one): &(&String, &model::Operation)| {
-        let mean = one.seconds / one.count as f64 * 1000.0;
-        Row {
-            key: (*kind).clone(),
-            cells: vec![
-                (*kind).clone(),
-                format::count(one.count),
-                match mean > 0.0 {
-                    true => format!("{mean:.2} ms"),
-                    false => "–".to_owned(),
-                },
-            ],
-            ..Row::default()
-        }
+    let row = |(kind, operation): (&str, &model::Operation)| Row {
+        key: kind.to_owned(),
+        cells: vec![
+            kind.to_owned(),
+            format::count(operation.count),
+            operation
+                .mean_ms()
+                .map_or("–".to_owned(), |mean| format!("{mean:.2} ms")),
+        ],
+        ..Row::default()
     };
-    let rows: Vec<Row> = all.iter().take(KINDS_SHOWN).map(row).collect();
+    let kinds = model::by_frequency(operations).into_iter().take(KINDS_SHOWN);
+    let rows: Vec<Row> = kinds.map(row).collect();
     (!rows.is_empty()).then(|| Table {
         key: "kinds".to_owned(),
         title: "Requests by kind".to_owned(),

@@ -38,7 +38,7 @@ pub(super) fn mount(mount: &Mount) -> Section {
 /// Returns the section of a cache.
 pub(super) fn cache(cache: &Cache) -> Section {
     let status = &cache.status;
-    let hits = status.memory_hits.saturating_add(status.device_hits);
+    let hits = status.hits();
     let lookups = hits.saturating_add(status.misses);
     let (state, mut notes): (Note, Vec<Note>) = match status.is_on {
         true => (note("on", Tone::Good), Vec::new()),

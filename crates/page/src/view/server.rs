@@ -3,7 +3,6 @@
 use ropeway_live::format;
 use ropeway_live::model::{OpenFile, Server, Session, Share};
 
-use super::graph::sum;
 use super::{
     Action, Graph, Note, Row, Section, Table, Tile, Tone, action, columns, kinds, messages, note, tile,
 };
@@ -11,7 +10,6 @@ use super::{
 /// Returns the section of a server.
 pub(super) fn section(server: &Server) -> Section {
     let history = &server.history;
-    let moved = sum(&history.read, &history.written);
     let mut tables = vec![sessions(server), shares(server)];
     tables.extend((server.open_total > 0).then(|| open_files(server)));
     tables.extend(kinds(&server.operations));
@@ -23,7 +21,7 @@ pub(super) fn section(server: &Server) -> Section {
         notes: notes(server),
         tiles: tiles(server),
         graphs: vec![
-            Graph::bytes("read and written", &moved, Tone::Sent),
+            Graph::bytes("read and written", &history.moved(), Tone::Sent),
             Graph::count("requests", &history.operations),
         ],
         tables,
@@ -64,16 +62,7 @@ fn tiles(server: &Server) -> Vec<Tile> {
 
 fn shares(server: &Server) -> Table {
     let row = |share: &Share| {
-        let marks = [
-            (share.read_only, "read-only"),
-            (share.encrypt, "encrypted"),
-            (share.far, "far"),
-        ];
-        let marks: Vec<&str> = marks
-            .iter()
-            .filter(|(is, _)| *is)
-            .map(|(_, mark)| *mark)
-            .collect();
+        let marks = share.marks();
         Row {
             key: share.name.clone(),
             cells: vec![
@@ -123,17 +112,7 @@ fn sessions(server: &Server) -> Table {
 }
 
 fn session(session: &Session) -> Row {
-    let user = user(session);
-    let client = session.clients.first().map_or("?", String::as_str);
-    let client = match session.clients.len() {
-        0 | 1 => client.to_owned(),
-        count => format!("{client} +{}", count - 1),
-    };
-    let protection = match (session.encrypted, session.signing_required) {
-        (true, _) => format!("sealed {}", session.cipher),
-        (false, true) => format!("signed {}", session.signing),
-        (false, false) => "none required".to_owned(),
-    };
+    let (user, client) = (session.user_shown(), session.client_shown());
     let close = Action {
         label: "end session".to_owned(),
         question: format!("End the session of {user} from {client}? The client may log in again."),
@@ -151,26 +130,11 @@ fn session(session: &Session) -> Row {
             format::count(session.open),
             format::count(session.locks),
             format::count(session.requests()),
-            idle(session.idle_seconds),
+            session.idle_shown(),
             session.dialect.clone(),
-            protection,
+            session.protection(),
         ],
         actions: vec![close],
-    }
-}
-
-fn idle(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        _ => format::seconds(seconds as f64),
-    }
-}
-
-fn user(session: &Session) -> String {
-    match (session.user.is_empty(), session.guest) {
-        (true, _) => "anonymous".to_owned(),
-        (false, true) => format!("{} (guest)", session.user),
-        (false, false) => session.user.clone(),
     }
 }
 
@@ -192,14 +156,13 @@ fn open_files(server: &Server) -> Table {
             (false, false) => "attributes",
         };
         let durable = if open.durable { ", durable" } else { "" };
-        let slash = if open.folder { "/" } else { "" };
         Row {
             // A file may be open several times.
             key: index.to_string(),
             cells: vec![
-                format!("{}{slash}", open.path),
+                open.path_shown(),
                 open.share.clone(),
-                found.map_or("?".to_owned(), user),
+                found.map_or("?".to_owned(), Session::user_shown),
                 format!("{access}{durable}"),
                 format::count(open.locks),
             ],

@@ -76,14 +76,13 @@ fn as_text(size: u64, user: Option<&str>, status: Option<&Status>) -> String {
 
 fn figures(rows: &mut Vec<(&'static str, String)>, status: &Status) {
     let percent = |ratio: f64| format!("{:.1} %", ratio * 100.0);
-    let hits = status.memory_hits + status.device_hits;
     rows.push(("used for", status.used_by.clone()));
     rows.push(("blocks", format::count(status.blocks)));
     rows.push((
         "hits",
         format!(
             "{} ({} from memory)",
-            format::count(hits),
+            format::count(status.hits()),
             format::count(status.memory_hits)
         ),
     ));

@@ -97,14 +97,8 @@ fn files(job: &Job) -> String {
         ),
         text::per_second(job.rates.files),
     ];
-    let named = [
-        (counters.files_skipped, "skipped"),
-        (counters.files_failed, "failed"),
-        (counters.deleted, "deleted"),
-        (counters.retries, "retried"),
-    ];
-    let named = named.into_iter().filter(|(count, _)| *count > 0);
-    parts.extend(named.map(|(count, word)| format!("{} {word}", format::count(count))));
+    let counts = job.special_counts();
+    parts.extend(counts.map(|(word, count)| format!("{} {word}", format::count(count))));
     parts.join(" · ")
 }
 

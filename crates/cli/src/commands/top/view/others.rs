@@ -45,7 +45,7 @@ pub(super) fn mount(mount: &Mount, width: usize, _: Theme) -> Vec<Piece<'static>
 /// Returns the pieces for a cache.
 pub(super) fn cache(cache: &Cache, width: usize, theme: Theme) -> Vec<Piece<'static>> {
     let status = &cache.status;
-    let hits = status.memory_hits.saturating_add(status.device_hits);
+    let hits = status.hits();
     let left = format!("cache   {:>10}            ", format::bytes(status.size_bytes));
     let right = format!(
         " {:>4} hits, {}",

@@ -2,7 +2,7 @@
 
 use ratatui::style::Color;
 use ratatui::text::Line;
-use ropeway_live::model::{OpenFile, Operations, Server, Session};
+use ropeway_live::model::{self, OpenFile, Operations, Server, Session};
 
 use super::job::{messages, operations, throughput};
 use super::piece::{Piece, Table};
@@ -49,11 +49,10 @@ pub(super) fn pieces(server: &Server, chosen: usize, width: usize, theme: Theme)
         .map(|line| Line::raw(text::head(line, width)))
         .collect();
     let history = &server.history;
-    let moved: Vec<u64> = sum(&history.read, &history.written);
     let mut pieces = vec![
         Piece::Lines(lines),
         Piece::Graphs(vec![
-            throughput("read and written", &moved, Color::Cyan),
+            throughput("read and written", &history.moved(), Color::Cyan),
             operations(&history.operations),
         ]),
         Piece::Table(sessions(server, chosen)),
@@ -66,22 +65,6 @@ pub(super) fn pieces(server: &Server, chosen: usize, width: usize, theme: Theme)
     pieces
 }
 
-/// Adds two series that end at the same moment.
-fn sum(one: &[u64], other: &[u64]) -> Vec<u64> {
-    let count = one.len().max(other.len());
-    let at = |series: &[u64], index: usize| {
-        let missing = count - series.len();
-        index
-            .checked_sub(missing)
-            .and_then(|index| series.get(index))
-            .copied()
-            .unwrap_or(0)
-    };
-    (0..count)
-        .map(|index| at(one, index).saturating_add(at(other, index)))
-        .collect()
-}
-
 fn latency(server: &Server) -> String {
     let shown = |share| server.latency.quantile(share).map(|seconds| seconds * 1000.0);
     match (shown(0.5), shown(0.99)) {
@@ -92,16 +75,7 @@ fn latency(server: &Server) -> String {
 
 fn shares(server: &Server) -> String {
     let shares = server.shares.iter().map(|share| {
-        let marks = [
-            (share.read_only, "read-only"),
-            (share.encrypt, "encrypted"),
-            (share.far, "far"),
-        ];
-        let marks: Vec<&str> = marks
-            .into_iter()
-            .filter(|(is, _)| *is)
-            .map(|(_, mark)| mark)
-            .collect();
+        let marks = share.marks();
         match marks.is_empty() {
             true => share.name.clone(),
             false => format!("{} ({})", share.name, marks.join(", ")),
@@ -140,41 +114,19 @@ fn sessions(server: &Server, chosen: usize) -> Table {
 }
 
 fn session(session: &Session) -> Vec<String> {
-    let user = match (session.user.is_empty(), session.guest) {
-        (true, _) => "anonymous".to_owned(),
-        (false, true) => format!("{} (guest)", session.user),
-        (false, false) => session.user.clone(),
-    };
-    let client = session.clients.first().map_or("?", String::as_str);
-    let client = match session.clients.len() {
-        0 | 1 => client.to_owned(),
-        count => format!("{client} +{}", count - 1),
-    };
-    let protection = match (session.encrypted, session.signing_required) {
-        (true, _) => format!("sealed {}", session.cipher),
-        (false, true) => format!("signed {}", session.signing),
-        (false, false) => "none required".to_owned(),
-    };
     vec![
-        user,
-        client,
+        session.user_shown(),
+        session.client_shown(),
         session.dialect.clone(),
         format::bytes(session.bytes_read),
         format::bytes(session.bytes_written),
         format::count(session.open),
-        idle(session.idle_seconds),
+        session.idle_shown(),
         format::count(session.locks),
-        protection,
+        session.protection(),
         format::count(session.requests()),
         session.shares.join(", "),
     ]
-}
-
-fn idle(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        _ => text::seconds(seconds as f64),
-    }
 }
 
 fn open_files(server: &Server) -> Table {
@@ -194,14 +146,13 @@ fn open_files(server: &Server) -> Table {
             (false, true) => "w",
             (false, false) => "-",
         };
-        let slash = if open.folder { "/" } else { "" };
         vec![
             session.map_or("?", |session| session.user.as_str()).to_owned(),
             access.to_owned(),
             format::count(open.locks),
             (if open.durable { "durable" } else { "" }).to_owned(),
             open.share.clone(),
-            format!("{}{slash}", open.path),
+            open.path_shown(),
         ]
     };
     Table {
@@ -221,18 +172,15 @@ fn open_files(server: &Server) -> Table {
 
 /// Returns the requests of each kind with their mean time, the most frequent first.
 pub(super) fn kinds(operations: &Operations, width: usize) -> Option<Piece<'static>> {
-    let mut all: Vec<_> = operations
-        .iter()
-        .filter(|(_, operation)| operation.count > 0)
-        .collect();
-    all.sort_by_key(|(_, operation)| std::cmp::Reverse(operation.count));
-    let shown = all.into_iter().map(|(kind, operation)| {
-        let mean = operation.seconds / operation.count as f64 * 1000.0;
-        match mean > 0.0 {
-            true => format!("{kind} {} ({mean:.2} ms)", format::count(operation.count)),
-            false => format!("{kind} {}", format::count(operation.count)),
-        }
-    });
+    let shown = model::by_frequency(operations)
+        .into_iter()
+        .map(|(kind, operation)| {
+            let count = format::count(operation.count);
+            match operation.mean_ms() {
+                Some(mean) => format!("{kind} {count} ({mean:.2} ms)"),
+                None => format!("{kind} {count}"),
+            }
+        });
     let line = shown.collect::<Vec<_>>().join(" · ");
     (!line.is_empty()).then(|| Piece::Lines(vec![Line::raw(text::head(&line, width))]))
 }
