@@ -21,6 +21,19 @@ use crate::share::{Connected, Share, checked};
 /// Attempts of one operation while the connection is lost again and again. A guess, as in `share`.
 const ATTEMPTS: usize = 8;
 
+/// Whether a path that was opened again still leads to the same file.
+///
+/// Samba takes the oldest time of a file without a stored time of creation for it. If that was the time
+/// of access, reading the file changes it to the next older one.
+fn is_same(before: &CreateResponse, now: &CreateResponse) -> bool {
+    let is_next_older = || {
+        let times = [before.last_write_time, before.change_time];
+        times.contains(&now.creation_time)
+            && (now.last_write_time, now.end_of_file) == (before.last_write_time, before.end_of_file)
+    };
+    now.is_directory == before.is_directory && (now.creation_time == before.creation_time || is_next_older())
+}
+
 /// An open file.
 pub(crate) struct OpenFile {
     share: Share,
@@ -117,9 +130,7 @@ impl OpenFile {
             Err(Error::PeerRefused { .. }) => return Err(Error::Lost(LostReason::HandleGone)),
             Err(error) => return Err(error),
         };
-        let is_same = opened.creation_time == self.created.creation_time
-            && opened.is_directory == self.created.is_directory;
-        if !is_same {
+        if !is_same(&self.created, &opened) {
             connected.channel.post(close_request(connected.tid, opened.fid));
             return Err(Error::Lost(LostReason::HandleGone));
         }

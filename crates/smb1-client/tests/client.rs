@@ -5,8 +5,9 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File, FileTimes};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use ropeway_block::Pool;
 use ropeway_peers::{Share, Smbd, or_skip};
@@ -129,7 +130,18 @@ async fn lost_connections_are_made_again() {
         fs::write(folder.path().join(format!("file {number:03}")), b"small").unwrap();
     }
     let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
-    fs::write(folder.path().join("large"), &content).unwrap();
+    let large = folder.path().join("large");
+    fs::write(&large, &content).unwrap();
+    // The oldest time is smbd's time of creation. Reading replaces a time of access that is older than
+    // the content.
+    let accessed = SystemTime::now() - Duration::from_secs(3600);
+    let times = FileTimes::new().set_accessed(accessed);
+    File::options()
+        .write(true)
+        .open(&large)
+        .unwrap()
+        .set_times(times)
+        .unwrap();
     let smbd = or_skip!(smb1_server(folder.path()).start());
     let client = connect_with(&smbd, Smb1Options::default()).await.unwrap();
     let tree = tree(&client).await;

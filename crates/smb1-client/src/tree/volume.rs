@@ -75,6 +75,7 @@ impl Volume {
         let in_flight = |many: usize| if self.is_sequential { 1 } else { many };
         Capabilities {
             remote: true,
+            on_network: true,
             far: false,
             page_cache: false,
             time_granularity_ns: match self.has_nt_commands {
