@@ -2,7 +2,7 @@
 //!
 //! [`Smbd`] is Samba's smbd, [`Kdc`] MIT's Kerberos server, [`Rsyncd`] an rsync daemon,
 //! [`RopewayServe`] a `ropeway serve`. [`ClosedPort`] and [`SilentPort`] behave like peers that are
-//! down or hang. [`Remote`] calls clients: smbclient, rclone, rsync.
+//! down or hang. [`Remote`] calls clients: smbclient, rclone, rsync. [`chromium`] prepares a browser.
 //!
 //! Every [`Instance`] has its own port (reserved among all processes that use this crate) and its
 //! own folder for everything it keeps. It is ended by the ids of its processes, never by name: on
@@ -21,6 +21,7 @@
 //! against itself.
 
 mod again;
+mod browser;
 mod client;
 mod error;
 mod instance;
@@ -33,6 +34,7 @@ mod session;
 mod smbd;
 
 pub use again::run_again;
+pub use browser::chromium;
 pub use client::{Remote, smbclient_get, smbclient_put};
 pub use error::PeerError;
 pub use instance::Instance;

@@ -17,9 +17,6 @@ use serde_json::{Value, json};
 use crate::PATIENCE;
 use crate::support::{self, Place};
 
-/// Names of the program in Debian and other systems.
-const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-
 /// A browser with one tab; killed on drop.
 pub(crate) struct Chromium {
     child: Child,
@@ -37,28 +34,17 @@ impl Chromium {
     /// # Errors
     /// It is not installed.
     pub(crate) fn start(place: &Place) -> Result<Self, String> {
-        let program = NAMES.iter().find_map(|name| support::program(name));
-        let program = program.ok_or("chromium is not installed")?;
+        let chromium =
+            ropeway_peers::chromium(&place.folder("profile")).ok_or("chromium is not installed")?;
         let (requests, replies) = (place.join("requests"), place.join("replies"));
         for path in [&requests, &replies] {
             support::tool("mkfifo", &[path])?;
         }
         let child = Command::new("sh")
             .args(["-c", "exec \"$@\" 3<\"$REQUESTS\" 4>\"$REPLIES\"", "sh"])
-            .arg(program)
-            .args([
-                "--headless=new",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                "--disable-extensions",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--no-first-run",
-                "--hide-scrollbars",
-                "--remote-debugging-pipe",
-            ])
-            .arg(format!("--user-data-dir={}", place.folder("profile").display()))
+            .arg(chromium.get_program())
+            .args(chromium.get_args())
+            .args(["--remote-debugging-pipe"])
             .arg("about:blank")
             .envs([("REQUESTS", &requests), ("REPLIES", &replies)])
             .env("HOME", place.path())

@@ -14,7 +14,7 @@ use crate::{Copying, MIB, PATIENCE, ask, big_source, get, status};
 const TOKEN: &str = "0123456789abcdef-of-a-file";
 
 /// Returns address and port of a URL.
-fn host(url: &str) -> String {
+pub(crate) fn host(url: &str) -> String {
     let rest = url.strip_prefix("http://").unwrap();
     rest.split('/').next().unwrap().to_owned()
 }

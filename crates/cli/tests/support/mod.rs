@@ -28,7 +28,8 @@ pub(crate) use ground::{
     Ground, PASSWORD, at_the_usual_port, has_xattrs, lost, no_secret, one_line_and_a_hint, set_xattr, xattr,
 };
 pub(crate) use mounted::{Mounted, MountedShare, can_mount, detach, is_mounted};
-pub(crate) use run::{Finished, NOBODY, Place, Run, Running, binary};
+pub(crate) use ropeway_peers::program;
+pub(crate) use run::{Finished, NOBODY, PEAK_KIB_MAX, Place, Run, Running, binary};
 pub(crate) use served::{
     Served, assert_listing, case_twins, odd_tree, same_as_seen, seen_listing, seen_name,
 };
@@ -63,16 +64,6 @@ pub(crate) use or_skip;
 /// Returns whether this process is root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Finds a program as a shell does, and in the sbin folders too.
-pub(crate) fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let further = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(further)
-        .map(|folder| folder.join(name))
-        .find(|candidate| candidate.is_file())
 }
 
 /// Checks for root and for programs; an error names what is missing.

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use super::support::{Place, skip, text};
+use super::support::{Place, Running, or_skip, text};
 use super::{MECHANISMS, operations};
 
 /// A program that reads a file again and again; ended on drop.
@@ -36,23 +36,31 @@ impl Drop for Busy {
     }
 }
 
+/// Records a process, and waits until some of it is kept. An error says why it cannot be recorded.
+fn recording(place: &Place, busy: &Busy, flags: &[&str]) -> Result<Running, String> {
+    let trace = place.ropeway("trace").args(flags);
+    let mut trace = trace.args(["-o", "trace", "--pid", &busy.id()]).start();
+    // The writer hands lines over once a second.
+    let is_recorded = |_: &_| fs::metadata(place.join("trace")).is_ok_and(|found| found.len() > 2000);
+    match trace.until(is_recorded) {
+        true => Ok(trace),
+        false => Err(trace.wait().err.trim().to_owned()),
+    }
+}
+
 #[test]
 fn a_recording_ends_with_its_process() {
     let place = Place::new();
     for how in MECHANISMS {
         let mut busy = Busy::start(&place);
-        let mut trace = place
-            .ropeway("trace")
-            .args(["--with", how, "-o", "trace", "--pid", &busy.id()])
-            .start();
-        // The writer hands lines over once a second.
-        let is_recorded = |_: &_| fs::metadata(place.join("trace")).is_ok_and(|found| found.len() > 2000);
-        if !trace.until(is_recorded) {
-            let finished = trace.wait();
-            assert!(finished.mentions("cannot record other programs"), "{finished}");
-            println!("skipped: {how}: {}", finished.err.trim());
-            continue;
-        }
+        let trace = match recording(&place, &busy, &["--with", how]) {
+            Ok(trace) => trace,
+            Err(why) => {
+                assert!(why.contains("cannot record other programs"), "{why}");
+                println!("skipped: {how}: {why}");
+                continue;
+            }
+        };
         // Nobody waits for its end before the recording has seen it.
         busy.0.kill().unwrap();
         let finished = trace.wait();
@@ -66,14 +74,7 @@ fn a_recording_ends_with_its_process() {
 fn a_signal_ends_the_recording_and_not_the_process() {
     let place = Place::new();
     let mut busy = Busy::start(&place);
-    let mut trace = place
-        .ropeway("trace")
-        .args(["-o", "trace", "--pid", &busy.id()])
-        .start();
-    let is_recorded = |_: &_| fs::metadata(place.join("trace")).is_ok_and(|found| found.len() > 2000);
-    if !trace.until(is_recorded) {
-        skip!("{}", trace.wait().err.trim());
-    }
+    let trace = or_skip!(recording(&place, &busy, &[]));
     trace.signal(Signal::INT);
     trace.wait().assert_code(&[0]);
     assert!(busy.0.try_wait().unwrap().is_none());
@@ -86,16 +87,13 @@ fn a_recording_that_is_killed_can_be_read_and_the_process_goes_on() {
     for how in MECHANISMS {
         let place = Place::new();
         let mut busy = Busy::start(&place);
-        let mut trace = place
-            .ropeway("trace")
-            .args(["--with", how, "-o", "trace", "--pid", &busy.id()])
-            .start();
-        let is_recorded = |_: &_| fs::metadata(place.join("trace")).is_ok_and(|found| found.len() > 2000);
-        if !trace.until(is_recorded) {
-            println!("skipped: {how}: {}", trace.wait().err.trim());
-            continue;
-        }
-        trace.kill();
+        match recording(&place, &busy, &["--with", how]) {
+            Ok(trace) => trace.kill(),
+            Err(why) => {
+                println!("skipped: {how}: {why}");
+                continue;
+            }
+        };
         let shown = place.ropeway("trace").args(["-s", "trace"]).ok();
         assert!(shown.mentions("truncated"), "{how}: {shown}");
         assert!(busy.0.try_wait().unwrap().is_none(), "{how}: it goes on");

@@ -1,19 +1,12 @@
 //! The page in headless Chromium: no error on the console, plots with a size, nothing wider than the window.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use ropeway_lab::report::{Document, html, load, write_all};
+use ropeway_peers::chromium;
 
 use crate::common;
-
-/// Names of the program in Debian and other systems.
-const NAMES: [&str; 4] = [
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-];
 
 /// Measures the page, and tells the window that holds it.
 const PROBE: &str = "<script>addEventListener('load',()=>{\
@@ -33,14 +26,6 @@ const COLLECTOR: &str = "<script>window.wrong=[];addEventListener('error',e=>wro
 const HOLDER: &str = "<!doctype html><title>-</title><pre id=found></pre><script>\
     addEventListener('message',e=>{document.getElementById('found').append(JSON.stringify(e.data)+'\\n')})</script>";
 
-fn chromium() -> PathBuf {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders)
-        .flat_map(|folder| NAMES.map(|name| folder.join(name)))
-        .find(|path| path.is_file());
-    found.expect("no Chromium: run `cargo xtask tools`, or `apt-get install chromium`")
-}
-
 struct Seen {
     dom: String,
     console: Vec<String>,
@@ -49,23 +34,11 @@ struct Seen {
 /// Opens a page in a window of that size; gives the document and what was on the console.
 fn open(page: &Path, (width, height): (u32, u32), rest: &[String]) -> Seen {
     let profile = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new(chromium());
-    command.args([
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-extensions",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--no-first-run",
-        "--hide-scrollbars",
-        "--enable-logging=stderr",
-        "--v=0",
-    ]);
+    let mut command = chromium(profile.path())
+        .expect("no Chromium: run `cargo xtask tools`, or `apt-get install chromium`");
     command
+        .args(["--enable-logging=stderr", "--v=0"])
         .arg(format!("--window-size={width},{height}"))
-        .arg(format!("--user-data-dir={}", profile.path().display()))
         .args(rest)
         .arg(format!("file://{}", page.display()))
         .stdin(Stdio::null());
