@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let text = std::fs::read_to_string(value()?)?;
                 password = text.lines().next().unwrap_or_default().to_owned();
             }
+            "--no-announce" => {}
             "--sign" => signing = value()? == "required",
             "--encrypt" => sealing = value()? == "required",
             _ => shares.push(word),

@@ -34,6 +34,7 @@ pub(crate) fn spec(args: &SelectArgs) -> Result<FilterSpec, Failure> {
     let mut spec = FilterSpec {
         include: args.include.clone(),
         exclude: args.exclude.clone(),
+        ignore_case: args.ignore_case,
         size_min: args.min_size,
         size_max: args.max_size,
         newer_than: args.newer,

@@ -33,6 +33,7 @@ mod habits;
 mod job;
 mod layers;
 mod live;
+mod on_end;
 mod page;
 mod place;
 mod secrets;

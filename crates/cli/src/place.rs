@@ -21,6 +21,14 @@ pub(crate) enum Place {
 }
 
 impl Place {
+    /// Returns the URL, if the place is on a share.
+    pub(crate) fn url(&self) -> Option<&SmbUrl> {
+        match self {
+            Self::Remote(url) => Some(url),
+            Self::Local(_) => None,
+        }
+    }
+
     /// Parses an argument. A name that other programs take for a place on another machine
     /// (`nas:backup`) is a path if such a file exists.
     ///

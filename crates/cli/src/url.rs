@@ -19,6 +19,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
+use ropeway_plan::Protocol;
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::fsctl::snapshots::token_time;
 use ropeway_smb_wire::unc::{PathError, SharePath};
@@ -238,6 +239,14 @@ impl Server {
     /// Whether the server speaks SMB 1.
     pub(crate) fn is_smb1(&self) -> bool {
         self.scheme != Scheme::Smb
+    }
+
+    /// Returns the protocol.
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self.is_smb1() {
+            true => Protocol::Smb1,
+            false => Protocol::Smb2,
+        }
     }
 
     /// Returns the beginning of URLs of this protocol.

@@ -1,4 +1,4 @@
-//! Names that shares cannot hold, and links; with the real binary against a private smbd.
+//! Names that shares cannot hold, links, and names in manifests; with the real binary against a private smbd.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use ropeway_peers::or_skip;
-use support::{Ground, lost, text};
+use support::{Ground, Place, lost, text};
 
 #[test]
 fn names_are_mapped_and_come_back() {
@@ -129,4 +129,67 @@ fn links_are_reported_and_a_server_follows_its_own() {
     assert_eq!(fs::read(here("to folder/leaf")).unwrap(), b"leaf");
     assert!(fs::symlink_metadata(here("to file")).unwrap().is_file());
     assert!(!here("out").exists() && !here("dangling").exists(), "{down}");
+}
+
+#[test]
+fn a_manifest_includes_odd_names_and_skipped_files() {
+    let place = Place::new();
+    support::odd_names(&place.join("source"));
+    place.copy("source", "target").ok();
+    place
+        .copy("source", "target")
+        .args(["-T", "--manifest", "hashes"])
+        .ok();
+    place
+        .ropeway("check")
+        .args(["--json", "--manifest", "hashes", "target"])
+        .ok();
+    fs::remove_file(place.join("target/Case")).unwrap();
+    place
+        .ropeway("check")
+        .args(["--json", "--manifest", "hashes", "target"])
+        .exits(7);
+}
+
+/// sha256sum reads our manifests, and we read what it writes, with odd names.
+#[test]
+fn other_programs_check_manifests() {
+    let place = Place::new();
+    support::odd_names(&place.join("source"));
+    for hash in ["sha256", "xxh3"] {
+        let copy = place
+            .copy("source", "target")
+            .args(["-T", "--verify", "--hash", hash]);
+        copy.args(["--manifest", "hashes"]).ok();
+        let check = place
+            .ropeway("check")
+            .args(["--manifest", "hashes", "--hash", hash, "target"]);
+        check.ok();
+    }
+    place
+        .copy("source", "target")
+        .args(["-T", "--hash", "sha256", "--manifest", "target.sha256"])
+        .ok();
+    let shell = |text: &str| {
+        support::tool(
+            "sh",
+            &["-c", text, "sh", &place.join("target").display().to_string()],
+        )
+    };
+    let checked = shell("cd \"$1\" && sha256sum --strict --quiet -c ../target.sha256");
+    assert!(checked.is_ok(), "{checked:?}");
+    let written = shell("cd \"$1\" && find . -type f -exec sha256sum -b {} + > ../theirs.sha256");
+    assert!(written.is_ok(), "{written:?}");
+    let check = || {
+        place
+            .ropeway("check")
+            .args(["--manifest", "theirs.sha256", "target"])
+    };
+    check().ok();
+    fs::write(place.join("target/Case"), "another").unwrap();
+    check().exits(7);
+    let wrong = place
+        .ropeway("check")
+        .args(["--manifest", "hashes", "--hash", "sha256", "target"]);
+    assert!(wrong.exits(1).mentions("64 hexadecimal digits for sha256"));
 }

@@ -527,26 +527,6 @@ fn verify_and_manifests() {
 }
 
 #[test]
-fn a_manifest_includes_odd_names_and_skipped_files() {
-    let place = Place::new();
-    support::odd_names(&place.join("source"));
-    place.copy("source", "target").ok();
-    place
-        .copy("source", "target")
-        .args(["-T", "--manifest", "hashes"])
-        .ok();
-    place
-        .ropeway("check")
-        .args(["--json", "--manifest", "hashes", "target"])
-        .ok();
-    fs::remove_file(place.join("target/Case")).unwrap();
-    place
-        .ropeway("check")
-        .args(["--json", "--manifest", "hashes", "target"])
-        .exits(7);
-}
-
-#[test]
 fn check_reports_every_kind_of_difference() {
     let place = with_tree();
     place.copy("source", "target").ok();

@@ -10,7 +10,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use support::{PASSWORD, Place, Served, content_same, mixed, one_line_and_a_hint, or_skip, program, text};
+use serde_json::Value;
+use support::{
+    PASSWORD, Place, Served, content_same, file, mixed, one_line_and_a_hint, or_skip, program, text,
+};
 
 /// Runs smbclient with SMB 1 alone. Returns whether it succeeded, and what it said.
 fn smbclient(served: &Served, arguments: &[&str]) -> Result<(bool, String), String> {
@@ -151,4 +154,92 @@ fn smb1_cannot_encrypt() {
     let finished = run.exits(1);
     one_line_and_a_hint(&finished);
     assert!(finished.mentions("SMB 1 cannot encrypt"), "{finished}");
+}
+
+/// What a server recorded of reads or writes: size of the largest, and how many were in flight at most.
+fn recorded(kept: &Place, trace: &str, kind: &str) -> (u64, usize) {
+    let lines = kept.ropeway("trace").args(["--json", "--kind", kind, trace]).ok();
+    let lines = lines.out.lines();
+    let operations: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    let number = |operation: &Value, name: &str| operation[name].as_u64().unwrap();
+    let span = |operation: &Value| {
+        let start = number(operation, "t_ns");
+        start..start + number(operation, "duration_ns")
+    };
+    let spans: Vec<_> = operations.iter().map(span).collect();
+    let at = |moment: &u64| spans.iter().filter(|span| span.contains(moment)).count();
+    let lengths = operations.iter().map(|operation| number(operation, "length"));
+    let most = spans.iter().map(|span| at(&span.start)).max();
+    (lengths.max().unwrap(), most.unwrap())
+}
+
+/// Reads and writes of the systems of the past, as a server sees them.
+#[test]
+fn engines_of_the_past_ask_as_they_did() {
+    for (engine, scheme, [read, written], in_flight) in [
+        ("xp-smb1", "smb1", [61_440, 65_536], 1),
+        ("win7-smb1", "smb1", [32_768, 32_768], 15),
+        ("win7-smb2", "smb", [65_536, 65_536], 64),
+    ] {
+        let kept = Place::new();
+        for (kind, size) in [("read", read), ("write", written)] {
+            let trace = kept.join(kind).display().to_string();
+            let served = Served::start(&["--smb1", "--sign", "offered", "--trace", &trace]);
+            let url = served.url("big").replacen("smb", scheme, 1);
+            let (far, near) = (served.behind("big"), served.place.join("big"));
+            let near_name = near.display().to_string();
+            let (source, ends) = match kind {
+                "read" => (&far, [&url, &near_name]),
+                _ => (&near, [&near_name, &url]),
+            };
+            file(source, 1_000_003, 1);
+            let copy = served
+                .run("copy")
+                .args(["--engine", engine, "--sign", "offered", "-T"]);
+            copy.args(ends).ok();
+            content_same(&far, &near);
+            served.stop();
+            let (largest, most) = recorded(&kept, kind, kind);
+            assert_eq!(largest, size, "{engine} {kind}");
+            assert!(most <= in_flight, "{engine} {kind}: {most} in flight");
+        }
+    }
+}
+
+#[test]
+fn engines_of_the_past_need_servers_of_their_protocol() {
+    let served = Served::start(&["--smb1"]);
+    text(&served.behind("a.txt"), "content");
+    let smb = served.url("a.txt");
+    let smb1 = smb.replacen("smb", "smb1", 1);
+    for (engine, from, reason) in [
+        (
+            "xp-smb1",
+            smb.as_str(),
+            "--engine xp-smb1 speaks SMB 1, and smb://",
+        ),
+        (
+            "win7-smb2",
+            smb1.as_str(),
+            "--engine win7-smb2 speaks SMB 2, and smb1://",
+        ),
+        ("win7-smb1", "here", "no end is one"),
+    ] {
+        text(&served.place.join("here"), "content");
+        let refused = served.run("copy").args(["--engine", engine, from, "there"]).run();
+        refused.assert_code(&[1]);
+        assert!(refused.mentions(reason), "{refused}");
+        one_line_and_a_hint(&refused);
+        assert!(!served.place.join("there").exists());
+    }
+    let sealed = served
+        .run("copy")
+        .args(["--engine", "win7-smb2", "--encrypt", "required"]);
+    let refused = sealed.args([smb.as_str(), "there"]).run();
+    refused.assert_code(&[1]);
+    assert!(
+        refused.mentions("speaks SMB 2.0.2, which has no encryption"),
+        "{refused}"
+    );
+    served.stop();
 }

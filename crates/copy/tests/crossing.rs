@@ -101,6 +101,7 @@ async fn both_directions_and_every_durability_give_the_same_tree() {
                 durability,
                 verify: Verification {
                     read_back: true,
+                    algorithm: Default::default(),
                     ..Verification::default()
                 },
                 ..Options::default()

@@ -41,6 +41,7 @@ async fn failures(seed: u64) -> Vec<(ErrorKind, String)> {
     let options = Options {
         verify: Verification {
             read_back: true,
+            algorithm: Default::default(),
             manifest: None,
         },
         ..Options::default()

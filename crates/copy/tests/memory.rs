@@ -241,6 +241,7 @@ async fn content_changed_behind_the_copy_is_found_by_verification() {
     let options = Options {
         verify: ropeway_copy::Verification {
             read_back: true,
+            algorithm: Default::default(),
             manifest: None,
         },
         ..Options::default()
@@ -414,6 +415,7 @@ async fn a_connection_lost_while_files_are_read_back_is_no_failure() {
     let options = Options {
         verify: ropeway_copy::Verification {
             read_back: true,
+            algorithm: Default::default(),
             manifest: None,
         },
         ..Options::default()

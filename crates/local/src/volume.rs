@@ -80,10 +80,18 @@ fn is_remote(fstype: &str) -> bool {
         || matches!(fstype, "cifs" | "smb3" | "9p" | "ceph")
 }
 
+/// Whether the data lies on another machine. Programs that show a file system through FUSE count, but for
+/// those that are known to read a disk of this one.
+fn is_on_network(fstype: &str) -> bool {
+    let on_disk = ["exfat", "fat", "ntfs", "blk", "ext2"];
+    is_remote(fstype) && !on_disk.iter().any(|known| fstype.contains(known))
+}
+
 fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
     let name_max = rustix::fs::fstatvfs(root).map_or(255, |volume| volume.f_namemax.min(255) as usize);
     let mut volume = Capabilities {
         remote: false,
+        on_network: is_on_network(fstype),
         far: false,
         page_cache: true,
         time_granularity_ns: 1,

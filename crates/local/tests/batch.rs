@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use common::{block_on, is_root, name, path, random_bytes, tree};
 use ropeway_local::{IoEngine, LocalTree};
+use ropeway_vfs::HashAlgorithm;
 use ropeway_vfs::{
     Batch, BatchItem, BatchResult, CacheMode, CompareBatch, Create, End, ErrorKind, MetadataChange, Owner,
     Preserve, RelPath, Tree, Xattr,
@@ -32,7 +33,7 @@ fn batch_of(source: &Arc<LocalTree>) -> Batch {
         items: entries.into_iter().enumerate().map(item).collect(),
         preserve: Preserve::default(),
         cache: CacheMode::Auto,
-        hash: true,
+        hash: Some(HashAlgorithm::Blake3),
         sync_each: false,
     }
 }
@@ -108,7 +109,7 @@ fn every_size_arrives(hash: bool) {
         std::fs::remove_file(from.path().join("7")).unwrap();
     }
     let batch = Batch {
-        hash,
+        hash: hash.then_some(HashAlgorithm::Blake3),
         ..batch_of(&source)
     };
     let items = batch.items.clone();
@@ -255,7 +256,7 @@ fn changed_sources_are_noticed(times: usize, hash: bool) {
         std::fs::write(from.path().join(file), "some text".repeat(times)).unwrap();
     }
     let batch = Batch {
-        hash,
+        hash: hash.then_some(HashAlgorithm::Blake3),
         ..batch_of(&source)
     };
     std::fs::write(from.path().join("grown"), "some text and more".repeat(times)).unwrap();

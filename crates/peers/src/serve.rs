@@ -83,7 +83,10 @@ impl RopewayServe {
         let port = self.place.port()?;
         let address = self.place.at(port.port());
         let mut command = clean(&self.program, folder.path());
-        command.env("RUST_BACKTRACE", "1").arg("serve").args(&self.flags);
+        command
+            .env("RUST_BACKTRACE", "1")
+            .args(["serve", "--no-announce"]);
+        command.args(&self.flags);
         command.arg("--listen").arg(address.to_string());
         command
             .args(["--user", &self.user.0, "--password-file"])

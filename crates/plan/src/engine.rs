@@ -1,15 +1,18 @@
-//! The copy engines: Ropeway's own, and three historic ones re-created as they were measured.
+//! The copy engines: Ropeway's own, and historic ones re-created as they were measured.
 //!
 //! | engine | page cache | largest I/O | shape |
 //! |---|---|---|---|
 //! | `auto` | as requested | 1 MiB | pipelined; [`crate::tuner`] sets size and depth |
 //! | `xp` | both ends | 64 KiB | read, wait, write, wait |
 //! | `vista` | none above 256 KiB | 2 MiB | N reads, wait, N writes, wait |
-//! | `vista-sp1` | both ends (a share has none) | 1 MiB | pipelined, written in order |
+//! | `vista-sp1` | both ends, but a source on another machine | 1 MiB | pipelined, written in order |
+//! | `xp-smb1` | as `xp` | 64 KiB, 60 KiB from a server | as `xp` |
+//! | `win7-smb1` | as `vista-sp1` | 32 KiB | 15 pipelined |
+//! | `win7-smb2` | as `vista-sp1` | 64 KiB | 64 reads and 24 writes pipelined |
 //!
 //! Figures of the historic engines come from the project's fact sheet, table "Copy engines": XP
 //! SP2, Vista RTM and Vista SP1, origin A ("Copy files 86% faster with Vista SP1"), C and E. The
-//! state machines are in [`crate::transfer`].
+//! state machines are in [`crate::transfer`], what their systems sent to servers in [`crate::era`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -37,6 +40,24 @@ pub enum Engine {
     /// Windows Vista SP1: cached again, pipelined, written in order.
     #[serde(rename = "vista-sp1")]
     VistaSp1,
+    /// Windows XP SP2 at a server of SMB 1.
+    #[serde(rename = "xp-smb1")]
+    XpSmb1,
+    /// Windows 7 at a server of SMB 1.
+    #[serde(rename = "win7-smb1")]
+    Win7Smb1,
+    /// Windows 7 at a server of SMB 2.
+    #[serde(rename = "win7-smb2")]
+    Win7Smb2,
+}
+
+/// Where the data of a source is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locality {
+    /// On this machine.
+    Local,
+    /// On another machine: a share, or a network file system that the kernel has mounted.
+    Remote,
 }
 
 /// How an engine opens both ends of one file.
@@ -50,7 +71,18 @@ pub struct EngineCache {
 
 impl Engine {
     /// All engines, in the order of the documentation.
-    pub const ALL: [Self; 4] = [Self::Auto, Self::Xp, Self::Vista, Self::VistaSp1];
+    pub const ALL: [Self; 7] = [
+        Self::Auto,
+        Self::Xp,
+        Self::Vista,
+        Self::VistaSp1,
+        Self::XpSmb1,
+        Self::Win7Smb1,
+        Self::Win7Smb2,
+    ];
+
+    /// Engines for ends of any kind, in the same order.
+    pub const LOCAL: [Self; 4] = [Self::Auto, Self::Xp, Self::Vista, Self::VistaSp1];
 
     /// Returns the name on the command line and in the configuration.
     pub fn as_str(self) -> &'static str {
@@ -59,12 +91,15 @@ impl Engine {
             Self::Xp => "xp",
             Self::Vista => "vista",
             Self::VistaSp1 => "vista-sp1",
+            Self::XpSmb1 => "xp-smb1",
+            Self::Win7Smb1 => "win7-smb1",
+            Self::Win7Smb2 => "win7-smb2",
         }
     }
 
     /// Returns the cache modes for a file of `file_size` bytes. `auto` uses `requested`; the
     /// historic engines use their own.
-    pub fn cache(self, file_size: u64, requested: CacheMode) -> EngineCache {
+    pub fn cache(self, file_size: u64, from: Locality, requested: CacheMode) -> EngineCache {
         let both = |mode| EngineCache {
             source: mode,
             target: mode,
@@ -72,10 +107,15 @@ impl Engine {
         match self {
             Self::Auto => both(requested),
             // Fact sheet, XP SP2: "cached both sides", and twice for a remote source. Vista SP1:
-            // "cached again for every size; a remote source is not cached on the client". Ropeway's
-            // own client reads a share without the page cache, so the second half needs no rule
-            // here.
-            Self::Xp | Self::VistaSp1 => both(CacheMode::Keep),
+            // "cached again for every size; a remote source is not cached on the client".
+            Self::Xp | Self::XpSmb1 => both(CacheMode::Keep),
+            Self::VistaSp1 | Self::Win7Smb1 | Self::Win7Smb2 => EngineCache {
+                source: match from {
+                    Locality::Local => CacheMode::Keep,
+                    Locality::Remote => CacheMode::Leave,
+                },
+                target: CacheMode::Keep,
+            },
             Self::Vista if file_size <= VISTA_CACHED_MAX => both(CacheMode::Keep),
             Self::Vista => both(CacheMode::Direct),
         }
@@ -87,9 +127,10 @@ impl Engine {
             // Fact sheet, NAS throughput: 1 MiB requests come closest to line speed; larger ones
             // only cost memory.
             Self::Auto => MIB,
-            Self::Xp => 64 * KIB,
+            Self::Xp | Self::XpSmb1 | Self::Win7Smb2 => 64 * KIB,
             Self::Vista => 2 * MIB,
             Self::VistaSp1 => MIB,
+            Self::Win7Smb1 => 32 * KIB,
         }
     }
 }
@@ -102,17 +143,27 @@ impl fmt::Display for Engine {
 
 /// A name that no engine has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no engine is called {0:?}; there are auto, xp, vista and vista-sp1")]
+#[error("no engine is called {0:?}; there are {names}", names = names())]
 pub struct EngineError(pub String);
+
+fn names() -> String {
+    let [first @ .., last] = Engine::ALL.map(Engine::as_str);
+    format!("{} and {last}", first.join(", "))
+}
 
 impl FromStr for Engine {
     type Err = EngineError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|engine| engine.as_str() == text)
-            .ok_or_else(|| EngineError(text.to_owned()))
+        match text {
+            // Names of the published comparisons.
+            "ropeway" => Ok(Self::Auto),
+            "vista-rtm" => Ok(Self::Vista),
+            _ => Self::ALL
+                .into_iter()
+                .find(|engine| engine.as_str() == text)
+                .ok_or_else(|| EngineError(text.to_owned())),
+        }
     }
 }
 
@@ -125,12 +176,10 @@ mod tests {
         for engine in Engine::ALL {
             assert_eq!(engine.to_string().parse(), Ok(engine));
         }
-        assert!(
-            "win7"
-                .parse::<Engine>()
-                .unwrap_err()
-                .to_string()
-                .contains("vista-sp1")
+        assert_eq!("vista-rtm".parse(), Ok(Engine::Vista));
+        assert_eq!(
+            "win7".parse::<Engine>().unwrap_err().to_string(),
+            "no engine is called \"win7\"; there are auto, xp, vista, vista-sp1, xp-smb1, win7-smb1 and win7-smb2"
         );
     }
 
@@ -145,11 +194,18 @@ mod tests {
             target: CacheMode::Direct,
         };
         for size in [0, 1 << 10, 1 << 30] {
-            assert_eq!(Engine::Xp.cache(size, CacheMode::Direct), keep);
-            assert_eq!(Engine::VistaSp1.cache(size, CacheMode::Direct), keep);
-            assert_eq!(Engine::Auto.cache(size, CacheMode::Direct), direct);
+            let cache = |engine: Engine, from| engine.cache(size, from, CacheMode::Direct);
+            assert_eq!(cache(Engine::Xp, Locality::Remote), keep);
+            assert_eq!(cache(Engine::VistaSp1, Locality::Local), keep);
+            let remote = cache(Engine::VistaSp1, Locality::Remote);
+            assert_eq!(
+                (remote.source, remote.target),
+                (CacheMode::Leave, CacheMode::Keep)
+            );
+            assert_eq!(cache(Engine::Auto, Locality::Remote), direct);
         }
-        assert_eq!(Engine::Vista.cache(256 << 10, CacheMode::Auto), keep);
-        assert_eq!(Engine::Vista.cache((256 << 10) + 1, CacheMode::Auto), direct);
+        let vista = |size| Engine::Vista.cache(size, Locality::Local, CacheMode::Auto);
+        assert_eq!(vista(256 << 10), keep);
+        assert_eq!(vista((256 << 10) + 1), direct);
     }
 }

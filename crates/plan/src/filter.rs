@@ -35,6 +35,8 @@ pub struct FilterSpec {
     pub include: Vec<String>,
     /// Patterns that drop nodes.
     pub exclude: Vec<String>,
+    /// Whether patterns match the letters a to z in either case.
+    pub ignore_case: bool,
     /// Smallest file size in bytes.
     pub size_min: Option<u64>,
     /// Largest file size in bytes.
@@ -131,8 +133,8 @@ impl Filter {
     pub fn new(spec: &FilterSpec) -> Result<Self, FilterError> {
         let names = match (spec.exclude.is_empty(), spec.include.is_empty()) {
             (true, true) => Names::All,
-            (true, false) => Names::Only(compile(&[], &spec.include, "")?),
-            (false, _) => Names::Excluding(compile(&spec.exclude, &spec.include, "!")?),
+            (true, false) => Names::Only(compile((&[], &spec.include), spec.ignore_case, "")?),
+            (false, _) => Names::Excluding(compile((&spec.exclude, &spec.include), spec.ignore_case, "!")?),
         };
         let (min, max) = (spec.size_min.unwrap_or(0), spec.size_max.unwrap_or(u64::MAX));
         if min > max {
@@ -244,10 +246,21 @@ fn as_os_path(bytes: &[u8]) -> &std::path::Path {
 }
 
 /// Compiles all of `exclude`, then all of `include` with `mark` in front of each.
-fn compile(exclude: &[String], include: &[String], mark: &str) -> Result<Gitignore, FilterError> {
+fn compile(
+    (exclude, include): (&[String], &[String]),
+    ignore_case: bool,
+    mark: &str,
+) -> Result<Gitignore, FilterError> {
     let mut builder = GitignoreBuilder::new("");
     // git takes it literally; in an option it is a slip.
     builder.allow_unclosed_class(false);
+    let whole = |error: &ignore::Error| FilterError::Pattern {
+        pattern: [exclude, include].concat().join(", "),
+        reason: reason(error),
+    };
+    builder
+        .case_insensitive(ignore_case)
+        .map_err(|error| whole(&error))?;
     let excludes = exclude.iter().map(|pattern| ("", pattern));
     let includes = include.iter().map(|pattern| (mark, pattern));
     for (mark, pattern) in excludes.chain(includes) {
@@ -269,10 +282,7 @@ fn compile(exclude: &[String], include: &[String], mark: &str) -> Result<Gitigno
             .add_line(None, &format!("{mark}{escape}{pattern}"))
             .map_err(|error| fault(&reason(&error)))?;
     }
-    builder.build().map_err(|error| FilterError::Pattern {
-        pattern: [exclude, include].concat().join(", "),
-        reason: reason(&error),
-    })
+    builder.build().map_err(|error| whole(&error))
 }
 
 /// Returns the reason alone; the message already names the glob.

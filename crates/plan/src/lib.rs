@@ -24,7 +24,7 @@
 //! 1. [`mod@decide`]: what happens to one node, from the metadata of both ends; [`granularity`]:
 //!    when two times count as equal;
 //! 2. [`transfer`]: how the data of one file moves, as a state machine; [`engine`]: the machines
-//!    there are; [`tuner`]: how ours adapts to what it measures;
+//!    there are; [`era`]: what their systems sent to servers; [`tuner`]: how ours adapts to what it measures;
 //! 3. [`placement`] and [`durability`]: where a new node goes until it is complete, what is durable,
 //!    and when the node gets its name; [`resume`]: what may be trusted after a crash; [`sweep`]: which
 //!    leftovers of dead jobs may be removed;
@@ -36,6 +36,7 @@ pub mod bandwidth;
 pub mod decide;
 pub mod durability;
 pub mod engine;
+pub mod era;
 pub mod eta;
 pub mod filter;
 pub mod granularity;
@@ -56,7 +57,8 @@ pub use decide::{
     AttributesDiffer, Decision, KeepReason, Rules, attributes_differ, decide, differing_attributes,
 };
 pub use durability::{ClockWatch, Durability, DurabilityPolicy, DurabilityTracker, Naming};
-pub use engine::{Engine, EngineCache};
+pub use engine::{Engine, EngineCache, Locality};
+pub use era::{Era, Protocol};
 pub use eta::EtaEstimator;
 pub use filter::{Filter, FilterError, FilterSpec};
 pub use granularity::TimeGranularity;

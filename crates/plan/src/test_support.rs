@@ -39,6 +39,7 @@ impl Random {
 pub(crate) fn capabilities() -> Capabilities {
     Capabilities {
         remote: false,
+        on_network: false,
         far: false,
         page_cache: true,
         time_granularity_ns: 1,

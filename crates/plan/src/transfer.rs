@@ -33,11 +33,13 @@ mod list;
 mod tests;
 mod vista;
 mod vista_sp1;
+mod win7;
 mod xp;
 
 use ropeway_vfs::Extent;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Locality};
+use crate::era;
 use cursor::Cursor;
 use flight::Flight;
 pub use list::{IoKind, PlannedIo, io_list};
@@ -125,6 +127,7 @@ enum Plan {
     Xp(xp::Xp),
     Vista(vista::Vista),
     VistaSp1(vista_sp1::VistaSp1),
+    Win7(win7::Win7),
 }
 
 impl Plan {
@@ -134,19 +137,22 @@ impl Plan {
             Self::Xp(policy) => policy,
             Self::Vista(policy) => policy,
             Self::VistaSp1(policy) => policy,
+            Self::Win7(policy) => policy,
         }
     }
 }
 
 impl Transfer {
-    /// Makes the transfer of a file of `size` bytes by `engine`. Bytes below `start` count as done
-    /// (resume).
-    pub fn new(engine: Engine, size: u64, start: u64, limits: TransferLimits) -> Self {
+    /// Makes the transfer of a file of `size` bytes by `engine`, from another machine or this one. Bytes
+    /// below `start` count as done (resume).
+    pub fn new(engine: Engine, from: Locality, size: u64, start: u64, limits: TransferLimits) -> Self {
         let policy = match engine {
             Engine::Auto => Plan::Auto(auto::Auto::new(limits)),
-            Engine::Xp => Plan::Xp(xp::Xp),
+            Engine::Xp | Engine::XpSmb1 => Plan::Xp(xp::Xp::new(from == Locality::Remote)),
             Engine::Vista => Plan::Vista(vista::Vista::new(size)),
             Engine::VistaSp1 => Plan::VistaSp1(vista_sp1::VistaSp1),
+            Engine::Win7Smb1 => Plan::Win7(win7::Win7::new(era::WIN7_SMB1)),
+            Engine::Win7Smb2 => Plan::Win7(win7::Win7::new(era::WIN7_SMB2)),
         };
         Self {
             cursor: Cursor::new(size, start),

@@ -74,6 +74,7 @@ async fn copy(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: &str, durability
         durability,
         verify: Verification {
             read_back: true,
+            algorithm: Default::default(),
             ..Verification::default()
         },
         ..Options::default()

@@ -14,7 +14,7 @@
 //!   store waits for a source that does not answer; [`pages`]: what the kernel has in memory of a mount;
 //! * [`descent`]: proof that a folder is a child of the folder that lists it; [`backlog`]: a bound
 //!   for the folders a walk has still to enter;
-//! * [`event`]: what a job reports; [`trace`]: one record for each operation; [`clock`]: time as an
+//! * [`content_hash`]: hashes of contents; [`event`]: what a job reports; [`trace`]: one record for each operation; [`clock`]: time as an
 //!   argument; [`gate`]: pauses;
 //! * [`memory`]: a tree in memory; [`decorate`]: decorators of trees (faults, slow device, rate
 //!   limit, trace);
@@ -26,6 +26,7 @@ pub mod backlog;
 pub mod caller;
 pub mod claim;
 pub mod clock;
+pub mod content_hash;
 pub mod contract;
 pub mod decorate;
 pub mod descent;
@@ -47,6 +48,7 @@ pub mod tree;
 pub use backlog::{Backlog, Held};
 pub use claim::{Claim, ClaimAbove, ClaimKind};
 pub use clock::{Clock, VirtualClock};
+pub use content_hash::{ContentHash, ContentHasher, HashAlgorithm};
 pub use descent::{Ancestry, DuplicateFolders, Origin, holder_of, prove_child};
 pub use error::{End, EndError, Error, ErrorKind, Op, Result, Verdict};
 pub use memory::MemoryTree;

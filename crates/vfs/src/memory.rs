@@ -61,6 +61,7 @@ const EPOCH: Timestamp = Timestamp(1_700_000_000_000_000_000);
 fn capabilities_full() -> Capabilities {
     Capabilities {
         remote: false,
+        on_network: false,
         far: false,
         page_cache: false,
         time_granularity_ns: 1,

@@ -333,6 +333,9 @@ pub struct Capabilities {
     /// round trip, what comes back may be hostile, and the clock is not ours. `false` for a network
     /// file system that the kernel has mounted.
     pub remote: bool,
+    /// Whether another machine keeps the data: `remote`, or a network file system that the kernel has
+    /// mounted.
+    pub on_network: bool,
     /// Whether the tree is remote and a round trip takes 10 ms or more.
     pub far: bool,
     /// Whether data passes through this machine's page cache: it is lost with this boot unless it

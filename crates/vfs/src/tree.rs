@@ -15,6 +15,7 @@ use std::sync::Arc;
 use ropeway_block::{Block, BlockMut};
 
 use crate::claim::{self, Claim, ClaimAbove};
+use crate::content_hash::{ContentHash, HashAlgorithm};
 use crate::descent::Origin;
 use crate::error::{EndError, Error, ErrorKind, Op, Result};
 use crate::metadata::{Capabilities, DirEntry, Loss, Metadata, MetadataChange, Preserve, Xattr};
@@ -147,8 +148,8 @@ pub struct Batch {
     pub preserve: Preserve,
     /// How to use the page cache.
     pub cache: CacheMode,
-    /// Whether to compute BLAKE3 of each content.
-    pub hash: bool,
+    /// How to hash each content; `None`: not at all.
+    pub hash: Option<HashAlgorithm>,
     /// Whether to fsync each file before it appears under its final name.
     pub sync_each: bool,
 }
@@ -164,8 +165,8 @@ pub struct BatchDone {
     pub size: u64,
     /// Attributes that the target could not keep.
     pub losses: Vec<Loss>,
-    /// BLAKE3 of the content, if asked for.
-    pub hash: Option<[u8; 32]>,
+    /// Hash of the content, if asked for.
+    pub hash: Option<ContentHash>,
     /// Whether the source changed while it was read, or differs from what the walk saw. The file
     /// was then not renamed to [`BatchItem::rename_to`], and must be copied again.
     pub source_changed: bool,

@@ -71,6 +71,7 @@ impl CopyArgs {
             (transfer.watch, "--watch"),
             (transfer.eject, "--eject"),
             (transfer.manifest.is_some(), "--manifest"),
+            (transfer.hash.is_some(), "--hash"),
             (existing.backup.is_some(), "--backup"),
             (existing.backup_dir.is_some(), "--backup-dir"),
             (existing.update, "--update"),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use ropeway_plan::Engine;
 use ropeway_smb_client::{DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
@@ -114,6 +115,7 @@ impl FarArgs {
             dfs: DfsHosts::Domain,
             compress: self.compress,
             gentle: false,
+            engine: Engine::Auto,
             timeout: Some(self.timeout.unwrap_or(TIMEOUT)),
             #[cfg(feature = "smb1")]
             smb1: super::smb1::Smb1Args::default(),

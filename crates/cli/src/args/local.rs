@@ -187,7 +187,7 @@ pub(crate) struct VistaArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
     /// Only these engines: xp, vista, vista-sp1, auto
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "xp,vista,vista-sp1,auto", value_parser = values::engine, hide_default_value = true)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "xp,vista,vista-sp1,auto", value_parser = values::local_engine, hide_default_value = true)]
     pub(crate) engines: Vec<Engine>,
     /// Only these targets: local, stick, remote
     #[arg(

@@ -34,6 +34,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use ropeway_vfs::HashAlgorithm;
 
 pub(crate) use bench::{BenchArgs, SizeList};
 #[cfg(test)]
@@ -62,11 +63,13 @@ pub(crate) use serve::{
     KerberosUsers, ServeArgs, ServeCommand, ServeLinks, ServeLoginArgs, UserAddArgs, UserCommand,
 };
 pub(crate) use share::ShareArgs;
+#[cfg(test)]
+pub(crate) use share_spec::ShareOptions;
 pub(crate) use share_spec::{ShareSpec, check_share_name};
 pub(crate) use top::TopArgs;
 pub(crate) use trace::{FilterArgs, Plot, RecordArgs, StacksBy, TraceArgs, TraceSource, ViewArgs};
 pub(crate) use transfer::{
-    AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
+    AttributeArgs, EndArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
 };
 
 /// Text below the help of every command.
@@ -342,6 +345,11 @@ pub(crate) struct CheckArgs {
     /// Compare with the hashes in this file
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
+    /// Hash of the manifest: blake3, sha256, xxh3
+    ///
+    /// By default sha256 if the file's name says so (`photos.sha256`), xxh3 if it has `xxh`, else blake3.
+    #[arg(long, value_name = "NAME", value_parser = values::hash)]
+    pub(crate) hash: Option<HashAlgorithm>,
     /// Attributes to compare.
     #[command(flatten)]
     pub(crate) attributes: AttributeArgs,

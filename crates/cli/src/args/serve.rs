@@ -16,7 +16,7 @@ use super::{AFTER_HELP, FarArgs, HttpArgs, ShareSpec, values};
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "ropeway serve [OPTIONS] [NAME=]DIR|URL[:ro][:encrypt]...\n       ropeway serve user <add|rm|list>"
+    override_usage = "ropeway serve [OPTIONS] [NAME=]DIR|URL[:ro][:encrypt][:timemachine]...\n       ropeway serve user <add|rm|list>"
 )]
 pub(crate) struct ServeArgs {
     /// `serve user …`. To share a folder of that name, write ./user.
@@ -26,9 +26,10 @@ pub(crate) struct ServeArgs {
     /// names or under NAME
     ///
     /// A share of another server makes this server a gateway to it: see docs/serve.md, "Gateway".
-    /// Options follow the folder: `:ro` (clients cannot change anything) and `:encrypt` (only
-    /// clients that encrypt may connect). If the folder's own name ends like an option, add one
-    /// more colon: `odd:ro:`. If it contains `=`, write it with a slash: `./a=b`.
+    /// Options follow the folder: `:ro` (clients cannot change anything), `:encrypt` (only
+    /// clients that encrypt may connect) and `:timemachine` (Macs are told that it takes their backups). If the
+    /// folder's own name ends like an option, add one more colon: `odd:ro:`. If it contains `=`, write it with a
+    /// slash: `./a=b`.
     #[arg(value_name = "[NAME=]DIR|URL", value_parser = ShareSpec::parse)]
     pub(crate) shares: Vec<ShareSpec>,
     /// Another folder or URL to share, as above; for the configuration, which SIGHUP reads again
@@ -210,8 +211,14 @@ pub(crate) struct ServeWatchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Announce the server by multicast DNS and WS-Discovery
+    ///
+    /// On by default where the server listens beyond the loopback. With the flag, warnings say where it
+    /// does not work.
     #[arg(long)]
     pub(crate) announce: bool,
+    /// Do not announce the server
+    #[arg(long, conflicts_with = "announce")]
+    pub(crate) no_announce: bool,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,

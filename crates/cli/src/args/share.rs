@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use ropeway_plan::{Engine, Era, Protocol};
 use ropeway_smb_client::{ClientOptions, DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
@@ -104,6 +105,9 @@ pub(crate) struct ShareArgs {
     /// minute).
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
+    /// The engine of the copy, whose system may have spoken to servers in its own way.
+    #[arg(skip)]
+    pub(crate) engine: Engine,
     /// Servers that speak SMB 1 only.
     #[cfg(feature = "smb1")]
     #[command(flatten)]
@@ -149,6 +153,9 @@ impl ShareArgs {
         options.tcp.window = self.tcp_window;
         options.tcp.congestion.clone_from(&self.congestion);
         options.tcp.ecn = self.ecn.then_some(true);
+        if let Some(era) = self.engine.era(Protocol::Smb2) {
+            self.speak_as(era, &mut options)?;
+        }
         if self.gentle {
             (options.io_max, options.bytes_in_flight_max) = GENTLE_IO;
             options.channels_max = 1;
@@ -161,6 +168,26 @@ impl ShareArgs {
             .validate()
             .map_err(|error| Failure::usage(error.to_string()))?;
         Ok(options)
+    }
+}
+
+impl ShareArgs {
+    /// Makes the client behave as one of Windows Vista or 7. Flags go before.
+    fn speak_as(&self, era: Era, options: &mut ClientOptions) -> Result<(), Failure> {
+        if self.dialect.is_none() && self.max_dialect.is_none() {
+            if self.encrypt == Encryption::Required {
+                let engine = self.engine;
+                let refused = format!("--engine {engine} speaks SMB 2.0.2, which has no encryption");
+                return Err(Failure::usage(refused).hint("leave --encrypt required or --engine out"));
+            }
+            options.dialects = Dialect::Smb202..=Dialect::Smb202;
+        }
+        let largest = era.read_size.max(era.write_size);
+        options.io_max = largest;
+        options.bytes_in_flight_max = u64::from(largest) * u64::from(era.reads.max(era.writes));
+        options.channels_max = 1;
+        options.tcp.window = options.tcp.window.or(era.window);
+        Ok(())
     }
 }
 

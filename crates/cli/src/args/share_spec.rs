@@ -1,4 +1,4 @@
-//! The value of a share: `[NAME=]DIR[:ro][:encrypt]`, where DIR may be the URL of a far share.
+//! The value of a share: `[NAME=]DIR[:ro][:encrypt][:timemachine]`, where DIR may be the URL of a far share.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,19 @@ pub(crate) struct ShareSpec {
     pub(crate) name: Option<String>,
     /// The folder or URL as given.
     pub(crate) folder: PathBuf,
+    /// Its options.
+    pub(crate) options: ShareOptions,
+}
+
+/// What follows the folder of a share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShareOptions {
     /// Whether clients cannot change anything.
     pub(crate) read_only: bool,
     /// Whether only clients that encrypt may connect.
     pub(crate) encrypt: bool,
+    /// Whether Macs are told that it takes their backups.
+    pub(crate) time_machine: bool,
 }
 
 impl ShareSpec {
@@ -28,7 +37,7 @@ impl ShareSpec {
             Some((name, rest)) if !name.is_empty() && !name.contains('/') => (Some(name), rest),
             _ => (None, text),
         };
-        let (folder, read_only, encrypt) = without_options(rest);
+        let (folder, options) = without_options(rest);
         if folder.is_empty() {
             return Err("the folder is missing; write NAME=DIR or DIR".to_owned());
         }
@@ -38,25 +47,25 @@ impl ShareSpec {
         Ok(Self {
             name: name.map(str::to_owned),
             folder: folder.into(),
-            read_only,
-            encrypt,
+            options,
         })
     }
 }
 
-/// Splits the folder from the options `:ro` and `:encrypt`; an empty option ends the options.
-fn without_options(text: &str) -> (&str, bool, bool) {
-    let (mut folder, mut read_only, mut encrypt) = (text, false, false);
+/// Splits the folder from its options (`:ro`); an empty option ends the options.
+fn without_options(text: &str) -> (&str, ShareOptions) {
+    let (mut folder, mut options) = (text, ShareOptions::default());
     while let Some((before, option)) = folder.rsplit_once(':') {
         match option {
-            "ro" => read_only = true,
-            "encrypt" => encrypt = true,
-            "" => return (before, read_only, encrypt),
+            "ro" => options.read_only = true,
+            "encrypt" => options.encrypt = true,
+            "timemachine" => options.time_machine = true,
+            "" => return (before, options),
             _ => break,
         }
         folder = before;
     }
-    (folder, read_only, encrypt)
+    (folder, options)
 }
 
 /// Checks whether a name is valid for a share; returns the reason if not.
@@ -107,8 +116,17 @@ mod tests {
             ),
             ("smb://ann@nas:4450", ("smb://ann@nas:4450", false, false)),
         ] {
-            assert_eq!(without_options(text), expected, "{text}");
+            let (folder, options) = without_options(text);
+            assert_eq!((folder, options.read_only, options.encrypt), expected, "{text}");
+            assert!(!options.time_machine, "{text}");
         }
+    }
+
+    #[test]
+    fn a_share_may_be_for_backups() {
+        let (folder, options) = without_options("/srv:timemachine:encrypt");
+        assert_eq!(folder, "/srv");
+        assert!(options.time_machine && options.encrypt && !options.read_only);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Flags for servers that speak SMB 1 only (`smb1://…`).
 
 use clap::Args;
+use ropeway_plan::Protocol;
 use ropeway_smb_client::{Encryption, Signing};
 use ropeway_smb1_client::{CodePage, Smb1Options, WeakAuth};
 
@@ -121,6 +122,14 @@ impl ShareArgs {
         };
         options.tcp.window = self.tcp_window;
         options.tcp.congestion.clone_from(&self.congestion);
+        if let Some(era) = self.engine.era(Protocol::Smb1) {
+            options.read_size = era.read_size;
+            options.write_size = era.write_size;
+            options.in_flight_max = era.reads.max(era.writes);
+            options.pipelined_reads = era.reads > 1;
+            options.pipelined_writes = era.writes > 1;
+            options.tcp.window = options.tcp.window.or(era.window);
+        }
         if self.gentle {
             options = options.gentle();
         }

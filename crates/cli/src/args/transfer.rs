@@ -9,7 +9,7 @@ use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::names::NamePolicy;
 use ropeway_vfs::decorate::slow::DeviceModel;
-use ropeway_vfs::{CacheMode, RelPath, Timestamp};
+use ropeway_vfs::{CacheMode, HashAlgorithm, RelPath, Timestamp};
 
 use super::{HttpArgs, ShareArgs, values};
 
@@ -23,16 +23,21 @@ pub(crate) struct TransferArgs {
     /// `none`: when the page cache has everything. The device may stay busy for a long time.
     #[arg(long, value_name = "WHEN", default_value = "end", value_parser = values::durability, hide_default_value = true)]
     pub(crate) durability: Durability,
-    /// Read every file back from the device and compare BLAKE3 hashes
+    /// Read every file back from the device and compare hashes
     ///
     /// The page cache is dropped first, so the data comes from the device, not from memory. A file
     /// that looked equal but differs is copied again and read back once more. Exit code 7 if
     /// anything still differs.
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Write the BLAKE3 hashes to this file (for check --manifest)
+    /// Write the hashes to this file, for check --manifest, b3sum -c, sha256sum -c or xxh128sum -c
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
+    /// Hash for --verify and --manifest: blake3 (default), sha256, xxh3
+    ///
+    /// `xxh3` is the fastest. It finds damage, but somebody can make two files with the same hash.
+    #[arg(long, value_name = "NAME", value_parser = values::hash)]
+    pub(crate) hash: Option<HashAlgorithm>,
     /// Change nothing; list what would be done
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
@@ -57,6 +62,9 @@ pub(crate) struct TransferArgs {
     /// code is 2. Needs the right to unmount, which root has.
     #[arg(long, conflicts_with_all = ["dry_run", "watch"])]
     pub(crate) eject: bool,
+    /// What happens at the end.
+    #[command(flatten)]
+    pub(crate) end: EndArgs,
     /// Files that already exist.
     #[command(flatten)]
     pub(crate) existing: ExistingArgs,
@@ -184,6 +192,9 @@ pub(crate) struct SelectArgs {
     /// Read exclude patterns from a file, one per line
     #[arg(long, value_name = "FILE")]
     pub(crate) exclude_from: Vec<PathBuf>,
+    /// Patterns match the letters a to z in either case: `*.jpg` takes IMG.JPG, too
+    #[arg(long)]
+    pub(crate) ignore_case: bool,
     /// Only files of at least this size, e.g. 64K
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) min_size: Option<u64>,
@@ -215,11 +226,30 @@ pub(crate) struct SelectArgs {
     pub(crate) devices: bool,
 }
 
+/// Flags for the end of a run.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EndArgs {
+    /// Run this command at the end, with sh
+    ///
+    /// However the run ended, also if it could not start. The command has JOB_COMMAND (copy or mirror),
+    /// JOB_TARGET, JOB_EXIT (the exit code) and JOB_TEXT (a sentence) in its environment. What it prints goes to
+    /// standard error, and it does not change the exit code.
+    #[arg(long, value_name = "CMD")]
+    pub(crate) on_end: Option<String>,
+    /// Show a note on the desktop at the end, with notify-send
+    #[arg(long)]
+    pub(crate) notify: bool,
+}
+
 /// Flags for speed.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Moving")]
 pub(crate) struct SpeedArgs {
-    /// Copy engine: auto (default), or a historic one: xp, vista, vista-sp1
+    /// Copy engine: auto (default), or a historic one: xp, vista, vista-sp1, xp-smb1, win7-smb1, win7-smb2
+    ///
+    /// The historic engines read and write as those systems did, and speak to servers as they did: xp-smb1
+    /// and win7-smb1 need smb1:// URLs, win7-smb2 needs smb:// URLs, and with xp, vista and vista-sp1 the URL
+    /// decides. They are for comparisons; auto is faster.
     #[arg(long, value_name = "ENGINE", default_value = "auto", value_parser = values::engine, hide_default_value = true)]
     pub(crate) engine: Engine,
     /// Use of the page cache: auto (default), keep, leave, direct

@@ -24,7 +24,7 @@ use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
 use ropeway_vfs::trace::KINDS;
-use ropeway_vfs::{CacheMode, End, RelPath, Timestamp};
+use ropeway_vfs::{CacheMode, End, HashAlgorithm, RelPath, Timestamp};
 
 use super::bench::SizeList;
 use super::lab::{LinkRate, RelayPorts, SideBySide};
@@ -216,8 +216,23 @@ pub(super) fn mechanism(given: &str) -> Result<Mechanism, String> {
     word(given, &known.map(|mechanism| (mechanism.name(), mechanism)))
 }
 
+pub(super) fn hash(given: &str) -> Result<HashAlgorithm, String> {
+    given.parse()
+}
+
 pub(super) fn engine(given: &str) -> Result<Engine, String> {
     given.parse().map_err(text)
+}
+
+/// An engine for ends of any kind.
+pub(super) fn local_engine(given: &str) -> Result<Engine, String> {
+    let engine = engine(given)?;
+    match engine.protocol() {
+        None => Ok(engine),
+        Some(_) => Err(format!(
+            "{engine} is for shares; there are auto, xp, vista and vista-sp1"
+        )),
+    }
 }
 
 pub(super) fn max_delete(given: &str) -> Result<MaxDelete, String> {

@@ -15,11 +15,12 @@ use ropeway_vfs::{Preserve, Tree};
 use super::deletions::confirm;
 use super::jobs::kept::kept;
 use super::jobs::recorded::CommandRecord;
-use crate::args::{AttributeArgs, ExistingArgs, TransferArgs};
+use crate::args::{AttributeArgs, ExistingArgs, ShareArgs, TransferArgs};
 use crate::ends::{self, Ends, ResolveOptions, SourceEnd, TargetMode};
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
 use crate::live::{self, JobPart};
+use crate::on_end::{self, Ended};
 use crate::place::Place;
 use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
@@ -47,11 +48,26 @@ pub(super) struct Request<'a> {
 /// The job could not be started: the ends or the flags are wrong, or a file of the run cannot be
 /// written.
 pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
+    let result = run(request);
+    let ended = Ended {
+        command: kind(request),
+        target: request.target,
+        result: &result,
+    };
+    on_end::run(&request.args.end, &ended);
+    result
+}
+
+fn run(request: &Request<'_>) -> Result<u8, Failure> {
     let args = request.args;
     args.check(request.move_source)?;
     let live = live::start(kind(request));
     let page = page::start(&args.output.http, &live)?;
-    let servers = Servers::new(&args.share)?.with_channels_at_start();
+    let share = ShareArgs {
+        engine: args.speed.engine,
+        ..args.share.clone()
+    };
+    let servers = Servers::new(&share)?.with_channels_at_start();
     let state_dir = boot::jobs_folder();
     let runtime = job::runtime()?;
     // Signals are not caught yet, so the user can interrupt a password prompt or a slow connection.
@@ -63,6 +79,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             writes: !args.dry_run,
             own_tree: args.existing.backup_dir.is_some(),
             unfinished: &|key| state_dir.as_deref().is_some_and(|folder| unfinished(folder, key)),
+            engine: args.speed.engine,
             servers: &servers,
         },
     ))?;
@@ -233,6 +250,7 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         cache: args.speed.cache,
         verify: Verification {
             read_back: args.verify,
+            algorithm: args.hash.unwrap_or_default(),
             manifest: args.manifest.clone(),
         },
         update: existing.update,

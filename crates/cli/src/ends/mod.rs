@@ -18,6 +18,7 @@ mod find;
 use std::path::{Path, PathBuf};
 
 use ropeway_copy::JobKey;
+use ropeway_plan::Engine;
 use ropeway_vfs::{End, Kind, RelPath};
 
 use crate::failure::{Failure, code};
@@ -71,9 +72,8 @@ impl Ends {
     /// Returns whether an end is a share.
     pub(crate) fn any_remote(&self) -> bool {
         let sources = self.sources.iter().map(|source| &source.tree);
-        sources
-            .chain([&self.target_tree])
-            .any(|place| matches!(place, Place::Remote(_)))
+        let mut places = sources.chain([&self.target_tree]);
+        places.any(|place| place.url().is_some())
     }
 }
 
@@ -88,8 +88,29 @@ pub(crate) struct ResolveOptions<'a> {
     pub(crate) own_tree: bool,
     /// Returns whether there is an unfinished job with a key.
     pub(crate) unfinished: &'a dyn Fn(&JobKey) -> bool,
+    /// The engine, which may need servers of a protocol.
+    pub(crate) engine: Engine,
     /// The servers for URLs.
     pub(crate) servers: &'a Servers,
+}
+
+/// Checks that the engine and the ends are of the same protocol.
+fn check_protocol(engine: Engine, places: &[Place]) -> Result<(), Failure> {
+    let Some(wanted) = engine.protocol() else {
+        return Ok(());
+    };
+    let mut urls = places.iter().filter_map(Place::url).peekable();
+    if urls.peek().is_none() {
+        let refused = format!("--engine {engine} is for shares, and no end is one");
+        return Err(Failure::usage(refused).hint("without a server there are xp, vista and vista-sp1"));
+    }
+    match urls.find(|url| url.server.protocol() != wanted) {
+        None => Ok(()),
+        Some(url) => Err(
+            Failure::usage(format!("--engine {engine} speaks {wanted}, and {url} does not"))
+                .hint("smb1:// is for SMB 1, smb:// for SMB 2 and 3"),
+        ),
+    }
 }
 
 /// Resolves the ends of a copy or mirror.
@@ -102,10 +123,10 @@ pub(crate) async fn resolve(
     options: &ResolveOptions<'_>,
 ) -> Result<Ends, Failure> {
     // Spelling comes first, so that nobody types a password for nothing.
-    for path in sources.iter().map(PathBuf::as_path).chain([target]) {
-        Place::parse_end(path)?;
-    }
+    let given = sources.iter().map(PathBuf::as_path).chain([target]);
+    let places: Vec<Place> = given.map(Place::parse_end).collect::<Result<_, _>>()?;
     Place::parse_target(target)?;
+    check_protocol(options.engine, &places)?;
     let mut found = Vec::with_capacity(sources.len());
     for path in sources {
         found.push(find(path, End::Source, options.servers).await?);

@@ -62,6 +62,7 @@ impl Ground {
                 target_mode,
                 writes: true,
                 own_tree: false,
+                engine: Engine::Auto,
                 unfinished,
                 servers: &Servers::none(),
             },
@@ -231,6 +232,7 @@ fn malformed_urls_and_empty_paths_are_refused() {
         target_mode: TargetMode::Into,
         writes: true,
         own_tree: false,
+        engine: Engine::Auto,
         unfinished: &|_| false,
         servers: &servers,
     };
@@ -285,6 +287,7 @@ fn a_folder_on_another_volume_is_the_target_tree() {
         target_mode: TargetMode::Exact,
         writes: false,
         own_tree: false,
+        engine: Engine::Auto,
         unfinished: &|_| false,
         servers: &servers,
     };
@@ -296,6 +299,7 @@ fn a_folder_on_another_volume_is_the_target_tree() {
     );
     let options = ResolveOptions {
         own_tree: true,
+        engine: Engine::Auto,
         ..options
     };
     let ends = resolved(&[ground.path("dir")], &ground.path("other"), &options).unwrap();

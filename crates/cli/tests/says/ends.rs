@@ -135,3 +135,41 @@ fn what_a_server_never_keeps_is_said_once() {
     assert!(told.lines().any(|line| line.ends_with("\tmode")), "{told}");
     served.stop();
 }
+
+#[test]
+fn a_command_runs_however_a_run_ends() {
+    let place = Place::new();
+    text(&place.folder("source").join("a"), "a");
+    let told = place.join("told");
+    let command = format!(
+        "echo \"$JOB_COMMAND $JOB_EXIT: $JOB_TEXT\" | tee -a '{}'",
+        told.display()
+    );
+    let copy = |source: &str| {
+        let copy = place.copy(source, "target").arg("--on-end");
+        copy.arg(&command).run()
+    };
+    let done = copy("source");
+    done.assert_code(&[0]);
+    assert!(
+        done.err.contains("copy 0: ") && !done.out.contains("copy 0: "),
+        "{done}"
+    );
+    copy("missing").assert_code(&[3]);
+    let told = fs::read_to_string(told).unwrap();
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(
+        lines[0].starts_with("copy 0: copy to ") && lines[0].ends_with(" is done"),
+        "{told}"
+    );
+    assert!(
+        lines[1].starts_with("copy 3: copy to ") && lines[1].contains("missing"),
+        "{told}"
+    );
+    let wrong = place.copy("source", "target").args(["--on-end", "exit 9"]).run();
+    wrong.assert_code(&[0]);
+    assert!(
+        wrong.mentions("warning: --on-end ended with exit status: 9"),
+        "{wrong}"
+    );
+}

@@ -279,7 +279,7 @@ fn find() -> Result<(String, String, String), String> {
 }
 
 #[test]
-fn an_announced_server_is_found() {
+fn a_server_beyond_the_loopback_is_found() {
     or_skip!(needs(true, &["unshare", "ip"]));
     let (place, password) = ground();
     let set_up = "ip link set lo up && ip link add net0 type veth peer name net1 && ip link set net1 up && ip addr add 192.0.2.7/24 dev net0 && \
@@ -290,7 +290,7 @@ fn an_announced_server_is_found() {
     }
     let run = place
         .ropeway_by(&before, "serve")
-        .args(["--json", "--name", "nas", "--announce"]);
+        .args(["--json", "--name", "nas"]);
     let run = run.args([
         "data",
         "--user",

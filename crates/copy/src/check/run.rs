@@ -7,7 +7,10 @@ use ropeway_block::Pool;
 use ropeway_plan::{NameMap, NamePolicy, Rules, TimeGranularity};
 use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::event::{Event, Reason};
-use ropeway_vfs::{CacheMode, End, EndError, Error, ErrorKind, Kind, Op, OpenOptions, RelPath, Tree};
+use ropeway_vfs::{
+    CacheMode, ContentHash, End, EndError, Error, ErrorKind, HashAlgorithm, Kind, Op, OpenOptions, RelPath,
+    Tree,
+};
 
 use crate::check::folders::Check;
 use crate::check::spec::{CheckOutcome, CheckSpec, CheckWatch, item_error};
@@ -50,7 +53,7 @@ pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, End
 /// # Errors
 /// The manifest cannot be read or is not one.
 pub async fn check_manifest(
-    manifest: &Path,
+    (manifest, algorithm): (&Path, HashAlgorithm),
     tree: Arc<dyn Tree>,
     root: &RelPath,
     watch: &CheckWatch,
@@ -58,12 +61,12 @@ pub async fn check_manifest(
 ) -> Result<CheckOutcome, ManifestError> {
     let pool = Pool::new(BLOCK_SIZE, BLOCKS);
     let mut outcome = CheckOutcome::default();
-    for entry in ManifestReader::open(manifest)? {
+    for entry in ManifestReader::open(manifest, algorithm)? {
         let entry = entry?;
         let path = root.join_path(&entry.path);
         watch.show(&outcome);
         outcome.files += 1;
-        match hash_of_file((&pool, watch.limit()), &*tree, &path).await {
+        match hash_of_file(algorithm, (&pool, watch.limit()), &*tree, &path).await {
             Ok((hash, size)) if hash == entry.hash => outcome.bytes += size,
             Ok((_, size)) => {
                 outcome.differences += 1;
@@ -99,10 +102,11 @@ pub async fn check_manifest(
 }
 
 async fn hash_of_file(
+    algorithm: HashAlgorithm,
     (pool, limit): (&Pool, &RateLimit),
     tree: &dyn Tree,
     path: &RelPath,
-) -> Result<([u8; 32], u64), Error> {
+) -> Result<(ContentHash, u64), Error> {
     let metadata = tree.metadata(path).await?;
     if metadata.kind != Kind::File {
         return Err(Error::new(Op::Open, path, ErrorKind::NotFound));
@@ -110,5 +114,5 @@ async fn hash_of_file(
     let file = tree.open(path, OpenOptions::read(CacheMode::Leave)).await?;
     // Read from the device: cached pages do not show rot.
     file.drop_cache(0, metadata.size).await?;
-    Ok((hash_file(pool, limit, &*file).await?, metadata.size))
+    Ok((hash_file(algorithm, (pool, limit), &*file).await?, metadata.size))
 }

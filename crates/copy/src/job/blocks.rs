@@ -11,6 +11,8 @@ const BLOCKS_AUTO: usize = 24;
 const BLOCKS_FAR: usize = 26;
 /// Blocks for the historic engines: one file at a time, at most 8 in flight (Vista).
 const BLOCKS_HISTORIC: usize = 10;
+/// Blocks for Windows 7, which has at most 64 small ones in flight.
+const BLOCKS_WIN7: usize = 66;
 
 /// Makes the pool of a job's blocks. Make it before opening the trees, so that they can register it
 /// with the kernel. `far` is whether an end is a share.
@@ -18,6 +20,7 @@ pub fn pool_for(engine: Engine, far: bool) -> Pool {
     let blocks = match (engine, far) {
         (Engine::Auto, false) => BLOCKS_AUTO,
         (Engine::Auto, true) => BLOCKS_FAR,
+        (Engine::Win7Smb1 | Engine::Win7Smb2, _) => BLOCKS_WIN7,
         _ => BLOCKS_HISTORIC,
     };
     Pool::new(engine.block_size_max(), blocks)

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ropeway_plan::{DurabilityPolicy, Engine, EngineCache, Nonce, Temporary};
+use ropeway_plan::{DurabilityPolicy, Engine, EngineCache, Locality, Nonce, Temporary};
 use ropeway_vfs::{CacheMode, Loss, Metadata, MetadataChange, Name, SDDL_XATTR, Timestamp, Tree, Xattr};
 
 use crate::job::environment::Environment;
@@ -119,8 +119,8 @@ impl JobConfig {
     }
 
     /// Returns how both ends treat the page cache for a file of this size.
-    pub(crate) fn cache_of(&self, size: u64) -> EngineCache {
-        let mut cache = self.options.engine.cache(size, self.options.cache);
+    pub(crate) fn cache_of(&self, locality: Locality, size: u64) -> EngineCache {
+        let mut cache = self.options.engine.cache(size, locality, self.options.cache);
         for end in [&mut cache.source, &mut cache.target] {
             if *end == CacheMode::Auto {
                 *end = if size >= CACHE_LEAVE_MIN {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_plan::{Backoff, Durability, Engine, Filter, MaxDelete, NamePolicy, Temporary};
-use ropeway_vfs::{CacheMode, Name, Preserve, RelPath, Tree};
+use ropeway_vfs::{CacheMode, HashAlgorithm, Name, Preserve, RelPath, Tree};
 
 /// What happens to a target file that is replaced or deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +40,11 @@ pub struct Delete {
 /// Verification after the copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// Read every copied file back from the device and compare BLAKE3.
+    /// Read every copied file back from the device and compare hashes.
     pub read_back: bool,
-    /// Where to keep the hashes (`b3sum` format: hex, two spaces, path).
+    /// How contents are hashed.
+    pub algorithm: HashAlgorithm,
+    /// Where to keep the hashes (the format of `b3sum` and `sha256sum`: hex, two spaces, path).
     pub manifest: Option<PathBuf>,
 }
 

@@ -224,7 +224,7 @@ fn write_manifest(options: &Options, report: &Report, hashes: &Hashes, roots: &[
     let published = hashes
         .flush()
         .map_err(ManifestError::from)
-        .and_then(|spool| publish_manifest(spool, manifest, &prefix));
+        .and_then(|spool| publish_manifest((spool, hashes.algorithm()), manifest, &prefix));
     if let Err(error) = published {
         report.fatal(Fatal::new(
             Status::TargetUnwritable,

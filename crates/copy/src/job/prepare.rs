@@ -153,7 +153,7 @@ fn same_side(target: &dyn Tree, roots: &[Arc<JobRoot>]) -> bool {
             items: Vec::new(),
             preserve: Default::default(),
             cache: Default::default(),
-            hash: false,
+            hash: None,
             sync_each: false,
         };
         target.copy_batch(&*root.root.source, probe).is_ok()
@@ -194,10 +194,12 @@ fn hashes_of(
     }
     let folder = journal.and_then(Journal::folder).unwrap_or(&environment.scratch);
     let path = folder.join(format!("hashes-{:016x}-{}", nonce.0, std::process::id()));
-    Hashes::create(path).map(Some).map_err(|error| {
-        Fatal::new(
-            Status::TargetUnwritable,
-            format!("cannot keep the hashes: {error}"),
-        )
-    })
+    Hashes::create(path, options.verify.algorithm)
+        .map(Some)
+        .map_err(|error| {
+            Fatal::new(
+                Status::TargetUnwritable,
+                format!("cannot keep the hashes: {error}"),
+            )
+        })
 }

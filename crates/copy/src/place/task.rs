@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ropeway_plan::Locality;
 use ropeway_vfs::{FileId, Metadata, Name, RelPath};
 
 use crate::journal::token::{Token, token_of};
@@ -27,6 +28,14 @@ pub(crate) struct FileTask {
 impl FileTask {
     pub(crate) fn token(&self) -> Token {
         token_of(self.folder.root().index, &self.source_path)
+    }
+
+    /// Returns where its data is kept.
+    pub(crate) fn locality(&self) -> Locality {
+        match self.folder.root().root.source.capabilities().on_network {
+            true => Locality::Remote,
+            false => Locality::Local,
+        }
     }
 
     /// Whether a folder stands where this node goes. A mirror removes it when the copy is complete.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ropeway_plan::Naming;
-use ropeway_vfs::{Batch, BatchItem, CacheMode, Create, End, EndError, ErrorKind};
+use ropeway_vfs::{Batch, BatchItem, CacheMode, Create, End, EndError, ErrorKind, HashAlgorithm};
 use tokio::time::Instant;
 
 use crate::job::config::JobConfig;
@@ -17,6 +17,7 @@ use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
 use crate::transfer::node::{copy_file, fail_node};
 use crate::transfer::small::{clear_targets, finish_small, with_leftover};
+use crate::verify::hashes::Hashes;
 
 /// Files of one batch: enough to make the call cheap, few enough to share a folder between threads.
 /// A guess.
@@ -38,7 +39,8 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
     mark_folder(&context.report, context.journal.as_ref(), folder);
     note_place(context, folder).await;
     clear_targets(&*config.target, &tasks).await;
-    let Some(batch) = batch_of(config, context.hashes.is_some(), folder, &tasks) else {
+    let algorithm = context.hashes.as_ref().map(Hashes::algorithm);
+    let Some(batch) = batch_of(config, algorithm, folder, &tasks) else {
         return one_by_one(context, tasks).await;
     };
     let bytes = tasks.iter().map(|task| task.metadata.size).sum();
@@ -64,8 +66,13 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
     }
 }
 
-/// Describes these files for one call. `hash` is whether their hashes are wanted.
-fn batch_of(config: &JobConfig, hash: bool, folder: &Folder, tasks: &[FileTask]) -> Option<Batch> {
+/// Describes these files for one call. `hash` is how they are hashed, if they are.
+fn batch_of(
+    config: &JobConfig,
+    hash: Option<HashAlgorithm>,
+    folder: &Folder,
+    tasks: &[FileTask],
+) -> Option<Batch> {
     let mut items = Vec::with_capacity(tasks.len());
     for task in tasks {
         let destination = Destination::of_file(config, task);

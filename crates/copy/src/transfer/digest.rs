@@ -1,13 +1,13 @@
-//! BLAKE3 over blocks that come out of order.
+//! A hash over blocks that come out of order.
 
 use std::collections::BTreeMap;
 
 use ropeway_block::Block;
+use ropeway_vfs::{ContentHash, ContentHasher, HashAlgorithm};
 
-/// BLAKE3 over blocks that come out of order; holes count as zeroes.
-#[derive(Default)]
+/// A hash over blocks that come out of order; holes count as zeroes.
 pub(crate) struct Digest {
-    hasher: blake3::Hasher,
+    hasher: ContentHasher,
     /// Number of bytes that are hashed.
     upto: u64,
     /// Blocks beyond them, by offset.
@@ -15,6 +15,14 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
+    pub(crate) fn new(algorithm: HashAlgorithm) -> Self {
+        Self {
+            hasher: algorithm.hasher(),
+            upto: 0,
+            early: BTreeMap::new(),
+        }
+    }
+
     /// Adds a block of the file.
     pub(crate) fn add(&mut self, offset: u64, block: Block) {
         self.early.insert(offset, block);
@@ -51,8 +59,8 @@ impl Digest {
     }
 
     /// Returns the hash.
-    pub(crate) fn finish(self) -> [u8; 32] {
-        *self.hasher.finalize().as_bytes()
+    pub(crate) fn finish(self) -> ContentHash {
+        self.hasher.finish()
     }
 }
 
@@ -65,7 +73,7 @@ mod tests {
     fn a_digest_of_shuffled_blocks_and_holes_is_that_of_the_whole() {
         let pool = Pool::new(4096, 8);
         let mut whole = vec![0u8; 40_000];
-        let mut digest = Digest::default();
+        let mut digest = Digest::new(HashAlgorithm::Blake3);
         for (at, fill) in [(20_480usize, 3u8), (0, 1), (36_864, 9), (8192, 2)] {
             let length = 3000;
             whole[at..at + length].fill(fill);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use ropeway_block::Pool;
 use ropeway_plan::{Engine, MadeNode, Naming, Start, Version};
 use ropeway_vfs::{
-    CacheMode, Create, End, EndError, Error, ErrorKind, File, Metadata, Op, OpenOptions, Xattr,
+    CacheMode, ContentHash, Create, End, EndError, Error, ErrorKind, File, Metadata, Op, OpenOptions, Xattr,
 };
 
 use crate::delete::remove::make_way;
@@ -29,6 +29,7 @@ use crate::transfer::source::{open_source, source_xattrs, with_listed};
 use crate::transfer::start::{begin_file, identity_of};
 use crate::transfer::stream::{Stream, Streamed};
 use crate::transfer::unsized_file::copy_unsized;
+use crate::verify::hashes::Hashes;
 use crate::verify::skipped::{hash_skipped, record_hash};
 
 /// Copies a file. Returns whether that succeeded.
@@ -71,7 +72,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
     let (config, report, durability) = (&context.config, &context.report, &context.durability);
     let destination = Destination::of_file(config, task);
     note_place(context, &task.folder).await;
-    let cache = config.cache_of(task.metadata.size);
+    let cache = config.cache_of(task.locality(), task.metadata.size);
     let mut rereads = Rereads::of(&config.environment.sizes, task.metadata.size);
     let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
     loop {
@@ -184,7 +185,8 @@ async fn move_data(
     (before, version): (&Metadata, &Version),
     start: Start,
 ) -> Result<Streamed, EndError> {
-    let (pool, hash) = (&context.resources.pool, context.hashes.is_some());
+    let pool = &context.resources.pool;
+    let hash = context.hashes.as_ref().map(Hashes::algorithm);
     if !source.reports_size() {
         return copy_unsized(pool, &context.report, (&**source, &**target), landing, hash).await;
     }
@@ -193,7 +195,7 @@ async fn move_data(
         Start::At { written, durable } => (written, durable),
         Start::Anew | Start::Complete => (0, 0),
     };
-    let plain = context.config.options.engine == Engine::Auto && !hash;
+    let plain = context.config.options.engine == Engine::Auto && hash.is_none();
     let made = match before.size >= context.config.environment.sizes.journal_min {
         true => Some(identity_of(&*context.config.target, &**target).await?),
         false => None,
@@ -219,7 +221,7 @@ async fn move_data(
         target.punch_hole(0, 0).await.map_err(EndError::on_target)?;
     }
     let inside = can.remote && task.folder.root().root.source.capabilities().remote;
-    let keep = context.config.cache_of(before.size).target == CacheMode::Keep;
+    let keep = context.config.cache_of(task.locality(), before.size).target == CacheMode::Keep;
     let record = || record_begin(context, (token, before.size), (written, durable), (version, made));
     let of_token = (token, Arc::clone(target));
     let attempt = context
@@ -233,6 +235,7 @@ async fn move_data(
         target: Arc::clone(target),
         attempt,
         token,
+        locality: task.locality(),
         size: before.size,
         start: written,
         hash,
@@ -293,7 +296,7 @@ async fn finish(
     context: &Arc<Context>,
     task: &FileTask,
     destination: &Destination,
-    hash: Option<[u8; 32]>,
+    hash: Option<ContentHash>,
     size: u64,
 ) -> Result<(), EndError> {
     let token = task.token();

@@ -83,7 +83,10 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
         read: block.len() as u64,
         sent: block.len() as u64,
         size: block.len() as u64,
-        hash: context.hashes.is_some().then(|| *blake3::hash(&block).as_bytes()),
+        hash: context
+            .hashes
+            .as_ref()
+            .map(|hashes| hashes.algorithm().hash(&block)),
         ..BatchDone::default()
     };
     let content = (!block.is_empty()).then(|| block.freeze());
@@ -111,7 +114,7 @@ async fn get(
         path: task.source_path.clone(),
         size: task.metadata.size,
         xattrs: config.wants_xattrs(&*task.folder.root().root.source, &task.metadata),
-        cache: config.cache_of(task.metadata.size).source,
+        cache: config.cache_of(task.locality(), task.metadata.size).source,
     };
     let start = Instant::now();
     let got = task.folder.root().root.source.get_small(get, block).await;
@@ -141,7 +144,7 @@ async fn put(
         change: config.change_of_file(report, &got.metadata, got.xattrs.clone()),
         sync: config.durability.flushes_each(),
         rename_to: matches!(naming, Naming::Now { .. }).then(|| task.folder.path().join(&task.name)),
-        cache: config.cache_of(task.metadata.size).target,
+        cache: config.cache_of(task.locality(), task.metadata.size).target,
     };
     let start = Instant::now();
     let result = config.target.put_small(put).await;

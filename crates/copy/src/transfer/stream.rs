@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use ropeway_block::Block;
+use ropeway_plan::Locality;
 use ropeway_plan::durability::FileTry;
 use ropeway_plan::transfer::{Step, Transfer, TransferLimits};
-use ropeway_vfs::{EndError, Error, ErrorKind, File, Op, Pending};
+use ropeway_vfs::{ContentHash, EndError, Error, ErrorKind, File, HashAlgorithm, Op, Pending};
 use tokio::time::Instant;
 
 use crate::job::context::Context;
@@ -42,10 +43,13 @@ pub(crate) struct Stream<'a> {
     pub(crate) target: Arc<dyn File>,
     pub(crate) attempt: FileTry,
     pub(crate) token: Token,
+    /// Where the source is kept.
+    pub(crate) locality: Locality,
     pub(crate) size: u64,
     /// The bytes below are there already.
     pub(crate) start: u64,
-    pub(crate) hash: bool,
+    /// How the content is hashed, if it is.
+    pub(crate) hash: Option<HashAlgorithm>,
     /// Whether to start write-back early and bound what is dirty.
     pub(crate) write_back: bool,
 }
@@ -56,7 +60,7 @@ pub(crate) struct Streamed {
     pub(crate) size: u64,
     /// End of the last byte written; 0 if that is not known.
     pub(crate) end: u64,
-    pub(crate) hash: Option<[u8; 32]>,
+    pub(crate) hash: Option<ContentHash>,
 }
 
 /// The result of one operation.
@@ -106,12 +110,18 @@ impl Stream<'_> {
     /// The first failure. Operations in flight are awaited then.
     pub(crate) async fn run(&self) -> Result<Streamed, EndError> {
         let limits = self.limits();
-        let mut digest = self.hash.then(Digest::default);
+        let mut digest = self.hash.map(Digest::new);
         if let Some(digest) = &mut digest {
             self.rehash(digest).await?;
         }
         let mut state = State {
-            transfer: Transfer::new(self.context.config.options.engine, self.size, self.start, limits),
+            transfer: Transfer::new(
+                self.context.config.options.engine,
+                self.locality,
+                self.size,
+                self.start,
+                limits,
+            ),
             in_flight: FuturesUnordered::new(),
             ready: BTreeMap::new(),
             reading: BTreeSet::new(),

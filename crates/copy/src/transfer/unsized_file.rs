@@ -2,14 +2,14 @@
 //! page, whatever they contain.
 
 use ropeway_block::Pool;
-use ropeway_vfs::{EndError, File, Op};
+use ropeway_vfs::{ContentHasher, EndError, File, HashAlgorithm, Op};
 
 use crate::job::counters::Landing;
 use crate::job::outcome::cancelled;
 use crate::job::report::Report;
 use crate::transfer::stream::Streamed;
 
-/// Copies what can be read, block by block. `hash` is whether the hash is wanted.
+/// Copies what can be read, block by block. `hash` is how it is hashed, if it is.
 ///
 /// # Errors
 /// The first failure, with the end that failed.
@@ -18,10 +18,10 @@ pub(crate) async fn copy_unsized(
     report: &Report,
     (source, target): (&dyn File, &dyn File),
     landing: &Landing<'_>,
-    hash: bool,
+    hash: Option<HashAlgorithm>,
 ) -> Result<Streamed, EndError> {
     use std::sync::atomic::Ordering::Relaxed;
-    let mut hasher = hash.then(blake3::Hasher::new);
+    let mut hasher = hash.map(HashAlgorithm::hasher);
     let mut size = 0;
     loop {
         if report.stopped() {
@@ -49,7 +49,7 @@ pub(crate) async fn copy_unsized(
         report.live.bytes_sent.fetch_add(count as u64, Relaxed);
         report.live.operations.fetch_add(2, Relaxed);
         if count < length {
-            let hash = hasher.map(|hasher| *hasher.finalize().as_bytes());
+            let hash = hasher.map(ContentHasher::finish);
             return Ok(Streamed {
                 size,
                 end: size,

@@ -2,11 +2,15 @@
 
 use ropeway_block::Pool;
 use ropeway_vfs::decorate::limit::RateLimit;
-use ropeway_vfs::{CacheMode, EndError, Error, File, OpenOptions, RelPath, Tree};
+use ropeway_vfs::{CacheMode, ContentHash, EndError, Error, File, HashAlgorithm, OpenOptions, RelPath, Tree};
 
-/// Returns the BLAKE3 of a whole file. Waits while the job is paused.
-pub(crate) async fn hash_file(pool: &Pool, limit: &RateLimit, file: &dyn File) -> Result<[u8; 32], Error> {
-    let mut hasher = blake3::Hasher::new();
+/// Returns the hash of a whole file. Waits while the job is paused.
+pub(crate) async fn hash_file(
+    algorithm: HashAlgorithm,
+    (pool, limit): (&Pool, &RateLimit),
+    file: &dyn File,
+) -> Result<ContentHash, Error> {
+    let mut hasher = algorithm.hasher();
     let mut offset = 0;
     loop {
         let block = pool.get().await;
@@ -17,7 +21,7 @@ pub(crate) async fn hash_file(pool: &Pool, limit: &RateLimit, file: &dyn File) -
         hasher.update(&block);
         offset += block.len() as u64;
         if block.len() < length {
-            return Ok(*hasher.finalize().as_bytes());
+            return Ok(hasher.finish());
         }
     }
 }

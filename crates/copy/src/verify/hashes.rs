@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use ropeway_vfs::RelPath;
+use ropeway_vfs::{ContentHash, HashAlgorithm, RelPath};
 
 use crate::private::{close_to_others, private_options};
 use crate::verify::manifest::write_line;
@@ -14,6 +14,7 @@ use crate::verify::manifest::write_line;
 /// The hashes of a job, spooled to a file.
 #[derive(Debug)]
 pub(crate) struct Hashes {
+    algorithm: HashAlgorithm,
     path: PathBuf,
     writer: Mutex<BufWriter<File>>,
     count: AtomicU64,
@@ -22,7 +23,7 @@ pub(crate) struct Hashes {
 }
 
 impl Hashes {
-    pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
+    pub(crate) fn create(path: PathBuf, algorithm: HashAlgorithm) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
@@ -33,6 +34,7 @@ impl Hashes {
             .open(&path)?;
         close_to_others(&file)?;
         Ok(Self {
+            algorithm,
             path,
             writer: Mutex::new(BufWriter::new(file)),
             count: AtomicU64::new(0),
@@ -40,12 +42,17 @@ impl Hashes {
         })
     }
 
-    pub(crate) fn add(&self, path: &RelPath, hash: &[u8; 32]) -> io::Result<()> {
+    /// Returns how contents are hashed.
+    pub(crate) fn algorithm(&self) -> HashAlgorithm {
+        self.algorithm
+    }
+
+    pub(crate) fn add(&self, path: &RelPath, hash: &ContentHash) -> io::Result<()> {
         if self.held_back.load(Ordering::Acquire) {
             return Ok(());
         }
         self.count.fetch_add(1, Ordering::Relaxed);
-        write_line(&mut *self.writer.lock(), path.as_bytes(), hash)
+        write_line(&mut *self.writer.lock(), self.algorithm, path.as_bytes(), hash)
     }
 
     /// Sets whether further hashes are left out.

@@ -1,26 +1,36 @@
-//! Manifests: hashes of files in the format of `b3sum`.
+//! Manifests: hashes of files in the format of `b3sum`, `sha256sum` and `xxh128sum`.
 //!
-//! A line has 64 hexadecimal digits, two spaces and the path. A path with a newline or a backslash
-//! is escaped, and its line begins with a backslash.
+//! A line has the hash in hexadecimal digits (64 for BLAKE3 and SHA-256, 32 for XXH3), two spaces and the
+//! path. A path with a newline or a backslash is escaped, and its line begins with a backslash.
 
 use std::fs::{self, File as StdFile};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-use ropeway_vfs::RelPath;
+use ropeway_vfs::{ContentHash, HashAlgorithm, RelPath};
 
 /// Largest length of a line: far beyond any path.
 const LINE_MAX: u64 = 64 << 10;
 
 /// Writes one line of a manifest.
-pub(super) fn write_line(out: &mut impl Write, path: &[u8], hash: &[u8; 32]) -> io::Result<()> {
+pub(super) fn write_line(
+    out: &mut impl Write,
+    algorithm: HashAlgorithm,
+    path: &[u8],
+    hash: &ContentHash,
+) -> io::Result<()> {
     let special = path.iter().any(|byte| matches!(byte, b'\\' | b'\n' | b'\r'));
     let mut line = Vec::with_capacity(path.len() + 70);
     if special {
         line.push(b'\\');
     }
-    line.extend_from_slice(blake3::Hash::from_bytes(*hash).to_hex().as_bytes());
+    let hex = blake3::Hash::from_bytes(*hash).to_hex();
+    line.extend_from_slice(&hex.as_bytes()[..2 * algorithm.length()]);
     line.extend_from_slice(b"  ");
+    if path == b"-" {
+        // Programs that check manifests take it for standard input.
+        line.extend_from_slice(b"./");
+    }
     for byte in path {
         match byte {
             b'\\' => line.extend_from_slice(b"\\\\"),
@@ -41,11 +51,14 @@ pub enum ManifestError {
     Io(#[from] io::Error),
     /// A line does not have the format.
     #[error(
-        "line {line} of the manifest is not of the form \"HASH  PATH\" (64 hexadecimal digits, two spaces)"
+        "line {line} of the manifest is not of the form \"HASH  PATH\" ({digits} hexadecimal digits for {algorithm}, two spaces)",
+        digits = 2 * algorithm.length()
     )]
     Line {
         /// The number of the line, from 1.
         line: u64,
+        /// The hash that was expected.
+        algorithm: HashAlgorithm,
     },
 }
 
@@ -54,12 +67,13 @@ pub enum ManifestError {
 pub struct ManifestEntry {
     /// Its path, relative to the folder that the manifest describes.
     pub path: RelPath,
-    /// BLAKE3 of its content.
-    pub hash: [u8; 32],
+    /// Hash of its content.
+    pub hash: ContentHash,
 }
 
 /// Reads a manifest line by line.
 pub struct ManifestReader<R> {
+    algorithm: HashAlgorithm,
     reader: R,
     line: u64,
 }
@@ -69,15 +83,26 @@ impl ManifestReader<BufReader<StdFile>> {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn open(path: &Path) -> Result<Self, ManifestError> {
-        Ok(Self::new(BufReader::new(StdFile::open(path)?)))
+    pub fn open(path: &Path, algorithm: HashAlgorithm) -> Result<Self, ManifestError> {
+        Ok(Self::new(BufReader::new(StdFile::open(path)?), algorithm))
     }
 }
 
 impl<R: BufRead> ManifestReader<R> {
     /// Reads from any source of lines.
-    pub fn new(reader: R) -> Self {
-        Self { reader, line: 0 }
+    pub fn new(reader: R, algorithm: HashAlgorithm) -> Self {
+        Self {
+            algorithm,
+            reader,
+            line: 0,
+        }
+    }
+
+    fn wrong_line(&self) -> ManifestError {
+        ManifestError::Line {
+            line: self.line,
+            algorithm: self.algorithm,
+        }
     }
 }
 
@@ -106,25 +131,28 @@ impl<R: BufRead> Iterator for ManifestReader<R> {
             } else if line.len() as u64 == LINE_MAX {
                 // Too long for a path: one error, then reading continues with the next line.
                 return Some(match self.reader.skip_until(b'\n') {
-                    Ok(_) => Err(ManifestError::Line { line: self.line }),
+                    Ok(_) => Err(self.wrong_line()),
                     Err(error) => Err(error.into()),
                 });
             }
             if !line.is_empty() {
-                return Some(parse_line(&line).ok_or(ManifestError::Line { line: self.line }));
+                return Some(parse_line(&line, self.algorithm).ok_or_else(|| self.wrong_line()));
             }
         }
     }
 }
 
-fn parse_line(line: &[u8]) -> Option<ManifestEntry> {
+fn parse_line(line: &[u8], algorithm: HashAlgorithm) -> Option<ManifestEntry> {
     let (escaped, line) = match line.strip_prefix(b"\\") {
         Some(rest) => (true, rest),
         None => (false, line),
     };
-    let (hex, rest) = line.split_at_checked(64)?;
-    let hash = *blake3::Hash::from_hex(hex).ok()?.as_bytes();
-    let path = rest.strip_prefix(b"  ")?;
+    let (hex, rest) = line.split_at_checked(2 * algorithm.length())?;
+    let mut digits = [b'0'; 64];
+    digits[..hex.len()].copy_from_slice(hex);
+    let hash = *blake3::Hash::from_hex(digits).ok()?.as_bytes();
+    // sha256sum writes a star before the path of a file that was read as binary.
+    let path = rest.strip_prefix(b"  ").or_else(|| rest.strip_prefix(b" *"))?;
     let path = if escaped { unescape(path)? } else { path.to_vec() };
     let path = path.strip_prefix(b"./").unwrap_or(&path);
     Some(ManifestEntry {
@@ -152,17 +180,21 @@ fn unescape(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// Copies the spool to where the user wants the manifest, completely or not at all. Paths become
 /// relative to the copied root if there is only one.
-pub(crate) fn publish_manifest(spool: &Path, manifest: &Path, prefix: &RelPath) -> Result<(), ManifestError> {
+pub(crate) fn publish_manifest(
+    (spool, algorithm): (&Path, HashAlgorithm),
+    manifest: &Path,
+    prefix: &RelPath,
+) -> Result<(), ManifestError> {
     let mut temporary = manifest.as_os_str().to_owned();
     temporary.push(".part");
     let mut out = BufWriter::new(StdFile::create(&temporary)?);
-    for entry in ManifestReader::open(spool)? {
+    for entry in ManifestReader::open(spool, algorithm)? {
         let entry = entry?;
         let path = match entry.path.strip_prefix(prefix) {
             Some(path) if !path.is_root() => path,
             _ => entry.path,
         };
-        write_line(&mut out, path.as_bytes(), &entry.hash)?;
+        write_line(&mut out, algorithm, path.as_bytes(), &entry.hash)?;
     }
     out.flush()?;
     out.get_ref().sync_all()?;
@@ -177,11 +209,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn manifest_lines_survive_any_path(path in "[^\0/]{1,40}", hash: [u8; 32]) {
+        fn manifest_lines_survive_any_path(path in "[^\0/]{1,40}", content: [u8; 4], kind in 0..3_usize) {
             prop_assume!(path != "." && path != "..");
             let mut line = Vec::new();
-            write_line(&mut line, path.as_bytes(), &hash).unwrap();
-            let entries: Vec<_> = ManifestReader::new(&line[..]).collect::<Result<_, _>>().unwrap();
+            let algorithm = HashAlgorithm::ALL[kind];
+            let hash = algorithm.hash(&content);
+            write_line(&mut line, algorithm, path.as_bytes(), &hash).unwrap();
+            let entries: Vec<_> = ManifestReader::new(&line[..], algorithm).collect::<Result<_, _>>().unwrap();
             prop_assert_eq!(entries.len(), 1);
             prop_assert_eq!(entries[0].path.as_bytes(), path.as_bytes());
             prop_assert_eq!(entries[0].hash, hash);
@@ -189,9 +223,11 @@ mod tests {
 
         #[test]
         fn hostile_manifests_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            // The bytes are finite and errors do not repeat, so this ends.
-            for entry in ManifestReader::new(&bytes[..]).take(400).flatten() {
-                prop_assert!(!entry.path.is_root());
+            for algorithm in HashAlgorithm::ALL {
+                // The bytes are finite and errors do not repeat, so this ends.
+                for entry in ManifestReader::new(&bytes[..], algorithm).take(400).flatten() {
+                    prop_assert!(!entry.path.is_root());
+                }
             }
         }
     }
@@ -200,8 +236,8 @@ mod tests {
     fn an_endless_line_is_one_fault_and_the_next_line_is_read() {
         let hash = "0".repeat(64);
         let text = format!("{hash}  {}\n{hash}  next\n", "a".repeat(70_000));
-        let entries: Vec<_> = ManifestReader::new(text.as_bytes()).collect();
-        assert!(matches!(entries[0], Err(ManifestError::Line { line: 1 })));
+        let entries: Vec<_> = ManifestReader::new(text.as_bytes(), HashAlgorithm::Sha256).collect();
+        assert!(matches!(entries[0], Err(ManifestError::Line { line: 1, .. })));
         assert_eq!(
             entries[1].as_ref().map(|entry| entry.path.to_string()).ok(),
             Some("next".to_owned())
@@ -213,8 +249,8 @@ mod tests {
     fn a_path_that_leads_out_is_refused() {
         let line = format!("{}  ../etc/passwd\n", "0".repeat(64));
         assert!(matches!(
-            ManifestReader::new(line.as_bytes()).next(),
-            Some(Err(ManifestError::Line { line: 1 }))
+            ManifestReader::new(line.as_bytes(), HashAlgorithm::Blake3).next(),
+            Some(Err(ManifestError::Line { line: 1, .. }))
         ));
     }
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use ropeway_block::Pool;
 use ropeway_vfs::decorate::limit::RateLimit;
-use ropeway_vfs::{CacheMode, End, EndError, Error, ErrorKind, Op, OpenOptions, RelPath, Tree};
+use ropeway_vfs::{
+    CacheMode, ContentHash, End, EndError, Error, ErrorKind, HashAlgorithm, Op, OpenOptions, RelPath, Tree,
+};
 
 use crate::job::config::JobConfig;
 use crate::job::outcome::{Fatal, Status};
@@ -15,16 +17,17 @@ use crate::journal::token::token_of;
 use crate::verify::content::hash_file;
 use crate::verify::manifest::{ManifestEntry, ManifestError, ManifestReader};
 
-/// Returns the BLAKE3 of a file's content as the device has it. Drops cached pages first.
+/// Returns the hash of a file's content as the device has it. Drops cached pages first.
 async fn hash_from_device(
+    algorithm: HashAlgorithm,
     (pool, limit): (&Pool, &RateLimit),
     tree: &dyn Tree,
     path: &RelPath,
-) -> Result<[u8; 32], Error> {
+) -> Result<ContentHash, Error> {
     let file = tree.open(path, OpenOptions::read(CacheMode::Leave)).await?;
     let size = file.metadata().await?.size;
     file.drop_cache(0, size).await?;
-    let hash = hash_file(pool, limit, &*file).await?;
+    let hash = hash_file(algorithm, (pool, limit), &*file).await?;
     Ok(hash)
 }
 
@@ -38,7 +41,7 @@ pub(crate) async fn read_back(
 ) -> Vec<ManifestEntry> {
     use futures_util::StreamExt;
     let mut differing = Vec::new();
-    let entries = match ManifestReader::open(spool) {
+    let entries = match ManifestReader::open(spool, config.options.verify.algorithm) {
         Ok(entries) => entries,
         Err(error) => {
             unverifiable(report, &error);
@@ -100,7 +103,8 @@ pub(crate) async fn verify_one(
     entry: &ManifestEntry,
 ) -> Option<bool> {
     let read = || async {
-        let hash = hash_from_device((pool, &report.limit), &*config.target, &entry.path).await;
+        let algorithm = config.options.verify.algorithm;
+        let hash = hash_from_device(algorithm, (pool, &report.limit), &*config.target, &entry.path).await;
         hash.map_err(EndError::on_target)
     };
     match with_retries(&config.options, report, token_of(0, &entry.path), read).await {

@@ -1,6 +1,6 @@
 //! Records the hashes of files, including those that need no copy.
 
-use ropeway_vfs::End;
+use ropeway_vfs::{ContentHash, End};
 
 use crate::job::context::Context;
 use crate::job::outcome::{Fatal, Status};
@@ -11,7 +11,7 @@ use crate::verify::content::hash_file;
 use crate::verify::hashes::Hashes;
 
 /// Adds the hash of a file to those of the job.
-pub(crate) fn record_hash(report: &Report, hashes: &Hashes, task: &FileTask, hash: &[u8; 32]) {
+pub(crate) fn record_hash(report: &Report, hashes: &Hashes, task: &FileTask, hash: &ContentHash) {
     if let Err(error) = hashes.add(&task.final_path(), hash) {
         report.fatal(Fatal::new(
             Status::TargetUnwritable,
@@ -30,10 +30,14 @@ pub(crate) async fn hash_skipped(context: &Context, task: &FileTask) {
     else {
         return;
     };
-    let cache = context.config.cache_of(task.metadata.size).source;
+    let cache = context
+        .config
+        .cache_of(task.locality(), task.metadata.size)
+        .source;
     let hashed = async {
         let source = open_source(task, cache).await.map_err(|failed| failed.error)?;
-        hash_file(&context.resources.pool, &context.report.limit, &*source).await
+        let pool = (&context.resources.pool, &*context.report.limit);
+        hash_file(hashes.algorithm(), pool, &*source).await
     };
     match hashed.await {
         Ok(hash) => record_hash(&context.report, hashes, task, &hash),

@@ -51,6 +51,7 @@ async fn what_verification_repairs_replaces_no_backup() {
     let machine = Machine::new(Options {
         verify: Verification {
             read_back: true,
+            algorithm: Default::default(),
             manifest: None,
         },
         ..options()

@@ -8,7 +8,9 @@ use fastrand::Rng;
 use ropeway_copy::{Backup, Changing, Delete, Durability, Options, Sizes, Verification};
 use ropeway_plan::{Backoff, Engine};
 use ropeway_vfs::memory::MemoryTree;
-use ropeway_vfs::{CacheMode, Capabilities, ErrorKind, MetadataChange, Op, RelPath, Timestamp, Tree, Xattr};
+use ropeway_vfs::{
+    CacheMode, Capabilities, ErrorKind, HashAlgorithm, MetadataChange, Op, RelPath, Timestamp, Tree, Xattr,
+};
 
 use super::snapshot::{now, path};
 use super::world::{Fault, FaultKind, Happening, Side, Stop, World};
@@ -272,6 +274,7 @@ fn options(random: &mut Rng, is_remote: bool) -> Options {
     if random.u8(..8) == 0 {
         options.verify = Verification {
             read_back: true,
+            algorithm: HashAlgorithm::ALL[random.usize(..3)],
             manifest: None,
         };
     }

@@ -7,9 +7,9 @@ use ropeway_block::{Block, BlockMut};
 use ropeway_vfs::memory::MemoryTree;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
-    Batch, BatchDone, BatchItem, BatchResult, Capabilities, Claim, ClaimKind, DirEntry, EndError, Error,
-    ErrorKind, Extent, File, Listing, Loss, Metadata, MetadataChange, Name, Op, OpenOptions, Pending,
-    RelPath, Result, Space, Tree, Xattr,
+    Batch, BatchDone, BatchItem, BatchResult, Capabilities, Claim, ClaimKind, ContentHasher, DirEntry,
+    EndError, Error, ErrorKind, Extent, File, HashAlgorithm, Listing, Loss, Metadata, MetadataChange, Name,
+    Op, OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
 };
 
 use super::world::{FaultKind, Side, World};
@@ -314,7 +314,7 @@ impl SimTree {
         let options = OpenOptions::write(item.create, batch.cache);
         let written = self.open(&to, options).await.map_err(EndError::on_target)?;
         let pool = ropeway_block::Pool::new(BLOCK, 1);
-        let (mut at, mut hasher) = (0, blake3::Hasher::new());
+        let (mut at, mut hasher) = (0, batch.hash.map(HashAlgorithm::hasher));
         loop {
             let block = pool.get().await;
             let length = block.capacity();
@@ -324,7 +324,9 @@ impl SimTree {
                 break;
             }
             let length = block.len() as u64;
-            hasher.update(&block);
+            if let Some(hasher) = &mut hasher {
+                hasher.update(&block);
+            }
             written
                 .write_at(block.freeze(), at)
                 .await
@@ -354,7 +356,7 @@ impl SimTree {
             sent: at,
             size: at,
             losses,
-            hash: batch.hash.then(|| *hasher.finalize().as_bytes()),
+            hash: hasher.map(ContentHasher::finish),
             source_changed: false,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::beside::{self, beside};
 use super::model::Document;
 use super::numbers;
 use super::plot;
@@ -35,6 +36,15 @@ pub fn markdown(document: &Document) -> String {
         for plot in plots.iter().filter(|plot| plot.shows(section)) {
             picture(&mut text, plot);
         }
+    }
+    if let Some(table) = beside(doc) {
+        _ = writeln!(text, "\n## Beside the published seconds\n\n{}\n", beside::MEANING);
+        for sentence in &table.sentences {
+            _ = writeln!(text, "- {}", escape(sentence));
+        }
+        text.push('\n');
+        let heads: Vec<&str> = table.heads.iter().map(String::as_str).collect();
+        rows(&mut text, &heads, &table.rows);
     }
     let curves: Vec<_> = plots.iter().filter(|plot| plot.is_curve()).collect();
     if !curves.is_empty() {

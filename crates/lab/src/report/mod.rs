@@ -2,6 +2,7 @@
 //! from it.
 
 mod atomic;
+mod beside;
 mod build;
 mod compare;
 mod error;

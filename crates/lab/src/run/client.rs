@@ -7,6 +7,7 @@ use std::process::Command;
 
 use ropeway_peers::procfs::clean;
 use ropeway_peers::{Remote, smbclient_get, smbclient_put};
+use ropeway_plan::{Engine, Protocol};
 
 use super::mounted::{self, Use};
 use super::server::{PASSWORD, SOURCE, TARGET};
@@ -51,6 +52,7 @@ pub(super) fn copy(
     let near = ends.near.join(COPY);
     Ok(match client {
         Client::Ropeway => ropeway_copy(tools, ends, direction),
+        Client::XpSmb1 | Client::Win7Smb1 | Client::Win7Smb2 => era_copy(client, tools, ends, direction),
         Client::Smbclient => {
             let (share, commands) = match direction {
                 Direction::Read => {
@@ -116,7 +118,7 @@ pub(super) fn list(client: Client, tools: &Tools, ends: Ends<'_>) -> io::Result<
 pub(super) fn empty(client: Client, tools: &Tools, ends: Ends<'_>) -> io::Result<Option<Command>> {
     Ok(match client {
         Client::Ropeway | Client::Cp => None,
-        _ if client.is_mount() => None,
+        _ if client.is_mount() || client.era().is_some() => None,
         Client::Smbclient => Some(smbclient(tools, ends, TARGET, "exit")?),
         Client::Rclone | Client::Rclone32 => {
             let mut command = ends.remote.rclone(&tools.path("rclone"))?;
@@ -144,7 +146,30 @@ fn ropeway_copy(tools: &Tools, ends: Ends<'_>, direction: Direction) -> Command 
     if let Some(trace) = ends.trace {
         command.arg("--trace").arg(trace);
     }
-    let url = |place: &str| ends.remote.url(place);
+    copied(command, ends, direction, |place| ends.remote.url(place))
+}
+
+/// As the client of a past system: unsigned, as these were by default.
+fn era_copy(client: Client, tools: &Tools, ends: Ends<'_>, direction: Direction) -> Command {
+    let mut command = ropeway(tools, ends);
+    command.args(["copy", "--json", "--sign", "offered", "--engine", client.name()]);
+    let is_smb1 = client.era().and_then(Engine::protocol) == Some(Protocol::Smb1);
+    copied(command, ends, direction, |place| {
+        let url = ends.remote.url(place);
+        match is_smb1 {
+            true => url.replacen("smb://", "smb1://", 1),
+            false => url,
+        }
+    })
+}
+
+/// Adds the ends of the copy to its command.
+fn copied(
+    mut command: Command,
+    ends: Ends<'_>,
+    direction: Direction,
+    url: impl Fn(&str) -> String,
+) -> Command {
     match direction {
         Direction::Read => command.arg(url(SOURCE)).arg("-T").arg(ends.near.join(COPY)),
         Direction::Write => command

@@ -270,11 +270,12 @@ impl<'a> Testbed<'a> {
         let output = scratch.join("output");
         let started = now();
         let left = lab.scenario.budget.saturating_sub(lab.begun.elapsed());
-        let limit = self.group.limit().min(left);
+        let longest = self.longest(pair);
+        let limit = longest.min(left);
         let requests = (is_first && lab.scenario.requests).then(|| server.requests());
         let observed = match self.observe(copy, &output, (server, requests.flatten()), limit) {
             Ok(observed) if observed.measured.end == End::Stopped => return Ok(None),
-            Ok(observed) if observed.measured.end == End::TimedOut && limit < self.group.limit() => {
+            Ok(observed) if observed.measured.end == End::TimedOut && limit < longest => {
                 let key = self.group.key(&lab.scenario, pair);
                 let budget = lab.scenario.budget.as_secs();
                 let text = format!("{LEFT_OUT}a run was ended, the budget of {budget} s was over");
@@ -438,6 +439,11 @@ impl<'a> Testbed<'a> {
         Ok(best)
     }
 
+    /// Time limit of a pair's run.
+    fn longest(&self, pair: Pair) -> Duration {
+        self.group.limit_for(&self.lab.link(self.group).spec, pair)
+    }
+
     fn account(
         &self,
         pair: Pair,
@@ -446,16 +452,18 @@ impl<'a> Testbed<'a> {
         observed: &Observed,
         output: &Path,
     ) -> Run {
+        let longest = self.longest(pair);
         let measured = &observed.measured;
         let whole = measured.whole.as_secs_f64();
         let is_mount = pair.client.is_mount();
-        let own = match is_mount || pair.client == Client::Ropeway {
+        let is_ours = pair.client == Client::Ropeway || pair.client.era().is_some();
+        let own = match is_mount || is_ours {
             true => json_line(output, REPORTED),
             false => None,
         };
         let seconds = |name: &str| own.as_ref()?.get(name)?.as_f64();
         let transfer = seconds(REPORTED).or(login.map(|login| whole - login.as_secs_f64()));
-        let outcome = measured.outcome(output, self.group.limit(), true);
+        let outcome = measured.outcome(output, longest, true);
         let is_done = matches!(outcome, Outcome::Done);
         // A transfer cannot be faster than the line. If it seems so, the empty operation took longer
         // than the login of the copy. A mount may have the data in a cache.

@@ -350,9 +350,10 @@ impl Lab<'_> {
     }
 
     fn expected(&self, group: &Group, pair: Pair) -> Duration {
-        let plain = group.expected(&self.scenario.links[group.link].spec, pair);
+        let spec = &self.scenario.links[group.link].spec;
+        let plain = group.expected(spec, pair);
         let calibration = self.calibration.lock();
-        calibration.applied(pair, plain).min(group.limit())
+        calibration.applied(pair, plain).min(group.limit_for(spec, pair))
     }
 
     /// Estimated time of the first runs of all groups that have not begun.

@@ -38,7 +38,8 @@ pub(super) struct Group {
     pub(super) line: Option<Duration>,
     /// Least time over one connection: that of the line, or of one window in each round trip.
     pub(super) single: Duration,
-    /// Rate of the faster direction, in bits a second.
+    /// Rate that the group takes on the machine, in bits a second: that of the faster direction, or of its
+    /// clients, if all of them are slower.
     rate: Option<u64>,
     /// Time that the link is cut in a run, without cuts that are never restored.
     cut: Duration,
@@ -73,10 +74,24 @@ fn group(scenario: &Scenario, link: usize, work: usize, plan: &Plan, direction: 
         files: plan.files(),
         line,
         single: line.unwrap_or_default().max(windowed(spec, plan.bytes(), 1)),
-        rate: spec.up.max(spec.down).map(|rate| rate.0),
+        rate: needed(spec, scenario.pairs_of(scenario.works[work], direction)),
         cut: restored.map(|cut| cut.length).sum(),
         limit_max: scenario.limit.unwrap_or(Duration::MAX),
     }
+}
+
+/// Returns the rate that these clients can take on a link. Clients of the past have few bytes in flight.
+fn needed(spec: &LinkSpec, pairs: impl Iterator<Item = Pair>) -> Option<u64> {
+    let link = spec.up.max(spec.down)?.0;
+    let most = |pair: Pair| {
+        let habits = pair.client.habits()?;
+        let reads = u64::from(habits.read_size) * u64::from(habits.reads);
+        let writes = u64::from(habits.write_size) * u64::from(habits.writes);
+        let rate = reads.max(writes) as f64 * 8.0 / spec.rtt.as_secs_f64();
+        rate.is_finite().then_some(rate as u64)
+    };
+    let clients = pairs.map(|pair| most(pair).unwrap_or(u64::MAX)).max();
+    Some(clients.unwrap_or(u64::MAX).min(link))
 }
 
 /// Returns the least time with cuts of what takes `plain` without them.
@@ -127,13 +142,24 @@ impl Group {
         own.min(self.limit_max)
     }
 
+    /// Time limit of a pair's run: a client of the past waits for more round trips.
+    pub(super) fn limit_for(&self, spec: &LinkSpec, pair: Pair) -> Duration {
+        let waits = pair.client.habits().map(|_| self.plain(spec, pair) * 4);
+        self.limit().max(waits.unwrap_or_default()).min(self.limit_max)
+    }
+
     /// Estimated time of a run.
     pub(super) fn expected(&self, spec: &LinkSpec, pair: Pair) -> Duration {
+        with_cuts(&spec.cuts, self.plain(spec, pair)).min(self.limit_for(spec, pair))
+    }
+
+    /// Estimated time of a run without cuts.
+    fn plain(&self, spec: &LinkSpec, pair: Pair) -> Duration {
         let model = ClientModel::of(pair.client);
         let trips = model.setup
             + model.per_file * self.files as f64
             + model.per_mib * self.bytes as f64 / f64::from(1 << 20);
-        with_cuts(&spec.cuts, self.single + spec.rtt.mul_f64(trips)).min(self.limit())
+        self.single + spec.rtt.mul_f64(trips)
     }
 
     /// Time of a run in addition to the client's.
@@ -294,6 +320,10 @@ impl ClientModel {
             Client::MountBoostAgain | Client::MountBoostRestart => (60.0, 3.0, 0.0),
             Client::RcloneMount => (20.0, 6.0, 0.5),
             Client::RcloneMountAgain => (60.0, 6.0, 0.5),
+            // One request after another waits for a round trip each, several share it.
+            Client::XpSmb1 => (12.0, 8.0, 17.0),
+            Client::Win7Smb1 => (12.0, 8.0, 2.1),
+            Client::Win7Smb2 => (12.0, 8.0, 0.5),
         };
         Self {
             setup,

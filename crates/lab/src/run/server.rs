@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use ropeway_live::client;
 use ropeway_live::protocol::Request;
-use ropeway_peers::{Encryption, Instance, PeerError, Remote, RopewayServe, Rsyncd, Share, Signing, Smbd};
+use ropeway_peers::{
+    Encryption, Instance, PeerError, Remote, RopewayServe, Rsyncd, Share, Signing, Smbd, SmbdBuilder,
+};
 
 use super::tools::Tools;
 use crate::link::{Link, LinkError, LinkSpec, Relay, Side};
@@ -131,7 +133,8 @@ impl Served {
         std::fs::create_dir_all(exports.scratch).map_err(|error| format!("does not start: {error}"))?;
         let started = match server {
             Server::Ropeway | Server::SmbServer => serve(tools.path(server.name()), route, exports),
-            Server::Smbd => smbd(route, exports),
+            Server::Smbd => smbd(Smbd::builder(), route, exports),
+            Server::SmbdSmb1 => smbd(Smbd::builder().smb1(), route, exports),
             Server::Rsyncd => rsyncd(route, exports),
         };
         let instance = started.map_err(|error| error.to_string())?;
@@ -214,8 +217,8 @@ fn serve(program: PathBuf, route: &Route, exports: Exports<'_>) -> Result<Instan
     builder.in_namespace(route.far()).start()
 }
 
-fn smbd(route: &Route, exports: Exports<'_>) -> Result<Instance, PeerError> {
-    let builder = Smbd::builder()
+fn smbd(builder: SmbdBuilder, route: &Route, exports: Exports<'_>) -> Result<Instance, PeerError> {
+    let builder = builder
         .durable_handles(false)
         .log_level(0)
         .user(USER, PASSWORD)

@@ -65,6 +65,7 @@ impl Tools {
     fn look_for_client(&mut self, client: Client) {
         match client {
             Client::Ropeway | Client::Mount | Client::MountLater => {}
+            Client::XpSmb1 | Client::Win7Smb1 | Client::Win7Smb2 => {}
             Client::MountBoost | Client::MountBoostAgain | Client::MountBoostRestart => {}
             Client::Smbclient => self.need("smbclient", "smbclient", "smbclient"),
             Client::Rclone | Client::Rclone32 | Client::RcloneMount | Client::RcloneMountAgain => {
@@ -89,9 +90,9 @@ impl Tools {
     fn look_for_server(&mut self, server: Server) {
         match server {
             Server::Ropeway => {}
-            Server::Smbd => {
-                self.need("smbd", "smbd", "samba");
-                self.need("smbd", "pdbedit", "samba-common-bin");
+            Server::Smbd | Server::SmbdSmb1 => {
+                self.need(server.name(), "smbd", "samba");
+                self.need(server.name(), "pdbedit", "samba-common-bin");
             }
             Server::Rsyncd => self.need("rsyncd", "rsync", "rsync"),
             Server::SmbServer => {

@@ -15,12 +15,13 @@ use crate::link::{LinkSpec, Rate};
 use crate::work::Work;
 
 /// Scenarios that ship with the program: name and text.
-pub const SHIPPED: [(&str, &str); 9] = [
+pub const SHIPPED: [(&str, &str); 10] = [
     ("tr3869", include_str!("../../scenarios/tr3869.toml")),
     (
         "tr3869-small-window",
         include_str!("../../scenarios/tr3869-small-window.toml"),
     ),
+    ("tr3869-eras", include_str!("../../scenarios/tr3869-eras.toml")),
     (
         "tr3869-requests",
         include_str!("../../scenarios/tr3869-requests.toml"),

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ropeway_plan::{Engine, Era};
+
 use crate::named::named;
 use crate::work::Work;
 
@@ -43,6 +45,12 @@ named! {
         RcloneMount = "rclone-mount",
         /// The second reading through one such mount.
         RcloneMountAgain = "rclone-mount-again",
+        /// This program as Windows XP at a server of SMB 1.
+        XpSmb1 = "xp-smb1",
+        /// This program as Windows 7 at a server of SMB 1.
+        Win7Smb1 = "win7-smb1",
+        /// This program as Windows 7 at a server of SMB 2.
+        Win7Smb2 = "win7-smb2",
     }
 }
 
@@ -53,7 +61,24 @@ impl Client {
             Self::Mount | Self::MountLater | Self::RcloneMount | Self::RcloneMountAgain => true,
             Self::MountBoost | Self::MountBoostAgain | Self::MountBoostRestart => true,
             Self::Ropeway | Self::Smbclient | Self::Rclone | Self::Rclone32 | Self::Rsync | Self::Cp => false,
+            Self::XpSmb1 | Self::Win7Smb1 | Self::Win7Smb2 => false,
         }
+    }
+
+    /// Returns the engine of `ropeway copy` that behaves as a system of the past did.
+    pub fn era(self) -> Option<Engine> {
+        match self {
+            Self::XpSmb1 => Some(Engine::XpSmb1),
+            Self::Win7Smb1 => Some(Engine::Win7Smb1),
+            Self::Win7Smb2 => Some(Engine::Win7Smb2),
+            _ => None,
+        }
+    }
+
+    /// Returns how the client speaks to servers, if it is one of the past.
+    pub(crate) fn habits(self) -> Option<Era> {
+        let engine = self.era()?;
+        engine.era(engine.protocol()?)
     }
 
     /// Whether the client reads what a cache in front of the share has already.
@@ -84,6 +109,8 @@ named! {
         Ropeway = "ropeway",
         /// Samba's smbd, a private instance.
         Smbd = "smbd",
+        /// The same, which also speaks SMB 1.
+        SmbdSmb1 = "smbd-smb1",
         /// An rsync daemon.
         Rsyncd = "rsyncd",
         /// The crate smb-server, behind the arguments of `ropeway serve`.

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::os::fd::{AsFd, OwnedFd};
 
-use blake3::Hasher;
 use ropeway_vfs::trace::failure;
-use ropeway_vfs::{Batch, BatchDone, BatchItem, BatchResult, EndError, Metadata, Op, RelPath, Xattr};
+use ropeway_vfs::{
+    Batch, BatchDone, BatchItem, BatchResult, EndError, HashAlgorithm, Metadata, Op, RelPath, Xattr,
+};
 use rustix::fs::{Stat, fstat, ioctl_ficlone};
 
 use super::source::{Content, Sources, differs, is_touched, same, size};
@@ -59,7 +60,7 @@ impl<'a> Copier<'a> {
             .root
             .place(Op::Create, &batch.target_dir)
             .map_err(EndError::on_target)?;
-        let may_reflink = source.may_reflink && !batch.hash && same_volume(&from, &to);
+        let may_reflink = source.may_reflink && batch.hash.is_none() && same_volume(&from, &to);
         Ok(Self {
             source,
             target,
@@ -68,7 +69,7 @@ impl<'a> Copier<'a> {
             targets: Targets::new(target, batch, to),
             buffer,
             may_reflink,
-            may_send: !batch.hash,
+            may_send: batch.hash.is_none(),
         })
     }
 
@@ -254,7 +255,8 @@ impl<'a> Copier<'a> {
     ) -> Result<(), EndError> {
         let mut length = content.length;
         let holes = (content.stat.st_blocks.max(0) as u64).saturating_mul(BLOCK_BYTES) < size(&content.stat);
-        let mut hasher = (self.batch.hash && content.more).then(Hasher::new);
+        let algorithm = self.batch.hash;
+        let mut hasher = algorithm.filter(|_| content.more).map(HashAlgorithm::hasher);
         let mut offset = 0u64;
         loop {
             if let Some(hasher) = &mut hasher {
@@ -282,13 +284,10 @@ impl<'a> Copier<'a> {
         if holes {
             self.on_target(Op::Write, item, 0, |_| target::set_length(&new.fd, offset))?;
         }
-        if self.batch.hash {
-            let hash = match &hasher {
-                Some(hasher) => hasher.finalize(),
-                None => blake3::hash(&self.buffer[..content.length]),
-            };
-            done.hash = Some(*hash.as_bytes());
-        }
+        done.hash = algorithm.map(|algorithm| match hasher {
+            Some(hasher) => hasher.finish(),
+            None => algorithm.hash(&self.buffer[..content.length]),
+        });
         (done.read, done.sent, done.size) = (offset, offset, offset);
         Ok(())
     }

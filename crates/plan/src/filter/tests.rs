@@ -35,6 +35,29 @@ fn assert_files(filter: &Filter, taken: &[&str], left: &[&str]) {
 }
 
 #[test]
+fn case_may_be_ignored() {
+    for (ignore_case, taken, left) in [
+        (
+            false,
+            ["a.jpg", "CACHE/x"].as_slice(),
+            ["b.JPG", "cache/x"].as_slice(),
+        ),
+        (true, &["a.png"], &["b.JPG", "a.jpg", "CACHE/x", "cache/x"]),
+    ] {
+        let spec = FilterSpec {
+            ignore_case,
+            ..spec(&["*.JPG", "cache/*"], &[])
+        };
+        assert_files(&Filter::new(&spec).unwrap(), taken, left);
+    }
+    let only = FilterSpec {
+        ignore_case: true,
+        ..spec(&[], &["*.Jpg"])
+    };
+    assert_files(&Filter::new(&only).unwrap(), &["a.jpg", "B.JPG"], &["a.png"]);
+}
+
+#[test]
 fn excludes_drop_and_includes_bring_back() {
     let f = filter(&["*.o", "/build", "cache/", "doc/**/tmp"], &["keep.o"]);
     assert_files(

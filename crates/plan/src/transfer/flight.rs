@@ -95,9 +95,10 @@ impl Flight {
         Some(self.write(offset))
     }
 
-    /// Starts the write of the lowest block in flight, if it has been read.
+    /// Starts the write of the lowest block in flight that is not being written, if it has been read.
     pub(super) fn write_lowest(&mut self) -> Option<(u64, usize)> {
-        let (offset, block) = self.blocks.first_key_value()?;
+        let mut blocks = self.blocks.iter();
+        let (offset, block) = blocks.find(|(_, block)| block.state != State::Writing)?;
         if block.state != State::Ready {
             return None;
         }

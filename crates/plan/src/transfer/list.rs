@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ropeway_vfs::Extent;
 
 use super::{Step, Transfer, TransferLimits};
-use crate::engine::Engine;
+use crate::engine::{Engine, Locality};
 
 /// Whether an I/O reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -33,9 +33,9 @@ pub struct PlannedIo {
 /// Lists the I/Os by which `engine` moves a file of `size` bytes without holes, in the order in
 /// which they start. Every I/O is assumed to take equally long, so the first to start is the first
 /// to finish. `auto` uses [`TransferLimits::default`]. The list has one entry for each I/O, so it
-/// is long for a file of 1 TB.
+/// is long for a file of 1 TB. The source is on this machine.
 pub fn io_list(engine: Engine, size: u64) -> Vec<PlannedIo> {
-    let mut transfer = Transfer::new(engine, size, 0, TransferLimits::default());
+    let mut transfer = Transfer::new(engine, Locality::Local, size, 0, TransferLimits::default());
     let mut list = Vec::new();
     let mut in_flight = VecDeque::new();
     let mut wave = 0;

@@ -29,7 +29,7 @@ use IoKind::{Read, Write};
 fn an_empty_file_needs_no_io() {
     for engine in Engine::ALL {
         assert!(io_list(engine, 0).is_empty());
-        let mut transfer = Transfer::new(engine, 0, 0, TransferLimits::default());
+        let mut transfer = Transfer::new(engine, Locality::Local, 0, 0, TransferLimits::default());
         assert_eq!(transfer.poll(), Step::Done { length: 0 });
         assert_eq!(transfer.contiguous(), 0);
     }
@@ -49,6 +49,19 @@ fn xp_reads_and_writes_64_kib_in_turns() {
             run(Write, 128 * KIB, 1, 2 * KIB),
         ]
     );
+}
+
+/// Fact sheet, XP SP2: 60 KiB reads over SMB 1.
+#[test]
+fn xp_reads_60_kib_from_a_server() {
+    let limits = TransferLimits::default();
+    let mut transfer = Transfer::new(Engine::XpSmb1, Locality::Remote, MIB, 0, limits);
+    assert_eq!(transfer.poll(), Step::NextExtent { from: 0 });
+    let length = MIB;
+    transfer.extent(Some(Extent { offset: 0, length }));
+    let length = 61_440;
+    assert_eq!(transfer.poll(), Step::Read { offset: 0, length });
+    assert_eq!(transfer.poll(), Step::Wait);
 }
 
 /// Fact sheet, Vista RTM: "a 16 MiB file is one cycle of 8 x 2 MiB".
@@ -97,7 +110,13 @@ fn vista_sizes_its_io_by_the_file() {
 /// Our documented choice: within a cycle, writes start in the order in which reads finished.
 #[test]
 fn vista_writes_in_the_order_in_which_reads_finished() {
-    let mut transfer = Transfer::new(Engine::Vista, 16 * MIB, 0, TransferLimits::default());
+    let mut transfer = Transfer::new(
+        Engine::Vista,
+        Locality::Local,
+        16 * MIB,
+        0,
+        TransferLimits::default(),
+    );
     transfer.poll();
     transfer.extent(Some(Extent {
         offset: 0,
@@ -138,7 +157,13 @@ fn vista_sp1_pipelines_reads_and_writes_in_order() {
     assert_eq!((list[4].kind, list[4].offset), (Write, 0));
 
     // A late first block holds back all writes.
-    let mut transfer = Transfer::new(Engine::VistaSp1, 4 * MIB, 0, TransferLimits::default());
+    let mut transfer = Transfer::new(
+        Engine::VistaSp1,
+        Locality::Local,
+        4 * MIB,
+        0,
+        TransferLimits::default(),
+    );
     transfer.poll();
     transfer.extent(Some(Extent {
         offset: 0,
@@ -161,7 +186,7 @@ fn auto_refills_at_once_and_aligns_after_an_odd_start() {
         block_size: 64 * 1024,
         depth: 3,
     };
-    let mut transfer = Transfer::new(Engine::Auto, 1 << 20, 1000, limits);
+    let mut transfer = Transfer::new(Engine::Auto, Locality::Local, 1 << 20, 1000, limits);
     assert_eq!(transfer.contiguous(), 1000);
     assert_eq!(transfer.poll(), Step::NextExtent { from: 1000 });
     assert_eq!(transfer.poll(), Step::Wait, "asked once only");
@@ -193,7 +218,7 @@ fn a_short_read_ends_the_file() {
         block_size: 4096,
         depth: 4,
     };
-    let mut transfer = Transfer::new(Engine::Auto, 1 << 20, 0, limits);
+    let mut transfer = Transfer::new(Engine::Auto, Locality::Local, 1 << 20, 0, limits);
     transfer.poll();
     transfer.extent(Some(Extent {
         offset: 0,
@@ -219,7 +244,7 @@ fn a_short_read_ends_the_file() {
 
 #[test]
 fn a_senseless_extent_loses_no_data() {
-    let mut transfer = Transfer::new(Engine::Xp, 10, 4, TransferLimits::default());
+    let mut transfer = Transfer::new(Engine::Xp, Locality::Local, 10, 4, TransferLimits::default());
     transfer.poll();
     transfer.extent(Some(Extent { offset: 0, length: 3 }));
     let (offset, length) = (4, 6);
@@ -229,7 +254,7 @@ fn a_senseless_extent_loses_no_data() {
 #[test]
 #[should_panic(expected = "no read at 0")]
 fn a_completion_without_an_operation_panics() {
-    Transfer::new(Engine::Xp, 10, 0, TransferLimits::default()).read_done(0, 1);
+    Transfer::new(Engine::Xp, Locality::Local, 10, 0, TransferLimits::default()).read_done(0, 1);
 }
 
 /// A source of 64-byte cells, to keep counts small: which bytes are data, and where it really ends.
@@ -260,16 +285,18 @@ impl Model {
 fn depth_max(engine: Engine, limits: TransferLimits) -> usize {
     match engine {
         Engine::Auto => limits.depth,
-        Engine::Xp => 1,
+        Engine::Xp | Engine::XpSmb1 => 1,
         Engine::Vista => 8,
         Engine::VistaSp1 => 4,
+        Engine::Win7Smb1 => 15,
+        Engine::Win7Smb2 => 64,
     }
 }
 
 /// Runs a transfer with completions in random order and checks every invariant on the way.
 fn drive(engine: Engine, model: &mut Model, start: u64, limits: TransferLimits, seed: u64) {
     let mut random = Random::new(seed);
-    let mut transfer = Transfer::new(engine, model.size, start, limits);
+    let mut transfer = Transfer::new(engine, Locality::Local, model.size, start, limits);
     let mut in_flight: Vec<(IoKind, u64, usize)> = Vec::new();
     let mut question = None;
     let mut got = std::collections::HashMap::new();
@@ -292,7 +319,7 @@ fn drive(engine: Engine, model: &mut Model, start: u64, limits: TransferLimits, 
             Step::Write { offset, length } => {
                 assert_eq!(got.remove(&offset), Some(length), "written as read");
                 in_flight.push((Write, offset, length));
-                if engine == Engine::VistaSp1 {
+                if matches!(engine, Engine::VistaSp1 | Engine::Win7Smb1 | Engine::Win7Smb2) {
                     assert!(
                         last_write.replace(offset).is_none_or(|last| last < offset),
                         "in order"

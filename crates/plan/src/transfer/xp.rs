@@ -1,19 +1,34 @@
-//! Windows XP SP2: read 64 KiB, wait, write, wait.
+//! Windows XP SP2: read 64 KiB, wait, write, wait; 60 KiB from a server.
 
 use super::Policy;
 use super::flight::Flight;
 
-/// Fact sheet, copy engines, XP SP2: "64 KiB", in flight 1 (origin A, C, E). The 60 KiB of SMB 1
-/// reads belong to that protocol, not to this plan.
+/// Fact sheet, copy engines, XP SP2: "64 KiB", in flight 1 (origin A, C, E).
 const BLOCK_SIZE: u64 = 64 * 1024;
+
+/// The same: "60 KiB (61,440 B) reads over SMB 1".
+const REMOTE_BLOCK_SIZE: u64 = 60 * 1024;
 
 /// One block at a time.
 #[derive(Debug)]
-pub(super) struct Xp;
+pub(super) struct Xp {
+    block_size: u64,
+}
+
+impl Xp {
+    pub(super) fn new(from_server: bool) -> Self {
+        let block_size = if from_server {
+            REMOTE_BLOCK_SIZE
+        } else {
+            BLOCK_SIZE
+        };
+        Self { block_size }
+    }
+}
 
 impl Policy for Xp {
     fn block_length(&self, _offset: u64) -> u64 {
-        BLOCK_SIZE
+        self.block_size
     }
 
     fn may_read(&mut self, flight: &Flight, _exhausted: bool) -> bool {

@@ -148,6 +148,7 @@ pub(crate) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
     let name_max = volume.attributes.maximum_component_name_length;
     Capabilities {
         remote: true,
+        on_network: true,
         far: false,
         page_cache: false,
         time_granularity_ns: 100,

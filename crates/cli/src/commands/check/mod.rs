@@ -8,9 +8,8 @@ use std::time::Instant;
 
 use ropeway_copy::{CheckOutcome, CheckSpec, CheckWatch, ManifestError, check, check_manifest};
 use ropeway_live::Part;
-use ropeway_vfs::End;
-use ropeway_vfs::RelPath;
 use ropeway_vfs::event::{Counters, Event};
+use ropeway_vfs::{End, HashAlgorithm, RelPath};
 
 use super::transfer::preserve;
 use crate::args::CheckArgs;
@@ -206,6 +205,17 @@ impl Plan {
     }
 }
 
+/// Returns the hash that the name of a manifest speaks of.
+fn named(manifest: &Path) -> HashAlgorithm {
+    let name = manifest.file_name().unwrap_or_default();
+    let name = name.to_string_lossy().to_lowercase();
+    match () {
+        () if name.contains("sha256") => HashAlgorithm::Sha256,
+        () if name.contains("xxh") => HashAlgorithm::Xxh3,
+        () => HashAlgorithm::Blake3,
+    }
+}
+
 async fn compare(
     args: &CheckArgs,
     plan: Plan,
@@ -238,14 +248,16 @@ async fn compare(
         }
         Plan::Manifest { manifest, folder } => {
             let tree = opener.source(&folder).await?;
-            check_manifest(&manifest, tree, &RelPath::root(), watch, sink)
+            let algorithm = args.hash.unwrap_or_else(|| named(&manifest));
+            check_manifest((&manifest, algorithm), tree, &RelPath::root(), watch, sink)
                 .await
                 .map_err(|error| {
                     let message = format!("{}: {error}", manifest.display());
                     match &error {
                         ManifestError::Io(cause) => Failure::of_end(message, cause, code::SOURCE)
                             .hint("give the file that `copy --manifest` wrote"),
-                        _ => Failure::usage(message).hint("give the file that `copy --manifest` wrote"),
+                        _ => Failure::usage(message)
+                            .hint("give the file that `copy --manifest` wrote, and the --hash that it was written with"),
                     }
                 })
         }

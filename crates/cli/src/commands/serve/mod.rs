@@ -95,8 +95,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let addresses = server.local_addrs().to_vec();
     let _parts = parts(&live, &server, &name, &far);
     let page = page::start(&args.watch.http, &live)?;
-    let announcer = announcer(args, &name, &addresses, &printer);
     let shown: Vec<_> = folders.now().cloned().collect();
+    let announcer = announcer(args, &name, (&addresses, &shown), &printer);
     let shown: Vec<_> = shown.iter().collect();
     // Signals must be caught before the server reports that it listens.
     let reload = Reload {
@@ -175,22 +175,27 @@ fn bind(args: &ServeArgs, options: ServerOptions, printer: &Arc<Printer>) -> Res
 fn announcer(
     args: &ServeArgs,
     name: &str,
-    addresses: &[SocketAddr],
+    (addresses, shares): (&[SocketAddr], &[RequestedShare]),
     printer: &Arc<Printer>,
 ) -> Option<Announcer> {
-    if !args.watch.announce {
+    let backups = shares.iter().filter(|share| share.time_machine);
+    let backups: Vec<String> = backups.map(|share| share.name.clone()).collect();
+    let asked = args.watch.announce;
+    if args.watch.no_announce {
         return None;
     }
-    match Announcer::start(name, addresses) {
+    // Nobody asked for it: what does not work is no reason to warn.
+    let warn = |text: String| asked.then(|| printer.warn(&text));
+    match Announcer::start(name, addresses, &backups) {
         Ok((announcer, failures)) => {
             for failure in failures {
-                printer.warn(&format!("only partly announced: {failure}"));
+                warn(format!("only partly announced: {failure}"));
             }
             Some(announcer)
         }
         // The shares are served anyway.
         Err(why) => {
-            printer.warn(&format!("not announced: {why}"));
+            warn(format!("not announced: {why}"));
             None
         }
     }

@@ -244,6 +244,7 @@ mod tests {
             place: std::path::PathBuf::from("/srv").into(),
             read_only: false,
             encrypt: false,
+            time_machine: false,
             anonymous: false,
             links: Default::default(),
         }

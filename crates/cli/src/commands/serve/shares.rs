@@ -29,6 +29,8 @@ pub(super) struct RequestedShare {
     pub(super) place: Place,
     pub(super) read_only: bool,
     pub(super) encrypt: bool,
+    /// Whether Macs are told that it takes their backups.
+    pub(super) time_machine: bool,
     /// Whether anonymous and guest sessions may use it.
     pub(super) anonymous: bool,
     /// Symbolic links that clients may create.
@@ -71,8 +73,9 @@ impl RequestedShare {
         Ok(Self {
             name,
             place,
-            read_only: spec.read_only,
-            encrypt: spec.encrypt,
+            read_only: spec.options.read_only,
+            encrypt: spec.options.encrypt,
+            time_machine: spec.options.time_machine,
             anonymous: false,
             links: Links::default(),
         })
@@ -91,6 +94,9 @@ impl RequestedShare {
         }
         if self.encrypt {
             shown.push_str(", encrypted");
+        }
+        if self.time_machine {
+            shown.push_str(", for Time Machine");
         }
         shown
     }
@@ -280,12 +286,19 @@ mod tests {
     use super::*;
     use std::fs;
 
+    use crate::args::ShareOptions;
+
+    const READ_ONLY: ShareOptions = ShareOptions {
+        read_only: true,
+        encrypt: false,
+        time_machine: false,
+    };
+
     fn find(folder: &Path) -> Result<RequestedShare, Failure> {
         RequestedShare::find(&ShareSpec {
             name: None,
             folder: folder.into(),
-            read_only: true,
-            encrypt: false,
+            options: READ_ONLY,
         })
     }
 
@@ -298,8 +311,7 @@ mod tests {
         let named = RequestedShare::find(&ShareSpec {
             name: Some("Photos".to_owned()),
             folder: folder.clone(),
-            read_only: true,
-            encrypt: false,
+            options: READ_ONLY,
         });
         let named = named.unwrap();
         assert_eq!(

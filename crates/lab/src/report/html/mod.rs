@@ -23,12 +23,10 @@ const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// SHA-256 of [`SCRIPT`]: `openssl dgst -sha256 -binary page.js | base64`. A test opens the page in a
 /// browser, which reports a script with another hash.
-const SCRIPT_HASH: &str = "NNEz2j87YoU1Ij1nxLwB0Rfi+6c/8Yeq2IjHIeO13lg=";
+const SCRIPT_HASH: &str = "wqjZRDRc2+2PpE2EBFUJQgNDsr8ZnMXY0YYt2r8ohu8=";
 /// Width of curves on a wide page.
 const HALF_PX: f64 = 530.0;
 const NARROW_PX: f64 = 356.0;
-/// Number of sentences of a list that are not folded.
-const LINES_SHOWN: usize = 8;
 /// Number of curves of a section that are not folded.
 const OPEN_MAX: usize = 4;
 /// Largest size of the raw document in the page; browsers refuse longer links.
@@ -41,10 +39,11 @@ pub fn html(document: &Document) -> String {
     let mut page = frame(&numbers::name(&document.title));
     header(&mut page, &view, &plots);
     page.push_str("<main>\n");
-    findings(&mut page, &view);
     sections(&mut page, &view, &plots);
+    parts::beside_published(&mut page, document);
     curves(&mut page, &view, &plots);
     parts::score(&mut page, document);
+    findings(&mut page, &view);
     parts::conditions(&mut page, &view);
     page.push_str("</main>\n");
     download(&mut page, FILE, &serde_json::to_vec(document).unwrap_or_default());
@@ -98,11 +97,11 @@ fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     );
     parts::tiles(page, view);
     let entries = [
-        (!view.missed().is_empty(), "missed", "Missed targets"),
-        (!text::warnings(view).is_empty(), "warnings", "Warnings"),
         (!view.sections.is_empty(), "seconds", "Seconds"),
         (plots.iter().any(|plot| is_lone(view, plot)), "curves", "Curves"),
         (doc.score.is_some(), "score", "Score"),
+        (!view.missed().is_empty(), "missed", "Missed targets"),
+        (!text::warnings(view).is_empty(), "warnings", "Warnings"),
         (!doc.links.is_empty(), "links", "Links and their proofs"),
         (true, "machine", "Machine and settings"),
         (true, "raw", "Raw data"),
@@ -116,28 +115,23 @@ fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
 
 /// Writes missed targets, warnings, and clients and servers that were left out.
 fn findings(page: &mut String, view: &View<'_>) {
-    list(page, "missed", "Missed targets", "miss", &text::missed(view));
-    list(page, "warnings", "Warnings", "warn", &text::warnings(view));
-    list(page, "skipped", "Left out", "skip", &text::skipped(view.doc));
+    list(page, "missed", "Missed targets", "miss", &text::missed(view), "");
+    list(page, "warnings", "Warnings", "warn", &text::warnings(view), "");
+    list(page, "skipped", "Left out", "skip", &text::skipped(view.doc), "");
 }
 
-fn list(page: &mut String, id: &str, head: &str, class: &str, lines: &[String]) {
+/// Writes sentences that can be folded. `open` is ` open`, or nothing: figures come first.
+fn list(page: &mut String, id: &str, head: &str, class: &str, lines: &[String], open: &str) {
     if lines.is_empty() {
         return;
     }
-    _ = write!(page, "<h2 id=\"{id}\">{head}</h2>\n<ul class=\"list {class}\">\n");
-    let (first, rest) = lines.split_at(lines.len().min(LINES_SHOWN));
-    items(page, first);
-    page.push_str("</ul>\n");
-    if !rest.is_empty() {
-        let more = numbers::counted(rest.len(), "more", "more");
-        _ = write!(
-            page,
-            "<details><summary>{more}</summary>\n<ul class=\"list {class}\">\n"
-        );
-        items(page, rest);
-        page.push_str("</ul></details>\n");
-    }
+    _ = write!(
+        page,
+        "<details id=\"{id}\"{open}><summary>{head}: {}</summary>\n<ul class=\"list {class}\">\n",
+        lines.len()
+    );
+    items(page, lines);
+    page.push_str("</ul></details>\n");
 }
 
 fn items(page: &mut String, lines: &[String]) {
@@ -151,7 +145,8 @@ fn sections(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
         return;
     }
     page.push_str(
-        "<h2 id=\"seconds\">Seconds</h2>\n<p class=\"note\">Medians, of the transfer where it is known; the fastest client of a row \
+        "<h2 id=\"seconds\">Seconds</h2>\n<p class=\"note\">A cell is one client at one server, over one link, with one work (a set \
+         of files) in one direction.</p>\n<p class=\"note\">Medians, of the transfer where it is known; the fastest client of a row \
          is bold. Line time is the time of the bytes alone at the set rate, the floor that of bare TCP over this link. × is the \
          whole process divided by the floor; <span class=\"good\">✓</span> it reached its target, <span class=\"bad\">✗</span> missed. \
          ± is half of the range of the runs, relative to the median.</p>\n",

@@ -60,12 +60,14 @@
     tip.style.top = (above > 8 ? above : event.clientY + 18) + "px";
   };
   const curve = (svg, event) => {
-    const group = svg.querySelector(".p-plot");
-    if (!group) return false;
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const [left, right] = group.dataset.x.split(" ").map(Number);
-    const [bottom, top] = group.dataset.y.split(" ").map(Number);
-    if (at.x < left - 6 || at.x > right + 6 || at.y < top - 6 || at.y > bottom + 6) return false;
+    const ends = (group) => [...group.dataset.x.split(" "), ...group.dataset.y.split(" ")].map(Number);
+    const group = [...svg.querySelectorAll(".p-plot")].find((each) => {
+      const [left, right, , , , bottom, top] = ends(each);
+      return at.x >= left - 6 && at.x <= right + 6 && at.y >= top - 6 && at.y <= bottom + 6;
+    });
+    if (!group) return false;
+    const [, , , , , bottom, top] = ends(group);
     const along = scale(group.dataset.x), up = scale(group.dataset.y);
     const found = [];
     let nearest = null;
@@ -83,8 +85,8 @@
       hair.setAttribute("class", "p-axis");
       svg.append(hair);
     }
-    const ends = { x1: nearest, x2: nearest, y1: top, y2: bottom };
-    for (const name of Object.keys(ends)) hair.setAttribute(name, ends[name]);
+    const line = { x1: nearest, x2: nearest, y1: top, y2: bottom };
+    for (const name of Object.keys(line)) hair.setAttribute(name, line[name]);
     show(shown(along(nearest), group.dataset.xu) + "\n" + found.join("\n"), event);
     return true;
   };

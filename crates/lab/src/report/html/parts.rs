@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::super::beside::{MEANING, beside};
 use super::super::markdown::{WORK_HEADS, work};
 use super::super::model::{Cell, Document};
 use super::super::numbers::{self, escape};
@@ -255,6 +256,24 @@ pub(super) fn table<R: AsRef<[String]>>(page: &mut String, label: &str, heads: &
         page.push_str("</tr>\n");
     }
     close(page);
+}
+
+/// Writes the clients of the past beside their published seconds.
+pub(super) fn beside_published(page: &mut String, doc: &Document) {
+    let Some(beside) = beside(doc) else {
+        return;
+    };
+    _ = write!(
+        page,
+        "<h2 id=\"published\">Beside the published seconds</h2>\n<p class=\"note\">{}</p>\n<ul class=\"list\">\n",
+        escape(MEANING)
+    );
+    for sentence in &beside.sentences {
+        _ = writeln!(page, "<li>{}</li>", escape(sentence));
+    }
+    page.push_str("</ul>\n");
+    let heads: Vec<&str> = beside.heads.iter().map(String::as_str).collect();
+    table(page, "Beside the published seconds", &heads, &beside.rows);
 }
 
 /// Writes the score and its parts.

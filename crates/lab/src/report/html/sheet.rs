@@ -6,13 +6,16 @@ use super::super::numbers::{self, escape};
 use super::super::sheet::{Part, Sheet, SheetPlots, SheetSection};
 use super::{HALF_PX, download, figure, frame, list, parts};
 
+/// Warnings explain figures, so they are not folded.
+const OPEN: &str = " open";
+
 /// Returns a page.
 pub(in crate::report) fn sheet(sheet: &Sheet, mut plots: SheetPlots<'_, '_>) -> String {
     let mut page = frame(&numbers::name(&sheet.title));
     header(&mut page, sheet);
     page.push_str("<main>\n");
-    list(&mut page, "warnings", "Warnings", "warn", &sheet.warnings);
-    list(&mut page, "skipped", "Left out", "skip", &sheet.skipped);
+    list(&mut page, "warnings", "Warnings", "warn", &sheet.warnings, OPEN);
+    list(&mut page, "skipped", "Left out", "skip", &sheet.skipped, OPEN);
     for section in &sheet.sections {
         self::section(&mut page, section, &mut plots);
     }

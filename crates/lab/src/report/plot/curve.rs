@@ -3,6 +3,7 @@
 use super::super::model::{Axis, Curve, Drawing, Series};
 use super::super::numbers;
 use super::super::view::View;
+use super::multiples;
 use super::panel::{self, Entry, PAD_PX, Panel, SMALL_PX, Swatch, TEXT_PX};
 use super::scale::{Scale, is_drawn};
 use super::style::SERIES_MAX;
@@ -75,7 +76,31 @@ fn colored<'a>(view: &View<'_>, curve: &'a Curve) -> Vec<(usize, &'a Series)> {
     colored
 }
 
+/// More measured lines than this are drawn in panels of their own.
+const TOGETHER_MAX: usize = 4;
+
 fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) -> f64 {
+    let all = || series.iter().flat_map(|(_, series)| drawn(curve, series));
+    let ranges = range(all().map(|point| point[0])).zip(range(all().map(|point| point[1])));
+    let Some(ranges) = ranges else {
+        svg.text("p-m", (width / 2.0, 40.0), Anchor::Middle, "nothing was measured");
+        return 80.0;
+    };
+    let measured = series.iter().filter(|(_, series)| !series.published);
+    match measured.count() {
+        0..=TOGETHER_MAX => together(svg, curve, series, ranges, width),
+        _ => multiples::draw(svg, curve, series, ranges, width),
+    }
+}
+
+/// Draws all lines in one area.
+fn together(
+    svg: &mut Svg,
+    curve: &Curve,
+    series: &[(usize, &Series)],
+    (xs, ys): ((f64, f64), (f64, f64)),
+    width: f64,
+) -> f64 {
     let inner = width - 2.0 * PAD_PX;
     let entries: Vec<Entry> = series
         .iter()
@@ -91,41 +116,15 @@ fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) 
     let legend = panel::legend(svg, &entries, (PAD_PX, PAD_PX), inner);
     let top = PAD_PX + legend + 32.0;
     let bottom = top + (width * 0.46).clamp(170.0, 300.0);
-    let height = bottom + 42.0;
-    let (log_x, log_y) = (curve.x.logarithmic, curve.y.logarithmic);
-    let drawn = |point: &&[f64; 2]| is_drawn(point[0], log_x) && is_drawn(point[1], log_y);
-    let all = || series.iter().flat_map(|(_, series)| &series.points).filter(drawn);
-    let (Some(xs), Some(ys)) = (
-        range(all().map(|point| point[0])),
-        range(all().map(|point| point[1])),
-    ) else {
-        svg.text(
-            "p-m",
-            (width / 2.0, (top + bottom) / 2.0),
-            Anchor::Middle,
-            "nothing was measured",
-        );
-        return height;
-    };
     let up = Scale::new(&curve.y, ys, (bottom, top), 36.0);
     let gutter = widest(&up) + 8.0;
     let ends = (PAD_PX + gutter, width - PAD_PX - 8.0);
     let along = spaced(&curve.x, xs, ends);
     axes(svg, curve, (&along, &up), width);
-    let units = [&along.unit, &up.unit].map(|unit| numbers::escape(unit));
-    svg.open(&format!(
-        r#"class="p-plot" data-x="{}" data-y="{}" data-xu="{}" data-yu="{}""#,
-        along.data(),
-        up.data(),
-        units[0],
-        units[1]
-    ));
+    svg.open(&data(&along, &up));
     let marked = series.iter().all(|(_, series)| series.points.len() <= MARKED_MAX);
     for (color, series) in series {
-        let points: Vec<(f64, f64)> = thinned(series.points.iter().filter(drawn).copied().collect(), width)
-            .into_iter()
-            .map(|point| (along.place(point[0]), up.place(point[1])))
-            .collect();
+        let points = points(curve, series, (&along, &up), width);
         svg.polyline(
             &format!("p-s {}", line_class(*color, series.published)),
             &series.name,
@@ -138,10 +137,54 @@ fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) 
         }
     }
     svg.close();
-    height
+    bottom + 42.0
 }
 
-fn line_class(color: usize, published: bool) -> String {
+/// Returns the attributes by which the page's script reads values off a group of lines.
+pub(super) fn data(along: &Scale, up: &Scale) -> String {
+    let units = [&along.unit, &up.unit].map(|unit| numbers::escape(unit));
+    format!(
+        r#"class="p-plot" data-x="{}" data-y="{}" data-xu="{}" data-yu="{}""#,
+        along.data(),
+        up.data(),
+        units[0],
+        units[1]
+    )
+}
+
+/// Returns the points that the axes can show.
+fn drawn<'a>(curve: &Curve, series: &'a Series) -> impl Iterator<Item = &'a [f64; 2]> {
+    let (log_x, log_y) = (curve.x.logarithmic, curve.y.logarithmic);
+    let points = series.points.iter();
+    points.filter(move |point| is_drawn(point[0], log_x) && is_drawn(point[1], log_y))
+}
+
+/// Returns the places of a line's points.
+pub(super) fn points(
+    curve: &Curve,
+    series: &Series,
+    (along, up): (&Scale, &Scale),
+    width: f64,
+) -> Vec<(f64, f64)> {
+    thinned(drawn(curve, series).copied().collect(), width)
+        .into_iter()
+        .map(|point| (along.place(point[0]), up.place(point[1])))
+        .collect()
+}
+
+/// Whether the curve is a line of at least two points, or bars.
+pub(super) fn is_worth_drawing(curve: &Curve) -> bool {
+    match curve.drawing {
+        Drawing::Bars => true,
+        Drawing::Lines => {
+            let mut all = curve.series.iter().flat_map(|series| drawn(curve, series));
+            let first = all.next();
+            first.is_none_or(|first| all.any(|point| point[0] != first[0]))
+        }
+    }
+}
+
+pub(super) fn line_class(color: usize, published: bool) -> String {
     format!("p-s p-k{color}{}", if published { " p-old" } else { "" })
 }
 
@@ -183,18 +226,20 @@ fn axes(svg: &mut Svg, curve: &Curve, (along, up): (&Scale, &Scale), width: f64)
         let over = (x + text_width(text, SMALL_PX) / 2.0 - (width - 2.0)).max(0.0);
         svg.text("p-m", (x - over, bottom + 17.0), Anchor::Middle, text);
     }
-    let titled = |axis: &Axis, scale: &Scale| {
-        let (label, unit) = (numbers::name(&numbers::capital(&axis.label)), &scale.unit);
-        if unit.is_empty() || scale.ticks_have_unit() {
-            label
-        } else {
-            format!("{label}, {unit}")
-        }
-    };
-    let title = fitted(&titled(&curve.y, up), TEXT_PX, width - 2.0 * PAD_PX);
+    let title = fitted(&axis_title(&curve.y, up), TEXT_PX, width - 2.0 * PAD_PX);
     svg.text("p-t", (PAD_PX, top - 13.0), Anchor::Start, &title);
-    let title = fitted(&titled(&curve.x, along), TEXT_PX, width - 2.0 * PAD_PX);
+    let title = fitted(&axis_title(&curve.x, along), TEXT_PX, width - 2.0 * PAD_PX);
     svg.text("p-t", (right, bottom + 33.0), Anchor::End, &title);
+}
+
+/// Returns what an axis shows, with its unit if the labels lack it.
+pub(super) fn axis_title(axis: &Axis, scale: &Scale) -> String {
+    let (label, unit) = (numbers::name(&numbers::capital(&axis.label)), &scale.unit);
+    if unit.is_empty() || scale.ticks_have_unit() {
+        label
+    } else {
+        format!("{label}, {unit}")
+    }
 }
 
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {

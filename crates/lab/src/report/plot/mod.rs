@@ -3,6 +3,7 @@
 mod curve;
 mod figure;
 mod heat;
+mod multiples;
 mod panel;
 mod picture;
 mod scale;
@@ -142,7 +143,8 @@ pub(super) fn plots<'v, 'a>(view: &'v View<'a>) -> Vec<Plot<'v, 'a>> {
             subject: Subject::Times(section),
         });
     }
-    for curve in &view.doc.curves {
+    let curves = view.doc.curves.iter();
+    for curve in curves.filter(|curve| curve::is_worth_drawing(curve)) {
         plots.push(Plot::of_curve(unique(&mut taken, &curve.id), view, curve));
     }
     plots.truncate(PLOTS_MAX);

@@ -75,7 +75,7 @@ pub(super) fn css(dark: bool) -> String {
          .p-pub{{fill:{muted};fill-opacity:.16;stroke:{muted};stroke-width:1}}\
          .p-break{{stroke:{ground};stroke-width:2.5}}\
          .p-hair{{stroke:{axis};stroke-width:1}}.p-s{{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}}\
-         .p-old{{stroke-width:1.5;opacity:.8}}"
+         .p-old{{stroke-width:1.5;opacity:.8}}.p-other{{stroke:{grid};stroke-width:1}}"
     );
     for (at, (light, other)) in SERIES.iter().enumerate() {
         let color = of(light, other);

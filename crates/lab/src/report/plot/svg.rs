@@ -116,7 +116,6 @@ impl Svg {
         ));
     }
 
-    /// Opens a group. Foreign text in its attributes must be escaped.
     /// Draws many lines as one path.
     pub(super) fn strokes(&mut self, class: &str, lines: &[[(f64, f64); 2]]) {
         let mut path = String::with_capacity(lines.len() * 24);
@@ -134,6 +133,7 @@ impl Svg {
         ));
     }
 
+    /// Opens a group. Foreign text in its attributes must be escaped.
     pub(super) fn open(&mut self, attributes: &str) {
         self.add(format_args!("<g {attributes}>"));
     }

@@ -52,7 +52,9 @@ fn order(view: &View<'_>, row: &Row<'_>) -> (f64, u64) {
 
 /// Returns the description of the plot.
 pub(super) fn describe(view: &View<'_>, section: &Section<'_>) -> String {
-    let mut text = String::from("Bars of seconds by client and server for each link.");
+    let mut text = String::from(
+        "Bars of seconds by client and server for each link, of whole processes where there is a floor or a target.",
+    );
     for row in section.rows.iter().take(PANELS_MAX) {
         let medians = view.medians(section, row);
         if let Some((column, median)) = medians.min_by(|a, b| a.1.total_cmp(&b.1)) {
@@ -68,7 +70,9 @@ pub(super) fn describe(view: &View<'_>, section: &Section<'_>) -> String {
 
 fn panel(view: &View<'_>, section: &Section<'_>, row: &Row<'_>) -> Panel {
     let measured = section.columns.iter().zip(&row.cells);
-    let measured = measured.filter_map(|(column, cell)| Some(bar(*column, &view.columns[*column], (*cell)?)));
+    let judges = row.limits().iter().any(Option::is_some);
+    let measured =
+        measured.filter_map(|(column, cell)| Some(bar(*column, &view.columns[*column], (*cell)?, judges)));
     let mut bars: Vec<Bar> = measured.collect();
     bars.extend(few(&row.published).map(published));
     let marks = ["p-line", "p-floor", "p-target"].into_iter().zip(row.limits());
@@ -93,10 +97,14 @@ fn few<'a>(published: &'a [&'a Published]) -> impl Iterator<Item = &'a Published
         .map(|(_, figure)| *figure)
 }
 
-fn bar(at: usize, column: &Column<'_>, cell: &Cell) -> Bar {
+/// Returns the bar of a cell. `judges`: it shows what floor and target are about, the whole process, so that
+/// the bar reaches the target's mark where the target is missed.
+fn bar(at: usize, column: &Column<'_>, cell: &Cell, judges: bool) -> Bar {
     let label = column.label();
     let class = format!("p-f{}", style::color(at));
-    let Some(median) = cell.seconds() else {
+    let transfer = cell.seconds();
+    let median = if judges { cell.judged() } else { transfer };
+    let Some(median) = transfer.and(median) else {
         let (text, reason) = failure(cell);
         return Bar {
             tip: format!("{label}: {text} {reason}"),
@@ -113,10 +121,11 @@ fn bar(at: usize, column: &Column<'_>, cell: &Cell) -> Bar {
         tip.push_str(&format!(", {} runs from {least} to {most}", median.number));
     }
     if let Some(factor) = floor_factor(cell) {
-        tip.push_str(&format!(
-            ", the whole process {} the floor",
-            numbers::factor(factor)
-        ));
+        tip.push_str(&format!(", {} the floor", numbers::factor(factor)));
+    }
+    if let Some(transfer) = transfer.filter(|transfer| judges && transfer.value < median.value) {
+        let seconds = numbers::seconds(transfer.value);
+        tip.push_str(&format!("; the transfer alone {seconds}"));
     }
     Bar {
         label,

@@ -47,11 +47,16 @@ pub(super) struct Announcer {
 }
 
 impl Announcer {
-    /// Announces a server that listens on `listened`; also returns what does not work.
+    /// Announces a server that listens on `listened`, and its shares for backups of Macs; also returns what does
+    /// not work.
     ///
     /// # Errors
     /// The reason why nothing can be announced.
-    pub(super) fn start(name: &str, listened: &[SocketAddr]) -> Result<(Self, Vec<String>), String> {
+    pub(super) fn start(
+        name: &str,
+        listened: &[SocketAddr],
+        backups: &[String],
+    ) -> Result<(Self, Vec<String>), String> {
         if listened.iter().all(|address| address.ip().is_loopback()) {
             return Err(
                 "the server listens on the loopback only, where no other machine reaches it (see --listen)"
@@ -64,7 +69,7 @@ impl Announcer {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let (mut threads, mut failures) = (Vec::new(), Vec::new());
-        match MulticastDns::open(name, listened, &interfaces, &v6) {
+        match MulticastDns::open((name, backups), listened, &interfaces, &v6) {
             Ok(mdns) => {
                 let asked = Arc::clone(&stop);
                 threads.push(spawn("mdns", move || mdns.run(&asked))?);
@@ -109,7 +114,7 @@ struct MulticastDns {
 
 impl MulticastDns {
     fn open(
-        name: &str,
+        (name, backups): (&str, &[String]),
         listened: &[SocketAddr],
         interfaces: &[Ipv4Addr],
         v6: &[std::net::Ipv6Addr],
@@ -129,7 +134,8 @@ impl MulticastDns {
             let port = port_at(listened, interface);
             let mut addresses = vec![IpAddr::V4(interface)];
             addresses.extend(v6.iter().copied().map(IpAddr::V6));
-            senders.push((socket, Responder::new(name, port, addresses, 0)));
+            let responder = Responder::new(name, port, addresses, 0).with_backups(backups.to_vec());
+            senders.push((socket, responder));
         }
         Ok(Self {
             receiver,
@@ -227,7 +233,7 @@ mod tests {
     #[test]
     fn a_server_on_the_loopback_is_not_announced() {
         let listened = ["127.0.0.1:4450".parse().unwrap(), "[::1]:4450".parse().unwrap()];
-        let why = Announcer::start("nas", &listened).err().unwrap();
+        let why = Announcer::start("nas", &listened, &[]).err().unwrap();
         assert!(why.contains("loopback"), "{why}");
     }
 

@@ -48,6 +48,8 @@ pub(super) struct Responder {
     number: u32,
     port: u16,
     addresses: Vec<IpAddr>,
+    /// Names of the shares that take backups of Macs.
+    backups: Vec<String>,
     state: State,
     due_ms: u64,
     /// Time of the last multicast of each record.
@@ -69,10 +71,17 @@ impl Responder {
             number: 1,
             port,
             addresses,
+            backups: Vec::new(),
             state: State::Probing(0),
             due_ms: now_ms,
             sent_ms: Vec::new(),
         }
+    }
+
+    /// Also announces shares for Time Machine.
+    pub(super) fn with_backups(mut self, shares: Vec<String>) -> Self {
+        self.backups = shares;
+        self
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
@@ -244,11 +253,16 @@ impl Responder {
             is_unique: true,
             data,
         };
-        let service = Data::Service {
-            port: self.port,
+        let service = |port| Data::Service {
+            port,
             target: self.host(),
         };
-        let mut records = vec![record(self.instance(), TTL_HOST_S, service)];
+        let mut records = vec![record(self.instance(), TTL_HOST_S, service(self.port))];
+        if !self.backups.is_empty() {
+            // Nothing listens for `_adisk`: its port is that of discard, as other servers announce it.
+            let disk = Name::new(&[&self.labelled(" (", ")"), "_adisk", "_tcp", "local"]);
+            records.push(record(disk, TTL_HOST_S, service(9)));
+        }
         for address in &self.addresses {
             records.push(record(self.host(), TTL_HOST_S, Data::Address(*address)));
         }
@@ -282,7 +296,27 @@ impl Responder {
         // Icon of the server in macOS' Finder.
         let device = Name::new(&[&self.labelled(" (", ")"), "_device-info", "_tcp", "local"]);
         records.push(text(device, vec![b"model=RackMac".to_vec()]));
+        if !self.backups.is_empty() {
+            let disks = || Name::new(&["_adisk", "_tcp", "local"]);
+            let instance = || Name::new(&[&self.labelled(" (", ")"), "_adisk", "_tcp", "local"]);
+            records.push(shared(disks(), Data::Pointer(instance())));
+            let all = Name::new(&["_services", "_dns-sd", "_udp", "local"]);
+            records.push(shared(all, Data::Pointer(disks())));
+            records.push(text(instance(), self.disks()));
+        }
         records
+    }
+
+    /// Returns the texts of `_adisk._tcp`: one about all disks, and one for each share. Apple documents the
+    /// format only for its own servers; these are the flags that Samba's users announce: 0x80 says that Time
+    /// Machine may use the disk, 0x02 that it does so over SMB.
+    fn disks(&self) -> Vec<Vec<u8>> {
+        let about = b"sys=waMa=0,adVF=0x100".to_vec();
+        let shares = self.backups.iter().enumerate();
+        let disk = |(at, share): (usize, &String)| format!("dk{at}=adVN={share},adVF=0x82").into_bytes();
+        // A text has at most 255 bytes; the name of a share may be longer in UTF-8.
+        let disks = shares.map(disk).filter(|text| text.len() <= 255);
+        std::iter::once(about).chain(disks).collect()
     }
 
     fn probe(&self) -> Message {
@@ -373,6 +407,35 @@ mod tests {
                 .iter()
                 .all(|record| record.ttl_s == 0)
         );
+    }
+
+    #[test]
+    fn shares_for_time_machine_are_announced() {
+        let addresses = vec!["192.0.2.7".parse().unwrap()];
+        let long = "ö".repeat(80);
+        let backups = vec!["Backups".to_owned(), long.repeat(2)];
+        let mut responder = Responder::new("nas", 445, addresses, 0).with_backups(backups);
+        while let Some(due) = responder.poll_timeout() {
+            responder.handle_timeout(due);
+        }
+        let query = ask(&["_adisk", "_tcp", "local"], kind::PTR).encode();
+        let answer = multicast(responder.handle_input(10_000, &query, peer()));
+        let instance = Name::new(&["nas", "_adisk", "_tcp", "local"]);
+        assert_eq!(answer.answers[0].data, Data::Pointer(instance));
+        let query = ask(&["nas", "_adisk", "_tcp", "local"], kind::ANY).encode();
+        let answer = multicast(responder.handle_input(20_000, &query, peer()));
+        let texts = [
+            b"sys=waMa=0,adVF=0x100".to_vec(),
+            b"dk0=adVN=Backups,adVF=0x82".to_vec(),
+        ];
+        let data: Vec<&Data> = answer.answers.iter().map(|record| &record.data).collect();
+        assert!(data.contains(&&Data::Text(texts.to_vec())), "{data:?}");
+        assert!(
+            data.iter()
+                .any(|data| matches!(data, Data::Service { port: 9, .. }))
+        );
+        let query = ask(&["_adisk", "_tcp", "local"], kind::PTR).encode();
+        assert_eq!(ready().handle_input(10_000, &query, peer()), None);
     }
 
     #[test]
