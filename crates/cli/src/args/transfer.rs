@@ -30,12 +30,14 @@ pub(crate) struct TransferArgs {
     /// anything still differs.
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Write the hashes to this file, for check --manifest, b3sum -c, sha256sum -c or xxh128sum -c
+    /// Write the hashes of all files to this file
+    ///
+    /// `ropeway check --manifest` reads it, and so do `b3sum -c`, `sha256sum -c` and `xxh128sum -c`.
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
-    /// Hash for --verify and --manifest: blake3 (default), sha256, xxh3
+    /// Hash of contents: blake3 (default), sha256, xxh3
     ///
-    /// `xxh3` is the fastest. It finds damage, but somebody can make two files with the same hash.
+    /// For --verify and --manifest. `xxh3` is the fastest. It finds damage, but somebody can make two files with the same hash.
     #[arg(long, value_name = "NAME", value_parser = values::hash)]
     pub(crate) hash: Option<HashAlgorithm>,
     /// Change nothing; list what would be done
