@@ -13,7 +13,7 @@ const PANEL_PX: f64 = 165.0;
 /// Height of the area of a panel.
 const AREA_PX: f64 = 96.0;
 /// Height of a panel's name above, and of the labels below.
-const HEAD_PX: f64 = 20.0;
+const HEAD_PX: f64 = 26.0;
 const FOOT_PX: f64 = 30.0;
 /// Gap between panels.
 const GAP_PX: f64 = 14.0;
@@ -33,12 +33,18 @@ pub(super) fn draw(
     let columns = ((inner + GAP_PX) / (PANEL_PX + GAP_PX))
         .floor()
         .clamp(1.0, COLUMNS_MAX) as usize;
+    // Rows of nearly the same length.
+    let columns = series.len().div_ceil(series.len().div_ceil(columns)).max(1);
     let each = (inner - GAP_PX * (columns as f64 - 1.0)) / columns as f64;
     let up = Scale::new(&curve.y, ys, (AREA_PX, 0.0), 34.0);
     let labels = up.ticks.iter().map(|tick| text_width(&tick.1, SMALL_PX));
     let gutter = labels.fold(0.0, f64::max) + 8.0;
-    let along = Scale::new(&curve.x, xs, (gutter, each), 64.0);
-    let title = format!("{}; {}", axis_title(&curve.y, &up), axis_title(&curve.x, &along));
+    let along = Scale::new(&curve.x, xs, (gutter, each), 44.0);
+    let title = format!(
+        "{} against {}",
+        axis_title(&curve.y, &up),
+        axis_title(&curve.x, &along)
+    );
     let title = fitted(&title, TEXT_PX, inner);
     svg.text("p-t", (PAD_PX, PAD_PX + 12.0), Anchor::Start, &title);
     let top = PAD_PX + 22.0;
@@ -46,14 +52,14 @@ pub(super) fn draw(
     for (at, (color, own)) in series.iter().enumerate() {
         let left = PAD_PX + (each + GAP_PX) * (at % columns) as f64;
         let area_top = top + row_px * (at / columns) as f64 + HEAD_PX;
-        let along = Scale::new(&curve.x, xs, (left + gutter, left + each), 64.0);
+        let along = Scale::new(&curve.x, xs, (left + gutter, left + each), 44.0);
         let up = Scale::new(&curve.y, ys, (area_top + AREA_PX, area_top), 34.0);
         let name = match own.published {
             true => format!("{} (published)", own.name),
             false => own.name.clone(),
         };
         let name = fitted(&numbers::name(&name), TEXT_PX, each);
-        svg.text("p-t", (left, area_top - 7.0), Anchor::Start, &name);
+        svg.text("p-t", (left, area_top - 11.0), Anchor::Start, &name);
         axes(svg, &along, &up);
         for (_, other) in series.iter().filter(|(_, other)| !std::ptr::eq(*other, *own)) {
             svg.polyline("p-s p-other", "", &points(curve, other, (&along, &up), each));
