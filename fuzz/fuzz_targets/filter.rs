@@ -69,6 +69,7 @@ fuzz_target!(|data: &[u8]| {
                 .files_from
                 .get_or_insert_default()
                 .extend(RelPath::parse(text.as_bytes())),
+            Some(b'i') => spec.ignore_case = true,
             Some(b's') => spec.size_min = check_size(&text),
             Some(b'a') => spec.newer_than = parse_age(&text, NOW).ok(),
             _ => paths.extend(RelPath::parse(line)),

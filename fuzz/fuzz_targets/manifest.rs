@@ -1,19 +1,21 @@
-//! Manifests: any bytes are read to their end. Each entry, written as `b3sum` writes it, reads as
-//! the same entry.
+//! Manifests: any bytes are read to their end, as lines of each hash. Each entry, written as `b3sum` writes it,
+//! reads as the same entry.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ropeway_copy::{ManifestEntry, ManifestError, ManifestReader};
+use ropeway_vfs::HashAlgorithm;
 
-/// Formats an entry as a line of `b3sum`.
-fn render(entry: &ManifestEntry) -> Vec<u8> {
+/// Formats an entry as a line of `b3sum`, `sha256sum` or `xxh128sum`.
+fn render(entry: &ManifestEntry, algorithm: HashAlgorithm) -> Vec<u8> {
     let path = entry.path.as_bytes();
     let mut line = Vec::new();
     if path.iter().any(|byte| b"\\\n\r".contains(byte)) {
         line.push(b'\\');
     }
-    line.extend_from_slice(blake3::Hash::from_bytes(entry.hash).to_hex().as_bytes());
+    let hex = blake3::Hash::from_bytes(entry.hash).to_hex();
+    line.extend_from_slice(&hex.as_bytes()[..2 * algorithm.length()]);
     line.extend_from_slice(b"  ");
     for byte in path {
         match byte {
@@ -28,6 +30,12 @@ fn render(entry: &ManifestEntry) -> Vec<u8> {
 }
 
 fuzz_target!(|data: &[u8]| {
+    for algorithm in HashAlgorithm::ALL {
+        read(data, algorithm);
+    }
+});
+
+fn read(data: &[u8], algorithm: HashAlgorithm) {
     let lines = data.split(|byte| *byte == b'\n');
     // A byte-order mark is not content, nor is a CR before the line end. The last line has no line
     // end.
@@ -46,19 +54,19 @@ fuzz_target!(|data: &[u8]| {
         .count();
     let lines_all = lines.count() as u64;
     let (mut results, mut line_last) = (0, 0);
-    for result in ManifestReader::new(data) {
+    for result in ManifestReader::new(data, algorithm) {
         results += 1;
         match result {
             Ok(entry) => {
                 assert!(!entry.path.is_root());
-                let rendered = render(&entry);
-                let again: Vec<_> = ManifestReader::new(rendered.as_slice()).collect();
+                let rendered = render(&entry, algorithm);
+                let again: Vec<_> = ManifestReader::new(rendered.as_slice(), algorithm).collect();
                 assert!(
                     matches!(again.as_slice(), [Ok(same)] if *same == entry),
                     "{entry:?}"
                 );
             }
-            Err(ManifestError::Line { line }) => {
+            Err(ManifestError::Line { line, .. }) => {
                 assert!((line_last + 1..=lines_all).contains(&line), "line {line}");
                 line_last = line;
             }
@@ -66,4 +74,4 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     assert_eq!(results, lines_filled, "each line is an entry or a fault");
-});
+}

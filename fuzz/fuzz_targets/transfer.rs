@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use ropeway_plan::{Engine, Step, Transfer, TransferLimits};
+use ropeway_plan::{Engine, Locality, Step, Transfer, TransferLimits};
 use ropeway_vfs::Extent;
 
 /// Largest file: three cycles of Vista and a part.
@@ -103,7 +103,8 @@ impl Driver {
             None
         };
         let limits = limits(u, size)?;
-        let transfer = Transfer::new(engine, size, start, limits);
+        let from = *u.choose(&[Locality::Local, Locality::Remote])?;
+        let transfer = Transfer::new(engine, from, size, start, limits);
         let driver = Self {
             engine,
             size,
@@ -111,9 +112,11 @@ impl Driver {
             data,
             depth_max: match engine {
                 Engine::Auto => limits.depth.max(1),
-                Engine::Xp => 1,
+                Engine::Xp | Engine::XpSmb1 => 1,
                 Engine::Vista => 8,
                 Engine::VistaSp1 => 4,
+                Engine::Win7Smb1 => 15,
+                Engine::Win7Smb2 => 64,
             },
             question: None,
             reading: Vec::new(),
