@@ -7,9 +7,17 @@ mod support;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use support::{PEAK_KIB_MAX, Place, content_same, file};
+use support::{Place, content_same, file};
 
 const MIB: u64 = 1 << 20;
+
+/// The limit is 64 MiB of resident memory. The code of a program that is not optimised takes more of it:
+/// `ropeway --version` has a peak of 26 MiB, and of 10 MiB as it is installed.
+const PEAK_KIB_MAX: u64 = if cfg!(debug_assertions) {
+    73 << 10
+} else {
+    64 << 10
+};
 
 #[test]
 fn a_sparse_terabyte() {

@@ -12,13 +12,21 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use ropeway_peers::{Share, or_skip};
-use support::{Ground, PEAK_KIB_MAX, Place, no_temporaries, skip};
+use support::{Ground, Place, no_temporaries, skip};
 
 const GIB: u64 = 1 << 30;
 const SIZE: u64 = 5 * GIB + 4_097;
 
 /// Space for two such files, and a reserve for others.
 const ROOM: u64 = 2 * SIZE + 4 * GIB;
+
+/// The limit is 64 MiB of resident memory. The code of a program that is not optimised takes 16 MiB more:
+/// `ropeway --version` has a peak of 26 MiB, and of 10 MiB as it is installed.
+const PEAK_KIB_MAX: u64 = if cfg!(debug_assertions) {
+    80 << 10
+} else {
+    64 << 10
+};
 
 /// Returns a place in memory if two such files fit there, else on the disk.
 fn place() -> Option<Place> {

@@ -22,7 +22,7 @@ const MAX_COMMANDS: u16 = 15;
 /// XP. Fact sheet, XP SP2: "60 KiB (61,440 B) reads over SMB 1"; XP over WAN: "64 KiB", 1 in flight,
 /// "fixed small TCP receive window". That of XP on lines of 100 Mbit/s and above is 65,535 bytes
 /// (Microsoft, "TCP/IP and NBT configuration parameters for Windows XP").
-const XP: Era = Era {
+pub(crate) const XP: Era = Era {
     read_size: 60 * KIB,
     write_size: 64 * KIB,
     reads: 1,

@@ -29,7 +29,7 @@ pub(crate) use ground::{
 };
 pub(crate) use mounted::{Mounted, MountedShare, can_mount, detach, is_mounted};
 pub(crate) use ropeway_peers::program;
-pub(crate) use run::{Finished, NOBODY, PEAK_KIB_MAX, Place, Run, Running, binary};
+pub(crate) use run::{Finished, NOBODY, Place, Run, Running, binary};
 pub(crate) use served::{
     Served, assert_listing, case_twins, odd_tree, same_as_seen, seen_listing, seen_name,
 };

@@ -18,14 +18,6 @@ pub(crate) const NOBODY: u32 = 65_534;
 /// A run that takes longer hangs. Generous: two cores may be shared with a whole build.
 const HANG: Duration = Duration::from_secs(240);
 
-/// Most memory of a copy in KiB, where it is bounded: 64 MiB resident. The code of a program that is not
-/// optimised takes 16 MiB more: `ropeway --version` has a peak of 26 MiB, and of 10 MiB as it is installed.
-pub(crate) const PEAK_KIB_MAX: u64 = if cfg!(debug_assertions) {
-    80 << 10
-} else {
-    64 << 10
-};
-
 /// Returns the program under test: the one built with the tests, or the one in `ROPEWAY_PROGRAM`
 /// (an older version, to show that a test fails on it).
 pub(crate) fn binary() -> String {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use ropeway_plan::DeleteGuard;
-use ropeway_vfs::{End, Error, RelPath};
+use ropeway_vfs::{End, Error, HashAlgorithm, RelPath};
 use tokio_util::sync::CancellationToken;
 
 use crate::delete::copied_nodes::CopiedNodes;
@@ -57,6 +57,11 @@ impl Context {
     /// Whether the job should stop ([`Report::stopped`]).
     pub(crate) fn stopped(&self) -> bool {
         self.report.stopped()
+    }
+
+    /// Returns how contents are hashed; `None` if they are not.
+    pub(crate) fn hash_algorithm(&self) -> Option<HashAlgorithm> {
+        self.hashes.as_ref().map(Hashes::algorithm)
     }
 
     /// Waits while the job is paused ([`Report::pass`]).

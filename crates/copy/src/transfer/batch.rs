@@ -17,7 +17,6 @@ use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
 use crate::transfer::node::{copy_file, fail_node};
 use crate::transfer::small::{clear_targets, finish_small, with_leftover};
-use crate::verify::hashes::Hashes;
 
 /// Files of one batch: enough to make the call cheap, few enough to share a folder between threads.
 /// A guess.
@@ -39,8 +38,7 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
     mark_folder(&context.report, context.journal.as_ref(), folder);
     note_place(context, folder).await;
     clear_targets(&*config.target, &tasks).await;
-    let algorithm = context.hashes.as_ref().map(Hashes::algorithm);
-    let Some(batch) = batch_of(config, algorithm, folder, &tasks) else {
+    let Some(batch) = batch_of(config, context.hash_algorithm(), folder, &tasks) else {
         return one_by_one(context, tasks).await;
     };
     let bytes = tasks.iter().map(|task| task.metadata.size).sum();

@@ -29,7 +29,6 @@ use crate::transfer::source::{open_source, source_xattrs, with_listed};
 use crate::transfer::start::{begin_file, identity_of};
 use crate::transfer::stream::{Stream, Streamed};
 use crate::transfer::unsized_file::copy_unsized;
-use crate::verify::hashes::Hashes;
 use crate::verify::skipped::{hash_skipped, record_hash};
 
 /// Copies a file. Returns whether that succeeded.
@@ -185,8 +184,7 @@ async fn move_data(
     (before, version): (&Metadata, &Version),
     start: Start,
 ) -> Result<Streamed, EndError> {
-    let pool = &context.resources.pool;
-    let hash = context.hashes.as_ref().map(Hashes::algorithm);
+    let (pool, hash) = (&context.resources.pool, context.hash_algorithm());
     if !source.reports_size() {
         return copy_unsized(pool, &context.report, (&**source, &**target), landing, hash).await;
     }

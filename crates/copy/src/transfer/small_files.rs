@@ -83,10 +83,7 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
         read: block.len() as u64,
         sent: block.len() as u64,
         size: block.len() as u64,
-        hash: context
-            .hashes
-            .as_ref()
-            .map(|hashes| hashes.algorithm().hash(&block)),
+        hash: context.hash_algorithm().map(|algorithm| algorithm.hash(&block)),
         ..BatchDone::default()
     };
     let content = (!block.is_empty()).then(|| block.freeze());

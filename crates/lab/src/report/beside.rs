@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::iter;
 
-use super::model::{CellKey, Document};
+use super::model::{CellKey, Document, Median};
 use super::numbers;
 use super::text::exact;
 
@@ -153,15 +153,14 @@ fn ratios(figures: &Figures<'_>, client: &str) -> Option<String> {
         .places
         .iter()
         .filter_map(|place| figures.both.get(&(*place, client)));
-    let mut ratios: Vec<f64> = both.map(|both| both.ratio()).collect();
-    ratios.sort_by(f64::total_cmp);
+    let median = Median::of(both.map(|both| both.ratio()).collect())?;
     Some(format!(
         "{}: {} the published time in the median of {}, from {} to {}.",
         numbers::name(client),
-        numbers::factor(median(&ratios)),
-        numbers::counted(ratios.len(), "cell", "cells"),
-        numbers::factor(*ratios.first()?),
-        numbers::factor(*ratios.last()?)
+        numbers::factor(median.value),
+        numbers::counted(median.number, "cell", "cells"),
+        numbers::factor(median.least),
+        numbers::factor(median.most)
     ))
 }
 
@@ -188,16 +187,6 @@ fn shown(both: Both) -> String {
         exact(both.published),
         numbers::number(both.ratio())
     )
-}
-
-/// Returns the median of sorted values.
-fn median(sorted: &[f64]) -> f64 {
-    let half = sorted.len() / 2;
-    match sorted {
-        [] => f64::NAN,
-        _ if sorted.len() % 2 == 1 => sorted[half],
-        _ => f64::midpoint(sorted[half - 1], sorted[half]),
-    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,10 @@
 
 use super::Policy;
 use super::flight::Flight;
+use crate::era;
 
 /// Fact sheet, copy engines, XP SP2: "64 KiB", in flight 1 (origin A, C, E).
 const BLOCK_SIZE: u64 = 64 * 1024;
-
-/// The same: "60 KiB (61,440 B) reads over SMB 1".
-const REMOTE_BLOCK_SIZE: u64 = 60 * 1024;
 
 /// One block at a time.
 #[derive(Debug)]
@@ -17,10 +15,9 @@ pub(super) struct Xp {
 
 impl Xp {
     pub(super) fn new(from_server: bool) -> Self {
-        let block_size = if from_server {
-            REMOTE_BLOCK_SIZE
-        } else {
-            BLOCK_SIZE
+        let block_size = match from_server {
+            true => era::XP.read_size.into(),
+            false => BLOCK_SIZE,
         };
         Self { block_size }
     }

@@ -105,12 +105,11 @@ fn together(
     let entries: Vec<Entry> = series
         .iter()
         .map(|(color, series)| {
-            let name = if series.published {
-                format!("{} (published)", numbers::name(&series.name))
-            } else {
-                numbers::name(&series.name)
-            };
-            (line_class(*color, series.published), Swatch::Line, name)
+            (
+                line_class(*color, series.published),
+                Swatch::Line,
+                shown_name(series),
+            )
         })
         .collect();
     let legend = panel::legend(svg, &entries, (PAD_PX, PAD_PX), inner);
@@ -138,6 +137,15 @@ fn together(
     }
     svg.close();
     bottom + 42.0
+}
+
+/// Returns the name of a line, and whether it was published.
+pub(super) fn shown_name(series: &Series) -> String {
+    let name = numbers::name(&series.name);
+    match series.published {
+        true => format!("{name} (published)"),
+        false => name,
+    }
 }
 
 /// Returns the attributes by which the page's script reads values off a group of lines.
@@ -189,7 +197,7 @@ pub(super) fn line_class(color: usize, published: bool) -> String {
 }
 
 /// Returns the width of the widest label.
-fn widest(scale: &Scale) -> f64 {
+pub(super) fn widest(scale: &Scale) -> f64 {
     let widths = scale.ticks.iter().map(|tick| text_width(&tick.1, SMALL_PX));
     widths.fold(0.0, f64::max)
 }
@@ -211,14 +219,8 @@ fn spaced(axis: &Axis, range: (f64, f64), ends: (f64, f64)) -> Scale {
 }
 
 fn axes(svg: &mut Svg, curve: &Curve, (along, up): (&Scale, &Scale), width: f64) {
-    let (left, right) = along.ends;
-    let (bottom, top) = up.ends;
-    for (value, text) in &up.ticks {
-        let y = up.place(*value);
-        svg.line("p-grid", (left, y), (right, y));
-        svg.text("p-m", (left - 6.0, y + 3.8), Anchor::End, text);
-    }
-    svg.line("p-axis", (left, bottom), (right, bottom));
+    grid(svg, along, up);
+    let (right, (bottom, top)) = (along.ends.1, up.ends);
     for (value, text) in &along.ticks {
         let x = along.place(*value);
         svg.line("p-axis", (x, bottom), (x, bottom + 4.0));
@@ -230,6 +232,18 @@ fn axes(svg: &mut Svg, curve: &Curve, (along, up): (&Scale, &Scale), width: f64)
     svg.text("p-t", (PAD_PX, top - 13.0), Anchor::Start, &title);
     let title = fitted(&axis_title(&curve.x, along), TEXT_PX, width - 2.0 * PAD_PX);
     svg.text("p-t", (right, bottom + 33.0), Anchor::End, &title);
+}
+
+/// Draws the lines of the upright scale with their labels, and the axis below.
+pub(super) fn grid(svg: &mut Svg, along: &Scale, up: &Scale) {
+    let (left, right) = along.ends;
+    for (value, text) in &up.ticks {
+        let y = up.place(*value);
+        svg.line("p-grid", (left, y), (right, y));
+        svg.text("p-m", (left - 6.0, y + 3.8), Anchor::End, text);
+    }
+    let bottom = up.ends.0;
+    svg.line("p-axis", (left, bottom), (right, bottom));
 }
 
 /// Returns what an axis shows, with its unit if the labels lack it.

@@ -2,8 +2,7 @@
 //! lines in one plot cannot be told apart where they cross.
 
 use super::super::model::{Curve, Series};
-use super::super::numbers;
-use super::curve::{axis_title, data, line_class, points};
+use super::curve::{axis_title, data, grid, line_class, points, shown_name, widest};
 use super::panel::{PAD_PX, SMALL_PX, TEXT_PX};
 use super::scale::Scale;
 use super::svg::{Anchor, Svg, fitted, text_width};
@@ -37,8 +36,7 @@ pub(super) fn draw(
     let columns = series.len().div_ceil(series.len().div_ceil(columns)).max(1);
     let each = (inner - GAP_PX * (columns as f64 - 1.0)) / columns as f64;
     let up = Scale::new(&curve.y, ys, (AREA_PX, 0.0), 34.0);
-    let labels = up.ticks.iter().map(|tick| text_width(&tick.1, SMALL_PX));
-    let gutter = labels.fold(0.0, f64::max) + 8.0;
+    let gutter = widest(&up) + 8.0;
     let along = Scale::new(&curve.x, xs, (gutter, each), 44.0);
     let title = format!(
         "{} against {}",
@@ -54,11 +52,7 @@ pub(super) fn draw(
         let area_top = top + row_px * (at / columns) as f64 + HEAD_PX;
         let along = Scale::new(&curve.x, xs, (left + gutter, left + each), 44.0);
         let up = Scale::new(&curve.y, ys, (area_top + AREA_PX, area_top), 34.0);
-        let name = match own.published {
-            true => format!("{} (published)", own.name),
-            false => own.name.clone(),
-        };
-        let name = fitted(&numbers::name(&name), TEXT_PX, each);
+        let name = fitted(&shown_name(own), TEXT_PX, each);
         svg.text("p-t", (left, area_top - 11.0), Anchor::Start, &name);
         axes(svg, &along, &up);
         for (_, other) in series.iter().filter(|(_, other)| !std::ptr::eq(*other, *own)) {
@@ -73,14 +67,8 @@ pub(super) fn draw(
 }
 
 fn axes(svg: &mut Svg, along: &Scale, up: &Scale) {
-    let (left, right) = along.ends;
-    let bottom = up.ends.0;
-    for (value, text) in &up.ticks {
-        let y = up.place(*value);
-        svg.line("p-grid", (left, y), (right, y));
-        svg.text("p-m", (left - 6.0, y + 3.8), Anchor::End, text);
-    }
-    svg.line("p-axis", (left, bottom), (right, bottom));
+    grid(svg, along, up);
+    let ((left, right), bottom) = (along.ends, up.ends.0);
     let mut free = left - 20.0;
     for (value, text) in &along.ticks {
         let (x, half) = (along.place(*value), text_width(text, SMALL_PX) / 2.0);

@@ -32,6 +32,10 @@ const TTL_LEGACY_S: u32 = 10;
 /// Port of multicast DNS. A query from another port comes from a client that knows only DNS.
 pub(super) const PORT: u16 = 5353;
 
+/// Type of the service of a server of SMB, and of one that takes backups of Macs.
+const SMB: &str = "_smb";
+const DISKS: &str = "_adisk";
+
 /// A message to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Output {
@@ -227,8 +231,9 @@ impl Responder {
         format!("{}{end}", &self.label[..self.label.floor_char_boundary(room)])
     }
 
-    fn instance(&self) -> Name {
-        Name::new(&[&self.labelled(" (", ")"), "_smb", "_tcp", "local"])
+    /// Returns the server's name among those of a service.
+    fn instance(&self, service: &str) -> Name {
+        Name::new(&[&self.labelled(" (", ")"), service, "_tcp", "local"])
     }
 
     /// Differs from the machine's own name, which another responder may own (avahi,
@@ -257,11 +262,10 @@ impl Responder {
             port,
             target: self.host(),
         };
-        let mut records = vec![record(self.instance(), TTL_HOST_S, service(self.port))];
+        let mut records = vec![record(self.instance(SMB), TTL_HOST_S, service(self.port))];
         if !self.backups.is_empty() {
             // Nothing listens for `_adisk`: its port is that of discard, as other servers announce it.
-            let disk = Name::new(&[&self.labelled(" (", ")"), "_adisk", "_tcp", "local"]);
-            records.push(record(disk, TTL_HOST_S, service(9)));
+            records.push(record(self.instance(DISKS), TTL_HOST_S, service(9)));
         }
         for address in &self.addresses {
             records.push(record(self.host(), TTL_HOST_S, Data::Address(*address)));
@@ -270,12 +274,17 @@ impl Responder {
     }
 
     fn records(&self) -> Vec<Record> {
-        let smb = || Name::new(&["_smb", "_tcp", "local"]);
-        let shared = |name, data| Record {
+        let shared = |name, pointer| Record {
             name,
             ttl_s: TTL_OTHER_S,
             is_unique: false,
-            data,
+            data: Data::Pointer(pointer),
+        };
+        let listed = |service| {
+            let kind = || Name::new(&[service, "_tcp", "local"]);
+            // List of the service types (RFC 6763, 9).
+            let kinds = Name::new(&["_services", "_dns-sd", "_udp", "local"]);
+            [shared(kind(), self.instance(service)), shared(kinds, kind())]
         };
         let text = |name, texts| Record {
             name,
@@ -283,26 +292,17 @@ impl Responder {
             is_unique: true,
             data: Data::Text(texts),
         };
-        let mut records = vec![
-            shared(smb(), Data::Pointer(self.instance())),
-            // List of the service types (RFC 6763, 9).
-            shared(
-                Name::new(&["_services", "_dns-sd", "_udp", "local"]),
-                Data::Pointer(smb()),
-            ),
-        ];
+        let mut records = listed(SMB).to_vec();
         records.extend(self.unique_records());
-        records.push(text(self.instance(), Vec::new()));
+        records.push(text(self.instance(SMB), Vec::new()));
         // Icon of the server in macOS' Finder.
-        let device = Name::new(&[&self.labelled(" (", ")"), "_device-info", "_tcp", "local"]);
-        records.push(text(device, vec![b"model=RackMac".to_vec()]));
+        records.push(text(
+            self.instance("_device-info"),
+            vec![b"model=RackMac".to_vec()],
+        ));
         if !self.backups.is_empty() {
-            let disks = || Name::new(&["_adisk", "_tcp", "local"]);
-            let instance = || Name::new(&[&self.labelled(" (", ")"), "_adisk", "_tcp", "local"]);
-            records.push(shared(disks(), Data::Pointer(instance())));
-            let all = Name::new(&["_services", "_dns-sd", "_udp", "local"]);
-            records.push(shared(all, Data::Pointer(disks())));
-            records.push(text(instance(), self.disks()));
+            records.extend(listed(DISKS));
+            records.push(text(self.instance(DISKS), self.disks()));
         }
         records
     }
@@ -329,7 +329,7 @@ impl Responder {
             record.is_unique = false;
         }
         Message {
-            questions: vec![ask(self.instance()), ask(self.host())],
+            questions: vec![ask(self.instance(SMB)), ask(self.host())],
             authorities,
             ..Message::default()
         }
