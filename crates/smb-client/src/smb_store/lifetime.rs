@@ -31,14 +31,36 @@ impl SharedFile {
                 true => this.sync().await,
                 false => this.write_out().await,
             };
-            // Nobody can read what has no name any more.
-            if let Err(error) = written
-                && this.is_lasting()
-            {
-                this.store.keep_error(error);
+            if let Err(error) = written {
+                // Nobody can read what has no name any more.
+                if this.is_lasting() {
+                    this.store.keep_error(error);
+                }
+                this.give_up_unsent().await;
             }
             this.close_unused();
         });
+    }
+
+    /// Forgets what was not sent after an error, unless a node uses the file again, and waits for
+    /// what is on its way: its errors are of the loss that was just kept, not another one.
+    async fn give_up_unsent(self: &Arc<Self>) {
+        let lost = self.with_content(|content| match self.users.load(Ordering::Acquire) {
+            0 => content.write.discard(),
+            _ => 0,
+        });
+        self.tell_lost(lost);
+        self.nothing_on_its_way().await;
+        let mut content = self.content.lock();
+        if self.users.load(Ordering::Acquire) == 0 {
+            content.error = None;
+        }
+    }
+
+    fn tell_lost(&self, bytes: u64) {
+        if bytes > 0 && self.is_lasting() {
+            tracing::error!(path = %self.last_path(), bytes, "bytes that could not be written are lost");
+        }
     }
 
     /// Closes the file if no node uses it, and forgets its data.
@@ -56,9 +78,7 @@ impl SharedFile {
             Some((content.write.discard(), content.changes > 0))
         });
         let Some((lost, is_changed)) = lost else { return };
-        if lost > 0 && self.is_lasting() {
-            tracing::error!(path = %self.last_path(), lost, "bytes that could not be written are lost");
-        }
+        self.tell_lost(lost);
         let taken = self.taken.swap(0, Ordering::AcqRel);
         if let Some(file) = self.held(false)
             && taken < file.known_length()

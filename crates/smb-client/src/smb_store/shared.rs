@@ -300,6 +300,10 @@ impl Shared {
         // What has no name any more is not looked for after a crash.
         files.retain(|file| file.is_lasting());
         let synced = join_all(files.iter().map(|file| file.sync())).await;
+        // First, since a later call would report it again otherwise.
+        if let Some(error) = self.lost.lock().take() {
+            return Err(error);
+        }
         synced.into_iter().collect::<Result<()>>()?;
         self.tree.sync().await?;
         match self.lost.lock().take() {

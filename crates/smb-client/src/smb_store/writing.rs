@@ -263,14 +263,7 @@ impl SharedFile {
             tree_error(Op::Sync, &self.last_path(), error)
         };
         // What is still on its way uses the old handle, whose losses the new one would not notice.
-        let mut progress = self.progress.subscribe();
-        while self.content.lock().sends > 0 {
-            progress.mark_unchanged();
-            if self.content.lock().sends > 0 {
-                // The sender lives as long as this file.
-                let _ = progress.changed().await;
-            }
-        }
+        self.nothing_on_its_way().await;
         self.close();
         let file = self.handle(true).await?;
         let (lengths, is_changed_there) = {
@@ -293,6 +286,19 @@ impl SharedFile {
         match is_changed_there {
             true => Err(in_doubt()),
             false => Ok(()),
+        }
+    }
+
+    /// Waits until no write is on its way.
+    pub(super) async fn nothing_on_its_way(&self) {
+        let mut progress = self.progress.subscribe();
+        loop {
+            progress.mark_unchanged();
+            if self.content.lock().sends == 0 {
+                return;
+            }
+            // The sender lives as long as this file.
+            let _ = progress.changed().await;
         }
     }
 
