@@ -9,6 +9,7 @@ use ropeway_vfs::store::{NodeOpen, Store};
 use ropeway_vfs::{ErrorKind, FileId, Kind, RelPath};
 
 use crate::files::short_name::NameView;
+use crate::recycle_bin::RecycleBin;
 
 /// Which symbolic links clients may create.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct Share {
     /// make them. That server decides what its user may do, keeps others out of locked ranges, and
     /// gives new files their descriptors.
     pub far: bool,
+    /// Where deleted files are kept.
+    pub recycle_bin: Option<Arc<RecycleBin>>,
 }
 
 impl Share {
@@ -88,6 +91,7 @@ impl Share {
             hide_dot_files: true,
             links: Links::default(),
             far: false,
+            recycle_bin: None,
         }
     }
 

@@ -1,6 +1,8 @@
-//! The value of a share: `[NAME=]DIR[:ro][:encrypt][:timemachine]`, where DIR may be the URL of a far share.
+//! The value of a share: `[NAME=]DIR[:ro][:encrypt][:timemachine][:bin]`, where DIR may be the URL of a far share.
 
 use std::path::PathBuf;
+
+use ropeway_plan::filter::parse_size;
 
 /// Maximum length of a share's name in UTF-16 units, as on Windows (`NNLEN`).
 const NAME_UNITS_MAX: usize = 80;
@@ -25,6 +27,36 @@ pub(crate) struct ShareOptions {
     pub(crate) encrypt: bool,
     /// Whether Macs are told that it takes their backups.
     pub(crate) time_machine: bool,
+    /// Whether deleted files are kept.
+    pub(crate) bin: Option<BinSpec>,
+}
+
+/// How long and how many deleted files are kept, as far as it is said: `:bin=30d,20G`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BinSpec {
+    /// Days.
+    pub(crate) days: Option<u32>,
+    /// Bytes.
+    pub(crate) bytes: Option<u64>,
+}
+
+impl BinSpec {
+    /// Parses what follows `bin`: nothing, or `=` with days, a size, or both. `None` for anything else.
+    fn parse(text: &str) -> Option<Self> {
+        let mut spec = Self::default();
+        if text.is_empty() {
+            return Some(spec);
+        }
+        for part in text.strip_prefix('=')?.split(',') {
+            let days = part.strip_suffix('d').and_then(|days| days.parse().ok());
+            match days {
+                Some(days) if spec.days.is_none() => spec.days = Some(days),
+                None if spec.bytes.is_none() => spec.bytes = Some(parse_size(part).ok()?),
+                _ => return None,
+            }
+        }
+        Some(spec)
+    }
 }
 
 impl ShareSpec {
@@ -34,7 +66,8 @@ impl ShareSpec {
     /// There is no folder, or the name is not valid for a share.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (name, rest) = match text.split_once('=') {
-            Some((name, rest)) if !name.is_empty() && !name.contains('/') => (Some(name), rest),
+            // In `photos:bin=30d` the sign belongs to the option.
+            Some((name, rest)) if !name.is_empty() && !name.contains(['/', ':']) => (Some(name), rest),
             _ => (None, text),
         };
         let (folder, options) = without_options(rest);
@@ -61,7 +94,10 @@ fn without_options(text: &str) -> (&str, ShareOptions) {
             "encrypt" => options.encrypt = true,
             "timemachine" => options.time_machine = true,
             "" => return (before, options),
-            _ => break,
+            _ => match option.strip_prefix("bin").and_then(BinSpec::parse) {
+                Some(bin) => options.bin = Some(bin),
+                None => break,
+            },
         }
         folder = before;
     }
@@ -127,6 +163,33 @@ mod tests {
         let (folder, options) = without_options("/srv:timemachine:encrypt");
         assert_eq!(folder, "/srv");
         assert!(options.time_machine && options.encrypt && !options.read_only);
+    }
+
+    #[test]
+    fn deleted_files_may_be_kept() {
+        let bin = |text: &str| without_options(text).1.bin.map(|bin| (bin.days, bin.bytes));
+        assert_eq!(bin("/srv:bin"), Some((None, None)));
+        assert_eq!(bin("/srv:bin=7d:ro"), Some((Some(7), None)));
+        assert_eq!(bin("/srv:bin=7d,20G"), Some((Some(7), Some(20 << 30))));
+        assert_eq!(bin("/srv:bin=1M,7d"), Some((Some(7), Some(1 << 20))));
+        for other in [
+            "/srv:bin=",
+            "/srv:binary",
+            "/srv:bin=7d,8d",
+            "/srv:bin=many",
+            "/srv:bin=1G,2G",
+            "/srv:bin=-1d",
+        ] {
+            assert_eq!(
+                without_options(other),
+                (other, ShareOptions::default()),
+                "{other}"
+            );
+        }
+        let spec = ShareSpec::parse("photos:bin=7d").unwrap();
+        assert_eq!((spec.name, spec.folder), (None, "photos".into()));
+        let spec = ShareSpec::parse("p=photos:bin=7d").unwrap();
+        assert_eq!((spec.name, spec.folder), (Some("p".to_owned()), "photos".into()));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::server::{PASSWORD, Served, add_user, ground, shown};
-use crate::support::{needs, or_skip, text};
+use crate::support::{Place, needs, or_skip, text};
 
 #[test]
 fn users_are_added_listed_and_removed() {
@@ -205,6 +206,100 @@ fn each_share_has_its_own_options() {
     );
     assert!(!new.status.success(), "{}", shown(&new));
     served.stop();
+}
+
+/// Returns the files in a share's recycle bin, beneath the day, with their content.
+fn in_the_bin(place: &Place) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let bin = place.join("data/.recycle");
+    for day in fs::read_dir(bin).into_iter().flatten().flatten() {
+        for entry in walkdir(&day.path()) {
+            let name = entry.strip_prefix(day.path()).unwrap().display().to_string();
+            found.push((name, fs::read_to_string(entry).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn walkdir(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(walkdir(&entry.path())),
+            false => found.push(entry.path()),
+        }
+    }
+    found
+}
+
+#[test]
+fn deleted_files_are_kept_in_the_bin() {
+    or_skip!(needs(false, &["smbclient"]));
+    let (place, password) = ground();
+    for name in ["one", "two", "three"] {
+        text(&place.folder("data/deep").join(name), name);
+    }
+    let served = Served::start(
+        &place,
+        &[
+            "--user",
+            "ann",
+            "--password-file",
+            &password,
+            "--smb1",
+            "--sign",
+            "offered",
+            "data:bin=7d,1M",
+        ],
+    );
+    served.works("data", "ann", PASSWORD, "rm deep/one");
+    let url = format!("smb://ann@127.0.0.1:{}/data", served.port);
+    let ropeway = |command: &str| place.ropeway(command).env("ROPEWAY_PASSWORD", PASSWORD);
+    ropeway("rm").arg(format!("{url}/deep/two")).ok();
+    let old = served.smbclient(
+        "data",
+        "ann",
+        PASSWORD,
+        "rm deep/three",
+        &["-m", "NT1", "--option=client min protocol=NT1"],
+    );
+    assert!(old.status.success(), "{}", shown(&old));
+    let expected = ["deep/one", "deep/three", "deep/two"].map(|name| (name.to_owned(), name[5..].to_owned()));
+    assert_eq!(in_the_bin(&place), expected);
+    // What a mirror deletes is kept, too; temporary names of copies and what is large are not.
+    text(&place.join("data/deep/one"), "another");
+    fs::write(place.join("data/deep/large"), vec![0; (1 << 20) + 1]).unwrap();
+    text(&place.folder("new").join("file"), "content");
+    ropeway("mirror")
+        .args(["--yes", "--exclude", ".recycle", "new"])
+        .arg(&url)
+        .ok();
+    let names: Vec<String> = in_the_bin(&place).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["deep/one", "deep/one", "deep/three", "deep/two"]);
+    // Back from the bin, and out of it for good.
+    let day = fs::read_dir(place.join("data/.recycle"))
+        .unwrap()
+        .flatten()
+        .map(|day| day.file_name())
+        .min()
+        .unwrap();
+    let day = day.to_str().unwrap();
+    served.works(
+        "data",
+        "ann",
+        PASSWORD,
+        &format!("rename .recycle/{day}/deep/two back; rm .recycle/{day}/deep/three"),
+    );
+    assert_eq!(fs::read_to_string(place.join("data/back")).unwrap(), "two");
+    assert_eq!(in_the_bin(&place).len(), 2);
+    served.stop();
+
+    let far = place
+        .ropeway("serve")
+        .args(["far=smb://ann@127.0.0.1:1/data:bin"])
+        .exits(1);
+    assert!(far.mentions(":bin is for folders of this machine"), "{far}");
 }
 
 #[test]

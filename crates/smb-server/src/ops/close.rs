@@ -208,5 +208,8 @@ fn remove_name(
         true => Removal::Directory,
         false => Removal::File,
     };
-    share.by_name(id, path, |id| share.store.remove_node(id, path, what(id)))
+    share.by_name(id, path, |id| match &share.recycle_bin {
+        Some(bin) if what(id) == Removal::File && bin.take(id, path)? => Ok(()),
+        _ => share.store.remove_node(id, path, what(id)),
+    })
 }

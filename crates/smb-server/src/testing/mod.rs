@@ -82,6 +82,7 @@ pub(crate) fn share() -> Arc<Share> {
         hide_dot_files: true,
         links: Default::default(),
         far: false,
+        recycle_bin: None,
     })
 }
 

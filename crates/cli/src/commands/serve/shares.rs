@@ -1,12 +1,15 @@
-//! The shares: `[NAME=]DIR[:ro][:encrypt]` or `[NAME=]URL…`, and their open folders and far shares.
+//! The shares: `[NAME=]DIR[:ro][:encrypt][:bin]…` or `[NAME=]URL…`, and their open folders and far shares.
 
+use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ropeway_copy::is_temporary;
+use ropeway_live::format;
 use ropeway_local::{LocalStore, StoreOptions};
-use ropeway_smb_server::{Links, Share};
+use ropeway_smb_server::{Links, RecycleBin, RecycleLimits, Share};
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::upcase;
 use ropeway_vfs::decorate::traced_store::TracedStore;
@@ -14,13 +17,15 @@ use ropeway_vfs::store::Store;
 use ropeway_vfs::trace::SharedObserver;
 
 use super::far::FarServers;
-use crate::args::{ServeArgs, ServeLinks, ShareSpec, check_share_name};
+use crate::args::{BinSpec, ServeArgs, ServeLinks, ShareSpec, check_share_name};
 use crate::failure::{Failure, code};
 use crate::place::Place;
 use crate::spelling::{Spelling, spelling};
 
 /// Maximum number of shares. A guess: clients list them all at once.
 const SHARES_MAX: usize = 1000;
+/// Days for which deleted files are kept where nothing else is said, as in Windows and with many NAS.
+const BIN_DAYS: u32 = 30;
 /// A share as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestedShare {
@@ -31,6 +36,8 @@ pub(super) struct RequestedShare {
     pub(super) encrypt: bool,
     /// Whether Macs are told that it takes their backups.
     pub(super) time_machine: bool,
+    /// How deleted files are kept.
+    pub(super) bin: Option<RecycleLimits>,
     /// Whether anonymous and guest sessions may use it.
     pub(super) anonymous: bool,
     /// Symbolic links that clients may create.
@@ -70,12 +77,14 @@ impl RequestedShare {
             ))
             .hint("choose a name: NAME=DIR")
         })?;
+        let bin = spec.options.bin.map(|bin| limits(bin, &place)).transpose()?;
         Ok(Self {
             name,
             place,
             read_only: spec.options.read_only,
             encrypt: spec.options.encrypt,
             time_machine: spec.options.time_machine,
+            bin,
             anonymous: false,
             links: Links::default(),
         })
@@ -98,12 +107,38 @@ impl RequestedShare {
         if self.time_machine {
             shown.push_str(", for Time Machine");
         }
+        if let Some(RecycleLimits { days, bytes }) = self.bin {
+            let size = format::bytes(bytes);
+            _ = write!(shown, ", deleted files are kept for {days} days, up to {size}");
+        }
         shown
     }
 
     pub(super) fn is_called(&self, name: &str) -> bool {
         upcase::equal(&Text::from(self.name.as_str()), &Text::from(name))
     }
+}
+
+/// Returns the limits of a recycle bin.
+///
+/// # Errors
+/// The share is far, or its volume does not tell its size.
+fn limits(bin: BinSpec, place: &Place) -> Result<RecycleLimits, Failure> {
+    let Some(folder) = place.local() else {
+        return Err(
+            Failure::usage(format!("{place}: :bin is for folders of this machine"))
+                .hint("ask that server to keep what is deleted"),
+        );
+    };
+    let tenth = || {
+        let volume = rustix::fs::statvfs(folder)
+            .map_err(|error| cannot_share(folder, &crate::ends::cause(&error.into())))?;
+        Ok(volume.f_blocks.saturating_mul(volume.f_frsize) / 10)
+    };
+    Ok(RecycleLimits {
+        days: bin.days.unwrap_or(BIN_DAYS),
+        bytes: bin.bytes.map_or_else(tenth, Ok)?,
+    })
 }
 
 fn canonical(folder: &Path) -> Result<PathBuf, Failure> {
@@ -121,7 +156,7 @@ fn cannot_share(folder: &Path, cause: &str) -> Failure {
     let hint = if text == "user" {
         "put the command for users first: `ropeway serve user list --users FILE`"
     } else if text.contains(':') {
-        "only the options :ro and :encrypt can follow a folder"
+        "only the options :ro, :encrypt, :timemachine and :bin (:bin=30d,20G) can follow a folder"
     } else {
         "choose a folder that this user can read"
     };
@@ -178,6 +213,7 @@ struct Folder {
     /// Device and inode of a folder; another volume may have been mounted since.
     id: Option<(u64, u64)>,
     store: Arc<dyn Store>,
+    bin: Option<Arc<RecycleBin>>,
 }
 
 fn id_of(place: &Place) -> Result<Option<(u64, u64)>, Failure> {
@@ -221,11 +257,23 @@ impl Folders {
         for wanted in wanted {
             let id = id_of(&wanted.place)?;
             let same = |other: &&Folder| other.wanted.place == wanted.place && other.id == id;
-            let store = match self.open.iter().chain(&open).find(same) {
+            let before = self.open.iter().chain(&open).find(same);
+            let store = match before {
                 Some(folder) => Arc::clone(&folder.store),
                 None => self.traced_store(&wanted, &options)?,
             };
-            open.push(Folder { wanted, id, store });
+            // A bin goes on as long as its limits stay.
+            let bin = wanted.bin.map(|limits| {
+                let same = before.filter(|folder| folder.wanted.bin == Some(limits));
+                same.and_then(|folder| folder.bin.clone())
+                    .unwrap_or_else(|| RecycleBin::start(Arc::clone(&store), limits, is_temporary))
+            });
+            open.push(Folder {
+                wanted,
+                id,
+                store,
+                bin,
+            });
         }
         self.open = open;
         Ok(self.open.iter().map(shared).collect())
@@ -275,6 +323,7 @@ fn shared(folder: &Folder) -> Share {
     share.encrypt = wanted.encrypt;
     share.anonymous = wanted.anonymous;
     share.links = wanted.links;
+    share.recycle_bin.clone_from(&folder.bin);
     share.far = wanted.is_far();
     // A far server reports by itself what it hides.
     share.hide_dot_files = !share.far;
@@ -292,6 +341,7 @@ mod tests {
         read_only: true,
         encrypt: false,
         time_machine: false,
+        bin: None,
     };
 
     fn find(folder: &Path) -> Result<RequestedShare, Failure> {
