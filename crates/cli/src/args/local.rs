@@ -189,12 +189,12 @@ pub(crate) struct VistaArgs {
     /// Only these engines: xp, vista, vista-sp1, auto
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "xp,vista,vista-sp1,auto", value_parser = values::local_engine, hide_default_value = true)]
     pub(crate) engines: Vec<Engine>,
-    /// Only these targets: local, stick, remote
+    /// Only these targets: local, stick, remote-xp, remote-vista
     #[arg(
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "local,stick,remote",
+        default_value = "local,stick,remote-xp,remote-vista",
         hide_default_value = true
     )]
     pub(crate) targets: Vec<Target>,

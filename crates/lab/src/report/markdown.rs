@@ -61,12 +61,15 @@ pub fn markdown(document: &Document) -> String {
             "\n## Score\n\n**{}**. {described}\n",
             numbers::number(score.value)
         );
-        let parts = score
-            .parts
-            .iter()
-            .map(|part| [numbers::name(&part.name), numbers::number(part.value)]);
+        let parts = score.parts.iter().map(|part| {
+            [
+                numbers::name(&part.name),
+                numbers::number(part.value),
+                numbers::number(part.weight),
+            ]
+        });
         let parts: Vec<_> = parts.take(text::LINES_MAX).collect();
-        rows(&mut text, &["part", "score"], &parts);
+        rows(&mut text, &["part", "score", "weight"], &parts);
         let others = score
             .published
             .iter()

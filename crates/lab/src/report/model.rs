@@ -455,7 +455,7 @@ pub struct Published {
 pub struct Score {
     /// Definition in one sentence.
     pub described: String,
-    /// Value: the geometric mean of the parts.
+    /// Value: the weighted geometric mean of the parts.
     pub value: f64,
     /// Parts.
     pub parts: Vec<ScorePart>,
@@ -471,6 +471,14 @@ pub struct ScorePart {
     pub name: String,
     /// Value: higher is better, and 1 equals the baseline.
     pub value: f64,
+    /// Weight in the score's mean, beside those of the other parts.
+    #[serde(default = "one")]
+    pub weight: f64,
+}
+
+/// The weight of parts that say none.
+fn one() -> f64 {
+    1.0
 }
 
 /// A reason to doubt figures.

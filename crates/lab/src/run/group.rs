@@ -117,6 +117,7 @@ impl<'a> Testbed<'a> {
                 target: &target,
                 scratch: &scratch,
                 protection: lab.link(self.group).protection,
+                flags: &[],
             };
             Served::start(server, &lab.tools, &self.route, exports)
         };

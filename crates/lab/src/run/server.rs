@@ -108,6 +108,8 @@ pub(crate) struct Exports<'a> {
     pub(crate) scratch: &'a Path,
     /// What the server demands; `None` for its defaults.
     pub(crate) protection: Option<Protection>,
+    /// Further flags of `ropeway serve`.
+    pub(crate) flags: &'a [&'a str],
 }
 
 /// A running server; killed on drop.
@@ -208,7 +210,8 @@ fn serve(program: PathBuf, route: &Route, exports: Exports<'_>) -> Result<Instan
         .user(USER, PASSWORD)
         .read_only_share(SOURCE, exports.source)
         .share(TARGET, exports.target)
-        .below(exports.scratch);
+        .below(exports.scratch)
+        .flags(exports.flags);
     let builder = match exports.protection {
         None => builder,
         Some(Protection::Signed) => builder.flags(&["--sign", "required", "--encrypt", "off"]),

@@ -205,6 +205,7 @@ pub(super) fn conclude(document: &mut Document) {
             Some(ScorePart {
                 name: format!("{}: times faster than without", mode.name()),
                 value: without / median(mode)?.max(LEAST_S),
+                weight: 1.0,
             })
         })
         .collect();

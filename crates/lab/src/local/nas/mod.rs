@@ -307,6 +307,7 @@ impl Testbed {
             target: &target,
             scratch: &scratch.join("own"),
             protection: None,
+            flags: &[],
         };
         let served = Served::start(server, tools, &route, exports).map_err(LocalError::Server)?;
         Ok(Self {

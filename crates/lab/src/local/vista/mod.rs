@@ -102,6 +102,7 @@ struct Lab<'a> {
 impl Lab<'_> {
     fn score(&mut self) {
         let document = &mut self.record.document;
+        report::changes(document, &self.jobs);
         let engines: Vec<Engine> = [Engine::VistaSp1, Engine::Auto]
             .into_iter()
             .filter(|engine| self.options.engines.contains(engine))
@@ -117,7 +118,7 @@ impl Lab<'_> {
 
     /// Proves the link, and measures the reads of the idle machine.
     fn describe(&mut self, testbed: &Testbed<'_>) -> Result<(), LocalError> {
-        if self.options.targets.contains(&Target::Remote) {
+        if self.options.targets.iter().any(|target| target.is_remote()) {
             self.record.prove(&report::lan())?;
         }
         report::idle_reads(&mut self.record.document, testbed.idle_p99_ms()?);

@@ -28,8 +28,37 @@ named! {
         Local = "local",
         /// A modelled USB stick.
         Stick = "stick",
-        /// A server over an emulated network of 1 Gbit/s.
-        Remote = "remote",
+        /// A machine with Windows XP: a server of SMB 1 over an emulated network of 1 Gbit/s.
+        RemoteXp = "remote-xp",
+        /// A machine with Windows Vista: a server of SMB 2.0.2 over the same network.
+        RemoteVista = "remote-vista",
+    }
+}
+
+impl Target {
+    /// Whether it is behind the network.
+    pub fn is_remote(self) -> bool {
+        matches!(self, Self::RemoteXp | Self::RemoteVista)
+    }
+
+    /// Returns the scheme of the URLs with which an engine reaches it; `None` if it is a folder. XP
+    /// spoke SMB 1 to everybody.
+    pub fn scheme(self, engine: Engine) -> Option<&'static str> {
+        match self {
+            Self::Local | Self::Stick => None,
+            Self::RemoteXp => Some("smb1"),
+            Self::RemoteVista if engine == Engine::Xp => Some("smb1"),
+            Self::RemoteVista => Some("smb"),
+        }
+    }
+
+    /// Returns its weight in the score: a guess at how often people copy there. Disks at home come
+    /// first; sticks and either kind of machine are alike.
+    pub fn weight(self) -> f64 {
+        match self {
+            Self::Local => 3.0,
+            Self::Stick | Self::RemoteXp | Self::RemoteVista => 2.0,
+        }
     }
 }
 
@@ -50,7 +79,7 @@ impl Job {
         let (link, server) = match self.target {
             Target::Local => ("none", "disk"),
             Target::Stick => ("none", "stick"),
-            Target::Remote => ("lan", "ropeway"),
+            Target::RemoteXp | Target::RemoteVista => ("lan", self.target.name()),
         };
         let direction = if self.back { "read" } else { "write" };
         CellKey::new([link, WORKS[self.work].name(), direction, "ropeway", server])
@@ -95,18 +124,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_targets_make_twelve_kinds_with_cells_of_their_own() {
+    fn all_targets_make_sixteen_kinds_with_cells_of_their_own() {
         let jobs = jobs(&Target::ALL);
-        assert_eq!(jobs.len(), 12);
+        assert_eq!(jobs.len(), 16);
         let mut keys: Vec<CellKey> = jobs
             .iter()
             .flat_map(|job| Engine::LOCAL.map(|engine| job.key(engine)))
             .collect();
         keys.sort();
         keys.dedup();
-        assert_eq!(keys.len(), 48);
+        assert_eq!(keys.len(), 64);
         assert_eq!("stick".parse(), Ok(Target::Stick));
         assert!("disk".parse::<Target>().is_err());
+    }
+
+    #[test]
+    fn xp_speaks_smb_1_to_every_machine() {
+        let scheme = |engine| [Target::RemoteXp, Target::RemoteVista].map(|target| target.scheme(engine));
+        assert_eq!(scheme(Engine::Xp), [Some("smb1"); 2]);
+        assert_eq!(scheme(Engine::VistaSp1), [Some("smb1"), Some("smb")]);
+        assert!(
+            Target::ALL
+                .iter()
+                .all(|target| target.is_remote() == target.scheme(Engine::Auto).is_some())
+        );
     }
 
     #[test]

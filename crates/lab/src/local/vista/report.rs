@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ropeway_plan::Engine;
+
 use super::Options;
-use super::plan::Target;
+use super::plan::{Job, Target, WORKS};
+use super::score;
 use crate::link::{LinkSpec, Rate};
 use crate::local::nas::plan;
 use crate::local::warnings;
-use crate::report::{Document, LOOPBACK, LinkSummary, Published, Score, Setting};
+use crate::report::numbers::change;
+use crate::report::{Document, LOOPBACK, LinkSummary, Published, Run, Score, Setting};
 use crate::run::machine::document;
-use crate::work::Plan;
+use crate::work::{Plan, Work};
 
 /// Source of the published figures.
 const SOURCE: &str = "Copy files 86% faster with Vista SP1 (facts file, A), to Windows XP";
@@ -21,6 +25,21 @@ const PUBLISHED: [(&str, &str, &str, f64); 4] = [
     ("file2500mb", "read", "Vista RTM", 573.0),
     ("file2500mb", "read", "Vista SP1", 80.0),
 ];
+/// What SP1 changed against RTM: target, work, whether back, and the published words (facts file, A).
+const CHANGES: [(Target, Work, bool, &str); 10] = [
+    (Target::RemoteXp, Work::File2500mb, false, "-77 %"),
+    (Target::RemoteXp, Work::File2500mb, true, "-86 %"),
+    (Target::RemoteXp, Work::Mp3set, false, "-64 %"),
+    (Target::RemoteXp, Work::Mp3set, true, "-83 %"),
+    (Target::RemoteVista, Work::File2500mb, false, "6 to 14 s less"),
+    (Target::RemoteVista, Work::File2500mb, true, "21 s more"),
+    (Target::RemoteVista, Work::Mp3set, false, "6 to 14 s less"),
+    (Target::RemoteVista, Work::Mp3set, true, "6 to 14 s less"),
+    (Target::Stick, Work::File2500mb, false, "less"),
+    (Target::Stick, Work::Mp3set, false, "more"),
+];
+/// Prefix of the settings that hold the changes beside those.
+const CHANGE: &str = "SP1 against RTM: ";
 /// Setting that holds further scores.
 const FURTHER: &str = "score";
 
@@ -33,7 +52,7 @@ pub(super) fn lan() -> LinkSpec {
 pub(super) fn begun(options: &Options, plans: &[Plan]) -> Document {
     let whole = (options.scale - 1.0).abs() < f64::EPSILON;
     let published = PUBLISHED.into_iter().filter(|_| whole);
-    let relay = options.relay && options.targets.contains(&Target::Remote);
+    let relay = options.relay && options.targets.iter().any(|target| target.is_remote());
     Document {
         versions: BTreeMap::from([("ropeway".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
         settings: settings(options),
@@ -49,7 +68,7 @@ pub(super) fn begun(options: &Options, plans: &[Plan]) -> Document {
                 work: work.to_owned(),
                 direction: direction.to_owned(),
                 client: client.to_owned(),
-                server: "Windows XP".to_owned(),
+                server: Target::RemoteXp.name().to_owned(),
                 seconds,
             })
             .collect(),
@@ -72,6 +91,19 @@ fn settings(options: &Options) -> Vec<Setting> {
             format!("{} of each cell, engines in turns, the first discarded if there are several", options.runs),
         ),
         ("stick", format!("modelled: {}", options.stick)),
+        (
+            "remote machines",
+            "a private ropeway serve that speaks SMB 1, and SMB 2.0.2 and nothing newer, unsigned; remote-xp is reached \
+             over SMB 1 by every engine, remote-vista over SMB 2.0.2, but over SMB 1 by xp"
+                .to_owned(),
+        ),
+        (
+            "weights",
+            Target::ALL
+                .map(|target| format!("{target} {}", target.weight()))
+                .join(", ")
+                + ", responsiveness 1: a guess at how often people copy there",
+        ),
         (
             "directions",
             "write: to the other side; read: back from there, the published write-back".to_owned(),
@@ -109,6 +141,29 @@ fn settings(options: &Options) -> Vec<Setting> {
 pub(super) fn idle_reads(document: &mut Document, p99_ms: Option<f64>) {
     let setting = |p99| Setting::new("reads with nothing else", format!("99th percentile {p99:.2} ms"));
     document.settings.extend(p99_ms.map(setting));
+}
+
+/// Puts the changes from RTM to SP1 beside the published ones, among the settings.
+pub(super) fn changes(document: &mut Document, jobs: &[Job]) {
+    document
+        .settings
+        .retain(|setting| !setting.name.starts_with(CHANGE));
+    for job in jobs {
+        let of = |of| score::gain(document, *job, Engine::VistaSp1, of).map(|gain| change(1.0 / gain - 1.0));
+        let (Some(written), Some(durable)) = (of(Run::seconds), of(score::until_durable)) else {
+            continue;
+        };
+        let published = CHANGES
+            .iter()
+            .find(|(target, work, back, _)| {
+                (*target, *work, *back) == (job.target, WORKS[job.work], job.back)
+            })
+            .map_or("nothing", |(.., published)| published);
+        document.settings.push(Setting::new(
+            format!("{CHANGE}{}", job.name()),
+            format!("{written} until written, {durable} until durable; published: {published}"),
+        ));
+    }
 }
 
 /// Adds further scores to the settings.

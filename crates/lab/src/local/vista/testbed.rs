@@ -72,7 +72,7 @@ impl<'a> Testbed<'a> {
         for side in [testbed.near.path(), testbed.far.path()] {
             testbed.fill(side).map_err(LocalError::io("make the works"))?;
         }
-        if options.targets.contains(&Target::Remote) {
+        if options.targets.iter().any(|target| target.is_remote()) {
             testbed.remote = Some(testbed.serve()?);
         }
         Ok(testbed)
@@ -87,6 +87,7 @@ impl<'a> Testbed<'a> {
         reader::make(&side.join("probe"))
     }
 
+    /// Starts one server for both machines: it speaks SMB 1, and SMB 2 no newer than Vista's.
     fn serve(&self) -> Result<(Served, Route), LocalError> {
         let scratch = self.far.path().join("server");
         let pair = Pair {
@@ -100,6 +101,7 @@ impl<'a> Testbed<'a> {
             target: &self.far.path().join("to"),
             scratch: &scratch,
             protection: None,
+            flags: &["--smb1", "--max-dialect", "2.0.2", "--sign", "offered"],
         };
         let served = Served::start(Server::Ropeway, &tools, &route, exports).map_err(LocalError::Server)?;
         Ok((served, route))
@@ -119,7 +121,7 @@ impl<'a> Testbed<'a> {
     pub(super) fn line_seconds(&self, job: Job) -> Option<f64> {
         let lan = report::lan();
         let time = line_time(self.plan(job).bytes(), lan.up, lan.mtu)?;
-        (job.target == Target::Remote).then_some(time.as_secs_f64())
+        job.target.is_remote().then_some(time.as_secs_f64())
     }
 
     /// Latency of reads while nothing is copied.
@@ -151,12 +153,12 @@ impl<'a> Testbed<'a> {
         forget(self.plan(job), &source).map_err(LocalError::io("read the work"))?;
         let command = self.command(job, engine, &source, &copy, &home);
         let spawn = |command: &mut Command| match &self.remote {
-            Some((_, route)) if job.target == Target::Remote => route.spawn(Side::Near, command),
+            Some((_, route)) if job.target.is_remote() => route.spawn(Side::Near, command),
             _ => command.spawn(),
         };
         let limit = job.limit(self.plan(job).bytes());
         let (started, output) = (now(), home.join("out"));
-        let remote = self.remote.as_ref().filter(|_| job.target == Target::Remote);
+        let remote = self.remote.as_ref().filter(|_| job.target.is_remote());
         let mut monitor = RunMonitor::begin(remote.map(|(served, _)| served));
         let reader = Reader::start(&to.join("probe")).map_err(LocalError::io("read during a copy"))?;
         let tick = &mut |at| monitor.look(at);
@@ -188,17 +190,23 @@ impl<'a> Testbed<'a> {
         let mut command = clean(&self.options.program, home);
         command.args(["copy", "--json", "--engine", engine.as_str()]);
         let mut ends = [source.to_owned(), copy.to_owned()];
-        match (&self.remote, job.target) {
-            (Some((served, _)), Target::Remote) => {
-                command.env("ROPEWAY_PASSWORD", PASSWORD);
-                let url = |path: &str| PathBuf::from(served.remote(home).url(path));
+        match (&self.remote, job.target.scheme(engine)) {
+            (Some((served, _)), Some(scheme)) => {
+                // Unsigned, as these systems were.
+                command
+                    .env("ROPEWAY_PASSWORD", PASSWORD)
+                    .args(["--sign", "offered"]);
+                let url = |path: &str| {
+                    let url = served.remote(home).url(path);
+                    PathBuf::from(url.replacen("smb://", &format!("{scheme}://"), 1))
+                };
                 if job.back {
                     ends[0] = url(&format!("{SOURCE}/{}", WORKS[job.work].name()));
                 } else {
                     ends[1] = url(&format!("{TARGET}/{COPY}"));
                 }
             }
-            (_, Target::Stick) => {
+            _ if job.target == Target::Stick => {
                 let flag = if job.back {
                     "--slow-source"
                 } else {

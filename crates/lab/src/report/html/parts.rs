@@ -287,12 +287,14 @@ pub(super) fn score(page: &mut String, doc: &Document) {
         numbers::number(score.value),
         escape(&score.described)
     );
-    let row = |name: &str, value: f64| [numbers::name(name), numbers::number(value)];
+    let row = |name: &str, value: f64, weight: String| [numbers::name(name), numbers::number(value), weight];
     let parts = score.parts.iter().take(text::LINES_MAX);
-    let mut rows: Vec<_> = parts.map(|part| row(&part.name, part.value)).collect();
+    let mut rows: Vec<_> = parts
+        .map(|part| row(&part.name, part.value, numbers::number(part.weight)))
+        .collect();
     let others = score.published.iter().take(text::LINES_MAX);
-    rows.extend(others.map(|(name, value)| row(&format!("published: {name}"), *value)));
-    table(page, "Score by parts", &["Part", "Score"], &rows);
+    rows.extend(others.map(|(name, value)| row(&format!("published: {name}"), *value, String::new())));
+    table(page, "Score by parts", &["Part", "Score", "Weight"], &rows);
 }
 
 /// Writes the conditions (links, works, machine, versions, settings) and the costs of the cells.

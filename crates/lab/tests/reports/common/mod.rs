@@ -25,6 +25,7 @@ pub(crate) fn sample() -> Document {
     let part = |name: &str, value| ScorePart {
         name: name.to_owned(),
         value,
+        weight: 1.0,
     };
     doc.score = Some(Score {
         described: "The geometric mean of seconds of Windows 7 with SMB 2 divided by those of ropeway."

@@ -1,6 +1,5 @@
 //! `ropeway lab vista`.
 
-use ropeway_lab::local::vista::plan::Target;
 use ropeway_lab::local::vista::{self, Options};
 
 use super::{Stopper, absolute};
@@ -24,7 +23,8 @@ pub(super) fn run(args: &VistaArgs) -> Result<u8, Failure> {
         stick: args.stick.name.clone(),
         // Namespaces need a single thread, so this comes first.
         relay: args.relay
-            || args.targets.contains(&Target::Remote) && super::super::run::needs_relay(args.json),
+            || args.targets.iter().any(|target| target.is_remote())
+                && super::super::run::needs_relay(args.json),
         budget: args.budget,
         out: absolute(&args.out)?,
     };
