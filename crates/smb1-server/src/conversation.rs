@@ -280,12 +280,13 @@ impl Conversation {
         Ok(file.cloned().ok_or(NtStatus::INVALID_HANDLE)?)
     }
 
-    /// Returns the path of a string: without separators at its beginning and end.
+    /// Returns the path of a string: without separators at its beginning and end, and with single ones
+    /// between names.
     pub(crate) fn path(&self, string: &Str) -> Text {
         const SEPARATOR: u16 = b'\\' as u16;
         let text = self.state.text(string);
         let units = text.units().iter();
-        let units: Vec<u16> = units
+        let mut units: Vec<u16> = units
             .map(|unit| {
                 if *unit == u16::from(b'/') {
                     SEPARATOR
@@ -294,6 +295,7 @@ impl Conversation {
                 }
             })
             .collect();
+        units.dedup_by(|next, before| *next == SEPARATOR && *before == SEPARATOR);
         let start = units.iter().position(|unit| *unit != SEPARATOR);
         let end = units.iter().rposition(|unit| *unit != SEPARATOR);
         match (start, end) {

@@ -17,6 +17,11 @@ use crate::tables::File;
 /// `ResourceType` of a pipe of messages, and its state: messages, one instance at most.
 const PIPE: (u16, u16) = (2, 0x05FF);
 
+/// Access that includes DELETE.
+const DELETING: AccessMask = AccessMask::DELETE
+    .union(AccessMask::GENERIC_ALL)
+    .union(AccessMask::MAXIMUM_ALLOWED);
+
 impl Conversation {
     pub(crate) fn nt_create(&mut self, call: &mut Call<'_>) -> Outcome {
         let request = CreateRequest::decode(call.block, call.is_unicode())?;
@@ -33,8 +38,13 @@ impl Conversation {
             options |= CreateOptions::DIRECTORY_FILE;
         }
         let disposition = CreateDisposition::from_wire(words.create_disposition);
+        let wanted = AccessMask::from_bits_retain(words.desired_access);
+        if options.contains(CreateOptions::DELETE_ON_CLOSE) && !wanted.intersects(DELETING) {
+            return Err(NtStatus::INVALID_PARAMETER.into());
+        }
         let open = Open {
-            access: AccessMask::from_bits_retain(words.desired_access),
+            // As Windows does: attributes of open files are asked for whatever was wanted.
+            access: wanted | AccessMask::READ_ATTRIBUTES,
             attributes: FileAttributes::from_bits_retain(words.file_attributes),
             sharing: ShareAccess::from_bits_retain(words.share_access),
             disposition: disposition.ok_or(NtStatus::INVALID_PARAMETER)?,
@@ -134,6 +144,7 @@ impl Conversation {
             id: opened.id,
             is_pipe: tree.is_ipc,
             path,
+            refused_lock: None,
         };
         let Some(fid) = self.tables.files.add(file) else {
             self.line.close(tree.place, opened.id)?;

@@ -3,7 +3,7 @@
 //!
 //! A path whose last name is a symbolic link means the link.
 
-use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions};
+use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions, ShareAccess};
 use ropeway_smb_wire::info::{
     DirectoryClass, DirectoryRecords, FileInfoClass, FileLinkInformation, FileRenameInformation, Information,
 };
@@ -38,7 +38,12 @@ fn remove(
     attributes: Option<u16>,
 ) -> Result<(), Fault> {
     let access = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
-    line.with(place, itself(name, access, options), |line, opened| {
+    let mut open = itself(name, access, options);
+    if options.contains(CreateOptions::NON_DIRECTORY_FILE) {
+        // Files that are open are not deleted.
+        open.sharing = ShareAccess::empty();
+    }
+    line.with(place, open, |line, opened| {
         if attributes.is_some_and(|attributes| !is_shown(opened.attributes, attributes)) {
             return Err(NtStatus::NO_SUCH_FILE.into());
         }

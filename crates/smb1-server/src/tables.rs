@@ -33,6 +33,8 @@ pub(crate) struct File {
     pub(crate) is_pipe: bool,
     /// Path in the share, without a separator in front.
     pub(crate) path: Text,
+    /// First byte of the lock that was refused last.
+    pub(crate) refused_lock: Option<u64>,
 }
 
 /// A search.

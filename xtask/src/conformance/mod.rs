@@ -10,6 +10,7 @@
 
 mod report;
 mod results;
+mod smb1;
 mod torture;
 
 use std::fs;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ropeway_lab::run::empty;
-use ropeway_peers::{Instance, RopewayServe};
+use ropeway_peers::{Instance, RopewayServe, Share, Smbd};
 
 use self::results::{Results, Row, Sum};
 use self::torture::{Run, Torture, bounded};
@@ -80,6 +81,9 @@ pub(crate) struct Arguments {
     /// Change neither docs/conformance.md nor the kept results
     #[arg(long)]
     no_write: bool,
+    /// Run the suites for SMB 1 instead, against `serve --smb1` and smbd [takes about half an hour]
+    #[arg(long)]
+    smb1: bool,
     /// Test this build [default: a release build]
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -91,16 +95,20 @@ pub(crate) struct Arguments {
 /// smbtorture is not available, the server crashed or hung, or too few tests pass.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     catch_interrupts()?;
+    if arguments.smb1 {
+        return smb1::run(workspace, arguments);
+    }
     let all = suites();
     let chosen = chosen(&all, &arguments.suites)?;
     let binary = step::ropeway(workspace, arguments.binary.as_deref())?;
     let kept_path = kept_path(workspace);
     let kept = Results::read(&kept_path)?;
-    let mut server = TestServer::new(workspace, &binary, Duration::from_secs(arguments.limit))?;
+    let limit = Duration::from_secs(arguments.limit);
+    let mut server = TestServer::new(workspace, &binary, limit, Kind::Serve)?;
     let begun = Instant::now();
     let mut results = Results::default();
     for suite in &chosen {
-        let ran = server.suite(suite)?;
+        let ran = server.suite(&format!("smb2.{suite}"))?;
         results.rows.extend(ran.rows);
     }
     let peak = server.peak_kib;
@@ -146,16 +154,17 @@ pub(crate) fn step(workspace: &Workspace) -> Result<StepOutcome> {
 
 fn quick(workspace: &Workspace, binary: &Path) -> Result<StepOutcome> {
     let kept = Results::read(&kept_path(workspace))?;
-    let mut server = TestServer::new(workspace, binary, QUICK_LIMIT)?;
+    let mut server = TestServer::new(workspace, binary, QUICK_LIMIT, Kind::Serve)?;
     let mut results = Results::default();
     for suite in QUICK {
-        let ran = server.suite(suite)?;
+        let suite = format!("smb2.{suite}");
+        let ran = server.suite(&suite)?;
         let mut first = Results { rows: ran.rows };
         if !first.lost(&kept).is_empty() {
             println!(
                 "  a test that passed before failed; the suite runs again, since a busy machine misses deadlines of some tests"
             );
-            first = better(first, server.suite(suite)?.rows);
+            first = better(first, server.suite(&suite)?.rows);
         }
         results.rows.extend(first.rows);
     }
@@ -228,9 +237,21 @@ fn logs(workspace: &Workspace) -> PathBuf {
     workspace.target().join("conformance")
 }
 
+/// What is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// `ropeway serve`, by SMB 2 and 3.
+    Serve,
+    /// `ropeway serve --smb1`, by SMB 1.
+    ServeSmb1,
+    /// smbd with SMB 1, by SMB 1.
+    SmbdSmb1,
+}
+
 /// The server under test, and the program that tests it.
 #[derive(Debug)]
 struct TestServer {
+    kind: Kind,
     smbtorture: PathBuf,
     binary: PathBuf,
     logs: PathBuf,
@@ -247,7 +268,7 @@ struct TestServer {
 }
 
 impl TestServer {
-    fn new(workspace: &Workspace, binary: &Path, limit: Duration) -> Result<Self> {
+    fn new(workspace: &Workspace, binary: &Path, limit: Duration, kind: Kind) -> Result<Self> {
         let smbtorture = tools::require("smbtorture")?;
         let logs = logs(workspace);
         fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
@@ -264,6 +285,7 @@ impl TestServer {
             fs::create_dir(folder.path().join(name))?;
         }
         let mut server = Self {
+            kind,
             smbtorture,
             binary: binary.to_owned(),
             logs: logs.canonicalize()?,
@@ -280,20 +302,35 @@ impl TestServer {
 
     fn start(&mut self) -> Result<()> {
         let scratch = self.folder.path().join("scratch");
-        let server = RopewayServe::new(&self.binary)
-            .share(SHARE, &self.folder.path().join("share"))
-            .user(USER, PASSWORD)
-            // As in the measurements of Samba: each suite decides whether it signs.
-            .flags(&["--sign", "offered"])
-            .below(&scratch)
-            .log_to(&scratch.join("server.log"));
-        self.server = Some(server.start()?);
+        let share = self.folder.path().join("share");
+        let serve = || {
+            RopewayServe::new(&self.binary)
+                .share(SHARE, &share)
+                .user(USER, PASSWORD)
+                // As in the measurements of Samba: each suite decides whether it signs.
+                .flags(&["--sign", "offered"])
+                .below(&scratch)
+                .log_to(&scratch.join("server.log"))
+        };
+        let smbd = || {
+            Smbd::builder()
+                .smb1()
+                .user(USER, PASSWORD)
+                .share(Share::new(SHARE, &share))
+        };
+        self.server = Some(match self.kind {
+            Kind::Serve => serve().start()?,
+            Kind::ServeSmb1 => serve().flags(&["--smb1"]).start()?,
+            Kind::SmbdSmb1 => smbd().below(&scratch).start()?.into(),
+        });
         Ok(())
     }
 
     /// Runs a suite, checks the server, and empties the folder.
     fn suite(&mut self, suite: &str) -> Result<Run> {
-        if self.server.is_none() {
+        // Some suites of SMB 1 send wrong passwords, after which `serve` answers logins slowly.
+        if self.server.is_none() || self.kind != Kind::Serve {
+            self.server = None;
             self.start()?;
         }
         let server = self.server.as_ref().context("there is no server")?;
@@ -302,6 +339,7 @@ impl TestServer {
             logs: &self.logs,
             folder: &self.folder.path().join("share"),
             limit: self.limit,
+            smb1: self.kind != Kind::Serve,
         };
         let run = torture.run(suite, server)?;
         let sum = Sum::of(&run.rows);
@@ -316,7 +354,7 @@ impl TestServer {
         );
         if let Some(fault) = self.fault()? {
             println!("  !!! THE SERVER {fault}; it is started again");
-            self.faults.push(format!("smb2.{suite}: the server {fault}"));
+            self.faults.push(format!("{suite}: the server {fault}"));
             self.server = None;
         }
         empty(&self.folder.path().join("share")).context("cannot empty the share")?;

@@ -94,7 +94,7 @@ pub(super) fn write(workspace: &Workspace, results: &Results) -> Result<()> {
 }
 
 /// Returns date, version of smbtorture and machine.
-fn environment() -> String {
+pub(super) fn environment() -> String {
     let line = |command: &mut Command| {
         let text = capture(command).unwrap_or_default();
         text.lines().next().unwrap_or_default().trim().to_owned()

@@ -19,6 +19,12 @@ use crate::process::{shown, wait};
 /// Name of the test of a suite without results.
 pub(super) const NO_TEST: &str = "(none)";
 
+/// Options for clients of SMB 1.
+const SMB1: &[&str] = &[
+    "--option=client min protocol=NT1",
+    "--option=client max protocol=NT1",
+];
+
 /// Result of a suite.
 #[derive(Debug)]
 pub(super) struct Run {
@@ -41,15 +47,16 @@ pub(super) struct Torture<'a> {
     pub(super) folder: &'a Path,
     /// Time limit of a suite.
     pub(super) limit: Duration,
+    /// Whether SMB 1 is spoken, and nothing newer.
+    pub(super) smb1: bool,
 }
 
 impl Torture<'_> {
-    /// Runs `smb2.SUITE`.
+    /// Runs a suite by its full name.
     ///
     /// # Errors
     /// smbtorture cannot start, its output cannot be written, or an interrupt came.
     pub(super) fn run(&self, suite: &str, server: &Instance) -> Result<Run> {
-        let name = format!("smb2.{suite}");
         let path = self.logs.join(format!("{suite}.log"));
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let address = server.address();
@@ -63,7 +70,8 @@ impl Torture<'_> {
                 &format!("{USER}%{PASSWORD}"),
             ])
             .arg(format!("--option=torture:localdir={}", self.folder.display()))
-            .args(["--fullname", &name])
+            .args(if self.smb1 { SMB1 } else { &[] })
+            .args(["--fullname", suite])
             .env("LC_ALL", "C.UTF-8")
             .current_dir(self.logs)
             .stdin(Stdio::null())
@@ -73,7 +81,7 @@ impl Torture<'_> {
         let cut = bounded(&mut command, self.limit)?.is_none();
         let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
         Ok(Run {
-            rows: parsed(&name, &text),
+            rows: parsed(suite, &text),
             took: begun.elapsed(),
             cut,
         })

@@ -6,8 +6,11 @@ use ropeway_smb_wire::create::{AccessMask, OplockLevel};
 use ropeway_smb_wire::create_context::{Lease, LeaseState, RequestContext};
 use ropeway_smb_wire::header::{Command, HEADER_LEN, Header};
 use ropeway_smb_wire::oplock_break::{BreakAcknowledgment, BreakNotification, LeaseBreak};
-use ropeway_smb_wire::{Guid, LeaseKey, NtStatus, Reader};
+use ropeway_smb_wire::{Guid, LeaseKey, NtStatus, Reader, Text};
+use ropeway_smb1::Str;
 use ropeway_smb1::auth::Responses;
+use ropeway_smb1::wire::locking::{LockingRequest, LockingWords, Range};
+use ropeway_smb1::wire::path::DeleteRequest;
 
 use crate::old::{Old, server};
 use crate::raw::{Create, Raw};
@@ -75,6 +78,69 @@ fn share_modes_hold_between_protocols() {
     assert_eq!(second.open("file", WRITE, 2), Err(NtStatus::SHARING_VIOLATION));
     assert_eq!(new.close(reader), NtStatus::SUCCESS);
     assert!(second.open("file", WRITE, 2).is_ok());
+}
+
+#[test]
+fn open_files_are_not_deleted_and_paths_may_repeat_separators() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("below")).unwrap();
+    let serve = server(folder.path());
+    let mut old = Old::ready(serve.address);
+    old.open("\\below\\file", READ, SHARE_ALL).unwrap();
+    let delete = |old: &mut Old| {
+        let request = DeleteRequest {
+            search_attributes: 0x16,
+            path: Str::unicode(&Text::from("\\below\\\\*")),
+        };
+        let message = old.message(ropeway_smb1::Command::DELETE, |w| request.encode(w));
+        old.send(&message);
+        old.status()
+    };
+    let mut second = Old::ready(serve.address);
+    assert_eq!(delete(&mut second), NtStatus::SHARING_VIOLATION);
+    drop(old);
+    serve.settles_at((1, 0));
+    assert_eq!(delete(&mut second), NtStatus::SUCCESS);
+    assert!(!folder.path().join("below/file").exists());
+}
+
+#[test]
+fn a_lock_that_is_tried_again_is_a_conflict() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = server(folder.path());
+    let mut old = Old::ready(serve.address);
+    let fids = [(); 2].map(|()| old.open("file", READ | WRITE, SHARE_ALL).unwrap());
+    let mut lock = |fid, offset, timeout| {
+        let range = Range {
+            pid: 1,
+            offset,
+            length: 4,
+        };
+        let request = LockingRequest {
+            words: LockingWords {
+                fid,
+                timeout,
+                ..LockingWords::default()
+            },
+            unlocks: Vec::new(),
+            locks: vec![range],
+        };
+        let message = old.message(ropeway_smb1::Command::LOCKING_ANDX, |w| request.encode(w));
+        old.send(&message);
+        old.status()
+    };
+    for offset in [0, 100, 0xEF00_0000] {
+        assert_eq!(lock(fids[0], offset, 0), NtStatus::SUCCESS);
+    }
+    assert_eq!(lock(fids[1], 0, 0), NtStatus::LOCK_NOT_GRANTED);
+    assert_eq!(lock(fids[1], 0, 0), NtStatus::FILE_LOCK_CONFLICT);
+    assert_eq!(lock(fids[1], 100, 0), NtStatus::LOCK_NOT_GRANTED);
+    assert_eq!(
+        lock(fids[1], 0, 1000),
+        NtStatus::FILE_LOCK_CONFLICT,
+        "it would wait"
+    );
+    assert_eq!(lock(fids[1], 0xEF00_0000, 0), NtStatus::FILE_LOCK_CONFLICT);
 }
 
 #[test]

@@ -563,7 +563,12 @@ impl<'a> Piece<'a> {
         words: impl FnOnce(&Self, (usize, usize), &mut Writer<'_>),
     ) {
         let parameter_offset = (w.position() + 1 + fixed + 2).next_multiple_of(4);
-        let data_offset = (parameter_offset + self.parameters.1.len()).next_multiple_of(4);
+        let parameter_end = parameter_offset + self.parameters.1.len();
+        // Without data the offset stays inside the message: Samba's clients refuse others.
+        let data_offset = match self.data.1.is_empty() {
+            true => parameter_end,
+            false => parameter_end.next_multiple_of(4),
+        };
         write_block(
             w,
             |w| words(self, (parameter_offset, data_offset), w),

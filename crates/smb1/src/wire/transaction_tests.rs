@@ -70,6 +70,22 @@ proptest! {
         }
     }
 
+    /// Samba's clients refuse an offset behind the end, also of nothing.
+    #[test]
+    fn offsets_lie_in_the_message(parameters: Vec<u8>, has_data: bool) {
+        let data: &[u8] = if has_data { b"data" } else { b"" };
+        let response = Piece { setup: Vec::new(), ..piece(&parameters, data) };
+        let bytes = hostile::message(|w| response.encode_response(Kind::Two, w));
+        let block = Block::first(&bytes).unwrap();
+        let words = ResponseWords::read(&mut block.words()).unwrap();
+        for (offset, count) in [
+            (words.parameter_offset, words.parameter_count),
+            (words.data_offset, words.data_count),
+        ] {
+            prop_assert!(usize::from(offset) + usize::from(count) <= bytes.len(), "{words:?}");
+        }
+    }
+
     /// A whole cut anywhere comes together again, and never grows beyond what was announced.
     #[test]
     fn pieces_come_together(parameters: Vec<u8>, data: Vec<u8>, cuts in prop::collection::vec((0_usize..9, 0_usize..50), 1..20)) {
