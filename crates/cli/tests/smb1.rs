@@ -30,8 +30,12 @@ fn a_program_without_smb1_says_so() {
 #[cfg(feature = "smb1")]
 mod with_smb1 {
     use std::fs::{self, File, Permissions};
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use ropeway_peers::{ClosedPort, PeerError, Share, or_skip};
 
@@ -123,6 +127,78 @@ mod with_smb1 {
         let finished = old.run("ls").arg(old.url("data")).exits(6);
         assert!(!finished.mentions("SMB 1 is neither"), "{finished}");
         assert_eq!(old.run("ls").arg(url(&old, "data")).ok().out, "there\n");
+    }
+
+    /// Reads a message with its length in front; `None` at the end of the connection.
+    fn frame(socket: &mut TcpStream) -> Option<Vec<u8>> {
+        let mut head = [0; 4];
+        socket.read_exact(&mut head).ok()?;
+        let mut message = vec![0; u32::from_be_bytes(head) as usize & 0x00FF_FFFF];
+        socket.read_exact(&mut message).ok()?;
+        Some(message)
+    }
+
+    /// Sits between a client and a server that speaks SMB 1: offers the server nothing but that, and
+    /// passes its answer on. Returns the messages of each of the client's connections.
+    fn man_in_the_middle(
+        listener: &TcpListener,
+        server: SocketAddr,
+        ended: &AtomicBool,
+    ) -> Vec<Vec<Vec<u8>>> {
+        let dialect = b"\x02NT LM 0.12\0";
+        let mut offer = b"\xFFSMB\x72\0\0\0\0\x18\x53\xC8".to_vec();
+        offer.resize(32, 0);
+        offer.extend([0, dialect.len() as u8, 0]);
+        offer.extend(dialect);
+        listener.set_nonblocking(true).unwrap();
+        let mut all = Vec::new();
+        while !ended.load(Ordering::Acquire) {
+            let Ok((mut client, _)) = listener.accept() else {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            client.set_nonblocking(false).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut heard = Vec::from_iter(frame(&mut client));
+            let mut server = TcpStream::connect(server).unwrap();
+            server.write_all(&(offer.len() as u32).to_be_bytes()).unwrap();
+            server.write_all(&offer).unwrap();
+            let answer = frame(&mut server).unwrap();
+            assert!(
+                answer.starts_with(b"\xFFSMB\x72\0\0\0\0"),
+                "the server speaks SMB 1"
+            );
+            // The client may be gone.
+            let _ = client.write_all(&(answer.len() as u32).to_be_bytes());
+            let _ = client.write_all(&answer);
+            heard.extend(std::iter::from_fn(|| frame(&mut client)));
+            all.push(heard);
+        }
+        all
+    }
+
+    #[test]
+    fn a_changed_negotiation_leads_nobody_to_smb_1() {
+        let old = or_skip!(old_server());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let between = listener.local_addr().unwrap();
+        let (server, ended) = (old.smbd.address(), AtomicBool::new(false));
+        let (finished, heard) = std::thread::scope(|scope| {
+            let middle = scope.spawn(|| man_in_the_middle(&listener, server, &ended));
+            let url = old
+                .url("data")
+                .replacen(&server.to_string(), &between.to_string(), 1);
+            let finished = old.run("ls").arg(url).run();
+            ended.store(true, Ordering::Release);
+            (finished, middle.join().unwrap())
+        });
+        finished.assert_code(&[6]);
+        assert!(!finished.mentions("SMB 1 is neither"), "{finished}");
+        assert!(!heard.is_empty());
+        for messages in heard {
+            assert_eq!(messages.len(), 1, "nothing follows the answer: {messages:?}");
+            assert!(messages[0].starts_with(b"\xFESMB"), "{messages:?}");
+        }
     }
 
     #[test]
