@@ -98,6 +98,12 @@ fn settings(options: &Options) -> Vec<Setting> {
                 .to_owned(),
         ),
         (
+            "not rebuilt",
+            "what made RTM slow in 2007 beside its order of writes: disks whose heads move, and NTFS, which writes zeros \
+             where a write skips bytes; file systems here keep a hole"
+                .to_owned(),
+        ),
+        (
             "weights",
             Target::ALL
                 .map(|target| format!("{target} {}", target.weight()))

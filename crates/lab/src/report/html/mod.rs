@@ -11,6 +11,7 @@ use std::fmt::Write;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::beside::beside;
 use super::file::FILE;
 use super::model::Document;
 use super::numbers::{self, escape};
@@ -99,6 +100,7 @@ fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     let entries = [
         (!view.sections.is_empty(), "seconds", "Seconds"),
         (plots.iter().any(|plot| is_lone(view, plot)), "curves", "Curves"),
+        (beside(doc).is_some(), "published", "Beside the published"),
         (doc.score.is_some(), "score", "Score"),
         (!view.missed().is_empty(), "missed", "Missed targets"),
         (!text::warnings(view).is_empty(), "warnings", "Warnings"),
