@@ -68,7 +68,7 @@ impl Conversation {
                     self.line
                         .lock(file.place, file.id, elements(some, LockFlags::UNLOCK))?;
                 }
-                let first = request.locks.first().map_or(0, |range| range.offset);
+                let first = some.first().map_or(0, |range| range.offset);
                 return Err(self.refused(fid, fault, first, request.words.timeout));
             }
             locked += some.len();

@@ -42,9 +42,13 @@ impl Conversation {
         if options.contains(CreateOptions::DELETE_ON_CLOSE) && !wanted.intersects(DELETING) {
             return Err(NtStatus::INVALID_PARAMETER.into());
         }
+        // As Windows does: attributes of open files are asked for whatever was wanted.
+        let more = match wanted.is_empty() {
+            true => AccessMask::empty(),
+            false => AccessMask::READ_ATTRIBUTES,
+        };
         let open = Open {
-            // As Windows does: attributes of open files are asked for whatever was wanted.
-            access: wanted | AccessMask::READ_ATTRIBUTES,
+            access: wanted | more,
             attributes: FileAttributes::from_bits_retain(words.file_attributes),
             sharing: ShareAccess::from_bits_retain(words.share_access),
             disposition: disposition.ok_or(NtStatus::INVALID_PARAMETER)?,

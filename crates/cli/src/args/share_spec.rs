@@ -48,6 +48,10 @@ impl BinSpec {
             return Some(spec);
         }
         for part in text.strip_prefix('=')?.split(',') {
+            // `30` could be days, and is 30 bytes as a size.
+            if part.ends_with(|last: char| last.is_ascii_digit()) {
+                return None;
+            }
             let days = part.strip_suffix('d').and_then(|days| days.parse().ok());
             match days {
                 Some(days) if spec.days.is_none() => spec.days = Some(days),
@@ -179,6 +183,7 @@ mod tests {
             "/srv:bin=many",
             "/srv:bin=1G,2G",
             "/srv:bin=-1d",
+            "/srv:bin=30",
         ] {
             assert_eq!(
                 without_options(other),

@@ -21,7 +21,7 @@ impl SharedFile {
             is_answered && (content.changes == content.flushed || self.path().is_some())
         };
         if is_done {
-            self.close_unused();
+            self.close_unused(None);
             return;
         }
         let this = Arc::clone(self);
@@ -31,30 +31,39 @@ impl SharedFile {
                 true => this.sync().await,
                 false => this.write_out().await,
             };
-            if let Err(error) = written {
-                // Nobody can read what has no name any more.
-                if this.is_lasting() {
-                    this.store.keep_error(error);
-                }
-                this.give_up_unsent().await;
+            let Err(error) = written else {
+                this.close_unused(None);
+                return;
+            };
+            // Nobody can read what has no name any more.
+            if this.is_lasting() {
+                this.store.keep_error(error);
             }
-            this.close_unused();
+            let changes = this.give_up_unsent().await;
+            this.close_unused(Some(changes));
         });
     }
 
     /// Forgets what was not sent after an error, unless a node uses the file again, and waits for
-    /// what is on its way: its errors are of the loss that was just kept, not another one.
-    async fn give_up_unsent(self: &Arc<Self>) {
-        let lost = self.with_content(|content| match self.users.load(Ordering::Acquire) {
-            0 => content.write.discard(),
-            _ => 0,
+    /// what is on its way: its errors are of the loss that was just kept, not another one. Returns the
+    /// number of changes that this covers.
+    async fn give_up_unsent(self: &Arc<Self>) -> u64 {
+        let (lost, changes) = self.with_content(|content| {
+            let lost = match self.users.load(Ordering::Acquire) {
+                0 => content.write.discard(),
+                _ => 0,
+            };
+            (lost, content.changes)
         });
         self.tell_lost(lost);
+        self.notify();
         self.nothing_on_its_way().await;
         let mut content = self.content.lock();
-        if self.users.load(Ordering::Acquire) == 0 {
+        // What was written since is another loss.
+        if self.users.load(Ordering::Acquire) == 0 && content.changes == changes {
             content.error = None;
         }
+        changes
     }
 
     fn tell_lost(&self, bytes: u64) {
@@ -63,11 +72,16 @@ impl SharedFile {
         }
     }
 
-    /// Closes the file if no node uses it, and forgets its data.
-    fn close_unused(&self) {
+    /// Closes the file if no node uses it, and forgets its data; after an error only if it still has so
+    /// many changes. A node that has made others has an end of its own, which sends them.
+    fn close_unused(&self, changes: Option<u64>) {
         let lost = self.with_content(|content| {
             // Checked under the lock: a node that is opened later writes later.
-            if self.users.load(Ordering::Acquire) > 0 {
+            let is_changed_since = match changes {
+                Some(changes) => changes != content.changes,
+                None => !content.write.is_answered() || content.error.is_some(),
+            };
+            if self.users.load(Ordering::Acquire) > 0 || is_changed_since {
                 return None;
             }
             content.buffers.clear();
@@ -78,6 +92,7 @@ impl SharedFile {
             Some((content.write.discard(), content.changes > 0))
         });
         let Some((lost, is_changed)) = lost else { return };
+        self.notify();
         self.tell_lost(lost);
         let taken = self.taken.swap(0, Ordering::AcqRel);
         if let Some(file) = self.held(false)

@@ -15,6 +15,7 @@ use super::{folder_leases, name};
 use crate::audit::Record;
 use crate::files::attributes;
 use crate::ops::range_locks;
+use crate::recycle_bin::Kept;
 use crate::share::Share;
 use crate::state::SharedState;
 use crate::state::open::{Handle, Open};
@@ -138,7 +139,7 @@ pub(crate) fn remove_deleted(
                     .map(|opened| opened.node),
             };
             match (base, &stream) {
-                (Ok(base), Some(name)) => base.remove_stream(name),
+                (Ok(base), Some(name)) => base.remove_stream(name).map(|()| None),
                 (Err(error), _) => Err(error),
                 (_, None) => return Ok(()),
             }
@@ -149,8 +150,11 @@ pub(crate) fn remove_deleted(
             tracing::warn!(share = share.name, %path, %error, "cannot delete at close");
             crate::files::status::of(error)
         }
-        Ok(()) => {
+        Ok(kept) => {
             report_removal(shared, &share, deletion, &path);
+            if let Some(kept) = kept {
+                report_kept(shared, &share, deletion.share_id, kept);
+            }
             NtStatus::SUCCESS
         }
     };
@@ -190,13 +194,24 @@ fn report_removal(shared: &SharedState, share: &Share, deletion: &Deletion, path
     }
 }
 
-/// Removes the name if it still belongs to the node that is to be deleted.
+/// Tells watches and folder leases of what is new in the recycle bin.
+fn report_kept(shared: &SharedState, share: &Share, share_id: u32, kept: &Kept) {
+    let folders = kept.folders.iter().map(|path| (path, CompletionFilter::DIR_NAME));
+    for (path, filter) in folders.chain([(&kept.path, CompletionFilter::FILE_NAME)]) {
+        let changed = name::to_wire(path);
+        shared.hub().changed(share_id, &changed, Action::ADDED, filter);
+        folder_leases::break_at(shared, share, path, None);
+    }
+}
+
+/// Removes the name if it still belongs to the node that is to be deleted, or moves the file into the
+/// share's recycle bin.
 fn remove_name(
     share: &Share,
     path: &RelPath,
     deletion: &Deletion,
     open: Option<&Arc<Open>>,
-) -> ropeway_vfs::Result<()> {
+) -> ropeway_vfs::Result<Option<Kept>> {
     let opened = FileId {
         volume: deletion.file.share_volume,
         index: deletion.file.index,
@@ -208,8 +223,13 @@ fn remove_name(
         true => Removal::Directory,
         false => Removal::File,
     };
-    share.by_name(id, path, |id| match &share.recycle_bin {
-        Some(bin) if what(id) == Removal::File && bin.take(id, path)? => Ok(()),
-        _ => share.store.remove_node(id, path, what(id)),
+    share.by_name(id, path, |id| {
+        let bin = share.recycle_bin.as_ref();
+        if let Some(bin) = bin.filter(|_| what(id) == Removal::File)
+            && let Some(kept) = bin.take(id, path)?
+        {
+            return Ok(Some(kept));
+        }
+        share.store.remove_node(id, path, what(id)).map(|()| None)
     })
 }

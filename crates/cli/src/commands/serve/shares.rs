@@ -78,6 +78,12 @@ impl RequestedShare {
             .hint("choose a name: NAME=DIR")
         })?;
         let bin = spec.options.bin.map(|bin| limits(bin, &place)).transpose()?;
+        if bin.is_some() && spec.options.read_only {
+            return Err(
+                Failure::usage(format!("nothing is deleted in {name}, which is read-only"))
+                    .hint("leave out :bin or :ro"),
+            );
+        }
         Ok(Self {
             name,
             place,
@@ -172,6 +178,7 @@ pub(super) fn requested(args: &ServeArgs) -> Result<Vec<RequestedShare>, Failure
     for spec in args.shares.iter().chain(&args.share) {
         let mut share = RequestedShare::find(spec)?;
         share.read_only |= args.read_only;
+        share.bin = share.bin.filter(|_| !args.read_only);
         share.links = match args.links {
             ServeLinks::Refuse => Links::Refuse,
             ServeLinks::Inside => Links::Inside,
@@ -184,6 +191,14 @@ pub(super) fn requested(args: &ServeArgs) -> Result<Vec<RequestedShare>, Failure
                 other.place, share.place, share.name
             ))
             .hint("choose another name for one of them: NAME=DIR"));
+        }
+        let mut others = wanted.iter().filter(|other| other.place == share.place);
+        if others.any(|other| other.bin.is_some() && share.bin.is_some() && other.bin != share.bin) {
+            return Err(Failure::usage(format!(
+                "{} has two recycle bins with different limits",
+                share.place
+            ))
+            .hint("write the same :bin for each share of a folder"));
         }
         wanted.push(share);
     }
@@ -225,6 +240,24 @@ fn id_of(place: &Place) -> Result<Option<(u64, u64)>, Failure> {
     Ok(Some((metadata.dev(), metadata.ino())))
 }
 
+/// Starts the recycle bin of a folder.
+///
+/// # Errors
+/// It cannot be made.
+fn start_bin(
+    store: &Arc<dyn Store>,
+    limits: RecycleLimits,
+    place: &Place,
+) -> Result<Arc<RecycleBin>, Failure> {
+    RecycleBin::start(Arc::clone(store), limits, is_temporary).map_err(|error| {
+        Failure::new(
+            code::SOURCE,
+            format!("{place} cannot have a recycle bin: {error}"),
+        )
+        .hint("the server's user must be able to make the folder .recycle there; or leave out :bin")
+    })
+}
+
 impl Folders {
     /// Makes an empty set; `descriptors` is the limit for all folders together.
     pub(super) fn new(descriptors: usize, far: Arc<FarServers>) -> Self {
@@ -257,17 +290,18 @@ impl Folders {
         for wanted in wanted {
             let id = id_of(&wanted.place)?;
             let same = |other: &&Folder| other.wanted.place == wanted.place && other.id == id;
-            let before = self.open.iter().chain(&open).find(same);
-            let store = match before {
+            let known = || self.open.iter().chain(&open).filter(same);
+            let store = match known().next() {
                 Some(folder) => Arc::clone(&folder.store),
                 None => self.traced_store(&wanted, &options)?,
             };
             // A bin goes on as long as its limits stay.
-            let bin = wanted.bin.map(|limits| {
-                let same = before.filter(|folder| folder.wanted.bin == Some(limits));
-                same.and_then(|folder| folder.bin.clone())
-                    .unwrap_or_else(|| RecycleBin::start(Arc::clone(&store), limits, is_temporary))
-            });
+            let with_limits = || known().filter(|folder| folder.wanted.bin == wanted.bin);
+            let bin = match (wanted.bin, with_limits().find_map(|folder| folder.bin.clone())) {
+                (None, _) => None,
+                (Some(_), Some(bin)) => Some(bin),
+                (Some(limits), None) => Some(start_bin(&store, limits, &wanted.place)?),
+            };
             open.push(Folder {
                 wanted,
                 id,
@@ -275,7 +309,14 @@ impl Folders {
                 bin,
             });
         }
-        self.open = open;
+        let before = std::mem::replace(&mut self.open, open);
+        // Clients may still have a share of before open, and its bin with it.
+        for bin in before.iter().filter_map(|folder| folder.bin.as_ref()) {
+            let is_same = |folder: &Folder| folder.bin.as_ref().is_some_and(|now| Arc::ptr_eq(now, bin));
+            if !self.open.iter().any(is_same) {
+                bin.end();
+            }
+        }
         Ok(self.open.iter().map(shared).collect())
     }
 

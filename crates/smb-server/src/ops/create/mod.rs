@@ -27,9 +27,9 @@ use ropeway_smb_wire::create::{
 use ropeway_smb_wire::create_context::{LeaseState, RequestContext};
 use ropeway_smb_wire::header::HEADER_LEN;
 use ropeway_smb_wire::{NtStatus, Reader};
-use ropeway_vfs::Kind;
 use ropeway_vfs::external::ContentLease;
 use ropeway_vfs::store::{NodeStat, Task};
+use ropeway_vfs::{ErrorKind, Kind};
 
 use self::contexts::CreateContexts;
 use self::find::{FindError, FoundFile, WakeRequest};
@@ -152,7 +152,7 @@ fn open(
         take_over(context, &open);
         return reply(context, &open, &granted, contexts, open.action, None);
     }
-    if hub_request.existed && is_deleted(&found) {
+    if hub_request.existed && is_deleted(share, &found) {
         close_again(context, &granted);
         return Err(NtStatus::DELETE_PENDING);
     }
@@ -271,9 +271,18 @@ fn break_if_lost(context: &Context<'_>, found: &FoundFile, file: &FileKey) {
 }
 
 /// Whether the file was deleted by another close since it was found, so that written data would be
-/// lost.
-fn is_deleted(found: &FoundFile) -> bool {
-    found.stream.is_none() && found.node.stat().is_ok_and(|stat| stat.links == 0)
+/// lost. In a recycle bin it keeps its name's number of one.
+fn is_deleted(share: &Share, found: &FoundFile) -> bool {
+    if found.stream.is_some() {
+        return false;
+    }
+    let has_left = || match share.store.look(&found.path) {
+        // A link leads to the file.
+        Ok(stat) => stat.id != found.stat.id && stat.kind != Kind::Symlink,
+        Err(error) => error.kind == ErrorKind::NotFound,
+    };
+    found.node.stat().is_ok_and(|stat| stat.links == 0)
+        || share.recycle_bin.is_some() && found.stat.kind == Kind::File && has_left()
 }
 
 /// Closes an open whose CREATE fails.
