@@ -63,7 +63,10 @@ fn wrong_usage_gives_one_line_and_changes_nothing() {
     refused(1, &[], "there is no folder to share");
     refused(3, &["missing"], "missing");
     refused(3, &["plain"], "plain");
-    refused(3, &["data:readonly"], ":ro and :encrypt");
+    refused(3, &["data:readonly"], ":ro, :encrypt, :timemachine and :bin");
+    refused(3, &["data:bin=30"], ":bin=30d");
+    refused(1, &["data:ro:bin"], "nothing is deleted in data");
+    refused(1, &["a=data:bin", "b=data:bin=7d"], "two recycle bins");
     refused(1, &["a=data", "A=data"], "would both have the name A");
     refused(1, &["IPC$=data"], "reserved");
     refused(1, &[&format!("{}=data", "x".repeat(81))], "80");
@@ -295,6 +298,9 @@ fn deleted_files_are_kept_in_the_bin() {
     assert_eq!(in_the_bin(&place).len(), 2);
     served.stop();
 
+    text(&place.folder("second").join(".recycle"), "a file in the bin's place");
+    let taken = place.ropeway("serve").arg("second:bin").exits(3);
+    assert!(taken.mentions("cannot have a recycle bin"), "{taken}");
     let far = place
         .ropeway("serve")
         .args(["far=smb://ann@127.0.0.1:1/data:bin"])
