@@ -298,7 +298,10 @@ fn deleted_files_are_kept_in_the_bin() {
     assert_eq!(in_the_bin(&place).len(), 2);
     served.stop();
 
-    text(&place.folder("second").join(".recycle"), "a file in the bin's place");
+    text(
+        &place.folder("second").join(".recycle"),
+        "a file in the bin's place",
+    );
     let taken = place.ropeway("serve").arg("second:bin").exits(3);
     assert!(taken.mentions("cannot have a recycle bin"), "{taken}");
     let far = place

@@ -140,8 +140,12 @@ pub(super) fn beside(doc: &Document) -> Option<Beside> {
         .sentences
         .extend(clients.filter_map(|client| ratios(&figures, client)));
     if comparable > 0 {
+        let own = match figures.own.is_empty() {
+            true => "",
+            false => ", with ropeway as the fastest,",
+        };
         table.sentences.push(format!(
-            "The order of the published clients, with ropeway as the fastest, holds in {in_order} of {comparable}."
+            "The order of the published clients{own} holds in {in_order} of {comparable}."
         ));
     }
     Some(table)
