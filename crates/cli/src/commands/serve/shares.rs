@@ -36,8 +36,8 @@ pub(super) struct RequestedShare {
     pub(super) encrypt: bool,
     /// Whether Macs are told that it takes their backups.
     pub(super) time_machine: bool,
-    /// How deleted files are kept.
-    pub(super) bin: Option<RecycleLimits>,
+    /// How deleted files are kept; with the number of days.
+    pub(super) bin: Option<BinSpec>,
     /// Whether anonymous and guest sessions may use it.
     pub(super) anonymous: bool,
     /// Symbolic links that clients may create.
@@ -77,7 +77,16 @@ impl RequestedShare {
             ))
             .hint("choose a name: NAME=DIR")
         })?;
-        let bin = spec.options.bin.map(|bin| limits(bin, &place)).transpose()?;
+        let bin = spec.options.bin.map(|bin| BinSpec {
+            days: bin.days.or(Some(BIN_DAYS)),
+            ..bin
+        });
+        if bin.is_some() && place.local().is_none() {
+            return Err(
+                Failure::usage(format!("{place}: :bin is for folders of this machine"))
+                    .hint("ask that server to keep what is deleted"),
+            );
+        }
         if bin.is_some() && spec.options.read_only {
             return Err(
                 Failure::usage(format!("nothing is deleted in {name}, which is read-only"))
@@ -113,8 +122,11 @@ impl RequestedShare {
         if self.time_machine {
             shown.push_str(", for Time Machine");
         }
-        if let Some(RecycleLimits { days, bytes }) = self.bin {
-            let size = format::bytes(bytes);
+        if let Some(bin) = self.bin {
+            let days = bin.days.unwrap_or(BIN_DAYS);
+            let size = bin
+                .bytes
+                .map_or_else(|| "a tenth of the volume".to_owned(), format::bytes);
             _ = write!(shown, ", deleted files are kept for {days} days, up to {size}");
         }
         shown
@@ -123,28 +135,6 @@ impl RequestedShare {
     pub(super) fn is_called(&self, name: &str) -> bool {
         upcase::equal(&Text::from(self.name.as_str()), &Text::from(name))
     }
-}
-
-/// Returns the limits of a recycle bin.
-///
-/// # Errors
-/// The share is far, or its volume does not tell its size.
-fn limits(bin: BinSpec, place: &Place) -> Result<RecycleLimits, Failure> {
-    let Some(folder) = place.local() else {
-        return Err(
-            Failure::usage(format!("{place}: :bin is for folders of this machine"))
-                .hint("ask that server to keep what is deleted"),
-        );
-    };
-    let tenth = || {
-        let volume = rustix::fs::statvfs(folder)
-            .map_err(|error| cannot_share(folder, &crate::ends::cause(&error.into())))?;
-        Ok(volume.f_blocks.saturating_mul(volume.f_frsize) / 10)
-    };
-    Ok(RecycleLimits {
-        days: bin.days.unwrap_or(BIN_DAYS),
-        bytes: bin.bytes.map_or_else(tenth, Ok)?,
-    })
 }
 
 fn canonical(folder: &Path) -> Result<PathBuf, Failure> {
@@ -244,12 +234,17 @@ fn id_of(place: &Place) -> Result<Option<(u64, u64)>, Failure> {
 ///
 /// # Errors
 /// It cannot be made.
-fn start_bin(
-    store: &Arc<dyn Store>,
-    limits: RecycleLimits,
-    place: &Place,
-) -> Result<Arc<RecycleBin>, Failure> {
-    RecycleBin::start(Arc::clone(store), limits, is_temporary).map_err(|error| {
+fn start_bin(store: &Arc<dyn Store>, spec: BinSpec, place: &Place) -> Result<Arc<RecycleBin>, Failure> {
+    let start = || {
+        // The size of some volumes changes with their use: it is asked for once.
+        let tenth = || store.space().map(|space| space.total / 10);
+        let limits = RecycleLimits {
+            days: spec.days.unwrap_or(BIN_DAYS),
+            bytes: spec.bytes.map_or_else(tenth, Ok)?,
+        };
+        RecycleBin::start(Arc::clone(store), limits, is_temporary)
+    };
+    start().map_err(|error: ropeway_vfs::Error| {
         Failure::new(
             code::SOURCE,
             format!("{place} cannot have a recycle bin: {error}"),
@@ -300,7 +295,7 @@ impl Folders {
             let bin = match (wanted.bin, with_limits().find_map(|folder| folder.bin.clone())) {
                 (None, _) => None,
                 (Some(_), Some(bin)) => Some(bin),
-                (Some(limits), None) => Some(start_bin(&store, limits, &wanted.place)?),
+                (Some(spec), None) => Some(start_bin(&store, spec, &wanted.place)?),
             };
             open.push(Folder {
                 wanted,
