@@ -26,7 +26,12 @@ pub struct Remote<'a> {
 impl Remote<'_> {
     /// Returns `smb://USER@ADDRESS:PORT/PLACE`.
     pub fn url(&self, place: &str) -> String {
-        format!("smb://{}@{}/{place}", self.user, self.address)
+        self.url_by("smb", place)
+    }
+
+    /// Returns `SCHEME://USER@ADDRESS:PORT/PLACE`.
+    pub fn url_by(&self, scheme: &str, place: &str) -> String {
+        format!("{scheme}://{}@{}/{place}", self.user, self.address)
     }
 
     /// Returns an smbclient on a share, to which options and `-c COMMANDS` may be added.

@@ -283,24 +283,10 @@ impl Conversation {
     /// Returns the path of a string: without separators at its beginning and end, and with single ones
     /// between names.
     pub(crate) fn path(&self, string: &Str) -> Text {
-        const SEPARATOR: u16 = b'\\' as u16;
+        const SEPARATORS: [u16; 2] = [b'\\' as u16, b'/' as u16];
         let text = self.state.text(string);
-        let units = text.units().iter();
-        let mut units: Vec<u16> = units
-            .map(|unit| {
-                if *unit == u16::from(b'/') {
-                    SEPARATOR
-                } else {
-                    *unit
-                }
-            })
-            .collect();
-        units.dedup_by(|next, before| *next == SEPARATOR && *before == SEPARATOR);
-        let start = units.iter().position(|unit| *unit != SEPARATOR);
-        let end = units.iter().rposition(|unit| *unit != SEPARATOR);
-        match (start, end) {
-            (Some(start), Some(end)) => Text::from_units(units[start..=end].to_vec()),
-            _ => Text::default(),
-        }
+        let names = text.units().split(|unit| SEPARATORS.contains(unit));
+        let names: Vec<&[u16]> = names.filter(|name| !name.is_empty()).collect();
+        Text::from_units(names.join(&SEPARATORS[0]))
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -82,12 +83,7 @@ fn named(passes: [usize; 3]) -> String {
 /// It cannot be read or written.
 pub(super) fn write(workspace: &Workspace, results: &Results) -> Result<()> {
     let path = workspace.root().join("docs/conformance.md");
-    let old = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
-    fs::write(&path, document(results, &reasons(&old), &environment()))
+    fs::write(&path, document(results, &kept_reasons(&path)?, &environment()))
         .with_context(|| format!("cannot write {}", path.display()))?;
     println!("written to docs/conformance.md");
     Ok(())
@@ -110,14 +106,25 @@ pub(super) fn environment() -> String {
     )
 }
 
-/// Returns the reasons of an older document, by test.
+/// Returns the reasons of an older document, by test or suite; none without a document.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn kept_reasons(path: &Path) -> Result<BTreeMap<String, String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(reasons(&text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
 fn reasons(text: &str) -> BTreeMap<String, String> {
     let mut reasons = BTreeMap::new();
     for line in text.lines() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        // An empty cell before and behind: `| test | ends | Samba | reason |`.
-        if let ["", test, _, _, reason, ""] = cells[..]
-            && test.starts_with("`smb2.")
+        // An empty cell before and behind, the reason last: `| test | ends | Samba | reason |`.
+        if let ["", test, .., reason, ""] = cells[..]
+            && test.starts_with('`')
             && !reason.is_empty()
         {
             reasons.insert(test.trim_matches('`').to_owned(), reason.to_owned());
@@ -180,7 +187,7 @@ fn document(results: &Results, reasons: &BTreeMap<String, String>, environment: 
 }
 
 /// Returns the columns of the tables that count tests.
-fn columns(sum: Sum) -> String {
+pub(super) fn columns(sum: Sum) -> String {
     format!("{} | {} | {} | {}", sum.pass, sum.fail, sum.broken, sum.skip)
 }
 

@@ -1,16 +1,16 @@
 //! `cargo xtask conformance --smb1`: smbtorture's suites for SMB 1, `base` and `raw`, against
 //! `ropeway serve --smb1` and beside it against smbd, which also speaks SMB 1.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use super::results::{Results, Row, Sum};
-use super::{Arguments, Kind, TestServer, report};
+use super::{Arguments, Kind, TestServer, chosen, report};
 use crate::process::capture;
 use crate::step;
 use crate::tools;
@@ -28,16 +28,7 @@ const NAMES: [&str; 2] = ["ropeway serve --smb1", "smbd"];
 /// smbtorture or smbd is not available, `serve` crashed or hung, or nothing can be written.
 pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let all = suites()?;
-    let wanted = &arguments.suites;
-    let chosen: Vec<&String> = all
-        .iter()
-        .filter(|suite| wanted.is_empty() || wanted.contains(suite))
-        .collect();
-    ensure!(
-        !chosen.is_empty(),
-        "no suite is called so; there are {}",
-        all.join(", ")
-    );
+    let chosen = chosen(&all, &arguments.suites)?;
     let binary = step::ropeway(workspace, arguments.binary.as_deref())?;
     let limit = Duration::from_secs(arguments.limit);
     let mut faults = Vec::new();
@@ -55,10 +46,13 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     for (name, results) in NAMES.iter().zip(&both) {
         println!("{name}: {} passed", Sum::of(&results.rows).pass);
     }
-    if !arguments.no_write && wanted.is_empty() {
+    if !arguments.no_write && chosen.len() == all.len() {
         let path = workspace.root().join("docs/conformance-smb1.md");
-        fs::write(&path, document(&both, &reasons(&path), &report::environment()))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(
+            &path,
+            document(&both, &report::kept_reasons(&path)?, &report::environment()),
+        )
+        .with_context(|| format!("cannot write {}", path.display()))?;
         println!("written to docs/conformance-smb1.md");
     }
     ensure!(
@@ -87,18 +81,7 @@ fn suites_of(list: &str) -> Vec<String> {
     suites
 }
 
-/// Returns the reasons of an older document, by suite; they are written by hand.
-fn reasons(path: &Path) -> Vec<(String, String)> {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let rows = text
-        .lines()
-        .map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
-    rows.filter(|cells| cells.len() == 7 && cells[1].starts_with('`'))
-        .map(|cells| (cells[1].trim_matches('`').to_owned(), cells[5].to_owned()))
-        .collect()
-}
-
-fn document(both: &[Results; 2], reasons: &[(String, String)], environment: &str) -> String {
+fn document(both: &[Results; 2], reasons: &BTreeMap<String, String>, environment: &str) -> String {
     let mut text = format!(
         "# Conformance of SMB 1\n\n\
          What Samba's own test program makes of [`ropeway serve --smb1`](smb1.md#serving-old-devices), and of smbd with SMB 1 in its\n\
@@ -108,24 +91,18 @@ fn document(both: &[Results; 2], reasons: &[(String, String)], environment: &str
          | server | passed | failed | incomplete | skipped |\n|---|--:|--:|--:|--:|\n"
     );
     for (name, results) in NAMES.iter().zip(both) {
-        let sum = Sum::of(&results.rows);
-        _ = writeln!(
-            text,
-            "| {name} | {} | {} | {} | {} |",
-            sum.pass, sum.fail, sum.broken, sum.skip
-        );
+        _ = writeln!(text, "| {name} | {} |", report::columns(Sum::of(&results.rows)));
     }
     text.push_str("\n| suite | passed | not passed | smbd | why |\n|---|--:|--:|--:|---|\n");
     for suite in both[0].suites() {
         let [own, other] = both.each_ref().map(|results| Sum::of(results.of(suite)));
-        let reason = reasons.iter().find(|(known, _)| known == suite);
         _ = writeln!(
             text,
             "| `{suite}` | {} | {} | {} | {} |",
             own.pass,
             own.fail + own.broken,
             other.pass,
-            reason.map_or("", |(_, reason)| reason)
+            reasons.get(suite).map_or("", String::as_str)
         );
     }
     text.push_str("\n## Passed by smbd alone\n\n");
@@ -159,13 +136,16 @@ mod tests {
         let both = [Outcome::Fail, Outcome::Pass].map(|outcome| Results {
             rows: vec![Row::new("raw.read", "raw.read.read", outcome)],
         });
-        let text = document(&both, &[], "today");
+        let text = document(&both, &BTreeMap::new(), "today");
         assert!(text.contains("| `raw.read` | 0 | 1 | 1 |  |"), "{text}");
         assert!(text.ends_with("`raw.read.read`.\n"), "{text}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.md");
         let by_hand = text.replace("| 1 |  |", "| 1 | no reads |");
         fs::write(&path, &by_hand).unwrap();
-        assert_eq!(document(&both, &reasons(&path), "today"), by_hand);
+        assert_eq!(
+            document(&both, &report::kept_reasons(&path).unwrap(), "today"),
+            by_hand
+        );
     }
 }

@@ -3,7 +3,6 @@
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::server::{PASSWORD, Served, add_user, ground, shown};
-use crate::support::{Place, needs, or_skip, text};
+use crate::support::{Place, needs, or_skip, text, walk};
 
 #[test]
 fn users_are_added_listed_and_removed() {
@@ -216,23 +215,12 @@ fn in_the_bin(place: &Place) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let bin = place.join("data/.recycle");
     for day in fs::read_dir(bin).into_iter().flatten().flatten() {
-        for entry in walkdir(&day.path()) {
+        for entry in walk(&day.path()).into_iter().filter(|node| node.is_file()) {
             let name = entry.strip_prefix(day.path()).unwrap().display().to_string();
             found.push((name, fs::read_to_string(entry).unwrap()));
         }
     }
     found.sort();
-    found
-}
-
-fn walkdir(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().flatten() {
-        match entry.file_type().unwrap().is_dir() {
-            true => found.extend(walkdir(&entry.path())),
-            false => found.push(entry.path()),
-        }
-    }
     found
 }
 

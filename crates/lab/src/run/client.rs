@@ -154,12 +154,9 @@ fn era_copy(client: Client, tools: &Tools, ends: Ends<'_>, direction: Direction)
     let mut command = ropeway(tools, ends);
     command.args(["copy", "--json", "--sign", "offered", "--engine", client.name()]);
     let is_smb1 = client.era().and_then(Engine::protocol) == Some(Protocol::Smb1);
+    let scheme = if is_smb1 { "smb1" } else { "smb" };
     copied(command, ends, direction, |place| {
-        let url = ends.remote.url(place);
-        match is_smb1 {
-            true => url.replacen("smb://", "smb1://", 1),
-            false => url,
-        }
+        ends.remote.url_by(scheme, place)
     })
 }
 

@@ -108,7 +108,10 @@ fn settings(options: &Options) -> Vec<Setting> {
             Target::ALL
                 .map(|target| format!("{target} {}", target.weight()))
                 .join(", ")
-                + ", responsiveness 1: a guess at how often people copy there",
+                + &format!(
+                    ", responsiveness {}: a guess at how often people copy there",
+                    score::RESPONSIVENESS
+                ),
         ),
         (
             "directions",

@@ -13,7 +13,7 @@ const PUBLISHED: [(&str, f64); 2] = [("Vista RTM, patched", 1.128), ("Vista SP1"
 
 /// Weight of the responsiveness, beside those of the targets ([`Target::weight`]). A guess: half as
 /// much as a target, since it is a by-product of the copies.
-const RESPONSIVENESS: f64 = 1.0;
+pub(super) const RESPONSIVENESS: f64 = 1.0;
 
 /// Returns the score of an engine over [`BASE`]; `None` without a part that both have. Each target is a
 /// part: the geometric mean over its works and directions. The score is the weighted geometric mean of

@@ -196,10 +196,7 @@ impl<'a> Testbed<'a> {
                 command
                     .env("ROPEWAY_PASSWORD", PASSWORD)
                     .args(["--sign", "offered"]);
-                let url = |path: &str| {
-                    let url = served.remote(home).url(path);
-                    PathBuf::from(url.replacen("smb://", &format!("{scheme}://"), 1))
-                };
+                let url = |path: &str| PathBuf::from(served.remote(home).url_by(scheme, path));
                 if job.back {
                     ends[0] = url(&format!("{SOURCE}/{}", WORKS[job.work].name()));
                 } else {
