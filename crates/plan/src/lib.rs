@@ -58,7 +58,7 @@ pub use decide::{
 };
 pub use durability::{ClockWatch, Durability, DurabilityPolicy, DurabilityTracker, Naming};
 pub use engine::{Engine, EngineCache, Locality};
-pub use era::{Era, Protocol};
+pub use era::{Compounds, Era, Protocol};
 pub use eta::EtaEstimator;
 pub use filter::{Filter, FilterError, FilterSpec};
 pub use granularity::TimeGranularity;

@@ -30,7 +30,8 @@ impl Share {
     ) -> Result<CompoundOutcome> {
         check_path(path)?;
         let compounds = &self.client().link().compounds;
-        if compounds.is_usable() {
+        let is_usable = compounds.is_usable() || compounds.is_usable_for_queries() && steps.are_queries();
+        if is_usable {
             let steps = &mut steps;
             let build = WholeCompound {
                 share: self,
@@ -44,7 +45,7 @@ impl Share {
                     RefusalCause::Compound => self.close_left_open(&completed),
                 },
                 // The server takes no compounds, as is known by now.
-                Err(Error::Lost(_)) if replay == Replay::Safe && !compounds.is_usable() => {}
+                Err(Error::Lost(_)) if replay == Replay::Safe && !compounds.is_usable_for_queries() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -84,7 +85,7 @@ impl Share {
         }
         let created = handle.created().clone();
         let size = handle.inner.close(steps.wants_size()).await?;
-        if is_refused {
+        if is_refused && is_usable {
             compounds.refuse();
         }
         Ok(CompoundOutcome {
@@ -123,6 +124,9 @@ pub(crate) trait CompoundSteps {
         Ok(self.all(tree, file)?.into_iter().nth(index))
     }
 
+    /// Returns whether each step is a QUERY_INFO.
+    fn are_queries(&mut self) -> bool;
+
     /// Returns whether the CLOSE asks for the size of the file on the server ([MS-SMB2] 2.2.15).
     fn wants_size(&self) -> bool {
         false
@@ -135,6 +139,11 @@ pub(crate) trait CompoundSteps {
 impl<F: FnMut(TreeId, FileId) -> Vec<Operation>> CompoundSteps for F {
     fn all(&mut self, tree: TreeId, file: FileId) -> Result<Vec<Operation>> {
         Ok(self(tree, file))
+    }
+
+    fn are_queries(&mut self) -> bool {
+        let steps = self(TreeId::default(), FileId::RELATED);
+        steps.iter().all(|step| step.command == Command::QueryInfo)
     }
 }
 

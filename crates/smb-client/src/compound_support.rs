@@ -10,6 +10,8 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::options::Compounds;
+
 /// Number of compounds lost with their connection, before any was answered, after which a server
 /// counts as refusing compounds. Two: one may be chance.
 const LOSSES_MAX: u8 = 2;
@@ -17,27 +19,43 @@ const LOSSES_MAX: u8 = 2;
 const SUPPORTED: u8 = 0xFE;
 const REFUSED: u8 = 0xFF;
 
-/// Whether a server supports compounds. Holds the number of losses until that is known.
+/// Whether a server supports compounds, and which of them the client is to send.
 #[derive(Debug, Default)]
-pub(crate) struct CompoundSupport(AtomicU8);
+pub(crate) struct CompoundSupport {
+    wanted: Compounds,
+    /// The number of losses until the support is known, then one of the markers.
+    state: AtomicU8,
+}
 
 impl CompoundSupport {
-    /// Returns whether to send compounds.
+    pub(crate) fn new(wanted: Compounds) -> Self {
+        Self {
+            wanted,
+            state: AtomicU8::default(),
+        }
+    }
+
+    /// Returns whether to send compounds of any requests.
     pub(crate) fn is_usable(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != REFUSED
+        self.wanted == Compounds::All && self.is_usable_for_queries()
+    }
+
+    /// Returns whether to send compounds that open a path, query it and close it.
+    pub(crate) fn is_usable_for_queries(&self) -> bool {
+        self.wanted != Compounds::None && self.state.load(Ordering::Relaxed) != REFUSED
     }
 
     /// Notes that a compound was answered.
     pub(crate) fn answered(&self) {
-        if self.0.load(Ordering::Relaxed) < SUPPORTED {
-            self.0.store(SUPPORTED, Ordering::Relaxed);
+        if self.state.load(Ordering::Relaxed) < SUPPORTED {
+            self.state.store(SUPPORTED, Ordering::Relaxed);
         }
     }
 
     /// Notes that a compound was lost with its connection.
     pub(crate) fn lost(&self) {
         let counted = self
-            .0
+            .state
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| match state {
                 SUPPORTED | REFUSED => None,
                 losses if losses + 1 >= LOSSES_MAX => Some(REFUSED),
@@ -51,7 +69,7 @@ impl CompoundSupport {
     /// Notes that the server refuses compounds: the same requests succeeded one by one, or a
     /// compound was answered in part.
     pub(crate) fn refuse(&self) {
-        if self.0.swap(REFUSED, Ordering::Relaxed) != REFUSED {
+        if self.is_usable_for_queries() && self.state.swap(REFUSED, Ordering::Relaxed) != REFUSED {
             tracing::info!("the server refuses compounds; sending single requests");
         }
     }
@@ -75,5 +93,14 @@ mod tests {
         compounds.refuse();
         compounds.answered();
         assert!(!compounds.is_usable());
+    }
+
+    #[test]
+    fn queries_are_compounded_where_nothing_else_is() {
+        let compounds = CompoundSupport::new(Compounds::Queries);
+        assert!(!compounds.is_usable() && compounds.is_usable_for_queries());
+        compounds.refuse();
+        assert!(!compounds.is_usable_for_queries());
+        assert!(!CompoundSupport::new(Compounds::None).is_usable_for_queries());
     }
 }

@@ -124,7 +124,7 @@ impl Directory {
         }
         open.directory_lease = lease;
         let compounds = &share.client().link().compounds;
-        if compounds.is_usable() {
+        if compounds.is_usable_for_queries() {
             let first_max = FIRST_MAX.min(share.limits().transact_max);
             let durability = Durability::for_directory(share, &open)?;
             let build = |tree: &Tree| {
@@ -145,7 +145,7 @@ impl Directory {
                     }
                     RefusalCause::Compound => share.close_left_open(&completed),
                 },
-                Err(Error::Lost(_)) if !compounds.is_usable() => {}
+                Err(Error::Lost(_)) if !compounds.is_usable_for_queries() => {}
                 Err(error) => return Err(error),
             }
         }

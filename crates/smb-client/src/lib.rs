@@ -102,7 +102,7 @@ pub use error::{Error, LostReason, Result, Unprotected};
 pub use handle::Handle;
 pub use login::Login;
 pub use open::{Created, OpenFile};
-pub use options::{ChannelsAtStart, ClientOptions, DfsHosts, TcpOptions};
+pub use options::{ChannelsAtStart, ClientOptions, Compounds, DfsHosts, TcpOptions};
 pub use ropeway_smb_gss::KerberosError;
 pub use ropeway_smb_proto::client::{Encryption, Operation, Reply, Signing};
 pub use ropeway_smb_proto::secret::{NtHash, Password};

@@ -123,7 +123,7 @@ impl Link {
             given_up_at: Mutex::default(),
             is_recovering: AtomicBool::new(false),
             sequence: ChannelSequence::default(),
-            compounds: Arc::default(),
+            compounds: Arc::new(CompoundSupport::new(options.compounds)),
             options,
             login,
         });

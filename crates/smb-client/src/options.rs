@@ -34,6 +34,8 @@ pub struct ClientOptions {
     pub bytes_in_flight_max: u64,
     /// Size of the largest READ or WRITE in bytes. The server may allow less.
     pub io_max: u32,
+    /// Which requests share a frame, where the server supports that.
+    pub compounds: Compounds,
     /// Servers to which DFS may take this login.
     pub dfs: DfsHosts,
     /// Whether to request durable handles, which survive a lost connection, where the server
@@ -58,12 +60,25 @@ impl Default for ClientOptions {
             // Ten times 622 Mbit/s x 75 ms, and less than a small machine can spare.
             bytes_in_flight_max: 64 << 20,
             io_max: 8 << 20,
+            compounds: Compounds::All,
             dfs: DfsHosts::default(),
             durable: true,
             // Twice the size of the largest folders known to be in use; 150 MiB. A guess.
             names_max: 10_000_000,
         }
     }
+}
+
+/// Which related requests a client sends as a compound ([MS-SMB2] 3.2.4.1.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compounds {
+    /// All that belong together: a small file is read or written in one round trip.
+    #[default]
+    All,
+    /// None: every request goes alone.
+    None,
+    /// CREATE with QUERY_INFO or QUERY_DIRECTORY, and CLOSE; every other request goes alone.
+    Queries,
 }
 
 /// The servers to which a DFS referral may take a login. A server can name any host in its

@@ -165,6 +165,10 @@ impl CompoundSteps for &mut PutSteps<'_> {
         }
     }
 
+    fn are_queries(&mut self) -> bool {
+        false
+    }
+
     fn wants_size(&self) -> bool {
         true
     }

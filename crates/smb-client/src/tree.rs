@@ -274,7 +274,7 @@ impl ShareInner {
                     return Err(Error::Lost(LostReason::OutcomeUnknown));
                 }
                 // Sent as a compound, it would be lost again.
-                Outcome::Lost { .. } if is_compound && !compounds.is_usable() => break,
+                Outcome::Lost { .. } if is_compound && !compounds.is_usable_for_queries() => break,
                 Outcome::Lost { .. } => {}
                 Outcome::Failed { error, .. } => return Err(error),
             }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use ropeway_plan::{Engine, Era, Protocol};
-use ropeway_smb_client::{ClientOptions, DfsHosts, Encryption, Signing};
+use ropeway_plan::{Compounds as EraCompounds, Engine, Era, Protocol};
+use ropeway_smb_client::{ClientOptions, Compounds, DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
 use super::values;
@@ -186,6 +186,10 @@ impl ShareArgs {
         options.io_max = largest;
         options.bytes_in_flight_max = u64::from(largest) * u64::from(era.reads.max(era.writes));
         options.channels_max = 1;
+        options.compounds = match era.compounds {
+            EraCompounds::None => Compounds::None,
+            EraCompounds::Queries => Compounds::Queries,
+        };
         options.tcp.window = options.tcp.window.or(era.window);
         Ok(())
     }

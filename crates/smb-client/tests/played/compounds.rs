@@ -62,6 +62,23 @@ async fn a_server_with_compounds_gets_only_compounds() {
     assert_eq!(server.hub(|hub| hub.compounds), 8);
 }
 
+/// The status of a file that exists and of one that does not, a listing, and a folder that is made.
+#[tokio::test]
+async fn reads_writes_and_changes_go_alone_where_only_queries_are_compounded() {
+    for (compounds, count) in [
+        (ropeway_smb_client::Compounds::Queries, 4),
+        (ropeway_smb_client::Compounds::None, 0),
+    ] {
+        let server = Played::start(Setup::default()).await;
+        let options = ClientOptions {
+            compounds,
+            ..options()
+        };
+        everything(&share_of(&server, options).await).await;
+        assert_eq!(server.hub(|hub| hub.compounds), count, "{compounds:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_refuses_compounds_gets_one() {
     for (status, cipher) in [
