@@ -12,19 +12,32 @@ pub(super) struct Channel {
     pub(super) signing_required: bool,
     /// Whether every message must be sealed.
     pub(super) sealing_required: bool,
+    /// Whether it is that of an anonymous session or a guest. Its keys are no secret, so they prove
+    /// nothing.
+    pub(super) is_anonymous: bool,
     opener: Option<Opener>,
     sealer: Option<Sealer>,
 }
 
 impl Channel {
-    /// Creates the channel of an anonymous or guest session, which neither signs nor seals.
+    /// Creates the channel of a guest's session, which neither signs nor seals.
     pub(super) fn unprotected() -> Self {
         Self {
             signer: None,
             signing_required: false,
             sealing_required: false,
+            is_anonymous: true,
             opener: None,
             sealer: None,
+        }
+    }
+
+    /// Creates the channel of an anonymous session. A client may sign and seal although it need not
+    /// ([MS-SMB2] 3.3.5.2.1.1, note 259; smb2.session.anon-signing1, anon-encryption2).
+    pub(super) fn anonymous(signing: (SigningAlgorithm, &Key), cipher: Option<(Cipher, &Key, &Key)>) -> Self {
+        Self {
+            is_anonymous: true,
+            ..Self::new(signing, cipher, 0, false, false)
         }
     }
 
@@ -41,6 +54,7 @@ impl Channel {
             signer: Some(Arc::new(Signer::new(signing.0, signing.1))),
             signing_required,
             sealing_required,
+            is_anonymous: false,
             opener: cipher.map(|(cipher, to_server, _)| Opener::new(cipher, to_server)),
             sealer: cipher.map(|(cipher, _, to_client)| Sealer::new(cipher, to_client, number)),
         }
@@ -60,8 +74,8 @@ impl Channel {
         self.sealer.as_mut()?.ticket().ok()
     }
 
-    /// Returns whether there is a key to seal with.
+    /// Returns whether there is a secret key to seal with.
     pub(super) fn can_seal(&self) -> bool {
-        self.sealer.is_some()
+        self.sealer.is_some() && !self.is_anonymous
     }
 }

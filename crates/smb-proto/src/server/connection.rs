@@ -47,6 +47,8 @@ pub struct Connection {
     pub(super) window: Window,
     pub(super) channels: HashMap<SessionId, Channel>,
     pub(super) logins: HashMap<SessionId, Login>,
+    /// `ConstrainedConnection` ([MS-SMB2] 3.3.1.7): no user has logged in yet.
+    pub(super) is_constrained: bool,
     /// The session's own key, while a further channel is being bound.
     pub(super) binding: Option<(SessionId, Channel)>,
     /// The login whose preauthentication hash includes the next frame sent.
@@ -144,6 +146,7 @@ impl Connection {
             window,
             channels: HashMap::new(),
             logins: HashMap::new(),
+            is_constrained: true,
             binding: None,
             hash_next: None,
             async_last: 0,
@@ -233,7 +236,11 @@ impl Connection {
         let header = TransformHeader::decode(&mut Reader::new(head, "SMB2 TRANSFORM_HEADER"))
             .map_err(|_| PeerMisbehaved("a malformed transform header"))?;
         // [MS-SMB2] 3.3.5.2.1.1.
-        let opener = self.channels.get(&header.session_id).and_then(Channel::opener);
+        let channel = self.channels.get(&header.session_id);
+        if self.is_constrained && channel.is_some_and(|channel| channel.is_anonymous) {
+            return Err(PeerMisbehaved("a sealed message before a user has logged in"));
+        }
+        let opener = channel.and_then(Channel::opener);
         let opener = opener.ok_or(PeerMisbehaved("a sealed message without a session"))?;
         if header.original_message_size as usize != message.len() {
             return Err(PeerMisbehaved("a sealed message with a wrong length"));
@@ -396,7 +403,7 @@ impl Connection {
                 return Ok(Err(NtStatus::ACCESS_DENIED));
             }
             // [MS-SMB2] 3.3.5.7: a third party must not be able to choose the share.
-            let is_protected = signed || channel.signer().is_none();
+            let is_protected = signed || channel.is_anonymous;
             if command == Command::TreeConnect && self.dialect() == Dialect::Smb311 && !is_protected {
                 return Err(PeerMisbehaved("an unsigned TREE_CONNECT"));
             }
@@ -469,7 +476,12 @@ impl Connection {
             None => {
                 header.flags = header.flags.difference(HeaderFlags::ASYNC_COMMAND);
                 header.target = Target::Sync(request.tree);
-                header.credits = self.window.grant(request.header.credits);
+                // A client that has not logged in yet has no use for more than one request at a time
+                // ([MS-SMB2] 3.3.1.2).
+                header.credits = match status {
+                    NtStatus::MORE_PROCESSING_REQUIRED => self.window.grant(1),
+                    _ => self.window.grant(request.header.credits),
+                };
             }
         }
         header

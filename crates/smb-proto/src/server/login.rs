@@ -123,14 +123,15 @@ impl Connection {
                     Err(status) => return Ok(ConnectionOutcome::LoginFailed(status, None, login.user())),
                 };
                 // [MS-SMB2] 3.3.5.5.3: signed with the new key, whether the request was signed or
-                // not.
-                request.signer = Some(id);
+                // not; but not in an anonymous session.
+                let is_anonymous = self.channels.get(&id).is_some_and(|one| one.is_anonymous);
+                request.signer = (!is_anonymous).then_some(id);
                 let header = self.reply(request, NtStatus::SUCCESS);
                 let response = SessionSetupResponse {
                     session_flags: flags,
                     security_buffer: established.token.as_deref().unwrap_or_default(),
                 };
-                frame.push(&header, Some(id), |w| response.encode(w));
+                frame.push(&header, request.signer, |w| response.encode(w));
                 Ok(ConnectionOutcome::LoggedIn {
                     session: id,
                     replaced,
@@ -326,7 +327,7 @@ impl Connection {
         match login.kind {
             Kind::Reauthenticate => {
                 // A session without keys cannot become a user's. The user must begin a new session.
-                let has_keys = self.channels.get(&id).is_some_and(|one| one.signer().is_some());
+                let has_keys = self.channels.get(&id).is_some_and(|one| !one.is_anonymous);
                 if !has_keys && !is_guest && identity != Identity::Anonymous {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
@@ -357,11 +358,15 @@ impl Connection {
             || setup.security_mode.contains(SecurityMode::SIGNING_REQUIRED))
             && !anonymous;
         let keys = secret_keys(&negotiated, established, context);
-        let channel = if anonymous {
+        let signing = (keys.signing.0, &keys.signing.1);
+        let cipher = keys.cipher.as_ref().map(|(cipher, to, from)| (*cipher, to, from));
+        let channel = if is_guest {
             Channel::unprotected()
+        } else if anonymous {
+            Channel::anonymous(signing, cipher)
         } else {
-            let cipher = keys.cipher.as_ref().map(|(cipher, to, from)| (*cipher, to, from));
-            Channel::new((keys.signing.0, &keys.signing.1), cipher, 0, required, encrypt)
+            self.is_constrained = false;
+            Channel::new(signing, cipher, 0, required, encrypt)
         };
         let new = NewSession {
             id,
@@ -408,6 +413,7 @@ impl Connection {
             session.encrypt,
         );
         self.binding = None;
+        self.is_constrained = false;
         self.channels.insert(id, channel);
         Ok((flags_of(session), None))
     }

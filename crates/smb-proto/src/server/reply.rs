@@ -164,6 +164,18 @@ impl ReplyFrame {
         }
     }
 
+    /// Pads the last reply of a compound. Windows aligns its end too ([MS-SMB2] 3.3.4.1.3;
+    /// smb2.compound.compound-padding).
+    fn pad_last(&mut self) {
+        if self.messages.len() > 1
+            && let Some(last) = self.messages.last_mut()
+        {
+            let length = last.range.len().next_multiple_of(COMPOUND_ALIGNMENT);
+            last.range.end = last.range.start + length;
+            self.out.resize(last.range.end, 0);
+        }
+    }
+
     fn end(&mut self) {
         let end = self.out.len();
         if let Some(last) = self.messages.last_mut() {
@@ -189,6 +201,7 @@ impl ReplyFrame {
         seal: Option<SessionId>,
         compression: Option<(Algorithms, bool)>,
     ) -> Result<Vec<u8>, NtStatus> {
+        self.pad_last();
         if seal.is_some() {
             // [MS-SMB2] 3.3.4.1.1: a sealed message has no signature, even if the request had one.
             for reply in &self.messages {

@@ -1,5 +1,7 @@
 //! Messages from other threads to a connection.
 
+use std::os::fd::AsFd as _;
+
 use ropeway_smb_wire::SessionId;
 use ropeway_smb_wire::header::{Command, Header};
 use ropeway_smb_wire::oplock_break::BreakNotification;
@@ -49,6 +51,42 @@ impl Driver {
         }
         let mut frame = self.frame(sealed);
         frame.push(&header, None, |w| notification.encode(w));
+        let channels = self
+            .shared
+            .sessions()
+            .get(session)
+            .map(|one| one.channels().len());
+        self.sent_breaks
+            .sent(self.socket.as_fd(), session, *notification, channels > Some(1));
         self.push(frame, sealed)
+    }
+
+    /// Passes break notifications that this lost connection may not have delivered to another channel
+    /// of their sessions.
+    pub(super) fn resend_breaks(&mut self) {
+        let mut breaks: Vec<_> = self.sent_breaks.undelivered().collect();
+        while let Some(message) = self.mailbox.take() {
+            if let Message::Break(session, notification) = message {
+                breaks.push((session, notification));
+            }
+        }
+        let Some(client) = self.protocol.negotiated().map(|one| one.client_guid) else {
+            return;
+        };
+        for (session, notification) in breaks {
+            if !self.shared.hub().is_unanswered(client, &notification) {
+                continue;
+            }
+            let other = {
+                let sessions = self.shared.sessions();
+                sessions
+                    .get(session)
+                    .and_then(|one| one.channels().first().copied())
+            };
+            if let Some(connection) = other {
+                self.shared
+                    .post(connection, Message::Break(session, notification));
+            }
+        }
     }
 }

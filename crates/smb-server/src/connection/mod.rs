@@ -5,6 +5,7 @@
 //! other clients until the hub reports them. Only this thread touches the protocol state of its
 //! connection.
 
+mod breaks;
 mod error;
 mod execute;
 mod foreign;
@@ -29,6 +30,7 @@ use ropeway_smb_wire::SessionId;
 use ropeway_vfs::trace::Requester;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::breaks::SentBreaks;
 use self::error::DriverError;
 use self::execute::OffloadedWrite;
 use self::input::{Input, Received};
@@ -97,6 +99,7 @@ pub(super) struct Driver {
     /// The WRITE to execute from that buffer.
     write: Option<OffloadedWrite>,
     stopped: bool,
+    sent_breaks: SentBreaks,
     /// What the requests of the last session are counted in.
     figures: Option<(SessionId, Arc<SessionFigures>)>,
     /// The session whose LOGOFF is being answered; the response needs its key.
@@ -141,6 +144,7 @@ impl Driver {
             frame_is_large: false,
             write: None,
             stopped: false,
+            sent_breaks: SentBreaks::default(),
             figures: None,
             logging_off: None,
             #[cfg(feature = "fuzzing")]
@@ -181,6 +185,7 @@ impl Driver {
         // Jobs hold their files by themselves.
         let sessions: Vec<_> = self.protocol.sessions().collect();
         ops::session::connection_lost(&self.shared, id, &sessions);
+        self.resend_breaks();
         deliver(&self.shared);
         let release_memory = self
             .shared
@@ -204,6 +209,7 @@ impl Driver {
             if self.stopped {
                 return Ok(());
             }
+            self.sent_breaks.lift_limit(self.socket.as_fd());
             self.output.send(&self.socket)?;
             self.check_send_timeout()?;
             if self.resume()? {

@@ -13,8 +13,9 @@ use crate::ops;
 use crate::ops::context::Prepared;
 use crate::ops::deliver::deliver;
 
-/// Maximum number of waiting requests of a connection, as in Windows ([MS-SMB2] 3.3.4.2).
-const PENDING_MAX: usize = 512;
+/// Maximum number of waiting requests of a connection: the 512 of Windows count the request that is
+/// being executed ([MS-SMB2] 3.3.4.2, note 242; smb2.credits.1conn_notify_max_async_credits).
+const PENDING_MAX: usize = 511;
 /// Maximum number of their bytes, including the rests of their compounds. A guess: two large
 /// compounds.
 const PENDING_BYTES_MAX: usize = 16 << 20;
@@ -28,6 +29,8 @@ pub(super) struct PendingRequest {
     pub(super) session: SessionId,
     /// What a thread prepares for it.
     prepared: Option<Prepared>,
+    /// Replies to the requests before it in its compound, if they are sent with its own.
+    held: Option<ReplyFrame>,
 }
 
 impl PendingRequest {
@@ -67,12 +70,17 @@ impl Driver {
             deliver(&self.shared);
             return Ok(true);
         }
+        let mut held = None;
         if request.async_id.is_none() {
             let sealed = invocation.compound.sealed;
             let before = std::mem::replace(invocation.frame, ReplyFrame::new(Vec::new(), sealed.is_some()));
-            self.push(before, sealed)?;
-            let header = self.protocol.interim(&mut request);
-            invocation.frame.push_error(&header, request.signer);
+            if waits_silently(&request) {
+                held = Some(before);
+            } else {
+                self.push(before, sealed)?;
+                let header = self.protocol.interim(&mut request);
+                invocation.frame.push_error(&header, request.signer);
+            }
         }
         let pending = PendingRequest {
             session: request.session,
@@ -81,10 +89,19 @@ impl Driver {
             rest: invocation.rest.to_vec(),
             compound: invocation.compound.clone(),
             prepared: invocation.prepared,
+            held,
         };
         self.pending.insert(waiter.request, pending);
         deliver(&self.shared);
         Ok(false)
+    }
+
+    /// Returns the frame for the reply to a request that waited.
+    fn frame_of(&mut self, pending: &mut PendingRequest) -> ReplyFrame {
+        match pending.held.take() {
+            Some(held) => held,
+            None => self.frame(pending.compound.sealed),
+        }
     }
 
     /// Queues the rest of a compound. It must not run at once: it may end a waiting request, whose
@@ -102,7 +119,7 @@ impl Driver {
         };
         let span = request_span(&pending.request);
         let _entered = span.enter();
-        let mut frame = self.frame(pending.compound.sealed);
+        let mut frame = self.frame_of(&mut pending);
         let tree = {
             let sessions = self.shared.sessions();
             let session = sessions.get(pending.request.session);
@@ -142,7 +159,7 @@ impl Driver {
         let Some(mut pending) = self.pending.remove(&number) else {
             return Ok(());
         };
-        let mut frame = self.frame(pending.compound.sealed);
+        let mut frame = self.frame_of(&mut pending);
         pending.compound.status = status;
         ops::notify::answer(
             &mut self.protocol,
@@ -177,7 +194,7 @@ impl Driver {
             connection: self.protocol.id(),
             request: number,
         });
-        let mut frame = self.frame(pending.compound.sealed);
+        let mut frame = self.frame_of(&mut pending);
         self.refuse(
             NtStatus::CANCELLED,
             &pending.request,
@@ -205,13 +222,20 @@ impl Driver {
             let Some(mut pending) = self.pending.remove(&number) else {
                 continue;
             };
-            let mut frame = self.frame(pending.compound.sealed);
+            let mut frame = self.frame_of(&mut pending);
             let status = status_when_gone(&pending.request, NtStatus::USER_SESSION_DELETED);
             self.refuse(status, &pending.request, &mut pending.compound, &mut frame);
             self.push(frame, pending.compound.sealed)?;
         }
         Ok(())
     }
+}
+
+/// Whether a request waits without an interim response. Windows sends none for SET_INFO, and sends
+/// the replies to the requests before it together with its own ([MS-SMB2] 3.3.5.13, note 368;
+/// smb2.compound_async.rename_last). A CANCEL finds it by its message id.
+fn waits_silently(request: &Request) -> bool {
+    request.header.command == Command::SetInfo
 }
 
 /// Returns the status for a request whose session or tree ended while it waited.

@@ -19,7 +19,7 @@ use ropeway_smb_wire::{NtStatus, Text, Writer};
 use ropeway_vfs::store::{NodeOpen, NodeStat};
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
-use crate::files::short_name::NameView;
+use crate::files::short_name::{self, NameView};
 use crate::files::{apple, attributes, query_file, status};
 use crate::state::open::Open;
 use crate::state::scan::{Scan, ScanPosition};
@@ -298,7 +298,27 @@ fn look_up(open: &Open, folder: &RelPath, pattern: &Text) -> Result<Option<(Text
             let text = names::to_wire(name.as_bytes(), NameMapping::Sfm);
             Ok(Some((text, resolve_link(open, folder, &name, stat))))
         }
-        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NameRefused) => Ok(None),
+        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NameRefused) => {
+            look_up_short(open, folder, &name)
+        }
+        Err(error) => Err(status::of(&error)),
+    }
+}
+
+/// Looks up the entry that has this short name (smb2.name-mangling.mangled-mask).
+fn look_up_short(open: &Open, folder: &RelPath, short: &Name) -> Result<Option<(Text, NodeStat)>, NtStatus> {
+    if !open.share.name_view().short_names || !short_name::may_be_short(short.as_bytes()) {
+        return Ok(None);
+    }
+    let Some(name) = short_name::find(&*open.node, short.as_bytes())? else {
+        return Ok(None);
+    };
+    match open.share.store.open(&folder.join(&name), &stat_open(true)) {
+        Ok(opened) => {
+            let text = names::to_wire(name.as_bytes(), NameMapping::Sfm);
+            Ok(Some((text, resolve_link(open, folder, &name, opened.stat))))
+        }
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(status::of(&error)),
     }
 }

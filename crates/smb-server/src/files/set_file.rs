@@ -164,14 +164,8 @@ impl SetFile {
     pub(crate) fn apply(&self, open: &Open) -> Result<(), NtStatus> {
         match self {
             Self::Basic(basic) => set_basic(open, basic),
-            Self::EndOfFile(length) => {
-                stored(open.node.set_len(*length))?;
-                refreeze(open)
-            }
-            Self::Allocation(length) => {
-                set_allocation(open, *length)?;
-                refreeze(open)
-            }
+            Self::EndOfFile(length) => keeping_times(open, || stored(open.node.set_len(*length))),
+            Self::Allocation(length) => keeping_times(open, || set_allocation(open, *length)),
             Self::ValidDataLength(length) => {
                 // All bytes of a store are valid: they were written or are 0.
                 let stat = stored(open.node.stat())?;
@@ -246,7 +240,6 @@ fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> 
     if change != NodeChange::default() {
         stored(open.node.change(&change))?;
     }
-    let mut times = open.state.frozen_times.lock();
     let mut frozen = open.state.frozen.load(Ordering::Relaxed);
     let asked = [
         (FROZEN_ACCESSED, basic.last_access_time),
@@ -260,13 +253,6 @@ fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> 
             _ => frozen |= bit,
         }
     }
-    // A time that is only frozen stays what it is.
-    let current = |time: FileTime, now: fn(&NodeStat) -> Timestamp| match time {
-        FileTime::KEEP => None,
-        _ => set_time(time).or(stat.as_ref().map(now)),
-    };
-    times.accessed = current(basic.last_access_time, |stat| stat.accessed).or(times.accessed);
-    times.modified = current(basic.last_write_time, |stat| stat.modified).or(times.modified);
     open.state.frozen.store(frozen, Ordering::Relaxed);
     Ok(())
 }
@@ -279,40 +265,61 @@ fn set_time(time: FileTime) -> Option<Timestamp> {
     }
 }
 
-/// Restores the times that a client has set or frozen through this open, after an operation that
-/// changed the content. Free of cost if there are none.
+/// Returns the times that an operation through this open must not change: what they are now, of those
+/// that its client has set or frozen ([MS-FSA] 2.1.1.6 `UserSetModificationTime`). Other opens may
+/// change them (smb2.timestamps.modern_write_time_update-1). Free of cost if there are none.
 ///
 /// # Errors
 /// Errors of the store.
-pub(crate) fn refreeze(open: &Open) -> Result<(), NtStatus> {
+pub(crate) fn held_times(open: &Open) -> Result<NodeChange, NtStatus> {
     let frozen = open.state.frozen.load(Ordering::Relaxed);
     if frozen == 0 {
-        return Ok(());
+        return Ok(NodeChange::default());
     }
-    let times = *open.state.frozen_times.lock();
-    let change = NodeChange {
-        accessed: times.accessed.filter(|_| frozen & FROZEN_ACCESSED != 0),
-        modified: times.modified.filter(|_| frozen & FROZEN_MODIFIED != 0),
+    let stat = stored(open.node.stat())?;
+    Ok(NodeChange {
+        accessed: (frozen & FROZEN_ACCESSED != 0).then_some(stat.accessed),
+        modified: (frozen & FROZEN_MODIFIED != 0).then_some(stat.modified),
         ..NodeChange::default()
-    };
-    stored(open.node.change(&change))
+    })
 }
 
-/// As [`refreeze`], after a READ. That changes the access time only, and often not even that:
+/// Restores times after an operation that changed the content.
+///
+/// # Errors
+/// Errors of the store.
+pub(crate) fn restore_times(open: &Open, held: &NodeChange) -> Result<(), NtStatus> {
+    match *held == NodeChange::default() {
+        true => Ok(()),
+        false => stored(open.node.change(held)),
+    }
+}
+
+/// Executes an operation that changes the content and keeps the times that [`held_times`] names.
+///
+/// # Errors
+/// Those of the operation, and errors of the store.
+pub(crate) fn keeping_times<T>(
+    open: &Open,
+    act: impl FnOnce() -> Result<T, NtStatus>,
+) -> Result<T, NtStatus> {
+    let held = held_times(open)?;
+    let done = act()?;
+    restore_times(open, &held)?;
+    Ok(done)
+}
+
+/// Restores times after a READ. That changes the access time only, and often not even that:
 /// setting a time that is there already would give the file another change time.
 ///
 /// # Errors
 /// Errors of the store.
-pub(crate) fn refreeze_after_read(open: &Open) -> Result<(), NtStatus> {
-    if open.state.frozen.load(Ordering::Relaxed) & FROZEN_ACCESSED == 0 {
-        return Ok(());
-    }
-    let accessed = open.state.frozen_times.lock().accessed;
-    if accessed.is_none() || accessed == Some(stored(open.node.stat())?.accessed) {
+pub(crate) fn restore_times_after_read(open: &Open, held: &NodeChange) -> Result<(), NtStatus> {
+    if held.accessed.is_none() || held.accessed == Some(stored(open.node.stat())?.accessed) {
         return Ok(());
     }
     let change = NodeChange {
-        accessed,
+        accessed: held.accessed,
         ..NodeChange::default()
     };
     stored(open.node.change(&change))
@@ -325,18 +332,22 @@ fn set_allocation(open: &Open, length: u64) -> Result<(), NtStatus> {
     if length < stat.size {
         return stored(open.node.set_len(length));
     }
-    if length > stat.allocated {
-        return match open.node.allocate(length) {
-            Err(error) if error.kind == ErrorKind::Unsupported => Ok(()),
-            result => stored(result),
-        };
-    }
     let unit = open.share.store.features().unit;
-    if attributes::round_up(length, unit) < stat.allocated {
+    if length > stat.allocated {
+        match open.node.allocate(length) {
+            Err(error) if error.kind == ErrorKind::Unsupported => {}
+            result => stored(result)?,
+        }
+    } else if attributes::round_up(length, unit) < stat.allocated {
         // Setting the same length frees space reserved behind the end.
-        return stored(open.node.set_len(stat.size));
+        stored(open.node.set_len(stat.size))?;
     }
-    Ok(())
+    // An allocation that keeps the length changes only the change time ([MS-FSA] 2.1.5.15.1;
+    // smb2.timestamps.modern_write_time_update-2).
+    stored(open.node.change(&NodeChange {
+        modified: Some(stat.modified),
+        ..NodeChange::default()
+    }))
 }
 
 /// Refuses SET_INFO for a volume: labels, quotas and object ids are not stored.

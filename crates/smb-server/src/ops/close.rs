@@ -79,7 +79,7 @@ fn close_now(
             range_locks::release(shared, open);
         }
         // The handle is closed although the deletion failed, as in Samba.
-        remove_deleted(shared, &closed, handle.file())?;
+        finish(shared, &closed, handle.file())?;
     }
     written.map(|()| response)
 }
@@ -100,11 +100,26 @@ fn open_id(request: &CloseRequest, context: &Context<'_>) -> Result<OpenId, NtSt
     OpenId::from_file_id(context.compound.file(request.file_id)).ok_or(NtStatus::FILE_CLOSED)
 }
 
+/// Does what follows a close: breaks leases on the folder, and deletes. `open` is the closed open.
+///
+/// # Errors
+/// The status of the failed deletion.
+pub(crate) fn finish(
+    shared: &Arc<SharedState>,
+    closed: &Closed,
+    open: Option<&Arc<Open>>,
+) -> Result<(), NtStatus> {
+    if let Some(open) = open {
+        folder_leases::break_after_close(shared, open, closed);
+    }
+    remove_deleted(shared, closed, open)
+}
+
 /// Deletes what is to be deleted with this close. `open` is the closed open.
 ///
 /// # Errors
 /// The status of the failed deletion.
-pub(crate) fn remove_deleted(
+pub(super) fn remove_deleted(
     shared: &Arc<SharedState>,
     closed: &Closed,
     open: Option<&Arc<Open>>,
@@ -151,6 +166,10 @@ pub(crate) fn remove_deleted(
             crate::files::status::of(error)
         }
         Ok(kept) => {
+            if let (None, Some(short)) = (&stream, open.and_then(|open| open.short_name.as_ref())) {
+                let now = shared.uptime();
+                shared.tunnel.removed(now, deletion.share_id, &path, short);
+            }
             report_removal(shared, &share, deletion, &path);
             if let Some(kept) = kept {
                 report_kept(shared, &share, deletion.share_id, kept);
@@ -190,7 +209,7 @@ fn report_removal(shared: &SharedState, share: &Share, deletion: &Deletion, path
     let changed = &deletion.path;
     shared.hub().changed(deletion.share_id, changed, action, filter);
     if deletion.file.stream.is_none() {
-        folder_leases::break_at(shared, share, path, None);
+        folder_leases::break_at(shared, share, path, deletion.parent_lease);
     }
 }
 

@@ -1,15 +1,20 @@
 //! Leases on folders end with the listing that they cover ([MS-SMB2] 3.3.4.7).
 
-use ropeway_smb_proto::server::hub::OpenId;
+use std::sync::atomic::Ordering;
+
+use ropeway_smb_proto::server::hub::Closed;
+use ropeway_smb_wire::LeaseKey;
 use ropeway_vfs::RelPath;
 use ropeway_vfs::store::NodeOpen;
 
 use super::name;
 use crate::share::Share;
 use crate::state::SharedState;
+use crate::state::open::Open;
 
-/// Breaks the leases on the folder of a path: its listing is not that of now. `by` made the change.
-pub(super) fn break_at(shared: &SharedState, share: &Share, path: &RelPath, by: Option<OpenId>) {
+/// Breaks the leases on the folder of a path: its listing is not that of now. The holder of the lease
+/// `known_to` made the change.
+pub(super) fn break_at(shared: &SharedState, share: &Share, path: &RelPath, known_to: Option<LeaseKey>) {
     // Only these leases need the folder's identity. The folder is opened without the hub's lock.
     if !shared.hub().has_folder_leases() {
         return;
@@ -18,6 +23,38 @@ pub(super) fn break_at(shared: &SharedState, share: &Share, path: &RelPath, by: 
     if let Ok(folder) = share.store.open(&parent, &NodeOpen::default()) {
         let now = shared.uptime();
         let key = name::key_of(&folder.stat, None);
-        shared.hub().break_folder_leases(now, by, &key);
+        shared.hub().break_folder_leases(now, known_to, &key);
+    }
+}
+
+/// Does the same for the folder of an open that has changed something now.
+pub(super) fn break_above(shared: &SharedState, open: &Open) {
+    let known_to = {
+        let hub = shared.hub();
+        if !hub.has_folder_leases() {
+            return;
+        }
+        hub.info(open.hub_id()).and_then(|info| info.parent_lease)
+    };
+    break_at(shared, &open.share, &open.path(), known_to);
+}
+
+/// Returns the lease on its parent folder that an open has named.
+pub(super) fn lease_above(shared: &SharedState, open: &Open) -> Option<LeaseKey> {
+    let hub = shared.hub();
+    hub.info(open.hub_id()).and_then(|info| info.parent_lease)
+}
+
+/// Notes that an open has changed what a listing of its folder shows. The leases break when it is
+/// closed (smb2.dirlease.v2_request): a client that writes much would otherwise break them again and
+/// again.
+pub(super) fn break_at_close(open: &Open) {
+    open.state.wrote.store(true, Ordering::Relaxed);
+}
+
+/// Breaks the leases that [`break_at_close`] has left.
+pub(super) fn break_after_close(shared: &SharedState, open: &Open, closed: &Closed) {
+    if open.stream.is_none() && open.state.wrote.load(Ordering::Relaxed) {
+        break_at(shared, &open.share, &open.path(), closed.parent_lease);
     }
 }

@@ -138,8 +138,12 @@ fn apply(context: &Context<'_>, open: &Arc<Open>, set: &SetFile) -> Result<(), N
         SetFile::FullEa(_) => CompletionFilter::EA,
         _ => CompletionFilter::default(),
     };
-    if !filter.is_empty() {
-        notify::changed(context.shared, open, filter);
+    match set {
+        // No watch asks for the change time, but a listing shows it ([MS-FSA] 2.1.5.15.2;
+        // smb2.dirlease.setctime).
+        SetFile::Basic(_) => notify::changed(context.shared, open, filter),
+        _ if !filter.is_empty() => notify::changed(context.shared, open, filter),
+        _ => {}
     }
     Ok(())
 }

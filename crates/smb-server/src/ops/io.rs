@@ -12,6 +12,7 @@ use ropeway_smb_wire::header::Header;
 use ropeway_smb_wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, ReadResponse};
 use ropeway_smb_wire::write::{WriteFlags, WriteRequest, WriteResponse};
 use ropeway_smb_wire::{NtStatus, SessionId};
+use ropeway_vfs::store::NodeChange;
 
 use super::context::{Context, Execution, Outcome};
 use super::{ioctl, notify};
@@ -63,6 +64,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     let compression = compression(context, &request);
     context.reads = true;
     if context.may_offload {
+        let held = set_file::held_times(&open)?;
         let taken = fill(context.frame, &header, signer, &request, |buffer, offset| {
             open.node
                 .read_cached(buffer, offset)
@@ -72,7 +74,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
             Filled::Yes(count) => {
                 compress(context.frame, &open, compression, count);
                 context.figures.read(count);
-                was_read(context.shared, &open, &request, count);
+                was_read(context.shared, &open, &request, count, &held);
                 Ok(Execution::Replied)
             }
             Filled::Failed => Ok(Execution::Replied),
@@ -123,6 +125,8 @@ fn read_now(
     signer: Option<SessionId>,
     request: &ReadRequest,
 ) -> u64 {
+    // If that fails, the read may still succeed.
+    let held = set_file::held_times(open).unwrap_or_default();
     let filled = fill(frame, header, signer, request, |buffer, offset| {
         open.node
             .read_at(buffer, offset)
@@ -130,16 +134,16 @@ fn read_now(
             .map_err(|error| status::of(&error))
     });
     let Filled::Yes(count) = filled else { return 0 };
-    was_read(shared, open, request, count);
+    was_read(shared, open, request, count, &held);
     count
 }
 
 /// Counts a read, and advances `CurrentByteOffset` as Samba does; Windows does not.
-fn was_read(shared: &SharedState, open: &Open, request: &ReadRequest, count: u64) {
+fn was_read(shared: &SharedState, open: &Open, request: &ReadRequest, count: u64, held: &NodeChange) {
     Counters::add(&shared.counters.bytes_read, count);
     open.position.store(request.offset + count, Ordering::Relaxed);
     // Restores frozen times. If that fails, the read still succeeded.
-    _ = set_file::refreeze_after_read(open);
+    _ = set_file::restore_times_after_read(open, held);
 }
 
 enum Filled {
@@ -263,7 +267,10 @@ fn write_now(
     offset: u64,
     through: bool,
 ) -> Result<u32, NtStatus> {
-    if open.access.contains(AccessMask::WRITE_DATA) {
+    let held = set_file::held_times(open)?;
+    // Either right allows a write at any offset ([MS-SMB2] 3.3.5.13, note 364; smb2.rw.append), unless
+    // the user may only append.
+    if open.access.contains(AccessMask::WRITE_DATA) || open.may_overwrite {
         open.node
             .write_at(data, offset)
             .map_err(|error| status::of(&error))?;
@@ -274,12 +281,13 @@ fn write_now(
         open.node.sync().map_err(|error| status::of(&error))?;
     }
     Counters::add(&shared.counters.bytes_written, data.len() as u64);
-    _ = set_file::refreeze(open);
-    notify::content_changed(shared, open);
+    _ = set_file::restore_times(open, &held);
+    notify::written(shared, open);
     Ok(data.len() as u32)
 }
 
-/// Writes for an open with append access only ([MS-SMB2] 3.3.5.13): existing bytes must not change.
+/// Writes for a user who may append and not write ([MS-SMB2] 3.3.5.13): existing bytes must not
+/// change.
 fn append(shared: &SharedState, open: &Open, data: &[u8], offset: u64) -> Result<(), NtStatus> {
     // Of two appends at the same offset, the second one fails.
     let _guard = shared.appending(&open.file);

@@ -31,6 +31,10 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
         .max(output_max)
         .max(request.max_input_response as usize);
     context.protocol.check_size(&context.request.header, largest)?;
+    // [MS-SMB2] 3.3.5.15.
+    if needs_no_file(request.ctl_code) && request.file_id != FileId::RELATED {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
     match request.ctl_code {
         CtlCode::VALIDATE_NEGOTIATE_INFO => return validate(context, &request),
         CtlCode::QUERY_NETWORK_INTERFACE_INFO => {
@@ -47,8 +51,13 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
             if request.ctl_code != CtlCode::PIPE_TRANSCEIVE {
                 return Err(NtStatus::INVALID_DEVICE_REQUEST);
             }
-            let mut server = pipe.server.lock();
-            server.transceive(request.input, output_max)?
+            let done = {
+                let mut server = pipe.server.lock();
+                server.transceive(request.input, output_max)?
+            };
+            // A part of the response may be left.
+            context.shared.hub().pipe_has_data(OpenId::new(pipe.id));
+            done
         }
         Handle::File(open) => {
             if request.ctl_code == CtlCode::SET_REPARSE_POINT {
@@ -72,6 +81,18 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
     };
     let file_id = context.compound.file(request.file_id);
     answer(context, &request, file_id, status, &output)
+}
+
+/// Whether a control code concerns the connection or the share instead of a file.
+fn needs_no_file(code: CtlCode) -> bool {
+    matches!(
+        code,
+        CtlCode::VALIDATE_NEGOTIATE_INFO
+            | CtlCode::QUERY_NETWORK_INTERFACE_INFO
+            | CtlCode::DFS_GET_REFERRALS
+            | CtlCode::DFS_GET_REFERRALS_EX
+            | CtlCode::PIPE_WAIT
+    )
 }
 
 fn answer(
@@ -148,7 +169,7 @@ fn control(
         code => fsctl::control(open, code, request.input, output_max, &locked),
     };
     if changes && outcome.is_ok() {
-        notify::content_changed(&shared, open);
+        notify::written(&shared, open);
     }
     outcome
 }
@@ -207,10 +228,22 @@ fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
     }
 }
 
+/// Reads from a pipe. The read of an empty pipe waits ([MS-SMB2] 3.3.5.12, note 368;
+/// smb2.credits.ipc_max_data_zero).
 pub(super) fn read_pipe(context: &mut Context<'_>, pipe: &PipeOpen, request: &ReadRequest) -> Outcome {
-    let (status, data) = {
+    let read = {
         let mut server = pipe.server.lock();
-        server.read(request.length as usize)?
+        let read = server.read(request.length as usize);
+        if matches!(read, Err(NtStatus::PIPE_EMPTY)) {
+            // No data comes in between, since the pipe is locked.
+            let mut hub = context.shared.hub();
+            hub.wait_for_pipe(OpenId::new(pipe.id), context.waiter)?;
+        }
+        read
+    };
+    let (status, data) = match read {
+        Err(NtStatus::PIPE_EMPTY) => return Ok(Execution::Pending),
+        read => read?,
     };
     context.reply_with(status, |w| ReadResponse::default().encode(w, &data))
 }
@@ -220,6 +253,7 @@ pub(super) fn write_pipe(context: &mut Context<'_>, pipe: &PipeOpen, data: &[u8]
         let mut server = pipe.server.lock();
         server.write(data)?;
     }
+    context.shared.hub().pipe_has_data(OpenId::new(pipe.id));
     let count = data.len() as u32;
     context.reply(|w| WriteResponse { count }.encode(w))
 }

@@ -23,15 +23,29 @@ pub(crate) struct Target {
 
 const BACKSLASH: u16 = b'\\' as u16;
 const COLON: u16 = b':' as u16;
+const DOT: u16 = b'.' as u16;
+const SLASH: u16 = b'/' as u16;
+
+/// Whether a unit separates components. Windows sends only backslashes. A slash cannot be part of a
+/// name, and Samba reads it as a separator too (smb2.timestamps.test_close_not_attrib).
+fn is_separator(unit: &u16) -> bool {
+    matches!(*unit, BACKSLASH | SLASH)
+}
 
 /// Parses the name of a CREATE ([MS-SMB2] 2.2.13, [MS-FSCC] 2.1.5).
+///
+/// `..` leads to the folder before it, by the name alone ([MS-FSCC] 2.1.5.1; smb2.notify.tree): the
+/// disk never sees it, and it leads nowhere from the root of the share.
 pub(crate) fn parse(name: &Text) -> Result<Target, NtStatus> {
     let units = name.units();
     // [MS-SMB2] 3.3.5.9: a name must not begin with a separator.
-    if units.first() == Some(&BACKSLASH) {
+    if units.first().is_some_and(is_separator) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let units = units.strip_suffix(&[BACKSLASH]).unwrap_or(units);
+    let units = match units.split_last() {
+        Some((last, rest)) if is_separator(last) => rest,
+        _ => units,
+    };
     if units.is_empty() {
         return Ok(Target {
             path: RelPath::root(),
@@ -39,21 +53,25 @@ pub(crate) fn parse(name: &Text) -> Result<Target, NtStatus> {
             names_stream: false,
         });
     }
-    let components: Vec<&[u16]> = units.split(|unit| *unit == BACKSLASH).collect();
+    // Windows and Samba take several separators for one.
+    let components = units
+        .split(is_separator)
+        .filter(|component| !component.is_empty());
+    let components: Vec<&[u16]> = components.collect();
     if components.len() > COMPONENTS_MAX {
         return Err(NtStatus::OBJECT_NAME_INVALID);
     }
     let (last, parents) = components.split_last().ok_or(NtStatus::OBJECT_NAME_INVALID)?;
     let mut path = RelPath::root();
     for component in parents {
-        path = path.join(&component_name(component)?);
+        path = enter(&path, component)?;
     }
     let mut parts = last.splitn(3, |unit| *unit == COLON);
     let file = parts.next().unwrap_or_default();
     let stream = parts.next();
     let kind = parts.next();
     if !file.is_empty() {
-        path = path.join(&component_name(file)?);
+        path = enter(&path, file)?;
     } else if stream.is_none() {
         return Err(NtStatus::OBJECT_NAME_INVALID);
     }
@@ -64,10 +82,18 @@ pub(crate) fn parse(name: &Text) -> Result<Target, NtStatus> {
     })
 }
 
+/// Returns the path of an entry of a folder, or of the folder above.
+fn enter(folder: &RelPath, component: &[u16]) -> Result<RelPath, NtStatus> {
+    match component == [DOT, DOT] {
+        true => folder.parent().ok_or(NtStatus::OBJECT_PATH_SYNTAX_BAD),
+        false => Ok(folder.join(&component_name(component)?)),
+    }
+}
+
 /// Removes leading and doubled separators from the target name of a rename or link. smbclient's
 /// `hardlink` sends leading ones. Samba accepts them too, but not in a CREATE.
 pub(crate) fn normalized(name: &Text) -> Text {
-    let components = name.units().split(|unit| *unit == BACKSLASH);
+    let components = name.units().split(is_separator);
     let said: Vec<&[u16]> = components.filter(|component| !component.is_empty()).collect();
     Text::from_units(said.join(&BACKSLASH))
 }
@@ -159,6 +185,10 @@ mod tests {
         assert_eq!(target(""), ok("", None));
         assert_eq!(target("a\\b"), ok("a/b", None));
         assert_eq!(target("a\\b\\"), ok("a/b", None));
+        assert_eq!(target("a/b\\c/"), ok("a/b/c", None));
+        assert_eq!(target("a\\\\b//c"), ok("a/b/c", None));
+        assert_eq!(target("a\\..\\b\\c\\.."), ok("b", None));
+        assert_eq!(target("a\\.."), ok("", None));
         assert_eq!(target("a:s"), ok("a", Some("s")));
         assert_eq!(target("a:s:$data"), ok("a", Some("s")));
         assert_eq!(target("a::$DATA"), ok("a", None));
@@ -177,15 +207,14 @@ mod tests {
 
     #[test]
     fn invalid_names_are_refused() {
-        for name in ["..", "a\\..\\b"] {
+        for name in ["..", "../a", "a\\..\\..\\b", "a/../../a/b"] {
             assert_eq!(target(name), Err(NtStatus::OBJECT_PATH_SYNTAX_BAD), "{name}");
         }
         let invalid = [
-            "a\\\\b",
             ".",
             "a*",
             "a\\b?",
-            "a/b",
+            "a\\.\\b",
             "a:s:$INDEX",
             "a:",
             "a|",
@@ -195,6 +224,8 @@ mod tests {
         for name in invalid {
             assert_eq!(target(name), Err(NtStatus::OBJECT_NAME_INVALID), "{name}");
         }
-        assert_eq!(target("\\a"), Err(NtStatus::INVALID_PARAMETER));
+        for name in ["\\a", "/a"] {
+            assert_eq!(target(name), Err(NtStatus::INVALID_PARAMETER), "{name}");
+        }
     }
 }

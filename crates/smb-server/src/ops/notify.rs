@@ -104,16 +104,31 @@ pub(super) fn entry_changed(shared: &SharedState, open: &Open, added: bool) {
         return;
     }
     shared.hub().changed(share, &path, action, filter);
-    folder_leases::break_at(shared, &open.share, &open.path(), Some(open.hub_id()));
+    folder_leases::break_above(shared, open);
 }
 
-/// Reports a change of content or length.
+/// Reports that the content was replaced.
 pub(super) fn content_changed(shared: &SharedState, open: &Open) {
     changed(shared, open, kind(open).written());
 }
 
-/// Reports a change of attributes, times, security or extended attributes.
+/// Reports that data were written.
+pub(super) fn written(shared: &SharedState, open: &Open) {
+    report(shared, open, kind(open).written());
+    folder_leases::break_at_close(open);
+}
+
+/// Reports a change of length, attributes, times, security or extended attributes.
 pub(super) fn changed(shared: &SharedState, open: &Open, filter: CompletionFilter) {
+    report(shared, open, filter);
+    // A listing shows sizes, times and attributes, but nothing of streams.
+    if open.stream.is_none() {
+        folder_leases::break_above(shared, open);
+    }
+}
+
+/// Notifies the watches of a changed file.
+fn report(shared: &SharedState, open: &Open, filter: CompletionFilter) {
     let Some((share, path)) = location(shared, open) else {
         return;
     };
@@ -122,10 +137,6 @@ pub(super) fn changed(shared: &SharedState, open: &Open, filter: CompletionFilte
         Some(stream) => stream_path(&path, stream),
     };
     shared.hub().changed(share, &path, kind(open).modified(), filter);
-    // A listing shows sizes, times and attributes, but nothing of streams.
-    if open.stream.is_none() {
-        folder_leases::break_at(shared, &open.share, &open.path(), Some(open.hub_id()));
-    }
 }
 
 fn kind(open: &Open) -> Changed {

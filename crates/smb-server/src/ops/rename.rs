@@ -128,7 +128,9 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     if let Some(waits) = clear_target(context, open, &from, &real, replace)? {
         return Ok(Some(waits));
     }
-    check_parent(context, open, &to)?;
+    if let Some(waits) = check_parent(context, open, &to)? {
+        return Ok(Some(waits));
+    }
     let to = place(open, &from, real, to, |to| {
         let store = &open.share.store;
         open.share.by_name(open.named_node(), &from, |id| {
@@ -148,6 +150,10 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
         drop(hub);
         context.shared.renamed(&moved, &from, &to);
     }
+    if let Some(short) = &open.short_name {
+        let now = context.shared.uptime();
+        context.shared.tunnel.removed(now, share_id, &from, short);
+    }
     break_folder_leases(context, open, [&from, &to]);
     context.record(
         "rename",
@@ -161,8 +167,9 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
 
 /// Breaks the leases on the folders of names that an open has changed.
 fn break_folder_leases<const N: usize>(context: &Context<'_>, open: &Open, paths: [&RelPath; N]) {
+    let known_to = folder_leases::lease_above(context.shared, open);
     for path in paths {
-        folder_leases::break_at(context.shared, &open.share, path, Some(open.hub_id()));
+        folder_leases::break_at(context.shared, &open.share, path, known_to);
     }
 }
 
@@ -277,9 +284,9 @@ fn place(
 
 /// Checks share modes as if the rename opened the target's folder for adding, sharing read and
 /// write but not delete.
-fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), NtStatus> {
+fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> StepResult {
     let Some(parent) = to.parent() else {
-        return Ok(());
+        return Ok(None);
     };
     let opened = open
         .share
@@ -293,8 +300,10 @@ fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), 
         AccessMask::ADD_FILE
     };
     let share = ShareAccess::READ | ShareAccess::WRITE;
-    let hub = context.shared.hub();
-    hub.check_renaming_into(open.hub_id(), &key, adds, share)
+    let now = context.shared.uptime();
+    let mut hub = context.shared.hub();
+    let outcome = hub.prepare_renaming_into(now, open.hub_id(), &key, (adds, share), context.waiter);
+    step_result(outcome)
 }
 
 fn name_error(error: &ropeway_vfs::Error) -> NtStatus {

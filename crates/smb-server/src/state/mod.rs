@@ -8,6 +8,7 @@ pub(crate) mod mailbox;
 pub(crate) mod open;
 pub(crate) mod posix_locks;
 pub(crate) mod scan;
+pub(crate) mod tunnel;
 pub(crate) mod unsent;
 pub(crate) mod workers;
 
@@ -39,6 +40,7 @@ use figures::SessionFigures;
 use mailbox::{Mailbox, Message};
 use open::{Handle, Open};
 use posix_locks::PosixLocks;
+use tunnel::Tunnel;
 use unsent::UnsentBytes;
 use workers::WorkerPool;
 
@@ -86,6 +88,8 @@ pub(crate) struct SharedState {
     pub(crate) cache_watches: Arc<CacheWatches>,
     /// Serialization of POSIX locks.
     pub(crate) posix_locks: PosixLocks,
+    /// Names of files that were removed through their short names.
+    pub(crate) tunnel: Tunnel,
     /// Wakes the thread that waits for the hub's timers.
     timer: OwnedFd,
     sessions: Mutex<Sessions>,
@@ -162,6 +166,7 @@ impl SharedState {
             reply_mutator: options.reply_mutator,
             cache_watches: Arc::default(),
             posix_locks: PosixLocks::new(options.posix_locks),
+            tunnel: Tunnel::default(),
             timer,
             sessions: Mutex::default(),
             tokens: Mutex::default(),

@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use ropeway_smb_proto::compression::CompressionSampler;
 use ropeway_smb_proto::server::hub::{FileKey, OpenId};
 use ropeway_smb_wire::create::{AccessMask, CreateAction, CreateOptions};
-use ropeway_smb_wire::{SessionId, TreeId};
+use ropeway_smb_wire::{SessionId, Text, TreeId};
 use ropeway_vfs::external::Watching;
-use ropeway_vfs::store::{Node, NodeChange};
+use ropeway_vfs::store::Node;
 use ropeway_vfs::{FileId, Name, RelPath};
 
 use crate::pipes::PipeServer;
@@ -36,10 +36,15 @@ pub(crate) struct Open {
     pub(crate) base: Option<Arc<dyn Node>>,
     /// The name of the stream, if `node` is one.
     pub(crate) stream: Option<Name>,
+    /// The short name by which it was opened, if it was.
+    pub(crate) short_name: Option<Text>,
     /// Whether it is a folder.
     pub(crate) directory: bool,
     /// The granted access.
     pub(crate) access: AccessMask,
+    /// Whether the user may change existing bytes of the file, even if this open was not granted
+    /// that.
+    pub(crate) may_overwrite: bool,
     /// The options of the CREATE.
     pub(crate) options: CreateOptions,
     /// What the CREATE did.
@@ -63,8 +68,6 @@ pub(crate) struct OpenState {
     pub(crate) ea_index: AtomicU32,
     /// Times that operations through this open no longer change: bits of `set_file`.
     pub(crate) frozen: AtomicU8,
-    /// The values of these times.
-    pub(crate) frozen_times: Mutex<NodeChange>,
     /// Watch for changes by local programs, while the client may cache the file.
     pub(crate) caching: OnceLock<CacheWatch>,
     /// Watch for changes by local programs in the folder, while the client watches it; `None`
@@ -74,6 +77,8 @@ pub(crate) struct OpenState {
     pub(crate) sampler: CompressionSampler,
     /// Whether the open has, or may have, POSIX locks.
     pub(crate) posix_locks: AtomicBool,
+    /// Whether data were written whose folder's leases break at the close.
+    pub(crate) wrote: AtomicBool,
     /// Identity of the symbolic link that replaced the node through this open.
     pub(crate) replaced: OnceLock<FileId>,
 }
@@ -89,11 +94,11 @@ impl Default for OpenState {
             mode: AtomicU32::new(Self::MODE_OF_OPTIONS),
             ea_index: AtomicU32::new(0),
             frozen: AtomicU8::new(0),
-            frozen_times: Mutex::new(NodeChange::default()),
             caching: OnceLock::new(),
             watching: OnceLock::new(),
             sampler: CompressionSampler::default(),
             posix_locks: AtomicBool::new(false),
+            wrote: AtomicBool::new(false),
             replaced: OnceLock::new(),
         }
     }

@@ -267,30 +267,36 @@ fn a_file_that_may_not_be_deleted_is_not_replaced() {
     assert_eq!(text(&in_folder("keeps/old")), "new");
 }
 
-/// [MS-SMB2] 3.3.5.13.
+/// [MS-SMB2] 3.3.5.13, where Windows lets an open with append access overwrite. Here that needs a user
+/// who may write to the file.
 #[test]
-fn append_access_overwrites_nothing() {
+fn a_user_who_may_only_append_overwrites_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     fs::write(&log, "old").unwrap();
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
-    let appends = raw
-        .create(&Create {
-            access: AccessMask::APPEND_DATA,
-            ..Create::of("log")
-        })
-        .unwrap();
+    let appending = Create {
+        access: AccessMask::APPEND_DATA,
+        ..Create::of("log")
+    };
+    let appends = raw.create(&appending).unwrap();
+    assert_eq!(raw.write(appends, 0, b"O"), NtStatus::SUCCESS);
+    assert_eq!(text(&log), "Old");
+    assert_eq!(raw.close(appends), NtStatus::SUCCESS);
+    // FILE_APPEND_DATA.
+    raw.protect("log", "D:(A;;0x4;;;WD)");
+    let appends = raw.create(&appending).unwrap();
     for offset in [0, 2] {
         assert_eq!(raw.write(appends, offset, b"new"), NtStatus::ACCESS_DENIED);
     }
-    assert_eq!(text(&log), "old");
+    assert_eq!(text(&log), "Old");
     assert_eq!(raw.write(appends, 3, b" new"), NtStatus::SUCCESS);
-    assert_eq!(text(&log), "old new");
+    assert_eq!(text(&log), "Old new");
     // Long enough for a worker.
     raw.charge = 4;
     assert_eq!(raw.write(appends, 6, &[b'x'; 200_000]), NtStatus::ACCESS_DENIED);
-    assert_eq!(text(&log), "old new");
+    assert_eq!(text(&log), "Old new");
     assert_eq!(raw.write(appends, 7, &[b'x'; 200_000]), NtStatus::SUCCESS);
     assert_eq!(fs::metadata(&log).unwrap().len(), 200_007);
     let end = samples::set_info(appends, FileInfoClass::EndOfFile, &[0; 8]);

@@ -4,14 +4,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ropeway_smb_wire::Guid;
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_smb_wire::oplock_break::{
     BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak,
 };
 
-use super::caching::{BreakNotice, H, R, level_of};
+use super::caching::{BreakNotice, H, NONE, R, level_of, state_of};
 use super::event::{BreakOrder, Event};
-use super::ids::{FileKey, Holder, LeaseName};
+use super::ids::{FileKey, Holder, LeaseName, OpenId};
 use super::{Hub, Timer};
 
 impl Hub {
@@ -91,6 +92,28 @@ impl Hub {
     pub(super) fn is_breaking(&self, holder: Holder) -> bool {
         self.caching(holder)
             .is_some_and(|caching| caching.breaking.is_some())
+    }
+
+    /// Returns whether the client still has to learn of a break: its acknowledgment is awaited, or it
+    /// needs none and nothing may be cached. `client` is the client's identifier.
+    pub fn is_unanswered(&self, client: Guid, notification: &BreakNotification) -> bool {
+        let (holder, to) = match notification {
+            BreakNotification::Oplock(oplock) => {
+                let Some(open) = OpenId::from_file_id(oplock.file_id) else {
+                    return false;
+                };
+                (Holder::Oplock(open), state_of(oplock.oplock_level))
+            }
+            BreakNotification::Lease(lease) => {
+                let key = lease.lease_key;
+                (Holder::Lease(LeaseName { client, key }), lease.new_lease_state)
+            }
+        };
+        self.caching(holder)
+            .is_some_and(|caching| match caching.breaking {
+                Some(breaking) => breaking.requested == to,
+                None => caching.state == NONE && to == NONE,
+            })
     }
 
     fn send_break(&mut self, now: Duration, holder: Holder, notice: BreakNotice) {

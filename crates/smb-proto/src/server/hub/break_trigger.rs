@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_smb_wire::upcase::fold;
-use ropeway_smb_wire::{NtStatus, Text};
+use ropeway_smb_wire::{LeaseKey, NtStatus, Text};
 
 use super::Hub;
 use super::caching::{H, NONE, R, W, valid};
-use super::ids::{BaseKey, FileKey, Holder, LeaseName, OpenId, WaiterId};
+use super::ids::{BaseKey, FileKey, Holder, OpenId, WaiterId};
 use super::wait_queue::Wait;
 
 /// An operation that may break the caching of others.
@@ -131,20 +131,17 @@ impl Hub {
         }
     }
 
-    /// Breaks the leases on `folder` after `open` added, removed or changed an entry. The lease
-    /// that `open` named as its parent's is exempt ([MS-SMB2] 3.3.1.4 `ParentLeaseKey`).
-    pub fn break_folder_leases(&mut self, now: Duration, open: Option<OpenId>, folder: &FileKey) {
-        if self.tables.stream(folder).is_none() {
-            return;
+    /// Breaks the leases on `folder` after an open added, removed or changed an entry. Leases with
+    /// the key that the open named as its parent's are exempt, whichever client holds them: only
+    /// keys are compared ([MS-FSA] 2.1.4.12.2; smb2.dirlease.seteof).
+    pub fn break_folder_leases(&mut self, now: Duration, known_to: Option<LeaseKey>, folder: &FileKey) {
+        for holder in self.holders(folder, R, None) {
+            let is_known =
+                matches!(holder, Holder::Lease(name) if known_to.is_some_and(|key| key == name.key));
+            if !is_known && !self.purge_absent(now, holder) {
+                self.start_break(now, holder, NONE);
+            }
         }
-        let spared = open.and_then(|open| self.info(open)).and_then(|info| {
-            let key = info.parent_lease?;
-            Some(Holder::Lease(LeaseName {
-                client: info.client,
-                key,
-            }))
-        });
-        self.break_read_caching(now, spared, folder);
     }
 
     /// Handles a change that a local process made to a file, one of its streams, its names, or a
@@ -181,7 +178,7 @@ impl Hub {
     }
 
     /// Breaks `demanded` for all holders but the actor, and waits for their acknowledgments.
-    fn break_and_wait(
+    pub(super) fn break_and_wait(
         &mut self,
         now: Duration,
         actor: Option<Holder>,

@@ -6,9 +6,10 @@ use std::time::Duration;
 use ropeway_smb_wire::create::{AccessMask, ShareAccess};
 use ropeway_smb_wire::{NtStatus, SessionId, TreeId};
 
-use super::caching::NONE;
+use super::break_trigger::BreakOutcome;
+use super::caching::{H, NONE};
 use super::event::{Closed, Deletion, Event};
-use super::ids::{BaseKey, FileKey, Holder, OpenId};
+use super::ids::{BaseKey, FileKey, Holder, OpenId, WaiterId};
 use super::share_mode::{ShareMode, is_oplock_stat};
 use super::table::{Open, PendingDeletion};
 use super::{Hub, Timer};
@@ -50,6 +51,7 @@ impl Hub {
             path: open.info.path,
             directory: open.info.directory,
             file: open.info.file,
+            parent_lease: open.info.parent_lease,
             delete,
         })
     }
@@ -99,6 +101,9 @@ impl Hub {
             path: deletion.path,
             directory: deletion.directory,
             user: deletion.user,
+            parent_lease: deletion
+                .parent_lease
+                .filter(|key| open.info.parent_lease == Some(*key)),
         })
     }
 
@@ -160,39 +165,53 @@ impl Hub {
         !base.pending.is_empty() || stream.is_some_and(|stream| stream.pending.is_some())
     }
 
-    /// Checks whether `by` may rename an entry into a folder, given the other opens of that folder.
+    /// Prepares that `by` renames an entry into a folder, given the other opens of that folder.
     /// Windows opens the folder to add to it, sharing read and write access but not deletion
-    /// (smb2.rename.no_share_delete_but_delete_access, smb2.oplock.batch20).
+    /// (smb2.rename.no_share_delete_but_delete_access, smb2.oplock.batch20). Clients that cache the
+    /// handle of an open which denies this are asked to close it first
+    /// (smb2.dirlease.rename_dst_parent).
     ///
     /// An open through which another client watches the folder does not count
     /// (smb2.notify-inotify.inotify-rename): that client wants to learn of renames, and may hold
     /// the delete right only because it asked for every right. Samba ignores the opens of other
     /// clients altogether.
     ///
-    /// # Errors
-    /// `STATUS_SHARING_VIOLATION`; `STATUS_FILE_CLOSED` without `by`.
-    pub fn check_renaming_into(
-        &self,
+    /// Refuses with `STATUS_SHARING_VIOLATION`, and with `STATUS_FILE_CLOSED` without `by`.
+    pub fn prepare_renaming_into(
+        &mut self,
+        now: Duration,
         by: OpenId,
         folder: &FileKey,
-        access: AccessMask,
-        share: ShareAccess,
-    ) -> Result<(), NtStatus> {
-        let by = self.info(by).ok_or(NtStatus::FILE_CLOSED)?;
+        (access, share): (AccessMask, ShareAccess),
+        waiter: WaiterId,
+    ) -> BreakOutcome {
+        self.stop_waiting(waiter);
         let mode = ShareMode { access, share };
         // Consult the summary first: there may be many opens, and usually none conflicts.
         if !self.is_denied(folder, mode) {
-            return Ok(());
+            return BreakOutcome::Ready;
         }
-        let denied = self.tables.opens_of(folder).any(|open| {
+        let Some(info) = self.info(by) else {
+            return BreakOutcome::Refused(NtStatus::FILE_CLOSED);
+        };
+        let (connection, session) = (info.connection, info.session);
+        let mut is_denied = false;
+        for open in self.tables.opens_of(folder) {
             let info = &open.info;
-            let own = info.connection == by.connection || info.session == by.session;
-            mode.conflicts(open.mode()) && (own || !self.is_watched_by(info.id))
-        });
-        match denied {
-            false => Ok(()),
-            true => Err(NtStatus::SHARING_VIOLATION),
+            let own = info.connection == connection || info.session == session;
+            if !mode.conflicts(open.mode()) || !own && self.is_watched_by(info.id) {
+                continue;
+            }
+            let held = self.caching(Self::holder(open));
+            if !held.is_some_and(|held| held.state.contains(H)) {
+                return BreakOutcome::Refused(NtStatus::SHARING_VIOLATION);
+            }
+            is_denied = true;
         }
+        if !is_denied {
+            return BreakOutcome::Ready;
+        }
+        self.break_and_wait(now, None, folder, H, waiter)
     }
 
     /// Marks an open file for deletion. Watchers of a marked folder are notified at once
@@ -206,6 +225,7 @@ impl Hub {
             path: info.path.clone(),
             directory: info.directory,
             user: Arc::clone(&info.user),
+            parent_lease: info.parent_lease,
         };
         let (file, directory) = (info.file.clone(), info.directory);
         if let Some(base) = self.tables.bases.get_mut(&file.base()) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ropeway_smb_wire::change_notify::FileNotifyInformation;
 use ropeway_smb_wire::oplock_break::BreakNotification;
-use ropeway_smb_wire::{Guid, NtStatus, SessionId, Text};
+use ropeway_smb_wire::{Guid, LeaseKey, NtStatus, SessionId, Text};
 
 use super::ids::{ConnectionId, FileKey, OpenId, WaiterId};
 
@@ -61,6 +61,8 @@ pub struct Closed {
     pub path: Text,
     /// Whether it is a folder.
     pub directory: bool,
+    /// The client's lease on the parent folder, which the open named.
+    pub parent_lease: Option<LeaseKey>,
     /// What to delete now, if this was the last open of a file marked for deletion.
     pub delete: Option<Deletion>,
 }
@@ -78,4 +80,7 @@ pub struct Deletion {
     pub directory: bool,
     /// The user who marked it, regardless of who closed it last.
     pub user: Arc<str>,
+    /// The lease on the parent folder whose holder knows of the deletion: the one that both the open
+    /// that marked the file and the last open name (smb2.dirlease.unlink_same_set_and_close).
+    pub parent_lease: Option<LeaseKey>,
 }

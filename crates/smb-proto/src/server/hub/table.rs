@@ -107,6 +107,8 @@ pub(super) struct PendingDeletion {
     pub(super) directory: bool,
     /// The user who marked it.
     pub(super) user: Arc<str>,
+    /// The lease on the parent folder that the open named which marked it.
+    pub(super) parent_lease: Option<LeaseKey>,
 }
 
 impl PendingDeletion {

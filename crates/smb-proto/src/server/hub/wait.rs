@@ -1,9 +1,9 @@
 //! Waiting requests, and waking them.
 
-use ropeway_smb_wire::SessionId;
+use ropeway_smb_wire::{NtStatus, SessionId};
 
 use super::event::Event;
-use super::ids::{BaseKey, ConnectionId, WaiterId};
+use super::ids::{BaseKey, ConnectionId, OpenId, WaiterId};
 use super::wait_queue::Wait;
 use super::{Hub, Timer};
 
@@ -51,7 +51,7 @@ impl Hub {
             return false;
         }
         match &wait {
-            Wait::Breaks { base, .. } => {
+            Wait::Breaks { base, .. } | Wait::PipeData(base) => {
                 let Some(base) = self.tables.bases.get_mut(base) else {
                     return false;
                 };
@@ -71,13 +71,37 @@ impl Hub {
         true
     }
 
+    /// Lets a READ of an empty pipe wait for [`Self::pipe_has_data`] or the close of the pipe.
+    ///
+    /// # Errors
+    /// `STATUS_FILE_CLOSED` without such an open, `STATUS_INSUFFICIENT_RESOURCES` if too many
+    /// requests wait already.
+    pub fn wait_for_pipe(&mut self, pipe: OpenId, waiter: WaiterId) -> Result<(), NtStatus> {
+        let base = self.info(pipe).map(|info| info.file.base());
+        let base = base.ok_or(NtStatus::FILE_CLOSED)?;
+        match self.wait(waiter, Wait::PipeData(base)) {
+            true => Ok(()),
+            false => Err(NtStatus::INSUFFICIENT_RESOURCES),
+        }
+    }
+
+    /// Wakes the READs that wait for data of a pipe.
+    pub fn pipe_has_data(&mut self, pipe: OpenId) {
+        let base = self.info(pipe).map(|info| info.file.base());
+        let base = base.and_then(|base| self.tables.bases.get(&base));
+        let waiters: Vec<_> = base.map_or_else(Vec::new, |base| base.waiters.iter().copied().collect());
+        for waiter in waiters {
+            self.wake(waiter);
+        }
+    }
+
     pub(super) fn stop_waiting(&mut self, waiter: WaiterId) {
         let wait = self.waits.remove(waiter);
         if matches!(wait, Some(Wait::LocalLock(_))) {
             self.clear_timer(Timer::Lock(waiter));
         }
         match wait {
-            Some(Wait::Breaks { base, .. }) => {
+            Some(Wait::Breaks { base, .. } | Wait::PipeData(base)) => {
                 if let Some(base) = self.tables.bases.get_mut(&base) {
                     base.waiters.remove(&waiter);
                 }

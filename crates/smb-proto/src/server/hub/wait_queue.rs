@@ -16,6 +16,8 @@ pub(super) enum Wait {
     LocalLock(Lock),
     /// Changes in the open folder.
     Changes(OpenId),
+    /// Data in a pipe.
+    PipeData(BaseKey),
 }
 
 /// All waiting requests.

@@ -83,6 +83,7 @@ pub(crate) fn copy_chunks(
         chunk_bytes_written: 0,
         total_bytes_written: 0,
     };
+    let held = set_file::held_times(target)?;
     let outcome = if request.chunks.is_empty() && view.apple {
         copy_whole(&source, target, view)
     } else {
@@ -91,7 +92,7 @@ pub(crate) fn copy_chunks(
             .iter()
             .try_for_each(|chunk| copy_chunk(&source, target, chunk, view, &mut done))
     };
-    let outcome = outcome.and_then(|()| set_file::refreeze(target));
+    let outcome = outcome.and_then(|()| set_file::restore_times(target, &held));
     let status = outcome.err().unwrap_or(NtStatus::SUCCESS);
     Ok((status, encoded(done)))
 }
@@ -289,15 +290,17 @@ pub(crate) fn duplicate_extents(
     {
         return Err(NtStatus::FILE_LOCK_CONFLICT);
     }
-    let copied = copy_range(
-        &source,
-        target,
-        asked.source_file_offset,
-        asked.target_file_offset,
-        asked.byte_count,
-    )?;
-    if copied < asked.byte_count {
-        return Err(NtStatus::NOT_SUPPORTED);
-    }
-    set_file::refreeze(target)
+    set_file::keeping_times(target, || {
+        let copied = copy_range(
+            &source,
+            target,
+            asked.source_file_offset,
+            asked.target_file_offset,
+            asked.byte_count,
+        )?;
+        match copied < asked.byte_count {
+            true => Err(NtStatus::NOT_SUPPORTED),
+            false => Ok(()),
+        }
+    })
 }

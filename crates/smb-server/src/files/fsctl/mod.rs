@@ -185,8 +185,9 @@ fn zero_data(open: &Open, input: &[u8], locked: Locked<'_>) -> Result<(), NtStat
         return Ok(());
     }
     let hole = attributes::is_sparse(&stat);
-    stored(open.node.zero(set.file_offset, end - set.file_offset, hole))?;
-    set_file::refreeze(open)
+    set_file::keeping_times(open, || {
+        stored(open.node.zero(set.file_offset, end - set.file_offset, hole))
+    })
 }
 
 /// FSCTL_GET_COMPRESSION ([MS-FSCC] 2.3.21): always COMPRESSION_FORMAT_NONE.

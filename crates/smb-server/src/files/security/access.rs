@@ -160,6 +160,20 @@ fn rights_from_dacl(dacl: &Acl, token: &Token, is_owner: bool) -> AccessMask {
     granted
 }
 
+/// Returns a list whose effective entries name specific rights instead of generic ones, as a list is
+/// stored ([MS-DTYP] 2.5.3.4.7, PostProcessACL). Entries that are only inherited keep theirs: they
+/// are mapped when they are inherited.
+pub(super) fn with_specific_rights(mut list: Acl) -> Acl {
+    for ace in &mut list.aces {
+        if let Ace::Basic { flags, mask, .. } = ace
+            && !flags.contains(AceFlags::INHERIT_ONLY)
+        {
+            *mask = generic_to_specific(*mask);
+        }
+    }
+    list
+}
+
 /// Returns the SID OWNER RIGHTS ([MS-DTYP] 2.4.2.4).
 fn owner_rights() -> Sid {
     sid(3, &[4])

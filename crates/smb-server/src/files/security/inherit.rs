@@ -8,6 +8,7 @@ use ropeway_smb_wire::security::{Ace, AceFlags, Acl, ControlFlags, SecurityDescr
 use ropeway_vfs::Kind;
 use ropeway_vfs::store::NodeStat;
 
+use super::access::with_specific_rights;
 use super::{LEN_MAX, dacl_control, mode, sacl_control};
 use crate::sids::{group_sid, owner_sid, sid};
 use crate::token::Token;
@@ -46,7 +47,7 @@ pub(crate) fn for_new(
     };
     if explicit.control.contains(ControlFlags::DACL_PRESENT) {
         new.control |= dacl_control(explicit.control);
-        new.dacl = explicit.dacl;
+        new.dacl = explicit.dacl.map(with_specific_rights);
     } else {
         let inherited = parent.and_then(|parent| {
             let auto = parent.control.contains(ControlFlags::DACL_AUTO_INHERITED);
@@ -66,7 +67,7 @@ pub(crate) fn for_new(
     }
     if explicit.control.contains(ControlFlags::SACL_PRESENT) {
         new.control |= sacl_control(explicit.control);
-        new.sacl = explicit.sacl;
+        new.sacl = explicit.sacl.map(with_specific_rights);
     } else if let Some(parent) = parent
         && let Some(sacl) = &parent.sacl
     {

@@ -316,11 +316,11 @@ fn merged(
     }
     if parts.contains(SecurityInformation::DACL) {
         old.control = old.control.difference(DACL_CONTROL) | dacl_control(new.control);
-        old.dacl = new.dacl;
+        old.dacl = new.dacl.map(access::with_specific_rights);
     }
     if parts.contains(SecurityInformation::SACL) {
         old.control = old.control.difference(SACL_CONTROL) | sacl_control(new.control);
-        old.sacl = new.sacl;
+        old.sacl = new.sacl.map(access::with_specific_rights);
     }
     Ok(old)
 }

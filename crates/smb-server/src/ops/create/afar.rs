@@ -62,6 +62,7 @@ pub(super) fn find(
             slot: Arc::clone(&slot),
         },
         share: Arc::clone(share),
+        share_id: context.tree.map_or(0, |tree| tree.share),
         token: Arc::clone(token),
         message: context.message.to_vec(),
         dialect: context.protocol.dialect(),
@@ -78,6 +79,7 @@ pub(super) fn find(
 struct Finder {
     wake: Wake,
     share: Arc<Share>,
+    share_id: u32,
     token: Arc<Token>,
     message: Vec<u8>,
     dialect: Dialect,
@@ -96,15 +98,13 @@ impl Finder {
         let contexts = CreateContexts::read(&request, self.dialect)?;
         let intent = CreateIntent::new(&request)?;
         let target = name::parse(&request.name)?;
-        let found = find::find(
-            &self.share,
-            &self.token,
-            &request,
-            &intent,
-            &contexts,
-            &target,
-            None,
-        );
+        let place = find::Place {
+            share: &self.share,
+            share_id: self.share_id,
+            tunnel: &self.wake.shared.tunnel,
+            now: self.wake.shared.uptime(),
+        };
+        let found = find::find(&place, &self.token, &request, &intent, &contexts, &target, None);
         let found = found.map_err(|missing| match missing {
             FindError::Status(status) => status,
             // Only for requests that may wait for a large folder.

@@ -1,11 +1,13 @@
 //! Finds or creates the file of a CREATE, and determines the granted access.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ropeway_smb_proto::server::rules::create::{CreateIntent, Existing};
 use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequest};
+use ropeway_smb_wire::names::{self, NameMapping};
 use ropeway_smb_wire::security::SecurityDescriptor;
-use ropeway_smb_wire::{FileAttributes, NtStatus};
+use ropeway_smb_wire::{FileAttributes, NtStatus, Text, upcase};
 use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, Opened, Removal, Resolved, StreamOpen, Task};
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
@@ -14,6 +16,7 @@ use super::wants_content;
 use crate::files::{attributes, security, short_name, status};
 use crate::ops::name::{Target, fold_stream};
 use crate::share::Share;
+use crate::state::tunnel::Tunnel;
 use crate::token::Token;
 
 /// An opened file.
@@ -25,9 +28,36 @@ pub(super) struct FoundFile {
     pub(super) stream: Option<Name>,
     /// Path on disk.
     pub(super) path: RelPath,
+    /// The short name by which it was found, if it was.
+    pub(super) short_name: Option<Text>,
     pub(super) created: bool,
     /// Granted access.
     pub(super) access: AccessMask,
+    /// Whether the user may change existing bytes.
+    pub(super) may_overwrite: bool,
+}
+
+/// Where a file is looked for.
+pub(super) struct Place<'a> {
+    pub(super) share: &'a Arc<Share>,
+    /// Index of the share.
+    pub(super) share_id: u32,
+    /// Names that come back.
+    pub(super) tunnel: &'a Tunnel,
+    /// The server's time.
+    pub(super) now: Duration,
+}
+
+impl Place<'_> {
+    /// Returns the path of a new file, given the path that the client asks for.
+    fn path_of_new(&self, path: RelPath) -> RelPath {
+        let restored = path.file_name().and_then(|name| {
+            let is_short = self.share.name_view().short_names && short_name::may_be_short(name.as_bytes());
+            let short = is_short.then(|| names::to_wire(name.as_bytes(), NameMapping::Sfm))?;
+            self.tunnel.restored(self.now, self.share_id, &path, &short)
+        });
+        restored.unwrap_or(path)
+    }
 }
 
 /// Why no file was opened.
@@ -54,7 +84,7 @@ const RACE_TRIES: u32 = 8;
 
 /// Finds or creates the file.
 pub(super) fn find(
-    share: &Arc<Share>,
+    place: &Place<'_>,
     token: &Token,
     request: &CreateRequest<'_>,
     intent: &CreateIntent,
@@ -62,6 +92,7 @@ pub(super) fn find(
     target: &Target,
     wake_request: WakeRequest<'_>,
 ) -> Result<FoundFile, FindError> {
+    let share = place.share;
     if target.names_stream && intent.options.contains(CreateOptions::DIRECTORY_FILE) {
         return Err(NtStatus::NOT_A_DIRECTORY.into());
     }
@@ -72,6 +103,7 @@ pub(super) fn find(
         match lookup(share, target, &how, wake_request)? {
             (path, Some(opened)) => break (path, opened),
             (path, None) => {
+                let path = place.path_of_new(path);
                 match create_new(share, token, request, intent, contexts, target, path, read_only) {
                     // Another client was faster, so the file exists now (smb2.create.mkdir-dup).
                     Err(NtStatus::OBJECT_NAME_COLLISION)
@@ -89,9 +121,11 @@ pub(super) fn find(
         base: None,
         stat: opened.stat,
         stream: None,
+        short_name: short_name_used(&path, target),
         path,
         created: false,
         access: AccessMask::default(),
+        may_overwrite: false,
     };
     let found = match &target.stream {
         Some(stream) => open_stream(found, stream, intent, read_only)?,
@@ -187,6 +221,15 @@ fn lookup(
         Err(error) if error.kind == ErrorKind::NotFound => Ok((path, None)),
         Err(error) => Err(status::of(&error).into()),
     }
+}
+
+/// Returns the name that the client used, if it is the short name of what was found.
+fn short_name_used(found: &RelPath, target: &Target) -> Option<Text> {
+    let used = target.path.file_name()?;
+    let is_short = *found != target.path && short_name::may_be_short(used.as_bytes());
+    let used = names::to_wire(used.as_bytes(), NameMapping::Sfm);
+    let own = names::to_wire(found.file_name()?.as_bytes(), NameMapping::Sfm);
+    (is_short && !upcase::equal(&used, &own)).then_some(used)
 }
 
 /// Looks for a file whose short name is the missing name.
@@ -295,8 +338,11 @@ fn initialize(
         stat,
         stream: None,
         path,
+        short_name: None,
         created: true,
         access: AccessMask::default(),
+        // There are no bytes of others yet.
+        may_overwrite: true,
     };
     // The creator gets the requested access, whatever the descriptor says.
     found.access = expand_maximum(intent.access);
@@ -396,6 +442,7 @@ fn grant(
     }
     security::granted(allowed, needed)?;
     found.access = security::granted(allowed, intent.access)?;
+    found.may_overwrite = allowed.contains(AccessMask::WRITE_DATA);
     if kept.contains(FileAttributes::READONLY)
         && is_file
         && intent.access.contains(AccessMask::MAXIMUM_ALLOWED)

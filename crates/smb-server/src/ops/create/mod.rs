@@ -195,7 +195,13 @@ fn find_file(
     } else {
         Some(&wake_request)
     };
-    match find::find(share, token, request, intent, contexts, target, wake_request) {
+    let place = find::Place {
+        share,
+        share_id: context.tree.map_or(0, |tree| tree.share),
+        tunnel: &shared.tunnel,
+        now: shared.uptime(),
+    };
+    match find::find(&place, token, request, intent, contexts, target, wake_request) {
         Ok(found) => Ok((found, None)),
         Err(FindError::Status(status)) => Err(Err(status)),
         Err(FindError::UnderWay) => Err(Ok(Execution::Pending)),
@@ -325,11 +331,13 @@ fn finish(
         tree: AtomicU32::new(context.request.tree.0),
         share: Arc::clone(share),
         file,
+        short_name: found.short_name,
         directory: found.stat.kind == Kind::Directory && found.stream.is_none(),
         node: found.node,
         base: found.base,
         stream: found.stream,
         access: found.access,
+        may_overwrite: found.may_overwrite,
         options: request.options,
         action,
         path: Mutex::new(found.path),

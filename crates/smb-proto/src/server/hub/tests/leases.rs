@@ -495,8 +495,8 @@ fn versions_and_epochs() {
     assert!(matches!(world.open(&request).lease, Some(GrantedLease::V1(_))));
 }
 
-/// A lease on a folder breaks when an entry changes, unless the changing open named it as its
-/// parent's lease.
+/// A lease on a folder breaks when an entry changes, unless the changing open named its key as that
+/// of its parent's lease.
 #[test]
 fn folder_leases() {
     let mut world = world();
@@ -509,21 +509,74 @@ fn folder_leases() {
         };
         world.open(&folder);
     }
-    let entry = OpenRequest {
-        lease: Some(LeaseRequest {
-            v2: Some(LeaseRequestV2 {
-                parent: Some(key(1)),
-                epoch: 0,
-            }),
-            ..lease(3, RWH)
-        }),
-        ..world.request()
-    };
-    let entry = world.open(&entry).open;
-    world
-        .hub
-        .break_folder_leases(Duration::ZERO, Some(entry), &file(9));
+    let hub = &mut world.hub;
+    hub.break_folder_leases(Duration::ZERO, Some(key(1)), &file(9));
     assert_eq!(world.breaks(), [(2, RH, NONE, 2)]);
     world.hub.break_folder_leases(Duration::ZERO, None, &file(9));
     assert_eq!(world.breaks(), [(1, RH, NONE, 2)]);
+}
+
+/// smb2.dirlease.unlink_same_set_and_close, unlink_different_set_and_close: the holder of a lease on
+/// the folder knows of a deletion if the open that asked for it and the last open both name the lease.
+#[test]
+fn a_deletion_is_known_to_the_holder_of_one_folder_lease() {
+    for marker_is_last in [true, false] {
+        let mut world = world();
+        let [marker, other] = [1, 2].map(|number| {
+            let v2 = LeaseRequestV2 {
+                parent: Some(key(number)),
+                epoch: 0,
+            };
+            let request = OpenRequest {
+                lease: Some(LeaseRequest {
+                    v2: Some(v2),
+                    ..lease(number + 10, R)
+                }),
+                ..world.request()
+            };
+            world.open(&request).open
+        });
+        world.hub.set_delete_pending(marker, true).unwrap();
+        let (first, last, known) = match marker_is_last {
+            true => (other, marker, Some(key(1))),
+            false => (marker, other, None),
+        };
+        assert_eq!(world.close(first).delete, None);
+        assert_eq!(world.close(last).delete.unwrap().parent_lease, known);
+    }
+}
+
+/// smb2.dirlease.rename_dst_parent: an open of the target folder that denies the rename is asked to
+/// close if its client caches the handle.
+#[test]
+fn a_rename_into_a_folder_breaks_handle_leases_that_deny_it() {
+    let denied = BreakOutcome::Refused(NtStatus::SHARING_VIOLATION);
+    for (closes, expected) in [(false, denied), (true, BreakOutcome::Ready)] {
+        let mut world = world();
+        let folder = OpenRequest {
+            file: file(9),
+            directory: true,
+            access: AccessMask::DELETE,
+            lease: Some(lease_v2(1, RH, 0)),
+            ..world.request()
+        };
+        let folder = world.open(&folder).open;
+        let entry = world.request();
+        let entry = world.open(&entry).open;
+        let (now, waiter) = (world.now, world.waiter());
+        let share = ShareAccess::READ | ShareAccess::WRITE;
+        let adds = |world: &mut World| {
+            let mode = (AccessMask::ADD_FILE, share);
+            world
+                .hub
+                .prepare_renaming_into(now, entry, &file(9), mode, waiter)
+        };
+        assert_eq!(adds(&mut world), BreakOutcome::Wait);
+        assert_eq!(world.breaks().len(), 1);
+        match closes {
+            true => _ = world.close(folder),
+            false => _ = world.ack(1, R).unwrap(),
+        }
+        assert_eq!(adds(&mut world), expected, "{closes}");
+    }
 }

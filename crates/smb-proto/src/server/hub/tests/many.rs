@@ -53,10 +53,10 @@ fn opens_of_one_file() {
         world.events();
     }
     for open in opens {
-        let check = world
-            .hub
-            .check_renaming_into(open, &file(1), AccessMask::DELETE, ALONE);
-        assert_eq!(check, Err(NtStatus::SHARING_VIOLATION));
+        let (now, waiter) = (world.now, world.waiter());
+        let mode = (AccessMask::DELETE, ALONE);
+        let prepared = world.hub.prepare_renaming_into(now, open, &file(1), mode, waiter);
+        assert_eq!(prepared, BreakOutcome::Refused(NtStatus::SHARING_VIOLATION));
         world.close(open);
     }
     world.assert_empty();

@@ -506,7 +506,7 @@ impl Model {
                         "waits for nothing"
                     );
                 }
-                Wait::LocalLock(_) | Wait::Changes(_) => panic!(),
+                Wait::LocalLock(_) | Wait::Changes(_) | Wait::PipeData(_) => panic!(),
             }
         }
         for open in self.opens.keys() {

@@ -265,14 +265,14 @@ fn renaming_respects_the_opens_of_the_folder() {
         session: SessionId(2),
         ..channel.clone()
     };
-    let denied = Err(NtStatus::SHARING_VIOLATION);
+    let denied = BreakOutcome::Refused(NtStatus::SHARING_VIOLATION);
     for (request, watches, expected) in [
-        (&without_delete, false, Ok(())),
+        (&without_delete, false, BreakOutcome::Ready),
         (&own, false, denied),
         (&own, true, denied),
         (&channel, true, denied),
         (&other, false, denied),
-        (&other, true, Ok(())),
+        (&other, true, BreakOutcome::Ready),
     ] {
         let open = world.open(request).open;
         if watches {
@@ -281,10 +281,12 @@ fn renaming_respects_the_opens_of_the_folder() {
             world.hub.watch(open, filter, false, 1000, waiter);
         }
         let share = ShareAccess::READ | ShareAccess::WRITE;
-        let check = world
+        let (now, waiter) = (world.now, world.waiter());
+        let mode = (AccessMask::ADD_FILE, share);
+        let prepared = world
             .hub
-            .check_renaming_into(renamed, &file(1), AccessMask::ADD_FILE, share);
-        assert_eq!(check, expected, "{request:?} {watches}");
+            .prepare_renaming_into(now, renamed, &file(1), mode, waiter);
+        assert_eq!(prepared, expected, "{request:?} {watches}");
         world.close(open);
     }
 }
