@@ -1,5 +1,6 @@
 //! Installs SMB clients in versions that the system does not package: rclone, and two Python
-//! packages. `crates/cli/tests/serve_interop.rs` finds them below `target/interop`.
+//! packages; and the own tests of two clients. `crates/cli/tests/serve_interop.rs` and
+//! `client_suites.rs` find them below `target/interop`.
 //!
 //! Debian's rclone 1.60 does not sign, so a newer rclone is built from source once, which takes
 //! minutes.
@@ -15,8 +16,17 @@ use crate::workspace::Workspace;
 
 /// Argument of `go install`.
 const RCLONE: &str = "github.com/rclone/rclone@v1.75.0";
-/// Packages for pip: pure Python above pyca/cryptography.
-const PYTHON: [&str; 2] = ["impacket==0.13.1", "smbprotocol==1.17.0"];
+/// Package for pip whose own tests run too.
+const SMBPROTOCOL: &str = "smbprotocol==1.17.0";
+/// Packages for pip: pure Python above pyca/cryptography, and what runs the tests.
+const PYTHON: [&str; 4] = [
+    "impacket==0.13.1",
+    SMBPROTOCOL,
+    "pytest==9.0.2",
+    "pytest-mock==3.17.0",
+];
+/// Go's client, whose own tests run.
+const GO_SMB2: &str = "github.com/hirochachacha/go-smb2@v1.1.0";
 
 /// Installs missing clients. Returns those that are not available, with the reasons.
 pub(crate) fn install(workspace: &Workspace) -> Vec<String> {
@@ -24,6 +34,14 @@ pub(crate) fn install(workspace: &Workspace) -> Vec<String> {
     let mut left_out = Vec::new();
     if let Err(error) = python(&folder) {
         left_out.push(format!("{}: {error:#}: interop of the server", PYTHON.join(", ")));
+    }
+    if let Err(error) = smbprotocol_tests(&folder) {
+        left_out.push(format!(
+            "tests of {SMBPROTOCOL}: {error:#}: interop of the server"
+        ));
+    }
+    if let Err(error) = go_smb2_tests(&folder) {
+        left_out.push(format!("tests of {GO_SMB2}: {error:#}: interop of the server"));
     }
     if let Err(error) = rclone(&folder) {
         left_out.push(format!("rclone 1.75: {error:#}: interop of the server"));
@@ -35,7 +53,10 @@ fn python(folder: &Path) -> Result<()> {
     let venv = folder.join("venv");
     let program = venv.join("bin/python3");
     let imports = |program: &Path| {
-        let words = ["-c", "import impacket, smbprotocol, smbclient"];
+        let words = [
+            "-c",
+            "import impacket, smbprotocol, smbclient, pytest, pytest_mock",
+        ];
         capture(Command::new(program).args(words)).is_ok()
     };
     if imports(&program) {
@@ -57,6 +78,50 @@ fn python(folder: &Path) -> Result<()> {
         let _ = fs::remove_dir_all(&venv);
     }
     installed
+}
+
+/// Unpacks the sources of smbprotocol, which have its tests.
+fn smbprotocol_tests(folder: &Path) -> Result<()> {
+    let target = folder.join("smbprotocol");
+    if target.join("tests").is_dir() {
+        return Ok(());
+    }
+    let script = "set -e; part=\"$1.part\"; rm -rf \"$part\" \"$1\"; mkdir -p \"$part\"; cd \"$part\"
+        \"$2\" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \"$3\"
+        tar -xzf *.tar.gz --strip-components=1; mv \"$part\" \"$1\"";
+    let folder = folder.canonicalize()?;
+    let mut unpack = Command::new("sh");
+    unpack.args(["-c", script, "sh"]);
+    unpack
+        .arg(folder.join("smbprotocol"))
+        .arg(folder.join("venv/bin/python3"));
+    run_command(unpack.arg(SMBPROTOCOL))
+}
+
+/// Compiles the tests of go-smb2.
+fn go_smb2_tests(folder: &Path) -> Result<()> {
+    if folder.join("bin/go-smb2.test").is_file() {
+        return Ok(());
+    }
+    find_program("go").context("there is no Go to build them with")?;
+    let folder = fs::create_dir_all(folder).and_then(|()| folder.canonicalize())?;
+    let build = folder.join("go-smb2");
+    let script = "set -e; mkdir -p \"$1/path\" \"$1/source\"; cd \"$1/source\"; go mod init none
+        cp -r \"$(go mod download -json \"$2\" | sed -n 's/.*\"Dir\": \"\\(.*\\)\".*/\\1/p')\" ../package
+        cd ../package; chmod -R u+w .; go test -c -o \"$3\" .";
+    let mut compile = Command::new("sh");
+    compile
+        .args(["-c", script, "sh"])
+        .arg(&build)
+        .arg(GO_SMB2)
+        .arg(folder.join("bin/go-smb2.test"))
+        .env("GOPATH", build.join("path"))
+        .env("GOCACHE", build.join("cache"))
+        .env("GOFLAGS", "-modcacherw")
+        .env("CGO_ENABLED", "0");
+    let compiled = run_command(&mut compile);
+    let _ = fs::remove_dir_all(&build);
+    compiled
 }
 
 fn rclone(folder: &Path) -> Result<()> {

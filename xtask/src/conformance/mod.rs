@@ -10,6 +10,7 @@
 
 mod report;
 mod results;
+mod samba;
 mod smb1;
 mod torture;
 
@@ -23,14 +24,13 @@ use ropeway_lab::run::empty;
 use ropeway_peers::{Instance, RopewayServe, Share, Smbd};
 
 use self::results::{Results, Row, Sum};
+use self::samba::{Program, Samba};
 use self::torture::{Run, Torture, bounded};
 use crate::process::catch_interrupts;
 use crate::step::{self, Outcome as StepOutcome};
 use crate::tools;
 use crate::workspace::Workspace;
 
-/// The suites, in the order in which they run.
-const SUITES: &str = include_str!("../../conformance/suites.txt");
 /// Suites of `ci`: they take seconds and cover what clients use most.
 const QUICK: &[&str] = &[
     "connect",
@@ -53,8 +53,6 @@ const QUICK: &[&str] = &[
     "durable-open",
     "durable-v2-open",
 ];
-/// Least number of tests that must pass in all suites together.
-const CONFORMANCE_MIN: usize = 300;
 /// Time limit of a suite in `ci`.
 const QUICK_LIMIT: Duration = Duration::from_secs(45);
 /// Default time limit of a suite. Most take seconds; `lease` and `oplock` take two to four minutes,
@@ -81,8 +79,11 @@ pub(crate) struct Arguments {
     /// Change neither docs/conformance.md nor the kept results
     #[arg(long)]
     no_write: bool,
+    /// Run smbtorture of this version of Samba; 4.25 is unpacked from Debian's unstable suite
+    #[arg(long, value_name = "VERSION", value_enum, default_value_t)]
+    samba: Samba,
     /// Run the suites for SMB 1 instead, against `serve --smb1` and smbd [takes about half an hour]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "samba")]
     smb1: bool,
     /// Test this build [default: a release build]
     #[arg(long, value_name = "FILE")]
@@ -98,13 +99,15 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     if arguments.smb1 {
         return smb1::run(workspace, arguments);
     }
-    let all = suites();
+    let samba = arguments.samba;
+    let all = samba.suites();
     let chosen = chosen(&all, &arguments.suites)?;
     let binary = step::ropeway(workspace, arguments.binary.as_deref())?;
-    let kept_path = kept_path(workspace);
+    let kept_path = samba.kept_path(workspace);
     let kept = Results::read(&kept_path)?;
     let limit = Duration::from_secs(arguments.limit);
-    let mut server = TestServer::new(workspace, &binary, limit, Kind::Serve)?;
+    let program = samba.smbtorture(workspace)?;
+    let mut server = TestServer::new(workspace, &binary, program.clone(), limit, Kind::Serve)?;
     let begun = Instant::now();
     let mut results = Results::default();
     for suite in &chosen {
@@ -113,7 +116,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     }
     let peak = server.peak_kib;
     let faults = server.end();
-    print!("{}", report::summary(&results, &kept));
+    print!("{}", report::summary(&results, &kept, &samba.peers()));
     println!(
         "{} suites in {:.0} s; the server's memory reached {} MiB",
         chosen.len(),
@@ -124,7 +127,12 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     if !arguments.no_write {
         fs::write(&kept_path, merged.text())
             .with_context(|| format!("cannot write {}", kept_path.display()))?;
-        report::write(workspace, &merged)?;
+        report::write(
+            workspace,
+            samba,
+            &merged,
+            &report::environment(&program.version()?),
+        )?;
     }
     ensure!(
         faults.is_empty(),
@@ -134,8 +142,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     );
     let pass = Sum::of(&results.rows).pass;
     ensure!(
-        chosen.len() < all.len() || pass >= CONFORMANCE_MIN,
-        "{pass} tests pass, at least {CONFORMANCE_MIN} must"
+        chosen.len() < all.len() || pass >= samba.pass_min(),
+        "{pass} tests pass, at least {} must",
+        samba.pass_min()
     );
     Ok(())
 }
@@ -153,8 +162,10 @@ pub(crate) fn step(workspace: &Workspace) -> Result<StepOutcome> {
 }
 
 fn quick(workspace: &Workspace, binary: &Path) -> Result<StepOutcome> {
-    let kept = Results::read(&kept_path(workspace))?;
-    let mut server = TestServer::new(workspace, binary, QUICK_LIMIT, Kind::Serve)?;
+    let samba = Samba::default();
+    let kept = Results::read(&samba.kept_path(workspace))?;
+    let program = samba.smbtorture(workspace)?;
+    let mut server = TestServer::new(workspace, binary, program, QUICK_LIMIT, Kind::Serve)?;
     let mut results = Results::default();
     for suite in QUICK {
         let suite = format!("smb2.{suite}");
@@ -204,13 +215,6 @@ fn better(mut first: Results, second: Vec<Row>) -> Results {
     first
 }
 
-fn suites() -> Vec<String> {
-    SUITES
-        .split_whitespace()
-        .map(|name| format!("smb2.{name}"))
-        .collect()
-}
-
 /// Returns the chosen suites, in the order of the list and without `smb2.`.
 fn chosen(all: &[String], wanted: &[String]) -> Result<Vec<String>> {
     let short = |name: &str| name.strip_prefix("smb2.").unwrap_or(name).to_owned();
@@ -227,10 +231,6 @@ fn chosen(all: &[String], wanted: &[String]) -> Result<Vec<String>> {
         .into_iter()
         .filter(|name| wanted.is_empty() || wanted.contains(name))
         .collect())
-}
-
-fn kept_path(workspace: &Workspace) -> PathBuf {
-    workspace.root().join("xtask/conformance/results.tsv")
 }
 
 fn logs(workspace: &Workspace) -> PathBuf {
@@ -252,7 +252,7 @@ enum Kind {
 #[derive(Debug)]
 struct TestServer {
     kind: Kind,
-    smbtorture: PathBuf,
+    smbtorture: Program,
     binary: PathBuf,
     logs: PathBuf,
     limit: Duration,
@@ -268,8 +268,13 @@ struct TestServer {
 }
 
 impl TestServer {
-    fn new(workspace: &Workspace, binary: &Path, limit: Duration, kind: Kind) -> Result<Self> {
-        let smbtorture = tools::require("smbtorture")?;
+    fn new(
+        workspace: &Workspace,
+        binary: &Path,
+        smbtorture: Program,
+        limit: Duration,
+        kind: Kind,
+    ) -> Result<Self> {
         let logs = logs(workspace);
         fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
         let memory = Path::new("/dev/shm");
@@ -420,7 +425,7 @@ mod tests {
 
     #[test]
     fn suites_are_chosen_by_either_name() {
-        let all = suites();
+        let all = Samba::default().suites();
         assert!(all.len() > 50 && QUICK.iter().all(|name| all.contains(&format!("smb2.{name}"))));
         let wanted = ["smb2.lock", "read"].map(str::to_owned);
         assert_eq!(

@@ -11,17 +11,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::CONFORMANCE_MIN;
 use super::results::{Outcome, Peers, Results, Row, Sum};
+use super::samba::Samba;
 use crate::process::capture;
-use crate::tools;
 use crate::workspace::Workspace;
 
 /// Largest number of lost and won tests that are printed.
 const SHOWN_MAX: usize = 60;
 
 /// Returns the text for the terminal: failures, sums, and differences from the kept results.
-pub(super) fn summary(results: &Results, kept: &Results) -> String {
+pub(super) fn summary(results: &Results, kept: &Results, peers: &Peers) -> String {
     let mut text = String::new();
     let failures: Vec<&Row> = results
         .rows
@@ -35,8 +34,8 @@ pub(super) fn summary(results: &Results, kept: &Results) -> String {
         let _ = writeln!(text, "  {:10} {}", row.outcome.name(), row.test);
     }
     let sum = Sum::of(&results.rows);
-    let peers = Peers::known();
-    let others = results.suites().iter().fold([0; 3], |mut sums, suite| {
+    let none = vec![0; peers.names.len()];
+    let others = results.suites().iter().fold(none, |mut sums, suite| {
         for (sum, pass) in sums.iter_mut().zip(peers.passes(Some(suite))) {
             *sum += pass;
         }
@@ -49,7 +48,7 @@ pub(super) fn summary(results: &Results, kept: &Results) -> String {
         sum.fail,
         sum.broken,
         sum.skip,
-        named(others)
+        named(peers, &others)
     );
     for (what, rows) in [
         ("passed in the kept results and not now", results.lost(kept)),
@@ -69,8 +68,9 @@ pub(super) fn summary(results: &Results, kept: &Results) -> String {
     text
 }
 
-fn named(passes: [usize; 3]) -> String {
-    let parts = Peers::NAMES
+fn named(peers: &Peers, passes: &[usize]) -> String {
+    let parts = peers
+        .names
         .iter()
         .zip(passes)
         .map(|(name, pass)| format!("{name} passes {pass}"));
@@ -81,26 +81,27 @@ fn named(passes: [usize; 3]) -> String {
 ///
 /// # Errors
 /// It cannot be read or written.
-pub(super) fn write(workspace: &Workspace, results: &Results) -> Result<()> {
-    let path = workspace.root().join("docs/conformance.md");
-    fs::write(&path, document(results, &kept_reasons(&path)?, &environment()))
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    println!("written to docs/conformance.md");
+pub(super) fn write(workspace: &Workspace, samba: Samba, results: &Results, environment: &str) -> Result<()> {
+    let path = workspace.root().join(samba.document());
+    fs::write(
+        &path,
+        document(samba, results, &kept_reasons(&path)?, environment),
+    )
+    .with_context(|| format!("cannot write {}", path.display()))?;
+    println!("written to {}", samba.document());
     Ok(())
 }
 
-/// Returns date, version of smbtorture and machine.
-pub(super) fn environment() -> String {
+/// Returns date, the version that smbtorture names, and machine.
+pub(super) fn environment(torture: &str) -> String {
     let line = |command: &mut Command| {
         let text = capture(command).unwrap_or_default();
         text.lines().next().unwrap_or_default().trim().to_owned()
     };
-    let torture = tools::require("smbtorture").map(|path| line(Command::new(path).arg("--version")));
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     format!(
-        "{}, smbtorture {}, Linux {}, {} processors, folder in memory",
+        "{}, {torture}, Linux {}, {} processors, folder in memory",
         line(Command::new("date").args(["-u", "+%F"])),
-        torture.unwrap_or_default(),
         read("/proc/sys/kernel/osrelease"),
         std::thread::available_parallelism().map_or(0, usize::from),
     )
@@ -133,42 +134,76 @@ fn reasons(text: &str) -> BTreeMap<String, String> {
     reasons
 }
 
-fn document(results: &Results, reasons: &BTreeMap<String, String>, environment: &str) -> String {
-    let (sum, peers) = (Sum::of(&results.rows), Peers::known());
-    let mut text = format!(
-        "# Conformance\n\n\
-         What Samba's own test program makes of `ropeway serve`. Repeat it with `cargo xtask conformance`, or with\n\
-         `cargo xtask conformance SUITE…` for some suites; the quick ones run in `cargo xtask ci` (step `conformance`), which fails\n\
-         if one of their tests that passed does not pass any more. Everything here is written by that command, but for the reasons\n\
-         beside the failures: those are kept by hand.\n\n\
-         Last run: {environment}. At least {CONFORMANCE_MIN} tests must pass.\n\n\
-         | server | passed | failed | incomplete | skipped |\n|---|--:|--:|--:|--:|\n\
+/// Returns what the document says above its tables.
+fn introduction(samba: Samba, environment: &str) -> String {
+    let min = samba.pass_min();
+    let last = format!("Last run: {environment}. At least {min} tests must pass.\n\n");
+    match samba {
+        Samba::V417 => format!(
+            "# Conformance\n\n\
+             What Samba's own test program makes of `ropeway serve`. Repeat it with `cargo xtask conformance`, or with\n\
+             `cargo xtask conformance SUITE…` for some suites; the quick ones run in `cargo xtask ci` (step `conformance`), which fails\n\
+             if one of their tests that passed does not pass any more. Everything here is written by that command, but for the reasons\n\
+             beside the failures: those are kept by hand. [Results with Samba 4.25](conformance-4.25.md) and\n\
+             [of SMB 1](conformance-smb1.md) have their own pages.\n\n{last}"
+        ),
+        Samba::V425 => format!(
+            "# Conformance, with Samba 4.25\n\n\
+             What the test program of the newest Samba makes of `ropeway serve`: `cargo xtask conformance --samba 4.25`, as root on a\n\
+             Debian system (smbtorture is unpacked from the unstable suite). Everything here is written by that command, but for the\n\
+             reasons beside the failures: those are kept by hand. [The older suite](conformance.md) also runs in CI.\n\n{last}"
+        ),
+    }
+}
+
+/// Returns how the results of the others came about.
+fn about_peers(samba: Samba) -> &'static str {
+    match samba {
+        Samba::V417 => {
+            "The others were measured with the same package and suites on the same kind of machine, suite by suite, with 420 s\n\
+             each (`xtask/conformance/peers.tsv` has every test). *Plain* is Samba's default configuration; *tuned* has streams_xattr,\n\
+             acl_xattr, DOS attributes, strict locking, FSCTL_SMBTORTURE and multichannel. *Incomplete*: it began and did not end, or\n\
+             could not be made. No server passes all: many tests ask for what only Windows or a domain has, or for a configuration of\n\
+             their own."
+        }
+        Samba::V425 => {
+            "Samba was measured with the same package and suites on the same kind of machine, suite by suite, with 200 s each\n\
+             (`xtask/conformance/peers-4.25.tsv` has every test); *tuned* is explained beside the older suite."
+        }
+    }
+}
+
+fn document(
+    samba: Samba,
+    results: &Results,
+    reasons: &BTreeMap<String, String>,
+    environment: &str,
+) -> String {
+    let (sum, peers) = (Sum::of(&results.rows), samba.peers());
+    let mut text = introduction(samba, environment);
+    let _ = write!(
+        text,
+        "| server | passed | failed | incomplete | skipped |\n|---|--:|--:|--:|--:|\n\
          | **ropeway serve** | **{}** | {} | {} | {} |\n",
         sum.pass, sum.fail, sum.broken, sum.skip
     );
-    for (name, sum) in Peers::NAMES.iter().zip(peers.sums(None)) {
+    for (name, sum) in peers.names.iter().zip(peers.sums(None)) {
         let _ = writeln!(text, "| {name} | {} |", columns(sum));
     }
-    text.push_str(
-        "\nThe others were measured with the same package and suites on the same kind of machine, suite by suite, with 420 s\n\
-         each (`xtask/conformance/peers.tsv` has every test). *Plain* is Samba's default configuration; *tuned* has streams_xattr,\n\
-         acl_xattr, DOS attributes, strict locking, FSCTL_SMBTORTURE and multichannel. *Incomplete*: it began and did not end, or\n\
-         could not be made. No server passes all: many tests ask for what only Windows or a domain has, or for a configuration of\n\
-         their own.\n\n## By suite\n\n\
-         | suite | passed | failed | incomplete | skipped | Samba plain | Samba tuned | smb-server |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|\n",
+    let _ = write!(
+        text,
+        "\n{}\n\n## By suite\n\n| suite | passed | failed | incomplete | skipped | {} |\n|---|--:|--:|--:|--:|{}\n",
+        about_peers(samba),
+        peers.names.join(" | "),
+        "--:|".repeat(peers.names.len())
     );
     for suite in results.suites() {
         let sum = Sum::of(results.of(suite));
-        let [plain, tuned, krate] = peers.passes(Some(suite));
-        let _ = writeln!(
-            text,
-            "| {suite} | {} | {plain} | {tuned} | {krate} |",
-            columns(sum)
-        );
+        let others: Vec<String> = peers.passes(Some(suite)).iter().map(usize::to_string).collect();
+        let _ = writeln!(text, "| {suite} | {} | {} |", columns(sum), others.join(" | "));
     }
     text.push_str(
-        "\n## What does not pass\n\n*Samba*: the same test with Samba, plain and tuned.\n\n\
+        "\n## What does not pass\n\n*Samba*: the same test with Samba (plain and tuned, where both were measured).\n\n\
          | test | ends | Samba | reason |\n|---|---|---|---|\n",
     );
     for row in results.rows.iter().filter(|row| row.outcome.is_failure()) {
@@ -197,11 +232,14 @@ fn failure(text: &mut String, row: &Row, peers: &Peers, reasons: &BTreeMap<Strin
         true => row.test.clone(),
         false => format!("{} {}", row.suite, row.test),
     };
-    let [plain, tuned, _] = peers.of(&row.suite, &row.test);
-    let samba = match plain == tuned {
-        true => plain.to_owned(),
-        false => format!("{plain}, {tuned}"),
-    };
+    let outcomes = peers.of(&row.suite, &row.test);
+    let of_samba = outcomes
+        .iter()
+        .zip(peers.names)
+        .filter(|(_, name)| name.starts_with("Samba"));
+    let mut samba: Vec<&str> = of_samba.map(|(outcome, _)| *outcome).collect();
+    samba.dedup();
+    let samba = samba.join(", ");
     let reason = reasons.get(&test).map_or("", String::as_str);
     let _ = writeln!(text, "| `{test}` | {} | {samba} | {reason} |", row.outcome.name());
 }
@@ -223,7 +261,7 @@ mod tests {
 
     #[test]
     fn reasons_are_kept_by_hand() {
-        let none = document(&some(), &BTreeMap::new(), "today");
+        let none = document(Samba::V417, &some(), &BTreeMap::new(), "today");
         assert!(
             none.contains("| `smb2.lock.valid-request` | fail | pass |  |"),
             "{none}"
@@ -233,13 +271,13 @@ mod tests {
             "{none}"
         );
         let by_hand = none.replace("fail | pass |  |", "fail | pass | byte 0 is odd |");
-        let again = document(&some(), &reasons(&by_hand), "tomorrow");
+        let again = document(Samba::V417, &some(), &reasons(&by_hand), "tomorrow");
         assert_eq!(again, by_hand.replace("today", "tomorrow"));
     }
 
     #[test]
     fn the_sums_of_others_are_shown() {
-        let text = document(&some(), &BTreeMap::new(), "today");
+        let text = document(Samba::V417, &some(), &BTreeMap::new(), "today");
         for line in [
             "| **ropeway serve** | **1** | 1 | 1 | 1 |",
             "| Samba 4.17.12 plain | 389 | 122 | 3 | 49 |",
@@ -251,7 +289,7 @@ mod tests {
         }
         let mut before = some();
         before.rows[1].outcome = Outcome::Pass;
-        let text = summary(&some(), &before);
+        let text = summary(&some(), &before, &Samba::V417.peers());
         assert!(
             text.contains("1 passed in the kept results and not now:\n  smb2.lock.valid-request"),
             "{text}"

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::results::{Results, Row, Sum};
+use super::samba::Samba;
 use super::{Arguments, Kind, TestServer, chosen, report};
 use crate::process::capture;
 use crate::step;
@@ -33,9 +34,10 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let limit = Duration::from_secs(arguments.limit);
     let mut faults = Vec::new();
     let mut both = [Results::default(), Results::default()];
+    let program = Samba::default().smbtorture(workspace)?;
     for (kind, results) in [Kind::ServeSmb1, Kind::SmbdSmb1].into_iter().zip(&mut both) {
         println!("{kind:?}:");
-        let mut server = TestServer::new(workspace, &binary, limit, kind)?;
+        let mut server = TestServer::new(workspace, &binary, program.clone(), limit, kind)?;
         for suite in &chosen {
             results.rows.extend(server.suite(suite)?.rows);
         }
@@ -50,7 +52,11 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         let path = workspace.root().join("docs/conformance-smb1.md");
         fs::write(
             &path,
-            document(&both, &report::kept_reasons(&path)?, &report::environment()),
+            document(
+                &both,
+                &report::kept_reasons(&path)?,
+                &report::environment(&program.version()?),
+            ),
         )
         .with_context(|| format!("cannot write {}", path.display()))?;
         println!("written to docs/conformance-smb1.md");

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use ropeway_peers::Instance;
 
 use super::results::{Outcome, Row};
+use super::samba::Program;
 use super::{PASSWORD, SHARE, USER};
 use crate::process::{shown, wait};
 
@@ -39,8 +40,8 @@ pub(super) struct Run {
 /// Settings of all suites.
 #[derive(Debug)]
 pub(super) struct Torture<'a> {
-    /// Path of smbtorture.
-    pub(super) program: &'a Path,
+    /// The smbtorture that runs.
+    pub(super) program: &'a Program,
     /// Folder for outputs.
     pub(super) logs: &'a Path,
     /// Folder of the share, for tests that also act as a local program (samba3misc).
@@ -60,7 +61,7 @@ impl Torture<'_> {
         let path = self.logs.join(format!("{suite}.log"));
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let address = server.address();
-        let mut command = Command::new(self.program);
+        let (mut command, folder) = self.program.command(self.folder);
         command
             .arg(format!("//{}/{}", address.ip(), SHARE))
             .args([
@@ -69,7 +70,7 @@ impl Torture<'_> {
                 "-U",
                 &format!("{USER}%{PASSWORD}"),
             ])
-            .arg(format!("--option=torture:localdir={}", self.folder.display()))
+            .arg(format!("--option=torture:localdir={}", folder.display()))
             .args(if self.smb1 { SMB1 } else { &[] })
             .args(["--fullname", suite])
             .env("LC_ALL", "C.UTF-8")
