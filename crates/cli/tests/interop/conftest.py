@@ -22,7 +22,7 @@ for function in list(vars(smbclient._pool).values()):
 
 @pytest.fixture(scope="module")
 def smb_real():
-    shares = [rf"\\{SERVER}\{name}" for name in ("share", "encrypted")]
+    shares = [rf"\\{SERVER}\{name}" for name in ("tmp", "tmp2")]
     return USER, PASSWORD, SERVER, PORT, *shares
 
 
