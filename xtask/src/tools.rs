@@ -66,6 +66,7 @@ const TOOLS: &[Tool] = &[
     ("git", "git", "comparison of recordings"),
     ("faketime", "faketime", "runs with another clock"),
     ("tmux", "tmux", "views that fill a terminal"),
+    ("tshark", "tshark", "an independent reader of what is sent"),
 ];
 
 /// A VFS module that tests load, and Debian's package for it.

@@ -10,6 +10,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
+use ropeway_peers::{Dissection, PeerError, Recorder};
 use serde_json::Value;
 use support::{
     PASSWORD, Place, Served, content_same, file, mixed, one_line_and_a_hint, or_skip, program, text,
@@ -137,6 +138,44 @@ fn our_client_copies_a_tree_both_ways() {
     let shares = served.run("ls").arg(url("").replace("data/", "")).ok();
     assert!(shares.mentions("data"), "{shares}");
     served.stop();
+}
+
+/// What client and server say, as tshark reads it, an independent reader.
+#[test]
+fn nothing_is_malformed() {
+    let served = Served::start(&["--smb1"]);
+    let (source, far, near) = (
+        served.place.join("source"),
+        served.behind("copied"),
+        served.place.join("near"),
+    );
+    mixed(&source);
+    for link in ["link", "dangling"] {
+        fs::remove_file(source.join(link)).unwrap();
+    }
+    let recorder = Recorder::start(served.address()).unwrap();
+    let url = format!("smb1://ann@{}/data/copied", recorder.address());
+    let (source, near_name) = (source.display().to_string(), near.display().to_string());
+    served.run("copy").args(["-T", &source, &url]).ok();
+    served.run("ls").args(["-l", &url]).ok();
+    served.run("copy").args(["-T", &url, &near_name]).ok();
+    served.run("check").args([&url, &near_name]).ok();
+    text(&near.join("new"), "more");
+    served.run("mirror").args(["--yes", &near_name, &url]).ok();
+    content_same(&near, &far);
+    let capture = served.place.join("recorded.pcap");
+    recorder.finish(&capture).unwrap();
+    let found = match Dissection::of(&capture) {
+        Err(PeerError::Missing { what, .. }) => support::skip!("{what}"),
+        found => found.unwrap(),
+    };
+    assert!(found.complaints.is_empty(), "{:#?}", found.complaints);
+    assert!(found.asked.is_empty(), "SMB 2 was spoken: {:?}", found.asked);
+    // NEGOTIATE, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, NT_CREATE_ANDX, READ_ANDX, WRITE_ANDX, CLOSE,
+    // TRANSACTION2, LOGOFF_ANDX, TREE_DISCONNECT ([MS-CIFS] 2.2.2.1).
+    for command in [0x72, 0x73, 0x75, 0xA2, 0x2E, 0x2F, 0x04, 0x32] {
+        assert!(found.smb1.contains(&command), "{command:#x} in {:x?}", found.smb1);
+    }
 }
 
 #[test]

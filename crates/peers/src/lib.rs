@@ -2,7 +2,8 @@
 //!
 //! [`Smbd`] is Samba's smbd, [`Kdc`] MIT's Kerberos server, [`Rsyncd`] an rsync daemon,
 //! [`RopewayServe`] a `ropeway serve`. [`ClosedPort`] and [`SilentPort`] behave like peers that are
-//! down or hang. [`Remote`] calls clients: smbclient, rclone, rsync. [`chromium`] prepares a browser.
+//! down or hang. [`Remote`] calls clients: smbclient, rclone, rsync. [`chromium`] prepares a browser. [`Recorder`] records
+//! what goes over a connection, and [`Dissection`] is what tshark reads in it.
 //!
 //! Every [`Instance`] has its own port (reserved among all processes that use this crate) and its
 //! own folder for everything it keeps. It is ended by the ids of its processes, never by name: on
@@ -28,6 +29,7 @@ mod instance;
 mod kdc;
 mod port;
 pub mod procfs;
+mod recorder;
 mod rsyncd;
 mod serve;
 mod session;
@@ -41,6 +43,7 @@ pub use instance::Instance;
 pub use kdc::{Kdc, KdcBuilder};
 pub use port::{ClosedPort, SilentPort};
 pub use procfs::program;
+pub use recorder::{Dissection, Recorder};
 pub use rsyncd::Rsyncd;
 pub use serve::{RopewayServe, write_secret};
 pub use session::feed;

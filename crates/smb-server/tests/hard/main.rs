@@ -4,6 +4,7 @@
 
 mod bombs;
 mod breaks;
+mod dissected;
 mod escapes;
 mod external_changes;
 mod hostile;
