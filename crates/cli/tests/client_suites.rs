@@ -165,18 +165,20 @@ impl Suite for Smbprotocol {
         command
     }
 
-    /// `tests/test_open.py::TestOpen::test_create PASSED [ 10%]`
+    /// `tests/test_open.py::TestOpen::test_create PASSED [ 10%]`, or `… SKIPPED (why) [ 10%]`
     fn outcome(line: &str) -> Option<(&str, Outcome)> {
-        let (test, rest) = line
-            .rsplit_once(" [")
-            .and_then(|(line, _)| line.trim_end().rsplit_once(' '))?;
-        let outcome = match rest {
-            "PASSED" => Outcome::Passed,
-            "FAILED" | "ERROR" => Outcome::Failed,
-            "SKIPPED" => Outcome::Skipped,
-            _ => return None,
-        };
-        test.contains("::").then_some((test, outcome))
+        let line = line.rsplit_once(" [")?.0;
+        let words = [
+            (" PASSED", Outcome::Passed),
+            (" FAILED", Outcome::Failed),
+            (" ERROR", Outcome::Failed),
+            (" SKIPPED", Outcome::Skipped),
+        ];
+        let found = words.into_iter().find_map(|(word, outcome)| {
+            let (test, _) = line.rsplit_once(word)?;
+            Some((test, outcome))
+        });
+        found.filter(|(test, _)| test.contains("::"))
     }
 }
 
@@ -237,6 +239,8 @@ fn lines_of_the_suites_are_read() {
         read,
         Some(("tests/test_open.py::TestOpen::test_a[b c]", Outcome::Passed))
     );
+    let skipped = Smbprotocol::outcome("tests/a.py::b SKIPPED (needs a folder) [ 11%]");
+    assert_eq!(skipped, Some(("tests/a.py::b", Outcome::Skipped)));
     assert_eq!(Smbprotocol::outcome("collected 524 items"), None);
     let read = GoSmb2::outcome("    --- FAIL: TestChmod (0.01s)");
     assert_eq!(read, Some(("TestChmod", Outcome::Failed)));

@@ -1,9 +1,8 @@
 //! `cargo xtask conformance`: smbtorture's suites for SMB 2 and 3 against `ropeway serve`.
 //!
-//! A private server on the loopback interface serves one folder in memory. After each suite the
-//! server must still run, must not have panicked, and must answer our client. Otherwise the fault
-//! is reported, the server is started again, and the command fails at its end. The folder is
-//! emptied between suites.
+//! A private server on the loopback interface serves one folder in memory, another one for each
+//! suite. After the suite it must still run, must not have panicked, and must answer our client.
+//! Otherwise the fault is reported, and the command fails at its end.
 //!
 //! `xtask/conformance/results.tsv` keeps the passed tests. The step `conformance` of `ci` runs the quick
 //! suites and fails if a test that is kept as passed does not pass.
@@ -333,11 +332,9 @@ impl TestServer {
 
     /// Runs a suite, checks the server, and empties the folder.
     fn suite(&mut self, suite: &str) -> Result<Run> {
-        // Some suites of SMB 1 send wrong passwords, after which `serve` answers logins slowly.
-        if self.server.is_none() || self.kind != Kind::Serve {
-            self.server = None;
-            self.start()?;
-        }
+        // Some suites send wrong passwords, after which `serve` answers logins slowly.
+        self.server = None;
+        self.start()?;
         let server = self.server.as_ref().context("there is no server")?;
         let torture = Torture {
             program: &self.smbtorture,
@@ -358,9 +355,8 @@ impl TestServer {
             if run.cut { "  ended at the limit" } else { "" }
         );
         if let Some(fault) = self.fault()? {
-            println!("  !!! THE SERVER {fault}; it is started again");
+            println!("  !!! THE SERVER {fault}");
             self.faults.push(format!("{suite}: the server {fault}"));
-            self.server = None;
         }
         empty(&self.folder.path().join("share")).context("cannot empty the share")?;
         Ok(run)
