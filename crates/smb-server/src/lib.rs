@@ -39,6 +39,7 @@ mod report;
 mod server;
 mod share;
 mod sids;
+mod snapshots;
 mod state;
 #[cfg(any(test, feature = "fuzzing"))]
 #[cfg_attr(not(test), allow(dead_code, reason = "fuzz targets need the store only"))]
@@ -53,4 +54,5 @@ pub use recycle_bin::{RecycleBin, RecycleLimits};
 pub use report::{KindReport, OpenReport, ServerReport, SessionReport, ShareReport};
 pub use server::{Server, ServerHandle};
 pub use share::{Links, Share};
+pub use snapshots::ShareSnapshots;
 pub use state::Counters;

@@ -5,11 +5,16 @@ use std::sync::Arc;
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::upcase;
+use ropeway_smb_wire::{FileTime, NtStatus};
 use ropeway_vfs::store::{NodeOpen, Store};
 use ropeway_vfs::{ErrorKind, FileId, Kind, RelPath};
 
 use crate::files::short_name::NameView;
 use crate::recycle_bin::RecycleBin;
+use crate::snapshots::ShareSnapshots;
+
+/// Marks the index of a share in the opens of its snapshots. There are fewer shares.
+const OF_SNAPSHOT: u32 = 1 << 30;
 
 /// Which symbolic links clients may create.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +52,8 @@ pub struct Share {
     pub far: bool,
     /// Where deleted files are kept.
     pub recycle_bin: Option<Arc<RecycleBin>>,
+    /// Earlier states that clients may look at.
+    pub snapshots: Option<Arc<ShareSnapshots>>,
 }
 
 impl Share {
@@ -92,6 +99,24 @@ impl Share {
             links: Links::default(),
             far: false,
             recycle_bin: None,
+            snapshots: None,
+        }
+    }
+
+    /// Returns the share as it was at a time, and the index by which its opens are known: nothing that happens
+    /// to the share of now concerns them.
+    ///
+    /// # Errors
+    /// `STATUS_OBJECT_NAME_NOT_FOUND` if there is no snapshot of that time.
+    pub(crate) fn at(
+        self: &Arc<Self>,
+        index: u32,
+        time: Option<FileTime>,
+    ) -> Result<(Arc<Self>, u32), NtStatus> {
+        match (time, &self.snapshots) {
+            (None, _) => Ok((Arc::clone(self), index)),
+            (Some(time), Some(snapshots)) => Ok((snapshots.at(self, time)?, index | OF_SNAPSHOT)),
+            (Some(_), None) => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
         }
     }
 

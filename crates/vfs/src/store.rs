@@ -42,6 +42,22 @@ pub trait Entries: Send {
     fn next(&mut self) -> Result<Option<(Name, NodeStat)>>;
 }
 
+/// Earlier states of a store, such as the snapshots of its file system.
+pub trait Snapshots: Send + Sync {
+    /// Returns their times in seconds since 1970 (UTC), the newest first. No two are equal.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn times(&self) -> Result<Vec<i64>>;
+
+    /// Opens the state of a time that [`Self::times`] returns. Nothing can be changed in it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is none of that time, or the folder did not exist then; other
+    /// errors of opening it.
+    fn open(&self, time: i64) -> Result<Arc<dyn Store>>;
+}
+
 /// A shared folder and everything beneath it.
 pub trait Store: Send + Sync {
     /// Returns what this store can hold.

@@ -7,6 +7,7 @@
 //! `xtask/conformance/results.tsv` keeps the passed tests. The step `conformance` of `ci` runs the quick
 //! suites and fails if a test that is kept as passed does not pass.
 
+mod needs;
 mod report;
 mod results;
 mod samba;
@@ -22,6 +23,7 @@ use anyhow::{Context, Result, ensure};
 use ropeway_lab::run::empty;
 use ropeway_peers::{Instance, RopewayServe, Share, Smbd};
 
+use self::needs::Needs;
 use self::results::{Results, Row, Sum};
 use self::samba::{Program, Samba};
 use self::torture::{Run, Torture, bounded};
@@ -288,7 +290,7 @@ impl TestServer {
         for name in ["share", "scratch"] {
             fs::create_dir(folder.path().join(name))?;
         }
-        let mut server = Self {
+        let server = Self {
             kind,
             smbtorture,
             binary: binary.to_owned(),
@@ -300,21 +302,37 @@ impl TestServer {
             peak_kib: 0,
             folder,
         };
-        server.start()?;
         Ok(server)
     }
 
-    fn start(&mut self) -> Result<()> {
+    fn start(&mut self, needs: &Needs) -> Result<()> {
         let scratch = self.folder.path().join("scratch");
         let share = self.folder.path().join("share");
+        if let Some(snapshot) = needs.snapshot {
+            for folder in [share.clone(), scratch.join("snapshots").join(snapshot)] {
+                let below = folder.join("subdir");
+                fs::create_dir_all(&below)?;
+                let file = folder.join(needs::FILE);
+                fs::write(&file, [1; 4096])?;
+                // What twrp.listdir looks for, and nothing else.
+                _ = fs::hard_link(&file, below.join("hardlink"));
+            }
+        }
+        let snapshots = format!(
+            "{SHARE}={}:snapshots={}",
+            share.display(),
+            scratch.join("snapshots").display()
+        );
         let serve = || {
-            RopewayServe::new(&self.binary)
-                .share(SHARE, &share)
+            let serve = RopewayServe::new(&self.binary)
                 .user(USER, PASSWORD)
-                // As in the measurements of Samba: each suite decides whether it signs.
-                .flags(&["--sign", "offered"])
+                .flags(needs.flags)
                 .below(&scratch)
-                .log_to(&scratch.join("server.log"))
+                .log_to(&scratch.join("server.log"));
+            match needs.snapshot {
+                Some(_) => serve.flags(&[&snapshots]),
+                None => serve.share(SHARE, &share),
+            }
         };
         let smbd = || {
             Smbd::builder()
@@ -334,7 +352,11 @@ impl TestServer {
     fn suite(&mut self, suite: &str) -> Result<Run> {
         // Some suites send wrong passwords, after which `serve` answers logins slowly.
         self.server = None;
-        self.start()?;
+        let needs = Needs::of(suite);
+        self.start(&needs)?;
+        if needs.file {
+            fs::write(self.folder.path().join("share").join(needs::FILE), [1; 65_536])?;
+        }
         let server = self.server.as_ref().context("there is no server")?;
         let torture = Torture {
             program: &self.smbtorture,
@@ -342,6 +364,7 @@ impl TestServer {
             folder: &self.folder.path().join("share"),
             limit: self.limit,
             smb1: self.kind != Kind::Serve,
+            options: needs.options,
         };
         let run = torture.run(suite, server)?;
         let sum = Sum::of(&run.rows);

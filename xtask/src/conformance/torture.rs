@@ -50,6 +50,8 @@ pub(super) struct Torture<'a> {
     pub(super) limit: Duration,
     /// Whether SMB 1 is spoken, and nothing newer.
     pub(super) smb1: bool,
+    /// Options that the suite asks for: `torture:filename=testfile`.
+    pub(super) options: &'a [&'a str],
 }
 
 impl Torture<'_> {
@@ -71,6 +73,7 @@ impl Torture<'_> {
                 &format!("{USER}%{PASSWORD}"),
             ])
             .arg(format!("--option=torture:localdir={}", folder.display()))
+            .args(self.options.iter().map(|option| format!("--option={option}")))
             .args(if self.smb1 { SMB1 } else { &[] })
             .args(["--fullname", suite])
             .env("LC_ALL", "C.UTF-8")

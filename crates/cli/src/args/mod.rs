@@ -65,7 +65,7 @@ pub(crate) use serve::{
 pub(crate) use share::ShareArgs;
 #[cfg(test)]
 pub(crate) use share_spec::ShareOptions;
-pub(crate) use share_spec::{BinSpec, ShareSpec, check_share_name};
+pub(crate) use share_spec::{BinSpec, ShareSpec, SnapshotSpec, check_share_name};
 pub(crate) use top::TopArgs;
 pub(crate) use trace::{FilterArgs, Plot, RecordArgs, StacksBy, TraceArgs, TraceSource, ViewArgs};
 pub(crate) use transfer::{

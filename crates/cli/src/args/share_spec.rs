@@ -1,4 +1,4 @@
-//! The value of a share: `[NAME=]DIR[:ro][:encrypt][:timemachine][:bin]`, where DIR may be the URL of a far share.
+//! The value of a share: `[NAME=]DIR[:ro][:encrypt][:timemachine][:bin][:snapshots]`, where DIR may be the URL of a far share.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub(crate) struct ShareSpec {
 }
 
 /// What follows the folder of a share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShareOptions {
     /// Whether clients cannot change anything.
     pub(crate) read_only: bool,
@@ -29,6 +29,27 @@ pub(crate) struct ShareOptions {
     pub(crate) time_machine: bool,
     /// Whether deleted files are kept.
     pub(crate) bin: Option<BinSpec>,
+    /// Where the snapshots lie that clients may look at.
+    pub(crate) snapshots: Option<SnapshotSpec>,
+}
+
+/// Where the snapshots of a folder lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SnapshotSpec {
+    /// Where ZFS or snapper keep them: `:snapshots`.
+    Found,
+    /// Here, with `*` for their names: `:snapshots=/data/.snapshots/*/snapshot`.
+    Pattern(PathBuf),
+}
+
+impl SnapshotSpec {
+    /// Parses what follows `snapshots`: nothing, or `=` with a path. `None` for anything else.
+    fn parse(text: &str) -> Option<Self> {
+        match text.strip_prefix('=') {
+            None => text.is_empty().then_some(Self::Found),
+            Some(path) => (!path.is_empty()).then(|| Self::Pattern(path.into())),
+        }
+    }
 }
 
 /// How long and how many deleted files are kept, as far as it is said: `:bin=30d,20G`.
@@ -98,10 +119,15 @@ fn without_options(text: &str) -> (&str, ShareOptions) {
             "encrypt" => options.encrypt = true,
             "timemachine" => options.time_machine = true,
             "" => return (before, options),
-            _ => match option.strip_prefix("bin").and_then(BinSpec::parse) {
-                Some(bin) => options.bin = Some(bin),
-                None => break,
-            },
+            _ => {
+                let bin = option.strip_prefix("bin").and_then(BinSpec::parse);
+                let snapshots = option.strip_prefix("snapshots").and_then(SnapshotSpec::parse);
+                if bin.is_none() && snapshots.is_none() {
+                    break;
+                }
+                options.bin = bin.or(options.bin);
+                options.snapshots = snapshots.or(options.snapshots);
+            }
         }
         folder = before;
     }
@@ -138,6 +164,27 @@ pub(crate) fn check_share_name(name: &str) -> Result<(), &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn snapshots_are_found_or_named() {
+        let snapshots = |text| {
+            let spec = ShareSpec::parse(text).unwrap();
+            (spec.folder, spec.options.snapshots)
+        };
+        let folder = PathBuf::from("/srv");
+        assert_eq!(
+            snapshots("/srv:snapshots:ro"),
+            (folder.clone(), Some(SnapshotSpec::Found))
+        );
+        let pattern = SnapshotSpec::Pattern("/srv/.s/*/snapshot".into());
+        assert_eq!(
+            snapshots("data=/srv:bin:snapshots=/srv/.s/*/snapshot"),
+            (folder, Some(pattern))
+        );
+        for text in ["/srv:snapshots=", "/srv:snapshot"] {
+            assert_eq!(snapshots(text), (text.into(), None));
+        }
+    }
 
     #[test]
     fn options_follow_the_folder() {

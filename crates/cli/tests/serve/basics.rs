@@ -62,7 +62,7 @@ fn wrong_usage_gives_one_line_and_changes_nothing() {
     refused(1, &[], "there is no folder to share");
     refused(3, &["missing"], "missing");
     refused(3, &["plain"], "plain");
-    refused(3, &["data:readonly"], ":ro, :encrypt, :timemachine and :bin");
+    refused(3, &["data:readonly"], ":ro, :encrypt, :timemachine, :bin");
     refused(3, &["data:bin=30"], ":bin=30d");
     refused(1, &["data:ro:bin"], "nothing is deleted in data");
     refused(1, &["a=data:bin", "b=data:bin=7d"], "two recycle bins");

@@ -4,6 +4,7 @@
 
 mod basics;
 mod server;
+mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
 mod watched;

@@ -83,6 +83,7 @@ pub(crate) fn share() -> Arc<Share> {
         links: Default::default(),
         far: false,
         recycle_bin: None,
+        snapshots: None,
     })
 }
 

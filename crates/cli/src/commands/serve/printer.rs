@@ -246,6 +246,7 @@ mod tests {
             encrypt: false,
             time_machine: false,
             bin: None,
+            snapshots: None,
             anonymous: false,
             links: Default::default(),
         }

@@ -1,4 +1,4 @@
-//! The shares: `[NAME=]DIR[:ro][:encrypt][:bin]…` or `[NAME=]URL…`, and their open folders and far shares.
+//! The shares: `[NAME=]DIR[:ro][:encrypt][:bin][:snapshots]…` or `[NAME=]URL…`, and their open folders and far shares.
 
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use ropeway_copy::is_temporary;
 use ropeway_live::format;
-use ropeway_local::{LocalStore, StoreOptions};
-use ropeway_smb_server::{Links, RecycleBin, RecycleLimits, Share};
+use ropeway_local::{LocalStore, SnapshotFolder, StoreOptions};
+use ropeway_smb_server::{Links, RecycleBin, RecycleLimits, Share, ShareSnapshots};
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::upcase;
 use ropeway_vfs::decorate::traced_store::TracedStore;
-use ropeway_vfs::store::Store;
+use ropeway_vfs::store::{Snapshots as _, Store};
 use ropeway_vfs::trace::SharedObserver;
 
 use super::far::FarServers;
-use crate::args::{BinSpec, ServeArgs, ServeLinks, ShareSpec, check_share_name};
+use crate::args::{BinSpec, ServeArgs, ServeLinks, ShareSpec, SnapshotSpec, check_share_name};
 use crate::failure::{Failure, code};
 use crate::place::Place;
 use crate::spelling::{Spelling, spelling};
@@ -38,6 +38,8 @@ pub(super) struct RequestedShare {
     pub(super) time_machine: bool,
     /// How deleted files are kept; with the number of days.
     pub(super) bin: Option<BinSpec>,
+    /// Where the snapshots lie that clients may look at.
+    pub(super) snapshots: Option<SnapshotSpec>,
     /// Whether anonymous and guest sessions may use it.
     pub(super) anonymous: bool,
     /// Symbolic links that clients may create.
@@ -87,6 +89,12 @@ impl RequestedShare {
                     .hint("ask that server to keep what is deleted"),
             );
         }
+        if spec.options.snapshots.is_some() && place.local().is_none() {
+            return Err(
+                Failure::usage(format!("{place}: :snapshots is for folders of this machine"))
+                    .hint("ask that server for its own snapshots: smb://…/@GMT-2026.11.26-04.25.00"),
+            );
+        }
         if bin.is_some() && spec.options.read_only {
             return Err(
                 Failure::usage(format!("nothing is deleted in {name}, which is read-only"))
@@ -100,6 +108,7 @@ impl RequestedShare {
             encrypt: spec.options.encrypt,
             time_machine: spec.options.time_machine,
             bin,
+            snapshots: spec.options.snapshots.clone(),
             anonymous: false,
             links: Links::default(),
         })
@@ -129,6 +138,9 @@ impl RequestedShare {
                 .map_or_else(|| "a tenth of the volume".to_owned(), format::bytes);
             _ = write!(shown, ", deleted files are kept for {days} days, up to {size}");
         }
+        if self.snapshots.is_some() {
+            shown.push_str(", with its snapshots");
+        }
         shown
     }
 
@@ -152,7 +164,7 @@ fn cannot_share(folder: &Path, cause: &str) -> Failure {
     let hint = if text == "user" {
         "put the command for users first: `ropeway serve user list --users FILE`"
     } else if text.contains(':') {
-        "only the options :ro, :encrypt, :timemachine and :bin (:bin=30d,20G) can follow a folder"
+        "only the options :ro, :encrypt, :timemachine, :bin (:bin=30d,20G) and :snapshots can follow a folder"
     } else {
         "choose a folder that this user can read"
     };
@@ -219,6 +231,7 @@ struct Folder {
     id: Option<(u64, u64)>,
     store: Arc<dyn Store>,
     bin: Option<Arc<RecycleBin>>,
+    snapshots: Option<Arc<ShareSnapshots>>,
 }
 
 fn id_of(place: &Place) -> Result<Option<(u64, u64)>, Failure> {
@@ -251,6 +264,41 @@ fn start_bin(store: &Arc<dyn Store>, spec: BinSpec, place: &Place) -> Result<Arc
         )
         .hint("the server's user must be able to make the folder .recycle there; or leave out :bin")
     })
+}
+
+/// Finds the snapshots of a folder.
+///
+/// # Errors
+/// There are none where they are looked for.
+fn find_snapshots(spec: &SnapshotSpec, folder: &Path) -> Result<Arc<ShareSnapshots>, Failure> {
+    /// Nodes of a snapshot that are open at once: people look at some files.
+    const DESCRIPTORS: usize = 64;
+    let options = StoreOptions {
+        descriptors_max: DESCRIPTORS,
+        ..StoreOptions::default()
+    };
+    let cannot = |why: String| {
+        Failure::new(
+            code::SOURCE,
+            format!("{}: cannot find its snapshots: {why}", folder.display()),
+        )
+        .hint("name their folder, with * for the names that say when: :snapshots=/data/.snapshots/*/snapshot; or leave out :snapshots")
+    };
+    let found = match spec {
+        SnapshotSpec::Found => SnapshotFolder::find(folder, &options)
+            .map_err(|error| cannot(error.to_string()))?
+            .ok_or_else(|| cannot("no .zfs/snapshot and no .snapshots in it or above it".to_owned()))?,
+        SnapshotSpec::Pattern(pattern) => SnapshotFolder::new(pattern, &options)
+            .map_err(|error| cannot(format!("{}: {error}", pattern.display())))?,
+    };
+    let times = found.times().map_err(|error| cannot(error.to_string()))?;
+    if times.is_empty() {
+        tracing::warn!(
+            "no folder in {} has a time in its name; snapshots appear when there are some",
+            found.parent().display()
+        );
+    }
+    Ok(Arc::new(ShareSnapshots::new(Arc::new(found))))
 }
 
 impl Folders {
@@ -297,11 +345,22 @@ impl Folders {
                 (Some(_), Some(bin)) => Some(bin),
                 (Some(spec), None) => Some(start_bin(&store, spec, &wanted.place)?),
             };
+            let snapshots = match (&wanted.snapshots, wanted.place.local()) {
+                (Some(spec), Some(folder)) => {
+                    let same_spec = || known().find(|folder| folder.wanted.snapshots.as_ref() == Some(spec));
+                    match same_spec().and_then(|folder| folder.snapshots.clone()) {
+                        Some(snapshots) => Some(snapshots),
+                        None => Some(find_snapshots(spec, folder)?),
+                    }
+                }
+                _ => None,
+            };
             open.push(Folder {
                 wanted,
                 id,
                 store,
                 bin,
+                snapshots,
             });
         }
         let before = std::mem::replace(&mut self.open, open);
@@ -360,6 +419,7 @@ fn shared(folder: &Folder) -> Share {
     share.anonymous = wanted.anonymous;
     share.links = wanted.links;
     share.recycle_bin.clone_from(&folder.bin);
+    share.snapshots.clone_from(&folder.snapshots);
     share.far = wanted.is_far();
     // A far server reports by itself what it hides.
     share.hide_dot_files = !share.far;

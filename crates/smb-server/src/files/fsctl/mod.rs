@@ -63,7 +63,7 @@ pub(crate) fn control(
         CtlCode::DELETE_REPARSE_POINT => Err(NtStatus::NOT_SUPPORTED),
         CtlCode::GET_COMPRESSION => compression(output_max).map(whole),
         CtlCode::SET_COMPRESSION => set_compression(open, input).map(done),
-        CtlCode::SRV_ENUMERATE_SNAPSHOTS => snapshots(output_max).map(whole),
+        CtlCode::SRV_ENUMERATE_SNAPSHOTS => snapshots(open, output_max).map(whole),
         CtlCode::CREATE_OR_GET_OBJECT_ID => object_id(open, output_max).map(whole),
         CtlCode::SRV_REQUEST_RESUME_KEY => resume_key(open, output_max).map(whole),
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST),
@@ -209,16 +209,24 @@ fn set_compression(open: &Open, input: &[u8]) -> Result<(), NtStatus> {
     }
 }
 
-/// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1): there are no snapshots.
-fn snapshots(output_max: usize) -> Result<Vec<u8>, NtStatus> {
+/// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1). Without enough room for all tokens there are none, and
+/// the client asks again with the size that it is told.
+fn snapshots(open: &Open, output_max: usize) -> Result<Vec<u8>, NtStatus> {
     /// Minimum length of the output buffer.
     const LEN_MIN: usize = 16;
     if output_max < LEN_MIN {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    Ok(output_buffer::encoded(|w| {
-        SnapshotArray::all(Vec::new()).encode(w)
-    }))
+    let tokens = match &open.share.snapshots {
+        Some(snapshots) => snapshots.tokens()?,
+        None => Vec::new(),
+    };
+    let all = SnapshotArray::all(tokens);
+    let whole = output_buffer::encoded(|w| all.encode(w));
+    match whole.len() <= output_max {
+        true => Ok(whole),
+        false => Ok(output_buffer::encoded(|w| all.without_tokens().encode(w))),
+    }
 }
 
 /// FSCTL_CREATE_OR_GET_OBJECT_ID ([MS-FSCC] 2.3.1): FILE_OBJECTID_BUFFER made of the file's

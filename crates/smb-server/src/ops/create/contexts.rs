@@ -37,6 +37,8 @@ pub(super) struct CreateContexts<'a> {
     lease_v2: Option<LeaseV2>,
     apple: Option<AppleServerQuery>,
     pub(super) app_instance: Option<Guid>,
+    /// The time of the snapshot that is asked for.
+    pub(super) snapshot: Option<FileTime>,
 }
 
 impl<'a> CreateContexts<'a> {
@@ -66,8 +68,7 @@ impl<'a> CreateContexts<'a> {
                 }
                 RequestContext::QueryMaximalAccess(since) => contexts.maximal_access = Some(*since),
                 RequestContext::AllocationSize(bytes) => contexts.allocation = Some(*bytes),
-                // There are no snapshots.
-                RequestContext::TimewarpToken(_) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+                RequestContext::TimewarpToken(time) => contexts.snapshot = Some(*time),
                 RequestContext::QueryOnDiskId => contexts.on_disk_id = true,
                 RequestContext::Lease(lease) if dialect >= Dialect::Smb210 => contexts.lease = Some(*lease),
                 RequestContext::LeaseV2(lease) if dialect >= Dialect::Smb300 => {
@@ -83,6 +84,10 @@ impl<'a> CreateContexts<'a> {
             }
         }
         contexts.check(request)?;
+        if contexts.snapshot.is_some() {
+            // What never changes needs no caching, and a reconnect would look for the file of now.
+            (contexts.durable, contexts.lease, contexts.lease_v2) = (None, None, None);
+        }
         Ok(contexts)
     }
 

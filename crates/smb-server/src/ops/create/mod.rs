@@ -82,6 +82,7 @@ pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     }
     let intent = CreateIntent::new(&request)?;
     let target = name::parse(&request.name)?;
+    let (share, share_id) = share.at(share_id, contexts.snapshot)?;
     let outcome = open(context, &request, &contexts, &intent, &target, &share, share_id);
     if let Err(status) = &outcome {
         context.record("open", Some(&share.name), Some(&target.path), None, *status);
@@ -122,7 +123,7 @@ fn open(
         access: found.access,
         share_access: request.share_access,
         delete_on_close: request.options.contains(CreateOptions::DELETE_ON_CLOSE),
-        oplock: if directory {
+        oplock: if directory || contexts.snapshot.is_some() {
             Default::default()
         } else {
             request.oplock_level

@@ -1,0 +1,366 @@
+//! Earlier states of a folder, which other programs make: snapshots of btrfs, ZFS or LVM, or copies by
+//! date. Each is a folder whose name says when it was made.
+//!
+//! | made by | lies in | name |
+//! |---|---|---|
+//! | ZFS, sanoid, zfs-auto-snapshot | `.zfs/snapshot` | `autosnap_2026-11-26_04:25:00_daily`, `zfs-auto-snap_hourly-2026-11-26-0425` |
+//! | snapper | `.snapshots/7/snapshot` | a number; the time is in `.snapshots/7/info.xml`, in UTC |
+//! | btrbk, rsync and others | any folder | `photos.20261126T0425`, `2026-11-26` |
+//! | Samba's `shadow_copy2` | any folder | `@GMT-2026.11.26-04.25.00`, in UTC |
+//!
+//! A name holds a year of four digits, month and day, and perhaps hours, minutes and seconds, with or without one
+//! separator between them. It is local time unless `Z` or `UTC` follows.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use ropeway_vfs::store::{Snapshots, Store};
+use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result};
+
+use crate::beneath::fault;
+use crate::store::{LocalStore, StoreOptions};
+
+/// Maximum number of snapshots; the newest ones count. A guess: ZFS keeps thousands at most.
+const SNAPSHOTS_MAX: usize = 10_000;
+/// Maximum number of names that are read to find them.
+const NAMES_MAX: usize = 100_000;
+/// Bytes of an `info.xml` that are read.
+const INFO_MAX: u64 = 64 << 10;
+/// Where snapshots are looked for, in the folder and in those above it.
+const PLACES: [&str; 2] = [".zfs/snapshot", ".snapshots"];
+
+/// The snapshots of a folder.
+#[derive(Clone, Debug)]
+pub struct SnapshotFolder {
+    /// Folder in which they lie.
+    parent: PathBuf,
+    /// Path from a snapshot to what is shared.
+    below: PathBuf,
+    options: StoreOptions,
+    zone: TimeZone,
+}
+
+impl SnapshotFolder {
+    /// Returns the snapshots in a folder. A component `*` of the pattern stands for their names, as in
+    /// `/data/.snapshots/*/snapshot`; otherwise they lie in the folder itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] without such a folder; [`ErrorKind::NameRefused`] for more than one `*`.
+    pub fn new(pattern: &Path, options: &StoreOptions) -> Result<Self> {
+        let is_star = |component: &Component<'_>| component.as_os_str() == "*";
+        let parent: PathBuf = pattern
+            .components()
+            .take_while(|component| !is_star(component))
+            .collect();
+        let below: PathBuf = pattern
+            .components()
+            .skip_while(|component| !is_star(component))
+            .skip(1)
+            .collect();
+        if below
+            .components()
+            .any(|component| !matches!(component, Component::Normal(_)) || is_star(&component))
+        {
+            return Err(refused(ErrorKind::NameRefused));
+        }
+        let there = fs::metadata(&parent).map_err(|error| failed(Op::List, error))?;
+        if !there.is_dir() {
+            return Err(refused(ErrorKind::NotADirectory));
+        }
+        Ok(Self {
+            parent,
+            below,
+            options: options.clone(),
+            zone: TimeZone::system(),
+        })
+    }
+
+    /// Looks for the snapshots of `folder` where ZFS and snapper keep them: in the folder, or in one
+    /// above it that is snapshotted as a whole. `None` if there are none.
+    ///
+    /// # Errors
+    /// The folder cannot be found.
+    pub fn find(folder: &Path, options: &StoreOptions) -> Result<Option<Self>> {
+        let folder = folder.canonicalize().map_err(|error| failed(Op::Open, error))?;
+        for above in folder.ancestors() {
+            let within = folder.strip_prefix(above).unwrap_or(Path::new(""));
+            for place in PLACES {
+                let Ok(mut found) = Self::new(&above.join(place), options) else {
+                    continue;
+                };
+                // snapper keeps `.snapshots/7/snapshot` beside `info.xml`.
+                let names = found.names()?;
+                if names
+                    .iter()
+                    .any(|name| found.parent.join(name).join("info.xml").is_file())
+                {
+                    found.below.push("snapshot");
+                }
+                found.below.push(within);
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the folder in which they lie.
+    pub fn parent(&self) -> &Path {
+        &self.parent
+    }
+
+    /// Returns the snapshots by their times.
+    fn by_time(&self) -> Result<BTreeMap<i64, PathBuf>> {
+        let mut found = BTreeMap::new();
+        for name in self.names()? {
+            let time = name.to_str().and_then(|name| time_of(name, &self.zone));
+            let time = time.or_else(|| self.time_of_snapper(&name));
+            if let Some(time) = time {
+                found.entry(time).or_insert(name);
+                if found.len() > SNAPSHOTS_MAX {
+                    found.pop_first();
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the names in the folder in order.
+    fn names(&self) -> Result<Vec<PathBuf>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.parent)
+            .map_err(|error| failed(Op::List, error))?
+            .take(NAMES_MAX)
+        {
+            names.push(PathBuf::from(
+                entry.map_err(|error| failed(Op::List, error))?.file_name(),
+            ));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Reads the time that snapper wrote beside a snapshot.
+    fn time_of_snapper(&self, name: &Path) -> Option<i64> {
+        if !name.as_os_str().as_bytes().iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        let mut text = String::new();
+        let file = File::open(self.parent.join(name).join("info.xml")).ok()?;
+        file.take(INFO_MAX).read_to_string(&mut text).ok()?;
+        let (_, date) = text.split_once("<date>")?;
+        time_of(date.split('<').next()?, &TimeZone::UTC)
+    }
+}
+
+impl Snapshots for SnapshotFolder {
+    fn times(&self) -> Result<Vec<i64>> {
+        Ok(self.by_time()?.into_keys().rev().collect())
+    }
+
+    fn open(&self, time: i64) -> Result<Arc<dyn Store>> {
+        let mut found = self.by_time()?;
+        let name = found.remove(&time).ok_or_else(|| refused(ErrorKind::NotFound))?;
+        let store = LocalStore::open(&self.parent.join(name).join(&self.below), &self.options)?;
+        Ok(Arc::new(store))
+    }
+}
+
+fn failed(op: Op, error: io::Error) -> Error {
+    fault(op, &RelPath::root(), error)
+}
+
+fn refused(kind: ErrorKind) -> Error {
+    Error::new(Op::Open, &RelPath::root(), kind)
+}
+
+/// Returns the time in a name, in seconds since 1970.
+fn time_of(name: &str, zone: &TimeZone) -> Option<i64> {
+    let bytes = name.as_bytes();
+    (0..bytes.len()).find_map(|at| {
+        let begins = at == 0 || !bytes[at - 1].is_ascii_digit();
+        begins.then(|| time_at(bytes, at, zone)).flatten()
+    })
+}
+
+/// Parses a time that begins at a place.
+fn time_at(bytes: &[u8], at: usize, zone: &TimeZone) -> Option<i64> {
+    let (year, at) = number(bytes, at, 4)?;
+    let (month, at) = part(bytes, at)?;
+    let (day, mut end) = part(bytes, at)?;
+    let mut clock = [0; 3];
+    if let Some((hour, at)) = part(bytes, end)
+        && let Some((minute, at)) = part(bytes, at)
+    {
+        (clock[0], clock[1], end) = (hour, minute, at);
+        if let Some((second, at)) = part(bytes, end) {
+            (clock[2], end) = (second, at);
+        }
+    }
+    if bytes.get(end).is_some_and(u8::is_ascii_digit) {
+        return None;
+    }
+    let [hour, minute, second] = clock.map(|part| i8::try_from(part).ok());
+    let time = DateTime::new(
+        i16::try_from(year).ok()?,
+        i8::try_from(month).ok()?,
+        i8::try_from(day).ok()?,
+        hour?,
+        minute?,
+        second?,
+        0,
+    );
+    let rest = bytes.get(end..).unwrap_or_default();
+    let is_utc = bytes.starts_with(b"@GMT-")
+        || rest.first() == Some(&b'Z')
+        || rest
+            .strip_prefix(b"UTC")
+            .or_else(|| rest.get(1..)?.strip_prefix(b"UTC"))
+            .is_some();
+    let zone = if is_utc { TimeZone::UTC } else { zone.clone() };
+    Some(time.ok()?.to_zoned(zone).ok()?.timestamp().as_second())
+}
+
+/// Parses two digits, after one separator at most.
+fn part(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
+    let separated = bytes.get(at).is_some_and(|byte| b"-_.:T ".contains(byte));
+    number(bytes, at + usize::from(separated), 2)
+}
+
+fn number(bytes: &[u8], at: usize, digits: usize) -> Option<(u32, usize)> {
+    let text = bytes.get(at..at + digits)?;
+    let is_number = text.iter().all(u8::is_ascii_digit);
+    let value = std::str::from_utf8(text).ok()?.parse().ok()?;
+    is_number.then_some((value, at + digits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn utc(name: &str) -> Option<i64> {
+        time_of(name, &TimeZone::UTC)
+    }
+
+    #[test]
+    fn names_of_the_usual_programs_say_when() {
+        let minute = 1_795_667_100;
+        for name in [
+            "@GMT-2026.11.26-04.25.00",
+            "autosnap_2026-11-26_04:25:00_daily",
+            "zfs-auto-snap_hourly-2026-11-26-0425",
+            "photos.20261126T0425",
+            "20261126042500",
+            "backup 2026-11-26 04.25",
+            "v2 of 2026-11-26T04:25:00Z",
+        ] {
+            assert_eq!(utc(name), Some(minute), "{name}");
+        }
+        assert_eq!(utc("2026-11-26"), Some(minute - 4 * 3600 - 25 * 60));
+        for name in [
+            "",
+            "daily.0",
+            "2026",
+            "2026-13-01",
+            "2026-11-26-25-00",
+            "120261126",
+            "photos 1999",
+        ] {
+            assert_eq!(utc(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_local_time_unless_it_says_otherwise() {
+        let east = TimeZone::fixed(jiff::tz::offset(2));
+        let minute = 1_795_667_100;
+        assert_eq!(time_of("2026-11-26_04-25", &east), Some(minute - 7200));
+        for name in [
+            "@GMT-2026.11.26-04.25.00",
+            "2026-11-26_04-25-00Z",
+            "2026-11-26_04-25_UTC",
+            "2026-11-26_04-25UTC",
+        ] {
+            assert_eq!(time_of(name, &east), Some(minute), "{name}");
+        }
+    }
+
+    fn put(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn they_are_found_above_the_folder_and_opened_at_the_same_place() {
+        let place = tempfile::tempdir().unwrap();
+        let shared = place.path().join("pool/photos/2026");
+        put(&shared.join("a"), "now");
+        let options = StoreOptions::default();
+        assert!(SnapshotFolder::find(&shared, &options).unwrap().is_none());
+        let parent = place.path().join("pool/.zfs/snapshot");
+        put(&parent.join("auto-2026-11-25/photos/2026/a"), "then");
+        put(&parent.join("auto-2026-11-26/other"), "no photos yet");
+        put(&parent.join("by hand/photos/2026/a"), "when?");
+        let found = SnapshotFolder::find(&shared, &options).unwrap().unwrap();
+        let times = found.times().unwrap();
+        assert_eq!((times.len(), times[0] - times[1]), (2, 86_400));
+        assert!(
+            found
+                .open(times[1])
+                .unwrap()
+                .look(&RelPath::parse(b"a").unwrap())
+                .is_ok()
+        );
+        for missing in [times[0], times[1] + 1] {
+            let error = found.open(missing).map(drop).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
+        }
+    }
+
+    #[test]
+    fn snapper_and_patterns() {
+        let place = tempfile::tempdir().unwrap();
+        let parent = place.path().join(".snapshots");
+        put(&parent.join("7/snapshot/a"), "then");
+        put(
+            &parent.join("7/info.xml"),
+            "<snapshot>\n <date>2026-11-26 04:25:00</date>\n</snapshot>",
+        );
+        put(&parent.join("8/info.xml"), "<date>never</date>");
+        let options = StoreOptions::default();
+        let pattern = parent.join("*/snapshot");
+        for found in [
+            SnapshotFolder::find(place.path(), &options).unwrap().unwrap(),
+            SnapshotFolder::new(&pattern, &options).unwrap(),
+        ] {
+            assert_eq!(found.times().unwrap(), [1_795_667_100]);
+            assert!(found.open(1_795_667_100).is_ok());
+        }
+        assert!(SnapshotFolder::new(&parent.join("*/a/*"), &options).is_err());
+        assert!(SnapshotFolder::new(&parent.join("missing/*"), &options).is_err());
+        assert!(SnapshotFolder::new(&parent.join("*/../../etc"), &options).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_has_a_time_or_none(name in ".{0,60}", digits in "[0-9TZ:._ @GMUC-]{0,40}") {
+            _ = utc(&name);
+            _ = utc(&digits);
+        }
+
+        #[test]
+        fn times_survive_their_names(seconds in 0_i64..4_000_000_000, pad in "[a-z]{0,5}") {
+            let time = jiff::Timestamp::from_second(seconds).unwrap().to_zoned(TimeZone::UTC);
+            for format in ["%Y-%m-%d_%H:%M:%S", "%Y%m%dT%H%M%S", "%Y.%m.%d-%H.%M.%S"] {
+                let name = format!("{pad}-{}", time.strftime(format));
+                prop_assert_eq!(utc(&name), Some(seconds), "{}", name);
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What some suites need besides a server with a share: flags of the server, a file, a snapshot, options.
+
+/// Name of the file that some suites look for.
+pub(super) const FILE: &str = "testfile";
+/// Token of the snapshot.
+const SNAPSHOT: &str = "@GMT-2026.11.26-04.25.00";
+
+/// What a suite needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    /// Flags of `serve`.
+    pub(super) flags: &'static [&'static str],
+    /// Options of smbtorture.
+    pub(super) options: &'static [&'static str],
+    /// Whether there is a file [`FILE`] in the share.
+    pub(super) file: bool,
+    /// Name of the snapshot of the share, which has such a file.
+    pub(super) snapshot: Option<&'static str>,
+}
+
+impl Needs {
+    /// Returns what a suite needs, by its full name.
+    pub(super) fn of(suite: &str) -> Self {
+        let plain = Self {
+            // As in the measurements of Samba: each suite decides whether it signs.
+            flags: &["--sign", "offered"],
+            options: &[],
+            file: false,
+            snapshot: None,
+        };
+        match suite {
+            // Samba lets anonymous users in, at IPC$, where nothing else is said.
+            "smb2.session" => Self {
+                flags: &["--sign", "offered", "--anonymous"],
+                ..plain
+            },
+            "smb2.session-require-signing" => Self {
+                flags: &["--sign", "required"],
+                ..plain
+            },
+            "smb2.set-sparse-ioctl" => Self {
+                options: &["torture:filename=testfile", "torture:set_sparse=1"],
+                file: true,
+                ..plain
+            },
+            "smb2.zero-data-ioctl" => Self {
+                options: &[
+                    "torture:filename=testfile",
+                    "torture:offset=4096",
+                    "torture:beyond_final_zero=8192",
+                ],
+                file: true,
+                ..plain
+            },
+            "smb2.twrp" => Self {
+                options: &[
+                    "torture:twrp_snapshot=@GMT-2026.11.26-04.25.00",
+                    "torture:twrp_file=testfile",
+                ],
+                snapshot: Some(SNAPSHOT),
+                ..plain
+            },
+            _ => plain,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_options_name_the_snapshot_and_the_file() {
+        let needs = Needs::of("smb2.twrp");
+        let all = needs.options.join(" ");
+        assert!(all.contains(SNAPSHOT) && all.contains(FILE), "{all}");
+        assert!(!Needs::of("smb2.lock").file);
+    }
+}
