@@ -62,6 +62,15 @@ impl Root {
         })
     }
 
+    /// Opens a folder beneath this root as a root of its own.
+    pub(crate) fn below(&self, path: &RelPath, links: Links) -> Result<Self> {
+        Ok(Self {
+            fd: Arc::new(self.dir(Op::Open, path)?),
+            links,
+            has_openat2: AtomicBool::new(self.has_openat2.load(Ordering::Relaxed)),
+        })
+    }
+
     /// The root's descriptor. It is open for reading from the start, so that it reports write-back errors.
     pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd

@@ -12,7 +12,7 @@
 //! separator between them. It is local time unless `Z` or `UTC` follows.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -21,9 +21,10 @@ use std::sync::Arc;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use ropeway_vfs::store::{Snapshots, Store};
-use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Result};
+use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
+use rustix::fs::{Dir, OFlags};
 
-use crate::beneath::fault;
+use crate::beneath::{Links, Root, fault};
 use crate::store::{LocalStore, StoreOptions};
 
 /// Maximum number of snapshots; the newest ones count. A guess: ZFS keeps thousands at most.
@@ -36,9 +37,13 @@ const INFO_MAX: u64 = 64 << 10;
 const PLACES: [&str; 2] = [".zfs/snapshot", ".snapshots"];
 
 /// The snapshots of a folder.
-#[derive(Clone, Debug)]
+///
+/// The folder in which they lie is opened once, and no symbolic link in it is followed on the way to a
+/// snapshot: where clients may write there, they cannot lead out of it.
 pub struct SnapshotFolder {
     /// Folder in which they lie.
+    root: Root,
+    /// Its path, for messages.
     parent: PathBuf,
     /// Path from a snapshot to what is shared.
     below: PathBuf,
@@ -69,11 +74,8 @@ impl SnapshotFolder {
         {
             return Err(refused(ErrorKind::NameRefused));
         }
-        let there = fs::metadata(&parent).map_err(|error| failed(Op::List, error))?;
-        if !there.is_dir() {
-            return Err(refused(ErrorKind::NotADirectory));
-        }
         Ok(Self {
+            root: Root::open(&parent, Links::Refused).map_err(|error| failed(Op::Open, error))?,
             parent,
             below,
             options: options.clone(),
@@ -96,13 +98,10 @@ impl SnapshotFolder {
                 };
                 // snapper keeps `.snapshots/7/snapshot` beside `info.xml`.
                 let names = found.names()?;
-                if names
-                    .iter()
-                    .any(|name| found.parent.join(name).join("info.xml").is_file())
-                {
+                if names.iter().any(|name| found.info_of(name).is_some()) {
                     found.below.push("snapshot");
                 }
-                found.below.push(within);
+                found.below = found.below.join(within).components().collect();
                 return Ok(Some(found));
             }
         }
@@ -114,12 +113,13 @@ impl SnapshotFolder {
         &self.parent
     }
 
-    /// Returns the snapshots by their times.
-    fn by_time(&self) -> Result<BTreeMap<i64, PathBuf>> {
+    /// Returns the names of the snapshots by their times.
+    fn by_time(&self) -> Result<BTreeMap<i64, Name>> {
         let mut found = BTreeMap::new();
         for name in self.names()? {
-            let time = name.to_str().and_then(|name| time_of(name, &self.zone));
-            let time = time.or_else(|| self.time_of_snapper(&name));
+            let text = std::str::from_utf8(name.as_bytes()).ok();
+            let time = text.and_then(|text| time_of(text, &self.zone));
+            let time = time.or_else(|| time_in(&self.info_of(&name)?));
             if let Some(time) = time {
                 found.entry(time).or_insert(name);
                 if found.len() > SNAPSHOTS_MAX {
@@ -131,31 +131,39 @@ impl SnapshotFolder {
     }
 
     /// Returns the names in the folder in order.
-    fn names(&self) -> Result<Vec<PathBuf>> {
+    fn names(&self) -> Result<Vec<Name>> {
+        let folder = self.root.dir(Op::List, &RelPath::root())?;
+        let entries = Dir::new(folder).map_err(|error| failed(Op::List, error.into()))?;
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.parent)
-            .map_err(|error| failed(Op::List, error))?
-            .take(NAMES_MAX)
-        {
-            names.push(PathBuf::from(
-                entry.map_err(|error| failed(Op::List, error))?.file_name(),
-            ));
+        for entry in entries.take(NAMES_MAX) {
+            let entry = entry.map_err(|error| failed(Op::List, error.into()))?;
+            // `.` and `..` are no names.
+            names.extend(Name::new(entry.file_name().to_bytes()));
         }
         names.sort();
         Ok(names)
     }
 
-    /// Reads the time that snapper wrote beside a snapshot.
-    fn time_of_snapper(&self, name: &Path) -> Option<i64> {
-        if !name.as_os_str().as_bytes().iter().all(u8::is_ascii_digit) {
+    /// Reads what snapper wrote beside a snapshot, whose name is a number.
+    fn info_of(&self, name: &Name) -> Option<String> {
+        if !name.as_bytes().iter().all(u8::is_ascii_digit) {
             return None;
         }
+        let path = RelPath::root().join(name).join(&Name::new(b"info.xml")?);
+        // A FIFO of that name must not hold anything up.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let file = File::from(self.root.open_at(&path, flags, 0).ok()?);
         let mut text = String::new();
-        let file = File::open(self.parent.join(name).join("info.xml")).ok()?;
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
         file.take(INFO_MAX).read_to_string(&mut text).ok()?;
-        let (_, date) = text.split_once("<date>")?;
-        time_of(date.split('<').next()?, &TimeZone::UTC)
+        is_file.then_some(text)
     }
+}
+
+/// Returns the time that snapper wrote, in UTC.
+fn time_in(info: &str) -> Option<i64> {
+    let (_, date) = info.split_once("<date>")?;
+    time_of(date.split('<').next()?, &TimeZone::UTC)
 }
 
 impl Snapshots for SnapshotFolder {
@@ -166,7 +174,12 @@ impl Snapshots for SnapshotFolder {
     fn open(&self, time: i64) -> Result<Arc<dyn Store>> {
         let mut found = self.by_time()?;
         let name = found.remove(&time).ok_or_else(|| refused(ErrorKind::NotFound))?;
-        let store = LocalStore::open(&self.parent.join(name).join(&self.below), &self.options)?;
+        let below = RelPath::parse(self.below.as_os_str().as_bytes());
+        let below = below.ok_or_else(|| refused(ErrorKind::NameRefused))?;
+        let path = below
+            .components()
+            .fold(RelPath::root().join(&name), |path, part| path.join(&part));
+        let store = LocalStore::open_below(&self.root, &path, &self.options)?;
         Ok(Arc::new(store))
     }
 }
@@ -242,6 +255,8 @@ fn number(bytes: &[u8], at: usize, digits: usize) -> Option<(u32, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
     use proptest::prelude::*;
 
     fn utc(name: &str) -> Option<i64> {
@@ -345,6 +360,29 @@ mod tests {
         assert!(SnapshotFolder::new(&parent.join("*/a/*"), &options).is_err());
         assert!(SnapshotFolder::new(&parent.join("missing/*"), &options).is_err());
         assert!(SnapshotFolder::new(&parent.join("*/../../etc"), &options).is_err());
+    }
+
+    /// Whoever may write where the snapshots lie cannot lead out of there.
+    #[test]
+    fn links_lead_to_no_snapshot() {
+        let place = tempfile::tempdir().unwrap();
+        let parent = place.path().join("snap");
+        put(&place.path().join("elsewhere/data/a"), "secret");
+        put(&parent.join("2026-11-26/data/a"), "then");
+        put(&parent.join("2026-11-25/other"), "");
+        std::os::unix::fs::symlink("../elsewhere", parent.join("2026-11-24")).unwrap();
+        std::os::unix::fs::symlink("../../elsewhere/data", parent.join("2026-11-25/data")).unwrap();
+        let found = SnapshotFolder::new(&parent.join("*/data"), &StoreOptions::default()).unwrap();
+        let times = found.times().unwrap();
+        assert_eq!(times.len(), 3);
+        assert!(found.open(times[0]).is_ok());
+        for time in &times[1..] {
+            assert!(found.open(*time).is_err(), "{time}");
+        }
+        // Not even if the whole folder is replaced.
+        fs::rename(&parent, place.path().join("away")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &parent).unwrap();
+        assert!(found.open(times[0]).is_ok());
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! A relay that records what clients and a server say to each other, and what Wireshark's `tshark`
 //! reads in the recording: an independent reader of what is sent.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -193,8 +194,8 @@ impl Capture {
     }
 
     fn add(&mut self, chunk: &Chunk) {
-        if !self.sequences.contains_key(&chunk.connection) {
-            self.sequences.insert(chunk.connection, [0, 0]);
+        if let Entry::Vacant(begins) = self.sequences.entry(chunk.connection) {
+            begins.insert([0, 0]);
             for (to_server, flags) in [(true, SYN), (false, SYN | ACK)] {
                 self.packet(chunk.connection, to_server, flags, &[]);
                 self.advance(chunk.connection, to_server, 1);

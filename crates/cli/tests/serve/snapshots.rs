@@ -95,7 +95,7 @@ fn smbclient_sees_them_and_changes_nothing() {
         served.fails("data", "ann", PASSWORD, &change, "NT_STATUS_");
     }
     for (day, content) in [("25", "then"), ("26", "later")] {
-        let folder = place.join(&format!("snap/auto-2026-11-{day}-0425Z"));
+        let folder = place.join(format!("snap/auto-2026-11-{day}-0425Z"));
         assert_eq!(fs::read_to_string(folder.join("deep/a.txt")).unwrap(), content);
         assert_eq!(fs::read_dir(folder.join("deep")).unwrap().count(), 2);
         assert_eq!(fs::read_dir(folder).unwrap().count(), 1);

@@ -58,7 +58,7 @@ use self::index::{Bounds, Indexes};
 use self::node::LocalNode;
 use self::root::{StoreRoot, failed, open_fault};
 use self::stream::OpenStreams;
-use crate::beneath::fault;
+use crate::beneath::{Links, Root, fault};
 use crate::xattr;
 
 /// Number of locks for changes of metadata; nodes share them (a guess: more than a server has threads).
@@ -131,8 +131,18 @@ impl LocalStore {
     /// # Errors
     /// The folder cannot be opened.
     pub fn open(path: &Path, options: &StoreOptions) -> Result<Self> {
+        let base = StoreRoot::open(path).map_err(|error| fault(Op::Open, &RelPath::root(), error))?;
+        Self::of(base, options)
+    }
+
+    /// Opens a folder beneath `above`, to which no symbolic link leads.
+    pub(crate) fn open_below(above: &Root, path: &RelPath, options: &StoreOptions) -> Result<Self> {
+        Self::of(StoreRoot::of(above.below(path, Links::Followed)?), options)
+    }
+
+    fn of(base: StoreRoot, options: &StoreOptions) -> Result<Self> {
         let root = RelPath::root();
-        let base = Arc::new(StoreRoot::open(path).map_err(|error| fault(Op::Open, &root, error))?);
+        let base = Arc::new(base);
         let failed = |error| failed(Op::Open, &root, error);
         let features = volume::features(base.fd()).map_err(failed)?;
         let stat = crate::stat::raw(base.fd(), open::MASK).map_err(failed)?;

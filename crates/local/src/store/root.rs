@@ -47,6 +47,14 @@ impl StoreRoot {
         })
     }
 
+    /// Takes a root that is open.
+    pub(super) fn of(root: Root) -> Self {
+        Self {
+            root,
+            relief: OnceLock::new(),
+        }
+    }
+
     /// Names the descriptors to close when the process has no more.
     pub(super) fn relieve_by(&self, descriptors: &Arc<Descriptors>) {
         // Set once, right after opening.

@@ -438,6 +438,7 @@ mod tests {
         encrypt: false,
         time_machine: false,
         bin: None,
+        snapshots: None,
     };
 
     fn find(folder: &Path) -> Result<RequestedShare, Failure> {
