@@ -5,6 +5,7 @@
 //! can change and nobody else sees.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ropeway_smb_wire::fsctl::snapshots::token;
@@ -17,12 +18,21 @@ use crate::share::Share;
 /// Maximum number of snapshots that are kept open without a client; the one that was used longest ago is
 /// closed. A guess: people look at a few.
 const OPEN_MAX: usize = 16;
+/// Time after which a snapshot that nobody uses is closed: ZFS removes none that is in use.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// The snapshots of a share.
 pub struct ShareSnapshots {
     source: Arc<dyn Snapshots>,
-    /// Shares of snapshots with their times in seconds, the last used one at the end.
-    open: Mutex<Vec<(i64, Arc<Share>)>>,
+    /// The last used one is at the end.
+    open: Mutex<Vec<OpenSnapshot>>,
+}
+
+struct OpenSnapshot {
+    /// Its time in seconds.
+    time: i64,
+    share: Arc<Share>,
+    used: Instant,
 }
 
 impl std::fmt::Debug for ShareSnapshots {
@@ -57,28 +67,68 @@ impl ShareSnapshots {
     /// # Errors
     /// `STATUS_OBJECT_NAME_NOT_FOUND` if there is none of that time ([MS-SMB2] 3.3.5.9.5); others if it cannot
     /// be opened.
-    pub(crate) fn at(&self, live: &Share, time: FileTime) -> Result<Arc<Share>, NtStatus> {
+    pub(crate) fn at(self: &Arc<Self>, live: &Share, time: FileTime) -> Result<Arc<Share>, NtStatus> {
         let (time, _) = time.to_unix();
+        if let Some(share) = self.opened(time) {
+            return Ok(share);
+        }
+        // Without the lock: mounting a snapshot may take a while.
+        let store = self.source.open(time).map_err(|error| status::of(&error))?;
+        let share = Arc::new(Share {
+            comment: live.comment.clone(),
+            read_only: true,
+            encrypt: live.encrypt,
+            anonymous: live.anonymous,
+            hide_dot_files: live.hide_dot_files,
+            links: live.links,
+            ..Share::new(&live.name, store)
+        });
+        if let Some(first) = self.opened(time) {
+            return Ok(first);
+        }
         let mut open = self.open.lock();
-        let share = match open.iter().position(|(known, _)| *known == time) {
-            Some(at) => open.remove(at).1,
-            None => {
-                let store = self.source.open(time).map_err(|error| status::of(&error))?;
-                Arc::new(Share {
-                    comment: live.comment.clone(),
-                    read_only: true,
-                    encrypt: live.encrypt,
-                    anonymous: live.anonymous,
-                    hide_dot_files: live.hide_dot_files,
-                    links: live.links,
-                    ..Share::new(&live.name, store)
-                })
-            }
-        };
+        if open.is_empty() {
+            self.close_later();
+        }
         if open.len() >= OPEN_MAX {
             open.remove(0);
         }
-        open.push((time, Arc::clone(&share)));
+        open.push(OpenSnapshot {
+            time,
+            share: Arc::clone(&share),
+            used: Instant::now(),
+        });
         Ok(share)
+    }
+
+    /// Returns the share of a snapshot that is open already.
+    fn opened(&self, time: i64) -> Option<Arc<Share>> {
+        let mut open = self.open.lock();
+        let at = open.iter().position(|one| one.time == time)?;
+        let mut last = open.remove(at);
+        last.used = Instant::now();
+        let share = Arc::clone(&last.share);
+        open.push(last);
+        Some(share)
+    }
+
+    /// Starts a thread that closes what nobody uses any more. It ends when nothing is open.
+    fn close_later(self: &Arc<Self>) {
+        let this = Arc::downgrade(self);
+        let close = move || {
+            loop {
+                std::thread::sleep(IDLE_MAX / 2);
+                let Some(this) = this.upgrade() else { return };
+                let mut open = this.open.lock();
+                open.retain(|one| one.used.elapsed() < IDLE_MAX);
+                if open.is_empty() {
+                    return;
+                }
+            }
+        };
+        // Without a thread they stay open until others take their places.
+        _ = std::thread::Builder::new()
+            .name("snapshots".to_owned())
+            .spawn(close);
     }
 }
