@@ -98,8 +98,9 @@ fn is_allowed(byte: &u8) -> bool {
 /// Whether a name that does not exist may be a short name, so that the folder should be scanned.
 pub(crate) fn may_be_short(name: &[u8]) -> bool {
     let base = name.split(|byte| *byte == b'.').next().unwrap_or_default();
-    let tilde = base.iter().position(|byte| *byte == b'~');
-    tilde.is_some_and(|at| at <= 2 && base.len() == at + 1 + HASH_LEN) && name.len() <= 12
+    // The characters before it may be tildes too.
+    let tilde = base.len().checked_sub(1 + HASH_LEN);
+    tilde.is_some_and(|at| at <= 2 && base[at] == b'~') && name.len() <= 12
 }
 
 /// Returns the name in a folder that has this short name. It scans the whole folder, so it is only
@@ -170,11 +171,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_are_8_3(name: Vec<u8>) {
+        fn all_are_8_3_and_found_again(name in prop_oneof![any::<Vec<u8>>(), "[~a.$]{0,14}".prop_map(String::into_bytes)]) {
             let short = ALL.short_name(&name).unwrap().to_string_lossy();
             prop_assert!(short.len() <= 12);
             prop_assert!(short.split('.').count() <= 2);
             prop_assert!(already_short(short.as_bytes()).is_some(), "{short}");
+            prop_assert!(may_be_short(short.as_bytes()) || already_short(&name).is_some(), "{short}");
         }
     }
 }
