@@ -168,7 +168,8 @@ fn about_peers(samba: Samba) -> &'static str {
         }
         Samba::V425 => {
             "Samba was measured with the same package and suites on the same kind of machine, suite by suite, with 200 s each\n\
-             (`xtask/conformance/peers-4.25.tsv` has every test); *tuned* is explained beside the older suite."
+             (`xtask/conformance/peers-4.25.tsv` has every test); *tuned* is explained beside the older suite. Its run had none of the\n\
+             options that `set-sparse-ioctl`, `zero-data-ioctl` and `twrp` ask for, and did not demand signatures."
         }
     }
 }
