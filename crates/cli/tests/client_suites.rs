@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ropeway_peers::{Encryption, RopewayServe, Share, Smbd};
+use ropeway_peers::{Encryption, PeerError, RopewayServe, Share, Smbd};
 use support::{PASSWORD, Place, or_skip};
 
 /// User of both servers.
@@ -84,17 +84,20 @@ fn with_both<S: Suite>(suite: &S) -> Result<(), String> {
         .share(SHARES[2], &other)
         .flags(&[&format!("{}={}:encrypt", SHARES[1], encrypted.display())])
         .start()
-        .map_err(|error| error.to_string())?;
+        .unwrap();
     let own = outcomes(suite, &place.join("serve"), serve.address());
-    serve.stop().map_err(|error| error.to_string())?;
+    serve.stop().unwrap();
     let [share, encrypted, other] = SHARES.map(|name| place.folder(&format!("smbd-{name}")));
     let smbd = Smbd::builder()
         .user(USER, PASSWORD)
         .share(Share::new(SHARES[0], &share).streams())
         .share(Share::new(SHARES[1], &encrypted).encryption(Encryption::Required))
         .share(Share::new(SHARES[2], &other))
-        .start()
-        .map_err(|error| error.to_string())?;
+        .start();
+    let smbd = match smbd {
+        Err(PeerError::Missing { what, .. }) => return Err(what),
+        smbd => smbd.unwrap(),
+    };
     let other = outcomes(
         suite,
         &place.join("smbd"),

@@ -17,9 +17,11 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use parking_lot::Mutex;
 use ropeway_vfs::store::{Snapshots, Store};
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
 use rustix::fs::{Dir, OFlags};
@@ -31,6 +33,8 @@ use crate::store::{LocalStore, StoreOptions};
 const SNAPSHOTS_MAX: usize = 10_000;
 /// Maximum number of names that are read to find them.
 const NAMES_MAX: usize = 100_000;
+/// Time after which the folder is listed again although it does not seem to have changed.
+const LISTED_MAX: Duration = Duration::from_secs(3);
 /// Bytes of an `info.xml` that are read.
 const INFO_MAX: u64 = 64 << 10;
 /// Where snapshots are looked for, in the folder and in those above it.
@@ -49,6 +53,16 @@ pub struct SnapshotFolder {
     below: PathBuf,
     options: StoreOptions,
     zone: TimeZone,
+    /// The last listing.
+    listed: Mutex<Option<Listed>>,
+}
+
+/// The snapshots as they were found.
+struct Listed {
+    at: Instant,
+    /// When the folder had last changed.
+    folder_changed: Option<SystemTime>,
+    by_time: Arc<BTreeMap<i64, Name>>,
 }
 
 impl SnapshotFolder {
@@ -80,6 +94,7 @@ impl SnapshotFolder {
             below,
             options: options.clone(),
             zone: TimeZone::system(),
+            listed: Mutex::default(),
         })
     }
 
@@ -93,8 +108,19 @@ impl SnapshotFolder {
         for above in folder.ancestors() {
             let within = folder.strip_prefix(above).unwrap_or(Path::new(""));
             for place in PLACES {
-                let Ok(mut found) = Self::new(&above.join(place), options) else {
+                let path = RelPath::parse(place.as_bytes()).unwrap_or_default();
+                let root = Root::open(above, Links::Refused).map_err(|error| failed(Op::Open, error))?;
+                // Whoever may write in the folder must not lead elsewhere by a link of that name.
+                let Ok(root) = root.below(&path, Links::Refused) else {
                     continue;
+                };
+                let mut found = Self {
+                    root,
+                    parent: above.join(place),
+                    below: PathBuf::new(),
+                    options: options.clone(),
+                    zone: TimeZone::system(),
+                    listed: Mutex::default(),
                 };
                 // snapper keeps `.snapshots/7/snapshot` beside `info.xml`.
                 let names = found.names()?;
@@ -113,8 +139,27 @@ impl SnapshotFolder {
         &self.parent
     }
 
-    /// Returns the names of the snapshots by their times.
-    fn by_time(&self) -> Result<BTreeMap<i64, Name>> {
+    /// Returns the names of the snapshots by their times. A listing holds until the folder changes, and some
+    /// seconds at most: not every file system says when it changed.
+    fn by_time(&self) -> Result<Arc<BTreeMap<i64, Name>>> {
+        let folder = File::from(self.root.dir(Op::List, &RelPath::root())?);
+        let folder_changed = folder.metadata().and_then(|metadata| metadata.modified()).ok();
+        if let Some(listed) = &*self.listed.lock()
+            && listed.folder_changed == folder_changed
+            && listed.at.elapsed() < LISTED_MAX
+        {
+            return Ok(Arc::clone(&listed.by_time));
+        }
+        let by_time = Arc::new(self.list()?);
+        *self.listed.lock() = Some(Listed {
+            at: Instant::now(),
+            folder_changed,
+            by_time: Arc::clone(&by_time),
+        });
+        Ok(by_time)
+    }
+
+    fn list(&self) -> Result<BTreeMap<i64, Name>> {
         let mut found = BTreeMap::new();
         for name in self.names()? {
             let text = std::str::from_utf8(name.as_bytes()).ok();
@@ -168,17 +213,17 @@ fn time_in(info: &str) -> Option<i64> {
 
 impl Snapshots for SnapshotFolder {
     fn times(&self) -> Result<Vec<i64>> {
-        Ok(self.by_time()?.into_keys().rev().collect())
+        Ok(self.by_time()?.keys().rev().copied().collect())
     }
 
     fn open(&self, time: i64) -> Result<Arc<dyn Store>> {
-        let mut found = self.by_time()?;
-        let name = found.remove(&time).ok_or_else(|| refused(ErrorKind::NotFound))?;
+        let found = self.by_time()?;
+        let name = found.get(&time).ok_or_else(|| refused(ErrorKind::NotFound))?;
         let below = RelPath::parse(self.below.as_os_str().as_bytes());
         let below = below.ok_or_else(|| refused(ErrorKind::NameRefused))?;
         let path = below
             .components()
-            .fold(RelPath::root().join(&name), |path, part| path.join(&part));
+            .fold(RelPath::root().join(name), |path, part| path.join(&part));
         let store = LocalStore::open_below(&self.root, &path, &self.options)?;
         Ok(Arc::new(store))
     }
@@ -379,6 +424,10 @@ mod tests {
         for time in &times[1..] {
             assert!(found.open(*time).is_err(), "{time}");
         }
+        std::os::unix::fs::symlink("elsewhere", place.path().join(".snapshots")).unwrap();
+        put(&place.path().join("elsewhere/2026-01-01/a"), "secret");
+        let options = StoreOptions::default();
+        assert!(SnapshotFolder::find(place.path(), &options).unwrap().is_none());
         // Not even if the whole folder is replaced.
         fs::rename(&parent, place.path().join("away")).unwrap();
         std::os::unix::fs::symlink("elsewhere", &parent).unwrap();

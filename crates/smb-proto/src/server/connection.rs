@@ -360,13 +360,13 @@ impl Connection {
     ) -> Result<Result<Option<Tree>, NtStatus>, PeerMisbehaved> {
         let header = &request.header;
         let command = header.command;
-        if compound
-            .sealed
-            .is_some_and(|sealed| sealed != request.session && !request.related)
-        {
-            return Err(PeerMisbehaved(
-                "a message for another session than the one that sealed it",
-            ));
+        // The keys of one session prove nothing about another, least of all those of an anonymous one.
+        let (session_id, may_differ) = match command {
+            Command::SessionSetup => (header.session_id, false),
+            _ => (request.session, request.related),
+        };
+        if !may_differ && compound.sealed.is_some_and(|sealed| sealed != session_id) {
+            return Err(PeerMisbehaved("sealed for another session"));
         }
         if matches!(command, Command::Negotiate | Command::SessionSetup) {
             return Ok(Ok(None));

@@ -31,6 +31,11 @@ struct Reply {
 }
 
 impl ReplyFrame {
+    /// Gives back what the frame's buffer has beyond its replies.
+    pub fn shrink(&mut self) {
+        self.out.shrink_to_fit();
+    }
+
     /// Creates an empty frame in a reused buffer. `sealed`: the frame will be encrypted.
     pub fn new(mut buffer: Vec<u8>, sealed: bool) -> Self {
         let start = FRAME_HEADER_LEN + if sealed { TRANSFORM_HEADER_LEN } else { 0 };

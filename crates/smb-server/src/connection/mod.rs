@@ -306,6 +306,7 @@ impl Driver {
             }
             self.input.shrink();
             self.output.shrink();
+            self.sent_breaks.lift_limit(self.socket.as_fd());
             self.check_send_timeout()?;
             if self.protocol.sessions().next().is_none() {
                 return Ok(false);

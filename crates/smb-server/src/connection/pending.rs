@@ -35,7 +35,8 @@ pub(super) struct PendingRequest {
 
 impl PendingRequest {
     fn len(&self) -> usize {
-        self.message.len() + self.rest.len()
+        let held = self.held.as_ref().map_or(0, ReplyFrame::len);
+        self.message.len() + self.rest.len() + held
     }
 }
 
@@ -53,7 +54,13 @@ impl Driver {
         invocation: Invocation<'_>,
         waiter: WaiterId,
     ) -> Result<bool, DriverError> {
-        let refused = if !self.has_room_for(invocation.message.len() + invocation.rest.len()) {
+        let held_len = if waits_silently(&request) {
+            invocation.frame.len()
+        } else {
+            0
+        };
+        let len = invocation.message.len() + invocation.rest.len() + held_len;
+        let refused = if !self.has_room_for(len) {
             Some(NtStatus::INSUFFICIENT_RESOURCES)
         } else if !invocation.rest.is_empty()
             && matches!(request.header.command, Command::ChangeNotify | Command::Lock)
@@ -61,6 +68,9 @@ impl Driver {
             // A request that may wait forever must not block the rest of its compound ([MS-SMB2]
             // 3.3.4.2; smb2.compound.interim2).
             Some(NtStatus::INTERNAL_ERROR)
+        } else if !invocation.rest.is_empty() && request.header.command == Command::Read {
+            // What a READ of an empty pipe waits for may be in that rest.
+            Some(NtStatus::PIPE_EMPTY)
         } else {
             None
         };
@@ -73,9 +83,12 @@ impl Driver {
         let mut held = None;
         if request.async_id.is_none() {
             let sealed = invocation.compound.sealed;
-            let before = std::mem::replace(invocation.frame, ReplyFrame::new(Vec::new(), sealed.is_some()));
+            let mut before =
+                std::mem::replace(invocation.frame, ReplyFrame::new(Vec::new(), sealed.is_some()));
             if waits_silently(&request) {
-                held = Some(before);
+                // Its buffer may be that of a large READ.
+                before.shrink();
+                held = Some(before).filter(|before| !before.is_empty());
             } else {
                 self.push(before, sealed)?;
                 let header = self.protocol.interim(&mut request);

@@ -219,6 +219,8 @@ const FROZEN_MODIFIED: u8 = 2;
 /// The change time is reported as set until the next change. Nothing else changes the creation
 /// time. So freezing these two has no effect.
 fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> {
+    // What is being written has its own time when it ends.
+    let _alone = open.state.changes.write();
     // Explicit times need no look at the file.
     let needs_stat = !basic.attributes.is_empty()
         || [basic.last_access_time, basic.last_write_time]
@@ -284,28 +286,29 @@ pub(crate) fn held_times(open: &Open) -> Result<NodeChange, NtStatus> {
     })
 }
 
-/// Restores times after an operation that changed the content.
+/// Executes an operation that changes the content and keeps the times that [`held_times`] names. The
+/// operation has succeeded even if they cannot be restored.
 ///
 /// # Errors
-/// Errors of the store.
-pub(crate) fn restore_times(open: &Open, held: &NodeChange) -> Result<(), NtStatus> {
-    match *held == NodeChange::default() {
-        true => Ok(()),
-        false => stored(open.node.change(held)),
-    }
-}
-
-/// Executes an operation that changes the content and keeps the times that [`held_times`] names.
-///
-/// # Errors
-/// Those of the operation, and errors of the store.
+/// Those of the operation, and errors of looking at the file before it.
 pub(crate) fn keeping_times<T>(
     open: &Open,
     act: impl FnOnce() -> Result<T, NtStatus>,
 ) -> Result<T, NtStatus> {
+    let shared = open.state.changes.read();
+    if open.state.frozen.load(Ordering::Relaxed) == 0 {
+        return act();
+    }
+    drop(shared);
+    // One at a time: another one would take the time of this operation for one to keep.
+    let _alone = open.state.changes.write();
     let held = held_times(open)?;
     let done = act()?;
-    restore_times(open, &held)?;
+    if held != NodeChange::default()
+        && let Err(error) = open.node.change(&held)
+    {
+        tracing::debug!(path = %open.path(), %error, "cannot restore the times of a file");
+    }
     Ok(done)
 }
 
@@ -343,11 +346,16 @@ fn set_allocation(open: &Open, length: u64) -> Result<(), NtStatus> {
         stored(open.node.set_len(stat.size))?;
     }
     // An allocation that keeps the length changes only the change time ([MS-FSA] 2.1.5.15.1;
-    // smb2.timestamps.modern_write_time_update-2).
-    stored(open.node.change(&NodeChange {
+    // smb2.timestamps.modern_write_time_update-2). A far server knows that by itself, and not every user
+    // may set a time.
+    if open.share.far || stored(open.node.stat())?.modified == stat.modified {
+        return Ok(());
+    }
+    _ = open.node.change(&NodeChange {
         modified: Some(stat.modified),
         ..NodeChange::default()
-    }))
+    });
+    Ok(())
 }
 
 /// Refuses SET_INFO for a volume: labels, quotas and object ids are not stored.

@@ -218,3 +218,32 @@ fn rights_are_needed() {
     assert_eq!(set_fs(2), Err(NtStatus::ACCESS_DENIED));
     assert_eq!(set_fs(5), Err(NtStatus::INVALID_INFO_CLASS));
 }
+
+/// A time that is set while a write is under way is that of the file in the end, however many write.
+#[test]
+fn a_time_set_during_writes_stays() {
+    let share = testing::share();
+    let open = testing::open(&share, "f", AccessMask::FILE_ALL);
+    let wanted = Timestamp::from_unix(5000, 0);
+    let (began, begins) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (open, began) = (&open, began.clone());
+            scope.spawn(move || {
+                keeping_times(open, || {
+                    began.send(()).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    stored(open.node.write_at(b"x", 0))
+                })
+                .unwrap();
+            });
+        }
+        begins.recv().unwrap();
+        let set = FileBasicInformation {
+            last_write_time: FileTime::from_unix(5000, 0),
+            ..FileBasicInformation::default()
+        };
+        set_basic(&open, &set).unwrap();
+    });
+    assert_eq!(open.node.stat().unwrap().modified, wanted);
+}

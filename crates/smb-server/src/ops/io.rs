@@ -267,21 +267,21 @@ fn write_now(
     offset: u64,
     through: bool,
 ) -> Result<u32, NtStatus> {
-    let held = set_file::held_times(open)?;
-    // Either right allows a write at any offset ([MS-SMB2] 3.3.5.13, note 364; smb2.rw.append), unless
-    // the user may only append.
-    if open.access.contains(AccessMask::WRITE_DATA) || open.may_overwrite {
-        open.node
-            .write_at(data, offset)
-            .map_err(|error| status::of(&error))?;
-    } else {
-        append(shared, open, data, offset)?;
-    }
+    set_file::keeping_times(open, || {
+        // Either right allows a write at any offset ([MS-SMB2] 3.3.5.13, note 364; smb2.rw.append), unless
+        // the user may only append.
+        if open.access.contains(AccessMask::WRITE_DATA) || open.may_overwrite {
+            open.node
+                .write_at(data, offset)
+                .map_err(|error| status::of(&error))
+        } else {
+            append(shared, open, data, offset)
+        }
+    })?;
     if through {
         open.node.sync().map_err(|error| status::of(&error))?;
     }
     Counters::add(&shared.counters.bytes_written, data.len() as u64);
-    _ = set_file::restore_times(open, &held);
     notify::written(shared, open);
     Ok(data.len() as u32)
 }

@@ -51,13 +51,10 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
             if request.ctl_code != CtlCode::PIPE_TRANSCEIVE {
                 return Err(NtStatus::INVALID_DEVICE_REQUEST);
             }
-            let done = {
-                let mut server = pipe.server.lock();
-                server.transceive(request.input, output_max)?
-            };
-            // A part of the response may be left.
+            let done = pipe.server.lock().transceive(request.input, output_max);
+            // A part of the response may be left, or the pipe may have broken.
             context.shared.hub().pipe_has_data(OpenId::new(pipe.id));
-            done
+            done?
         }
         Handle::File(open) => {
             if request.ctl_code == CtlCode::SET_REPARSE_POINT {
@@ -249,11 +246,10 @@ pub(super) fn read_pipe(context: &mut Context<'_>, pipe: &PipeOpen, request: &Re
 }
 
 pub(super) fn write_pipe(context: &mut Context<'_>, pipe: &PipeOpen, data: &[u8]) -> Outcome {
-    {
-        let mut server = pipe.server.lock();
-        server.write(data)?;
-    }
+    let written = pipe.server.lock().write(data);
+    // Also if the pipe has broken.
     context.shared.hub().pipe_has_data(OpenId::new(pipe.id));
+    written?;
     let count = data.len() as u32;
     context.reply(|w| WriteResponse { count }.encode(w))
 }

@@ -1,6 +1,6 @@
 //! Open files and pipes as the operations see them.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -68,6 +68,8 @@ pub(crate) struct OpenState {
     pub(crate) ea_index: AtomicU32,
     /// Times that operations through this open no longer change: bits of `set_file`.
     pub(crate) frozen: AtomicU8,
+    /// Held while the content changes: together where no time is kept, alone where one is, or is set.
+    pub(crate) changes: RwLock<()>,
     /// Watch for changes by local programs, while the client may cache the file.
     pub(crate) caching: OnceLock<CacheWatch>,
     /// Watch for changes by local programs in the folder, while the client watches it; `None`
@@ -94,6 +96,7 @@ impl Default for OpenState {
             mode: AtomicU32::new(Self::MODE_OF_OPTIONS),
             ea_index: AtomicU32::new(0),
             frozen: AtomicU8::new(0),
+            changes: RwLock::default(),
             caching: OnceLock::new(),
             watching: OnceLock::new(),
             sampler: CompressionSampler::default(),

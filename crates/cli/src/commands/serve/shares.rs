@@ -273,8 +273,12 @@ fn start_bin(store: &Arc<dyn Store>, spec: BinSpec, place: &Place) -> Result<Arc
 fn find_snapshots(spec: &SnapshotSpec, folder: &Path) -> Result<Arc<ShareSnapshots>, Failure> {
     /// Nodes of a snapshot that are open at once: people look at some files.
     const DESCRIPTORS: usize = 64;
+    /// Folders and bytes of names that are remembered, for names without regard to case.
+    const INDEXED: (usize, usize) = (64, 16 << 20);
     let options = StoreOptions {
         descriptors_max: DESCRIPTORS,
+        indexed_folders_max: INDEXED.0,
+        indexed_bytes_max: INDEXED.1,
         ..StoreOptions::default()
     };
     let cannot = |why: String| {

@@ -83,16 +83,15 @@ pub(crate) fn copy_chunks(
         chunk_bytes_written: 0,
         total_bytes_written: 0,
     };
-    let held = set_file::held_times(target)?;
-    let outcome = if request.chunks.is_empty() && view.apple {
-        copy_whole(&source, target, view)
-    } else {
+    let outcome = set_file::keeping_times(target, || {
+        if request.chunks.is_empty() && view.apple {
+            return copy_whole(&source, target, view);
+        }
         request
             .chunks
             .iter()
             .try_for_each(|chunk| copy_chunk(&source, target, chunk, view, &mut done))
-    };
-    let outcome = outcome.and_then(|()| set_file::restore_times(target, &held));
+    });
     let status = outcome.err().unwrap_or(NtStatus::SUCCESS);
     Ok((status, encoded(done)))
 }

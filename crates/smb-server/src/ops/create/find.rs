@@ -103,7 +103,10 @@ pub(super) fn find(
         match lookup(share, target, &how, wake_request)? {
             (path, Some(opened)) => break (path, opened),
             (path, None) => {
-                let path = place.path_of_new(path);
+                let path = match intent.creates() && !read_only {
+                    true => place.path_of_new(path),
+                    false => path,
+                };
                 match create_new(share, token, request, intent, contexts, target, path, read_only) {
                     // Another client was faster, so the file exists now (smb2.create.mkdir-dup).
                     Err(NtStatus::OBJECT_NAME_COLLISION)
