@@ -58,6 +58,13 @@ impl Line {
         all
     }
 
+    /// Sends a sealed frame. Returns the number of replies.
+    pub(crate) fn send_sealed(&mut self, frame: &[u8]) -> usize {
+        let answers = self.served.feed(frame, &mut self.sessions);
+        assert!(self.served.hung_up.is_none());
+        answers.len()
+    }
+
     /// Sends a request. Returns the status of its reply, or `None` if the server closed the
     /// connection.
     pub(crate) fn ask(&mut self, command: Command, body: impl FnOnce(&mut Writer<'_>)) -> Option<NtStatus> {

@@ -94,6 +94,49 @@ fn a_session_is_sealed_with_its_own_key() {
     }
 }
 
+/// The keys of an anonymous session are no secret: who has them must not log in to another session, not
+/// even by a SESSION_SETUP that follows another request in its compound.
+#[test]
+fn nobody_logs_in_to_a_session_with_the_keys_of_another() {
+    /// NextCommand in the header ([MS-SMB2] 2.2.1).
+    const NEXT_COMMAND: usize = 20;
+    let mut line = line(Config {
+        anonymous: true,
+        ..server_config()
+    });
+    let (user, _) = log_in(&mut line, "anna").unwrap();
+    let (nobody, mut sealer) = log_in(&mut line, "").unwrap();
+    // Its own keys are fine.
+    let own = sealed(&mut line, nobody, &mut sealer, nobody);
+    assert_eq!(line.send_sealed(&own), 1);
+    line.session = nobody;
+    let mut frame = line.message(Command::Echo, |w| w.u32(4));
+    frame.resize(frame.len().next_multiple_of(8), 0);
+    let next = u32::try_from(frame.len()).unwrap();
+    frame[NEXT_COMMAND..NEXT_COMMAND + 4].copy_from_slice(&next.to_le_bytes());
+    let token = login("", "").start(&[]).unwrap();
+    let request = SessionSetupRequest {
+        flags: Default::default(),
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::default(),
+        previous_session_id: SessionId::default(),
+        security_buffer: &token,
+    };
+    line.session = user;
+    let mut setup = line.message(Command::SessionSetup, |w| request.encode(w));
+    setup[FLAGS_OFFSET] |= HeaderFlags::RELATED_OPERATIONS.bits() as u8;
+    frame.extend(setup);
+    let head = sealer.ticket().unwrap().seal(nobody, &mut frame);
+    line.served
+        .feed(&[&head[..], &frame].concat(), &mut line.sessions);
+    assert!(line.served.hung_up.is_some());
+    assert!(
+        line.sessions
+            .get(user)
+            .is_none_or(|session| !session.is_anonymous)
+    );
+}
+
 /// [MS-SMB2] 3.3.4.1.1: a sealed message has no signature. Found by `cargo xtask attack server`:
 /// the request's own signature was returned.
 #[test]
