@@ -144,8 +144,8 @@ fn introduction(samba: Samba, environment: &str) -> String {
              What Samba's own test program makes of `ropeway serve`. Repeat it with `cargo xtask conformance`, or with\n\
              `cargo xtask conformance SUITE…` for some suites; the quick ones run in `cargo xtask ci` (step `conformance`), which fails\n\
              if one of their tests that passed does not pass any more. Everything here is written by that command, but for the reasons\n\
-             beside the failures: those are kept by hand. [Results with Samba 4.25](conformance-4.25.md) and\n\
-             [of SMB 1](conformance-smb1.md) have their own pages.\n\n{last}"
+             beside the failures: those are kept by hand. [Results with Samba 4.25](conformance-4.25.md), [of SMB 1](conformance-smb1.md) and\n\
+             [Microsoft's suite](conformance-wpts.md) have their own pages.\n\n{last}"
         ),
         Samba::V425 => format!(
             "# Conformance, with Samba 4.25\n\n\

@@ -12,6 +12,7 @@ mod integrity;
 mod large_folders;
 mod limits;
 mod memory;
+mod microsoft;
 mod names;
 mod range_locks;
 mod raw;
