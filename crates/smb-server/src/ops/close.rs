@@ -79,7 +79,7 @@ fn close_now(
             range_locks::release(shared, open);
         }
         // The handle is closed although the deletion failed, as in Samba.
-        finish(shared, &closed, handle.file())?;
+        remove_deleted(shared, &closed, handle.file())?;
     }
     written.map(|()| response)
 }
@@ -100,26 +100,11 @@ fn open_id(request: &CloseRequest, context: &Context<'_>) -> Result<OpenId, NtSt
     OpenId::from_file_id(context.compound.file(request.file_id)).ok_or(NtStatus::FILE_CLOSED)
 }
 
-/// Does what follows a close: breaks leases on the folder, and deletes. `open` is the closed open.
-///
-/// # Errors
-/// The status of the failed deletion.
-pub(crate) fn finish(
-    shared: &Arc<SharedState>,
-    closed: &Closed,
-    open: Option<&Arc<Open>>,
-) -> Result<(), NtStatus> {
-    if let Some(open) = open {
-        folder_leases::break_after_close(shared, open, closed);
-    }
-    remove_deleted(shared, closed, open)
-}
-
 /// Deletes what is to be deleted with this close. `open` is the closed open.
 ///
 /// # Errors
 /// The status of the failed deletion.
-pub(super) fn remove_deleted(
+pub(crate) fn remove_deleted(
     shared: &Arc<SharedState>,
     closed: &Closed,
     open: Option<&Arc<Open>>,

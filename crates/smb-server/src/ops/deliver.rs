@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ropeway_smb_proto::server::hub::Event;
 
-use super::close;
+use super::close::remove_deleted;
 use super::range_locks;
 use crate::state::SharedState;
 use crate::state::mailbox::Message;
@@ -47,7 +47,7 @@ pub(crate) fn deliver(shared: &Arc<SharedState>) {
                     range_locks::release(shared, open);
                 }
                 // The error is logged; no client waits for it.
-                _ = close::finish(shared, &closed, handle.as_ref().and_then(Handle::file));
+                _ = remove_deleted(shared, &closed, handle.as_ref().and_then(Handle::file));
             }
         }
     }

@@ -1,8 +1,5 @@
 //! Leases on folders end with the listing that they cover ([MS-SMB2] 3.3.4.7).
 
-use std::sync::atomic::Ordering;
-
-use ropeway_smb_proto::server::hub::Closed;
 use ropeway_smb_wire::LeaseKey;
 use ropeway_vfs::RelPath;
 use ropeway_vfs::store::NodeOpen;
@@ -43,18 +40,4 @@ pub(super) fn break_above(shared: &SharedState, open: &Open) {
 pub(super) fn lease_above(shared: &SharedState, open: &Open) -> Option<LeaseKey> {
     let hub = shared.hub();
     hub.info(open.hub_id()).and_then(|info| info.parent_lease)
-}
-
-/// Notes that an open has changed what a listing of its folder shows. The leases break when it is
-/// closed (smb2.dirlease.v2_request): a client that writes much would otherwise break them again and
-/// again.
-pub(super) fn break_at_close(open: &Open) {
-    open.state.wrote.store(true, Ordering::Relaxed);
-}
-
-/// Breaks the leases that [`break_at_close`] has left.
-pub(super) fn break_after_close(shared: &SharedState, open: &Open, closed: &Closed) {
-    if open.stream.is_none() && open.state.wrote.load(Ordering::Relaxed) {
-        break_at(shared, &open.share, &open.path(), closed.parent_lease);
-    }
 }

@@ -282,7 +282,7 @@ fn write_now(
         open.node.sync().map_err(|error| status::of(&error))?;
     }
     Counters::add(&shared.counters.bytes_written, data.len() as u64);
-    notify::written(shared, open);
+    notify::content_changed(shared, open);
     Ok(data.len() as u32)
 }
 

@@ -166,7 +166,7 @@ fn control(
         code => fsctl::control(open, code, request.input, output_max, &locked),
     };
     if changes && outcome.is_ok() {
-        notify::written(&shared, open);
+        notify::content_changed(&shared, open);
     }
     outcome
 }

@@ -107,15 +107,10 @@ pub(super) fn entry_changed(shared: &SharedState, open: &Open, added: bool) {
     folder_leases::break_above(shared, open);
 }
 
-/// Reports that the content was replaced.
+/// Reports a change of content. The leases on the folder break at once, although Windows waits for the
+/// close: a listing shows the size of a file that is being written for hours.
 pub(super) fn content_changed(shared: &SharedState, open: &Open) {
     changed(shared, open, kind(open).written());
-}
-
-/// Reports that data were written.
-pub(super) fn written(shared: &SharedState, open: &Open) {
-    report(shared, open, kind(open).written());
-    folder_leases::break_at_close(open);
 }
 
 /// Reports a change of length, attributes, times, security or extended attributes.

@@ -8,7 +8,7 @@ use ropeway_smb_proto::server::hub::Closed;
 use ropeway_smb_proto::server::{ConnectionId, Session};
 use ropeway_smb_wire::{NtStatus, SessionId};
 
-use super::close;
+use super::close::remove_deleted;
 use super::deliver::deliver;
 use crate::audit::Record;
 use crate::ops::range_locks;
@@ -106,6 +106,6 @@ pub(crate) fn close_handles(shared: &Arc<SharedState>, closed: &[Closed]) {
             range_locks::release(shared, open);
         }
         // The error is logged; no client waits for it.
-        _ = close::finish(shared, closed, handle.as_ref().and_then(|handle| handle.file()));
+        _ = remove_deleted(shared, closed, handle.as_ref().and_then(|handle| handle.file()));
     }
 }

@@ -79,8 +79,6 @@ pub(crate) struct OpenState {
     pub(crate) sampler: CompressionSampler,
     /// Whether the open has, or may have, POSIX locks.
     pub(crate) posix_locks: AtomicBool,
-    /// Whether data were written whose folder's leases break at the close.
-    pub(crate) wrote: AtomicBool,
     /// Identity of the symbolic link that replaced the node through this open.
     pub(crate) replaced: OnceLock<FileId>,
 }
@@ -101,7 +99,6 @@ impl Default for OpenState {
             watching: OnceLock::new(),
             sampler: CompressionSampler::default(),
             posix_locks: AtomicBool::new(false),
-            wrote: AtomicBool::new(false),
             replaced: OnceLock::new(),
         }
     }

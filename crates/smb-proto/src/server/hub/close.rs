@@ -51,7 +51,6 @@ impl Hub {
             path: open.info.path,
             directory: open.info.directory,
             file: open.info.file,
-            parent_lease: open.info.parent_lease,
             delete,
         })
     }

@@ -61,8 +61,6 @@ pub struct Closed {
     pub path: Text,
     /// Whether it is a folder.
     pub directory: bool,
-    /// The client's lease on the parent folder, which the open named.
-    pub parent_lease: Option<LeaseKey>,
     /// What to delete now, if this was the last open of a file marked for deletion.
     pub delete: Option<Deletion>,
 }
