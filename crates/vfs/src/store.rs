@@ -53,8 +53,8 @@ pub trait Snapshots: Send + Sync {
     /// Opens the state of a time that [`Self::times`] returns. Nothing can be changed in it.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is none of that time, or the folder did not exist then; other
-    /// errors of opening it.
+    /// [`ErrorKind::NotFound`] if there is none of that time, or the folder did not exist then; other errors of
+    /// opening it.
     fn open(&self, time: i64) -> Result<Arc<dyn Store>>;
 }
 
