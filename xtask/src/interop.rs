@@ -82,8 +82,7 @@ fn python(folder: &Path) -> Result<()> {
 
 /// Unpacks the sources of smbprotocol, which have its tests.
 fn smbprotocol_tests(folder: &Path) -> Result<()> {
-    let target = folder.join("smbprotocol");
-    if target.join("tests").is_dir() {
+    if folder.join("smbprotocol/tests").is_dir() {
         return Ok(());
     }
     let script = "set -e; part=\"$1.part\"; rm -rf \"$part\" \"$1\"; mkdir -p \"$part\"; cd \"$part\"
@@ -114,14 +113,8 @@ fn go_smb2_tests(folder: &Path) -> Result<()> {
         .args(["-c", script, "sh"])
         .arg(&build)
         .arg(GO_SMB2)
-        .arg(folder.join("bin/go-smb2.test"))
-        .env("GOPATH", build.join("path"))
-        .env("GOCACHE", build.join("cache"))
-        .env("GOFLAGS", "-modcacherw")
-        .env("CGO_ENABLED", "0");
-    let compiled = run_command(&mut compile);
-    let _ = fs::remove_dir_all(&build);
-    compiled
+        .arg(folder.join("bin/go-smb2.test"));
+    run_go(compile, &build)
 }
 
 fn rclone(folder: &Path) -> Result<()> {
@@ -131,17 +124,23 @@ fn rclone(folder: &Path) -> Result<()> {
     }
     let go = find_program("go").context("there is no Go to build it with")?;
     let folder = fs::create_dir_all(folder).and_then(|()| folder.canonicalize())?;
-    // The sources and intermediate files are large and not needed afterwards.
     let build = folder.join("go");
     let mut install = Command::new(go);
     install
         .args(["install", "-trimpath", "-ldflags=-s -w", RCLONE])
-        .env("GOBIN", folder.join("bin"))
+        .env("GOBIN", folder.join("bin"));
+    run_go(install, &build)
+}
+
+/// Runs a command that compiles with Go, and removes what it needs for that.
+fn run_go(mut command: Command, build: &Path) -> Result<()> {
+    command
         .env("GOPATH", build.join("path"))
         .env("GOCACHE", build.join("cache"))
         .env("GOFLAGS", "-modcacherw")
         .env("CGO_ENABLED", "0");
-    let installed = run_command(&mut install);
-    let _ = fs::remove_dir_all(&build);
-    installed
+    let done = run_command(&mut command);
+    // Sources and intermediate files are large and not needed afterwards.
+    let _ = fs::remove_dir_all(build);
+    done
 }

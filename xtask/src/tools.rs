@@ -199,6 +199,26 @@ fn install(missing: &[&Tool]) {
     }
 }
 
+/// Returns the command that makes a system of a release of Debian in `root`, with flags of debootstrap. `then`
+/// are commands of a shell in that folder, after which it is complete.
+pub(crate) fn debootstrap(root: &Path, release: &str, flags: &[&str], then: &str) -> Command {
+    // From where this system gets its own packages.
+    let script = format!(
+        "set -e; root=$1 release=$2; shift 2; rm -rf \"$root.part\" \"$root\"; mkdir -p \"$root.part\"
+        . /etc/os-release
+        from=$(apt-get indextargets --format '$(REPO_URI)' \"Codename: $VERSION_CODENAME\" | head -n 1)
+        debootstrap --variant=minbase \"$@\" \"$release\" \"$root.part\" $from
+        (cd \"$root.part\"; {then})
+        mv \"$root.part\" \"$root\""
+    );
+    let mut make = Command::new("sh");
+    make.args(["-c", &script, "sh"])
+        .arg(root)
+        .arg(release)
+        .args(flags);
+    make
+}
+
 fn apt_install(packages: &[&str]) -> Result<()> {
     let mut arguments = vec!["install", "-y", "-q", "--no-install-recommends"];
     arguments.extend(packages);

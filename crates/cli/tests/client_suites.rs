@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ropeway_peers::{Encryption, PeerError, RopewayServe, Share, Smbd};
-use support::{PASSWORD, Place, or_skip};
+use support::{PASSWORD, Place, interop, or_skip};
 
 /// User of both servers.
 const USER: &str = "ann";
@@ -119,18 +119,6 @@ fn with_both<S: Suite>(suite: &S) -> Result<(), String> {
         fs::read_to_string(place.join("serve/output")).unwrap()
     );
     Ok(())
-}
-
-/// Returns what `cargo xtask ci` installs below `target/interop`.
-fn interop(path: &str) -> Result<PathBuf, String> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let found = target.join("interop").join(path);
-    match found.exists() {
-        true => Ok(found),
-        false => Err(format!(
-            "there is no interop/{path} in the target folder; `cargo xtask ci --only tools` puts it there"
-        )),
-    }
 }
 
 /// pytest with the tests of smbprotocol.

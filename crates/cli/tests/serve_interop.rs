@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use support::{
-    PASSWORD, Served, assert_listing, case_twins, content_same, file, odd_tree, or_skip, program,
+    PASSWORD, Served, assert_listing, case_twins, content_same, file, interop, odd_tree, or_skip, program,
     same_as_seen, seen_listing,
 };
 
@@ -88,18 +88,6 @@ fn said(command: &Command) -> String {
         output.status
     );
     out
-}
-
-/// Returns a program that `cargo xtask ci` installs below `target/interop`.
-fn interop(path: &str) -> Result<PathBuf, String> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let found = target.join("interop").join(path);
-    match found.exists() {
-        true => Ok(found),
-        false => Err(format!(
-            "there is no interop/{path} in the target folder; `cargo xtask ci --only tools` puts it there"
-        )),
-    }
 }
 
 /// Samba's smbclient, with flags.

@@ -88,14 +88,19 @@ impl SnapshotFolder {
         {
             return Err(refused(ErrorKind::NameRefused));
         }
-        Ok(Self {
-            root: Root::open(&parent, Links::Refused).map_err(|error| failed(Op::Open, error))?,
+        let root = Root::open(&parent, Links::Refused).map_err(|error| failed(Op::Open, error))?;
+        Ok(Self::of(root, parent, below, options))
+    }
+
+    fn of(root: Root, parent: PathBuf, below: PathBuf, options: &StoreOptions) -> Self {
+        Self {
+            root,
             parent,
             below,
             options: options.clone(),
             zone: TimeZone::system(),
             listed: Mutex::default(),
-        })
+        }
     }
 
     /// Looks for the snapshots of `folder` where ZFS and snapper keep them: in the folder, or in one
@@ -107,21 +112,14 @@ impl SnapshotFolder {
         let folder = folder.canonicalize().map_err(|error| failed(Op::Open, error))?;
         for above in folder.ancestors() {
             let within = folder.strip_prefix(above).unwrap_or(Path::new(""));
+            let root = Root::open(above, Links::Refused).map_err(|error| failed(Op::Open, error))?;
             for place in PLACES {
                 let path = RelPath::parse(place.as_bytes()).unwrap_or_default();
-                let root = Root::open(above, Links::Refused).map_err(|error| failed(Op::Open, error))?;
                 // Whoever may write in the folder must not lead elsewhere by a link of that name.
                 let Ok(root) = root.below(&path, Links::Refused) else {
                     continue;
                 };
-                let mut found = Self {
-                    root,
-                    parent: above.join(place),
-                    below: PathBuf::new(),
-                    options: options.clone(),
-                    zone: TimeZone::system(),
-                    listed: Mutex::default(),
-                };
+                let mut found = Self::of(root, above.join(place), PathBuf::new(), options);
                 // snapper keeps `.snapshots/7/snapshot` beside `info.xml`.
                 let names = found.names()?;
                 if names.iter().any(|name| found.info_of(name).is_some()) {

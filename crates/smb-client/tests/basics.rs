@@ -16,14 +16,6 @@ use ropeway_smb_wire::create::{AccessMask, CreateDisposition};
 use ropeway_smb_wire::info::{FileBasicInformation, FileEndOfFileInformation, FileStandardInformation};
 use ropeway_smb_wire::negotiate::Dialect;
 
-const DIALECTS: [Dialect; 5] = [
-    Dialect::Smb202,
-    Dialect::Smb210,
-    Dialect::Smb300,
-    Dialect::Smb302,
-    Dialect::Smb311,
-];
-
 /// Writes a file in blocks, all in flight at the same time, and reads it back the same way.
 async fn round_trip(share: &Share, path: &str, len: usize) {
     let pool = Pool::new(1 << 20, 16);
@@ -73,7 +65,7 @@ async fn round_trip(share: &Share, path: &str, len: usize) {
 async fn every_dialect_signing_and_encryption() {
     let folder = tempfile::tempdir().unwrap();
     let smbd = or_skip!(start(folder.path()));
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         for signing in [Signing::Required, Signing::Offered] {
             for encryption in [Encryption::Off, Encryption::Required] {
                 if encryption == Encryption::Required && dialect < Dialect::Smb300 {

@@ -39,6 +39,23 @@ use ropeway_names::{
 
 use crate::Text;
 
+/// The unit between the names of a path.
+pub const BACKSLASH: u16 = b'\\' as u16;
+const SLASH: u16 = b'/' as u16;
+
+/// Whether a unit separates the names of a path. Windows sends only backslashes. A slash cannot be part of a
+/// name, and Samba reads it as a separator too (smb2.timestamps.test_close_not_attrib).
+pub fn is_separator(unit: &u16) -> bool {
+    matches!(*unit, BACKSLASH | SLASH)
+}
+
+/// Returns a path with single backslashes between its names, and none before and behind them.
+pub fn without_extra_separators(path: &Text) -> Text {
+    let names = path.units().split(is_separator);
+    let names: Vec<&[u16]> = names.filter(|name| !name.is_empty()).collect();
+    Text::from_units(names.join(&BACKSLASH))
+}
+
 /// How to treat the characters that Windows forbids in names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NameMapping {

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use ropeway_smb_server::ForeignClient;
 use ropeway_smb_wire::frame::FRAME_HEADER_LEN;
+use ropeway_smb_wire::names::without_extra_separators;
 use ropeway_smb_wire::{FileTime, Guid, NtStatus, Text, Writer};
 use ropeway_smb1::dos_error::status::{BAD_COMMAND, BAD_TID, BAD_UID, INVALID_SMB};
 use ropeway_smb1::server::{Admitted, Connection, Transactions};
@@ -283,10 +284,6 @@ impl Conversation {
     /// Returns the path of a string: without separators at its beginning and end, and with single ones
     /// between names.
     pub(crate) fn path(&self, string: &Str) -> Text {
-        const SEPARATORS: [u16; 2] = [b'\\' as u16, b'/' as u16];
-        let text = self.state.text(string);
-        let names = text.units().split(|unit| SEPARATORS.contains(unit));
-        let names: Vec<&[u16]> = names.filter(|name| !name.is_empty()).collect();
-        Text::from_units(names.join(&SEPARATORS[0]))
+        without_extra_separators(&self.state.text(string))
     }
 }

@@ -120,16 +120,10 @@ impl Samba {
 /// Returns the command that unpacks smbtorture and all that it needs. Nothing is configured: that
 /// runs scripts of packages which nobody needs here, and they may fail in the unstable suite.
 fn unpack(root: &Path) -> Command {
-    // From where this system gets its own packages.
-    let script = "set -e; rm -rf \"$1.part\" \"$1\"; mkdir -p \"$1.part\"
-        . /etc/os-release
-        from=$(apt-get indextargets --format '$(REPO_URI)' \"Codename: $VERSION_CODENAME\" | head -n 1)
-        debootstrap --variant=minbase --foreign --include=samba-testsuite unstable \"$1.part\" $from
-        for package in \"$1.part\"/var/cache/apt/archives/*.deb; do dpkg-deb -x \"$package\" \"$1.part\"; done
-        rm -rf \"$1.part\"/var/cache/apt/archives; mkdir -p \"$1.part/mnt\"; mv \"$1.part\" \"$1\"";
-    let mut make = Command::new("sh");
-    make.args(["-c", script, "sh"]).arg(root);
-    make
+    let flags = ["--foreign", "--include=samba-testsuite"];
+    let then = "for package in var/cache/apt/archives/*.deb; do dpkg-deb -x \"$package\" .; done
+        rm -rf var/cache/apt/archives; mkdir -p mnt";
+    tools::debootstrap(root, "unstable", &flags, then)
 }
 
 /// An smbtorture.

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::ahead::Ahead;
 use crate::process::{capture, find_program, is_root, run as run_command};
+use crate::tools::debootstrap;
 use crate::workspace::Workspace;
 
 /// Debian's releases: the oldest that packages are made for, and the newest.
@@ -91,15 +92,7 @@ fn make_command(workspace: &Workspace, release: &str) -> Option<Command> {
     if root.join("begin").exists() {
         return None;
     }
-    // From where this system gets its own packages.
-    let script = "set -e; rm -rf \"$1.part\" \"$1\"; mkdir -p \"$1.part\"
-        . /etc/os-release
-        from=$(apt-get indextargets --format '$(REPO_URI)' \"Codename: $VERSION_CODENAME\" | head -n 1)
-        debootstrap --variant=minbase \"$2\" \"$1.part\" $from
-        touch \"$1.part/begin\"; mv \"$1.part\" \"$1\"";
-    let mut make = Command::new("sh");
-    make.args(["-c", script, "sh"]).arg(root).arg(release);
-    Some(make)
+    Some(debootstrap(&root, release, &[], "touch begin"))
 }
 
 fn test(workspace: &Workspace, release: &str, package: &Path) -> Result<String> {

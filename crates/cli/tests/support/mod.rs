@@ -41,6 +41,18 @@ pub(crate) use tree::{
 pub(crate) use volume::{Volume, power_cut};
 pub(crate) use watching::{Watching, holds};
 
+/// Returns what `cargo xtask ci` installs below `target/interop`.
+pub(crate) fn interop(path: &str) -> Result<PathBuf, String> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let found = target.join("interop").join(path);
+    match found.exists() {
+        true => Ok(found),
+        false => Err(format!(
+            "there is no interop/{path} in the target folder; `cargo xtask ci --only tools` puts it there"
+        )),
+    }
+}
+
 /// Returns from the test and prints the reason.
 macro_rules! skip {
     ($($why:tt)*) => {{

@@ -26,6 +26,17 @@ fn line(config: Config) -> Line {
     line
 }
 
+/// Returns a SESSION_SETUP for a new session.
+fn setup(token: &[u8]) -> SessionSetupRequest<'_> {
+    SessionSetupRequest {
+        flags: Default::default(),
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::default(),
+        previous_session_id: SessionId::default(),
+        security_buffer: token,
+    }
+}
+
 /// Logs in. Returns the session and the sealer of its requests, or the status.
 fn log_in(line: &mut Line, user: &str) -> Result<(SessionId, Sealer), NtStatus> {
     let (session, keys) = log_in_keys(line, user)?;
@@ -38,13 +49,7 @@ fn log_in_keys(line: &mut Line, user: &str) -> Result<(SessionId, SessionKeys), 
     let mut token = spnego.start(&[]).unwrap();
     line.session = SessionId::default();
     loop {
-        let request = SessionSetupRequest {
-            flags: Default::default(),
-            security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: Capabilities::default(),
-            previous_session_id: SessionId::default(),
-            security_buffer: &token,
-        };
+        let request = setup(&token);
         let message = line.message(Command::SessionSetup, |w| request.encode(w));
         let (header, answer) = line.send(&message).swap_remove(0);
         if header.status.is_error() && header.status != NtStatus::MORE_PROCESSING_REQUIRED {
@@ -115,17 +120,11 @@ fn nobody_logs_in_to_a_session_with_the_keys_of_another() {
     let next = u32::try_from(frame.len()).unwrap();
     frame[NEXT_COMMAND..NEXT_COMMAND + 4].copy_from_slice(&next.to_le_bytes());
     let token = login("", "").start(&[]).unwrap();
-    let request = SessionSetupRequest {
-        flags: Default::default(),
-        security_mode: SecurityMode::SIGNING_ENABLED,
-        capabilities: Capabilities::default(),
-        previous_session_id: SessionId::default(),
-        security_buffer: &token,
-    };
+    let request = setup(&token);
     line.session = user;
-    let mut setup = line.message(Command::SessionSetup, |w| request.encode(w));
-    setup[FLAGS_OFFSET] |= HeaderFlags::RELATED_OPERATIONS.bits() as u8;
-    frame.extend(setup);
+    let mut login = line.message(Command::SessionSetup, |w| request.encode(w));
+    login[FLAGS_OFFSET] |= HeaderFlags::RELATED_OPERATIONS.bits() as u8;
+    frame.extend(login);
     let head = sealer.ticket().unwrap().seal(nobody, &mut frame);
     line.served
         .feed(&[&head[..], &frame].concat(), &mut line.sessions);

@@ -267,27 +267,10 @@ fn set_time(time: FileTime) -> Option<Timestamp> {
     }
 }
 
-/// Returns the times that an operation through this open must not change: what they are now, of those
-/// that its client has set or frozen ([MS-FSA] 2.1.1.6 `UserSetModificationTime`). Other opens may
-/// change them (smb2.timestamps.modern_write_time_update-1). Free of cost if there are none.
-///
-/// # Errors
-/// Errors of the store.
-pub(crate) fn held_times(open: &Open) -> Result<NodeChange, NtStatus> {
-    let frozen = open.state.frozen.load(Ordering::Relaxed);
-    if frozen == 0 {
-        return Ok(NodeChange::default());
-    }
-    let stat = stored(open.node.stat())?;
-    Ok(NodeChange {
-        accessed: (frozen & FROZEN_ACCESSED != 0).then_some(stat.accessed),
-        modified: (frozen & FROZEN_MODIFIED != 0).then_some(stat.modified),
-        ..NodeChange::default()
-    })
-}
-
-/// Executes an operation that changes the content and keeps the times that [`held_times`] names. The
-/// operation has succeeded even if they cannot be restored.
+/// Executes an operation that changes the content, and keeps the times as they are now that the client has
+/// set or frozen through this open ([MS-FSA] 2.1.1.6 `UserSetModificationTime`). Other opens may change
+/// them (smb2.timestamps.modern_write_time_update-1). The operation has succeeded even if they cannot be
+/// restored. Free of cost if there are none.
 ///
 /// # Errors
 /// Those of the operation, and errors of looking at the file before it.
@@ -295,14 +278,20 @@ pub(crate) fn keeping_times<T>(
     open: &Open,
     act: impl FnOnce() -> Result<T, NtStatus>,
 ) -> Result<T, NtStatus> {
+    let frozen = || open.state.frozen.load(Ordering::Relaxed);
     let shared = open.state.changes.read();
-    if open.state.frozen.load(Ordering::Relaxed) == 0 {
+    if frozen() == 0 {
         return act();
     }
     drop(shared);
     // One at a time: another one would take the time of this operation for one to keep.
     let _alone = open.state.changes.write();
-    let held = held_times(open)?;
+    let stat = stored(open.node.stat())?;
+    let held = NodeChange {
+        accessed: (frozen() & FROZEN_ACCESSED != 0).then_some(stat.accessed),
+        modified: (frozen() & FROZEN_MODIFIED != 0).then_some(stat.modified),
+        ..NodeChange::default()
+    };
     let done = act()?;
     if held != NodeChange::default()
         && let Err(error) = open.node.change(&held)
@@ -312,20 +301,30 @@ pub(crate) fn keeping_times<T>(
     Ok(done)
 }
 
-/// Restores times after a READ. That changes the access time only, and often not even that:
-/// setting a time that is there already would give the file another change time.
+/// Returns the access time that a READ through this open must not change, if there is one.
 ///
 /// # Errors
 /// Errors of the store.
-pub(crate) fn restore_times_after_read(open: &Open, held: &NodeChange) -> Result<(), NtStatus> {
-    if held.accessed.is_none() || held.accessed == Some(stored(open.node.stat())?.accessed) {
+pub(crate) fn held_access_time(open: &Open) -> Result<Option<Timestamp>, NtStatus> {
+    match open.state.frozen.load(Ordering::Relaxed) & FROZEN_ACCESSED {
+        0 => Ok(None),
+        _ => Ok(Some(stored(open.node.stat())?.accessed)),
+    }
+}
+
+/// Restores the access time after a READ. Often that has not changed: setting a time that is there already
+/// would give the file another change time.
+///
+/// # Errors
+/// Errors of the store.
+pub(crate) fn restore_access_time(open: &Open, held: Option<Timestamp>) -> Result<(), NtStatus> {
+    if held.is_none() || held == Some(stored(open.node.stat())?.accessed) {
         return Ok(());
     }
-    let change = NodeChange {
-        accessed: held.accessed,
+    stored(open.node.change(&NodeChange {
+        accessed: held,
         ..NodeChange::default()
-    };
-    stored(open.node.change(&change))
+    }))
 }
 
 /// Sets the allocation ([MS-FSA] 2.1.5.15.1). Less than the length truncates the file; more

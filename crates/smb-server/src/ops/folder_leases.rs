@@ -26,14 +26,10 @@ pub(super) fn break_at(shared: &SharedState, share: &Share, path: &RelPath, know
 
 /// Does the same for the folder of an open that has changed something now.
 pub(super) fn break_above(shared: &SharedState, open: &Open) {
-    let known_to = {
-        let hub = shared.hub();
-        if !hub.has_folder_leases() {
-            return;
-        }
-        hub.info(open.hub_id()).and_then(|info| info.parent_lease)
-    };
-    break_at(shared, &open.share, &open.path(), known_to);
+    // Each WRITE comes here.
+    if shared.hub().has_folder_leases() {
+        break_at(shared, &open.share, &open.path(), lease_above(shared, open));
+    }
 }
 
 /// Returns the lease on its parent folder that an open has named.

@@ -12,7 +12,7 @@ use ropeway_smb_wire::header::Header;
 use ropeway_smb_wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, ReadResponse};
 use ropeway_smb_wire::write::{WriteFlags, WriteRequest, WriteResponse};
 use ropeway_smb_wire::{NtStatus, SessionId};
-use ropeway_vfs::store::NodeChange;
+use ropeway_vfs::Timestamp;
 
 use super::context::{Context, Execution, Outcome};
 use super::{ioctl, notify};
@@ -64,7 +64,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     let compression = compression(context, &request);
     context.reads = true;
     if context.may_offload {
-        let held = set_file::held_times(&open)?;
+        let held = set_file::held_access_time(&open)?;
         let taken = fill(context.frame, &header, signer, &request, |buffer, offset| {
             open.node
                 .read_cached(buffer, offset)
@@ -74,7 +74,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
             Filled::Yes(count) => {
                 compress(context.frame, &open, compression, count);
                 context.figures.read(count);
-                was_read(context.shared, &open, &request, count, &held);
+                was_read(context.shared, &open, &request, count, held);
                 Ok(Execution::Replied)
             }
             Filled::Failed => Ok(Execution::Replied),
@@ -126,7 +126,7 @@ fn read_now(
     request: &ReadRequest,
 ) -> u64 {
     // If that fails, the read may still succeed.
-    let held = set_file::held_times(open).unwrap_or_default();
+    let held = set_file::held_access_time(open).unwrap_or_default();
     let filled = fill(frame, header, signer, request, |buffer, offset| {
         open.node
             .read_at(buffer, offset)
@@ -134,16 +134,16 @@ fn read_now(
             .map_err(|error| status::of(&error))
     });
     let Filled::Yes(count) = filled else { return 0 };
-    was_read(shared, open, request, count, &held);
+    was_read(shared, open, request, count, held);
     count
 }
 
 /// Counts a read, and advances `CurrentByteOffset` as Samba does; Windows does not.
-fn was_read(shared: &SharedState, open: &Open, request: &ReadRequest, count: u64, held: &NodeChange) {
+fn was_read(shared: &SharedState, open: &Open, request: &ReadRequest, count: u64, held: Option<Timestamp>) {
     Counters::add(&shared.counters.bytes_read, count);
     open.position.store(request.offset + count, Ordering::Relaxed);
     // Restores frozen times. If that fails, the read still succeeded.
-    _ = set_file::restore_times_after_read(open, held);
+    _ = set_file::restore_access_time(open, held);
 }
 
 enum Filled {

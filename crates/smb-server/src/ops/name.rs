@@ -1,7 +1,7 @@
 //! Conversion of the names in CREATE and SET_INFO to paths on disk.
 
 use ropeway_smb_proto::server::hub::FileKey;
-use ropeway_smb_wire::names::{self, NameMapping};
+use ropeway_smb_wire::names::{self, BACKSLASH, NameMapping, is_separator};
 use ropeway_smb_wire::upcase;
 use ropeway_smb_wire::{NtStatus, Text};
 use ropeway_vfs::store::NodeStat;
@@ -21,16 +21,8 @@ pub(crate) struct Target {
     pub(crate) names_stream: bool,
 }
 
-const BACKSLASH: u16 = b'\\' as u16;
 const COLON: u16 = b':' as u16;
 const DOT: u16 = b'.' as u16;
-const SLASH: u16 = b'/' as u16;
-
-/// Whether a unit separates components. Windows sends only backslashes. A slash cannot be part of a
-/// name, and Samba reads it as a separator too (smb2.timestamps.test_close_not_attrib).
-fn is_separator(unit: &u16) -> bool {
-    matches!(*unit, BACKSLASH | SLASH)
-}
 
 /// Parses the name of a CREATE ([MS-SMB2] 2.2.13, [MS-FSCC] 2.1.5).
 ///
@@ -88,14 +80,6 @@ fn enter(folder: &RelPath, component: &[u16]) -> Result<RelPath, NtStatus> {
         true => folder.parent().ok_or(NtStatus::OBJECT_PATH_SYNTAX_BAD),
         false => Ok(folder.join(&component_name(component)?)),
     }
-}
-
-/// Removes leading and doubled separators from the target name of a rename or link. smbclient's
-/// `hardlink` sends leading ones. Samba accepts them too, but not in a CREATE.
-pub(crate) fn normalized(name: &Text) -> Text {
-    let components = name.units().split(is_separator);
-    let said: Vec<&[u16]> = components.filter(|component| !component.is_empty()).collect();
-    Text::from_units(said.join(&BACKSLASH))
 }
 
 /// Parses `:name:$DATA`. An empty name means the content, which must be written `::$DATA`.
@@ -200,9 +184,16 @@ mod tests {
     #[test]
     fn redundant_separators_are_removed() {
         for name in ["a\\b", "\\a\\b", "\\\\a\\\\\\b\\\\"] {
-            assert_eq!(normalized(&Text::from(name)), Text::from("a\\b"), "{name}");
+            assert_eq!(
+                names::without_extra_separators(&Text::from(name)),
+                Text::from("a\\b"),
+                "{name}"
+            );
         }
-        assert_eq!(normalized(&Text::from("\\..\\a")), Text::from("..\\a"));
+        assert_eq!(
+            names::without_extra_separators(&Text::from("\\..\\a")),
+            Text::from("..\\a")
+        );
     }
 
     #[test]

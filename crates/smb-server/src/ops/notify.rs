@@ -115,15 +115,6 @@ pub(super) fn content_changed(shared: &SharedState, open: &Open) {
 
 /// Reports a change of length, attributes, times, security or extended attributes.
 pub(super) fn changed(shared: &SharedState, open: &Open, filter: CompletionFilter) {
-    report(shared, open, filter);
-    // A listing shows sizes, times and attributes, but nothing of streams.
-    if open.stream.is_none() {
-        folder_leases::break_above(shared, open);
-    }
-}
-
-/// Notifies the watches of a changed file.
-fn report(shared: &SharedState, open: &Open, filter: CompletionFilter) {
     let Some((share, path)) = location(shared, open) else {
         return;
     };
@@ -132,6 +123,10 @@ fn report(shared: &SharedState, open: &Open, filter: CompletionFilter) {
         Some(stream) => stream_path(&path, stream),
     };
     shared.hub().changed(share, &path, kind(open).modified(), filter);
+    // A listing shows sizes, times and attributes, but nothing of streams.
+    if open.stream.is_none() {
+        folder_leases::break_above(shared, open);
+    }
 }
 
 fn kind(open: &Open) -> Changed {

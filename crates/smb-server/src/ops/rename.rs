@@ -6,6 +6,7 @@ use ropeway_smb_proto::server::hub::{BreakOutcome, BreakTrigger, OpenId};
 use ropeway_smb_wire::change_notify::{Action, CompletionFilter};
 use ropeway_smb_wire::create::{AccessMask, ShareAccess};
 use ropeway_smb_wire::info::{DispositionFlags, RenameFlags};
+use ropeway_smb_wire::names::without_extra_separators;
 use ropeway_smb_wire::{FileAttributes, NtStatus, Text};
 use ropeway_vfs::store::NodeOpen;
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
@@ -99,7 +100,7 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     if open.stream.is_some() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let (from, to) = (open.path(), destination(open, &name::normalized(to))?);
+    let (from, to) = (open.path(), destination(open, to)?);
     if from.is_root() || to.is_root() {
         return Err(NtStatus::ACCESS_DENIED);
     }
@@ -175,7 +176,8 @@ fn break_folder_leases<const N: usize>(context: &Context<'_>, open: &Open, paths
 
 /// Returns the new path: its folders as on disk, its last name as written.
 fn destination(open: &Open, to: &Text) -> Result<RelPath, NtStatus> {
-    let target = name::parse(to).map_err(|status| match status {
+    // smbclient's `hardlink` sends a leading separator. Samba accepts those too, but not in a CREATE.
+    let target = name::parse(&without_extra_separators(to)).map_err(|status| match status {
         NtStatus::INVALID_PARAMETER => NtStatus::OBJECT_NAME_INVALID,
         other => other,
     })?;
@@ -339,7 +341,7 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
     if open.directory || open.stream.is_some() {
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
     }
-    let (from, to) = (open.path(), destination(open, &name::normalized(to))?);
+    let (from, to) = (open.path(), destination(open, to)?);
     links::check_move(&open.share, &from, &to)?;
     let token = context.token()?;
     security::check_adding(&open.share, &token, &to, false)?;

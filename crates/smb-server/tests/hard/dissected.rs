@@ -23,14 +23,6 @@ use crate::raw::{Create, Raw};
 use crate::samples;
 use crate::serve::Serve;
 
-const DIALECTS: [Dialect; 5] = [
-    Dialect::Smb202,
-    Dialect::Smb210,
-    Dialect::Smb300,
-    Dialect::Smb302,
-    Dialect::Smb311,
-];
-
 /// Connects to the recorder.
 fn raw(recorder: &Recorder, dialect: Dialect) -> Raw {
     let mut raw = Raw::connect(recorder.address());
@@ -163,7 +155,7 @@ fn dissected(folder: &Path, talk: impl FnOnce(&Recorder)) -> Result<Dissection, 
 
 #[test]
 fn every_command_in_every_dialect() {
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         let folder = tempfile::tempdir().unwrap();
         let found = or_skip!(dissected(folder.path(), |recorder| every_command(
             recorder, dialect
@@ -179,7 +171,7 @@ fn every_command_in_every_dialect() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_own_client_in_every_dialect() {
-    let plain = DIALECTS.map(|dialect| (dialect, Encryption::Off, false));
+    let plain = Dialect::ALL.map(|dialect| (dialect, Encryption::Off, false));
     let sealed = [
         (Dialect::Smb300, Encryption::Required, false),
         (Dialect::Smb311, Encryption::Required, true),

@@ -106,13 +106,7 @@ fn large_requests_pay_for_their_size() {
 fn a_wrong_signature_is_refused_in_every_dialect() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
-    for dialect in [
-        Dialect::Smb202,
-        Dialect::Smb210,
-        Dialect::Smb300,
-        Dialect::Smb302,
-        Dialect::Smb311,
-    ] {
+    for dialect in Dialect::ALL {
         let mut raw = ready(&serve, dialect);
         let mut echo = raw.message(Command::Echo, |w| w.u32(4));
         echo[SIGNATURE_OFFSET + 15] ^= 1;
