@@ -8,16 +8,14 @@
 //! Memory: one folder of the target up to [`LISTED_MAX`] entries, the rows of [`UNDER_WAY_MAX`]
 //! batches, and the blocks of the tasks. A larger folder is looked up name by name.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use futures_util::future::join;
 use ropeway_plan::NameMap;
 use ropeway_plan::decide::{Decision, Rules, decide};
 use ropeway_vfs::event::{Event, Reason};
-use ropeway_vfs::{
-    Ancestry, DirEntry, EndError, Error, ErrorKind, Kind, Listing, Metadata, Name, RelPath, Tree,
-};
+use ropeway_vfs::{Ancestry, DirEntry, EndError, Error, ErrorKind, Kind, Metadata, Name, RelPath};
 use tokio::task::JoinHandle;
 
 use crate::check::content::{Contents, Pair};
@@ -26,8 +24,9 @@ use crate::check::spec::{CheckOutcome, CheckSpec, Difference, Side, item_error};
 use crate::job::options::is_temporary;
 use crate::job::report::EventSink;
 use crate::journal::token::token_of;
+use crate::walk::list_ahead::{CHUNK, FOLDERS_MAX, ListAhead};
+use crate::walk::standing::Standing;
 
-const CHUNK: usize = 1024;
 /// Largest number of entries of a target folder that are kept to be matched: some 400 bytes each,
 /// so 16 MiB.
 const LISTED_MAX: usize = 40_000;
@@ -63,6 +62,9 @@ pub(super) struct Check {
     rows_bytes: u64,
     rows_compared: usize,
     under_way: VecDeque<JoinHandle<Vec<Finding>>>,
+    /// Listings of the folders that are compared next.
+    left_listings: ListAhead,
+    right_listings: ListAhead,
     outcome: CheckOutcome,
 }
 
@@ -74,22 +76,13 @@ struct Place {
     ancestry: Ancestry,
 }
 
-/// The content of a folder of the target.
-enum There {
-    /// All of it. Matched entries are taken out.
-    Listed {
-        entries: Vec<Option<DirEntry>>,
-        by_name: HashMap<Name, usize>,
-    },
-    /// Too much to keep. Names are looked up, and remembered by their hashes.
-    Asked(HashSet<u64>),
-}
-
 impl Check {
     pub(super) fn new(spec: CheckSpec, sink: EventSink, names: NameMap, rules: Rules) -> Self {
         let spec = Arc::new(spec);
         Self {
             contents: Arc::new(Contents::new(&spec, rules)),
+            left_listings: ListAhead::of(&spec.source),
+            right_listings: ListAhead::of(&spec.target),
             spec,
             sink,
             names,
@@ -147,17 +140,24 @@ impl Check {
         let spec = Arc::clone(&self.spec);
         let left_dir = spec.source_path.join_path(&place.left);
         let right_dir = spec.target_path.join_path(&place.right);
-        let first = async {
-            let mut listing = spec.source.list(&left_dir).await?;
-            let entries = listing.next(CHUNK).await?;
-            Ok((listing, entries))
+        self.list_ahead(stack);
+        let standing = async {
+            let begun = self.right_listings.list(&right_dir).await?;
+            Standing::read(begun, LISTED_MAX).await
         };
-        let (first, there) = join(first, there(&*spec.target, &right_dir)).await;
-        let (mut listing, mut entries) = first.map_err(EndError::on_source)?;
-        let mut there = there.map_err(EndError::on_target)?;
+        let (first, standing) = join(self.left_listings.list(&left_dir), standing).await;
+        let (listing, mut entries) = first.map_err(EndError::on_source)?;
+        let mut listing = listing.into_inner();
+        let mut standing = standing.map_err(EndError::on_target)?;
+        // The names that were looked up, where the target's folder is too large to be kept.
+        let mut asked = HashSet::new();
         while !entries.is_empty() {
             let names: Vec<Name> = entries.iter().map(|entry| self.mapped(&entry.name)).collect();
-            let found = match_names(&*spec.target, &right_dir, &names, &mut there)
+            if matches!(standing, Standing::Unknown) {
+                asked.extend(names.iter().map(hash_of));
+            }
+            let found = standing
+                .look_up(&*spec.target, &right_dir, &names)
                 .await
                 .map_err(EndError::on_target)?;
             let modified = |entry: &DirEntry| entry.metadata.as_ref().ok().map(|metadata| metadata.modified);
@@ -174,9 +174,17 @@ impl Check {
             }
             entries = listing.next(CHUNK).await.map_err(EndError::on_source)?;
         }
-        self.extras(&place.right, &right_dir, there)
+        self.extras(&place.right, &right_dir, (standing, asked))
             .await
             .map_err(EndError::on_target)
+    }
+
+    /// Begins the listings of the folders that are compared next.
+    fn list_ahead(&mut self, stack: &[Place]) {
+        let next = || stack.iter().rev().take(FOLDERS_MAX);
+        let (left, right) = (&self.spec.source_path, &self.spec.target_path);
+        self.left_listings.want(next().map(|place| left.join_path(&place.left)));
+        self.right_listings.want(next().map(|place| right.join_path(&place.right)));
     }
 
     fn mapped(&self, name: &Name) -> Name {
@@ -228,16 +236,18 @@ impl Check {
     }
 
     /// Reports what only the target has.
-    async fn extras(&mut self, right: &RelPath, dir: &RelPath, there: There) -> Result<(), Error> {
-        let seen = match there {
-            There::Listed { entries, .. } => {
-                for entry in entries.into_iter().flatten() {
-                    self.extra(right, &entry).await;
-                }
-                return Ok(());
+    async fn extras(
+        &mut self,
+        right: &RelPath,
+        dir: &RelPath,
+        (standing, asked): (Standing, HashSet<u64>),
+    ) -> Result<(), Error> {
+        if let Standing::Listed { entries, .. } = standing {
+            for entry in entries.into_iter().flatten() {
+                self.extra(right, &entry).await;
             }
-            There::Asked(seen) => seen,
-        };
+            return Ok(());
+        }
         let spec = Arc::clone(&self.spec);
         let mut listing = spec.target.list(dir).await?;
         loop {
@@ -247,7 +257,7 @@ impl Check {
             }
             for entry in entries
                 .iter()
-                .filter(|entry| !seen.contains(&hash_of(&entry.name)))
+                .filter(|entry| !asked.contains(&hash_of(&entry.name)))
             {
                 self.extra(right, entry).await;
             }
@@ -437,57 +447,6 @@ impl Drop for Check {
             task.abort();
         }
     }
-}
-
-/// Lists a folder of the target, unless it is too large to be kept.
-async fn there(tree: &dyn Tree, dir: &RelPath) -> Result<There, Error> {
-    let mut listing: Box<dyn Listing> = tree.list(dir).await?;
-    let (mut entries, mut by_name) = (Vec::new(), HashMap::new());
-    loop {
-        let chunk = listing.next(CHUNK).await?;
-        if chunk.is_empty() {
-            return Ok(There::Listed { entries, by_name });
-        }
-        if entries.len() + chunk.len() > LISTED_MAX {
-            return Ok(There::Asked(HashSet::new()));
-        }
-        for entry in chunk {
-            by_name.insert(entry.name.clone(), entries.len());
-            entries.push(Some(entry));
-        }
-    }
-}
-
-/// Returns what the target has under these names.
-async fn match_names(
-    tree: &dyn Tree,
-    dir: &RelPath,
-    names: &[Name],
-    there: &mut There,
-) -> Result<Vec<Result<Option<Metadata>, Error>>, Error> {
-    let (entries, by_name) = match there {
-        There::Listed { entries, by_name } => (entries, by_name),
-        There::Asked(seen) => {
-            seen.extend(names.iter().map(hash_of));
-            return tree.lookup(dir, names).await;
-        }
-    };
-    let mut found: Vec<Result<Option<Metadata>, Error>> = Vec::with_capacity(names.len());
-    let mut missing = Vec::new();
-    for (index, name) in names.iter().enumerate() {
-        let entry = by_name.get(name).and_then(|at| entries[*at].take());
-        missing.extend(entry.is_none().then_some(index));
-        found.push(entry.map(|entry| entry.metadata).transpose());
-    }
-    if !tree.capabilities().case_sensitive && !missing.is_empty() {
-        // A name may be listed in another case or spelling than the one that finds it.
-        let asked: Vec<Name> = missing.iter().map(|index| names[*index].clone()).collect();
-        let answers = tree.lookup(dir, &asked).await?;
-        for (index, answer) in missing.into_iter().zip(answers) {
-            found[index] = answer;
-        }
-    }
-    Ok(found)
 }
 
 fn hash_of(name: &Name) -> u64 {

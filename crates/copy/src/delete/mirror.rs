@@ -6,6 +6,7 @@
 //! exclude, what a backup keeps, and other volumes stay.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ropeway_plan::guard::{DeleteError, DeleteGuard, SourceContent};
 use ropeway_vfs::{Ancestry, End, Error, RelPath};
@@ -39,6 +40,8 @@ pub(crate) async fn check_deletions(context: &Context, roots: &[Arc<JobRoot>]) -
     for root in roots {
         let counted = count(context, root, &[Scope::Tree(RelPath::root())]).await;
         let counted = counted.map_err(|error| Fatal::from_error(&error, End::Target))?;
+        let needs_deletion = counted.planned.nodes > 0 || counted.is_doubtful;
+        root.needs_deletion.store(needs_deletion, Ordering::Release);
         found.target_nodes += counted.target_nodes;
         found.planned.nodes += counted.planned.nodes;
         found.planned.files += counted.planned.files;
@@ -63,8 +66,12 @@ pub(crate) async fn check_deletions(context: &Context, roots: &[Arc<JobRoot>]) -
     Ok(())
 }
 
-/// Deletes after the first pass what is on the target and not in the source.
+/// Deletes after the first pass what is on the target and not in the source. Nothing is looked for where the
+/// pass before the copy found nothing and the copy changed nothing.
 pub(crate) async fn delete_extra(context: &Context, root: &JobRoot) {
+    if !root.needs_deletion.load(Ordering::Acquire) && !root.is_changed.load(Ordering::Acquire) {
+        return;
+    }
     let whole = [Scope::Tree(RelPath::root())];
     match delete(context, root, &whole, None).await {
         Ok(_) => {}
@@ -168,6 +175,7 @@ async fn count(context: &Context, root: &JobRoot, scopes: &[Scope]) -> Result<Fo
     for scope in scopes {
         pass.run(scope, &mut found).await?;
     }
+    found.is_doubtful = pass.is_doubtful();
     Ok(found)
 }
 

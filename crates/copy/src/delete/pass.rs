@@ -1,7 +1,9 @@
 //! One pass over the target: finds the nodes that the source does not have.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use ropeway_plan::guard::{DeleteGuard, Extra, Planned};
 use ropeway_vfs::{DirEntry, DuplicateFolders, End, Error, ErrorKind, FileId, Held, Metadata, Name, RelPath};
 
@@ -13,6 +15,7 @@ use crate::job::context::Context;
 use crate::job::options::is_temporary;
 use crate::job::root::JobRoot;
 use crate::sweep::others::passes_over;
+use crate::walk::list_ahead::{FOLDERS_MAX, ListAhead};
 
 /// What a pass examines. Paths are relative to the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub(super) struct Found {
     pub(super) planned: Planned,
     /// The first nodes that would be deleted.
     pub(super) first: Vec<RelPath>,
+    /// Whether the pass met something that only a pass which deletes reports.
+    pub(super) is_doubtful: bool,
 }
 
 impl Found {
@@ -50,8 +55,13 @@ pub(super) struct Pass<'a> {
     count_only: bool,
     /// Whether the copy has reported the folders of the source that cannot be listed.
     is_reported: bool,
+    /// Whether something was not reported because the pass only counts.
+    is_doubtful: AtomicBool,
     source_volume: Option<u64>,
     removal: Removal<'a>,
+    /// Listings of the folders that are examined next, of both ends.
+    sources: Mutex<ListAhead>,
+    targets: Mutex<ListAhead>,
 }
 
 /// A folder of both ends, relative to the root. The paths differ if names had to be mapped.
@@ -101,9 +111,17 @@ impl<'a> Pass<'a> {
             root,
             count_only,
             is_reported,
+            is_doubtful: AtomicBool::new(false),
             source_volume: source_volume.as_ref().and_then(volume_of),
             removal: Removal::new(context, root),
+            sources: Mutex::new(ListAhead::of(&root.root.source)),
+            targets: Mutex::new(ListAhead::of(&context.config.target)),
         }
+    }
+
+    /// Whether this pass met something that only a pass which deletes reports.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(Ordering::Relaxed)
     }
 
     /// Examines one scope: deletes what the source does not have, or counts it in `found`.
@@ -143,9 +161,22 @@ impl<'a> Pass<'a> {
             if self.context.stopped() {
                 return Ok(());
             }
+            self.list_ahead(&folders);
             self.folder(&place, found, &mut folders).await;
         }
         Ok(())
+    }
+
+    /// Begins the listings of the folders that are examined next.
+    fn list_ahead(&self, folders: &[Place]) {
+        let next = || folders.iter().rev().take(FOLDERS_MAX);
+        let (source, target) = &self.root.whole;
+        self.sources
+            .lock()
+            .want(next().map(|place| source.join_path(&place.source)));
+        self.targets
+            .lock()
+            .want(next().map(|place| target.join_path(&place.target)));
     }
 
     /// Returns the path on the target of a node of the source, both relative to the root.
@@ -248,16 +279,22 @@ impl<'a> Pass<'a> {
             // Nothing is deleted if the source could not be listed completely.
             Err(error) => return self.failed(&source_dir, error, End::Source).await,
         };
-        let mut listing = match self.context.config.target.list(&target_dir).await {
-            Ok(listing) => listing,
+        let taken = self.targets.lock().take(&target_dir);
+        let (listing, entries) = match taken.begun().await {
+            Ok(begun) => begun,
             Err(error) if error.kind.is_absence() => return,
             Err(error) => return self.failed(&target_dir, error, End::Target).await,
         };
+        let (mut listing, mut begun) = (listing.into_inner(), Some(entries));
         let mut changed = false;
         let (mut twins, mut extra) = (DuplicateFolders::default(), Vec::new());
         let first = folders.len();
         loop {
-            let entries = match listing.next(CHUNK).await {
+            let entries = match begun.take() {
+                Some(entries) => Ok(entries),
+                None => listing.next(CHUNK).await,
+            };
+            let entries = match entries {
                 Ok(entries) if entries.is_empty() => break,
                 Ok(entries) => entries,
                 Err(error) => {
@@ -374,8 +411,9 @@ impl<'a> Pass<'a> {
             return false;
         }
         if self.count_only {
-            if !is_mount_point {
-                self.count(&path, &metadata, Above::In(place.id), found).await;
+            match is_mount_point {
+                true => self.is_doubtful.store(true, Ordering::Relaxed),
+                false => self.count(&path, &metadata, Above::In(place.id), found).await,
             }
             return false;
         }
@@ -453,12 +491,10 @@ impl<'a> Pass<'a> {
 
     async fn source_names(&self, dir: &RelPath) -> Result<HashMap<u64, ExpectedName>, Error> {
         let mut names = HashMap::new();
-        let mut listing = self.root.root.source.list(dir).await?;
-        loop {
-            let entries = listing.next(CHUNK).await?;
-            if entries.is_empty() {
-                return Ok(names);
-            }
+        let taken = self.sources.lock().take(dir);
+        let (listing, mut entries) = taken.begun().await?;
+        let mut listing = listing.into_inner();
+        while !entries.is_empty() {
             for entry in entries {
                 if let Err(error) = entry.metadata.as_ref()
                     && error.kind == ErrorKind::InvalidReply
@@ -486,7 +522,9 @@ impl<'a> Pass<'a> {
                 };
                 names.insert(hash, belongs);
             }
+            entries = listing.next(CHUNK).await?;
         }
+        Ok(names)
     }
 
     pub(super) fn name_hash(&self, name: &Name) -> u64 {
@@ -528,7 +566,11 @@ impl<'a> Pass<'a> {
 
     /// Reports a failure that nothing else reports.
     async fn failed(&self, path: &RelPath, error: Error, end: End) {
-        if self.count_only || (end == End::Source && self.is_reported) {
+        if self.count_only {
+            self.is_doubtful.store(true, Ordering::Relaxed);
+            return;
+        }
+        if self.is_reported && end == End::Source {
             return;
         }
         self.context.fail(path, error, end).await;

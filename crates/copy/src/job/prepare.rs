@@ -180,6 +180,8 @@ fn job_root(root: Root, index: u64, target: &dyn Tree, options: &Options) -> Job
         rules,
         names,
         is_repair: false,
+        is_changed: false.into(),
+        needs_deletion: true.into(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! One root of a job: a node of a source tree, its place on the target, and the rules between both
 //! trees.
 
+use std::sync::atomic::AtomicBool;
+
 use ropeway_plan::{NameMap, Rules};
 use ropeway_vfs::RelPath;
 
@@ -17,6 +19,10 @@ pub(crate) struct JobRoot {
     pub(crate) names: NameMap,
     /// Whether it is copied again because the device returned other content.
     pub(crate) is_repair: bool,
+    /// Whether this run has changed anything in a folder of the target.
+    pub(crate) is_changed: AtomicBool,
+    /// Whether the pass before the copy found something that the pass which deletes must handle.
+    pub(crate) needs_deletion: AtomicBool,
 }
 
 impl JobRoot {

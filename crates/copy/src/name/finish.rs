@@ -49,7 +49,10 @@ const FINISHED_AT_ONCE: usize = 64;
 async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     // Not the folder that the copy goes into.
     let is_counted = folder.metadata.is_some();
-    if !context.stopped() && !context.config.options.dry_run {
+    // After a failure something may have been made and removed again.
+    let is_undisturbed = context.report.failures.items() == 0;
+    let needs_nothing = folder.is_still_equal() && is_undisturbed;
+    if !context.stopped() && !context.config.options.dry_run && !needs_nothing {
         let (change, has_all) = change_of(&context.config, &context.report, &mut folder).await;
         let was_staged = folder.staging.is_some();
         let staging = take_staging(&context.temporaries, &mut folder);

@@ -42,12 +42,24 @@ pub(crate) struct FolderInner {
     pub(crate) xattrs: Option<EarlyXattrs>,
     /// Attributes of an existing target folder.
     pub(crate) existing: Option<Metadata>,
+    /// Whether the existing folder looked equal to the source's when it was entered.
+    pub(crate) looked_equal: bool,
+    /// Whether this run changes anything in it, and so its times.
+    pub(crate) is_changed: AtomicBool,
     /// Whether it holds an incomplete file that could not be removed. Then it must not get its
     /// final name.
     pub(crate) is_doubtful: AtomicBool,
     pub(crate) parent: Option<Arc<Folder>>,
     /// Signalled when this folder is finished.
     pub(crate) done: Option<oneshot::Sender<()>>,
+}
+
+impl FolderInner {
+    /// Whether the folder is as it was when it was entered, and then looked equal: its attributes need
+    /// not be set.
+    pub(crate) fn is_still_equal(&self) -> bool {
+        self.looked_equal && !self.is_changed.load(Ordering::Acquire)
+    }
 }
 
 impl Folder {
@@ -107,6 +119,22 @@ impl Folder {
     /// the one above that has a temporary name, keeps that name.
     pub(crate) fn doubt(&self) {
         self.inner().is_doubtful.store(true, Ordering::Release);
+    }
+
+    /// Notes that this run changes something in this folder: call it before.
+    pub(crate) fn note_change(&self) {
+        self.inner().is_changed.store(true, Ordering::Release);
+        self.root().is_changed.store(true, Ordering::Release);
+    }
+
+    /// Notes that this run may change something in this folder or in one above it.
+    pub(crate) fn note_change_above(&self) {
+        self.root().is_changed.store(true, Ordering::Release);
+        let mut at = Some(self.inner());
+        while let Some(inner) = at {
+            inner.is_changed.store(true, Ordering::Release);
+            at = inner.parent.as_ref().map(|parent| parent.inner());
+        }
     }
 
     /// Whether the folder is hidden and an earlier run left something in it.

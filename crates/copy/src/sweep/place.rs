@@ -15,6 +15,8 @@ pub(crate) async fn note_place(context: &Context, folder: &Folder) {
     if folder.visibility() == Visibility::Hidden || context.config.options.dry_run {
         return;
     }
+    // The claim is made in this folder or above it.
+    folder.note_change_above();
     // The next run looks for a claim there as well.
     mark_folder(&context.report, context.journal.as_ref(), folder);
     let (place, target) = (folder.path(), &folder.root().root.target_path);

@@ -1,4 +1,4 @@
-//! What bounds the small files under way between two sides: permits, and blocks of three sizes.
+//! What bounds the small files under way between two sides: permits, and blocks of four sizes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,9 @@ use crate::job::root::JobRoot;
 
 /// Payload and number of blocks of each class, in addition to the pool of the job (1 MiB). 256
 /// files of 64 KiB are 16 MiB in flight, 5 of 4 MiB are 20: each is more than twice what a line of
-/// 622 Mbit/s and 75 ms holds (5.8 MB). Slots that are never used cost nothing.
+/// 622 Mbit/s and 75 ms holds (5.8 MB). Slots that are never used cost nothing. A file of less than 4 KiB
+/// takes a tiny block: that many are under way on a long line.
+const TINY: (usize, usize) = (4096, IN_FLIGHT_MAX);
 const SMALL: (usize, usize) = (68 << 10, 256);
 const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 5);
 /// Bytes of all blocks in use at once: five of 4 MiB and some small ones. With the 26 MiB of
@@ -25,12 +27,14 @@ const RESIDENT_MAX: usize = 28 << 20;
 /// Bytes of one permit of [`ROOM`].
 const UNIT: usize = 4096;
 /// Largest number of files under way, whatever a tree wants. A guess.
-const IN_FLIGHT_MAX: usize = 512;
+const IN_FLIGHT_MAX: usize = 1024;
+
 /// Bounds the small files under way.
 pub(crate) struct SmallFilePipeline {
     is_far: bool,
     permits: Arc<Semaphore>,
     permits_max: usize,
+    tiny: Pool,
     small: Pool,
     middle: Pool,
     room: Semaphore,
@@ -53,6 +57,7 @@ impl SmallFilePipeline {
                     .any(|tree| tree.capabilities().far),
                 permits: Arc::new(Semaphore::new(permits_max)),
                 permits_max,
+                tiny: Pool::new(TINY.0, TINY.1),
                 small: Pool::new(SMALL.0, SMALL.1),
                 middle: Pool::new(MIDDLE.0, MIDDLE.1),
                 room: Semaphore::new(ROOM / UNIT),
@@ -79,7 +84,7 @@ impl SmallFilePipeline {
 
     /// Returns a block for `size` bytes, and the room that it takes.
     pub(crate) async fn block(&self, job_pool: &Pool, size: u64) -> (SemaphorePermit<'_>, BlockMut) {
-        let classes = [&self.small, job_pool, &self.middle];
+        let classes = [&self.tiny, &self.small, job_pool, &self.middle];
         let fits = |pool: &&Pool| size < pool.block_size() as u64;
         let pool = classes.into_iter().find(fits).unwrap_or(&self.middle);
         // Exact: a few thousand at most.
@@ -98,7 +103,7 @@ impl SmallFilePipeline {
             // Page faults would cost more than the line.
             return;
         }
-        let all = [&self.small, job_pool, &self.middle];
+        let all = [&self.tiny, &self.small, job_pool, &self.middle];
         let resident: usize = all.iter().map(|pool| pool.resident()).sum();
         let mut surplus = resident.saturating_sub(RESIDENT_MAX);
         let is_other = |pool: &&Pool| pool.block_size() != taken.block_size();

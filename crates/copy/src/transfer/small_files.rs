@@ -7,7 +7,7 @@
 //! ```
 //!
 //! If a call costs a round trip, the number of files under way decides the speed. Memory is bounded
-//! by three pools of blocks (a page more than 64 KiB, 1 MiB, a page more than 4 MiB). A file takes
+//! by four pools of blocks (4 KiB, a page more than 64 KiB, 1 MiB, a page more than 4 MiB). A file takes
 //! one block of the smallest class that holds it. It waits if none is free, or if the blocks in use
 //! reach the size of [`ROOM`](crate::transfer::pipeline). Blocks that one class does not need
 //! return their memory when another needs it. A file that is not plain (it outgrew its block,

@@ -139,6 +139,8 @@ async fn part_of(report: &Report, roots: &[Arc<JobRoot>], path: &RelPath) -> Opt
             },
             names: root.names,
             is_repair: true,
+            is_changed: false.into(),
+            needs_deletion: true.into(),
         }));
     }
     None

@@ -16,10 +16,13 @@ use crate::job::options::is_temporary;
 use crate::job::outcome::{Fatal, Status};
 use crate::job::report::Report;
 use crate::job::root::JobRoot;
+use crate::walk::list_ahead::{CHUNK, FOLDERS_MAX, ListAhead};
 use crate::walk::listing_cache::ListingCache;
+use crate::walk::standing::Standing;
 
-/// Entries taken from a listing at once.
-const CHUNK: usize = 2048;
+/// Largest number of entries of a folder of a distant target that are kept to be matched with those of the
+/// source; some 400 bytes each.
+const STANDING_MAX: usize = 20 * CHUNK;
 
 /// Counts all roots during the copy. If they were counted before it, this only lists ahead of the copying
 /// walk.
@@ -123,6 +126,11 @@ struct Count<'a> {
     cache: Option<&'a ListingCache>,
     /// Whether it adds to the totals.
     adds: bool,
+    /// Whether it asks the target for what is there already and needs no room.
+    weighs: bool,
+    /// Listings of the folders that are counted next, of both ends.
+    sources: ListAhead,
+    targets: ListAhead,
     found: Found,
 }
 
@@ -139,6 +147,9 @@ impl<'a> Count<'a> {
             root,
             cache,
             adds: true,
+            weighs: cache.is_none() && config.options.preflight,
+            sources: ListAhead::of(&root.root.source),
+            targets: ListAhead::of(&config.target),
             found: Found::default(),
         }
     }
@@ -163,6 +174,7 @@ impl<'a> Count<'a> {
             if let Some(cache) = self.cache {
                 cache.wait_for_room().await;
             }
+            self.list_ahead(&folders);
             let first = folders.len();
             self.folder((&dir, &ancestry), volume, &mut folders).await?;
             // In the order of the copying walk, which finds here what was listed.
@@ -171,28 +183,58 @@ impl<'a> Count<'a> {
         Ok(self.found)
     }
 
+    /// Begins the listings of the folders that are counted next.
+    fn list_ahead(&mut self, folders: &[(RelPath, Ancestry)]) {
+        let next = || folders.iter().rev().take(FOLDERS_MAX).map(|(path, _)| path);
+        self.sources.want(next().cloned());
+        if self.weighs && self.targets.is_far() {
+            let targets: Vec<RelPath> = next().filter_map(|path| self.target_dir(path)).collect();
+            self.targets.want(targets.into_iter());
+        }
+    }
+
+    /// Returns the folder of the target for one of the source. `None` if the target cannot hold one of the
+    /// names.
+    fn target_dir(&self, dir: &RelPath) -> Option<RelPath> {
+        let below = dir.strip_prefix(&self.root.root.source_path)?;
+        self.root.target_of(&below)
+    }
+
+    /// Returns what stands in the target's folder; nothing is known of a folder that cannot be listed.
+    async fn standing(&mut self, dir: &RelPath) -> Standing {
+        let target_dir = match self.weighs && self.targets.is_far() {
+            true => self.target_dir(dir),
+            false => None,
+        };
+        let Some(target_dir) = target_dir else {
+            return Standing::Unknown;
+        };
+        match self.targets.list(&target_dir).await {
+            Ok(begun) => Standing::read(begun, STANDING_MAX).await.unwrap_or(Standing::Unknown),
+            Err(error) if error.kind.is_absence() => Standing::Absent,
+            Err(_) => Standing::Unknown,
+        }
+    }
+
     async fn folder(
         &mut self,
         (dir, ancestry): (&RelPath, &Ancestry),
         volume: Option<u64>,
         folders: &mut Vec<(RelPath, Ancestry)>,
     ) -> Result<(), Error> {
-        let spec = &self.root.root;
         // The copy itself reports what cannot be listed.
-        let Ok(mut listing) = spec.source.list(dir).await else {
-            return Ok(());
+        let (listing, mut entries) = match self.sources.list(dir).await {
+            Ok(begun) => begun,
+            Err(error) if error.kind == ErrorKind::Gone => return Err(error),
+            Err(_) => return Ok(()),
         };
+        let mut listing = listing.into_inner();
+        let mut standing = self.standing(dir).await;
         let mut names = FolderNames::new(self.config.target.capabilities());
         // Kept for the copying walk. A walk before the copy keeps nothing: it would be too old.
         let began = Instant::now();
         let mut kept = self.cache.map(|cache| (cache, Vec::new()));
-        loop {
-            let entries = match listing.next(CHUNK).await {
-                Ok(entries) if entries.is_empty() => break,
-                Ok(entries) => entries,
-                Err(error) if error.kind == ErrorKind::Gone => return Err(error),
-                Err(_) => return Ok(()),
-            };
+        while !entries.is_empty() {
             let live = &self.report.live;
             live.listed.fetch_add(entries.len() as u64, Ordering::Relaxed);
             let mut files = Vec::new();
@@ -201,13 +243,18 @@ impl<'a> Count<'a> {
                     files.push(file);
                 }
             }
-            if self.cache.is_none() {
-                self.need(dir, files).await;
+            if self.weighs {
+                self.need(dir, files, &mut standing).await;
             }
             kept = kept.filter(|(cache, kept)| cache.has_room(kept.len() + entries.len()));
             if let Some((_, kept)) = &mut kept {
                 kept.extend(entries);
             }
+            entries = match listing.next(CHUNK).await {
+                Ok(entries) => entries,
+                Err(error) if error.kind == ErrorKind::Gone => return Err(error),
+                Err(_) => return Ok(()),
+            };
         }
         if let Some((cache, kept)) = kept {
             cache.put(self.root.index, dir.clone(), began, kept);
@@ -243,16 +290,12 @@ impl<'a> Count<'a> {
             return None;
         }
         self.count(metadata);
-        self.cache
-            .is_none()
-            .then(|| (entry.name.clone(), metadata.clone()))
+        self.weighs.then(|| (entry.name.clone(), metadata.clone()))
     }
 
     /// Adds the room that these files of one folder need.
-    async fn need(&mut self, dir: &RelPath, files: Vec<(Name, Metadata)>) {
-        let target_dir = dir
-            .strip_prefix(&self.root.root.source_path)
-            .and_then(|below| self.root.target_of(&below));
+    async fn need(&mut self, dir: &RelPath, files: Vec<(Name, Metadata)>, standing: &mut Standing) {
+        let target_dir = self.target_dir(dir);
         let names: Vec<Name> = files
             .iter()
             .map(|(name, _)| {
@@ -263,7 +306,10 @@ impl<'a> Count<'a> {
             })
             .collect();
         let there = match &target_dir {
-            Some(dir) => self.config.target.lookup(dir, &names).await.unwrap_or_default(),
+            Some(dir) => standing
+                .look_up(&*self.config.target, dir, &names)
+                .await
+                .unwrap_or_default(),
             None => Vec::new(),
         };
         let mut there: Vec<_> = there.into_iter().map(|found| found.ok().flatten()).collect();

@@ -2,7 +2,7 @@
 //! what the journal knows of earlier runs.
 
 use ropeway_plan::decide::{Decision, decide};
-use ropeway_plan::{Rules, Visibility};
+use ropeway_plan::{Rules, Visibility, attributes_differ};
 use ropeway_vfs::{Kind, Metadata, Timestamp};
 
 use crate::job::config::JobConfig;
@@ -123,6 +123,19 @@ impl<'a> Decider<'a> {
         decision
     }
 
+    /// Whether a folder of the target has the attributes of the source's. As with files, what shows in no
+    /// listing (extended attributes, ACLs) is taken for equal unless the source changed after the copy.
+    pub(super) fn is_equal_folder(&self, source: &Metadata, existing: &Metadata) -> bool {
+        let (options, target) = (&self.config.options, self.config.target.capabilities());
+        let are_known = source.modified.is_known() && existing.modified.is_known();
+        are_known
+            && !options.force
+            && !options.move_source
+            && !self.root.is_repair
+            && !attributes_differ(source, existing, &self.rules, &options.preserve, target)
+            && !(target.xattrs && options.preserve.xattrs && self.is_newer(source, existing))
+    }
+
     /// Whether a file that looks equal surely has all its data. A power cut may have left holes in
     /// it if the run that wrote it was interrupted.
     fn is_trusted(&self, task: &FileTask) -> bool {
@@ -173,10 +186,15 @@ impl<'a> Decider<'a> {
     /// Whether the source was changed after the file of the target. Size and time may then be those
     /// of another version. The clocks of two machines cannot tell.
     fn changed_since(&self, task: &FileTask) -> bool {
-        let source = task.folder.root().root.source.capabilities();
-        let comparable = source.page_cache && self.config.target.capabilities().page_cache;
-        let copied = task.existing.as_ref().and_then(|existing| existing.changed);
-        comparable && copied.is_some() && task.metadata.changed > copied
+        let existing = task.existing.as_ref();
+        existing.is_some_and(|existing| self.is_newer(&task.metadata, existing))
+    }
+
+    /// Whether a node of the source was changed after that of the target, on clocks that can be compared.
+    fn is_newer(&self, source: &Metadata, existing: &Metadata) -> bool {
+        let capabilities = self.root.root.source.capabilities();
+        let comparable = capabilities.page_cache && self.config.target.capabilities().page_cache;
+        comparable && existing.changed.is_some() && source.changed > existing.changed
     }
 
     /// Whether the source's attributes changed after the copy was made. Extended attributes and

@@ -47,10 +47,14 @@ impl<'a> Dispatcher<'a> {
         let context = self.context;
         context.pass().await;
         let decision = self.decider.decide(&mut task).await;
+        if !matches!(decision, Decision::Skip | Decision::Keep(_)) {
+            task.folder.note_change();
+        }
         if let Some(id) =
             shared_file(&context.config, &context.report, &task.metadata).filter(|_| wants_copy(&decision))
         {
             task.link = Some(id);
+            task.folder.note_change();
             match context.link_table.claim(id, task) {
                 Claim::First(first) => task = first,
                 Claim::Waits => return,

@@ -13,6 +13,7 @@ use crate::job::root::JobRoot;
 use crate::place::folder::Folder;
 use crate::sweep::others::skips_in_source;
 use crate::walk::leftover::Names;
+use crate::walk::standing::Standing;
 
 /// An entry that takes part in the copy.
 pub(super) struct Admitted {
@@ -132,11 +133,12 @@ pub(super) async fn look_up(
     target: &dyn Tree,
     folder: &Folder,
     nodes: &[Admitted],
+    standing: &mut Standing,
 ) -> Result<Vec<Option<Metadata>>, Error> {
     if folder.inner().fresh {
         return Ok(vec![None; nodes.len()]);
     }
     let names: Vec<Name> = nodes.iter().map(|node| node.name.clone()).collect();
-    let found = target.lookup(&folder.path(), &names).await?;
+    let found = standing.look_up(target, &folder.path(), &names).await?;
     found.into_iter().collect()
 }

@@ -3,15 +3,18 @@
 //! [`walker`] lists folder by folder, [`entries`] chooses and maps what takes part, [`decision`]
 //! decides on each node, [`dispatch`] hands it out, [`make_folder`] makes the folders of the
 //! target. [`count`] is the walk for the totals; it lists ahead of the copying walk into the
-//! [`listing_cache`].
+//! [`listing_cache`]. Folders of a distant tree are listed before their turn ([`list_ahead`]), and what
+//! stands on the target is found in such a listing ([`standing`]).
 
 pub(crate) mod count;
 pub(crate) mod decision;
 pub(crate) mod dispatch;
 pub(crate) mod entries;
 pub(crate) mod leftover;
+pub(crate) mod list_ahead;
 pub(crate) mod listed;
 pub(crate) mod listing_cache;
 pub(crate) mod make_folder;
+pub(crate) mod standing;
 pub(crate) mod walker;
 pub(crate) mod xattrs;

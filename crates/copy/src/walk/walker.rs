@@ -7,13 +7,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use ropeway_plan::Visibility;
-use ropeway_vfs::{
-    Backlog, DirEntry, End, EndError, Error, ErrorKind, Held, Listing, Metadata, Name, Op, RelPath,
-};
+use ropeway_vfs::{Backlog, DirEntry, End, EndError, Error, ErrorKind, Held, Metadata, Name, Op, RelPath};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::delete::remove::{make_way, prune};
 use crate::job::context::Context;
@@ -26,11 +25,10 @@ use crate::sweep::place::note_place;
 use crate::walk::dispatch::Dispatcher;
 use crate::walk::entries::{EntryFilter, count_walked, look_up};
 use crate::walk::leftover::{Names, remove_unentered, remove_unreplaced};
+use crate::walk::list_ahead::{Begun, CHUNK, FOLDERS_MAX, ListAhead};
 use crate::walk::make_folder::{make_folder, open_up};
+use crate::walk::standing::Standing;
 use crate::walk::xattrs::early_xattrs;
-
-/// Entries taken from a listing at once.
-const CHUNK: usize = 1024;
 
 /// A folder still to visit.
 struct Visit {
@@ -56,20 +54,42 @@ struct Entered {
     /// Its final name.
     name: Name,
     folder: Result<Arc<Folder>, Error>,
-    /// The beginning of its listing, if that was fetched early.
-    listing: Option<FirstEntries>,
 }
-
-/// An open listing and its first entries. (The mutex makes the type `Sync`, which futures that hold
-/// it need.)
-type FirstEntries = Result<(Mutex<Box<dyn Listing>>, Vec<DirEntry>), Error>;
 
 /// Number of folders made at once on a remote target: one round trip for each level, not for each
 /// folder.
 const ENTER_AHEAD: usize = 64;
-/// Number of folders listed at once from a remote source. Each may hold [`CHUNK`] entries in memory
-/// (300 bytes each, so 5 MiB).
-const LIST_AHEAD: usize = 16;
+/// Largest number of entries of a folder of a remote target that are kept to be matched with a chunk of
+/// the source; some 400 bytes each.
+const STANDING_MAX: usize = 4 * CHUNK;
+/// The same for a folder of the source that has more than a chunk.
+const STANDING_LARGE_MAX: usize = 20 * CHUNK;
+/// Age at which such a listing is no longer used: names are looked up then.
+const STANDING_FRESH: Duration = Duration::from_secs(5);
+
+impl WalkStep {
+    /// Returns the folder of the source.
+    fn source_path(&self) -> Option<RelPath> {
+        match self {
+            Self::Enter(visit) => Some(visit.source_path.clone()),
+            Self::Fill(entered) => Some(entered.folder.as_ref().ok()?.inner().source_path.clone()),
+        }
+    }
+
+    /// Returns the folder of the target, if it existed before this run.
+    fn standing_path(&self) -> Option<RelPath> {
+        match self {
+            Self::Enter(visit) => {
+                let existing = visit.existing.as_ref()?;
+                existing.is_dir().then(|| visit.parent.path().join(&visit.name))
+            }
+            Self::Fill(entered) => {
+                let folder = entered.folder.as_ref().ok()?;
+                folder.inner().existing.is_some().then(|| folder.path())
+            }
+        }
+    }
+}
 
 /// One walk over one root.
 struct Walker<'a> {
@@ -79,6 +99,9 @@ struct Walker<'a> {
     entries: EntryFilter<'a>,
     dispatcher: Dispatcher<'a>,
     visits: Vec<WalkStep>,
+    /// Listings of the folders that are visited next, of both ends.
+    sources: ListAhead,
+    targets: ListAhead,
     /// Bounds the folders still to visit.
     backlog: Backlog,
     /// The reason for skipping the rest of the current folder.
@@ -100,6 +123,8 @@ pub(crate) async fn walk(
         entries: EntryFilter::new(context, root),
         dispatcher: Dispatcher::new(context, root),
         visits: Vec::new(),
+        sources: ListAhead::of(&root.root.source),
+        targets: ListAhead::of(&context.config.target),
         backlog: Backlog::of(&*root.root.source),
         overflow: None,
         done: Vec::new(),
@@ -184,6 +209,8 @@ impl Walker<'_> {
             metadata: None,
             xattrs: None,
             existing: None,
+            looked_equal: false,
+            is_changed: false.into(),
             is_doubtful: false.into(),
             parent: None,
             done: Some(sender),
@@ -211,12 +238,14 @@ impl Walker<'_> {
             ),
             metadata: Some(metadata),
             existing,
+            looked_equal: false,
+            is_changed: false.into(),
             is_doubtful: false.into(),
             parent: None,
             done: Some(sender),
         };
         let folder = Folder::new(inner, self.finisher);
-        self.fill(folder, None).await;
+        self.fill(folder).await;
         self.visit_all().await;
     }
 
@@ -227,12 +256,7 @@ impl Walker<'_> {
             if self.context.stopped() {
                 return;
             }
-            let Entered {
-                parent,
-                name,
-                folder,
-                listing,
-            } = match stop {
+            let Entered { parent, name, folder } = match stop {
                 WalkStep::Fill(entered) => entered,
                 WalkStep::Enter(visit) => self.enter_with_next(*visit).await,
             };
@@ -245,7 +269,7 @@ impl Walker<'_> {
                         .metadata
                         .as_ref()
                         .is_some_and(|found| self.entries.is_other_volume(found)) => {}
-                Ok(folder) => self.fill(folder, listing).await,
+                Ok(folder) => self.fill(folder).await,
                 Err(error) => {
                     let (config, report, durability) = (
                         &self.context.config,
@@ -262,12 +286,9 @@ impl Walker<'_> {
 
     /// Enters a folder. If that takes round trips, it enters the next ones of the stack as well.
     async fn enter_with_next(&mut self, visit: Visit) -> Entered {
-        let far_source = self.root.root.source.capabilities().remote;
-        let far_target = self.context.config.target.capabilities().remote;
-        let at_once = match (far_source, far_target) {
-            (true, _) => LIST_AHEAD,
-            (false, true) => ENTER_AHEAD,
-            (false, false) => 1,
+        let at_once = match self.targets.is_far() {
+            true => ENTER_AHEAD,
+            false => 1,
         };
         let mut visits = vec![visit];
         while visits.len() < at_once {
@@ -283,14 +304,8 @@ impl Walker<'_> {
         let this = &*self;
         let entering = visits.into_iter().map(|visit| async move {
             let (parent, name) = (Arc::clone(&visit.parent), visit.name.clone());
-            let listing = this.first_entries(visit.source_path.clone(), far_source);
-            let (folder, listing) = futures_util::future::join(this.enter(visit), listing).await;
-            Entered {
-                parent,
-                name,
-                folder,
-                listing,
-            }
+            let folder = this.enter(visit).await;
+            Entered { parent, name, folder }
         });
         let mut entered = futures_util::future::join_all(entering).await.into_iter();
         let first = entered.next().expect("one visit was given");
@@ -298,22 +313,44 @@ impl Walker<'_> {
         first
     }
 
-    /// Returns the beginning of a folder's listing, if fetching it early saves round trips.
-    async fn first_entries(&self, dir: RelPath, far: bool) -> Option<FirstEntries> {
-        if !far || self.context.listing_cache.holds(self.root.index, &dir) {
-            return None;
+    /// Begins the listings of the folders that are visited next.
+    fn list_ahead(&mut self) {
+        let next = || self.visits.iter().rev().take(FOLDERS_MAX);
+        if self.sources.is_far() {
+            let (cache, root) = (&self.context.listing_cache, self.root.index);
+            let paths = next().filter_map(WalkStep::source_path);
+            self.sources.want(paths.filter(|path| !cache.holds(root, path)));
         }
-        Some(self.begin_listing(&dir).await)
+        if self.targets.is_far() {
+            self.targets.want(next().filter_map(WalkStep::standing_path));
+        }
     }
 
-    /// Opens a folder of the source, and returns its first entries.
-    async fn begin_listing(&self, dir: &RelPath) -> FirstEntries {
-        let mut listing = self.root.root.source.list(dir).await?;
-        let entries = listing.next(CHUNK).await?;
+    /// Returns the listing of a folder of the source, and its first entries.
+    async fn begin_listing(&mut self, dir: &RelPath) -> Result<Begun, Error> {
+        let begun = self.sources.list(dir).await?;
         // An empty folder counts as well.
         let live = &self.context.report.live;
-        live.listed.fetch_add(entries.len() as u64 + 1, Ordering::Relaxed);
-        Ok((Mutex::new(listing), entries))
+        live.listed.fetch_add(begun.1.len() as u64 + 1, Ordering::Relaxed);
+        Ok(begun)
+    }
+
+    /// Returns what stands in a folder of a remote target, of which `chunk` entries of the source were
+    /// listed first. A folder that cannot be listed stays unknown: looking up its names will tell why.
+    async fn standing(&mut self, folder: &Folder, chunk: usize) -> (Instant, Standing) {
+        let begun = Instant::now();
+        if !self.targets.is_far() || folder.inner().fresh {
+            return (begun, Standing::Unknown);
+        }
+        let entries_max = match chunk < CHUNK {
+            true => STANDING_MAX,
+            false => STANDING_LARGE_MAX,
+        };
+        let standing = match self.targets.list(&folder.path()).await {
+            Ok(listing) => Standing::read(listing, entries_max).await,
+            Err(error) => Err(error),
+        };
+        (begun, standing.unwrap_or(Standing::Unknown))
     }
 
     /// Makes or finds a folder on the target, under its own or a temporary name.
@@ -332,9 +369,15 @@ impl Walker<'_> {
             parent.check_above(&source_path, &metadata)?;
         }
         let direct = parent.visibility() == Visibility::Hidden;
+        let existing_folder = existing.as_ref().filter(|existing| existing.is_dir());
+        let looked_equal =
+            existing_folder.is_some_and(|existing| self.dispatcher.decider.is_equal_folder(&metadata, existing));
         let mut inner = FolderInner {
             root: Arc::clone(self.root),
-            xattrs: early_xattrs(&context.config, self.root, &source_path, &metadata),
+            xattrs: match looked_equal {
+                true => None,
+                false => early_xattrs(&context.config, self.root, &source_path, &metadata),
+            },
             source_path,
             path: parent_path.join(&name),
             shown,
@@ -343,12 +386,18 @@ impl Walker<'_> {
             fresh: false,
             metadata: Some(metadata),
             existing: None,
+            looked_equal,
+            is_changed: false.into(),
             is_doubtful: false.into(),
             parent: Some(parent),
             done: None,
         };
         match existing {
             Some(existing) if existing.is_dir() => {
+                // A folder that is opened up differs from the source, unless that is as closed.
+                if existing.mode.is_some_and(|mode| mode & 0o700 != 0o700) {
+                    inner.looked_equal = false;
+                }
                 open_up(&context.config, &inner.path, &existing).await;
                 inner.existing = Some(existing);
             }
@@ -360,6 +409,9 @@ impl Walker<'_> {
                 inner.fresh = true;
             }
             existing => {
+                if let Some(parent) = &inner.parent {
+                    parent.note_change();
+                }
                 let is_staged = !direct && context.config.target.capabilities().folder_renames;
                 // In a hidden folder, whatever stands there is removed when the folder is made.
                 if existing.is_some() && !direct {
@@ -390,7 +442,8 @@ impl Walker<'_> {
         if self.context.config.options.delete.is_none() {
             return Err(Error::new(Op::MakeDir, &inner.path, ErrorKind::NotADirectory));
         }
-        self.begin_listing(&inner.source_path).await?;
+        let mut listing = self.root.root.source.list(&inner.source_path).await?;
+        listing.next(CHUNK).await?;
         match is_staged {
             true => Ok(()),
             false => make_way(self.context, self.root, &inner.path).await,
@@ -398,7 +451,7 @@ impl Walker<'_> {
     }
 
     /// Lists one folder and starts the work on its entries.
-    async fn fill(&mut self, folder: Arc<Folder>, first_entries: Option<FirstEntries>) {
+    async fn fill(&mut self, folder: Arc<Folder>) {
         let (config, report, durability) = (
             &self.context.config,
             &self.context.report,
@@ -413,38 +466,30 @@ impl Walker<'_> {
             report.fail(&folder.inner().shown, error, End::Target).await;
             names.miss();
         }
-        self.fill_with(&folder, &dir, first_entries, &mut names).await;
+        self.list_ahead();
+        self.fill_with(&folder, &dir, &mut names).await;
         remove_unreplaced(config, durability, report, &folder, &names).await;
     }
 
-    async fn fill_with(
-        &mut self,
-        folder: &Arc<Folder>,
-        dir: &RelPath,
-        first_entries: Option<FirstEntries>,
-        names: &mut Names,
-    ) {
+    async fn fill_with(&mut self, folder: &Arc<Folder>, dir: &RelPath, names: &mut Names) {
         let first = self.visits.len();
         if let Some(entries) = self.context.listing_cache.take(self.root.index, dir) {
             self.listed(folder, dir, entries, names).await;
             self.visits[first..].reverse();
             return;
         }
-        let (listing, mut entries) = match first_entries {
-            Some(Ok(begun)) => begun,
-            Some(Err(error)) => return self.report_unlisted(folder, error, names).await,
-            None => match self.begin_listing(dir).await {
-                Ok(begun) => begun,
-                Err(error) => return self.report_unlisted(folder, error, names).await,
-            },
+        let (listing, mut entries) = match self.begin_listing(dir).await {
+            Ok(begun) => begun,
+            Err(error) => return self.report_unlisted(folder, error, names).await,
         };
         let mut listing = listing.into_inner();
+        let mut standing = self.standing(folder, entries.len()).await;
         while !entries.is_empty() {
             self.context.pass().await;
             if self.context.stopped() {
                 return;
             }
-            self.chunk(folder, dir, entries, names).await;
+            self.chunk((folder, dir), entries, names, &mut standing).await;
             if let Some(error) = self.overflow.take() {
                 self.report_unlisted(folder, error, names).await;
                 break;
@@ -471,6 +516,7 @@ impl Walker<'_> {
         entries: Vec<DirEntry>,
         names: &mut Names,
     ) {
+        let mut standing = self.standing(folder, entries.len()).await;
         let mut entries = entries.into_iter();
         loop {
             let chunk: Vec<DirEntry> = entries.by_ref().take(CHUNK).collect();
@@ -481,7 +527,7 @@ impl Walker<'_> {
             if self.context.stopped() {
                 return;
             }
-            self.chunk(folder, dir, chunk, names).await;
+            self.chunk((folder, dir), chunk, names, &mut standing).await;
             if let Some(error) = self.overflow.take() {
                 return self.report_unlisted(folder, error, names).await;
             }
@@ -491,10 +537,10 @@ impl Walker<'_> {
     /// Decides on a part of a folder's entries and starts their work.
     async fn chunk(
         &mut self,
-        folder: &Arc<Folder>,
-        dir: &RelPath,
+        (folder, dir): (&Arc<Folder>, &RelPath),
         entries: Vec<DirEntry>,
         names: &mut Names,
+        (begun, standing): &mut (Instant, Standing),
     ) {
         let mut nodes = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -502,7 +548,10 @@ impl Walker<'_> {
                 nodes.push(node);
             }
         }
-        let existing = match look_up(&*self.context.config.target, folder, &nodes).await {
+        if begun.elapsed() > STANDING_FRESH {
+            *standing = Standing::Unknown;
+        }
+        let existing = match look_up(&*self.context.config.target, folder, &nodes, standing).await {
             Ok(existing) => existing,
             Err(error) => {
                 names.miss_all(nodes.iter().map(|node| &node.name));

@@ -182,6 +182,7 @@ impl SmbTree {
         capabilities.case_sensitive = options.case_sensitive;
         if share.client().is_far() {
             capabilities.blocks_in_flight = map::BLOCKS_FAR;
+            capabilities.small_in_flight = map::SMALL_IN_FLIGHT_FAR;
             capabilities.far = true;
         }
         let can = |flag| volume.attributes.attributes.contains(flag);

@@ -1,0 +1,313 @@
+//! Listings that are begun before their folders' turn, so that the round trips of a distant tree overlap.
+//!
+//! A walk names the folders that it will visit next ([`ListAhead::want`]) and takes their listings when it
+//! comes to them ([`ListAhead::list`]). Of a tree on this machine nothing is listed ahead.
+//!
+//! A listing shows a folder as it was when the listing began. One that waited for longer than [`FRESH`]
+//! is made again. Memory is bounded by the number of folders and by that of their entries.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ropeway_vfs::{DirEntry, Error, ErrorKind, Listing, Op, Origin, Pending, RelPath, Tree};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// Entries taken from a listing at once.
+pub(crate) const CHUNK: usize = 1024;
+/// Number of folders that are listed ahead. A guess: on a line of 75 ms, some 200 folders a second.
+pub(crate) const FOLDERS_MAX: usize = 32;
+/// Number of listed entries from which on no further folder is begun. They take some 300 bytes each.
+const ENTRIES_MAX: usize = 32 * 1024;
+/// Number of entries after which a folder is not read on ahead: its end costs a round trip, too.
+const AHEAD_MAX: usize = 2 * CHUNK;
+/// Number of entries for which a folder counts that is not listed to its end: the tree may hold as many
+/// more of them.
+const LARGE: usize = 8 * CHUNK;
+/// Age at which a listing that was begun ahead is made again. A guess: much longer than the round trips of
+/// one, and too short for much to happen in the folder.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// An open listing and its first entries. (The mutex makes the type `Sync`, which futures that hold it
+/// need.)
+pub(crate) type Begun = (Mutex<Box<dyn Listing>>, Vec<DirEntry>);
+
+/// Listings of a tree's folders, some of which are begun ahead.
+pub(crate) struct ListAhead {
+    tree: Arc<dyn Tree>,
+    is_far: bool,
+    begun: HashMap<RelPath, Ahead>,
+    entries: Arc<AtomicUsize>,
+}
+
+struct Ahead {
+    at: Instant,
+    task: JoinHandle<Result<Begun, Error>>,
+    /// The entries that this folder counts for, as long as it waits here.
+    _counted: Arc<Counted>,
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A folder's part of the sum of entries, which it leaves when it is dropped.
+struct Counted {
+    sum: Arc<AtomicUsize>,
+    own: AtomicUsize,
+}
+
+impl Counted {
+    fn set(&self, entries: usize) {
+        self.own.store(entries, Ordering::Relaxed);
+        self.sum.fetch_add(entries, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.own.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl ListAhead {
+    /// Begins nothing yet.
+    pub(crate) fn of(tree: &Arc<dyn Tree>) -> Self {
+        Self {
+            tree: Arc::clone(tree),
+            is_far: tree.capabilities().remote,
+            begun: HashMap::new(),
+            entries: Arc::default(),
+        }
+    }
+
+    /// Whether the tree is distant, so that it is worth naming folders.
+    pub(crate) fn is_far(&self) -> bool {
+        self.is_far
+    }
+
+    /// Begins listings of folders that are visited soon, the next one first, as far as there is room.
+    pub(crate) fn want(&mut self, folders: impl Iterator<Item = RelPath>) {
+        if !self.is_far {
+            return;
+        }
+        self.begun.retain(|_, ahead| ahead.at.elapsed() < FRESH);
+        for folder in folders.take(FOLDERS_MAX) {
+            let entries = self.entries.load(Ordering::Relaxed);
+            if self.begun.len() >= FOLDERS_MAX || entries >= ENTRIES_MAX {
+                return;
+            }
+            if !self.begun.contains_key(&folder) {
+                let ahead = self.begin(folder.clone());
+                self.begun.insert(folder, ahead);
+            }
+        }
+    }
+
+    fn begin(&self, folder: RelPath) -> Ahead {
+        let counted = Arc::new(Counted {
+            sum: Arc::clone(&self.entries),
+            own: AtomicUsize::new(0),
+        });
+        let (tree, within) = (Arc::clone(&self.tree), Arc::clone(&counted));
+        let task = tokio::spawn(async move {
+            let (begun, count) = list_more(&*tree, &folder).await?;
+            within.set(count);
+            Ok(begun)
+        });
+        Ahead {
+            at: Instant::now(),
+            task,
+            _counted: counted,
+        }
+    }
+
+    /// Returns the listing of a folder with its first entries.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub(crate) async fn list(&mut self, folder: &RelPath) -> Result<Begun, Error> {
+        self.take(folder).begun().await
+    }
+
+    /// Takes what was begun of a folder's listing, to await it elsewhere.
+    pub(crate) fn take<'a>(&mut self, folder: &'a RelPath) -> Taken<'a> {
+        let ahead = self.begun.remove(folder);
+        Taken {
+            tree: Arc::clone(&self.tree),
+            folder,
+            ahead: ahead.filter(|ahead| ahead.at.elapsed() < FRESH),
+        }
+    }
+}
+
+/// A listing that was begun ahead, or will be begun now.
+pub(crate) struct Taken<'a> {
+    tree: Arc<dyn Tree>,
+    folder: &'a RelPath,
+    ahead: Option<Ahead>,
+}
+
+impl Taken<'_> {
+    /// Returns the listing with its first entries.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub(crate) async fn begun(self) -> Result<Begun, Error> {
+        let Some(mut ahead) = self.ahead else {
+            return list(&*self.tree, self.folder).await;
+        };
+        let begun = (&mut ahead.task).await;
+        // The runtime ends, and everything with it.
+        begun.unwrap_or_else(|_| Err(Error::new(Op::List, self.folder, ErrorKind::Cancelled)))
+    }
+}
+
+/// Lists a folder to its end, or until there are [`AHEAD_MAX`] entries. Returns what [`list`] would, and the
+/// number of entries that it counts for.
+async fn list_more(tree: &dyn Tree, folder: &RelPath) -> Result<(Begun, usize), Error> {
+    let (listing, first) = list(tree, folder).await?;
+    let mut listing = ReadAhead {
+        inner: listing.into_inner(),
+        ready: VecDeque::new(),
+        is_at_end: first.is_empty(),
+    };
+    while !listing.is_at_end && first.len() + listing.ready.len() < AHEAD_MAX {
+        let entries = listing.inner.next(CHUNK).await?;
+        listing.is_at_end = entries.is_empty();
+        listing.ready.extend(entries);
+    }
+    let count = match listing.is_at_end {
+        true => first.len() + listing.ready.len(),
+        false => LARGE,
+    };
+    Ok(((Mutex::new(Box::new(listing)), first), count))
+}
+
+/// A listing of which some entries were read before they are asked for.
+struct ReadAhead {
+    inner: Box<dyn Listing>,
+    ready: VecDeque<DirEntry>,
+    is_at_end: bool,
+}
+
+impl Listing for ReadAhead {
+    fn next(&mut self, max: usize) -> Pending<'_, Result<Vec<DirEntry>, Error>> {
+        Box::pin(async move {
+            if self.ready.is_empty() && !self.is_at_end {
+                return self.inner.next(max).await;
+            }
+            let count = max.min(self.ready.len());
+            Ok(self.ready.drain(..count).collect())
+        })
+    }
+
+    fn origin(&self) -> Option<Origin> {
+        self.inner.origin()
+    }
+}
+
+async fn list(tree: &dyn Tree, folder: &RelPath) -> Result<Begun, Error> {
+    let mut listing = tree.list(folder).await?;
+    let entries = listing.next(CHUNK).await?;
+    Ok((Mutex::new(listing), entries))
+}
+
+#[cfg(test)]
+mod tests {
+    use ropeway_vfs::Capabilities;
+    use ropeway_vfs::memory::MemoryTree;
+
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).unwrap()
+    }
+
+    /// A tree of folders with as many files each, on this machine or far away.
+    fn tree(folders: usize, files: usize, remote: bool) -> Arc<MemoryTree> {
+        let capabilities = Capabilities {
+            remote,
+            ..MemoryTree::new().capabilities().clone()
+        };
+        let tree = MemoryTree::new().with_capabilities(capabilities);
+        for number in 0..folders * files {
+            let at = format!("d{}/f{}", number % folders, number / folders);
+            tree.insert_file(&path(&at), b"").unwrap();
+        }
+        Arc::new(tree)
+    }
+
+    fn folders(count: usize) -> impl Iterator<Item = RelPath> {
+        (0..count).map(|number| path(&format!("d{number}")))
+    }
+
+    async fn names(ahead: &mut ListAhead, folder: &str) -> usize {
+        let (listing, first) = ahead.list(&path(folder)).await.unwrap();
+        let (mut listing, mut count) = (listing.into_inner(), first.len());
+        loop {
+            let more = listing.next(CHUNK).await.unwrap();
+            if more.is_empty() {
+                return count;
+            }
+            count += more.len();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listing_begun_ahead_is_whole_and_as_old_as_its_begin() {
+        let tree = tree(2, 5_000, true);
+        let mut ahead = ListAhead::of(&(Arc::clone(&tree) as Arc<dyn Tree>));
+        ahead.want(folders(2));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(names(&mut ahead, "d0").await, 5_000);
+        tokio::time::advance(FRESH).await;
+        tree.insert_file(&path("d1/new"), b"").unwrap();
+        assert_eq!(names(&mut ahead, "d1").await, 5_001, "it was too old");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn folders_and_entries_are_bounded() {
+        let small: Arc<dyn Tree> = tree(FOLDERS_MAX + 8, 1, true);
+        let mut ahead = ListAhead::of(&small);
+        ahead.want(folders(FOLDERS_MAX + 8));
+        assert_eq!(ahead.begun.len(), FOLDERS_MAX);
+
+        let large: Arc<dyn Tree> = tree(8, 2 * AHEAD_MAX, true);
+        let mut ahead = ListAhead::of(&large);
+        for wanted in 1..=8 {
+            ahead.want(folders(wanted));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(ahead.begun.len(), ENTRIES_MAX / LARGE);
+        assert_eq!(names(&mut ahead, "d0").await, 2 * AHEAD_MAX);
+        assert_eq!(ahead.entries.load(Ordering::Relaxed), ENTRIES_MAX - LARGE);
+        ahead.begun.clear();
+        assert_eq!(ahead.entries.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn errors_come_when_the_folder_is_asked_for() {
+        let tree: Arc<dyn Tree> = tree(1, 1, true);
+        let mut ahead = ListAhead::of(&tree);
+        ahead.want(folders(2));
+        tokio::task::yield_now().await;
+        assert_eq!(names(&mut ahead, "d0").await, 1);
+        let error = ahead.list(&path("d1")).await.map(drop).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn on_this_machine_nothing_is_begun() {
+        let tree: Arc<dyn Tree> = tree(2, 1, false);
+        let mut ahead = ListAhead::of(&tree);
+        ahead.want(folders(2));
+        assert!(ahead.begun.is_empty());
+        assert_eq!(names(&mut ahead, "d1").await, 1);
+    }
+}

@@ -1,0 +1,196 @@
+//! Second runs with an end that is far away: where nothing changed, little is asked and nothing is set.
+
+#![allow(clippy::unwrap_used)]
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropeway_copy::{Delete, JobSpec, Options, Outcome, RuntimeClock, Status};
+use ropeway_vfs::decorate::faults::{FaultRule, Faults};
+use ropeway_vfs::decorate::trace::Traced;
+use ropeway_vfs::event::Event;
+use ropeway_vfs::memory::MemoryTree;
+use ropeway_vfs::trace::{Observer, Record};
+use ropeway_vfs::{Capabilities, End, ErrorKind, MetadataChange, RelPath, Timestamp, Tree};
+
+const FOLDERS: usize = 60;
+const FILES: usize = 50;
+
+fn path(text: &str) -> RelPath {
+    let text = text.trim_start_matches("./").trim_start_matches('.');
+    RelPath::parse(text.as_bytes()).expect("a plain path")
+}
+
+/// A tree like a share, far away.
+fn far() -> MemoryTree {
+    let capabilities = Capabilities {
+        owners: false,
+        modes: false,
+        xattrs: false,
+        remote: true,
+        far: true,
+        page_cache: false,
+        small_in_flight: 256,
+        ..MemoryTree::new().capabilities().clone()
+    };
+    MemoryTree::new().with_capabilities(capabilities)
+}
+
+/// Fills a tree with folders of files, all of one time.
+async fn fill(tree: &MemoryTree, top: &str) {
+    for number in 0..FOLDERS * FILES {
+        let at = path(&format!("{top}/d{}/file{number}", number % FOLDERS));
+        tree.insert_file(&at, b"some content").unwrap();
+        age(tree, &at).await;
+    }
+    for number in 0..FOLDERS {
+        age(tree, &path(&format!("{top}/d{number}"))).await;
+    }
+    age(tree, &path(top)).await;
+}
+
+async fn age(tree: &MemoryTree, at: &RelPath) {
+    let change = MetadataChange {
+        modified: Some(Timestamp(1_600_000_000_000_000_000)),
+        ..MetadataChange::default()
+    };
+    tree.set_metadata(at, &change).await.unwrap();
+}
+
+async fn modified(tree: &MemoryTree, at: &str) -> Timestamp {
+    tree.metadata(&path(at)).await.unwrap().modified
+}
+
+async fn run(source: Arc<dyn Tree>, target: Arc<dyn Tree>, options: Options) -> (Outcome, Vec<Event>) {
+    JobSpec::whole(source, target, path("copy"), options).run().await
+}
+
+/// Options of a mirror as the command line gives them.
+fn mirror() -> Options {
+    Options {
+        delete: Some(Delete::default()),
+        preflight: true,
+        ..Options::default()
+    }
+}
+
+/// Counts operations by name.
+#[derive(Default)]
+struct Counted(std::sync::Mutex<std::collections::HashMap<&'static str, u64>>);
+
+impl Counted {
+    fn count(&self, kind: &str) -> u64 {
+        self.0.lock().unwrap().get(kind).copied().unwrap_or_default()
+    }
+}
+
+impl Observer for Counted {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn record(&self, record: Record<'_>) {
+        *self.0.lock().unwrap().entry(record.kind).or_default() += 1;
+    }
+}
+
+/// A tree each of whose requests for a listing takes a round trip.
+fn distant(tree: Arc<dyn Tree>) -> Arc<dyn Tree> {
+    let rules = FaultRule::parse("list:delay=150ms").unwrap();
+    Faults::new(tree, rules, Arc::new(RuntimeClock::new()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn listings_of_a_distant_end_do_not_wait_for_each_other() {
+    for is_upload in [true, false] {
+        let (near, there) = (MemoryTree::new(), far());
+        let (source, target) = match is_upload {
+            true => (near, there),
+            false => (there, near),
+        };
+        fill(&source, ".").await;
+        fill(&target, "copy").await;
+        let (mut source, mut target): (Arc<dyn Tree>, Arc<dyn Tree>) = (Arc::new(source), Arc::new(target));
+        match is_upload {
+            true => target = distant(target),
+            false => source = distant(source),
+        }
+        let start = tokio::time::Instant::now();
+        let (outcome, events) = run(source, target, mirror()).await;
+        assert_eq!(outcome.status, Status::Done, "{events:?}");
+        assert_eq!(outcome.summary.counters.files_skipped, (FOLDERS * FILES) as u64);
+        // One after another, each pass over 60 folders takes 9 s.
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(6), "upload {is_upload}: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn where_nothing_changed_nothing_is_set_and_nothing_looked_up() {
+    let (source, target) = (MemoryTree::new(), far());
+    fill(&source, ".").await;
+    fill(&target, "copy").await;
+    let counted = Arc::new(Counted::default());
+    let traced = Traced::new(Arc::new(target), counted.clone(), End::Target);
+    let (outcome, events) = run(Arc::new(source), traced, mirror()).await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    let operations = counted.0.lock().unwrap().clone();
+    assert_eq!(counted.count("set_attributes"), 0, "{operations:?}");
+    // Three passes: room, deletions, copy. None deletes.
+    let folders = FOLDERS as u64 + 1;
+    assert!(counted.count("list") <= 10 * folders, "{operations:?}");
+    assert!(counted.count("stat") < 10, "{operations:?}");
+}
+
+#[tokio::test]
+async fn a_folder_in_which_something_changed_has_its_time_set() {
+    let (source, target) = (MemoryTree::new(), far());
+    fill(&source, ".").await;
+    fill(&target, "copy").await;
+    source.insert_file(&path("d1/new"), b"new").unwrap();
+    age(&source, &path("d1")).await;
+    target.insert_file(&path("copy/d2/extra"), b"extra").unwrap();
+    age(&target, &path("copy/d2")).await;
+    target.remove_file(&path("copy/d3/file3")).await.unwrap();
+    target.make_dir(&path("copy/d4/gone"), 0o755).await.unwrap();
+    let target = Arc::new(target);
+    let (outcome, events) = run(Arc::new(source), target.clone(), mirror()).await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    assert_eq!(target.content(&path("copy/d1/new")).unwrap(), b"new");
+    assert_eq!(target.content(&path("copy/d3/file3")).unwrap(), b"some content");
+    for gone in ["copy/d2/extra", "copy/d4/gone"] {
+        let error = target.metadata(&path(gone)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotFound, "{gone}");
+    }
+    for folder in ["copy", "copy/d1", "copy/d2", "copy/d3", "copy/d4"] {
+        let expected = Timestamp(1_600_000_000_000_000_000);
+        assert_eq!(modified(&target, folder).await, expected, "{folder}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_only_differs_in_case_is_found_where_case_does_not_count() {
+    let capabilities = Capabilities {
+        case_sensitive: false,
+        ..far().capabilities().clone()
+    };
+    let (source, target) = (MemoryTree::new(), MemoryTree::new().with_capabilities(capabilities));
+    source.insert_file(&path("d/Photo.JPG"), b"content").unwrap();
+    age(&source, &path("d/Photo.JPG")).await;
+    target.insert_file(&path("copy/d/photo.jpg"), b"content").unwrap();
+    age(&target, &path("copy/d/photo.jpg")).await;
+    let (outcome, events) = run(Arc::new(source), Arc::new(target), mirror()).await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    assert_eq!(outcome.summary.counters.files_skipped, 1, "{events:?}");
+}
+
+#[tokio::test]
+async fn a_folder_of_the_target_that_cannot_be_listed_is_reported() {
+    let (source, target) = (MemoryTree::new(), far());
+    fill(&source, ".").await;
+    fill(&target, "copy").await;
+    let rule: FaultRule = "list:path=copy/d7,kind=permission_denied".parse().unwrap();
+    let faulty = Faults::new(Arc::new(target), vec![rule], Arc::new(RuntimeClock::new()));
+    let (outcome, events) = run(Arc::new(source), faulty, mirror()).await;
+    assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
+    assert_eq!(outcome.summary.counters.files_skipped, (FOLDERS * FILES) as u64);
+}
