@@ -28,6 +28,9 @@ use crate::tree::{ATTEMPTS, Completed, Replay, Tree};
 /// Maximum bytes of each of the two replies that come with the open: some 400 names each, so that
 /// the second ends a small directory.
 pub(crate) const FIRST_MAX: u32 = 64 << 10;
+/// Maximum bytes of the replies that come with the open on a long line: some 8,000 names, and the end,
+/// in one round trip.
+const FIRST_MAX_FAR: [u32; 3] = [FIRST_MAX, NEXT_MAX, FIRST_MAX];
 /// Maximum bytes of later replies.
 const NEXT_MAX: u32 = 1 << 20;
 
@@ -125,15 +128,20 @@ impl Directory {
         open.directory_lease = lease;
         let compounds = &share.client().link().compounds;
         if compounds.is_usable_for_queries() {
-            let first_max = FIRST_MAX.min(share.limits().transact_max);
+            let first_max: &[u32] = match share.client().is_far() {
+                true => &FIRST_MAX_FAR,
+                false => &[FIRST_MAX; 2],
+            };
+            let limit = share.limits().transact_max;
             let durability = Durability::for_directory(share, &open)?;
             let build = |tree: &Tree| {
                 let related = FileId::RELATED;
-                vec![
-                    durability.create(share, tree, path, &open),
-                    ops::list(tree.id, related, &pattern, false, first_max),
-                    ops::list(tree.id, related, &pattern, false, first_max),
-                ]
+                let lists = first_max
+                    .iter()
+                    .map(|max| ops::list(tree.id, related, &pattern, false, (*max).min(limit)));
+                std::iter::once(durability.create(share, tree, path, &open))
+                    .chain(lists)
+                    .collect()
             };
             match share.inner().run(Replay::Safe, 0, build).await {
                 Ok(completed) => match refusal_cause(&completed.replies) {

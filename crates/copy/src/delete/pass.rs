@@ -272,6 +272,8 @@ impl<'a> Pass<'a> {
     async fn folder(&self, place: &Place, found: &mut Found, folders: &mut Vec<Place>) {
         let source_dir = self.root.whole.0.join_path(&place.source);
         let target_dir = self.root.whole.1.join_path(&place.target);
+        // Taken now, so that nothing stays begun where the source cannot be listed.
+        let taken = self.targets.lock().take(&target_dir);
         let sources = match self.source_names(&source_dir).await {
             Ok(names) => names,
             // It was removed meanwhile. The next run handles it.
@@ -279,7 +281,6 @@ impl<'a> Pass<'a> {
             // Nothing is deleted if the source could not be listed completely.
             Err(error) => return self.failed(&source_dir, error, End::Source).await,
         };
-        let taken = self.targets.lock().take(&target_dir);
         let (listing, entries) = match taken.begun().await {
             Ok(begun) => begun,
             Err(error) if error.kind.is_absence() => return,

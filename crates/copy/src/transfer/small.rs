@@ -53,7 +53,8 @@ pub(crate) async fn finish_small(context: &Arc<Context>, task: FileTask, done: &
         context.report.note(None, format!("cannot keep a hash: {error}"));
     }
     if let Some(id) = task.link {
-        complete_links(context, id, &task.folder, &task.name).await;
+        // On the heap: few small files have links, and a thousand are under way.
+        Box::pin(complete_links(context, id, &task.folder, &task.name)).await;
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
         .as_ref()
         .filter(|_| !is_worth_holes(&context.config, &task))
     else {
-        return copy_file(context, task).await;
+        return the_long_way(context, task).await;
     };
     if context.config.durability.wants_durable() {
         context.durability.wait_for_room(&context.cancel).await;
@@ -72,11 +72,11 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
         Ok(got) if got.whole && is_listed(&got) => got,
         Ok(_) => {
             drop(block);
-            return copy_file(context, task).await;
+            return the_long_way(context, task).await;
         }
         Err(error) => {
             drop(block);
-            return failed(context, task, error, End::Source).await;
+            return Box::pin(failed(context, task, error, End::Source)).await;
         }
     };
     let mut done = BatchDone {
@@ -92,8 +92,14 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
             done.losses = losses;
             finish_small(context, task, &done).await;
         }
-        Err(error) => failed(context, task, error, End::Target).await,
+        Err(error) => Box::pin(failed(context, task, error, End::Target)).await,
     }
+}
+
+/// Copies a file by the long way. It has a future of its own on the heap: a thousand small files are under
+/// way, and few take it.
+async fn the_long_way(context: &Arc<Context>, task: FileTask) {
+    Box::pin(copy_file(context, task)).await;
 }
 
 /// Whether the holes of this file must be kept, which only the long way does.
@@ -160,7 +166,7 @@ async fn failed(context: &Arc<Context>, task: FileTask, error: Error, end: End) 
             End::Source => task,
             End::Target => with_leftover(task),
         };
-        return copy_file(context, task).await;
+        return the_long_way(context, task).await;
     }
     fail_node(context, task, EndError { end, error }).await;
 }

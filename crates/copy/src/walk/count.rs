@@ -28,7 +28,9 @@ const STANDING_MAX: usize = 20 * CHUNK;
 /// walk.
 pub(crate) async fn count_during_copy(context: Arc<Context>, roots: Vec<Arc<JobRoot>>) {
     let is_known = context.report.live.count_final.load(Ordering::Acquire);
-    for root in &roots {
+    // The copying walk lists the folders of a distant source ahead by itself.
+    let is_needed = |root: &&Arc<JobRoot>| !is_known || !root.root.source.capabilities().remote;
+    for root in roots.iter().filter(is_needed) {
         let cache = Some(&context.listing_cache);
         let mut count = Count::new(&context.config, &context.report, root, cache);
         count.adds = !is_known;

@@ -135,6 +135,11 @@ impl ListAhead {
         self.take(folder).begun().await
     }
 
+    /// Drops what was begun of a folder's listing: nobody will ask for it.
+    pub(crate) fn forget(&mut self, folder: &RelPath) {
+        self.begun.remove(folder);
+    }
+
     /// Takes what was begun of a folder's listing, to await it elsewhere.
     pub(crate) fn take<'a>(&mut self, folder: &'a RelPath) -> Taken<'a> {
         let ahead = self.begun.remove(folder);

@@ -474,6 +474,7 @@ impl Walker<'_> {
     async fn fill_with(&mut self, folder: &Arc<Folder>, dir: &RelPath, names: &mut Names) {
         let first = self.visits.len();
         if let Some(entries) = self.context.listing_cache.take(self.root.index, dir) {
+            self.sources.forget(dir);
             self.listed(folder, dir, entries, names).await;
             self.visits[first..].reverse();
             return;
