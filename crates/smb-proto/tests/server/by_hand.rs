@@ -3,12 +3,12 @@
 use crate::line::Line;
 use crate::world::server_config;
 use ropeway_smb_proto::server::Config;
-use ropeway_smb_wire::header::Command;
-use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
+use ropeway_smb_wire::header::{Command, HEADER_LEN};
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, NegotiateResponse, SecurityMode};
 use ropeway_smb_wire::negotiate_context::{self as contexts, CompressionFlags, Context, HashAlgorithm};
 use ropeway_smb_wire::session_setup::SessionSetupRequest;
 use ropeway_smb_wire::smb1_negotiate::Smb1NegotiateRequest;
-use ropeway_smb_wire::{Guid, NtStatus, SessionId, Writer};
+use ropeway_smb_wire::{Guid, NtStatus, Reader, SessionId, Writer};
 
 fn integrity(algorithm: HashAlgorithm) -> Context<'static> {
     Context::PreauthIntegrity {
@@ -17,13 +17,21 @@ fn integrity(algorithm: HashAlgorithm) -> Context<'static> {
     }
 }
 
-fn negotiate(line: &mut Line, dialects: Vec<Dialect>, contexts: Vec<Context<'_>>) -> Option<NtStatus> {
-    let request = NegotiateRequest {
+/// Returns a NEGOTIATE that offers 3.1.1.
+fn new_negotiate(contexts: Vec<Context<'_>>) -> NegotiateRequest<'_> {
+    NegotiateRequest {
         security_mode: SecurityMode::SIGNING_ENABLED,
         capabilities: Capabilities::LARGE_MTU,
         client_guid: Guid([1; 16]),
-        dialects,
+        dialects: vec![Dialect::Smb311],
         contexts,
+    }
+}
+
+fn negotiate(line: &mut Line, dialects: Vec<Dialect>, contexts: Vec<Context<'_>>) -> Option<NtStatus> {
+    let request = NegotiateRequest {
+        dialects,
+        ..new_negotiate(contexts)
     };
     line.ask(Command::Negotiate, |w| request.encode(w))
 }
@@ -77,6 +85,73 @@ fn negotiate_contexts() {
     });
     let old = vec![Dialect::Smb202, Dialect::Smb210];
     assert_eq!(negotiate(&mut line, old, vec![]), Some(NtStatus::NOT_SUPPORTED));
+}
+
+/// BVT_Negotiate_SMB311_CompressionEnabled, Negotiate_SMB311_Compression_*: the common algorithms in the
+/// client's order, and NONE without one ([MS-SMB2] 3.3.5.4).
+#[test]
+fn compression_is_negotiated_in_the_clients_order() {
+    use contexts::CompressionAlgorithm as One;
+    let unknown = One(0x7777);
+    let (chained, plain) = (CompressionFlags::CHAINED, CompressionFlags::default());
+    for (flags, offered, agreed) in [
+        (
+            chained,
+            vec![
+                One::PATTERN_V1,
+                One::LZ77,
+                One::LZNT1,
+                One::LZ77_HUFFMAN,
+                One::LZ4,
+            ],
+            vec![One::PATTERN_V1, One::LZNT1, One::LZ4],
+        ),
+        (plain, vec![One::LZ4, One::LZNT1], vec![One::LZ4, One::LZNT1]),
+        (plain, vec![One::LZNT1, unknown, One::LZNT1], vec![One::LZNT1]),
+        (chained, vec![unknown], vec![One::NONE]),
+        (plain, vec![One::NONE], vec![One::NONE]),
+    ] {
+        let mut line = Line::new(server_config());
+        let wish = Context::Compression {
+            flags,
+            algorithms: offered.clone(),
+        };
+        let request = new_negotiate(vec![integrity(HashAlgorithm::SHA_512), wish]);
+        let message = line.message(Command::Negotiate, |w| request.encode(w));
+        let (header, answer) = line.send(&message).swap_remove(0);
+        assert_eq!(header.status, NtStatus::SUCCESS, "{offered:?}");
+        let body = &mut Reader::at(&answer, HEADER_LEN, "NEGOTIATE");
+        let contexts = NegotiateResponse::decode(body).unwrap().contexts;
+        let expected = Context::Compression {
+            flags: if agreed == [One::NONE] { plain } else { flags },
+            algorithms: agreed,
+        };
+        assert!(contexts.contains(&expected), "{offered:?}: {contexts:?}");
+    }
+    let of = |algorithms| Context::Compression {
+        flags: plain,
+        algorithms,
+    };
+    let sha = || integrity(HashAlgorithm::SHA_512);
+    // CompressionAlgorithmEmpty.
+    let mut line = Line::new(server_config());
+    let status = negotiate(&mut line, vec![Dialect::Smb311], vec![sha(), of(Vec::new())]);
+    assert_eq!(status, Some(NtStatus::INVALID_PARAMETER));
+    // CompressionContextInvalidDataLength: 4 bytes.
+    let short = Context::Other {
+        context_type: contexts::ContextType::COMPRESSION_CAPABILITIES,
+        data: &[1, 0, 0, 0],
+    };
+    let mut line = Line::new(server_config());
+    let status = negotiate(&mut line, vec![Dialect::Smb311], vec![sha(), short]);
+    assert_eq!(status, Some(NtStatus::INVALID_PARAMETER));
+    // A server that compresses nothing ignores the context.
+    let mut line = Line::new(Config {
+        compression: Default::default(),
+        ..server_config()
+    });
+    let status = negotiate(&mut line, vec![Dialect::Smb311], vec![sha(), of(Vec::new())]);
+    assert_eq!(status, Some(NtStatus::SUCCESS));
 }
 
 /// After an SMB 1 NEGOTIATE the next message has id 1 ([MS-SMB2] 3.3.5.2.3; impacket), or 0 with

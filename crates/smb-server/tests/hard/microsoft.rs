@@ -1,4 +1,7 @@
 //! Cases of Microsoft's protocol test suite that no other test here has; see `docs/conformance-wpts.md`.
+//! The modules have the greater areas.
+
+mod logins;
 
 use ropeway_smb_wire::create::{CreateOptions, CreateResponse, OplockLevel};
 use ropeway_smb_wire::create_context::{Lease, LeaseState, LeaseV2, RequestContext};
@@ -23,11 +26,23 @@ fn ready(serve: &Serve, dialect: Dialect) -> Raw {
 /// What the NEGOTIATE of [`Raw`] said.
 fn said(raw: &Raw) -> ValidateNegotiateRequest {
     ValidateNegotiateRequest {
-        capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
+        capabilities: raw.capabilities,
         guid: raw.guid,
         security_mode: SecurityMode::SIGNING_ENABLED,
         dialects: vec![raw.dialect.code()],
     }
+}
+
+/// Repeats a NEGOTIATE in a VALIDATE_NEGOTIATE_INFO with so much room for the answer; `None` if the
+/// connection ends.
+fn validate(raw: &mut Raw, said: &ValidateNegotiateRequest, room: u32) -> Option<NtStatus> {
+    let mut input = Vec::new();
+    said.encode(&mut ropeway_smb_wire::Writer::new(&mut input));
+    let mut body = samples::control(FileId::RELATED, CtlCode::VALIDATE_NEGOTIATE_INFO, &input);
+    // MaxOutputResponse ([MS-SMB2] 2.2.31).
+    body[44..48].copy_from_slice(&room.to_le_bytes());
+    let reply = raw.try_call(Command::Ioctl, |w| w.bytes(&body));
+    reply.map(|reply| reply.status())
 }
 
 /// ValidateNegotiateInfo_Negative_*: a repeated NEGOTIATE that differs in one field, or an answer without
@@ -54,17 +69,40 @@ fn a_negotiation_that_was_changed_ends_the_connection() {
             let mut raw = ready(&serve, dialect);
             let mut said = said(&raw);
             change(&mut said);
-            let mut input = Vec::new();
-            said.encode(&mut ropeway_smb_wire::Writer::new(&mut input));
-            let mut body = samples::control(FileId::RELATED, CtlCode::VALIDATE_NEGOTIATE_INFO, &input);
-            // MaxOutputResponse ([MS-SMB2] 2.2.31).
-            body[44..48].copy_from_slice(&room.to_le_bytes());
-            let status = raw
-                .try_call(Command::Ioctl, |w| w.bytes(&body))
-                .map(|reply| reply.status());
+            let status = validate(&mut raw, &said, room);
             let expected = (what == "nothing").then_some(NtStatus::SUCCESS);
             assert_eq!(status, expected, "{dialect}, {what}");
         }
+    }
+}
+
+/// ValidateNegotiateInfo_Negative_SMB311, and of the list of dialects more than its greatest common one
+/// ([MS-SMB2] 3.3.5.15.12).
+#[test]
+fn negotiations_are_validated_before_3_1_1_and_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = ready(&serve, Dialect::Smb311);
+    let said = said(&raw);
+    assert_eq!(validate(&mut raw, &said, 24), None);
+    let list = [Dialect::Smb202, Dialect::Smb210, Dialect::Smb302];
+    for (what, dialects, goes_on) in [
+        ("the same", vec![0x0202, 0x0210, 0x0302], true),
+        ("one is missing", vec![0x0202, 0x0302], false),
+        ("another order", vec![0x0210, 0x0202, 0x0302], false),
+        ("one more", vec![0x0202, 0x0210, 0x0302, 0x0300], false),
+    ] {
+        let mut raw = Raw::connect(serve.address);
+        raw.dialect = Dialect::Smb302;
+        raw.negotiate_with(list.to_vec(), Vec::new());
+        assert_eq!(raw.log_in("alice", "secret"), NtStatus::SUCCESS);
+        assert_eq!(raw.tree("data"), NtStatus::SUCCESS);
+        let said = ValidateNegotiateRequest {
+            dialects,
+            ..said.clone()
+        };
+        let expected = goes_on.then_some(NtStatus::SUCCESS);
+        assert_eq!(validate(&mut raw, &said, 24), expected, "{what}");
     }
 }
 

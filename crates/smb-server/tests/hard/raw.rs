@@ -8,7 +8,9 @@ use std::time::Duration;
 use ropeway_smb_proto::auth::Step;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::crypto::{KeyContext, Preauth, Sender, Signer, SigningAlgorithm, signing_key};
+use ropeway_smb_proto::crypto::{
+    Cipher, KeyContext, Preauth, Sender, SessionKeys, Signer, SigningAlgorithm, signing_key,
+};
 use ropeway_smb_proto::secret::Password;
 use ropeway_smb_wire::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, ImpersonationLevel,
@@ -45,6 +47,12 @@ pub(crate) struct Raw {
     pub(crate) session: SessionId,
     pub(crate) tree: TreeId,
     pub(crate) signer: Option<Signer>,
+    /// Capabilities of the NEGOTIATE.
+    pub(crate) capabilities: Capabilities,
+    /// `PreviousSessionId` of the next login.
+    pub(crate) previous: SessionId,
+    /// The keys of the last login in dialect 3.0 and later.
+    pub(crate) keys: Option<SessionKeys>,
     /// Whether a silent server counts as a closed connection. Otherwise silence fails the test.
     pub(crate) may_be_silent: bool,
     preauth: Preauth,
@@ -82,6 +90,9 @@ impl Raw {
             session: SessionId::default(),
             tree: TreeId::default(),
             signer: None,
+            capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
+            previous: SessionId::default(),
+            keys: None,
             may_be_silent: false,
             preauth: Preauth::new(),
         }
@@ -209,20 +220,26 @@ impl Raw {
 
     /// Offers its only dialect.
     pub(crate) fn negotiate(&mut self) -> Reply {
-        let new = self.dialect == Dialect::Smb311;
-        let contexts = vec![
-            Context::PreauthIntegrity {
+        let signing = Context::Signing(vec![contexts::SigningAlgorithm::AES_CMAC]);
+        self.negotiate_with(vec![self.dialect], vec![signing])
+    }
+
+    /// Offers dialects, and in 3.1.1 these contexts after that of the hash.
+    pub(crate) fn negotiate_with(&mut self, dialects: Vec<Dialect>, more: Vec<Context<'_>>) -> Reply {
+        let mut contexts = Vec::new();
+        if dialects.contains(&Dialect::Smb311) {
+            contexts.push(Context::PreauthIntegrity {
                 hash_algorithms: vec![HashAlgorithm::SHA_512],
                 salt: &[5; 32],
-            },
-            Context::Signing(vec![contexts::SigningAlgorithm::AES_CMAC]),
-        ];
+            });
+            contexts.extend(more);
+        }
         let request = NegotiateRequest {
             security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
+            capabilities: self.capabilities,
             client_guid: self.guid,
-            dialects: vec![self.dialect],
-            contexts: if new { contexts } else { Vec::new() },
+            dialects,
+            contexts,
         };
         let message = self.message(Command::Negotiate, |w| request.encode(w));
         self.send(&message);
@@ -252,7 +269,7 @@ impl Raw {
                 flags,
                 security_mode: SecurityMode::SIGNING_ENABLED,
                 capabilities: Capabilities::default(),
-                previous_session_id: SessionId::default(),
+                previous_session_id: self.previous,
                 security_buffer: &token,
             };
             let message = self.message(Command::SessionSetup, |w| request.encode(w));
@@ -276,6 +293,12 @@ impl Raw {
                     // A renewed login keeps its keys.
                     let is_new = self.signer.is_none() || flags.contains(SessionSetupFlags::BINDING);
                     if !user.is_empty() && is_new {
+                        let context = match self.dialect {
+                            Dialect::Smb311 => KeyContext::Smb311(preauth.value()),
+                            _ => KeyContext::Smb30,
+                        };
+                        let cipher = Some(Cipher::Aes128Ccm);
+                        self.keys = Some(SessionKeys::derive(&established.session_key, context, cipher));
                         self.signer = Some(match self.dialect {
                             Dialect::Smb202 | Dialect::Smb210 => Signer::new(
                                 SigningAlgorithm::HmacSha256,
