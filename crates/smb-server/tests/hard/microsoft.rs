@@ -1,6 +1,7 @@
 //! Cases of Microsoft's protocol test suite that no other test here has; see `docs/conformance-wpts.md`.
 //! The modules have the greater areas.
 
+mod applications;
 mod logins;
 
 use ropeway_smb_wire::create::{CreateOptions, CreateResponse, OplockLevel};

@@ -65,6 +65,11 @@ pub(crate) fn requests(numbers: [u64; 4], bytes: &[u8]) -> Vec<RequestContext<'_
             parent_lease_key: LeaseKey(key),
             epoch: numbers[3] as u16,
         }),
+        RequestContext::AppInstanceId(AppInstanceId(Guid(key))),
+        RequestContext::AppInstanceVersion(AppInstanceVersion {
+            high: numbers[0],
+            low: numbers[1],
+        }),
         RequestContext::Apple(AppleServerQuery {
             request_map: AppleReplyMap::from_bits_retain(numbers[0]),
             client_caps: AppleServerCaps::from_bits_retain(numbers[1]),

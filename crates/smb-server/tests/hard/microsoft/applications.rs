@@ -1,0 +1,93 @@
+//! AppInstanceId and AppInstanceVersion: an application that moves to another client ([MS-SMB2]
+//! 3.3.5.9.13).
+
+use ropeway_smb_wire::create_context::{AppInstanceId, AppInstanceVersion, RequestContext};
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::{FileId, Guid, NtStatus};
+
+use crate::raw::{Create, Raw};
+use crate::samples;
+use crate::serve::Serve;
+
+const DATA: &[u8] = b"content";
+
+/// Returns a client of its own `ClientGuid`.
+fn client(serve: &Serve, dialect: Dialect, guid: u8) -> Raw {
+    let mut raw = Raw::connect(serve.address);
+    raw.guid = Guid([guid; 16]);
+    raw.dialect = dialect;
+    raw.enter();
+    raw
+}
+
+/// Returns how an application opens a file. Microsoft's cases use the identifier 0.
+fn opens(id: u8, version: Option<(u64, u64)>) -> Create<'static> {
+    let mut contexts = vec![RequestContext::AppInstanceId(AppInstanceId(Guid([id; 16])))];
+    if let Some((high, low)) = version {
+        contexts.push(RequestContext::AppInstanceVersion(AppInstanceVersion {
+            high,
+            low,
+        }));
+    }
+    Create {
+        contexts,
+        ..Create::of("file")
+    }
+}
+
+fn write(raw: &mut Raw, file: FileId) -> NtStatus {
+    let write = samples::write(file, 0, DATA);
+    raw.call(Command::Write, |w| w.bytes(&write)).status()
+}
+
+/// AppInstanceVersion_*: a greater version closes the first open. Another one, or none, is refused, and the
+/// first open stays.
+#[test]
+fn greater_versions_close_the_old_open() {
+    use Dialect::{Smb302, Smb311};
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    for (first, second, closes) in [
+        ((Smb311, Some((1, 0))), (Smb311, Some((2, 1))), true),
+        ((Smb311, Some((2, 0))), (Smb311, Some((2, 0))), false),
+        ((Smb311, Some((2, 0))), (Smb311, Some((1, 0))), false),
+        ((Smb311, Some((1, 2))), (Smb311, Some((1, 1))), false),
+        ((Smb311, Some((1, 0))), (Smb311, None), false),
+        ((Smb311, Some((1, 0))), (Smb302, None), false),
+        // Before 3.1.1 there are no versions.
+        ((Smb311, Some((1, 0))), (Smb302, Some((2, 0))), false),
+        ((Smb302, Some((3, 0))), (Smb311, Some((1, 0))), true),
+        ((Smb302, None), (Smb311, Some((1, 0))), true),
+    ] {
+        let mut old = client(&serve, first.0, 1);
+        let mut new = client(&serve, second.0, 2);
+        let held = old.create(&opens(0, first.1)).unwrap();
+        let moved = new.create(&opens(0, second.1));
+        let what = format!("{first:?}, {second:?}");
+        if closes {
+            assert_eq!(write(&mut old, held), NtStatus::FILE_CLOSED, "{what}");
+            assert_eq!(write(&mut new, moved.unwrap()), NtStatus::SUCCESS, "{what}");
+        } else {
+            assert_eq!(moved, Err(NtStatus::FILE_FORCED_CLOSED), "{what}");
+            assert_eq!(write(&mut old, held), NtStatus::SUCCESS, "{what}");
+        }
+        drop((old, new));
+        serve.settles_at((0, 0));
+    }
+}
+
+/// BVT_AppInstanceVersion_SMB311_SameVersion: the first client comes back too late.
+#[test]
+fn who_was_closed_does_not_come_back_with_the_same_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut old = client(&serve, Dialect::Smb311, 1);
+    let mut new = client(&serve, Dialect::Smb311, 2);
+    let held = old.create(&opens(0, Some((1, 0)))).unwrap();
+    let moved = new.create(&opens(0, Some((2, 0)))).unwrap();
+    assert_eq!(write(&mut old, held), NtStatus::FILE_CLOSED);
+    let back = old.create(&opens(0, Some((2, 0))));
+    assert_eq!(back, Err(NtStatus::FILE_FORCED_CLOSED));
+    assert_eq!(write(&mut new, moved), NtStatus::SUCCESS);
+}
