@@ -176,11 +176,6 @@ fn wrong_acknowledgments() {
     let first = world.open(&request).open;
     let wrong = Err(NtStatus::INVALID_OPLOCK_PROTOCOL);
     assert_eq!(
-        world.hub.oplock_break_ack(Duration::ZERO, first, LevelII),
-        wrong,
-        "not asked"
-    );
-    assert_eq!(
         world.hub.oplock_break_ack(Duration::ZERO, OpenId(99), LevelII),
         Err(NtStatus::FILE_CLOSED)
     );
@@ -195,6 +190,30 @@ fn wrong_acknowledgments() {
     assert_eq!(world.hub.oplock_break_ack(Duration::ZERO, first, Batch), wrong);
     assert_eq!(world.hub.oplock(first), Some(OplockLevel::None), "lost");
     assert_eq!(world.woken(), [other.waiter]);
+}
+
+/// OplockOnShareWithoutForceLevel2OrSOFSTestCase: acknowledgments that no break awaits ([MS-SMB2]
+/// 3.3.5.22.1).
+#[test]
+fn acknowledgments_without_a_break() {
+    let (state, protocol) = (NtStatus::INVALID_DEVICE_STATE, NtStatus::INVALID_OPLOCK_PROTOCOL);
+    for (held, level, status) in [
+        (Batch, OplockLevel::None, state),
+        (Batch, LevelII, state),
+        (Batch, Batch, protocol),
+        (Batch, OplockLevel::Lease, NtStatus::INVALID_PARAMETER),
+        (Exclusive, LevelII, state),
+        (LevelII, OplockLevel::None, state),
+        (LevelII, LevelII, protocol),
+        (OplockLevel::None, OplockLevel::None, protocol),
+    ] {
+        let mut world = world();
+        let request = world.oplocked(held);
+        let open = world.open(&request).open;
+        let answer = world.hub.oplock_break_ack(Duration::ZERO, open, level);
+        assert_eq!(answer, Err(status), "{held:?}, {level:?}");
+        assert_eq!(world.hub.oplock(open), Some(held), "{level:?} changes nothing");
+    }
 }
 
 /// A cancelled request is not woken.
