@@ -2,6 +2,7 @@
 //! The modules have the greater areas.
 
 mod applications;
+mod files;
 mod logins;
 
 use ropeway_smb_wire::create::{CreateOptions, CreateResponse, OplockLevel};
