@@ -4,7 +4,9 @@ use crate::line::Line;
 use crate::world::server_config;
 use ropeway_smb_proto::server::Config;
 use ropeway_smb_wire::header::{Command, HEADER_LEN};
-use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, NegotiateResponse, SecurityMode};
+use ropeway_smb_wire::negotiate::{
+    Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
+};
 use ropeway_smb_wire::negotiate_context::{self as contexts, CompressionFlags, Context, HashAlgorithm};
 use ropeway_smb_wire::session_setup::SessionSetupRequest;
 use ropeway_smb_wire::smb1_negotiate::Smb1NegotiateRequest;
@@ -50,6 +52,8 @@ fn negotiate_contexts() {
     let cases = [
         (vec![], NtStatus::INVALID_PARAMETER),
         (vec![ciphers()], NtStatus::INVALID_PARAMETER),
+        (vec![compression()], NtStatus::INVALID_PARAMETER),
+        (vec![ciphers(), compression()], NtStatus::INVALID_PARAMETER),
         (vec![sha(), sha()], NtStatus::INVALID_PARAMETER),
         (vec![sha(), ciphers(), ciphers()], NtStatus::INVALID_PARAMETER),
         (vec![sha(), signing(), signing()], NtStatus::INVALID_PARAMETER),
@@ -152,6 +156,69 @@ fn compression_is_negotiated_in_the_clients_order() {
     });
     let status = negotiate(&mut line, vec![Dialect::Smb311], vec![sha(), of(Vec::new())]);
     assert_eq!(status, Some(NtStatus::SUCCESS));
+}
+
+/// Sends a NEGOTIATE and returns the response's dialect and contexts.
+fn agreed(
+    request: &NegotiateRequest<'_>,
+    change: fn(&mut Vec<u8>),
+) -> (DialectRevision, Vec<Context<'static>>) {
+    let mut line = Line::new(server_config());
+    let mut message = line.message(Command::Negotiate, |w| request.encode(w));
+    change(&mut message);
+    let (header, answer) = line.send(&message).swap_remove(0);
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    let body = &mut Reader::at(&answer, HEADER_LEN, "NEGOTIATE");
+    let response = NegotiateResponse::decode(body).unwrap();
+    // The salt differs each time.
+    let lists = response.contexts.into_iter().filter_map(|context| match context {
+        Context::Encryption(list) => Some(Context::Encryption(list)),
+        Context::Compression { flags, algorithms } => Some(Context::Compression { flags, algorithms }),
+        _ => None,
+    });
+    (response.dialect, lists.collect())
+}
+
+/// Negotiate_SMB311_InvalidCipher, Negotiate_SMB311_Compression_InvalidSmbDialect: without a common cipher the
+/// response names none, and an older dialect has no contexts ([MS-SMB2] 3.3.5.4).
+#[test]
+fn what_a_client_cannot_have() {
+    let ciphers = Context::Encryption(vec![contexts::Cipher(0x7777)]);
+    let (dialect, lists) = agreed(
+        &new_negotiate(vec![integrity(HashAlgorithm::SHA_512), ciphers]),
+        |_| {},
+    );
+    assert_eq!(dialect, DialectRevision::Dialect(Dialect::Smb311));
+    assert_eq!(lists, [Context::Encryption(vec![contexts::Cipher::NONE])]);
+    let compression = Context::Compression {
+        flags: CompressionFlags::CHAINED,
+        algorithms: vec![contexts::CompressionAlgorithm::LZ4],
+    };
+    let request = new_negotiate(vec![integrity(HashAlgorithm::SHA_512), compression]);
+    // The list of dialects follows 36 bytes.
+    let (dialect, lists) = agreed(&request, |message| {
+        message[HEADER_LEN + 36..][..2].copy_from_slice(&Dialect::Smb302.code().to_le_bytes());
+    });
+    assert_eq!(dialect, DialectRevision::Dialect(Dialect::Smb302));
+    assert_eq!(lists, []);
+}
+
+/// BVT_Negotiate_Compatible_2002: "SMB 2.002" without "SMB 2.???" is answered with that dialect ([MS-SMB2]
+/// 3.3.5.3.2), and ends the negotiation.
+#[test]
+fn an_smb1_negotiate_for_2_0_2_is_the_whole_one() {
+    let mut line = Line::new(server_config());
+    let mut old = Vec::new();
+    let words = ["NT LM 0.12", Smb1NegotiateRequest::SMB_2_002];
+    Smb1NegotiateRequest::encode(&words, &mut Writer::new(&mut old));
+    let (header, answer) = line.send(&old).swap_remove(0);
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    let body = &mut Reader::at(&answer, HEADER_LEN, "NEGOTIATE");
+    let response = NegotiateResponse::decode(body).unwrap();
+    assert_eq!(response.dialect, DialectRevision::Dialect(Dialect::Smb202));
+    line.next_id = 1;
+    assert_eq!(line.ask(Command::Echo, |w| w.u32(4)), Some(NtStatus::SUCCESS));
+    assert_eq!(negotiate(&mut line, vec![Dialect::Smb202], vec![]), None);
 }
 
 /// After an SMB 1 NEGOTIATE the next message has id 1 ([MS-SMB2] 3.3.5.2.3; impacket), or 0 with

@@ -47,6 +47,8 @@ pub(crate) struct Raw {
     pub(crate) session: SessionId,
     pub(crate) tree: TreeId,
     pub(crate) signer: Option<Signer>,
+    /// Algorithm of the signatures in 3.1.1.
+    pub(crate) signing: SigningAlgorithm,
     /// Capabilities of the NEGOTIATE.
     pub(crate) capabilities: Capabilities,
     /// `PreviousSessionId` of the next login.
@@ -90,6 +92,7 @@ impl Raw {
             session: SessionId::default(),
             tree: TreeId::default(),
             signer: None,
+            signing: SigningAlgorithm::AesCmac,
             capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
             previous: SessionId::default(),
             keys: None,
@@ -220,7 +223,11 @@ impl Raw {
 
     /// Offers its only dialect.
     pub(crate) fn negotiate(&mut self) -> Reply {
-        let signing = Context::Signing(vec![contexts::SigningAlgorithm::AES_CMAC]);
+        let signing = Context::Signing(vec![match self.signing {
+            SigningAlgorithm::HmacSha256 => contexts::SigningAlgorithm::HMAC_SHA256,
+            SigningAlgorithm::AesCmac => contexts::SigningAlgorithm::AES_CMAC,
+            SigningAlgorithm::AesGmac => contexts::SigningAlgorithm::AES_GMAC,
+        }]);
         self.negotiate_with(vec![self.dialect], vec![signing])
     }
 
@@ -307,7 +314,7 @@ impl Raw {
                             Dialect::Smb311 => {
                                 let context = KeyContext::Smb311(preauth.value());
                                 let key = signing_key(&established.session_key, context);
-                                Signer::new(SigningAlgorithm::AesCmac, &key)
+                                Signer::new(self.signing, &key)
                             }
                             _ => {
                                 let key = signing_key(&established.session_key, KeyContext::Smb30);
@@ -371,6 +378,7 @@ pub(crate) struct Create<'a> {
     pub(crate) disposition: CreateDisposition,
     pub(crate) options: CreateOptions,
     pub(crate) oplock: OplockLevel,
+    pub(crate) sharing: ShareAccess,
     pub(crate) contexts: Vec<RequestContext<'a>>,
 }
 
@@ -382,6 +390,7 @@ impl Create<'_> {
             disposition: CreateDisposition::OpenIf,
             options: CreateOptions::default(),
             oplock: OplockLevel::None,
+            sharing: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
             contexts: Vec::new(),
         }
     }
@@ -392,7 +401,7 @@ impl Create<'_> {
             impersonation_level: ImpersonationLevel::default(),
             desired_access: self.access,
             file_attributes: Default::default(),
-            share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+            share_access: self.sharing,
             disposition: self.disposition,
             options: self.options,
             name: self.name.clone(),

@@ -1,10 +1,14 @@
 //! AppInstanceId and AppInstanceVersion: an application that moves to another client ([MS-SMB2]
 //! 3.3.5.9.13).
 
-use ropeway_smb_wire::create_context::{AppInstanceId, AppInstanceVersion, RequestContext};
+use ropeway_smb_wire::create::{AccessMask, CreateDisposition, OplockLevel};
+use ropeway_smb_wire::create_context::{
+    AppInstanceId, AppInstanceVersion, DurableRequestV2, Lease, LeaseState, RequestContext,
+};
 use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::lock::{LockElement, LockFlags, LockRequest};
 use ropeway_smb_wire::negotiate::Dialect;
-use ropeway_smb_wire::{FileId, Guid, NtStatus};
+use ropeway_smb_wire::{FileId, Guid, LeaseKey, NtStatus};
 
 use crate::raw::{Create, Raw};
 use crate::samples;
@@ -90,4 +94,74 @@ fn who_was_closed_does_not_come_back_with_the_same_version() {
     let back = old.create(&opens(0, Some((2, 0))));
     assert_eq!(back, Err(NtStatus::FILE_FORCED_CLOSED));
     assert_eq!(write(&mut new, moved), NtStatus::SUCCESS);
+}
+
+/// AppInstanceId_Smb311, AppInstanceId_Negative_DifferentAppInstanceIdInReopen: the old open was durable, the new
+/// one need not be. Another application meets the old open.
+#[test]
+fn a_durable_open_gives_way_to_its_own_application() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let durable = RequestContext::DurableRequestV2(DurableRequestV2 {
+        timeout_ms: 0,
+        flags: Default::default(),
+        create_guid: Guid([3; 16]),
+    });
+    for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
+        let mut old = client(&serve, dialect, 1);
+        let mut new = client(&serve, dialect, 2);
+        let mut how = opens(7, None);
+        how.oplock = OplockLevel::Batch;
+        how.contexts.push(durable.clone());
+        let held = old.create(&how).unwrap();
+        // It is asked for its caching, and keeps it for now.
+        let other = Create {
+            disposition: CreateDisposition::Open,
+            access: AccessMask::READ_ATTRIBUTES,
+            ..opens(8, None)
+        };
+        let other = new.create(&other).unwrap();
+        assert_eq!(write(&mut old, held), NtStatus::SUCCESS, "{dialect}");
+        assert_eq!(new.close(other), NtStatus::SUCCESS);
+        let moved = new.create(&opens(7, None)).unwrap();
+        assert_eq!(write(&mut old, held), NtStatus::FILE_CLOSED, "{dialect}");
+        assert_eq!(write(&mut new, moved), NtStatus::SUCCESS, "{dialect}");
+        drop((old, new));
+        serve.settles_at((0, 0));
+    }
+}
+
+/// AppInstanceId_FileLeasing_NoLeaseInReOpen, AppInstanceId_Lock_ExpectNoLockInReOpen: leases and locks of the
+/// closed open are gone.
+#[test]
+fn leases_and_locks_go_with_the_old_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut old = client(&serve, Dialect::Smb311, 1);
+    let mut new = client(&serve, Dialect::Smb311, 2);
+    let mut how = opens(7, None);
+    how.oplock = OplockLevel::Lease;
+    how.contexts.push(RequestContext::Lease(Lease {
+        lease_key: LeaseKey([1; 16]),
+        lease_state: LeaseState::from_bits_retain(7),
+        lease_flags: Default::default(),
+    }));
+    let (held, granted) = old.leased_as(&how);
+    assert_eq!(granted, LeaseState::from_bits_retain(7));
+    let lock = LockRequest {
+        file_id: held,
+        lock_sequence: Default::default(),
+        locks: vec![LockElement {
+            offset: 0,
+            length: 100,
+            flags: LockFlags::EXCLUSIVE_LOCK | LockFlags::FAIL_IMMEDIATELY,
+        }],
+    };
+    let locked = old.call(Command::Lock, |w| lock.encode(w));
+    assert_eq!(locked.status(), NtStatus::SUCCESS);
+    let moved = new.create(&opens(7, None)).unwrap();
+    // No break was sent, and nothing is locked.
+    old.expect_no_message();
+    assert_eq!(write(&mut new, moved), NtStatus::SUCCESS);
+    assert_eq!(write(&mut old, held), NtStatus::FILE_CLOSED);
 }
