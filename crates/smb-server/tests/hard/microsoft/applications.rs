@@ -1,9 +1,9 @@
 //! AppInstanceId and AppInstanceVersion: an application that moves to another client ([MS-SMB2]
 //! 3.3.5.9.13).
 
-use ropeway_smb_wire::create::{AccessMask, CreateDisposition, OplockLevel};
+use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions, OplockLevel};
 use ropeway_smb_wire::create_context::{
-    AppInstanceId, AppInstanceVersion, DurableRequestV2, Lease, LeaseState, RequestContext,
+    AppInstanceId, AppInstanceVersion, DurableRequestV2, Lease, LeaseState, LeaseV2, RequestContext,
 };
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::lock::{LockElement, LockFlags, LockRequest};
@@ -164,4 +164,40 @@ fn leases_and_locks_go_with_the_old_open() {
     old.expect_no_message();
     assert_eq!(write(&mut new, moved), NtStatus::SUCCESS);
     assert_eq!(write(&mut old, held), NtStatus::FILE_CLOSED);
+}
+
+/// AppInstanceId_DirectoryLeasing_NoLeaseInReOpen: the same of a folder.
+#[test]
+fn the_lease_of_a_folder_goes_with_the_old_open() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("file")).unwrap();
+    let serve = Serve::start(folder.path());
+    let mut old = client(&serve, Dialect::Smb311, 1);
+    let mut new = client(&serve, Dialect::Smb311, 2);
+    let lease = LeaseV2 {
+        lease: Lease {
+            lease_key: LeaseKey([1; 16]),
+            lease_state: LeaseState::from_bits_retain(3),
+            lease_flags: Default::default(),
+        },
+        parent_lease_key: LeaseKey([0; 16]),
+        epoch: 0,
+    };
+    let mut how = Create {
+        options: CreateOptions::DIRECTORY_FILE,
+        oplock: OplockLevel::Lease,
+        ..opens(7, None)
+    };
+    how.contexts.push(RequestContext::LeaseV2(lease));
+    let (held, granted) = old.leased_as(&how);
+    assert_eq!(granted, LeaseState::from_bits_retain(3));
+    let moved = Create {
+        options: CreateOptions::DIRECTORY_FILE,
+        ..opens(7, None)
+    };
+    let moved = new.create(&moved).unwrap();
+    assert_eq!(old.close(held), NtStatus::FILE_CLOSED);
+    new.create(&Create::of("file\\new")).unwrap();
+    old.expect_no_message();
+    assert_eq!(new.close(moved), NtStatus::SUCCESS);
 }

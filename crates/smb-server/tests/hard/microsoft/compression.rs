@@ -131,7 +131,9 @@ fn frames_that_do_not_decompress_end_the_connection() {
         frame[at..at + N].copy_from_slice(&bytes);
     }
     let (_folder, serve) = serve();
-    let changes: [(&str, bool, Change); 9] = [
+    /// Repetitions of the run, which follows the part that stays plain.
+    const REPETITIONS: usize = 8 + 8 + PLAIN + 8 + 4;
+    let changes: [(&str, bool, Change); 10] = [
         ("8 bytes", false, |frame| frame.truncate(8)),
         ("8 bytes, chained", true, |frame| frame.truncate(8)),
         ("another algorithm", false, |frame| put(frame, 8, [3, 0])),
@@ -140,6 +142,9 @@ fn frames_that_do_not_decompress_end_the_connection() {
         ("another size", false, |frame| put(frame, 4, [0xFF; 4])),
         ("another algorithm, chained", true, |frame| put(frame, 8, [2, 0])),
         ("another length, chained", true, |frame| put(frame, 12, [0xFF; 4])),
+        ("another run, chained", true, |frame| {
+            put(frame, REPETITIONS, [0xFF; 4])
+        }),
         ("another size, chained", true, |frame| put(frame, 4, [1, 0, 0, 0])),
     ];
     for (what, chained, change) in changes {

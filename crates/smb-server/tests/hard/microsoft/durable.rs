@@ -9,6 +9,7 @@ use ropeway_smb_wire::header::{Command, FLAGS_OFFSET};
 use ropeway_smb_wire::info::FileInfoClass;
 use ropeway_smb_wire::lock::{LockElement, LockFlags, LockRequest, LockSequence};
 use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::query_info::InfoType;
 use ropeway_smb_wire::read::ReadResponse;
 use ropeway_smb_wire::{FileId, Guid, LeaseKey, NtStatus};
 
@@ -131,6 +132,11 @@ fn replays_on_a_durable_open_are_carried_out() {
             let cut = samples::set_info(file, FileInfoClass::EndOfFile, &length.to_le_bytes());
             assert_eq!(replay(&mut raw, Command::SetInfo, &cut), NtStatus::SUCCESS);
             assert_eq!(read(&mut raw, file).len() as u64, length);
+        }
+        // FileBasicInformation, then FileStandardInformation.
+        for class in [4, 5] {
+            let query = samples::query_info(file, InfoType::File, class, &[]);
+            assert_eq!(replay(&mut raw, Command::QueryInfo, &query), NtStatus::SUCCESS);
         }
         let flush = samples::body(|w| FlushRequest { file_id: file }.encode(w));
         assert_eq!(replay(&mut raw, Command::Flush, &flush), NtStatus::SUCCESS);

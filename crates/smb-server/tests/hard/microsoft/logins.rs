@@ -268,6 +268,10 @@ fn what_one_channel_locks_another_unlocks() {
     assert_eq!(ask(&mut other, others, takes), NtStatus::LOCK_NOT_GRANTED);
     assert_eq!(ask(&mut second, file, LockFlags::UNLOCK), NtStatus::SUCCESS);
     assert_eq!(ask(&mut other, others, takes), NtStatus::SUCCESS);
+    assert_eq!(ask(&mut other, others, LockFlags::UNLOCK), NtStatus::SUCCESS);
+    // LockUnlockOnSameChannel.
+    assert_eq!(ask(&mut second, file, takes), NtStatus::SUCCESS);
+    assert_eq!(ask(&mut second, file, LockFlags::UNLOCK), NtStatus::SUCCESS);
 }
 
 /// MultipleChannel_Negative_EncryptionOnMainChannel, _OnAlternativeChannel: in a sealed tree each channel seals.
