@@ -31,6 +31,9 @@ use super::{DecodeErrorKind, FileTime, Reader, Result, Writer};
 /// Most contexts of one message. A guess: three times the number of contexts that exist.
 pub const CONTEXTS_MAX: usize = 64;
 
+/// Length in bytes of the shortest names of requests ([MS-SMB2] 2.2.13.2).
+const NAME_MIN: usize = 4;
+
 /// Length in bytes of what precedes a context's name.
 const ENTRY_FIXED_LEN: usize = 16;
 
@@ -124,8 +127,12 @@ impl<'a> RequestContext<'a> {
     /// Decodes a context from its name and data.
     ///
     /// # Errors
-    /// The data does not fit a known name.
+    /// The data does not fit a known name, or the name is shorter than any of the specification
+    /// (smb2.create.blob).
     pub fn parse(name: &'a [u8], data: &'a [u8]) -> Result<Self> {
+        if name.len() < NAME_MIN {
+            return Err(Reader::new(name, "SMB2_CREATE_CONTEXT").error(DecodeErrorKind::Value));
+        }
         Ok(match name {
             name::EA_BUFFER => Self::EaBuffer(data),
             name::SD_BUFFER => Self::SecurityDescriptor(data),

@@ -220,6 +220,15 @@ fn the_length_of_a_list_is_limited() {
     );
 }
 
+/// smb2.create.blob: names have at least four bytes.
+#[test]
+fn short_names_are_refused() {
+    for length in 0..6 {
+        let parsed = RequestContext::parse(&b"xxxxxx"[..length], b"data");
+        assert_eq!(parsed.is_ok(), length >= 4, "{length}");
+    }
+}
+
 #[test]
 fn other_apple_commands_stay_opaque() {
     let data = [2, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9];
