@@ -7,7 +7,7 @@ use ropeway_smb_wire::info::FileInfoClass;
 use ropeway_smb_wire::oplock_break::{BreakAcknowledgment, BreakNotification, LeaseBreak};
 use ropeway_smb_wire::{FileId, Guid, LeaseKey, NtStatus};
 
-use crate::raw::{Create, Raw};
+use crate::raw::{Create, Raw, close_body};
 use crate::samples;
 use crate::serve::Serve;
 
@@ -152,4 +152,46 @@ fn renaming_the_folder_above_breaks_the_handle_of_a_folder() {
     assert_eq!(holder.close(held), NtStatus::SUCCESS);
     assert_eq!(other.reply().unwrap().status(), NtStatus::SUCCESS);
     assert!(folder.path().join("renamed/d").is_dir());
+}
+
+/// smb2.lease.unlink: who deletes a file with its CLOSE asks others for their handles first, and the answer
+/// comes when they are gone. The CLOSE cannot be cancelled.
+#[test]
+fn a_close_that_deletes_waits_for_the_handles_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "text").unwrap();
+    let serve = Serve::start(folder.path());
+    let mut holder = client(&serve, 1);
+    let mut other = client(&serve, 2);
+    for keeps_open in [false, true] {
+        let mut how = leased("file", 5);
+        how.options = CreateOptions::default();
+        let (held, granted) = holder.leased_as(&how);
+        assert_eq!(granted, RH);
+        let file = other.create(&Create {
+            options: CreateOptions::DELETE_ON_CLOSE,
+            ..Create::of("file")
+        });
+        let close = other.message(Command::Close, |w| close_body(w, file.unwrap()));
+        other.send(&close);
+        assert_eq!(broken(&mut holder, 5), R);
+        let mut cancel = other.message(Command::Cancel, |w| w.u32(4));
+        cancel[24..32].copy_from_slice(&close[24..32]);
+        other.sign(&mut cancel);
+        other.send(&cancel);
+        // The holder decides whether the file is gone.
+        if keeps_open {
+            assert_eq!(acknowledge(&mut holder, 5, R), NtStatus::SUCCESS);
+        } else {
+            assert_eq!(holder.close(held), NtStatus::SUCCESS);
+        }
+        assert_eq!(other.reply().unwrap().status(), NtStatus::SUCCESS);
+        assert_eq!(folder.path().join("file").exists(), keeps_open);
+        if keeps_open {
+            assert_eq!(holder.close(held), NtStatus::SUCCESS);
+            assert!(!folder.path().join("file").exists());
+        } else {
+            std::fs::write(folder.path().join("file"), "text").unwrap();
+        }
+    }
 }
