@@ -114,6 +114,10 @@ impl Connection {
             // Id 0 was used by the SMB 1 NEGOTIATE.
             _ = self.window.take(0, 1);
         }
+        // [MS-SMB2] 3.3.5.2.4: there is no key that it could be signed with.
+        if header.flags.contains(HeaderFlags::SIGNED) {
+            return Ok(Err(NtStatus::INVALID_PARAMETER));
+        }
         let mut reader = Reader::at(message, HEADER_LEN, "SMB2 NEGOTIATE Request");
         let Ok(request) = NegotiateRequest::decode(&mut reader) else {
             return Ok(Err(NtStatus::INVALID_PARAMETER));

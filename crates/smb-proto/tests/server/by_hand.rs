@@ -3,7 +3,7 @@
 use crate::line::Line;
 use crate::world::server_config;
 use ropeway_smb_proto::server::Config;
-use ropeway_smb_wire::header::{Command, HEADER_LEN};
+use ropeway_smb_wire::header::{Command, FLAGS_OFFSET, HEADER_LEN, HeaderFlags};
 use ropeway_smb_wire::negotiate::{
     Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
 };
@@ -201,6 +201,21 @@ fn what_a_client_cannot_have() {
     });
     assert_eq!(dialect, DialectRevision::Dialect(Dialect::Smb302));
     assert_eq!(lists, []);
+}
+
+/// Scenario Signing: there is no key yet, so a signed NEGOTIATE is refused ([MS-SMB2] 3.3.5.2.4). The next one is
+/// not the second.
+#[test]
+fn a_signed_negotiate_is_refused() {
+    let mut line = Line::new(server_config());
+    let request = new_negotiate(vec![integrity(HashAlgorithm::SHA_512)]);
+    let mut message = line.message(Command::Negotiate, |w| request.encode(w));
+    message[FLAGS_OFFSET] |= HeaderFlags::SIGNED.bits() as u8;
+    let (header, _) = line.send(&message).swap_remove(0);
+    assert_eq!(header.status, NtStatus::INVALID_PARAMETER);
+    let contexts = vec![integrity(HashAlgorithm::SHA_512)];
+    let status = negotiate(&mut line, vec![Dialect::Smb311], contexts);
+    assert_eq!(status, Some(NtStatus::SUCCESS));
 }
 
 /// BVT_Negotiate_Compatible_2002: "SMB 2.002" without "SMB 2.???" is answered with that dialect ([MS-SMB2]
