@@ -179,6 +179,8 @@ fn a_close_that_deletes_waits_for_the_handles_of_others() {
         cancel[24..32].copy_from_slice(&close[24..32]);
         other.sign(&mut cancel);
         other.send(&cancel);
+        let echo = other.call(Command::Echo, |w| w.u32(4));
+        assert_eq!(echo.header.command, Command::Echo, "the CLOSE waits");
         // The holder decides whether the file is gone.
         if keeps_open {
             assert_eq!(acknowledge(&mut holder, 5, R), NtStatus::SUCCESS);
