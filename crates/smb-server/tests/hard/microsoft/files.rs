@@ -143,64 +143,52 @@ fn succeeds(raw: &mut Raw, command: Command, body: &[u8]) {
     assert_eq!(reply.status(), NtStatus::SUCCESS, "{command:?}");
 }
 
+fn open(raw: &mut Raw, name: &str) -> FileId {
+    raw.create(&Create::of(name)).unwrap()
+}
+
+fn cut_file(raw: &mut Raw) {
+    let file = open(raw, "d\\file");
+    let cut = samples::set_info(file, FileInfoClass::EndOfFile, &[3, 0, 0, 0, 0, 0, 0, 0]);
+    succeeds(raw, Command::SetInfo, &cut);
+}
+
+fn set_attribute(raw: &mut Raw) {
+    let file = open(raw, "d\\file");
+    let list = FileFullEaInformation {
+        attributes: vec![FullEa {
+            need_ea: false,
+            name: b"NAME".to_vec(),
+            value: b"value".to_vec(),
+        }],
+    };
+    let set = samples::set_info(file, FileInfoClass::FullEa, &list.to_bytes());
+    succeeds(raw, Command::SetInfo, &set);
+}
+
+fn write_stream(raw: &mut Raw) {
+    let stream = open(raw, "d\\file:stream");
+    succeeds(raw, Command::Write, &samples::write(stream, 0, b"text"));
+    assert_eq!(raw.close(stream), NtStatus::SUCCESS);
+}
+
 /// BVT_SMB2Basic_ChangeNotify_ChangeSize, _ChangeEa, _ChangeStreamName, _ChangeStreamSize, _ChangeStreamWrite: a
 /// watch for one kind of change learns of it ([MS-SMB2] 3.3.5.19; [MS-FSCC] 2.7.1).
 #[test]
 fn watches_for_one_kind_of_change_learn_of_it() {
+    use CompletionFilter as Filter;
     type Change = fn(&mut Raw);
-    fn open(raw: &mut Raw, name: &str) -> FileId {
-        raw.create(&Create::of(name)).unwrap()
-    }
-    fn write_stream(raw: &mut Raw) {
-        let stream = open(raw, "d\\file:stream");
-        succeeds(raw, Command::Write, &samples::write(stream, 0, b"text"));
-        assert_eq!(raw.close(stream), NtStatus::SUCCESS);
-    }
-    let changes: [(CompletionFilter, Change, Action, &str); 5] = [
+    let stream = "file:stream:$DATA";
+    let changes: [(Filter, Change, Action, &str); 5] = [
+        (Filter::SIZE, cut_file, Action::MODIFIED, "file"),
+        (Filter::EA, set_attribute, Action::MODIFIED, "file"),
+        (Filter::STREAM_NAME, write_stream, Action::ADDED_STREAM, stream),
+        (Filter::STREAM_SIZE, write_stream, Action::MODIFIED_STREAM, stream),
         (
-            CompletionFilter::SIZE,
-            |raw| {
-                let file = open(raw, "d\\file");
-                let cut = samples::set_info(file, FileInfoClass::EndOfFile, &[3, 0, 0, 0, 0, 0, 0, 0]);
-                succeeds(raw, Command::SetInfo, &cut);
-            },
-            Action::MODIFIED,
-            "file",
-        ),
-        (
-            CompletionFilter::EA,
-            |raw| {
-                let file = open(raw, "d\\file");
-                let list = FileFullEaInformation {
-                    attributes: vec![FullEa {
-                        need_ea: false,
-                        name: b"NAME".to_vec(),
-                        value: b"value".to_vec(),
-                    }],
-                };
-                let set = samples::set_info(file, FileInfoClass::FullEa, &list.to_bytes());
-                succeeds(raw, Command::SetInfo, &set);
-            },
-            Action::MODIFIED,
-            "file",
-        ),
-        (
-            CompletionFilter::STREAM_NAME,
-            write_stream,
-            Action::ADDED_STREAM,
-            "file:stream:$DATA",
-        ),
-        (
-            CompletionFilter::STREAM_SIZE,
+            Filter::STREAM_WRITE,
             write_stream,
             Action::MODIFIED_STREAM,
-            "file:stream:$DATA",
-        ),
-        (
-            CompletionFilter::STREAM_WRITE,
-            write_stream,
-            Action::MODIFIED_STREAM,
-            "file:stream:$DATA",
+            stream,
         ),
     ];
     for (filter, change, action, name) in changes {
