@@ -201,3 +201,27 @@ fn the_lease_of_a_folder_goes_with_the_old_open() {
     old.expect_no_message();
     assert_eq!(new.close(moved), NtStatus::SUCCESS);
 }
+
+/// Who may not read a file closes nobody's open of it by naming its application ([MS-SMB2] 3.3.5.9.13: a maximal
+/// access with GENERIC_READ).
+#[test]
+fn who_may_not_read_closes_no_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut old = client(&serve, Dialect::Smb311, 1);
+    let mut new = client(&serve, Dialect::Smb311, 2);
+    let held = old.create(&opens(7, None)).unwrap();
+    // FILE_WRITE_DATA.
+    old.protect("file", "D:(A;;0x2;;;WD)");
+    let how = Create {
+        access: AccessMask::WRITE_DATA,
+        ..opens(7, None)
+    };
+    let file = new.create(&how).unwrap();
+    assert_eq!(write(&mut old, held), NtStatus::SUCCESS);
+    assert_eq!(new.close(file), NtStatus::SUCCESS);
+    // And FILE_READ_DATA.
+    old.protect("file", "D:(A;;0x3;;;WD)");
+    new.create(&how).unwrap();
+    assert_eq!(write(&mut old, held), NtStatus::FILE_CLOSED);
+}
