@@ -216,6 +216,57 @@ fn acknowledgments_without_a_break() {
     }
 }
 
+/// Models OplockLeaseTestCase and LeaseOplockTestCase: what a second client gets beside the first one, and whether
+/// that breaks. They say that it is what Windows does.
+#[test]
+fn oplocks_and_leases_beside_each_other() {
+    for (held, breaks) in [(LevelII, false), (Exclusive, true), (Batch, true)] {
+        for wanted in [R, RH, RW, RWH] {
+            let mut world = world();
+            let request = world.oplocked(held);
+            let first = world.open(&request).open;
+            let second = OpenRequest {
+                lease: Some(lease(1, wanted)),
+                ..world.stranger()
+            };
+            if breaks {
+                world.waits(&second);
+                assert_eq!(world.oplock_breaks(), [(first, LevelII)]);
+                let ack = world.hub.oplock_break_ack(world.now, first, LevelII);
+                ack.unwrap();
+                assert_eq!(world.woken(), [second.waiter]);
+            }
+            let granted = world.open(&second);
+            assert_eq!(state(&granted), R, "{held:?}, {wanted:?}");
+            assert_eq!(world.oplock_breaks(), []);
+        }
+    }
+    for (held, left, granted) in [
+        (R, None, LevelII),
+        (RH, None, OplockLevel::None),
+        (RW, Some(R), LevelII),
+        (RWH, Some(RH), OplockLevel::None),
+    ] {
+        for wanted in [LevelII, Exclusive, Batch] {
+            let mut world = world();
+            let request = world.leased(1, held);
+            world.open(&request);
+            let second = OpenRequest {
+                oplock: wanted,
+                ..world.stranger()
+            };
+            if let Some(left) = left {
+                world.waits(&second);
+                world.events();
+                assert_eq!(world.ack(1, left), Ok(left));
+                assert_eq!(world.woken(), [second.waiter]);
+            }
+            assert_eq!(world.open(&second).oplock, granted, "{held:?}, {wanted:?}");
+            assert_eq!(world.oplock_breaks(), []);
+        }
+    }
+}
+
 /// A cancelled request is not woken.
 #[test]
 fn cancelled_waits() {
