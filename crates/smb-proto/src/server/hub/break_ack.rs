@@ -25,9 +25,10 @@ impl Hub {
     ///
     /// # Errors
     /// `STATUS_FILE_CLOSED` without such an open, `STATUS_INVALID_PARAMETER` for an open with a
-    /// lease. If no break awaits an acknowledgment: see [`not_breaking`]. If the client keeps more
-    /// than the break left, it loses the oplock with `STATUS_INVALID_OPLOCK_PROTOCOL`; with
-    /// `STATUS_INVALID_PARAMETER` if the level is not an oplock level.
+    /// lease, `STATUS_INVALID_DEVICE_STATE` or `STATUS_INVALID_OPLOCK_PROTOCOL` if no break awaits an
+    /// acknowledgment. If the client keeps more than the break left, it loses the oplock with
+    /// `STATUS_INVALID_OPLOCK_PROTOCOL`; with `STATUS_INVALID_PARAMETER` if the level is not an
+    /// oplock level.
     pub fn oplock_break_ack(
         &mut self,
         now: Duration,
