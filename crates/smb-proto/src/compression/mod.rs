@@ -56,7 +56,7 @@ impl Algorithms {
         self == Self::default()
     }
 
-    fn contains(self, algorithm: CompressionAlgorithm) -> bool {
+    pub(crate) fn contains(self, algorithm: CompressionAlgorithm) -> bool {
         match algorithm {
             CompressionAlgorithm::LZ4 => self.lz4,
             CompressionAlgorithm::LZNT1 => self.lznt1,

@@ -379,7 +379,7 @@ impl Connection {
             keys,
             connection: self.id,
         };
-        let replaced = replaced(setup.previous_session_id, &new, sessions);
+        let replaced = replaced(setup.previous_session_id, &new, sessions)?;
         sessions.insert(new);
         self.channels.insert(id, channel);
         let session = sessions.get(id).ok_or(NtStatus::INTERNAL_ERROR)?;
@@ -439,12 +439,26 @@ fn secret_keys(negotiated: &Negotiated, established: &Established, context: KeyC
 
 /// Removes the session that the client lost with its connection, if it belongs to the same user
 /// ([MS-SMB2] 3.3.5.5.3).
-fn replaced(previous: SessionId, new: &NewSession, sessions: &mut Sessions) -> Option<Box<Session>> {
-    let session = sessions.get(previous).filter(|_| previous != new.id)?;
+///
+/// # Errors
+/// STATUS_USER_SESSION_DELETED: the client comes back in another dialect. The old session stays.
+/// The specification refuses any other dialect of a known `ClientGuid`. But everybody can claim
+/// that, and could so keep others out.
+fn replaced(
+    previous: SessionId,
+    new: &NewSession,
+    sessions: &mut Sessions,
+) -> Result<Option<Box<Session>>, NtStatus> {
+    let Some(session) = sessions.get(previous).filter(|_| previous != new.id) else {
+        return Ok(None);
+    };
     if !same_user(&session.identity, &new.identity) {
-        return None;
+        return Ok(None);
     }
-    sessions.remove(previous).map(Box::new)
+    if session.client == new.client && session.dialect != new.dialect {
+        return Err(NtStatus::USER_SESSION_DELETED);
+    }
+    Ok(sessions.remove(previous).map(Box::new))
 }
 
 fn flags_of(session: &Session) -> SessionFlags {

@@ -31,6 +31,6 @@ pub use compound::CompoundState;
 pub use config::{Accounts, Config, Mechanisms, Random, Sealing};
 pub use connection::{Admitted, Cancel, Connection, ConnectionOutcome, OpenedFrame, PeerMisbehaved, Request};
 pub use hub::ConnectionId;
-pub use negotiate::Negotiated;
+pub use negotiate::{DIALECTS_MAX, Negotiated};
 pub use reply::ReplyFrame;
 pub use sessions::{Scope, Session, SessionSnapshot, Sessions, Tree};

@@ -4,7 +4,9 @@ use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
 use ropeway_smb_wire::negotiate::{
     Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
 };
-use ropeway_smb_wire::negotiate_context::{self as contexts, CompressionFlags, Context, HashAlgorithm};
+use ropeway_smb_wire::negotiate_context::{
+    self as contexts, CompressionAlgorithm, CompressionFlags, Context, HashAlgorithm,
+};
 use ropeway_smb_wire::smb1_negotiate::Smb1NegotiateRequest;
 use ropeway_smb_wire::{FileTime, Guid, MessageId, NtStatus, Reader};
 
@@ -18,7 +20,7 @@ use crate::crypto::{Cipher, SigningAlgorithm};
 const SINGLE_CREDIT_MAX: u32 = 65_536;
 
 /// Maximum number of dialects kept of a client's list. There are six; the rest is invalid.
-const DIALECTS_MAX: usize = 64;
+pub const DIALECTS_MAX: usize = 64;
 
 /// The result of a negotiation.
 #[derive(Clone, Debug)]
@@ -31,7 +33,8 @@ pub struct Negotiated {
     pub client_capabilities: Capabilities,
     /// The client's signing mode.
     pub client_security_mode: SecurityMode,
-    /// The dialects that the client offered, in its order, for FSCTL_VALIDATE_NEGOTIATE_INFO.
+    /// The dialects that the client offered, in its order, for FSCTL_VALIDATE_NEGOTIATE_INFO: the
+    /// first [`DIALECTS_MAX`] of those that exist.
     pub client_dialects: Vec<Dialect>,
     /// The capabilities announced to the client.
     pub capabilities: Capabilities,
@@ -110,6 +113,10 @@ impl Connection {
         if self.phase == Phase::Smb1Seen && header.message_id == MessageId(1) {
             // Id 0 was used by the SMB 1 NEGOTIATE.
             _ = self.window.take(0, 1);
+        }
+        // [MS-SMB2] 3.3.5.2.4: there is no key that it could be signed with.
+        if header.flags.contains(HeaderFlags::SIGNED) {
+            return Ok(Err(NtStatus::INVALID_PARAMETER));
         }
         let mut reader = Reader::at(message, HEADER_LEN, "SMB2 NEGOTIATE Request");
         let Ok(request) = NegotiateRequest::decode(&mut reader) else {
@@ -314,20 +321,13 @@ fn choose_contexts<'a>(
                     replies.push(Context::Signing(vec![chosen]));
                 }
             }
-            Context::Compression { flags, algorithms } => {
-                let chosen = both(ours, Algorithms::from_wire(algorithms));
-                if !chosen.is_empty() {
-                    let chained = flags.contains(CompressionFlags::CHAINED);
-                    negotiated.compression = Some((Algorithms::from_wire(&chosen), chained));
-                    replies.push(Context::Compression {
-                        flags: if chained {
-                            CompressionFlags::CHAINED
-                        } else {
-                            CompressionFlags::default()
-                        },
-                        algorithms: chosen,
-                    });
+            Context::Compression { flags, algorithms } if !ours.is_empty() => {
+                if algorithms.is_empty() {
+                    return Err(NtStatus::INVALID_PARAMETER);
                 }
+                let (reply, chosen) = choose_compression(ours, *flags, algorithms);
+                negotiated.compression = chosen;
+                replies.push(reply);
             }
             _ => {}
         }
@@ -354,14 +354,31 @@ fn pick<T: Copy + PartialEq>(offered: &[T], ours: &[T]) -> Option<T> {
     ours.iter().find(|one| offered.contains(one)).copied()
 }
 
-fn both(ours: Algorithms, theirs: Algorithms) -> Vec<contexts::CompressionAlgorithm> {
-    use contexts::CompressionAlgorithm as Wire;
-    [
-        (Wire::LZ4, ours.lz4 && theirs.lz4),
-        (Wire::LZNT1, ours.lznt1 && theirs.lznt1),
-        (Wire::PATTERN_V1, ours.pattern_v1 && theirs.pattern_v1),
-    ]
-    .into_iter()
-    .filter_map(|(algorithm, in_both)| in_both.then_some(algorithm))
-    .collect()
+/// Returns the context of the reply, and what messages may use ([MS-SMB2] 3.3.5.4): the algorithms
+/// of both ends in the client's order. Without one, the reply names NONE.
+fn choose_compression<'a>(
+    ours: Algorithms,
+    flags: CompressionFlags,
+    offered: &[CompressionAlgorithm],
+) -> (Context<'a>, Option<(Algorithms, bool)>) {
+    let mut common = Vec::new();
+    for algorithm in offered {
+        if ours.contains(*algorithm) && !common.contains(algorithm) {
+            common.push(*algorithm);
+        }
+    }
+    if common.is_empty() {
+        let none = Context::Compression {
+            flags: CompressionFlags::default(),
+            algorithms: vec![CompressionAlgorithm::NONE],
+        };
+        return (none, None);
+    }
+    let flags = flags & CompressionFlags::CHAINED;
+    let chosen = Algorithms::from_wire(&common);
+    let reply = Context::Compression {
+        flags,
+        algorithms: common,
+    };
+    (reply, Some((chosen, flags.contains(CompressionFlags::CHAINED))))
 }

@@ -132,7 +132,7 @@ fn every_dialect_and_protection() {
 
 /// A sealed share in a session that is not sealed.
 #[test]
-fn a_sealed_tree_refuses_plain_requests() {
+fn a_sealed_tree_is_asked_by_sealed_requests() {
     let server = Arc::new(server_config());
     let client = client::Config {
         encryption: Encryption::Desired,

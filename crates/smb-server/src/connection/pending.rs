@@ -187,13 +187,15 @@ impl Driver {
         Ok(())
     }
 
-    /// Cancels a waiting request ([MS-SMB2] 3.3.5.16).
+    /// Cancels a waiting request ([MS-SMB2] 3.3.5.16). A CLOSE goes on: its client takes the handle
+    /// for closed.
     pub(super) fn cancel(&mut self, session: SessionId, cancel: Cancel) -> Result<(), DriverError> {
         let mut pending = self
             .pending
             .iter()
             .filter(|(_, pending)| pending.session == session);
         let found = pending.find(|(_, pending)| match cancel {
+            _ if pending.request.header.command == Command::Close => false,
             Cancel::Async(id) => pending.request.async_id == Some(id),
             Cancel::Sync(id) => pending.request.header.message_id == id,
         });

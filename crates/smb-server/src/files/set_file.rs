@@ -347,13 +347,24 @@ fn set_allocation(open: &Open, length: u64) -> Result<(), NtStatus> {
     // An allocation that keeps the length changes only the change time ([MS-FSA] 2.1.5.15.1;
     // smb2.timestamps.modern_write_time_update-2). A far server knows that by itself, and not every user
     // may set a time.
-    if open.share.far || stored(open.node.stat())?.modified == stat.modified {
+    if open.share.far {
         return Ok(());
     }
-    _ = open.node.change(&NodeChange {
-        modified: Some(stat.modified),
-        ..NodeChange::default()
-    });
+    let now = stored(open.node.stat())?;
+    let change = if now.modified == stat.modified {
+        // Any time that is set gives the file another change time, and that of the last access is
+        // not what others write meanwhile.
+        NodeChange {
+            accessed: Some(now.accessed),
+            ..NodeChange::default()
+        }
+    } else {
+        NodeChange {
+            modified: Some(stat.modified),
+            ..NodeChange::default()
+        }
+    };
+    _ = open.node.change(&change);
     Ok(())
 }
 

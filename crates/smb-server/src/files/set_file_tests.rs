@@ -95,6 +95,21 @@ fn a_read_does_not_change_a_file_whose_write_time_was_set() {
     assert_eq!(open.node.stat().unwrap().changed, before.changed);
 }
 
+/// smb2.timestamps.modern_write_time_update-2: an allocation that keeps the length changes the change time,
+/// and only that.
+#[test]
+fn an_allocation_that_changes_nothing_changes_the_change_time() {
+    let open = file();
+    for bytes in [0_u64, 9000] {
+        let before = open.node.stat().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        set(&open, FileInfoClass::Allocation, &bytes.to_le_bytes()).unwrap();
+        let after = open.node.stat().unwrap();
+        assert_eq!((after.size, after.modified), (before.size, before.modified));
+        assert!(after.changed > before.changed, "{bytes}");
+    }
+}
+
 #[test]
 fn lengths_and_allocation() {
     let open = file();

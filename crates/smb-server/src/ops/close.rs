@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{Closed, Deletion, OpenId};
+use ropeway_smb_proto::server::hub::{BreakOutcome, BreakTrigger, Closed, Deletion, OpenId};
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::change_notify::{Action, CompletionFilter};
 use ropeway_smb_wire::close::{CloseFlags, CloseRequest, CloseResponse};
-use ropeway_smb_wire::create::AccessMask;
+use ropeway_smb_wire::create::{AccessMask, CreateOptions};
 use ropeway_vfs::store::{NodeOpen, Removal};
 use ropeway_vfs::{ErrorKind, FileId, Name, RelPath};
 
-use super::context::{Context, Outcome};
+use super::context::{Context, Execution, Outcome};
 use super::{folder_leases, name};
 use crate::audit::Record;
 use crate::files::attributes;
@@ -28,6 +28,11 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
         Handle::Pipe(pipe) => pipe.id,
     };
     let hub_id = open_id(&request, context)?;
+    if let Handle::File(open) = &handle
+        && waits_for_handles(context, open)
+    {
+        return Ok(Execution::Pending);
+    }
     let shared = Arc::clone(context.shared);
     // One that deletes at its end is opened for that.
     let changing = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::DELETE;
@@ -36,6 +41,20 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
         move || close_now(&shared, &handle, id, hub_id, &request),
         CloseResponse::encode,
     )
+}
+
+/// Asks others for the handles that they cache of a file that this CLOSE deletes, as if it was marked
+/// for deletion by SET_INFO. Returns whether to wait for them: they close the file then, so that it
+/// is gone after the CLOSE (smb2.lease.unlink).
+fn waits_for_handles(context: &Context<'_>, open: &Open) -> bool {
+    if !open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
+        return false;
+    }
+    let (now, id) = (context.shared.uptime(), Some(open.hub_id()));
+    let mut hub = context.shared.hub();
+    // If too many requests wait, this one does not.
+    !hub.delete_pending(&open.file)
+        && hub.break_caching(now, id, &open.file, BreakTrigger::Delete, context.waiter) == BreakOutcome::Wait
 }
 
 /// Closes a handle. The handle is closed also where that fails.

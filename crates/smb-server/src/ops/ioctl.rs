@@ -7,6 +7,7 @@ use ropeway_smb_proto::server::hub::{BreakOutcome, BreakTrigger, OpenId};
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
 use ropeway_smb_wire::ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
+use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::read::{ReadRequest, ReadResponse};
 use ropeway_smb_wire::write::WriteResponse;
 use ropeway_smb_wire::{FileId, NtStatus};
@@ -199,11 +200,19 @@ fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
     let Some(both) = context.protocol.negotiated() else {
         return Err(NtStatus::INVALID_PARAMETER);
     };
+    if both.dialect == Dialect::Smb311 {
+        // Its logins hash the whole negotiation.
+        return Ok(Execution::Disconnect("a VALIDATE_NEGOTIATE_INFO in 3.1.1"));
+    }
     let client = ValidateNegotiateRequest {
         capabilities: both.client_capabilities,
         guid: both.client_guid,
         security_mode: both.client_security_mode,
-        dialects: Vec::new(),
+        dialects: both
+            .client_dialects
+            .iter()
+            .map(|dialect| dialect.code())
+            .collect(),
     };
     let server = ValidateNegotiateResponse {
         capabilities: both.capabilities,
@@ -211,14 +220,8 @@ fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
         security_mode: both.security_mode,
         dialect: both.dialect.code(),
     };
-    let supported: Vec<u16> = context
-        .shared
-        .config
-        .dialects()
-        .map(|dialect| dialect.code())
-        .collect();
     let output_max = request.max_output_response as usize;
-    match fsctl::validate_negotiate(request.input, output_max, &client, &server, &supported) {
+    match fsctl::validate_negotiate(request.input, output_max, &client, &server) {
         Some(output) => answer(context, request, request.file_id, NtStatus::SUCCESS, &output),
         // The negotiation was tampered with: the connection ends without a reply.
         None => Ok(Execution::Disconnect("a NEGOTIATE that was tampered with")),

@@ -27,7 +27,10 @@ const DOT: u16 = b'.' as u16;
 /// Parses the name of a CREATE ([MS-SMB2] 2.2.13, [MS-FSCC] 2.1.5).
 ///
 /// `..` leads to the folder before it, by the name alone ([MS-FSCC] 2.1.5.1; smb2.notify.tree): the
-/// disk never sees it, and it leads nowhere from the root of the share.
+/// disk never sees it, and it leads nowhere from the root of the share. A folder `.` is the folder
+/// before it, as on Windows (note to [MS-SMB2] 3.3.5.9).
+///
+/// The same note says that Windows refuses `folder\..\name`. Here it means `name`, as in SMB 1.
 pub(crate) fn parse(name: &Text) -> Result<Target, NtStatus> {
     let units = name.units();
     // [MS-SMB2] 3.3.5.9: a name must not begin with a separator.
@@ -56,7 +59,9 @@ pub(crate) fn parse(name: &Text) -> Result<Target, NtStatus> {
     let (last, parents) = components.split_last().ok_or(NtStatus::OBJECT_NAME_INVALID)?;
     let mut path = RelPath::root();
     for component in parents {
-        path = enter(&path, component)?;
+        if *component != [DOT] {
+            path = enter(&path, component)?;
+        }
     }
     let mut parts = last.splitn(3, |unit| *unit == COLON);
     let file = parts.next().unwrap_or_default();
@@ -173,6 +178,8 @@ mod tests {
         assert_eq!(target("a\\\\b//c"), ok("a/b/c", None));
         assert_eq!(target("a\\..\\b\\c\\.."), ok("b", None));
         assert_eq!(target("a\\.."), ok("", None));
+        assert_eq!(target("a\\.\\b"), ok("a/b", None));
+        assert_eq!(target(".\\a\\.\\.\\..\\b:s"), ok("b", Some("s")));
         assert_eq!(target("a:s"), ok("a", Some("s")));
         assert_eq!(target("a:s:$data"), ok("a", Some("s")));
         assert_eq!(target("a::$DATA"), ok("a", None));
@@ -205,7 +212,8 @@ mod tests {
             ".",
             "a*",
             "a\\b?",
-            "a\\.\\b",
+            "a\\.",
+            ".\\.",
             "a:s:$INDEX",
             "a:",
             "a|",

@@ -52,7 +52,7 @@ impl Raw {
         self.leased_as(&how)
     }
 
-    fn leased_as(&mut self, how: &Create<'_>) -> (FileId, LeaseState) {
+    pub(crate) fn leased_as(&mut self, how: &Create<'_>) -> (FileId, LeaseState) {
         let request = how.request();
         let reply = self.call(Command::Create, |w| request.encode(w));
         assert_eq!(reply.status(), NtStatus::SUCCESS);
@@ -66,7 +66,7 @@ impl Raw {
     }
 
     /// Receives a message, which must be a break.
-    fn receive_break(&mut self) -> BreakNotification {
+    pub(crate) fn receive_break(&mut self) -> BreakNotification {
         let message = self.receive().unwrap();
         let header = Header::decode(&mut Reader::new(&message, "header")).unwrap();
         assert_eq!(header.message_id, MessageId::UNSOLICITED, "{header:?}");
@@ -91,7 +91,7 @@ impl Raw {
     }
 
     /// Checks that no message arrives for a while.
-    fn expect_no_message(&mut self) {
+    pub(crate) fn expect_no_message(&mut self) {
         std::thread::sleep(Duration::from_millis(100));
         let echo = self.message(Command::Echo, |w| w.bytes(&[4, 0, 0, 0]));
         self.send(&echo);

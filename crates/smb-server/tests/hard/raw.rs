@@ -8,7 +8,9 @@ use std::time::Duration;
 use ropeway_smb_proto::auth::Step;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::crypto::{KeyContext, Preauth, Sender, Signer, SigningAlgorithm, signing_key};
+use ropeway_smb_proto::crypto::{
+    Cipher, KeyContext, Preauth, Sender, SessionKeys, Signer, SigningAlgorithm, signing_key,
+};
 use ropeway_smb_proto::secret::Password;
 use ropeway_smb_wire::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, ImpersonationLevel,
@@ -45,6 +47,14 @@ pub(crate) struct Raw {
     pub(crate) session: SessionId,
     pub(crate) tree: TreeId,
     pub(crate) signer: Option<Signer>,
+    /// Algorithm of the signatures in 3.1.1.
+    pub(crate) signing: SigningAlgorithm,
+    /// Capabilities of the NEGOTIATE.
+    pub(crate) capabilities: Capabilities,
+    /// `PreviousSessionId` of the next login.
+    pub(crate) previous: SessionId,
+    /// The keys of the last login in dialect 3.0 and later.
+    pub(crate) keys: Option<SessionKeys>,
     /// Whether a silent server counts as a closed connection. Otherwise silence fails the test.
     pub(crate) may_be_silent: bool,
     preauth: Preauth,
@@ -82,6 +92,10 @@ impl Raw {
             session: SessionId::default(),
             tree: TreeId::default(),
             signer: None,
+            signing: SigningAlgorithm::AesCmac,
+            capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
+            previous: SessionId::default(),
+            keys: None,
             may_be_silent: false,
             preauth: Preauth::new(),
         }
@@ -209,20 +223,30 @@ impl Raw {
 
     /// Offers its only dialect.
     pub(crate) fn negotiate(&mut self) -> Reply {
-        let new = self.dialect == Dialect::Smb311;
-        let contexts = vec![
-            Context::PreauthIntegrity {
+        let signing = Context::Signing(vec![match self.signing {
+            SigningAlgorithm::HmacSha256 => contexts::SigningAlgorithm::HMAC_SHA256,
+            SigningAlgorithm::AesCmac => contexts::SigningAlgorithm::AES_CMAC,
+            SigningAlgorithm::AesGmac => contexts::SigningAlgorithm::AES_GMAC,
+        }]);
+        self.negotiate_with(vec![self.dialect], vec![signing])
+    }
+
+    /// Offers dialects, and in 3.1.1 these contexts after that of the hash.
+    pub(crate) fn negotiate_with(&mut self, dialects: Vec<Dialect>, more: Vec<Context<'_>>) -> Reply {
+        let mut contexts = Vec::new();
+        if dialects.contains(&Dialect::Smb311) {
+            contexts.push(Context::PreauthIntegrity {
                 hash_algorithms: vec![HashAlgorithm::SHA_512],
                 salt: &[5; 32],
-            },
-            Context::Signing(vec![contexts::SigningAlgorithm::AES_CMAC]),
-        ];
+            });
+            contexts.extend(more);
+        }
         let request = NegotiateRequest {
             security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
+            capabilities: self.capabilities,
             client_guid: self.guid,
-            dialects: vec![self.dialect],
-            contexts: if new { contexts } else { Vec::new() },
+            dialects,
+            contexts,
         };
         let message = self.message(Command::Negotiate, |w| request.encode(w));
         self.send(&message);
@@ -252,7 +276,7 @@ impl Raw {
                 flags,
                 security_mode: SecurityMode::SIGNING_ENABLED,
                 capabilities: Capabilities::default(),
-                previous_session_id: SessionId::default(),
+                previous_session_id: self.previous,
                 security_buffer: &token,
             };
             let message = self.message(Command::SessionSetup, |w| request.encode(w));
@@ -276,6 +300,12 @@ impl Raw {
                     // A renewed login keeps its keys.
                     let is_new = self.signer.is_none() || flags.contains(SessionSetupFlags::BINDING);
                     if !user.is_empty() && is_new {
+                        let context = match self.dialect {
+                            Dialect::Smb311 => KeyContext::Smb311(preauth.value()),
+                            _ => KeyContext::Smb30,
+                        };
+                        let cipher = Some(Cipher::Aes128Ccm);
+                        self.keys = Some(SessionKeys::derive(&established.session_key, context, cipher));
                         self.signer = Some(match self.dialect {
                             Dialect::Smb202 | Dialect::Smb210 => Signer::new(
                                 SigningAlgorithm::HmacSha256,
@@ -284,7 +314,7 @@ impl Raw {
                             Dialect::Smb311 => {
                                 let context = KeyContext::Smb311(preauth.value());
                                 let key = signing_key(&established.session_key, context);
-                                Signer::new(SigningAlgorithm::AesCmac, &key)
+                                Signer::new(self.signing, &key)
                             }
                             _ => {
                                 let key = signing_key(&established.session_key, KeyContext::Smb30);
@@ -348,6 +378,7 @@ pub(crate) struct Create<'a> {
     pub(crate) disposition: CreateDisposition,
     pub(crate) options: CreateOptions,
     pub(crate) oplock: OplockLevel,
+    pub(crate) sharing: ShareAccess,
     pub(crate) contexts: Vec<RequestContext<'a>>,
 }
 
@@ -359,6 +390,7 @@ impl Create<'_> {
             disposition: CreateDisposition::OpenIf,
             options: CreateOptions::default(),
             oplock: OplockLevel::None,
+            sharing: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
             contexts: Vec::new(),
         }
     }
@@ -369,7 +401,7 @@ impl Create<'_> {
             impersonation_level: ImpersonationLevel::default(),
             desired_access: self.access,
             file_attributes: Default::default(),
-            share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+            share_access: self.sharing,
             disposition: self.disposition,
             options: self.options,
             name: self.name.clone(),

@@ -6,8 +6,9 @@ use ropeway_smb_wire::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, OplockLevel, ShareAccess,
 };
 use ropeway_smb_wire::create_context::{
-    AppleReplyMap, AppleServerCaps, AppleServerQuery, DurableHandleV2Flags, DurableReconnect,
-    DurableReconnectV2, DurableRequestV2, Lease, LeaseFlags, LeaseState, LeaseV2, RequestContext,
+    AppInstanceId, AppInstanceVersion, AppleReplyMap, AppleServerCaps, AppleServerQuery,
+    DurableHandleV2Flags, DurableReconnect, DurableReconnectV2, DurableRequestV2, Lease, LeaseFlags,
+    LeaseState, LeaseV2, RequestContext,
 };
 use ropeway_smb_wire::flush::FlushRequest;
 use ropeway_smb_wire::fsctl::CtlCode;
@@ -219,7 +220,7 @@ fn context<'a>(random: &mut Random, known: &Known, blob: &'a [u8]) -> RequestCon
         lease_state: LeaseState::from_bits_retain(random.below(8) as u32),
         lease_flags: LeaseFlags::default(),
     };
-    match random.below(14) {
+    match random.below(16) {
         0 => RequestContext::EaBuffer(blob),
         1 => RequestContext::SecurityDescriptor(blob),
         2 => RequestContext::DurableRequest,
@@ -251,6 +252,11 @@ fn context<'a>(random: &mut Random, known: &Known, blob: &'a [u8]) -> RequestCon
         12 => RequestContext::Apple(AppleServerQuery {
             request_map: AppleReplyMap::from_bits_retain(random.below(8) as u64),
             client_caps: AppleServerCaps::from_bits_retain(random.below(16) as u64),
+        }),
+        13 => RequestContext::AppInstanceId(AppInstanceId(Guid(few(random)))),
+        14 => RequestContext::AppInstanceVersion(AppInstanceVersion {
+            high: random.below(2) as u64,
+            low: edge(random),
         }),
         _ => RequestContext::Unknown {
             name: one_of(random, &[&b"XXXX"[..], b"", b"RqLs_", b"a long name"]),

@@ -7,6 +7,7 @@
 //! Invariant: the name and data of a context lie inside its own entry, and a list has at most
 //! [`CONTEXTS_MAX`] entries.
 
+mod app_instance;
 mod apple;
 mod durable;
 mod lease;
@@ -15,6 +16,7 @@ mod query;
 #[cfg(test)]
 pub(super) mod tests;
 
+pub use app_instance::{AppInstanceId, AppInstanceVersion};
 pub use apple::{AppleReply, AppleReplyMap, AppleServerCaps, AppleServerQuery, AppleVolumeCaps};
 pub use durable::{
     DurableHandleV2Flags, DurableReconnect, DurableReconnectV2, DurableRequestV2, DurableResponseV2,
@@ -28,6 +30,9 @@ use super::{DecodeErrorKind, FileTime, Reader, Result, Writer};
 
 /// Most contexts of one message. A guess: three times the number of contexts that exist.
 pub const CONTEXTS_MAX: usize = 64;
+
+/// Length in bytes of the shortest names of requests ([MS-SMB2] 2.2.13.2).
+const NAME_MIN: usize = 4;
 
 /// Length in bytes of what precedes a context's name.
 const ENTRY_FIXED_LEN: usize = 16;
@@ -59,6 +64,11 @@ pub mod name {
     pub const QUERY_ON_DISK_ID: &[u8] = b"QFid";
     /// SMB2_CREATE_REQUEST_LEASE, both versions.
     pub const REQUEST_LEASE: &[u8] = b"RqLs";
+    /// SMB2_CREATE_APP_INSTANCE_ID.
+    pub const APP_INSTANCE_ID: &[u8] = b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x46\x2E\x14\x4D\x74";
+    /// SMB2_CREATE_APP_INSTANCE_VERSION.
+    pub const APP_INSTANCE_VERSION: &[u8] =
+        b"\xB9\x82\xD0\xB7\x3B\x56\x07\x4F\xA0\x7B\x52\x4A\x81\x16\xA0\x10";
     /// Apple's extensions.
     pub const APPLE: &[u8] = b"AAPL";
     /// SMB2_CREATE_POSIX: the bytes of 5025AD93-B49C-E711-B423-83DE968BCD7C as the POSIX extensions
@@ -93,6 +103,10 @@ pub enum RequestContext<'a> {
     Lease(Lease),
     /// `RqLs` of 52 bytes: asks for a lease with a parent (3.x).
     LeaseV2(LeaseV2),
+    /// Names the application instance that opens the file (3.x).
+    AppInstanceId(AppInstanceId),
+    /// The version of that instance (3.1.1).
+    AppInstanceVersion(AppInstanceVersion),
     /// `AAPL`: asks for the server's capabilities for Macs.
     Apple(AppleServerQuery),
     /// POSIX extensions: permissions of a created file.
@@ -113,8 +127,12 @@ impl<'a> RequestContext<'a> {
     /// Decodes a context from its name and data.
     ///
     /// # Errors
-    /// The data does not fit a known name.
+    /// The data does not fit a known name, or the name is shorter than any of the specification
+    /// (smb2.create.blob).
     pub fn parse(name: &'a [u8], data: &'a [u8]) -> Result<Self> {
+        if name.len() < NAME_MIN {
+            return Err(Reader::new(name, "SMB2_CREATE_CONTEXT").error(DecodeErrorKind::Value));
+        }
         Ok(match name {
             name::EA_BUFFER => Self::EaBuffer(data),
             name::SD_BUFFER => Self::SecurityDescriptor(data),
@@ -137,6 +155,8 @@ impl<'a> RequestContext<'a> {
             name::QUERY_ON_DISK_ID => Self::QueryOnDiskId,
             name::REQUEST_LEASE if data.len() < LeaseV2::LEN => Self::Lease(Lease::decode(data)?),
             name::REQUEST_LEASE => Self::LeaseV2(LeaseV2::decode(data)?),
+            name::APP_INSTANCE_ID => Self::AppInstanceId(AppInstanceId::decode(data)?),
+            name::APP_INSTANCE_VERSION => Self::AppInstanceVersion(AppInstanceVersion::decode(data)?),
             name::APPLE => match AppleServerQuery::decode(data)? {
                 Some(query) => Self::Apple(query),
                 None => Self::Unknown { name, data },
@@ -162,6 +182,8 @@ impl<'a> RequestContext<'a> {
             Self::TimewarpToken(_) => name::TIMEWARP_TOKEN,
             Self::QueryOnDiskId => name::QUERY_ON_DISK_ID,
             Self::Lease(_) | Self::LeaseV2(_) => name::REQUEST_LEASE,
+            Self::AppInstanceId(_) => name::APP_INSTANCE_ID,
+            Self::AppInstanceVersion(_) => name::APP_INSTANCE_VERSION,
             Self::Apple(_) => name::APPLE,
             Self::Posix { .. } => name::POSIX,
             Self::Unknown { name, .. } => name,
@@ -183,6 +205,8 @@ impl<'a> RequestContext<'a> {
             Self::AllocationSize(size) => w.u64(*size),
             Self::Lease(lease) => lease.encode(w),
             Self::LeaseV2(lease) => lease.encode(w),
+            Self::AppInstanceId(id) => id.encode(w),
+            Self::AppInstanceVersion(version) => version.encode(w),
             Self::Apple(query) => query.encode(w),
             Self::Posix { mode } => w.u32(*mode),
         }

@@ -65,6 +65,11 @@ pub(crate) fn requests(numbers: [u64; 4], bytes: &[u8]) -> Vec<RequestContext<'_
             parent_lease_key: LeaseKey(key),
             epoch: numbers[3] as u16,
         }),
+        RequestContext::AppInstanceId(AppInstanceId(Guid(key))),
+        RequestContext::AppInstanceVersion(AppInstanceVersion {
+            high: numbers[0],
+            low: numbers[1],
+        }),
         RequestContext::Apple(AppleServerQuery {
             request_map: AppleReplyMap::from_bits_retain(numbers[0]),
             client_caps: AppleServerCaps::from_bits_retain(numbers[1]),
@@ -213,6 +218,15 @@ fn the_length_of_a_list_is_limited() {
         decode_requests(&bytes).unwrap_err().kind,
         DecodeErrorKind::NextEntry
     );
+}
+
+/// smb2.create.blob: names have at least four bytes.
+#[test]
+fn short_names_are_refused() {
+    for length in 0..6 {
+        let parsed = RequestContext::parse(&b"xxxxxx"[..length], b"data");
+        assert_eq!(parsed.is_ok(), length >= 4, "{length}");
+    }
 }
 
 #[test]

@@ -25,10 +25,10 @@ impl Hub {
     ///
     /// # Errors
     /// `STATUS_FILE_CLOSED` without such an open, `STATUS_INVALID_PARAMETER` for an open with a
-    /// lease, `STATUS_INVALID_OPLOCK_PROTOCOL` if no break awaits an acknowledgment. A break of
-    /// level II never does (smb2.oplock.levelii500). If the client keeps more than the break left,
-    /// it loses the oplock with the same status; with `STATUS_INVALID_PARAMETER` if the level is
-    /// not an oplock level.
+    /// lease, `STATUS_INVALID_DEVICE_STATE` or `STATUS_INVALID_OPLOCK_PROTOCOL` if no break awaits an
+    /// acknowledgment. If the client keeps more than the break left, it loses the oplock with
+    /// `STATUS_INVALID_OPLOCK_PROTOCOL`; with `STATUS_INVALID_PARAMETER` if the level is not an
+    /// oplock level.
     pub fn oplock_break_ack(
         &mut self,
         now: Duration,
@@ -40,7 +40,7 @@ impl Hub {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let outcome = match (open.oplock.breaking, level) {
-            (None, _) => Err(NtStatus::INVALID_OPLOCK_PROTOCOL),
+            (None, level) => Err(not_breaking(level_of(open.oplock.state), level)),
             (Some(breaking), OplockLevel::None | OplockLevel::LevelII) => {
                 // Windows treats level II as none if none was left.
                 let kept = state_of(level) & breaking.requested;
@@ -68,6 +68,21 @@ impl Hub {
                 Err(status)
             }
         }
+    }
+}
+
+/// Returns the status of an acknowledgment that no break awaits: `STATUS_INVALID_DEVICE_STATE`
+/// ([MS-SMB2] 3.3.5.22.1), if it names a level that a break of the held oplock could have left.
+/// Other statuses are those of Microsoft's model OplockOnShareWithoutForceLevel2OrSOFS. It wants
+/// `STATUS_INVALID_DEVICE_STATE` after a break of level II too, which awaits no acknowledgment, but
+/// smb2.oplock.levelii500 does not.
+fn not_breaking(held: OplockLevel, level: OplockLevel) -> NtStatus {
+    match (held, level) {
+        (_, OplockLevel::Lease) => NtStatus::INVALID_PARAMETER,
+        (_, OplockLevel::Exclusive | OplockLevel::Batch)
+        | (OplockLevel::LevelII, OplockLevel::LevelII)
+        | (OplockLevel::None, _) => NtStatus::INVALID_OPLOCK_PROTOCOL,
+        _ => NtStatus::INVALID_DEVICE_STATE,
     }
 }
 

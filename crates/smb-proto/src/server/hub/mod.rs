@@ -65,7 +65,7 @@ pub use ids::{ConnectionId, FileKey, OpenId, WaiterId};
 pub use lease::{GrantedLease, LeaseRequest, LeaseRequestV2};
 pub use locks::{LockOutcome, RangeLockRequest};
 pub use notify::WatchOutcome;
-pub use open::{Granted, OpenOutcome, OpenRequest};
+pub use open::{AppInstance, Granted, OpenOutcome, OpenRequest};
 pub use posix::{PosixLock, PosixPlan, PosixStep};
 pub use replay::CountedRequest;
 pub use table::OpenInfo;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_smb_wire::create::{AccessMask, OplockLevel, ShareAccess};
-use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::create_context::{AppInstanceVersion, LeaseState};
 use ropeway_smb_wire::{Guid, LeaseKey, NtStatus, SessionId, Text, TreeId};
 
 use super::Hub;
@@ -18,6 +18,15 @@ use super::sequence::Sequence;
 use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
 use super::table::{Open, OpenInfo};
 use super::wait_queue::Wait;
+
+/// An application that may move to another client ([MS-SMB2] 2.2.13.2.13, .15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppInstance {
+    /// `AppInstanceId`.
+    pub id: Guid,
+    /// `AppInstanceVersion`, which grows with each move; only 3.1.1 has it.
+    pub version: Option<AppInstanceVersion>,
+}
 
 /// A CREATE after its name was found and its rights were checked, and before it changes the file. A
 /// file that does not exist is created first.
@@ -49,8 +58,8 @@ pub struct OpenRequest {
     pub lease: Option<LeaseRequest>,
     /// The request for durability.
     pub durable: Option<DurableOpenRequest>,
-    /// `AppInstanceId` ([MS-SMB2] 2.2.13.2.13).
-    pub app_instance: Option<Guid>,
+    /// The application instance that opens the file.
+    pub app_instance: Option<AppInstance>,
     /// Whether `SMB2_FLAGS_REPLAY_OPERATION` is set.
     pub replay: bool,
     /// `ChannelSequence`; 0 before 3.0.
@@ -188,7 +197,10 @@ impl Hub {
         {
             return OpenOutcome::Refused(NtStatus::INVALID_PARAMETER);
         }
-        let mut in_the_way = self.predecessors(request);
+        let mut in_the_way = match self.predecessors(request) {
+            Ok(predecessors) => predecessors,
+            Err(status) => return OpenOutcome::Refused(status),
+        };
         // Every pass but the last closes an open.
         loop {
             let mut deleted = false;
@@ -224,16 +236,31 @@ impl Hub {
             .any(|deletion| deletion.is_of(request.share_id, &request.path))
     }
 
-    /// Returns the opens of the same application instance on another client ([MS-SMB2] 3.3.5.9.13).
-    fn predecessors(&self, request: &OpenRequest) -> BTreeSet<OpenId> {
-        if request.app_instance.is_none() {
-            return BTreeSet::new();
+    /// Returns the opens of the same application instance on another client, which this request
+    /// closes ([MS-SMB2] 3.3.5.9.13).
+    ///
+    /// # Errors
+    /// STATUS_FILE_FORCED_CLOSED: one of them has a version, and the request has no greater one.
+    /// The specification lets a request without a version close them too. Windows does not
+    /// (Microsoft's case `Negative_AppInstanceVersion_SMB311_NoVersion`).
+    fn predecessors(&self, request: &OpenRequest) -> Result<BTreeSet<OpenId>, NtStatus> {
+        let mut closes = BTreeSet::new();
+        let Some(instance) = request.app_instance else {
+            return Ok(closes);
+        };
+        for info in self.opens_of(&request.file) {
+            let same = info.app_instance.filter(|other| other.id == instance.id);
+            let Some(other) = same else { continue };
+            if info.client == request.client || info.share_id != request.share_id {
+                continue;
+            }
+            // Nothing is less than any version.
+            if other.version.is_some() && instance.version <= other.version {
+                return Err(NtStatus::FILE_FORCED_CLOSED);
+            }
+            closes.insert(info.id);
         }
-        let opens = self.opens_of(&request.file);
-        let same = opens.filter(|info| info.app_instance == request.app_instance);
-        let elsewhere =
-            same.filter(|info| info.client != request.client && info.share_id == request.share_id);
-        elsewhere.map(|info| info.id).collect()
+        Ok(closes)
     }
 
     fn resolve(&mut self, now: Duration, request: &OpenRequest, conflicts: &Conflicts) -> OpenOutcome {

@@ -11,6 +11,7 @@ use ropeway_smb_wire::{Guid, LeaseKey, SessionId, Text, TreeId};
 use super::caching::Caching;
 use super::durability::Durability;
 use super::ids::{BaseKey, ConnectionId, FileKey, LeaseName, OpenId, WaiterId};
+use super::open::AppInstance;
 use super::range::Lock;
 use super::sequence::Sequence;
 use super::share_mode::ShareMode;
@@ -47,8 +48,8 @@ pub struct OpenInfo {
     pub path: Text,
     /// The lease key that the client has for the parent folder.
     pub parent_lease: Option<LeaseKey>,
-    /// `AppInstanceId`.
-    pub app_instance: Option<Guid>,
+    /// `AppInstanceId`, `ApplicationInstanceVersionHigh` and `Low`.
+    pub app_instance: Option<AppInstance>,
 }
 
 /// An open with all its state.

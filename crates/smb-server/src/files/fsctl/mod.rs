@@ -10,6 +10,7 @@
 mod copy;
 mod reparse;
 
+use ropeway_smb_proto::server::DIALECTS_MAX;
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::copy_chunk::{ResumeKey, ResumeKeyResponse};
@@ -17,6 +18,7 @@ use ropeway_smb_wire::fsctl::interfaces::{NetworkInterfaceInfo, encode_interface
 use ropeway_smb_wire::fsctl::ranges::{AllocatedRange, SetSparse, SetZeroData};
 use ropeway_smb_wire::fsctl::snapshots::SnapshotArray;
 use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
+use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::{FileAttributes, NtStatus};
 use ropeway_vfs::store::NodeChange;
 
@@ -273,25 +275,20 @@ pub(crate) fn network_interfaces(
 }
 
 /// FSCTL_VALIDATE_NEGOTIATE_INFO ([MS-SMB2] 3.3.5.15.12). `client`: what NEGOTIATE contained;
-/// `server`: what the response contained; `supported`: the server's dialects. Returns `None` if the
-/// negotiation was tampered with or the input is malformed: the connection must end without a
-/// response.
+/// `server`: what the response contained. Returns `None` if the negotiation was tampered with or the
+/// input is malformed: the connection must end without a response. Dialects that do not exist are
+/// not compared.
 pub(crate) fn validate_negotiate(
     input: &[u8],
     output_max: usize,
     client: &ValidateNegotiateRequest,
     server: &ValidateNegotiateResponse,
-    supported: &[u16],
 ) -> Option<Vec<u8>> {
-    let asked = ValidateNegotiateRequest::decode(input).ok()?;
-    let common = asked
-        .dialects
-        .iter()
-        .filter(|dialect| supported.contains(dialect));
-    let is_same = asked.guid == client.guid
-        && asked.capabilities == client.capabilities
-        && asked.security_mode == client.security_mode
-        && common.max() == Some(&server.dialect);
+    let mut asked = ValidateNegotiateRequest::decode(input).ok()?;
+    // What NEGOTIATE keeps of the list.
+    asked.dialects.retain(|code| Dialect::from_code(*code).is_some());
+    asked.dialects.truncate(DIALECTS_MAX);
+    let is_same = asked == *client;
     let bytes = output_buffer::encoded(|w| server.encode(w));
     (is_same && bytes.len() <= output_max).then_some(bytes)
 }

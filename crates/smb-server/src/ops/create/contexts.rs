@@ -2,25 +2,22 @@
 
 use ropeway_smb_proto::server::Connection;
 use ropeway_smb_proto::server::hub::{
-    DurableGrant, DurableOpenRequest, FileKey, Granted, GrantedLease, LeaseRequest,
+    AppInstance, DurableGrant, DurableOpenRequest, FileKey, Granted, GrantedLease, LeaseRequest,
 };
 use ropeway_smb_wire::create::{AccessMask, CreateRequest, OplockLevel};
 use ropeway_smb_wire::create_context::{
-    AppleServerQuery, DurableReconnect, DurableReconnectV2, Lease, LeaseV2, MaximalAccess, OnDiskId,
-    RequestContext, ResponseContext,
+    AppInstanceId, AppleServerQuery, DurableReconnect, DurableReconnectV2, Lease, LeaseV2, MaximalAccess,
+    OnDiskId, RequestContext, ResponseContext,
 };
 use ropeway_smb_wire::info::{FileFullEaInformation, FullEa, Information};
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect};
 use ropeway_smb_wire::security::SecurityDescriptor;
-use ropeway_smb_wire::{FileTime, Guid, NtStatus};
+use ropeway_smb_wire::{FileTime, NtStatus};
 use ropeway_vfs::store::NodeStat;
 
 use crate::files::{apple, attributes, security};
 use crate::ops::context::Context;
 use crate::state::open::Open;
-
-/// Name of SMB2_CREATE_APP_INSTANCE_ID ([MS-SMB2] 2.2.13.2.13).
-const APP_INSTANCE_ID: &[u8] = b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x46\x2E\x14\x4D\x74";
 
 /// All create contexts of a request.
 #[derive(Debug, Default)]
@@ -36,7 +33,7 @@ pub(super) struct CreateContexts<'a> {
     lease: Option<Lease>,
     lease_v2: Option<LeaseV2>,
     apple: Option<AppleServerQuery>,
-    pub(super) app_instance: Option<Guid>,
+    pub(super) app_instance: Option<AppInstance>,
     /// The time of the snapshot that is asked for.
     pub(super) snapshot: Option<FileTime>,
 }
@@ -45,6 +42,7 @@ impl<'a> CreateContexts<'a> {
     /// Collects them. Contexts that the dialect does not have are ignored.
     pub(super) fn read(request: &CreateRequest<'a>, dialect: Dialect) -> Result<Self, NtStatus> {
         let mut contexts = Self::default();
+        let (mut app_instance, mut app_version) = (None, None);
         for context in &request.contexts {
             match context {
                 RequestContext::EaBuffer(bytes) => {
@@ -75,14 +73,19 @@ impl<'a> CreateContexts<'a> {
                     contexts.lease_v2 = Some(*lease)
                 }
                 RequestContext::Apple(query) => contexts.apple = Some(*query),
-                RequestContext::Unknown { name, data } if *name == APP_INSTANCE_ID => {
-                    // StructureSize, Reserved, AppInstanceId.
-                    let id = data.get(4..).and_then(|rest| rest.first_chunk::<16>());
-                    contexts.app_instance = id.map(|id| Guid(*id));
+                RequestContext::AppInstanceId(AppInstanceId(id)) if dialect >= Dialect::Smb300 => {
+                    app_instance = Some(*id);
+                }
+                RequestContext::AppInstanceVersion(version) if dialect == Dialect::Smb311 => {
+                    app_version = Some(*version);
                 }
                 _ => {}
             }
         }
+        contexts.app_instance = app_instance.map(|id| AppInstance {
+            id,
+            version: app_version,
+        });
         contexts.check(request)?;
         if contexts.snapshot.is_some() {
             // What never changes needs no caching, and a reconnect would look for the file of now.

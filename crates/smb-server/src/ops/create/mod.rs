@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use ropeway_smb_proto::server::hub::{FileKey, Granted, OpenOutcome, OpenRequest};
+use ropeway_smb_proto::server::hub::{AppInstance, FileKey, Granted, OpenOutcome, OpenRequest};
 use ropeway_smb_proto::server::rules::create::CreateIntent;
 use ropeway_smb_wire::FileAttributes;
 use ropeway_smb_wire::create::{
@@ -36,7 +36,7 @@ use self::find::{FindError, FoundFile, WakeRequest};
 use super::context::{Context, Execution, Outcome};
 use super::name::{self, Target, key_of};
 use super::{close, notify, tree};
-use crate::files::{attributes, eas, status};
+use crate::files::{attributes, eas, security, status};
 use crate::share::Share;
 use crate::state::SharedState;
 use crate::state::cache_watch::CacheWatch;
@@ -130,7 +130,7 @@ fn open(
         },
         lease: contexts.lease(request, directory, context.protocol),
         durable: contexts.durable(),
-        app_instance: contexts.app_instance,
+        app_instance: app_instance(contexts, share, &token, &found),
         replay: context.is_replay(),
         channel_sequence: context.channel_sequence(),
         connection: context.waiter.connection,
@@ -165,6 +165,21 @@ fn open(
     finish(
         context, request, contexts, intent, found, file, share, granted, overwrites, guard,
     )
+}
+
+/// Returns the application instance of an open. It closes older opens of the same instance, so a user
+/// who may not read the file has none ([MS-SMB2] 3.3.5.9.13).
+fn app_instance(
+    contexts: &CreateContexts<'_>,
+    share: &Share,
+    token: &Token,
+    found: &FoundFile,
+) -> Option<AppInstance> {
+    let instance = contexts.app_instance?;
+    let node = found.base.as_deref().unwrap_or(&*found.node);
+    let rights = security::rights(share, token, node, &found.stat, &found.path);
+    let may_read = rights.is_ok_and(|rights| rights.contains(AccessMask::READ_DATA));
+    may_read.then_some(instance)
 }
 
 /// Finds or creates the file. If a folder with very many names must be read, a worker reads it once

@@ -1,6 +1,6 @@
 //! Durable opens ([MS-SMB2] 3.3.5.9.6 to 3.3.5.9.12), after smb2.durable-open and durable-v2-open.
 
-use ropeway_smb_wire::create_context::{DurableHandleV2Flags, DurableResponseV2};
+use ropeway_smb_wire::create_context::{AppInstanceVersion, DurableHandleV2Flags, DurableResponseV2};
 use ropeway_smb_wire::lock::{LockElement, LockFlags};
 
 use super::*;
@@ -413,7 +413,7 @@ fn trees_sessions_and_channels() {
 fn an_application_that_moves_closes_its_old_opens() {
     let mut world = world();
     let request = OpenRequest {
-        app_instance: Some(client(9)),
+        app_instance: instance(None),
         share_access: ALONE,
         ..world.durable(7)
     };
@@ -429,7 +429,7 @@ fn an_application_that_moves_closes_its_old_opens() {
         .unwrap();
     world.events();
     let moved = OpenRequest {
-        app_instance: Some(client(9)),
+        app_instance: instance(None),
         share_access: ALONE,
         oplock: OplockLevel::Batch,
         ..world.stranger()
@@ -439,4 +439,56 @@ fn an_application_that_moves_closes_its_old_opens() {
     assert!(matches!(&world.events()[..], [Event::Expired(closed)] if closed.open == first));
     world.close(second.open);
     world.assert_empty();
+}
+
+/// Returns an application instance of this version.
+fn instance(version: Option<(u64, u64)>) -> Option<AppInstance> {
+    let version = version.map(|(high, low)| AppInstanceVersion { high, low });
+    Some(AppInstance {
+        id: client(9),
+        version,
+    })
+}
+
+/// An application of a version gives way to a greater one only (AppInstanceVersion_*).
+#[test]
+fn an_application_with_a_version_gives_way_to_greater_ones() {
+    let refused = OpenOutcome::Refused(NtStatus::FILE_FORCED_CLOSED);
+    for (first, second, closes) in [
+        (Some((1, 0)), Some((2, 1)), true),
+        (Some((1, 5)), Some((2, 0)), true),
+        (Some((1, 0)), Some((1, 1)), true),
+        (Some((2, 0)), Some((2, 0)), false),
+        (Some((2, 0)), Some((1, 9)), false),
+        (Some((1, 2)), Some((1, 1)), false),
+        (Some((0, 0)), None, false),
+        (None, Some((0, 0)), true),
+        (None, None, true),
+    ] {
+        let mut world = world();
+        let request = OpenRequest {
+            app_instance: instance(first),
+            share_access: ALONE,
+            ..world.request()
+        };
+        let old = world.open(&request).open;
+        let moved = OpenRequest {
+            app_instance: instance(second),
+            share_access: ALONE,
+            ..world.stranger()
+        };
+        let outcome = world.hub.open(world.now, &moved);
+        if closes {
+            let OpenOutcome::Granted(new) = outcome else {
+                panic!("{first:?}, {second:?}: {outcome:?}");
+            };
+            assert!(world.hub.info(old).is_none());
+            world.events();
+            world.close(new.open);
+        } else {
+            assert_eq!(outcome, refused, "{first:?}, {second:?}");
+            world.close(old);
+        }
+        world.assert_empty();
+    }
 }

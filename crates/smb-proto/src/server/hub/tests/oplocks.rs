@@ -176,11 +176,6 @@ fn wrong_acknowledgments() {
     let first = world.open(&request).open;
     let wrong = Err(NtStatus::INVALID_OPLOCK_PROTOCOL);
     assert_eq!(
-        world.hub.oplock_break_ack(Duration::ZERO, first, LevelII),
-        wrong,
-        "not asked"
-    );
-    assert_eq!(
         world.hub.oplock_break_ack(Duration::ZERO, OpenId(99), LevelII),
         Err(NtStatus::FILE_CLOSED)
     );
@@ -195,6 +190,81 @@ fn wrong_acknowledgments() {
     assert_eq!(world.hub.oplock_break_ack(Duration::ZERO, first, Batch), wrong);
     assert_eq!(world.hub.oplock(first), Some(OplockLevel::None), "lost");
     assert_eq!(world.woken(), [other.waiter]);
+}
+
+/// OplockOnShareWithoutForceLevel2OrSOFSTestCase: acknowledgments that no break awaits ([MS-SMB2]
+/// 3.3.5.22.1).
+#[test]
+fn acknowledgments_without_a_break() {
+    let (state, protocol) = (NtStatus::INVALID_DEVICE_STATE, NtStatus::INVALID_OPLOCK_PROTOCOL);
+    for (held, level, status) in [
+        (Batch, OplockLevel::None, state),
+        (Batch, LevelII, state),
+        (Batch, Batch, protocol),
+        (Batch, OplockLevel::Lease, NtStatus::INVALID_PARAMETER),
+        (Exclusive, LevelII, state),
+        (LevelII, OplockLevel::None, state),
+        (LevelII, LevelII, protocol),
+        (OplockLevel::None, OplockLevel::None, protocol),
+    ] {
+        let mut world = world();
+        let request = world.oplocked(held);
+        let open = world.open(&request).open;
+        let answer = world.hub.oplock_break_ack(Duration::ZERO, open, level);
+        assert_eq!(answer, Err(status), "{held:?}, {level:?}");
+        assert_eq!(world.hub.oplock(open), Some(held), "{level:?} changes nothing");
+    }
+}
+
+/// Models OplockLeaseTestCase and LeaseOplockTestCase: what a second client gets beside the first one, and whether
+/// that breaks. They say that it is what Windows does.
+#[test]
+fn oplocks_and_leases_beside_each_other() {
+    for (held, breaks) in [(LevelII, false), (Exclusive, true), (Batch, true)] {
+        for wanted in [R, RH, RW, RWH] {
+            let mut world = world();
+            let request = world.oplocked(held);
+            let first = world.open(&request).open;
+            let second = OpenRequest {
+                lease: Some(lease(1, wanted)),
+                ..world.stranger()
+            };
+            if breaks {
+                world.waits(&second);
+                assert_eq!(world.oplock_breaks(), [(first, LevelII)]);
+                let ack = world.hub.oplock_break_ack(world.now, first, LevelII);
+                ack.unwrap();
+                assert_eq!(world.woken(), [second.waiter]);
+            }
+            let granted = world.open(&second);
+            assert_eq!(state(&granted), R, "{held:?}, {wanted:?}");
+            assert_eq!(world.oplock_breaks(), []);
+        }
+    }
+    for (held, left, granted) in [
+        (R, None, LevelII),
+        (RH, None, OplockLevel::None),
+        (RW, Some(R), LevelII),
+        (RWH, Some(RH), OplockLevel::None),
+    ] {
+        for wanted in [LevelII, Exclusive, Batch] {
+            let mut world = world();
+            let request = world.leased(1, held);
+            world.open(&request);
+            let second = OpenRequest {
+                oplock: wanted,
+                ..world.stranger()
+            };
+            if let Some(left) = left {
+                world.waits(&second);
+                world.events();
+                assert_eq!(world.ack(1, left), Ok(left));
+                assert_eq!(world.woken(), [second.waiter]);
+            }
+            assert_eq!(world.open(&second).oplock, granted, "{held:?}, {wanted:?}");
+            assert_eq!(world.oplock_breaks(), []);
+        }
+    }
 }
 
 /// A cancelled request is not woken.
