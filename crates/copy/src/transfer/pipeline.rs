@@ -27,7 +27,7 @@ const RESIDENT_MAX: usize = 28 << 20;
 /// Bytes of one permit of [`ROOM`].
 const UNIT: usize = 4096;
 /// Largest number of files under way, whatever a tree wants. A guess.
-const IN_FLIGHT_MAX: usize = 1024;
+const IN_FLIGHT_MAX: usize = 768;
 
 /// Bounds the small files under way.
 pub(crate) struct SmallFilePipeline {

@@ -12,9 +12,9 @@ use crate::times::{file_time, known};
 /// Small files in flight on a short line: what one of 622 Mbit/s and 75 ms holds of files of 32 KiB
 /// (180), and some for the server's own time.
 const SMALL_IN_FLIGHT: usize = 256;
-/// The same on a long line, where empty files cost as many round trips as others: 13,000 a second at 75 ms,
+/// The same on a long line, where empty files cost as many round trips as others: 10,000 a second at 75 ms,
 /// which is more than two processors move. Each takes five of the 8,192 credits that servers grant.
-pub(crate) const SMALL_IN_FLIGHT_FAR: usize = 1024;
+pub(crate) const SMALL_IN_FLIGHT_FAR: usize = 768;
 /// Blocks in flight on a short line. A guess: enough to keep a server's disk busy.
 pub(crate) const BLOCKS_NEAR: usize = 12;
 /// Blocks in flight on a long line: 622 Mbit/s and 75 ms hold 5.8 MB and as much in the queue, and

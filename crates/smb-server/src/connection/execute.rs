@@ -117,6 +117,7 @@ impl Driver {
             waiter,
             may_offload,
             may_offload_write: may_offload && self.frame_is_large,
+            is_followed: self.frame_is_followed,
             is_retry: invocation.retry_of.is_some(),
             prepared: invocation.prepared.take(),
             reads: false,

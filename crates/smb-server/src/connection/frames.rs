@@ -41,6 +41,7 @@ impl Driver {
                 }
                 Some(Frame::Large(mut frame)) => {
                     self.frame_is_large = true;
+                    self.frame_is_followed = !self.jobs.is_empty() || self.has_more_input();
                     let outcome = self.take_frame(&mut frame.buffer[frame.range.clone()]);
                     self.frame_is_large = false;
                     outcome?;
@@ -55,6 +56,11 @@ impl Driver {
             self.process_messages()?;
         }
         Ok(())
+    }
+
+    /// Whether more bytes have arrived.
+    fn has_more_input(&self) -> bool {
+        rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0)
     }
 
     pub(super) fn take_frame(&mut self, frame: &mut [u8]) -> Result<(), DriverError> {

@@ -96,6 +96,8 @@ pub(super) struct Driver {
     has_frames: bool,
     /// The current frame has its own buffer and is neither decompressed nor moved.
     frame_is_large: bool,
+    /// The client has sent more than the current large frame, or waits for other replies.
+    frame_is_followed: bool,
     /// The WRITE to execute from that buffer.
     write: Option<OffloadedWrite>,
     stopped: bool,
@@ -142,6 +144,7 @@ impl Driver {
             unauthenticated_since: Some(Instant::now()),
             has_frames: false,
             frame_is_large: false,
+            frame_is_followed: false,
             write: None,
             stopped: false,
             sent_breaks: SentBreaks::default(),

@@ -22,7 +22,9 @@ use crate::state::open::{Handle, Open};
 use crate::state::{Counters, SharedState};
 
 /// Minimum length in bytes of a WRITE that goes to a worker. Below, passing it on costs more than
-/// it gains (a guess). Files without a device behind them gain nothing at all.
+/// it gains (a guess). For files without a device behind them that holds for a client that waits for each
+/// reply; of one that has sent more, the next request is received and verified meanwhile (1 GiB signed over
+/// one connection on two processors: 0.83 s instead of 0.96 s).
 const POOL_WRITE_MIN: usize = 128 << 10;
 
 /// Highest offset of a file ([MS-FSA] 2.1.5.2): offsets are signed.
@@ -232,7 +234,8 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     }
     let through = request.flags.contains(WriteFlags::WRITE_THROUGH)
         || open.options.contains(CreateOptions::WRITE_THROUGH);
-    if context.may_offload_write && length >= POOL_WRITE_MIN && !open.node.in_memory() {
+    let is_worth_it = !open.node.in_memory() || context.is_followed;
+    if context.may_offload_write && length >= POOL_WRITE_MIN && is_worth_it {
         let (shared, figures) = (Arc::clone(context.shared), Arc::clone(context.figures));
         return Ok(Execution::OffloadWrite(Box::new(
             move |message, mut frame, header, signer| {
