@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Op, Result};
 use crate::external::{ContentLease, Observer, Watching};
-use crate::metadata::{FileId, Xattr};
+use crate::metadata::{FileId, Timestamp, Xattr};
 use crate::path::{Name, RelPath};
 use crate::patience::Reachability;
 use crate::posix::{NewKind, NewPosix, Permissions, RenameMode, XattrSet};
@@ -306,6 +306,15 @@ pub trait Node: Send + Sync {
     /// As [`Self::stat`].
     fn stat_now(&self) -> Result<NodeStat> {
         self.stat()
+    }
+
+    /// Reads when the file was made, as the volume itself records it: nobody can set it, so it tells
+    /// the file from an earlier one with the same identity. `None` where there is no such time.
+    ///
+    /// # Errors
+    /// As [`Self::stat`].
+    fn birth(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
     }
 
     /// Sets times and DOS attributes.
