@@ -36,6 +36,8 @@ pub(crate) struct Raw {
     pub(crate) socket: TcpStream,
     pub(crate) dialect: Dialect,
     pub(crate) guid: Guid,
+    /// `Capabilities` of the NEGOTIATE.
+    pub(crate) capabilities: Capabilities,
     /// The next message id.
     pub(crate) next_id: u64,
     /// `CreditCharge` of the next requests.
@@ -76,6 +78,7 @@ impl Raw {
             socket,
             dialect: Dialect::Smb311,
             guid: Guid([9; 16]),
+            capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
             next_id: 0,
             charge: 1,
             asks: 64,
@@ -219,7 +222,7 @@ impl Raw {
         ];
         let request = NegotiateRequest {
             security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
+            capabilities: self.capabilities,
             client_guid: self.guid,
             dialects: vec![self.dialect],
             contexts: if new { contexts } else { Vec::new() },
