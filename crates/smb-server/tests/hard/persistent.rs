@@ -590,3 +590,23 @@ fn caches_come_back_unless_the_file_has_changed() {
         assert_eq!(again.lease, Some(expected));
     }
 }
+
+/// smb2.persistent-open.rename-dir-open-files.
+#[test]
+fn a_folder_with_an_absent_handle_stays() {
+    let place = Place::new();
+    let serve = place.serve();
+    let mut two = ready(&serve, 2);
+    let mut folder = Create::of("folder");
+    folder.options = CreateOptions::DIRECTORY_FILE;
+    let id = two.create(&folder).unwrap();
+    assert_eq!(two.close(id), OK);
+    let mut one = ready(&serve, 1);
+    let kept = one.keeps(&persistent("folder\\file"));
+    drop(one);
+    serve.settles_at((1, 1));
+    let id = two.create(&folder).unwrap();
+    assert_eq!(two.renames(id, "moved"), NtStatus::ACCESS_DENIED);
+    assert_eq!(two.close(id), OK);
+    assert_eq!(two.create(&back("folder\\file", kept)), Ok(kept));
+}
