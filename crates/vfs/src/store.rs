@@ -308,8 +308,7 @@ pub trait Node: Send + Sync {
         self.stat()
     }
 
-    /// Reads when the file was made, as the volume itself records it: nobody can set it, so it tells
-    /// the file from an earlier one with the same identity. `None` where there is no such time.
+    /// Reads when the file was made, as the volume records it; `None` if it does not. Nobody can set it.
     ///
     /// # Errors
     /// As [`Self::stat`].

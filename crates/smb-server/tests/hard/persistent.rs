@@ -85,17 +85,17 @@ fn ready(serve: &Serve, client: u8) -> Raw {
     raw
 }
 
-fn request<'a>(flags: DurableHandleV2Flags) -> RequestContext<'a> {
+fn request<'a>(create_guid: Guid, timeout_ms: u32) -> RequestContext<'a> {
     RequestContext::DurableRequestV2(DurableRequestV2 {
-        timeout_ms: 60_000,
-        flags,
-        create_guid: GUID,
+        timeout_ms,
+        flags: DurableHandleV2Flags::PERSISTENT,
+        create_guid,
     })
 }
 
 fn persistent(name: &str) -> Create<'_> {
     Create {
-        contexts: vec![request(DurableHandleV2Flags::PERSISTENT)],
+        contexts: vec![request(GUID, 60_000)],
         access: AccessMask::FILE_ALL,
         ..Create::of(name)
     }
@@ -304,11 +304,7 @@ fn a_corrupt_record_ends_its_handle_only() {
     let mut raw = ready(&serve, 1);
     let first = raw.keeps(&persistent("first"));
     let mut how = persistent("second");
-    how.contexts = vec![RequestContext::DurableRequestV2(DurableRequestV2 {
-        timeout_ms: 0,
-        flags: DurableHandleV2Flags::PERSISTENT,
-        create_guid: Guid([8; 16]),
-    })];
+    how.contexts = vec![request(Guid([8; 16]), 0)];
     raw.keeps(&how);
     drop(serve);
     let record = place
@@ -338,11 +334,7 @@ fn without_its_record_a_handle_is_durable_at_most() {
     ] {
         let mut how = persistent("file");
         how.oplock = oplock;
-        how.contexts = vec![RequestContext::DurableRequestV2(DurableRequestV2 {
-            timeout_ms: 0,
-            flags: DurableHandleV2Flags::PERSISTENT,
-            create_guid: Guid([8; 16]),
-        })];
+        how.contexts = vec![request(Guid([8; 16]), 0)];
         let opened = raw.opens(&how).unwrap();
         assert_eq!(opened.durable, expected);
         assert_eq!(raw.close(opened.id), OK);
@@ -459,11 +451,7 @@ fn folders_and_streams_come_back() {
     let folder = raw.keeps(&how);
     let mut how = persistent("file:Stream");
     let guid = Guid([8; 16]);
-    how.contexts = vec![RequestContext::DurableRequestV2(DurableRequestV2 {
-        timeout_ms: 0,
-        flags: DurableHandleV2Flags::PERSISTENT,
-        create_guid: guid,
-    })];
+    how.contexts = vec![request(guid, 0)];
     let stream = raw.keeps(&how);
     assert_eq!(raw.put(stream, b"content"), OK);
     drop(serve);
@@ -493,11 +481,7 @@ fn deletions_survive() {
         if !marks {
             how.options = CreateOptions::DELETE_ON_CLOSE;
         }
-        how.contexts = vec![RequestContext::DurableRequestV2(DurableRequestV2 {
-            timeout_ms: if expires { 500 } else { 0 },
-            flags: DurableHandleV2Flags::PERSISTENT,
-            create_guid: GUID,
-        })];
+        how.contexts = vec![request(GUID, if expires { 500 } else { 0 })];
         let id = raw.keeps(&how);
         if marks {
             assert_eq!(raw.marks_for_deletion(id), OK);

@@ -135,13 +135,15 @@ impl Leases {
     }
 
     /// Adds a restored open to a lease, creating the lease if needed. Records of opens of one lease
-    /// were written one by one: the lower state and the later epoch apply.
+    /// were written one by one: the lower state and the later epoch apply. The client knows the
+    /// state of the later epoch, here as `kept`; if less than that is left, it must see a change.
     pub(super) fn restore(
         &mut self,
         name: LeaseName,
         (open, non_stat): (OpenId, bool),
         file: &FileKey,
-        (state, epoch): (LeaseState, Option<u16>),
+        (kept, epoch): (LeaseState, Option<u16>),
+        state: LeaseState,
         is_folder: bool,
     ) {
         self.1 += usize::from(is_folder && !self.0.contains_key(&name));
@@ -149,19 +151,20 @@ impl Leases {
             file: file.clone(),
             is_folder,
             caching: Caching {
-                state,
+                state: kept,
                 breaking: None,
             },
             epoch,
             opens: BTreeSet::new(),
             non_stat: 0,
         });
-        held.caching.state = valid(held.caching.state & state);
+        let mut known = held.caching.state;
         if let (Some(held), Some(epoch)) = (&mut held.epoch, epoch)
             && epoch.wrapping_sub(*held) < 0x8000
         {
-            *held = epoch;
+            (*held, known) = (epoch, kept);
         }
+        held.lower(known, valid(held.caching.state & state));
         if held.opens.insert(open) {
             held.non_stat += usize::from(non_stat);
         }
@@ -210,6 +213,16 @@ impl Leases {
                 epoch: epoch.wrapping_sub(u16::from(unsent)),
             }),
         })
+    }
+}
+
+impl LeaseEntry {
+    /// Lowers the state without a break. `known` is what the client knows.
+    pub(super) fn lower(&mut self, known: LeaseState, state: LeaseState) {
+        self.caching.state = state;
+        if state != known {
+            self.epoch = self.epoch.map(|epoch| epoch.wrapping_add(1));
+        }
     }
 }
 

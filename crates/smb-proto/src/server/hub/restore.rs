@@ -6,7 +6,7 @@ use std::time::Duration;
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_smb_wire::{SessionId, TreeId};
 
-use super::caching::{Caching, NONE, valid};
+use super::caching::{Caching, NONE, R, W, valid};
 use super::durability::Durability;
 use super::ids::{FileKey, Holder, LeaseName, OpenId};
 use super::lease::{LeaseRequest, LeaseRequestV2};
@@ -97,11 +97,35 @@ impl Hub {
             let non_stat = !is_oplock_stat(kept.access);
             let open = (kept.id, non_stat);
             self.leases
-                .restore(name, open, &kept.file, (state, epoch), kept.directory);
+                .restore(name, open, &kept.file, (wanted, epoch), state, kept.directory);
         }
+        self.take_write_caching(kept, lease.map_or(Holder::Oplock(kept.id), Holder::Lease));
         self.restore_rest(now, kept, locks);
         self.update_caching(lease.map_or(Holder::Oplock(kept.id), Holder::Lease));
         Ok(())
+    }
+
+    /// Takes write caching from other holders, where this open reads or writes.
+    fn take_write_caching(&mut self, kept: &PersistentOpen, own: Holder) {
+        if is_oplock_stat(kept.access) {
+            return;
+        }
+        for holder in self.holders(&kept.file, W, Some(own)) {
+            match holder {
+                Holder::Oplock(open) => {
+                    if let Some(open) = self.tables.opens.get_mut(&open) {
+                        open.oplock.state &= R;
+                    }
+                }
+                Holder::Lease(name) => {
+                    if let Some(held) = self.leases.get_mut(name) {
+                        let known = held.caching.state;
+                        held.lower(known, valid(known.difference(W)));
+                    }
+                }
+            }
+            self.update_caching(holder);
+        }
     }
 
     /// Adds what does not depend on other opens: locks, the pending deletion, replays, the timer.
@@ -211,7 +235,11 @@ impl Hub {
                 request.supported_state(kept.directory).unwrap_or(NONE)
             }
         };
-        self.grantable(&kept.file, Some(size), lease, supported)
+        // Another open of the lease was restored before. It is consistent with all others.
+        match lease.and_then(|name| self.leases.get(name)) {
+            Some(_) => supported,
+            None => self.grantable(&kept.file, Some(size), lease, supported),
+        }
     }
 }
 

@@ -157,6 +157,25 @@ fn the_lower_state_of_a_lease_applies() {
     }
 }
 
+/// A lock of one open says nothing about the lease that another one shares with it.
+#[test]
+fn opens_of_a_lease_keep_it_beside_their_locks() {
+    let mut before = world();
+    let mut opens = Vec::new();
+    for guid in [7, 8] {
+        let request = OpenRequest {
+            lease: Some(lease_v2(1, RWH, 4)),
+            ..before.persistent(guid)
+        };
+        opens.push(before.open(&request).open);
+    }
+    before.lock_first_byte(opens[0]);
+    let world = before.restart();
+    for open in opens {
+        assert_eq!(world.kept(open), before.kept(open));
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let mut before = world();
@@ -198,13 +217,19 @@ fn what_does_not_fit_is_refused() {
         assert_eq!(world.restores(&kept), Err(expected), "{kept:?}");
         assert_eq!(world.hub.open_count(), 1);
     }
-    // Two do not cache writes, whatever the records say.
+    // Nobody caches writes while another open writes, whatever the records say. Each client learns of it.
     let second = with(3, &|kept| {
         kept.locks.clear();
         kept.caching = KeptCaching::Oplock(RWH);
     });
     world.restores(&second).unwrap();
     assert_eq!(world.kept(OpenId(3)).caching, KeptCaching::Oplock(NONE));
+    let lowered = KeptCaching::Lease {
+        key: key(1),
+        state: RH,
+        epoch: Some(2),
+    };
+    assert_eq!(world.kept(open).caching, lowered);
 }
 
 /// An open of a random client, and what it does.
@@ -290,6 +315,9 @@ proptest! {
                 KeptCaching::Oplock(state) | KeptCaching::Lease { state, .. } => state,
             };
             prop_assert!(state(&old).contains(state(&new)), "{:?} {:?}", old, new);
+            if state(&old) == state(&new) {
+                prop_assert_eq!(old.caching, new.caching);
+            }
             prop_assert_eq!(PersistentOpen { caching: old.caching, ..new }, old);
         }
         let mut again = World { hub: Hub::new(HubLimits::default()), ..world() };
