@@ -4,6 +4,7 @@
 //! ```text
 //! lock                     held by the server that uses the journal; touched while there are handles
 //! numbers                  no handle has had a number above this
+//! server                   the GUID of the server
 //! 00000000000000a1.handle  a record, named after the number of its handle
 //! 00000000000000a1.new     the next record of that handle, not complete yet
 //! ```
@@ -27,6 +28,7 @@ use std::thread;
 use std::time::Duration;
 
 use ropeway_smb_proto::server::hub::OpenId;
+use ropeway_smb_wire::Guid;
 use ropeway_vfs::Timestamp;
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
 
@@ -41,6 +43,9 @@ const NEW: &str = "new";
 const LOCK: &str = "lock";
 /// Name of the file with the highest number.
 const NUMBERS: &str = "numbers";
+
+/// Name of the file with the server's GUID.
+const SERVER: &str = "server";
 
 /// Longest wait for a server that is just ending. A guess: the kernel releases a killed process' lock
 /// when it has freed its memory.
@@ -161,6 +166,19 @@ impl HandleJournal {
     pub(crate) fn reserved(&self) -> Option<u64> {
         let bytes = read_bounded(&self.folder.join(NUMBERS), 32).ok()?;
         std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
+    }
+
+    /// Returns the GUID that the server had before, or this one if it had none. Clients take a server
+    /// with another GUID for another one ([MS-SMB2] 3.2.5.2).
+    pub(crate) fn server_guid(&self, new: Guid) -> Guid {
+        let kept = read_bounded(&self.folder.join(SERVER), 16).ok();
+        if let Some(Ok(kept)) = kept.map(<[u8; 16]>::try_from) {
+            return Guid(kept);
+        }
+        if let Err(error) = self.replace("server.new", SERVER, &new.0) {
+            tracing::warn!(%error, "cannot keep the GUID of the server");
+        }
+        new
     }
 
     fn replace(&self, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {

@@ -281,6 +281,19 @@ fn numbers_are_reserved() {
 }
 
 #[test]
+fn the_server_keeps_its_guid() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("journal");
+    let journal = journal(&folder);
+    assert_eq!(journal.server_guid(Guid([1; 16])), Guid([1; 16]));
+    assert_eq!(journal.server_guid(Guid([2; 16])), Guid([1; 16]));
+    for broken in [&b"short"[..], &[3; 17]] {
+        fs::write(folder.join(SERVER), broken).unwrap();
+        assert_eq!(journal.server_guid(Guid([2; 16])), Guid([2; 16]));
+    }
+}
+
+#[test]
 fn the_last_sign_of_life_is_kept() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("journal");

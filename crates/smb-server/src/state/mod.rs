@@ -147,8 +147,11 @@ impl SharedState {
     /// Creates the state of a server that listens on `addresses`. `timer` is an eventfd that wakes
     /// the thread which waits for the hub's timers.
     pub(crate) fn new(mut options: ServerOptions, addresses: Vec<SocketAddr>, timer: OwnedFd) -> Self {
-        let mut shares = options.shares.iter();
-        options.config.persistent_handles |= shares.any(|share| share.journal.is_some());
+        let mut journals = options.shares.iter().filter_map(|share| share.journal.as_ref());
+        if let Some(journal) = journals.next() {
+            options.config.persistent_handles = true;
+            options.config.server_guid = journal.server_guid(options.config.server_guid);
+        }
         let netbios = options.config.names.netbios_computer.clone();
         let shares = options.shares.into_iter().map(|share| Some(Arc::new(share)));
         Self {
