@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use ropeway_local::{LocalStore, StoreOptions};
 use ropeway_smb_server::HandleJournal;
-use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::create::{AccessMask, CreateDisposition, OplockLevel};
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_vfs::RelPath;
